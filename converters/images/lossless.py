@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from converters.images.policy import Policy
-from tfpipe.native import rewrite_library
+from tfpipe.native import libraries
 
 
 class Recoded(NamedTuple):
@@ -54,13 +54,13 @@ def require(policy: Policy) -> None:
     }
     for flag, is_set in flags.items():
         if is_set:
-            rewrite_library.load(f"{flag} needs")
+            libraries.load_rewrite_library(f"{flag} needs")
 
 
 def is_built() -> bool:
     """Whether JPEGs can be rewritten and turned on this machine."""
     try:
-        rewrite_library.load("Rewriting a JPEG needs")
+        libraries.load_rewrite_library("Rewriting a JPEG needs")
     except ValueError:
         return False
     return True
@@ -129,4 +129,4 @@ def _recode(
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    return rewrite_library.load("Rewriting a JPEG needs")
+    return libraries.load_rewrite_library("Rewriting a JPEG needs")

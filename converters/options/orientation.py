@@ -8,7 +8,7 @@ from typing import Any
 
 from converters.images import lossless
 from tfpipe.errors import count_of
-from tfpipe.native import requirements
+from tfpipe.native import libraries
 
 _NOT_UPRIGHT = frozenset({"kept_exif", "rewritten_exif"})
 
@@ -35,7 +35,7 @@ def warnings(summary: Mapping[str, Any]) -> list[str]:
         lines.append(
             f"Note: {count_of(num_encoded, 'JPEG')} turned upright by encoding again. "
             "To turn them without loss where their size allows, build the library for "
-            f"it, then convert again with --overwrite. {requirements.remedy()}"
+            f"it, then convert again with --overwrite. {libraries.remedy()}"
         )
     return lines
 

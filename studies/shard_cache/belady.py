@@ -23,7 +23,7 @@ def windows(source: Any, num_epochs: int) -> Iterator[list[int]]:
     """
     pieces, order = source.split_index.open_cache.pieces, source.order
     for epoch in range(num_epochs):
-        position = source.place(tfpipe.State(epoch=epoch))
+        position = source.position(tfpipe.State(epoch=epoch))
         for index in order.windows(source.rank, position):
             window = order.window(source.rank, position, index)
             yield pieces.of(window.ranges).tolist()

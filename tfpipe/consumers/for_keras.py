@@ -15,7 +15,7 @@ from tfpipe import errors
 from tfpipe.consumers import classes
 from tfpipe.ops.basic import Cast, Normalize, OneHot, ToNCHW
 from tfpipe.reading.building import OfEpochs, are_counted
-from tfpipe.reading.order import Place, Window
+from tfpipe.reading.order import EpochPosition, Window
 from tfpipe.reading.state import State
 from tfpipe.shards import index
 from tfpipe.stages.basic import AssertCardinality, Prefetch, as_it_is
@@ -288,7 +288,7 @@ def _without_padding(batch: Batch) -> Batch:
 
 def _real_windows(source: Any, epoch: int) -> list[Window]:
     """Returns the windows of real records that a rank reads in an epoch."""
-    begin, rank, order = Place(epoch), source.rank, source.order
+    begin, rank, order = EpochPosition(epoch), source.rank, source.order
     windows = (order.window(rank, begin, n) for n in order.windows(rank, begin))
     return [window for window in windows if window.real]
 

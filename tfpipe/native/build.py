@@ -16,7 +16,7 @@ import tempfile
 import tensorflow as tf
 
 from tfpipe.native import libraries, op
-from tfpipe.native.requirements import find_compiler
+from tfpipe.native.libraries import find_compiler
 
 
 class CompilerError(OSError):

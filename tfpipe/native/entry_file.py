@@ -22,10 +22,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tfpipe import errors
-from tfpipe.shards.index_format import Index
+from tfpipe.shards.index import Index
 
 if TYPE_CHECKING:
-    from tfpipe.reading.storage import Storage
+    from tfpipe.reading.split_index import DataSetStorage
 
 PREFIX = "entry_points-"
 REMEDY = "python -m converters.verify DIR --write_entry_points"
@@ -38,7 +38,7 @@ def name_of(split: str) -> str:
     return f"{PREFIX}{split}"
 
 
-def find(known: Index, storage: "Storage", split: str) -> str | None:
+def find(known: Index, storage: "DataSetStorage", split: str) -> str | None:
     """Returns the path of the file of a split on this host; fetched if it is elsewhere.
 
     If the index lists the file, and it is missing, damaged or cannot be fetched, a line

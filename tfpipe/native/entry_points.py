@@ -9,10 +9,10 @@ import ctypes
 import functools
 from typing import NamedTuple
 
-from tfpipe.native import rewrite_library
+from tfpipe.native import libraries
 
 
-class Found(NamedTuple):
+class EntryPointTable(NamedTuple):
     """The entry points of a JPEG.
 
     Attributes:
@@ -27,7 +27,7 @@ class Found(NamedTuple):
     reason: str
 
 
-def find(encoded: bytes, *, distance: int = 0) -> Found:
+def find(encoded: bytes, *, distance: int = 0) -> EntryPointTable:
     """Returns the entry points of a JPEG.
 
     Args:
@@ -49,9 +49,9 @@ def find(encoded: bytes, *, distance: int = 0) -> Found:
     if reason == b"no_memory":
         raise MemoryError(f"no memory for the entry points of {len(encoded)} bytes")
     if reason is not None:
-        return Found(b"", reason.decode())
+        return EntryPointTable(b"", reason.decode())
     try:
-        return Found(ctypes.string_at(made, size.value), "")
+        return EntryPointTable(ctypes.string_at(made, size.value), "")
     finally:
         _library().tfpipe_free(made)
 
@@ -67,4 +67,4 @@ def require() -> None:
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    return rewrite_library.load("Entry points need")
+    return libraries.load_rewrite_library("Entry points need")

@@ -27,7 +27,7 @@ import PIL.Image
 import tqdm
 
 from tfpipe import host
-from tfpipe.native import build, requirements
+from tfpipe.native import build, libraries
 from tfpipe.native.libraries import libjpeg
 
 _FOLDER = pathlib.Path(__file__).parent / "src"
@@ -86,7 +86,7 @@ def _build(folder: pathlib.Path, level: str) -> pathlib.Path:
     driver = folder / "fuzz"
     build.run_compiler(
         [
-            *requirements.find_compiler(),
+            *libraries.find_compiler(),
             level,
             *_FLAGS,
             *build.compile_flags(),

@@ -1,7 +1,9 @@
-"""Paths of the native libraries, and checks that their bytes are those built.
+"""The native libraries: their paths, their checks, and the command that builds them.
 
-In: the C++ sources, Pillow's libjpeg, the folder for caches. Out: paths, digests and
-checks. Imports no TensorFlow: the converters use one of the libraries.
+In: the C++ sources, Pillow's libjpeg, the folder for caches, the compilers and package
+managers of this host. Out: paths, digests, checks, the loaded library of the
+converters, and a command for a shell. Imports no TensorFlow: converters use the module,
+and a missing TensorFlow is one of the faults that the command repairs.
 
 `python -m tfpipe.native` builds two libraries, the op and the one that rewrites and
 turns JPEGs, and keeps them in `folder()`: the package itself may be read-only. A
@@ -11,12 +13,16 @@ Both are compared before the library is loaded: a library that was cut off kills
 process that loads it.
 """
 
+import ctypes
 import functools
 import hashlib
+import importlib.util
 import json
 import os
 import pathlib
 import platform
+import shlex
+import shutil
 import sys
 from collections.abc import Iterable
 from typing import Any
@@ -144,3 +150,101 @@ def _libjpeg(pillow: str) -> pathlib.Path:
     if not found:
         raise OSError(f"no libjpeg*.so.62 in {wheel}; Pillow's wheel from PyPI has it")
     return found[0]
+
+
+def load_rewrite_library(needing: str) -> ctypes.CDLL:
+    """Loads the library.
+
+    Args:
+        needing: What needs it, and the verb, such as "Rewriting a JPEG needs".
+
+    Raises:
+        ValueError: If it is not built or does not load; says what to do.
+    """
+    try:
+        path = rewrite_library()
+        require_sound(path)
+        library = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise ValueError(
+            f"{needing} a native library, but {error}. {remedy()}"
+        ) from error
+    results = ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_size_t)
+    jpeg = ctypes.c_char_p, ctypes.c_size_t
+    options = {
+        "tfpipe_rewrite": (),
+        "tfpipe_turn": (ctypes.c_int,),
+        "tfpipe_vary": (ctypes.c_uint64, ctypes.c_int),
+        "tfpipe_find_entry_points": (ctypes.c_size_t,),
+    }
+    for name, kinds in options.items():
+        function = getattr(library, name)
+        function.restype = ctypes.c_char_p
+        function.argtypes = (*jpeg, *kinds, *results)
+    library.tfpipe_free.restype = None
+    library.tfpipe_free.argtypes = (ctypes.c_void_p,)
+    return library
+
+
+# The command of each package manager that installs a C++ compiler.
+_INSTALLERS = {
+    "apt-get": "apt-get install -y g++",
+    "dnf": "dnf install -y gcc-c++",
+    "zypper": "zypper install -y gcc-c++",
+    "apk": "apk add g++",
+}
+
+
+def remedy() -> str:
+    """Returns a sentence with the shell command that builds the libraries on this host.
+
+    The command first installs what is missing: a C++ compiler, TensorFlow for its
+    headers, Pillow's wheel for libjpeg. Where it is not Linux, the sentence says so.
+    """
+    if sys.platform != "linux":
+        return "It can be built on Linux only"
+    python, steps = _python(), []
+    try:
+        find_compiler()
+    except OSError:
+        steps.append(_compiler_command())
+    packages = []
+    if importlib.util.find_spec("tensorflow") is None:
+        packages.append("'tensorflow>=2.16,<2.22'")
+    try:
+        libjpeg()
+    except OSError:
+        packages.append("--force-reinstall --no-deps --only-binary=:all: pillow")
+    steps += [f"{python} -m pip install {package}" for package in packages]
+    return "Run: " + " && ".join([*steps, f"{python} -m tfpipe.native"])
+
+
+def find_compiler() -> list[str]:
+    """Returns $CXX, or else c++, g++ or clang++, as the first words of a command.
+
+    Raises:
+        OSError: If no compiler is found.
+    """
+    named = shlex.split(os.environ.get("CXX", ""))
+    if named:
+        return named
+    for name in ("c++", "g++", "clang++"):
+        if shutil.which(name):
+            return [name]
+    raise OSError(f"no C++ compiler: install one ({_compiler_command()}) or set CXX")
+
+
+def _compiler_command() -> str:
+    for name, command in _INSTALLERS.items():
+        if shutil.which(name):
+            return command if os.geteuid() == 0 else f"sudo {command}"
+    return _INSTALLERS["apt-get"]
+
+
+def _python() -> str:
+    """Returns "python" where a shell finds this interpreter by it, or else its path."""
+    found = shutil.which("python")
+    this = pathlib.Path(sys.executable)
+    if found is not None and pathlib.Path(found).parent == this.parent:
+        return "python"
+    return shlex.quote(sys.executable)

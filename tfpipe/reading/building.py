@@ -1,8 +1,9 @@
 """Building: makes a dataset from a source and stages.
 
 In: a source, stages whose knobs are set, and the state at which a run begins. Out: a
-`tf.data.Dataset`. A stage is any callable Dataset -> Dataset. A stage may have a method
-of a protocol below: it is called before the stage is, with what the stage must know.
+`tf.data.Dataset`. A stage is any callable Dataset -> Dataset. A stage may have the
+methods of a protocol below: building calls such a method before the stage, with the
+facts that the stage needs.
 """
 
 import dataclasses
@@ -32,7 +33,7 @@ class Tunable(Protocol):
 
 @runtime_checkable
 class AtPlaces(Protocol):
-    """A stage that passes on where records are, for an op that reads them later."""
+    """A stage from windows to the byte offsets of records; a later op reads them."""
 
     def as_interleave(self) -> Stage:
         """Returns the stage that reads the same records itself."""
@@ -45,31 +46,34 @@ def interleaved(stages: Sequence[Any]) -> list[Any]:
 
 @runtime_checkable
 class Sized(Protocol):
-    """A stage that needs the number of records that the source will give."""
+    """A stage whose assertions need the number of records of the source."""
 
     def with_cardinality(self, num_records: int | None) -> Stage:
-        """Returns the stage with that number; None is an endless source."""
+        """Returns the stage with the number of records; None is an endless source."""
 
 
 @runtime_checkable
 class Counted(Protocol):
-    """A stage that knows the number of elements that it gives."""
+    """A stage with a known number of output elements."""
 
     def num_out(self, num_in: int) -> int:
-        """Returns the number of elements that come out for `num_in` elements."""
+        """Returns the number of output elements for `num_in` input elements."""
 
 
 @runtime_checkable
 class OfEpochs(Protocol):
-    """A stage that changes an epoch as a whole, such as `Shuffle`."""
+    """A stage of whole epochs, such as `Shuffle`."""
 
     def in_epochs(
         self, first: int, num_elements: int, num_epochs: int | None = None
     ) -> Stage:
         """Returns the stage with the number of the first epoch and the epochs' size.
 
-        `num_epochs` is the number of epochs in an iteration, if each iteration of the
-        dataset has the next ones; otherwise it is None.
+        Args:
+            first: Number of the first epoch.
+            num_elements: Elements of an epoch.
+            num_epochs: Epochs of an iteration, if every iteration of the dataset goes
+                on with the next epochs; otherwise None.
         """
 
 
@@ -81,12 +85,12 @@ class Filling(Protocol):
         """Returns the stage with a dataset to find a sound element in."""
 
     def sound(self, dataset: tf.data.Dataset, log: Any) -> tf.data.Dataset:
-        """Returns the results for the sound elements; leaves out the others."""
+        """Returns the results for the sound elements; leaves out damaged elements."""
 
 
 @runtime_checkable
 class Beginning(Protocol):
-    """A stage that must know where the run begins, as it reads in place of a source."""
+    """A stage that reads instead of the source, from the first state of a run on."""
 
     def from_state(
         self, state: State, num_epochs: int | None, *, is_continued: bool
@@ -99,20 +103,18 @@ class Wrapper(Protocol):
     """A stage that replaces the stages before it, as `Cache` does."""
 
     def around(self, source: Source, stages: "Sequence[Stage | Wrapper]") -> Stage:
-        """Returns the stage from the elements of the source to those of this one."""
+        """Returns the stage from elements of the source to elements after `stages`."""
 
 
 def check_batch_size(source: Any, stages: Sequence[Any]) -> None:
-    """Checks that the batch size of a source is that of the stages.
+    """Checks that a source and its stages have the same batch size.
 
     Raises:
-        ValueError: If they differ: the number of steps, and the record at which a run
-            is resumed, would be wrong.
+        ValueError: If the batch sizes differ: the number of steps, and the record at
+            which a run is resumed, would be wrong.
     """
     batching = {
-        number: stage
-        for number, stage in enumerate(stages, start=1)
-        if hasattr(stage, "batch_size")
+        n: stage for n, stage in enumerate(stages, 1) if hasattr(stage, "batch_size")
     }
     size = math.prod(stage.batch_size for stage in batching.values())
     is_counting = hasattr(source, "num_records") and hasattr(source, "batch_size")
@@ -137,33 +139,34 @@ def applied(
 ) -> tf.data.Dataset:
     """Returns the elements of the source from a state on, after all stages.
 
-    If `is_continued`, each iteration of the dataset has the next `num_epochs`; the
-    source must have a method `continued` for it.
+    If `is_continued`, every iteration of the dataset has the next `num_epochs`. The
+    source must then have a method `continued`.
 
     Raises:
-        ValueError: If a stage cannot resume at that state.
-        Exception: Any error of a stage, with a note that names the stage.
+        ValueError: If a stage cannot resume at the state.
+        Exception: Any error of a stage, with a note of the stage.
     """
     begin, num_skipped, last = _beginning(stages, source, state)
-    dataset = given = (source.continued if is_continued else source)(begin, num_epochs)
+    read = source.continued if is_continued else source
+    dataset = elements = read(begin, num_epochs)
     informed: list[Stage | Wrapper] = []
-    for number, stage in enumerate(stages, start=1):
+    for position, stage in enumerate(stages, start=1):
         try:
-            here = begin if number <= last else state
-            before = stages[: number - 1]
+            here = begin if position <= last else state
+            before = stages[: position - 1]
             stage = _informed(stage, source, before, here, num_epochs, is_continued)
             if isinstance(stage, Wrapper):
-                dataset = stage.around(source, informed)(given)
+                dataset = stage.around(source, informed)(elements)
             else:
                 dataset = stage(dataset)
         except Exception as error:
             if hasattr(error, "add_note"):  # from Python 3.11 on
                 error.add_note(
-                    f"In stage {number} of the pipeline, {stage!r}, "
+                    f"In stage {position} of the pipeline, {stage!r}, "
                     f"which takes {dataset.element_spec}."
                 )
             raise
-        if number == last and num_skipped:
+        if position == last and num_skipped:
             dataset = _resumed(dataset, num_skipped, is_continued)
         informed.append(stage)
     return dataset
@@ -174,13 +177,14 @@ def _beginning(
 ) -> tuple[State, int, int]:
     """Returns the state to read from, and the elements to leave out after a stage.
 
-    A stage that reorders a whole epoch must get all of the epoch, also when a run is
-    resumed in the middle of it.
+    A stage that reorders a whole epoch must get the whole epoch, also when a run is
+    resumed in the middle of the epoch.
 
     Returns:
-        state: The state to give to the source.
+        state: The state for the source.
         num_skipped: Number of elements to leave out.
-        last: Number of the stage after which they are left out; 0 if none are.
+        last: Number of the stage after which elements are left out; 0 without such a
+            stage.
     """
     numbers = [n for n, stage in enumerate(stages, 1) if isinstance(stage, OfEpochs)]
     if not numbers or not (state.step or state.phases):
@@ -230,15 +234,15 @@ def _informed(
         stage = stage.with_spare(lambda: _sound(before, source))
     if isinstance(stage, OfEpochs) and (count := _num_elements(source)) is not None:
         if are_counted(before):
-            for one in before:
-                count = one.num_out(count)
+            for earlier in before:
+                count = earlier.num_out(count)
             epochs = [num_epochs] if is_continued else []
             return stage.in_epochs(state.epoch, count, *epochs)
         if num_epochs != 1 or is_continued:
             raise ValueError(
                 f"{stage!r} must have epochs of a known size, but a stage before it "
                 "does not say how many elements it gives: "
-                f"{next(one for one in before if not isinstance(one, Counted))!r}. "
+                f"{next(s for s in before if not isinstance(s, Counted))!r}. "
                 "Build one epoch at a time, move that stage after this one, or shuffle "
                 'in the source, as TFRecordSource(shuffle="window") does.'
             )
@@ -255,24 +259,22 @@ def _resumed(
     numbered = tf.data.Dataset.zip(
         (counters(longer_than_any, longer_than_any), dataset)
     )
-    later = numbered.filter(as_it_is(lambda number, _: number >= num_skipped))
+    later = numbered.filter(as_it_is(lambda counter, _: counter >= num_skipped))
     return later.map(as_it_is(lambda _, element: element))
 
 
 def are_counted(stages: Sequence[Any]) -> bool:
-    """Checks whether each stage says how many elements it gives."""
+    """Checks whether every stage knows the number of its output elements."""
     return all(isinstance(stage, Counted) for stage in stages)
 
 
 def _num_elements(source: Any) -> int | None:
     """Returns the elements in an epoch of a source, a window counted as its records."""
-    if hasattr(source, "num_records"):
-        count: int | None = source.num_records(State(), 1)
-    elif hasattr(source, "num_steps"):
-        count = source.num_steps(State(), 1)
-    else:
-        count = None
-    return count
+    for method in ("num_records", "num_steps"):
+        if hasattr(source, method):
+            count: int | None = getattr(source, method)(State(), 1)
+            return count
+    return None
 
 
 def _sound(stages: Sequence[Any], source: Any) -> tf.data.Dataset:
@@ -283,7 +285,7 @@ def _sound(stages: Sequence[Any], source: Any) -> tf.data.Dataset:
         # A cache and an assertion of the number do not change elements.
         if isinstance(stage, (Wrapper, Sized)):
             continue
-        if isinstance(stage, Batch):  # the last records may be the only sound ones
+        if isinstance(stage, Batch):  # only the last records may be sound
             stage = dataclasses.replace(stage, drop_remainder=False)
         if isinstance(stage, Filling):
             dataset = stage.sound(dataset, Uncounted())

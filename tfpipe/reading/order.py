@@ -1,30 +1,35 @@
-"""Order as arithmetic: which records a rank reads in an epoch, and in which order.
+"""Order as arithmetic: the records that a rank reads in an epoch, and their order.
 
-In: the number of records in each shard of a split, and the numbers (seed, epoch, rank,
-num_ranks, batch size, steps already made). Out: windows. A window says which ranges of
-records to read, how to permute the records, and which of them to pass on. The module is
-pure numpy, so that every property can be tested without TensorFlow.
+In: the number of records in each shard of a split, and the seed, epoch, rank, number of
+ranks, batch size and steps already made. Out: windows. A window has the ranges of
+records to read, the seed of their permutation, and the records to pass on. The module
+is pure numpy: tests check every property without TensorFlow.
 
-Records are numbered 0 to N - 1 through the shards in order. An epoch is cut into blocks
-of consecutive records and the blocks are permuted over the whole split. The ranks share
-the resulting sequence by record, so three shards feed eight ranks evenly; each rank
-cuts its share into windows and permutes the records inside each. With sampling, the
-numbers are those of the records that `draws` draws, passes take the place of shards,
-and the last step puts the records in the place of these numbers. With a subset, the
-numbers are those of the chosen records, and the same step puts the records in.
+    1  The records of an epoch are numbered 0 to N - 1, through the shards in order.
+    2  The numbers are cut into blocks of consecutive numbers; no block spans two
+       shards. The blocks are permuted over the whole epoch.
+    3  The ranks share the resulting sequence by record: three shards feed eight ranks
+       evenly.
+    4  A rank cuts its share into windows, and permutes the numbers in every window.
+    5  Records replace their numbers, as the table says.
+
+    epoch             number n means                      shards of step 2
+    all records       record n of the split               the shards
+    of a subset       chosen record n                     the chosen records by shard
+    with sampling     draw n; `sampling` draws records    the passes of the draws
 """
 
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from tfpipe import errors
-from tfpipe.reading.draws import Draws, ExpectedCopies
+from tfpipe.reading.sampling import Draws, ExpectedCopies
 from tfpipe.shards.ranges import RecordRanges, join
 from tfpipe.shards.records import Ints
 from tfpipe.stages import philox
@@ -34,29 +39,32 @@ Shuffle = Literal["none", "window", "full"]
 
 
 class Phase(NamedTuple):
-    """A part of an epoch that one number of ranks read.
+    """A part of an epoch in which the number of ranks stayed the same.
 
     Attributes:
-        num_ranks: Number of ranks that read this part.
-        num_records: Records that each of these ranks read.
+        num_ranks: Number of ranks that read the part.
+        num_records: Records that every rank read.
     """
 
     num_ranks: int
     num_records: int
 
 
-class Place(NamedTuple):
-    """The place where an epoch is resumed; `state.place` computes it from a state.
+class EpochPosition(NamedTuple):
+    """The position at which an epoch is resumed; `state.position` computes it.
 
     Attributes:
         epoch: Number of the epoch.
         phases: Parts of the epoch that other numbers of ranks read before.
-        start: Records of the epoch that each rank has read since then.
+        start: Records of the epoch that every rank has read since these phases.
     """
 
     epoch: int = 0
     phases: tuple[Phase, ...] = ()
     start: int = 0
+
+
+_START = EpochPosition()
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -65,13 +73,13 @@ class Window:
 
     Attributes:
         ranges: The records to read; in the order on disk if the window is shuffled.
-        seed: Seed of `philox.shuffled`, which gives the order in which the records are
-            passed on; None keeps the order of `ranges`.
+        seed: Seed of `philox.shuffled`, for the order in which the records are passed
+            on; None keeps the order of `ranges`.
         skip: Records to leave out at the start, after shuffling.
-        take: Records to pass on after the skipped ones.
+        take: Records to pass on after the skipped records.
         real: False if the records only fill up the last batch.
-        copies: With sampling int64 [num_records], which copy of its record each of the
-            records is in the epoch, from 0 on; None if all are the first.
+        copies: With sampling int64 [num_records], the number of every record's copy in
+            the epoch, from 0 on; None if all are first copies.
     """
 
     ranges: RecordRanges
@@ -86,7 +94,7 @@ class Window:
         return self._passed_on(self.ranges.records())
 
     def copies_passed_on(self) -> Ints:
-        """Returns int64 [take]: which copy each of these records is."""
+        """Returns int64 [take]: the numbers of the copies of `records()`."""
         if self.copies is None:
             return np.zeros(self.take, np.int64)
         return self._passed_on(self.copies)
@@ -102,21 +110,21 @@ class Order:
     """The order in which a number of ranks read the records of a split.
 
     Args:
-        shard_sizes: int64 [num_shards], records in each shard; with `chosen` the chosen
-            ones.
+        shard_sizes: int64 [num_shards], records in each shard, or with `chosen` the
+            chosen records in each shard.
         seed: Run seed, 0 to 2**64 - 1; the same on every rank.
         shuffle: "window" permutes blocks over the split and records in each window;
-            "full" permutes all records, and so reads them one by one; "none" keeps the
+            "full" permutes all records, and so reads single records; "none" keeps the
             order on disk.
         block_length: Records of a block, the longest range that is read at once.
         window_size: Records of a window; two windows are in memory.
         num_ranks: Number of ranks.
-        batch_size: Examples in a batch of one rank; every rank makes the same steps.
+        batch_size: Examples in a rank's batch; every rank makes the same steps.
         remainder: "drop" leaves out the records that do not fill a step on every rank,
-            different ones each epoch; "pad" leaves none out and fills the last batch
-            with records that are marked as not real.
-        expected_copies: How often an epoch draws each record, which needs a shuffle;
-            None reads each record once.
+            other records in every epoch; "pad" leaves out no record and fills the last
+            batch with records that are marked as not real.
+        expected_copies: How often an epoch draws every record; needs a shuffle. None
+            reads every record once.
         chosen: int64 [sum of shard_sizes], rising: the records of a subset, by their
             numbers in the split; None is all records.
 
@@ -137,14 +145,8 @@ class Order:
     chosen: Ints | None = None
 
     def __post_init__(self) -> None:
-        for name, choices in {
-            "shuffle": ("none", "window", "full"),
-            "remainder": ("drop", "pad"),
-        }.items():
-            if (value := getattr(self, name)) not in choices:
-                raise ValueError(
-                    f"{name} must be one of {', '.join(choices)}, got {value!r}."
-                )
+        errors.require_choice("", "shuffle", self.shuffle, ("none", "window", "full"))
+        errors.require_choice("", "remainder", self.remainder, ("drop", "pad"))
         sizes = ("block_length", "window_size", "num_ranks", "batch_size")
         errors.settle_ints(self, sizes, least=1)
         errors.settle_ints(self, ["seed"], least=0, most=errors.MOST_SEED)
@@ -162,7 +164,7 @@ class Order:
 
     @property
     def num_records(self) -> int:
-        """Number of records in the split, or in the subset of it."""
+        """Number of records in the split, or in the subset."""
         return int(self.shard_sizes.sum())
 
     @property
@@ -172,61 +174,69 @@ class Order:
             return self.num_records
         return self.expected_copies.num_draws
 
-    def num_steps(self, place: Place | None = None) -> int:
-        """Returns the steps of every rank in an epoch, or from a place to its end."""
-        place = place or Place()
+    def num_steps(self, begin: EpochPosition = _START) -> int:
+        """Returns the steps of every rank from a position to the end of its epoch."""
         num_left = self.num_draws
-        for phase in place.phases:
+        for phase in begin.phases:
             num_left -= sum(
                 min(phase.num_records, stop - start)
                 for start, stop in _shares(num_left, phase.num_ranks, self.remainder)
             )
         if self.remainder == "pad":
             num_each = -(-num_left // self.num_ranks)
-            return -(-max(num_each - place.start, 0) // self.batch_size)
+            return -(-max(num_each - begin.start, 0) // self.batch_size)
         num_each = num_left // self.num_ranks
-        return max(num_each - place.start, 0) // self.batch_size
+        return max(num_each - begin.start, 0) // self.batch_size
 
-    def windows(self, rank: int, place: Place) -> range:
-        """Returns the numbers of the windows that a rank reads from a place on."""
-        num_real = self._num_real(rank, place)
-        num_read = place.start + self.num_steps(place) * self.batch_size
-        first = min(place.start, num_real) // self.window_size
+    def windows(self, rank: int, begin: EpochPosition) -> range:
+        """Returns the indices of the windows that a rank reads from a position on."""
+        num_real = self._num_real(rank, begin)
+        num_read = begin.start + self.num_steps(begin) * self.batch_size
+        first = min(begin.start, num_real) // self.window_size
         last = -(-min(num_read, num_real) // self.window_size)
         return range(first, last + (num_read > num_real))
 
-    def window(self, rank: int, place: Place, number: int) -> Window:
-        """Returns a window by its number.
+    def window(self, rank: int, position: EpochPosition, index: int) -> Window:
+        """Returns window `index` of a rank's share of an epoch.
 
         The window after the last real record holds the records that fill up the last
         batch under "pad".
         """
-        num_real = self._num_real(rank, place)
-        num_read = place.start + self.num_steps(place) * self.batch_size
-        begin = number * self.window_size
+        num_real = self._num_real(rank, position)
+        num_read = position.start + self.num_steps(position) * self.batch_size
+        begin = index * self.window_size
         if begin >= num_real:
-            missing = num_read - max(num_real, place.start)
+            missing = num_read - max(num_real, position.start)
             fillers = np.full(missing, rank % self.num_draws)
             ranges = RecordRanges(fillers, np.ones_like(fillers))
             window = Window(ranges=ranges, seed=None, skip=0, take=missing, real=False)
-            return _of_records(self, place.epoch, window)
+            return _of_records(self, position.epoch, window)
         end = min(begin + self.window_size, num_real)
-        skip = max(place.start - begin, 0)
-        base = self._base(place.epoch, place.phases)
+        skip = max(position.start - begin, 0)
+        base = self._base(position.epoch, position.phases)
         start, _ = _shares(base.num_records, self.num_ranks, self.remainder)[rank]
         ranges = base.cut(start + begin, start + end)
-        ranges, seed = _shuffled(self, place, ranges, start + begin)
+        ranges, seed = _shuffled(self, position, ranges, start + begin)
         take = min(end, num_read) - begin - skip
         window = Window(ranges=ranges, seed=seed, skip=skip, take=take, real=True)
-        return _of_records(self, place.epoch, window)
+        return _of_records(self, position.epoch, window)
+
+    def window_starts(self, rank: int, position: EpochPosition) -> Iterator[int]:
+        """Yields the records of a rank before every window from a position on."""
+        start = 0
+        while True:
+            for index in self.windows(rank, position):
+                yield start
+                start += self.window(rank, position, index).take
+            position = EpochPosition(position.epoch + 1)
 
     def leftover(self, epoch: int, phases: tuple[Phase, ...]) -> Ints:
         """Returns int64, sorted: the records that no rank read in these phases."""
         numbers = self._base(epoch, phases).records()
         return np.sort(_records(self, epoch, numbers))
 
-    def _num_real(self, rank: int, place: Place) -> int:
-        num_left = self._base(place.epoch, place.phases).num_records
+    def _num_real(self, rank: int, position: EpochPosition) -> int:
+        num_left = self._base(position.epoch, position.phases).num_records
         start, stop = _shares(num_left, self.num_ranks, self.remainder)[rank]
         return stop - start
 
@@ -244,7 +254,7 @@ class Order:
 def _compute_draws(order: Order, epoch: int) -> Draws | None:
     if order.expected_copies is None:
         return None
-    # This counter block differs from those of the other functions here.
+    # The other functions here use other counter blocks.
     random = np.random.Philox(key=_key(order.seed, epoch), counter=[0, 0, 0, 3])
     return order.expected_copies.draws(random)
 
@@ -252,20 +262,20 @@ def _compute_draws(order: Order, epoch: int) -> Draws | None:
 def _compute_base(order: Order, epoch: int, phases: tuple[Phase, ...]) -> RecordRanges:
     if not phases:
         return _blocks(order, epoch)
-    return _unread(order, Place(epoch, phases[:-1]), phases[-1])
+    return _unread(order, EpochPosition(epoch, phases[:-1]), phases[-1])
 
 
-def _unread(order: Order, place: Place, phase: Phase) -> RecordRanges:
-    """Returns the records that a phase, which began at `place`, left unread."""
-    base = order._base(place.epoch, place.phases)
+def _unread(order: Order, position: EpochPosition, phase: Phase) -> RecordRanges:
+    """Returns the records left unread by a phase that began at `position`."""
+    base = order._base(position.epoch, position.phases)
     shares = _shares(base.num_records, phase.num_ranks, order.remainder)
     parts = []
     for start, stop in shares:
         read = min(start + phase.num_records, stop)
-        # First the rest of the window that the rank was in, then all windows after it.
+        # First the rest of the window that the rank was in, then all later windows.
         begin = start + (read - start) // order.window_size * order.window_size
         end = min(begin + order.window_size, stop)
-        ranges, seed = _shuffled(order, place, base.cut(begin, end), begin)
+        ranges, seed = _shuffled(order, position, base.cut(begin, end), begin)
         window = Window(
             ranges=ranges, seed=seed, skip=read - begin, take=end - read, real=True
         )
@@ -280,31 +290,31 @@ def _unread(order: Order, place: Place, phase: Phase) -> RecordRanges:
 
 
 def _shuffled(
-    order: Order, place: Place, ranges: RecordRanges, begin: int
+    order: Order, position: EpochPosition, ranges: RecordRanges, begin: int
 ) -> tuple[RecordRanges, tuple[int, int] | None]:
-    """Returns the ranges to read of the window that begins at `begin`, and its seed."""
+    """Returns the ranges to read of the window from `begin` on, and its seed."""
     if order.shuffle == "none":
         return ranges, None
-    # This counter block differs from those of `permutation` and `epoch_seed`.
-    counter = np.array([0, begin, len(place.phases), 2], np.uint64)
-    key = _key(order.seed, place.epoch)
+    # `permutation` and `epoch_seed` use other counter blocks.
+    counter = np.array([0, begin, len(position.phases), 2], np.uint64)
+    key = _key(order.seed, position.epoch)
     raw = np.random.Philox(key=key, counter=counter).random_raw(2)
     low, high = raw.astype(np.int64).tolist()
     numbers = ranges.records()
-    on_disk = np.argsort(_records(order, place.epoch, numbers), kind="stable")
+    on_disk = np.argsort(_records(order, position.epoch, numbers), kind="stable")
     # If both seeds were zero, TensorFlow would choose a random seed.
     return join(numbers[on_disk]), (low, high | 1)
 
 
 def _records(order: Order, epoch: int, numbers: Ints) -> Ints:
-    """Returns the records of the split with these numbers in the epoch."""
+    """Returns the records of the split that some numbers of an epoch mean."""
     draws = order._draws(epoch)
     drawn = numbers if draws is None else draws.records[numbers]
     return drawn if order.chosen is None else order.chosen[drawn]
 
 
 def _of_records(order: Order, epoch: int, window: Window) -> Window:
-    """Returns a window with the records in the place of their numbers in the epoch."""
+    """Returns a window of records, for a window of their numbers in the epoch."""
     draws = order._draws(epoch)
     if draws is None and order.chosen is None:
         return window
@@ -317,8 +327,8 @@ def _of_records(order: Order, epoch: int, window: Window) -> Window:
 def permutation(size: int, *, seed: int, epoch: int) -> Ints:
     """Returns a permutation of 0 .. size - 1, equal on every machine and numpy version.
 
-    It sorts raw Philox output. numpy guarantees this stream, and does not guarantee the
-    stream of `Generator.permutation`.
+    The function sorts raw Philox output. numpy guarantees the stream of Philox, and
+    does not guarantee the stream of `Generator.permutation`.
     """
     keys = np.random.Philox(key=_key(seed, epoch)).random_raw(size)
     return np.argsort(keys, kind="stable").astype(np.int64, copy=False)
@@ -330,21 +340,21 @@ def epoch_seed(*, seed: int, epoch: int, copy: int | Ints = 0) -> Ints:
     Args:
         seed: Run seed.
         epoch: Number of the epoch.
-        copy: Which copies of records in the epoch the seeds are for, from 0 on.
+        copy: Number of the copy of a record in the epoch, from 0 on, or an array.
 
     Returns:
-        int64, one seed for each copy.
+        int64, a seed for every copy.
     """
-    # This counter block differs from the one that `permutation` draws from.
+    # `permutation` uses another counter block.
     random = np.random.Philox(key=_key(seed, epoch), counter=[0, 0, 0, 1])
     seeds = random.random_raw(int(np.max(copy, initial=0)) + 1).astype(np.int64)
-    found: Ints = seeds[copy]
-    return found
+    chosen: Ints = seeds[copy]
+    return chosen
 
 
 def _key(seed: int, epoch: int) -> npt.NDArray[np.uint64]:
-    # An array: numpy converts a list with a seed of 2**63 or more to float64, in which
-    # different seeds are equal.
+    # numpy converts a list with a seed of 2**63 or more to float64. Different seeds are
+    # equal as float64, so the key is an array.
     return np.array([seed, epoch], np.uint64)
 
 
@@ -360,9 +370,9 @@ def _shares(
 
 
 def _blocks(order: Order, epoch: int) -> RecordRanges:
-    """Returns the blocks of a whole epoch in their order; none spans two shards.
+    """Returns the blocks of a whole epoch in their order; no block spans two shards.
 
-    With sampling none spans two passes: a block holds no record twice.
+    With sampling no block spans two passes: a block holds no record twice.
     """
     draws = order._draws(epoch)
     sizes = order.shard_sizes if draws is None else draws.pass_sizes

@@ -1,7 +1,7 @@
-"""The paths that the data take in the pipeline of a preset, each with the reason.
+"""The paths that the data take in the pipeline of a preset, and the reasons.
 
-In: a source, the ops of a preset and what the user asked for. Out: for whole batches,
-the native crop, entry points and reading, whether the data take the path, and why not.
+In: a source, the ops of a preset and the wishes of the user. Out: for whole batches,
+the native crop, entry points and reading: whether the data take the path, and why not.
 """
 
 import dataclasses
@@ -37,7 +37,7 @@ class Choice:
     Args:
         value: "yes" or "no"; for the crop "native", "stock" or "none"; for the reading
             "native" or "tensorflow".
-        reason: Why the faster path is not taken; empty if it is.
+        reason: Why the data do not take the faster path; empty on the faster path.
     """
 
     value: str
@@ -68,20 +68,20 @@ class Paths:
     ) -> Mapping[str, Choice]:
         """Returns the paths that stages take, by name.
 
+        A user or a tuner may have changed the stages since the preset chose the paths.
+        A changed path gets the change as its reason.
+
         Args:
             stages: The stages of a pipeline.
             keeps_examples: Whether a cache comes after a map.
-
-        A path that the stages do not take as it was chosen was changed later, by a
-        user or by a tuner.
         """
-        found = _taken(stages)
+        taken = _taken(stages)
         change = "the stages were changed after the preset"
         if keeps_examples:
             change = "a Cache keeps the results of ops on examples"
         chosen = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         return {
-            name: choice if choice.value == found[name] else Choice(found[name], change)
+            name: choice if choice.value == taken[name] else Choice(taken[name], change)
             for name, choice in chosen.items()
         }
 
@@ -115,19 +115,11 @@ def entry_points(
 def reading(
     source: TFRecordSource, ops: Sequence[Op], *, has_cache: bool, is_whole: bool
 ) -> Choice:
-    """Returns who reads the records."""
-    reason = _why_tensorflow(source, ops, has_cache=has_cache, is_whole=is_whole)
-    return Choice("tensorflow", reason) if reason else Choice("native")
-
-
-def _why_tensorflow(
-    source: TFRecordSource, ops: Sequence[Op], *, has_cache: bool, is_whole: bool
-) -> str:
-    """Returns why TensorFlow must read the records; empty if the native op may.
+    """Returns who reads the records: the native op, unless TensorFlow must.
 
     Args:
-        source: Where the records come from.
-        ops: The ops on them, in order.
+        source: Source of the records.
+        ops: The ops on the records, in order.
         has_cache: Whether a cache keeps the records.
         is_whole: Whether the ops run on whole batches.
 
@@ -135,14 +127,14 @@ def _why_tensorflow(
         ValueError: If the source says reading="native", and the native op cannot read.
     """
     if source.reading == "tensorflow":
-        return "reading='tensorflow'"
+        return Choice("tensorflow", "reading='tensorflow'")
     reason = _obstacle(source, ops, has_cache, is_whole)
     if reason and source.reading == "native":
         raise ValueError(
             'TFRecordSource.reading must be "auto" or "tensorflow" here, got "native": '
             f"{reason}."
         )
-    return reason
+    return Choice("tensorflow", reason) if reason else Choice("native")
 
 
 def reading_stage(reason: str, faults: FaultLog) -> ReadAhead | Interleave:
@@ -215,21 +207,19 @@ def _taken(stages: Sequence[Any]) -> dict[str, str]:
     for stage in stages:
         has_batches = has_batches or isinstance(stage, Batch)
         if isinstance(stage, Map):
-            found = ops_within(stage.ops)
-            crops = [op for op in found if isinstance(op, CROPS)]
-            # Without a crop the map is the one of records.
-            is_whole |= has_batches and bool(crops or stage.faults is not None)
-            ops += found
+            inner = ops_within(stage.ops)
+            has_crop = any(isinstance(op, CROPS) for op in inner)
+            # A map of records has a fault log, and a crop or not.
+            is_whole |= has_batches and (has_crop or stage.faults is not None)
+            ops += inner
+    has_points = any(isinstance(op, EntryPoints) for op in ops)
+    is_wrapped = any(isinstance(stage, Wrapper) for stage in stages)
+    is_native = not is_wrapped and any(isinstance(s, ReadAhead) for s in stages)
     return {
         "whole_batches": "yes" if is_whole else "no",
         "crop": crop_kernel(ops).value,
-        "entry_points": "yes"
-        if any(isinstance(op, EntryPoints) for op in ops)
-        else "no",
-        "reading": "native"
-        if any(isinstance(stage, ReadAhead) for stage in stages)
-        and not any(isinstance(stage, Wrapper) for stage in stages)
-        else "tensorflow",
+        "entry_points": "yes" if has_points else "no",
+        "reading": "native" if is_native else "tensorflow",
     }
 
 

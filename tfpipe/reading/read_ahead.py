@@ -1,8 +1,9 @@
-"""ReadAhead: the stage that says where records are, or holds them without a copy.
+"""ReadAhead: the stage from windows to the byte offsets of their records.
 
-In: a dataset of windows. Out: a dataset of the places of their records, in the order of
-`stages.Interleave`, with the record itself where a shard cache may soon evict it.
-`ops.Parse` checks and parses the records after `Batch`, with the native op.
+In: a dataset of windows. Out: the path, byte offset and size of their records, in the
+order of `stages.Interleave`. A shard cache may soon evict a record: the stage then
+holds the record in memory, without a copy. `ops.Parse` checks and parses the records
+after `Batch`, with the native op.
 """
 
 import dataclasses
@@ -19,32 +20,31 @@ from tfpipe.stages.shuffle import shuffled
 from tfpipe.stages.traced import traced
 from tfpipe.tuning import Tuning
 
-# Records that are read from a shard cache at once, and such groups that are read before
-# they are needed.
+# Records of a group, read from a shard cache at once; and groups read ahead.
 _GROUP_LENGTH, _NUM_GROUPS_AHEAD = 32, 8
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReadAhead:
-    """Asks the kernel to read windows into memory, and passes on where records are.
+    """Asks the kernel to read windows into memory, and passes on byte offsets.
 
-    Element: window -> place of a record.
+    Element: window -> byte offset of a record.
         in   window, see `source.TFRecordSource`
         out  path: string, the shard
-             byte_offset: int64, where the record is in it
+             byte_offset: int64, the byte offset of the record in the shard
              num_bytes: int64, its size with header and footer; without a shard cache
              held: variant, the record itself, see `record_op.hold`; with a shard cache
              record_id: int64, number of the record in the split
              is_real: bool, False if the record only fills the last batch
-             epoch_seed: int64, this epoch's half of the seed of random ops
+             epoch_seed: int64, the epoch's half of the seed of random ops
 
-    The kernel gets a window's extents as a whole, one window ahead: slow storage sees
-    the same long reads as from `Interleave`. No window is copied into this process.
-    A damaged record is found when it is parsed: `Map.faults` then counts it.
+    The kernel gets a window's extents as a whole, a window ahead: slow storage sees the
+    same long reads as from `Interleave`. No window is copied into the process. Parsing
+    finds damaged records: `Map.faults` then counts them.
 
-    A shard cache keeps a window on the disk only until the window after the next one is
-    asked for. The records are therefore read here, a few at a time, and all records of
-    a window before the next window is taken.
+    A shard cache keeps a window on the disk only until the second window after it is
+    asked for. Records from a cache are therefore read here, a few at a time, and all
+    records of a window before the next window is taken.
 
     Args:
         faults: Log of the pipeline, for stages that need `Interleave`; see
@@ -57,7 +57,7 @@ class ReadAhead:
         errors.require_kind(self, "faults", self.faults, FaultLog, or_none=True)
 
     def num_out(self, num_in: int) -> int:
-        """Returns the number of places that come out for `num_in` records."""
+        """Returns the number of output elements for `num_in` records."""
         return num_in
 
     def as_interleave(self) -> Interleave:
@@ -68,17 +68,17 @@ class ReadAhead:
         if "origin" in dataset.element_spec:  # the window comes from a shard cache
             groups = dataset.flat_map(as_it_is(_held))
             return groups.prefetch(_NUM_GROUPS_AHEAD).unbatch()
-        # The next window is asked for while the records of this one are read.
-        return dataset.map(as_it_is(traced(_places))).prefetch(1).unbatch()
+        # While the records of a window are read, the next window is asked for.
+        return dataset.map(as_it_is(traced(_offsets))).prefetch(1).unbatch()
 
 
 def _held(window: Example) -> tf.data.Dataset:
-    """Returns the places of the records of a window with the records, in groups."""
-    places = _places(window)
+    """Returns the byte offsets of the records of a window with the records."""
+    offsets = _offsets(window)
 
     def group(begin: tf.Tensor) -> Example:
         end = begin + _GROUP_LENGTH
-        some = {name: value[begin:end] for name, value in places.items()}
+        some = {name: value[begin:end] for name, value in offsets.items()}
         held = record_op.hold(some)
         del some["num_bytes"]
         return some | {"held": held}
@@ -87,8 +87,8 @@ def _held(window: Example) -> tf.data.Dataset:
     return begins.map(as_it_is(group))
 
 
-def _places(window: Example) -> Example:
-    """Returns the places of the records of a window, as they are passed on."""
+def _offsets(window: Example) -> Example:
+    """Returns paths, byte offsets and sizes of a window's records, in their order."""
     offsets, sizes = window["record_byte_offset"], window["record_num_bytes"]
     counts = window["num_records"]
     begin = window["byte_offset"]
@@ -104,12 +104,12 @@ def _places(window: Example) -> Example:
     with tf.control_dependencies([asked]):
         order = tf.slice(order, [window["skip"]], [window["take"]])
     first = tf.repeat(window["first_record"] - (last + 1 - counts), counts)
-    found = {
+    on_disk = {
         "path": tf.repeat(window["path"], counts),
         "byte_offset": offsets,
         "num_bytes": sizes,
         "record_id": first + tf.range(num_records),
     }
-    places = {name: tf.gather(value, order) for name, value in found.items()}
+    in_order = {name: tf.gather(value, order) for name, value in on_disk.items()}
     real = tf.fill([window["take"]], window["is_real"])
-    return places | {"is_real": real, "epoch_seed": window["epoch_seed"]}
+    return in_order | {"is_real": real, "epoch_seed": window["epoch_seed"]}

@@ -1,25 +1,28 @@
 """Sources start a pipeline: windows of a TFRecord data set, or synthetic batches.
 
 In: a data set folder with its index, or the shape of synthetic batches. Out: from a
-state on, a `tf.data.Dataset` of windows, which `stages.Interleave` reads, or of
-batches. A source is any callable (state, num_epochs) -> Dataset.
+state on, a `tf.data.Dataset` of batches, or of windows for `stages.Interleave`. A
+source is any callable (state, num_epochs) -> Dataset.
 """
 
 import dataclasses
 import functools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Literal
 
 import numpy as np
 import tensorflow as tf
 
 from tfpipe import errors
-from tfpipe.reading import state as state_of_run, storage
-from tfpipe.reading.draws import ExpectedCopies
-from tfpipe.reading.order import Order, Place, Remainder, Shuffle
-from tfpipe.reading.sampling import Sampling
-from tfpipe.reading.split_index import SplitIndex
+from tfpipe.reading import state as state_of_run
+from tfpipe.reading.order import EpochPosition, Order, Remainder, Shuffle
+from tfpipe.reading.sampling import ExpectedCopies, Sampling
+from tfpipe.reading.split_index import (
+    CacheChoice,
+    SplitIndex,
+    require_cache_choice,
+)
 from tfpipe.reading.state import State
 from tfpipe.reading.windows import Windows
 from tfpipe.remote import urls
@@ -38,59 +41,67 @@ Reading = Literal["auto", "native", "tensorflow"]
 class TFRecordSource:
     """Windows of one rank's share of a split, epoch after epoch.
 
+    The index is read, and the sizes of all shards are checked, when the source is made.
+    Shards without an index are scanned for their records, once; see `scan.scan`.
+
     Element: window of w records in x extents.
-        path: string [x], the shard of each extent
-        origin: string [x], where a shard cache has each shard from; absent without one
-        byte_offset, num_records, first_record: int64 [x], see `order.RecordRanges`
-        record_byte_offset, record_num_bytes: int64 [w], where each record is in its
-            shard, and its size with header and footer; in reading order
+        path: string [x], the shard of every extent
+        origin: string [x], the shard's path or URL; absent without a shard cache
+        byte_offset, num_records, first_record: int64 [x], the extent in its shard
+        record_byte_offset, record_num_bytes: int64 [w], the byte offset of every record
+            in its shard, and its size with header and footer; in reading order
         shuffle_seed: int64 [2], seed of the permutation; absent without shuffling
         skip, take: int64, the records to pass on, after the permutation
         is_real: bool, False if the records only fill up the last batch
         has_right_lengths: bool, False if a header states another length than the index
-        epoch_seed: int64 [take], for each record passed on the half of its random ops'
-            seed that belongs to the epoch and to the copy of the record
+        epoch_seed: int64 [take], the epoch's half of the seed of random ops, for every
+            record passed on; copies of a record have different seeds
 
-    The index is read, and the sizes of all shards are checked, when the source is made.
-    Shards without an index are scanned for their records, once; see `scan.scan`.
+    Example:
+        >>> source = tfpipe.TFRecordSource("DIR", "train", batch_size=8)
+        >>> source.steps_per_epoch
+        3
 
     Args:
         data_dir: Folder or URL with index.json, catalog.parquet and the shards.
         split: `train`, `validation` or `test`; with `files` any name.
-        files: Pattern of the shards' names, for shards of other tools: as of
-            `pathlib.Path.glob`, relative to the folder, such as "part-*.tfrecord" or
+        files: Pattern of the shards' names, for shards of other tools: a pattern of
+            `pathlib.Path.glob` below the folder, such as "part-*.tfrecord" or
             "**/*.tfrec". The shards are sorted by name, 2 before 10, and scanned; an
             index is then not read. Compressed shards are refused.
         shard_cache: How the shards are read. "auto" reads a local folder in place, and
             a URL through a `ShardCache` in $TFPIPE_SHARD_CACHE, or without it in
             ~/.cache/tfpipe/shards. A `ShardCache` is used for a URL and for a folder,
             such as a shared mount. "direct" reads a URL with tensorflow-io.
-        subset: Path of a subset, as `python -m converters.query --save` writes it, or a
-            `Subset`. Only its records of the split are read; each keeps its number in
-            the split, and so its random augmentation. None reads all records.
+        subset: A `Subset`, or the path of a file that `python -m converters.query
+            --save` wrote. Only the chosen records of the split are read. A record keeps
+            its number in the split, and so its random augmentation. None reads all
+            records.
         seed: Run seed, 0 to 2**64 - 1; the same on every rank.
         rank: Number of this rank, 0 to num_ranks - 1.
         num_ranks: Number of ranks.
-        batch_size: Examples in a batch of this rank, so that every rank makes the same
-            number of steps and a batch never holds records of two epochs.
+        batch_size: Examples in a batch of this rank. All ranks make the same number of
+            steps, and a batch never holds records of two epochs.
         shuffle: "window", "full" or "none"; see `order.Order`.
         remainder: "drop" leaves out the records that do not fill a step on every rank,
-            different ones each epoch; "pad" leaves none out and fills the last batch.
+            other records in every epoch; "pad" leaves out no record and fills the last
+            batch.
         block_length: Records of a block, the longest range that is read at once.
         window_size: Records of a window; two windows are in memory, encoded.
         sampling: How often each record comes in an epoch, see `Sampling`; it needs a
             shuffle. None is once.
-        on_error: What the presets do about a record that is damaged or cannot be
-            decoded. "raise" stops at it and names it; "skip" puts another record in its
-            place and counts it in `pipeline.faults`.
-        max_faults: Number of records that may be skipped; one more raises an error.
+        on_error: The presets' answer to a record that is damaged or cannot be decoded.
+            "raise" stops and names the record; "skip" reads another record instead and
+            counts the fault in `pipeline.faults`.
+        max_faults: Number of records that may be skipped; a further fault raises an
+            error.
         reading: Who reads in a preset: "native" is the native op, for whole batches,
-            in a folder or through a `ShardCache`; "auto" is "native" where it can read,
-            or else TensorFlow.
+            in a folder or through a `ShardCache`; "auto" is "native" where the native
+            op can read, or else TensorFlow.
 
     Raises:
         BadIndexError: If the index or a shard is missing or wrong.
-        BadSubsetError: If the subset is one of other data, cannot be read, or has no
+        BadSubsetError: If the subset belongs to other data, cannot be read, or has no
             record of the split.
         RemoteError: If a URL cannot be read.
         ValueError: If an argument is wrong, or an epoch has no step.
@@ -100,7 +111,7 @@ class TFRecordSource:
     split: str = "train"
     _: dataclasses.KW_ONLY
     files: str | None = None
-    shard_cache: storage.Choice = "auto"
+    shard_cache: CacheChoice = "auto"
     subset: str | os.PathLike[str] | Subset | None = None
     seed: int = 0
     rank: int = 0
@@ -120,7 +131,7 @@ class TFRecordSource:
 
     @functools.cached_property
     def split_index(self) -> SplitIndex:
-        """The shards of the split, and where its records are."""
+        """The shards of the split, and the byte offsets of its records."""
         return SplitIndex(self.data_dir, self.split, self.files, self.shard_cache)
 
     @property
@@ -144,7 +155,7 @@ class TFRecordSource:
         return self.split_index.storage.folder
 
     def cache_statistics(self) -> CacheStatistics | None:
-        """Returns what the shard cache has fetched and served; None without one."""
+        """Returns the figures of the shard cache; None without a shard cache."""
         cache = self.split_index.open_cache
         return None if cache is None else cache.statistics()
 
@@ -163,7 +174,7 @@ class TFRecordSource:
 
     @functools.cached_property
     def record_numbers(self) -> Ints | None:
-        """int64, rising: the numbers in the split of those records; None is all."""
+        """int64, rising: the numbers of `chosen` in the split; None is all records."""
         if self.chosen is None:
             return None
         return self.chosen.numbers(self.split_index.shard_sizes)
@@ -189,29 +200,30 @@ class TFRecordSource:
 
     @functools.cached_property
     def digest(self) -> str:
-        """A digest of what must be equal on every rank and when a run is resumed.
+        """A digest of all that must be equal on every rank and in a resumed run.
 
-        It covers the shards with their digests, the split, the records of a subset, the
-        seed, the sampling and how records are shuffled; neither the rank nor the number
-        of ranks.
+        The digest covers the shards with their digests, the split, the records of a
+        subset, the seed, the sampling and the shuffling. It covers neither the rank nor
+        the number of ranks.
         """
         numbers = (self.seed, self.block_length, self.window_size)
         copies, chosen = self.order.expected_copies, self.chosen
-        return _digest(
-            self.shards,
-            (self.split, numbers, self.shuffle, self.remainder)
-            # Without them it is that of versions before sampling and subsets.
-            + ((copies.digest,) if copies else ())
-            + (() if chosen is None else ("subset", chosen.digest)),
+        # Without sampling and subset, older versions of tfpipe give the same digest.
+        order = (
+            *(self.split, numbers, self.shuffle, self.remainder),
+            *((copies.digest,) if copies else ()),
+            *(() if chosen is None else ("subset", chosen.digest)),
         )
+        files = [dataclasses.astuple(shard) for shard in self.shards]
+        return index.digest(repr((files, order)))
 
     @property
     def steps_per_epoch(self) -> int:
         """Steps that every rank makes in an epoch."""
         return self.order.num_steps()
 
-    def place(self, state: State) -> Place:
-        """Returns the place of a state in the order of this source.
+    def position(self, state: State) -> EpochPosition:
+        """Returns the position of a state in the order of this source.
 
         Raises:
             ValueError: If the state belongs to other data or another order.
@@ -221,11 +233,11 @@ class TFRecordSource:
                 "The state must be of the same data, seed and shuffling as this source,"
                 f" {self.digest} of {self!r}, got {state.digest}."
             )
-        return state_of_run.place(state, self.order)
+        return state_of_run.position(state, self.order)
 
     def advance(self, state: State, num_steps: int = 1) -> State:
         """Returns the state `num_steps` later."""
-        self.place(state)  # raises if the state belongs to another source
+        self.position(state)  # raises if the state belongs to another source
         later = state_of_run.advance(state, self.order, num_steps)
         return dataclasses.replace(later, digest=self.digest)
 
@@ -239,64 +251,55 @@ class TFRecordSource:
         return None if steps is None else steps * self.batch_size
 
     def window_starts(self, state: State) -> Iterator[int]:
-        """Yields how many records after a state each window begins: 0, and so on.
+        """Yields the number of records between a state and every window: 0, and so on.
 
-        Epochs never end. `Interleave` reads a whole window, while it uses the last.
+        Epochs never end. `Interleave` reads a whole window while it uses the last
+        window.
         """
-        return _window_starts(self.order, self.rank, self.place(state))
+        return self.order.window_starts(self.rank, self.position(state))
 
     def in_order(self) -> "TFRecordSource":
         """Returns a source of the same records on one rank, in disk order.
 
         Nothing is checked again: a shard may be damaged by now.
         """
-        made = object.__new__(TFRecordSource)
+        source = object.__new__(TFRecordSource)
         kept = {n: v for n, v in vars(self).items() if n not in ("order", "digest")}
         alone = {"rank": 0, "num_ranks": 1, "batch_size": 1}
         in_order = {"shuffle": "none", "remainder": "drop", "sampling": None}
-        vars(made).update(kept | alone | in_order)
-        return made
+        vars(source).update(kept | alone | in_order)
+        return source
 
     def locate(self, record_id: int) -> tuple[str, int]:
-        """Returns the place of a record's shard and the record's byte offset in it."""
-        known = self.split_index
-        ends = np.cumsum(known.shard_sizes)
-        number = np.searchsorted(ends, record_id, side="right")
-        return known.origins[int(number)], int(known.byte_offsets[record_id])
+        """Returns the path or URL of a record's shard, and the record's byte offset."""
+        split = self.split_index
+        ends = np.cumsum(split.shard_sizes)
+        shard = int(np.searchsorted(ends, record_id, side="right"))
+        return split.origins[shard], int(split.byte_offsets[record_id])
 
     def __call__(self, state: State, num_epochs: int | None) -> tf.data.Dataset:
-        place = self.place(state)
-        passed = place.epoch - state.epoch
-        return windows_of(self).dataset(place, num_epochs and num_epochs - passed)
+        begin = self.position(state)
+        passed = begin.epoch - state.epoch
+        return windows_of(self).dataset(begin, num_epochs and num_epochs - passed)
 
     def continued(self, state: State, num_epochs: int) -> tf.data.Dataset:
-        """Returns the same windows, but each iteration has the next `num_epochs`.
+        """Returns the same windows, but every iteration has the next `num_epochs`.
 
-        The first iteration alone begins at the state, in the middle of an epoch or not.
+        Only the first iteration begins at the state, in the middle of an epoch or not.
         """
-        return windows_of(self).dataset(
-            self.place(state), num_epochs, is_continued=True
-        )
-
-
-def _window_starts(order: Order, rank: int, place: Place) -> Iterator[int]:
-    start = 0
-    while True:
-        for number in order.windows(rank, place):
-            yield start
-            start += order.window(rank, place, number).take
-        place = Place(place.epoch + 1)
+        begin = self.position(state)
+        return windows_of(self).dataset(begin, num_epochs, is_continued=True)
 
 
 def _expected_copies(source: TFRecordSource) -> ExpectedCopies | None:
     """Returns how often each record is drawn in an epoch; None is once."""
     if source.sampling is None:
         return None
-    known, chosen = source.split_index, source.chosen
+    split, chosen = source.split_index, source.chosen
     return source.sampling.expected_copies(
-        int(known.shard_sizes.sum()),
-        lambda: known.labels,
-        known.whole.classes,
+        int(split.shard_sizes.sum()),
+        lambda: split.labels,
+        split.whole.classes,
         chosen=source.record_numbers,
         weight=None if chosen is None else chosen.weight,
     )
@@ -304,25 +307,25 @@ def _expected_copies(source: TFRecordSource) -> ExpectedCopies | None:
 
 def windows_of(source: TFRecordSource) -> Windows:
     """Returns the windows of the rank of a source."""
-    known = source.split_index
+    split = source.split_index
     return Windows(
         order=source.order,
         rank=source.rank,
-        paths=known.paths,
-        origins=known.origins,
-        shard_sizes=known.shard_sizes,
-        byte_offsets=known.byte_offsets,
-        shard_bytes=known.shard_bytes,
-        is_checked=known.is_checked,
-        cache=known.open_cache,
+        paths=split.paths,
+        origins=split.origins,
+        shard_sizes=split.shard_sizes,
+        byte_offsets=split.byte_offsets,
+        shard_bytes=split.shard_bytes,
+        is_checked=split.is_checked,
+        cache=split.open_cache,
     )
 
 
 def _check(source: TFRecordSource) -> None:
     if urls.is_url(source.data_dir):
-        place = urls.require_place(source, "data_dir", source.data_dir)
-        errors.settle(source, "data_dir", place)
-    storage.require_choice(source, "shard_cache", source.shard_cache)
+        url = urls.require_place(source, "data_dir", source.data_dir)
+        errors.settle(source, "data_dir", url)
+    require_cache_choice(source, "shard_cache", source.shard_cache)
     sizes = ("num_ranks", "batch_size", "block_length", "window_size")
     errors.settle_ints(source, sizes, least=1)
     errors.settle_ints(source, ["rank", "max_faults"], least=0)
@@ -339,9 +342,9 @@ def _check(source: TFRecordSource) -> None:
     _check_files(source)
     source.split_index.check()
     if source.subset is not None:
-        # All copies of the source read the same records, if the file changes or not.
-        given = subsets.require(source, "subset", source.subset)
-        errors.settle(source, "subset", given)
+        # All copies of the source read the same records, even if the file changes.
+        subset = subsets.require(source, "subset", source.subset)
+        errors.settle(source, "subset", subset)
     # Loading all here reports a bad catalog or cache when the source is made.
     windows_of(source).require_room()
 
@@ -363,12 +366,6 @@ def _check_files(source: TFRecordSource) -> None:
         )
 
 
-def _digest(shards: Sequence[Shard], order: object) -> str:
-    """Returns 32 characters, a digest of shards and all that decides their order."""
-    files = [dataclasses.astuple(shard) for shard in shards]
-    return index.digest(repr((files, order)))
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SyntheticSource:
     """Repeats one random batch: input that costs nothing.
@@ -376,6 +373,12 @@ class SyntheticSource:
     Element: batch.
         image: `dtype` [batch_size, height, width, 3], 0..255
         label: int32 [batch_size], 0..num_classes - 1
+
+    Example:
+        >>> source = tfpipe.SyntheticSource(batch_size=4, image_size=32)
+        >>> batch = next(iter(tfpipe.Pipeline(source, []).build()))
+        >>> batch["image"].shape
+        TensorShape([4, 32, 32, 3])
 
     Args:
         batch_size: Examples in a batch.
@@ -423,7 +426,7 @@ class SyntheticSource:
         }
 
     def window_starts(self, state: State) -> Iterator[int]:
-        """Yields nothing, as nothing is read."""
+        """Yields nothing, because nothing is read."""
         return iter(())
 
     def advance(self, state: State, num_steps: int = 1) -> State:

@@ -1,7 +1,7 @@
 """The state of a run in its data: a few integers, the same on every rank.
 
-In: the numbers of a run. Out: a `State` that is saved with a checkpoint, and from which
-the same or another number of ranks resumes.
+In: the numbers of a run. Out: a `State` that is saved with a checkpoint. The same or
+another number of ranks resumes from a state.
 """
 
 import dataclasses
@@ -10,22 +10,28 @@ import json
 import tensorflow as tf
 
 from tfpipe import errors
-from tfpipe.reading import order
+from tfpipe.reading.order import EpochPosition, Order, Phase
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class State:
     """The progress of a run in its data.
 
+    Example:
+        >>> source = tfpipe.TFRecordSource("DIR", "train", batch_size=8)
+        >>> state = source.advance(tfpipe.State(), 4)  # an epoch has 3 steps
+        >>> (state.epoch, state.step)
+        (1, 1)
+
     Attributes:
         epoch: Number of the epoch, >= 0.
         step: Steps that every rank has made in the epoch since `phases`, >= 0.
-        num_ranks: Ranks that made these steps; None stands for the ranks that resume.
-        batch_size: Examples in a batch of one rank in these steps; None stands for the
-            batch size of the run that resumes.
+        num_ranks: Ranks that made these steps; None stands for the resuming ranks.
+        batch_size: Examples in a rank's batch in these steps; None stands for the batch
+            size of the resuming run.
         phases: Parts of the epoch that other numbers of ranks read before.
-        digest: Digest of the data and of all that decides its order, see
-            `TFRecordSource.digest`; "" if not known.
+        digest: Digest of the data and of their order, see `TFRecordSource.digest`; ""
+            if unknown.
 
     Raises:
         ValueError: If a number is out of range.
@@ -35,7 +41,7 @@ class State:
     step: int = 0
     num_ranks: int | None = None
     batch_size: int | None = None
-    phases: tuple[order.Phase, ...] = ()
+    phases: tuple[Phase, ...] = ()
     digest: str = ""
 
     def __post_init__(self) -> None:
@@ -46,94 +52,100 @@ class State:
         errors.settle(self, "phases", tuple(phases))
 
     def to_json(self) -> str:
-        """Returns the state as one line of JSON."""
+        """Returns the state as a line of JSON."""
         return json.dumps(dataclasses.asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> "State":
-        """Reads the text that `to_json` returned.
+        """Reads the text of `to_json`.
 
         Raises:
             ValueError: If the text is not a state.
         """
         try:
             fields = json.loads(text)
-            phases = tuple(order.Phase(*phase) for phase in fields.pop("phases"))
+            phases = tuple(Phase(*phase) for phase in fields.pop("phases"))
             return cls(**fields, phases=phases)
         except (TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"Not a state of a pipeline: {text!r}.") from error
 
 
-def _checked(phase: tuple[int, int]) -> order.Phase:
+def _checked(phase: tuple[int, int]) -> Phase:
     num_ranks, num_records = phase
-    return order.Phase(
+    return Phase(
         errors.require_int("State.phases", "num_ranks", num_ranks, least=1),
         errors.require_int("State.phases", "num_records", num_records, least=0),
     )
 
 
-def place(state: State, of: order.Order) -> order.Place:
-    """Returns the place of a state in an order.
+def position(state: State, order: Order) -> EpochPosition:
+    """Returns the position of a state in an order.
 
     Raises:
         ValueError: If the epoch has fewer steps than the state.
     """
-    num_ranks = state.num_ranks or of.num_ranks
-    batch_size = state.batch_size or of.batch_size
+    num_ranks = state.num_ranks or order.num_ranks
+    batch_size = state.batch_size or order.batch_size
     num_read = state.step * batch_size
-    if (num_ranks, batch_size) == (of.num_ranks, of.batch_size):
-        found = order.Place(state.epoch, state.phases, num_read)
+    if (num_ranks, batch_size) == (order.num_ranks, order.batch_size):
+        begin = EpochPosition(state.epoch, state.phases, num_read)
     else:
-        phase = order.Phase(num_ranks, num_read)
-        found = order.Place(state.epoch, (*state.phases, phase))
-    left = of.num_steps(found._replace(start=0))
-    if found.start > left * of.batch_size:
+        phase = Phase(num_ranks, num_read)
+        begin = EpochPosition(state.epoch, (*state.phases, phase))
+    left = order.num_steps(begin._replace(start=0))
+    if begin.start > left * order.batch_size:
         raise ValueError(
-            f"An epoch has {left} steps of {of.batch_size} records on each of "
-            f"{of.num_ranks} ranks, got a start at step {state.step} of it."
+            f"An epoch has {left} steps of {order.batch_size} records on each of "
+            f"{order.num_ranks} ranks, got a start at step {state.step} of it."
         )
-    # If what is left of the epoch gives no step, the next epoch begins.
-    return found if of.num_steps(found) else order.Place(state.epoch + 1)
+    # If the rest of the epoch gives no step, the next epoch begins.
+    return begin if order.num_steps(begin) else EpochPosition(state.epoch + 1)
 
 
-def num_steps(state: State, of: order.Order, num_epochs: int | None) -> int | None:
+def num_steps(state: State, order: Order, num_epochs: int | None) -> int | None:
     """Returns the steps from a state to the end of `num_epochs`; None is endless."""
     if num_epochs is None:
         return None
-    found = place(state, of)
-    num_later = num_epochs - 1 - (found.epoch - state.epoch)
-    return of.num_steps(found) + num_later * of.num_steps()
+    begin = position(state, order)
+    num_later = num_epochs - 1 - (begin.epoch - state.epoch)
+    return order.num_steps(begin) + num_later * order.num_steps()
 
 
-def advance(state: State, of: order.Order, count: int) -> State:
+def advance(state: State, order: Order, count: int) -> State:
     """Returns the state `count` steps later."""
-    epoch, phases, start = place(state, of)
-    left = of.num_steps(order.Place(epoch, phases, start))
-    step = start // of.batch_size + count
+    begin = position(state, order)
+    epoch, phases = begin.epoch, begin.phases
+    left = order.num_steps(begin)
+    step = begin.start // order.batch_size + count
     if count >= left:
-        later, step = divmod(count - left, of.num_steps())
+        later, step = divmod(count - left, order.num_steps())
         epoch, phases = epoch + 1 + later, ()
     return State(
         epoch=epoch,
         step=step,
-        num_ranks=of.num_ranks,
-        batch_size=of.batch_size,
+        num_ranks=order.num_ranks,
+        batch_size=order.batch_size,
         phases=phases,
         digest=state.digest,
     )
 
 
 class SavedState(tf.train.experimental.PythonState):  # type: ignore[misc]  # TF is untyped
-    """A `State` that a `tf.train.Checkpoint` saves and restores.
+    """A `State` in a `tf.train.Checkpoint`, beside the model.
 
-    saved = tfpipe.SavedState()
-    checkpoint = tf.train.Checkpoint(model=model, data=saved)
-    checkpoint.restore(path)
-    dataset = pipeline.build(state=saved.state, num_epochs=None)
-    ... each step: saved.state = pipeline.source.advance(saved.state)
+    After every step a training loop sets `saved.state = source.advance(saved.state)`.
+    After `checkpoint.restore(path)` it builds with `pipeline.build(state=saved.state)`.
+
+    Example:
+        >>> saved = tfpipe.SavedState(tfpipe.State(epoch=2, step=5))
+        >>> path = tf.train.Checkpoint(data=saved).save("checkpoint")
+        >>> restored = tfpipe.SavedState()
+        >>> status = tf.train.Checkpoint(data=restored).restore(path)
+        >>> restored.state.step
+        5
 
     Attributes:
-        state: The current state; set it before saving.
+        state: The current state; set `state` before saving.
     """
 
     def __init__(self, state: State | None = None) -> None:
@@ -141,11 +153,11 @@ class SavedState(tf.train.experimental.PythonState):  # type: ignore[misc]  # TF
         self.state = state or State()
 
     def serialize(self) -> str:
-        """Returns the text that `tf.train.Checkpoint` writes."""
+        """Returns the text for `tf.train.Checkpoint`."""
         return self.state.to_json()
 
     def deserialize(self, string_value: bytes | str) -> None:
-        """Sets the state from the text that `tf.train.Checkpoint` read."""
+        """Sets the state from the text of `serialize`."""
         text = (
             string_value.decode() if isinstance(string_value, bytes) else string_value
         )

@@ -1,4 +1,4 @@
-"""Windows of a split as a dataset: what a rank reads next, and how to pass it on.
+"""Windows of a split as a dataset: the records that a rank reads next, in which order.
 
 In: the order of the records, their files and byte offsets, and where to begin. Out: a
 `tf.data.Dataset` of windows for `stages.Interleave`. Through a shard cache, a window
@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from tfpipe.reading.order import Order, Place, Window, epoch_seed
+from tfpipe.reading.order import EpochPosition, Order, Window, epoch_seed
 from tfpipe.shard_cache.open_cache import OpenCache
-from tfpipe.shards import lengths
+from tfpipe.shards import records
 from tfpipe.shards.ranges import RecordRanges, by_shard
 from tfpipe.shards.records import Ints
 from tfpipe.stages.iterations import counters, parts
@@ -31,13 +31,13 @@ class Windows:
     Attributes:
         order: The order of the records.
         rank: The rank that reads these windows.
-        paths: Path of each shard.
-        origins: Place of each shard for messages; `paths`, unless there is a cache.
+        paths: Path of every shard.
+        origins: Path or URL of every shard for messages; `paths` without a cache.
         shard_sizes: int64 [num_shards], records in each shard, chosen or not.
         byte_offsets: int64 [num_records], byte offset of each record in its shard.
         shard_bytes: int64 [num_shards], size of each shard.
-        is_checked: bool [num_records], whether the record's length was found right;
-            updated while windows are made.
+        is_checked: bool [num_records], whether the length of the record is known to be
+            right; updated while windows are made.
         cache: The shard cache through which the shards are read; None reads `paths`.
     """
 
@@ -52,14 +52,18 @@ class Windows:
     cache: OpenCache | None = None
 
     def dataset(
-        self, place: Place, num_epochs: int | None, *, is_continued: bool = False
+        self,
+        begin: EpochPosition,
+        num_epochs: int | None,
+        *,
+        is_continued: bool = False,
     ) -> tf.data.Dataset:
-        """Returns the windows from a place on in `num_epochs`; None is endless.
+        """Returns the windows of `num_epochs` from a position on; None is endless.
 
-        If `is_continued`, each iteration of the dataset has the next `num_epochs`, and
-        the first iteration alone begins at `place`.
+        If `is_continued`, every iteration of the dataset has the next `num_epochs`, and
+        only the first iteration begins at `begin`.
         """
-        run = Run(order=self.order, rank=self.rank, begin=place)
+        run = Run(order=self.order, rank=self.rank, begin=begin)
         first, later = run.num_windows(num_epochs)
         if self.cache is not None:
             return _brought(self, self.cache, run, first, later, is_continued)
@@ -67,17 +71,17 @@ class Windows:
             windows = self._mapped(run, counters(first, later))
         else:
             windows = self._mapped(run, tf.data.Dataset.range(first))
-        # The lengths of the next window are checked while this one is read.
+        # The lengths of the next window are checked while a window is read.
         return windows.prefetch(1)
 
     def require_room(self) -> None:
-        """Checks that the cache, if there is one, has room for the windows.
+        """Checks that the cache, if there is a cache, has room for the windows.
 
         Raises:
-            ValueError: If it has not.
+            ValueError: If the cache is too small.
         """
         if self.cache is not None:
-            run = Run(order=self.order, rank=self.rank, begin=Place())
+            run = Run(order=self.order, rank=self.rank, begin=EpochPosition())
             self.cache.reader(_Position(run, 0).upcoming).close()
 
     def _mapped(self, run: "Run", numbers: tf.data.Dataset) -> tf.data.Dataset:
@@ -88,11 +92,11 @@ class Windows:
             return [window[name] for name in spec]
 
         def make(counter: tf.Tensor) -> dict[str, tf.Tensor]:
-            # One Python call a window costs nothing next to reading its records.
+            # A Python call for a window costs nothing next to reading its records.
             types = [item.dtype for item in spec.values()]
             items = tf.numpy_function(read, [counter], types, stateful=False)
-            for item, known in zip(items, spec.values(), strict=True):
-                item.set_shape(known.shape)
+            for item, item_spec in zip(items, spec.values(), strict=True):
+                item.set_shape(item_spec.shape)
             return dict(zip(spec, items, strict=True))
 
         return numbers.map(tf.autograph.experimental.do_not_convert(make))
@@ -120,12 +124,12 @@ class Windows:
         Args:
             epoch: Number of the epoch.
             window: The window.
-            paths: Path of each extent, which a shard cache has checked; None takes the
-                path of its shard.
+            paths: Path of each extent, checked by a shard cache; None takes the path of
+                the shard.
         """
         shard, ranges = by_shard(window.ranges, self.shard_sizes)
-        records = ranges.records()
-        offsets = self.byte_offsets[records]
+        record_ids = ranges.records()
+        offsets = self.byte_offsets[record_ids]
         copies = window.copies_passed_on()
         seeds = epoch_seed(seed=self.order.seed, epoch=epoch, copy=copies)
         return {
@@ -134,7 +138,7 @@ class Windows:
             "num_records": ranges.length,
             "first_record": ranges.first,
             "record_byte_offset": offsets,
-            "record_num_bytes": self.num_bytes[records],
+            "record_num_bytes": self.num_bytes[record_ids],
             "has_right_lengths": np.bool_(self.has_right_lengths(shard, ranges)),
             "skip": np.int64(window.skip),
             "take": np.int64(window.take),
@@ -144,26 +148,25 @@ class Windows:
         } | ({} if paths is None else {"origin": self._origins[shard]})
 
     def has_right_lengths(self, shard: Ints, ranges: RecordRanges) -> bool:
-        """Returns whether all lengths are right; checks extents not checked before.
+        """Returns whether all lengths are right; checks the unchecked extents.
 
         Args:
             shard: int64 [num_ranges], the shard of each range.
-            ranges: Ranges of records, each of one shard.
+            ranges: Ranges of records, every range within a shard.
         """
         if self.cache is not None:
             return self.cache.are_sound(ranges)
-        if self.is_checked[ranges.records()].all():
+        record_ids = ranges.records()
+        if self.is_checked[record_ids].all():
             return True
-        bounds = np.cumsum(ranges.length)[:-1]
-        for number, records in zip(
-            shard, np.split(ranges.records(), bounds), strict=True
-        ):
-            if self.is_checked[records].all():
+        extents = np.split(record_ids, ranges.ends[:-1])
+        for shard_index, extent in zip(shard, extents, strict=True):
+            if self.is_checked[extent].all():
                 continue
-            places = self.byte_offsets[records], self.num_bytes[records]
-            if not lengths.is_right(self.paths[number], *places):
+            spans = self.byte_offsets[extent], self.num_bytes[extent]
+            if not records.lengths_are_right(self.paths[shard_index], *spans):
                 return False
-            self.is_checked[records] = True
+            self.is_checked[extent] = True
         return True
 
     @functools.cached_property
@@ -190,34 +193,34 @@ def _encoded(paths: Sequence[str]) -> npt.NDArray[np.object_]:
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Run:
-    """The windows of a rank from a place on, numbered 0, 1, 2, ... through all epochs.
+    """The windows of a rank from a position on, numbered 0, 1, 2, ... in all epochs.
 
     Attributes:
         order: The order of the records.
         rank: The rank that reads the windows.
-        begin: The place of window 0.
+        begin: The position of window 0.
     """
 
     order: Order
     rank: int
-    begin: Place
+    begin: EpochPosition
 
     def num_windows(self, num_epochs: int | None) -> tuple[int, int]:
-        """Returns the windows of `num_epochs` from the place on, and in later ones."""
+        """Returns the number of windows of `num_epochs` from `begin` on, and later."""
         if num_epochs is None:
             return tf.int64.max, tf.int64.max
         later = num_epochs * self._num_later
         return later and len(self._first) + later - self._num_later, later
 
     def window(self, counter: int) -> tuple[int, Window]:
-        """Returns the epoch of the window with this number, and the window."""
-        place, number = self.begin, counter
+        """Returns the epoch of window `counter`, and the window."""
+        position = self.begin
         if counter < len(self._first):
-            number = self._first[counter]
+            index = self._first[counter]
         else:
-            later, number = divmod(counter - len(self._first), self._num_later)
-            place = Place(self.begin.epoch + 1 + later)
-        return place.epoch, self.order.window(self.rank, place, number)
+            later, index = divmod(counter - len(self._first), self._num_later)
+            position = EpochPosition(self.begin.epoch + 1 + later)
+        return position.epoch, self.order.window(self.rank, position, index)
 
     @functools.cached_property
     def _first(self) -> range:
@@ -225,7 +228,7 @@ class Run:
 
     @functools.cached_property
     def _num_later(self) -> int:
-        return len(self.order.windows(self.rank, Place()))
+        return len(self.order.windows(self.rank, EpochPosition()))
 
 
 def _brought(
@@ -236,47 +239,48 @@ def _brought(
     later: int,
     is_continued: bool,
 ) -> tf.data.Dataset:
-    """Returns the windows, each as soon as the cache has its records.
+    """Returns a dataset of windows, each as soon as the cache has its records.
 
-    The next window is brought while this one is read: a window stays until the one
-    after the next is asked for, and the last ones until the end is asked for.
+    While a window is read, the cache brings the next window. A window stays on the disk
+    until the second window after it is asked for. The last windows stay until the end
+    of the dataset is asked for.
     """
     bounds = parts(first, later) if is_continued else lambda: (0, first)
-    numbers, open_iterations = itertools.count(), dict[int, _Iteration]()
+    keys, open_iterations = itertools.count(), dict[int, _Iteration]()
 
     def opened() -> Iterator[int]:
-        number = next(numbers)
-        open_iterations[number] = _Iteration(windows, cache, run, *bounds())
+        key = next(keys)
+        open_iterations[key] = _Iteration(windows, cache, run, *bounds())
         try:
-            yield number
+            yield key
         finally:
-            del open_iterations[number]
+            del open_iterations[key]
 
-    def ahead(number: tf.Tensor) -> tf.data.Dataset:
-        found = tf.data.Dataset.from_generator(
-            lambda number: open_iterations[int(number)],
-            args=(number,),
+    def ahead(key: tf.Tensor) -> tf.data.Dataset:
+        iteration = tf.data.Dataset.from_generator(
+            lambda key: open_iterations[int(key)],
+            args=(key,),
             output_signature=windows.spec(),
         )
-        return found.prefetch(1)
+        return iteration.prefetch(1)
 
-    # TensorFlow asks the outer dataset for its end after the last window was read. The
-    # `prefetch` of the inner dataset makes it ask for the end before that.
+    # Without `prefetch` in the inner dataset, TensorFlow would ask the outer dataset
+    # for its end only after the last window was read.
     outer = tf.data.Dataset.from_generator(
         opened, output_signature=tf.TensorSpec([], tf.int64)
     )
-    found = outer.flat_map(tf.autograph.experimental.do_not_convert(ahead))
+    brought = outer.flat_map(tf.autograph.experimental.do_not_convert(ahead))
     if is_continued:
-        return found
-    return found.apply(tf.data.experimental.assert_cardinality(first))
+        return brought
+    return brought.apply(tf.data.experimental.assert_cardinality(first))
 
 
 class _Iteration:
     """One iteration through a cache: a Python iterator over the features of windows.
 
-    An iteration has a reader of its own, which is closed when `_brought` drops the
-    iteration. This happens at the end, or when the iterator of the dataset is deleted.
-    After an error the next call tries the same window again, so that none is lost.
+    An iteration has a reader of its own. The reader is closed when `_brought` drops the
+    iteration: at the end, or when the iterator of the dataset is deleted. After an
+    error the next call tries the same window again, so that no window is lost.
     """
 
     def __init__(
@@ -295,8 +299,8 @@ class _Iteration:
         epoch, window = self._position.window()
         paths = self._reader.next_window(window.ranges)
         self._position.counter += 1
-        found = self._windows.features(epoch, window, paths)
-        return {name: found[name] for name in self._windows.spec()}
+        features = self._windows.features(epoch, window, paths)
+        return {name: features[name] for name in self._windows.spec()}
 
     def __del__(self) -> None:
         if hasattr(self, "_reader"):
@@ -305,11 +309,14 @@ class _Iteration:
 
 @dataclasses.dataclass
 class _Position:
-    """A window of a run. It is no part of `_Iteration`, which no reader may keep alive.
+    """The next window of a run.
+
+    A reader keeps `upcoming` alive. A class of its own has the method, because a reader
+    must not keep an `_Iteration` alive.
 
     Attributes:
         run: The windows.
-        counter: Number of the window that comes next.
+        counter: Number of the next window.
     """
 
     run: Run
@@ -319,6 +326,6 @@ class _Position:
         return self.run.window(self.counter)
 
     def upcoming(self) -> Iterator[RecordRanges]:
-        """Yields the records of each window from this one on, without end."""
+        """Yields the records of every window from the next window on, without end."""
         for counter in itertools.count(self.counter):
             yield self.run.window(counter)[1].ranges

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from tfpipe.reading.order import Place, Window, epoch_seed
+from tfpipe.reading.order import EpochPosition, Window, epoch_seed
 from tfpipe.reading.windows import Windows
 from tfpipe.shards.ranges import by_shard, join
 from tfpipe.shards.records import Ints
@@ -88,7 +88,7 @@ class EpochWindows:
         return self.arrays | pieces
 
 
-def epoch_windows(windows: Windows, place: Place) -> EpochWindows:
+def epoch_windows(windows: Windows, place: EpochPosition) -> EpochWindows:
     """Returns the windows from a place to the end of its epoch."""
     order, rank = windows.order, windows.rank
     found = [order.window(rank, place, n) for n in order.windows(rank, place)]

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from tfpipe.errors import count_of
-from tfpipe.reading.order import Place
+from tfpipe.reading.order import EpochPosition
 from tfpipe.reading.windows import Windows
 from tfpipe.service import epoch_windows
 from tfpipe.service.epoch_windows import EpochWindows, Tensors
@@ -27,7 +27,11 @@ class Received:
     """Keeps the records of an epoch that were received, for each iteration."""
 
     def __init__(
-        self, address: str, windows: Windows, first: Place, lost_after_s: float | None
+        self,
+        address: str,
+        windows: Windows,
+        first: EpochPosition,
+        lost_after_s: float | None,
     ) -> None:
         self._address = address
         self._limit = math.inf if lost_after_s is None else lost_after_s
@@ -42,7 +46,7 @@ class Received:
         """Begins an epoch; returns int64, the token of the iteration's epoch."""
         place = self._first
         if number:
-            place = Place(place.epoch + int(number))
+            place = EpochPosition(place.epoch + int(number))
         token = next(self._tokens)
         epoch = epoch_windows.epoch_windows(self._windows, place)
         self._epochs[token] = epoch, np.zeros(epoch.num_records, np.bool_)

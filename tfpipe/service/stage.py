@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from tfpipe import errors, host
 from tfpipe.reading import building
-from tfpipe.reading.order import Place
+from tfpipe.reading.order import EpochPosition
 from tfpipe.reading.source import TFRecordSource, windows_of
 from tfpipe.reading.state import State
 from tfpipe.service import watched
@@ -115,9 +115,9 @@ class _Run:
     num_epochs: int | None
     is_continued: bool
 
-    def places(self, source: TFRecordSource) -> tuple[Place, tf.data.Dataset]:
+    def places(self, source: TFRecordSource) -> tuple[EpochPosition, tf.data.Dataset]:
         """Returns where the first epoch begins, and the numbers of epochs from it."""
-        place = source.place(self.state)
+        place = source.position(self.state)
         if self.num_epochs is None:
             return place, tf.data.Dataset.range(tf.int64.max)
         first = self.num_epochs - (place.epoch - self.state.epoch)

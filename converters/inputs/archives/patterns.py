@@ -19,7 +19,7 @@ from converters.inputs.folders import reading
 from tfpipe import errors
 from tfpipe.remote import urls
 from tfpipe.remote.files import Files
-from tfpipe.shards.matching import natural
+from tfpipe.shards.scan import natural
 
 _MAX_FILES = 1_000_000
 _SPLIT = re.compile(rf"({'|'.join(fractions.SPLITS)})=(.*)", re.DOTALL)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 import tensorflow as tf
 
-from tfpipe.native import build, libraries, op, requirements, selection
+from tfpipe.native import build, libraries, op, selection
 from tfpipe.ops.crop import crop_image
 
 needs_native = pytest.mark.usefixtures("native_op")
@@ -19,7 +19,7 @@ def native_op(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     before = dict(os.environ)
     if op.load()[0] is None or not libraries.rewrite_library().exists():
         try:
-            requirements.find_compiler()
+            libraries.find_compiler()
         except OSError as error:
             pytest.skip(str(error))
         # Shared by the workers of a session.

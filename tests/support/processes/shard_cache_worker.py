@@ -21,7 +21,7 @@ from typing import Any
 
 import tfpipe
 from tests.support.data.shards import ScriptedFiles, load_shards, read_records
-from tfpipe.reading.order import Order, Place
+from tfpipe.reading.order import EpochPosition, Order
 from tfpipe.shard_cache import pieces as cuts
 
 
@@ -45,7 +45,7 @@ def main(job: dict[str, Any]) -> None:
         num_ranks=job["num_ranks"],
     )
     rank = job["rank"]
-    places = [Place(epoch) for epoch in range(job["num_epochs"])]
+    places = [EpochPosition(epoch) for epoch in range(job["num_epochs"])]
     windows = [
         order.window(rank, place, number).ranges
         for place in places

@@ -10,7 +10,7 @@ import pytest
 from tests.support.data.native_op import native_op, needs_native  # noqa: F401
 from tests.unit.tfpipe.native.test_native import DAMAGES
 from tfpipe.native import build, libraries, op
-from tfpipe.native.requirements import find_compiler
+from tfpipe.native.libraries import find_compiler
 
 
 @pytest.fixture
@@ -151,11 +151,12 @@ def test_the_sources_compile_without_warnings():
 # Loads the libraries cut off at many places, with every fault that a power loss leaves.
 _LOAD_DAMAGED = """
 import os, pathlib, sys
-from tfpipe.native import libraries, op, rewrite_library
+from tfpipe.native import libraries, op
+from tfpipe.native import libraries
 
 def reasons():
     try:
-        rewrite_library.load("This needs")
+        libraries.load_rewrite_library("This needs")
     except ValueError as error:
         return op.load()[1], str(error)
     return op.load()[1], ""

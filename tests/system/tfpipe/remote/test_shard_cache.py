@@ -16,7 +16,7 @@ import pytest
 import tfpipe
 from tests.support.data.shards import make_shards, read_records
 from tests.support.faults.bad_proxy import Fault
-from tfpipe.reading.order import Order, Place
+from tfpipe.reading.order import EpochPosition, Order
 from tfpipe.remote.files import Files
 from tfpipe.shard_cache import next_use, pieces as cuts
 from tfpipe.shards.ranges import RecordRanges
@@ -37,7 +37,7 @@ def expected_digest(made, *, rank=0, num_ranks=1, num_epochs=1):
     )
     digest = hashlib.sha256()
     for epoch in range(num_epochs):
-        place = Place(epoch)
+        place = EpochPosition(epoch)
         for number in order.windows(rank, place):
             for record in order.window(rank, place, number).ranges.records():
                 digest.update(made.data[record])
@@ -288,9 +288,9 @@ def test_a_cache_of_half_the_data_hits_as_often_as_belady(
     cache = tfpipe.ShardCache(tmp_path / "cache", max_bytes=max_bytes)
     order = Order(shard_sizes=large.sizes, window_size=128)
     windows = [
-        order.window(0, Place(epoch), number).ranges
+        order.window(0, EpochPosition(epoch), number).ranges
         for epoch in range(6)
-        for number in order.windows(0, Place(epoch))
+        for number in order.windows(0, EpochPosition(epoch))
     ]
     opened = cache.open(
         Files(str(large.folder)), "", "train", large.shards, large.byte_offsets

@@ -12,7 +12,7 @@ from tests.support.data.native_op import native_op, needs_native  # noqa: F401
 from tests.support.faults.damage import flip
 from tfpipe.native import entry_file
 from tfpipe.ops import identity
-from tfpipe.reading import storage
+from tfpipe.reading import split_index
 from tfpipe.remote import metadata
 from tfpipe.remote.files import Files
 from tfpipe.shards import index
@@ -120,7 +120,7 @@ def test_a_file_is_found_if_it_is_the_one_in_the_index(tmp_path, capsys, is_else
 
     def find(known, split="train"):
         entry_file._say_none.cache_clear()
-        return entry_file.find(known, storage.find(here, cache), split)
+        return entry_file.find(known, split_index.find_storage(here, cache), split)
 
     assert find(known) is None
     said = capsys.readouterr().err

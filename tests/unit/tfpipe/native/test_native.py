@@ -16,7 +16,7 @@ import tensorflow as tf
 import tfpipe
 from tests.support.data.native_op import crop_both, native_op, needs_native  # noqa: F401
 from tests.unit.tfpipe.ops.test_crop import CROP_BOXES, KINDS, gradient
-from tfpipe.native import __main__ as command, build, libraries, op, requirements
+from tfpipe.native import __main__ as command, build, libraries, op
 from tfpipe.ops.crop import crop_image
 
 CROP_BOX = (3, 5, 50, 60)
@@ -453,7 +453,7 @@ def test_no_compiler_anywhere(monkeypatch, tmp_path):
     monkeypatch.delenv("CXX", raising=False)
 
     with pytest.raises(OSError, match=r"no C\+\+ compiler: install one"):
-        requirements.find_compiler()
+        libraries.find_compiler()
 
 
 def test_no_libjpeg_or_another_platform_is_a_reason(monkeypatch, tmp_path):

@@ -1,4 +1,4 @@
-"""tfpipe.native.requirements: the command that builds the libraries on this host."""
+"""tfpipe.native.libraries: the command that builds the libraries on this host."""
 
 import importlib.util
 import os
@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tfpipe.native import libraries, requirements
+from tfpipe.native import libraries
 
 
 @pytest.fixture
@@ -36,14 +36,14 @@ def _lack_libjpeg(monkeypatch, folder):
 def test_a_host_with_all_requirements_needs_one_command(host):
     _install(host, "python", "c++")
 
-    assert requirements.remedy() == "Run: python -m tfpipe.native"
+    assert libraries.remedy() == "Run: python -m tfpipe.native"
 
 
 def test_a_python_that_the_shell_does_not_find_is_named_by_its_path(host, monkeypatch):
     _install(host, "python", "c++")
     monkeypatch.setattr(sys, "executable", "/my venv/bin/python")
 
-    assert requirements.remedy() == "Run: '/my venv/bin/python' -m tfpipe.native"
+    assert libraries.remedy() == "Run: '/my venv/bin/python' -m tfpipe.native"
 
 
 @pytest.mark.parametrize(
@@ -60,16 +60,16 @@ def test_a_compiler_is_installed_as_this_host_does_it(
     _install(host, "python", manager)
     monkeypatch.setattr(os, "geteuid", lambda: user)
 
-    assert requirements.remedy() == f"Run: {command} && python -m tfpipe.native"
+    assert libraries.remedy() == f"Run: {command} && python -m tfpipe.native"
     with pytest.raises(OSError, match=command.replace("+", r"\+")):
-        requirements.find_compiler()
+        libraries.find_compiler()
 
 
 def test_without_tensorflow_and_compiler_each_is_installed_first(host, monkeypatch):
     _install(host, "python", "apt-get")
     _lack_tensorflow(monkeypatch)
 
-    assert requirements.remedy() == (
+    assert libraries.remedy() == (
         "Run: apt-get install -y g++ && "
         "python -m pip install 'tensorflow>=2.16,<2.22' && python -m tfpipe.native"
     )
@@ -79,10 +79,10 @@ def test_a_pillow_without_libjpeg_is_replaced_by_its_wheel(host, monkeypatch):
     _install(host, "python", "c++")
     _lack_libjpeg(monkeypatch, host)
 
-    assert "--only-binary=:all: pillow && python -m" in requirements.remedy()
+    assert "--only-binary=:all: pillow && python -m" in libraries.remedy()
 
 
 def test_another_platform_has_no_command(host, monkeypatch):
     monkeypatch.setattr(sys, "platform", "darwin")
 
-    assert requirements.remedy() == "It can be built on Linux only"
+    assert libraries.remedy() == "It can be built on Linux only"

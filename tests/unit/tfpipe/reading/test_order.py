@@ -9,7 +9,7 @@ import pytest
 from hypothesis import strategies as st
 
 from tfpipe.reading import order
-from tfpipe.reading.order import Order, Phase, Place
+from tfpipe.reading.order import EpochPosition, Order, Phase
 from tfpipe.shards.ranges import by_shard
 
 exhaustive = hypothesis.settings(max_examples=25, deadline=None)
@@ -49,7 +49,7 @@ def orders(draw: st.DrawFn, **fixed: object) -> Order:
     return make_order(shard_sizes, **options)
 
 
-def passed_on(of: Order, rank: int, place: Place) -> list[tuple[int, bool]]:
+def passed_on(of: Order, rank: int, place: EpochPosition) -> list[tuple[int, bool]]:
     """(record, whether it is real), in order, from a place to the end of its epoch."""
     windows = [of.window(rank, place, number) for number in of.windows(rank, place)]
     return [
@@ -64,7 +64,7 @@ def real(passed: list[tuple[int, bool]]) -> list[int]:
 @exhaustive
 @hypothesis.given(orders(), EPOCHS)
 def test_every_rank_makes_the_same_steps_and_no_record_comes_twice(of, epoch):
-    shares = [passed_on(of, rank, Place(epoch)) for rank in range(of.num_ranks)]
+    shares = [passed_on(of, rank, EpochPosition(epoch)) for rank in range(of.num_ranks)]
 
     assert {len(share) for share in shares} == {of.num_steps() * of.batch_size}
     records = list(itertools.chain.from_iterable(map(real, shares)))
@@ -83,8 +83,8 @@ def test_resuming_within_an_epoch_gives_the_rest_of_it(of, epoch, data):
     start = step * of.batch_size
 
     for rank in range(of.num_ranks):
-        whole = passed_on(of, rank, Place(epoch))
-        assert passed_on(of, rank, Place(epoch, (), start)) == whole[start:]
+        whole = passed_on(of, rank, EpochPosition(epoch))
+        assert passed_on(of, rank, EpochPosition(epoch, (), start)) == whole[start:]
 
 
 @exhaustive
@@ -92,7 +92,7 @@ def test_resuming_within_an_epoch_gives_the_rest_of_it(of, epoch, data):
 def test_other_numbers_of_ranks_read_what_is_left_exactly_once(of, data):
     epoch, phases, seen = 3, (), []
     for _ in range(data.draw(st.integers(2, 4))):
-        place = Place(epoch, phases)
+        place = EpochPosition(epoch, phases)
         num_steps = data.draw(st.integers(0, of.num_steps(place)))
         count = num_steps * of.batch_size
         for rank in range(of.num_ranks):
@@ -110,8 +110,8 @@ def test_other_numbers_of_ranks_read_what_is_left_exactly_once(of, data):
 def test_a_window_reads_ranges_within_shards_no_more_than_its_size(of):
     starts = np.cumsum(of.shard_sizes) - of.shard_sizes
     for rank in range(of.num_ranks):
-        for number in of.windows(rank, Place()):
-            window = of.window(rank, Place(), number)
+        for number in of.windows(rank, EpochPosition()):
+            window = of.window(rank, EpochPosition(), number)
             shard, ranges = by_shard(window.ranges, of.shard_sizes)
 
             assert ranges.records().tolist() == window.ranges.records().tolist()
@@ -125,7 +125,9 @@ def test_a_window_reads_ranges_within_shards_no_more_than_its_size(of):
 @exhaustive
 @hypothesis.given(orders(shuffle="none", remainder="pad"))
 def test_without_shuffle_the_order_is_that_on_disk(of):
-    shares = [real(passed_on(of, rank, Place())) for rank in range(of.num_ranks)]
+    shares = [
+        real(passed_on(of, rank, EpochPosition())) for rank in range(of.num_ranks)
+    ]
 
     everything = list(itertools.chain.from_iterable(shares))
     assert everything == list(range(of.num_records))
@@ -147,7 +149,7 @@ def test_ranges_are_cut_anywhere(shard_sizes, block_length, data):
 
 def neighbors_in_a_batch(of: Order) -> float:
     """Share of records whose neighbor on disk is in the same batch of 64."""
-    records = real(passed_on(of, 0, Place()))
+    records = real(passed_on(of, 0, EpochPosition()))
     batch_of = {record: place // 64 for place, record in enumerate(records)}
     pairs = [(batch_of.get(n), batch_of.get(n + 1)) for n in range(of.num_records - 1)]
     return sum(a == b for a, b in pairs) / len(pairs)
@@ -171,14 +173,22 @@ def test_each_window_epoch_and_rank_is_permuted_by_a_seed_of_its_own(shuffle):
     seeds = {
         of.window(rank, place, number).seed
         for rank in range(2)
-        for place in (Place(), Place(1), Place(0, (Phase(3, 20),)))
+        for place in (
+            EpochPosition(),
+            EpochPosition(1),
+            EpochPosition(0, (Phase(3, 20),)),
+        )
         for number in of.windows(rank, place)
     }
 
     count = sum(
         len(of.windows(rank, place))
         for rank in range(2)
-        for place in (Place(), Place(1), Place(0, (Phase(3, 20),)))
+        for place in (
+            EpochPosition(),
+            EpochPosition(1),
+            EpochPosition(0, (Phase(3, 20),)),
+        )
     )
     assert len(seeds) == count
 
@@ -235,7 +245,7 @@ def test_dropped_records_differ_from_epoch_to_epoch():
         kept = {
             record
             for rank in range(4)
-            for record, _ in passed_on(of, rank, Place(epoch))
+            for record, _ in passed_on(of, rank, EpochPosition(epoch))
         }
         dropped |= set(range(13)) - kept
 
@@ -272,7 +282,7 @@ def test_steps_of_an_epoch(num_records, num_ranks, batch_size, drop, pad):
 def test_more_ranks_than_records_are_padded():
     of = make_order([2], num_ranks=5, batch_size=3, remainder="pad", shuffle="none")
 
-    shares = [passed_on(of, rank, Place()) for rank in range(5)]
+    shares = [passed_on(of, rank, EpochPosition()) for rank in range(5)]
 
     assert [len(share) for share in shares] == [3] * 5
     assert sorted(itertools.chain.from_iterable(map(real, shares))) == [0, 1]

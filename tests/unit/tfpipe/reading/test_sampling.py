@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from tfpipe.reading.order import Order, Phase, Place, epoch_seed
+from tfpipe.reading.order import EpochPosition, Order, Phase, epoch_seed
 from tfpipe.reading.sampling import Sampling
 
 exhaustive = hypothesis.settings(max_examples=25, deadline=None)
@@ -176,7 +176,7 @@ def test_a_record_of_nearly_all_weight_is_nearly_all_draws():
     copies = of_records([1, 1e9, 1], num_draws=50)
     of = Order(shard_sizes=np.array([3]), expected_copies=copies, window_size=7)
 
-    elements = passed_on(of, 0, Place())
+    elements = passed_on(of, 0, EpochPosition())
 
     assert {record for record, _, _ in elements} == {1}
     assert len({seed for _, seed, _ in elements}) == 50
@@ -191,7 +191,7 @@ def test_ranks_read_what_is_drawn_each_copy_with_its_seed(
     of = draw_order(data, copies, len(weights))
     times = np.bincount(of._draws(epoch).records, minlength=len(weights))
 
-    shares = [passed_on(of, rank, Place(epoch)) for rank in range(of.num_ranks)]
+    shares = [passed_on(of, rank, EpochPosition(epoch)) for rank in range(of.num_ranks)]
 
     assert {len(share) for share in shares} == {of.num_steps() * of.batch_size}
     everything = list(itertools.chain.from_iterable(shares))
@@ -205,7 +205,7 @@ def test_ranks_read_what_is_drawn_each_copy_with_its_seed(
         assert (np.array(read) <= times).all()
         assert sum(read) > num_draws - of.num_ranks * of.batch_size
     again = dataclasses.replace(of)
-    assert passed_on(again, 0, Place(epoch)) == shares[0]
+    assert passed_on(again, 0, EpochPosition(epoch)) == shares[0]
 
 
 @hypothesis.settings(max_examples=15, deadline=None)
@@ -214,10 +214,10 @@ def test_resuming_at_any_step_gives_the_rest_of_the_epoch(weights, num_draws, da
     of = draw_order(data, of_records(weights, num_draws), len(weights))
 
     rank = of.num_ranks - 1
-    whole = passed_on(of, rank, Place(2))
+    whole = passed_on(of, rank, EpochPosition(2))
     for step in range(of.num_steps()):
         start = step * of.batch_size
-        assert passed_on(of, rank, Place(2, (), start)) == whole[start:]
+        assert passed_on(of, rank, EpochPosition(2, (), start)) == whole[start:]
 
 
 @exhaustive
@@ -227,7 +227,7 @@ def test_other_numbers_of_ranks_read_the_rest_of_the_draws(weights, num_draws, d
     epoch, phases, seen = 3, (), []
     times = np.bincount(of._draws(epoch).records, minlength=len(weights))
     for _ in range(data.draw(st.integers(2, 4))):
-        place = Place(epoch, phases)
+        place = EpochPosition(epoch, phases)
         count = data.draw(st.integers(0, of.num_steps(place))) * of.batch_size
         for rank in range(of.num_ranks):
             seen += passed_on(of, rank, place)[:count]
@@ -247,7 +247,7 @@ def test_copies_of_a_record_are_spread_over_the_epoch():
         window_size=200,
         expected_copies=of_records(weights, 4000),
     )
-    records = [record for record, _, _ in passed_on(of, 0, Place())]
+    records = [record for record, _, _ in passed_on(of, 0, EpochPosition())]
     last, near = {}, 0
     for position, record in enumerate(records):
         near += position - last.get(record, -100) < 10
@@ -264,8 +264,8 @@ def test_window_is_read_in_the_order_on_disk():
         block_length=4,
         expected_copies=of_records(np.arange(50), 120),
     )
-    for number in of.windows(0, Place()):
-        read = of.window(0, Place(), number).ranges.records()
+    for number in of.windows(0, EpochPosition()):
+        read = of.window(0, EpochPosition(), number).ranges.records()
         assert (np.diff(read) >= 0).all()
 
 
@@ -287,8 +287,8 @@ def test_draws_are_the_same_on_every_machine_and_version():
     )
 
     assert of.expected_copies.digest == PINNED[0]
-    assert of.window(0, Place(3), 0).records().tolist() == PINNED[1]
-    assert of.window(0, Place(3), 0).copies_passed_on().tolist() == PINNED[2]
+    assert of.window(0, EpochPosition(3), 0).records().tolist() == PINNED[1]
+    assert of.window(0, EpochPosition(3), 0).copies_passed_on().tolist() == PINNED[2]
     assert epoch_seed(seed=7, epoch=3, copy=np.array([0, 2])).tolist() == PINNED[3]
 
 

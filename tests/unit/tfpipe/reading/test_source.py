@@ -141,7 +141,7 @@ def test_windows_are_those_of_order(data_dir):
     source = tfpipe.TFRecordSource(data_dir, "train", rank=1, **options)
     catalog = index.load_catalog(data_dir, "train", ["byte_offset"])
     paths = [str(data_dir / f"train-0000{shard}-of-00003") for shard in range(3)]
-    place = order.Place(epoch=4)
+    place = order.EpochPosition(epoch=4)
     of = order.Order(shard_sizes=np.array([8, 8, 8]), **options)
     numbers = of.windows(1, place)
     assert len(numbers) == 2

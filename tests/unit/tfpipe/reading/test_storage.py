@@ -5,7 +5,7 @@ import pathlib
 import pytest
 
 import tfpipe
-from tfpipe.reading import storage
+from tfpipe.reading import split_index
 from tfpipe.remote.files import Files
 
 
@@ -18,14 +18,14 @@ def brought(monkeypatch):
         calls.append((files, folder))
         return folder / "digest"
 
-    monkeypatch.setattr(storage.metadata, "bring", bring)
-    storage._say_once.cache_clear()
+    monkeypatch.setattr(split_index.metadata, "bring", bring)
+    split_index._say_once.cache_clear()
     return calls
 
 
 def test_a_local_folder_is_read_in_place_by_default(data_dir):
     for choice in ("auto", "direct"):
-        found = storage.find(data_dir, choice)
+        found = split_index.find_storage(data_dir, choice)
 
         assert (found.place, found.folder) == (str(data_dir), str(data_dir))
         assert (found.files, found.cache) == (None, None)
@@ -34,7 +34,7 @@ def test_a_local_folder_is_read_in_place_by_default(data_dir):
 def test_a_cache_given_also_reads_a_local_folder(data_dir, tmp_path):
     cache = tfpipe.ShardCache(tmp_path, time_limit=5)
 
-    found = storage.find(data_dir, cache)
+    found = split_index.find_storage(data_dir, cache)
 
     assert (found.cache, found.folder) == (cache, str(data_dir))
     assert found.files == Files(str(data_dir), 5)
@@ -46,7 +46,7 @@ def test_a_url_has_a_cache_by_default_and_says_once_where(
     monkeypatch.setenv("TFPIPE_SHARD_CACHE", str(tmp_path))
 
     for _ in range(2):
-        found = storage.find("s3://bucket/photos", "auto")
+        found = split_index.find_storage("s3://bucket/photos", "auto")
 
     assert found.cache == tfpipe.ShardCache(str(tmp_path))
     assert found.folder == str(tmp_path / "index" / "digest")
@@ -61,7 +61,7 @@ def test_the_default_cache_is_in_the_home_folder(brought, monkeypatch):
     monkeypatch.delenv("TFPIPE_SHARD_CACHE", raising=False)
     monkeypatch.setenv("HOME", "/home/somebody")
 
-    found = storage.find("s3://bucket/photos", "auto")
+    found = split_index.find_storage("s3://bucket/photos", "auto")
 
     directory = pathlib.Path("/home/somebody/.cache/tfpipe/shards")
     assert found.cache == tfpipe.ShardCache(str(directory))

@@ -13,7 +13,7 @@ import tfpipe
 from tests.support.data.cached import DECODE, Note, as_list, make, noted
 from tests.support.faults.damage import flip
 from tests.unit.tfpipe.reading.test_source import passed_on, record_ids, windows
-from tfpipe.reading.order import Order, Phase, Place
+from tfpipe.reading.order import EpochPosition, Order, Phase
 from tfpipe.reading.source import windows_of
 from tfpipe.shards import index, records, subset
 
@@ -64,8 +64,8 @@ def test_elements_are_those_found_by_reading_everything(data, data_dir, everythi
     source = source_of(data_dir, numbers, shuffle=shuffle, window_size=window_size)
     of_source, order = windows_of(source), source.order
     elements = [
-        of_source.features(0, order.window(0, Place(), number))
-        for number in order.windows(0, Place())
+        of_source.features(0, order.window(0, EpochPosition(), number))
+        for number in order.windows(0, EpochPosition())
     ]
     found = [
         (number, window["path"][extent], int(offset))
@@ -144,8 +144,8 @@ def test_every_epoch_of_any_ranks_covers_the_subset_exactly(data):
     )
     num_steps = data.draw(st.integers(0, first.num_steps()))
 
-    place = Place(1, (Phase(first.num_ranks, 2 * num_steps),))
-    read = _read(first, Place(1), num_steps * 2) + _read(later, place)
+    place = EpochPosition(1, (Phase(first.num_ranks, 2 * num_steps),))
+    read = _read(first, EpochPosition(1), num_steps * 2) + _read(later, place)
 
     assert sorted(read) == chosen.tolist()
     assert later.leftover(1, place.phases).tolist() == sorted(_read(later, place))
@@ -197,7 +197,7 @@ def test_digest_is_that_of_the_records_and_not_of_the_file(data_dir, tmp_path):
     assert len(set(digests[:3])) == 1
     assert len(set(digests)) == 3
     with pytest.raises(ValueError, match="state must be of the same data"):
-        sources[3].place(sources[0].advance(tfpipe.State(), 1))
+        sources[3].position(sources[0].advance(tfpipe.State(), 1))
     # The source keeps what it has read.
     path.unlink()
     assert sources[0].in_order().order.num_records == len(CHOSEN)
@@ -284,7 +284,7 @@ def test_weights_of_the_subset_and_of_the_split_draw_its_records(data_dir):
 
     def times(sampling, **options):
         source = source_of(data_dir, sampling=sampling, window_size=64, **options)
-        windows = [source.order.window(0, Place(), 0)]
+        windows = [source.order.window(0, EpochPosition(), 0)]
         return collections.Counter(n for w in windows for n in w.records().tolist())
 
     drawn = dict(zip(CHOSEN, weight, strict=True))

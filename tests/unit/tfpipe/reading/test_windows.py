@@ -7,7 +7,7 @@ import tensorflow as tf
 
 import tfpipe
 from tests.support.data.cached import DECODE, as_list, make
-from tfpipe.reading.order import Place
+from tfpipe.reading.order import EpochPosition
 from tfpipe.reading.windows import Windows
 from tfpipe.shards.ranges import by_shard
 
@@ -80,7 +80,7 @@ def through(source, cache):
 
 
 def test_windows_are_those_of_the_folder_with_the_place_they_come_from(source, cache):
-    dataset = through(source, cache).dataset(Place(epoch=2, start=4), 2)
+    dataset = through(source, cache).dataset(EpochPosition(epoch=2, start=4), 2)
 
     plain = source(tfpipe.State(epoch=2, step=4), 2)
     assert dataset.cardinality() == plain.cardinality()
@@ -94,10 +94,10 @@ def test_windows_are_those_of_the_folder_with_the_place_they_come_from(source, c
 
 
 def test_a_reader_knows_the_windows_of_later_epochs(source, cache):
-    list(through(source, cache).dataset(Place(), 1))
+    list(through(source, cache).dataset(EpochPosition(), 1))
 
     windows = [
-        source.order.window(0, Place(epoch), number).ranges.records().tolist()
+        source.order.window(0, EpochPosition(epoch), number).ranges.records().tolist()
         for epoch in range(5)
         for number in range(3)
     ]
@@ -106,7 +106,7 @@ def test_a_reader_knows_the_windows_of_later_epochs(source, cache):
 
 
 def test_each_iterator_has_a_reader_that_is_closed_with_it(source, cache):
-    dataset = through(source, cache).dataset(Place(), None)
+    dataset = through(source, cache).dataset(EpochPosition(), None)
     first, second = iter(dataset), iter(dataset)
     next(first), next(second), next(second)
 
@@ -119,7 +119,7 @@ def test_each_iterator_has_a_reader_that_is_closed_with_it(source, cache):
 
 
 def test_each_iteration_of_a_continued_dataset_has_the_next_epochs(source, cache):
-    place = Place(start=4)
+    place = EpochPosition(start=4)
     dataset = through(source, cache).dataset(place, 1, is_continued=True)
 
     plain = source.continued(tfpipe.State(step=4), 1)
@@ -133,7 +133,7 @@ def test_each_iteration_of_a_continued_dataset_has_the_next_epochs(source, cache
 
 
 def test_an_error_keeps_its_text_and_loses_no_window(source, cache):
-    dataset = through(source, cache).dataset(Place(), 1)
+    dataset = through(source, cache).dataset(EpochPosition(), 1)
     cache.errors.append(tfpipe.RemoteError("s3://bucket/x: no answer in 5 s"))
     iterator = iter(dataset)
 
@@ -157,7 +157,7 @@ def test_a_record_damaged_in_the_store_is_named_by_its_place_there(
     cache.paths = StandIn(source.split_index, copy_dir).paths
     cache.is_sound = False
     faults = tfpipe.FaultLog(1)
-    windows = through(source, cache).dataset(Place(), 1)
+    windows = through(source, cache).dataset(EpochPosition(), 1)
 
     records = list(tfpipe.Interleave(faults=faults)(windows))
 

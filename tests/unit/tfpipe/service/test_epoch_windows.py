@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import tfpipe
-from tfpipe.reading.order import Place
+from tfpipe.reading.order import EpochPosition
 from tfpipe.reading.source import windows_of
 from tfpipe.service import epoch_windows
 from tfpipe.shards import index
@@ -20,7 +20,7 @@ def _source(data_dir: pathlib.Path, **fields: Any) -> tfpipe.TFRecordSource:
 
 
 def _made(
-    source: tfpipe.TFRecordSource, is_received: np.ndarray, place: Place
+    source: tfpipe.TFRecordSource, is_received: np.ndarray, place: EpochPosition
 ) -> list[dict[str, Any]]:
     epoch = epoch_windows.epoch_windows(windows_of(source), place)
     arrays = epoch.missing(is_received[: epoch.num_records])
@@ -56,7 +56,7 @@ def test_windows_are_those_of_the_source(
     source = _source(data_dir, **fields)
     state = source.advance(tfpipe.State(), start // 4)
 
-    made = _made(source, np.zeros(24, bool), source.place(state))
+    made = _made(source, np.zeros(24, bool), source.position(state))
 
     plain = list(source(state, 1).as_numpy_iterator())
     assert len(made) == len(plain) > 0
@@ -72,7 +72,7 @@ def test_only_missing_records_are_asked_for_again(data_dir: pathlib.Path) -> Non
     is_received = np.zeros(24, bool)
     is_received[2:4] = is_received[8:20] = True
 
-    made = _made(_source(data_dir), is_received, Place())
+    made = _made(_source(data_dir), is_received, EpochPosition())
 
     pieces = [(w["start"], w["skip"], w["take"]) for w in made]
     assert pieces == [(0, 0, 2), (4, 4, 4), (20, 4, 4)]
@@ -82,6 +82,6 @@ def test_records_that_fill_up_follow_the_last_window(data_dir: pathlib.Path) -> 
     """7 records in batches of 4: the window also gives the row that fills up."""
     source = _source(data_dir, split="validation", remainder="pad", shuffle="none")
 
-    (window,) = _made(source, np.zeros(8, bool), Place())
+    (window,) = _made(source, np.zeros(8, bool), EpochPosition())
 
     assert (window["take"], window["num_real"], window["is_real"]) == (8, 7, True)

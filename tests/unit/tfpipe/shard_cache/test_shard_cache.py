@@ -13,7 +13,7 @@ import pytest
 import tfpipe
 from tests.support.data.shards import ScriptedFiles, make_shards, read_records
 from tfpipe import errors
-from tfpipe.reading.order import Order, Place
+from tfpipe.reading.order import EpochPosition, Order
 from tfpipe.shard_cache import downloader, fetch, pieces as cuts
 from tfpipe.shard_cache.store import Store
 from tfpipe.shards import index, records
@@ -55,8 +55,8 @@ def opened(tmp_path, made):
 def windows(made):
     order = Order(shard_sizes=made.sizes, window_size=WINDOW, block_length=8)
     for epoch in itertools.count():
-        for number in order.windows(0, Place(epoch)):
-            yield order.window(0, Place(epoch), number).ranges
+        for number in order.windows(0, EpochPosition(epoch)):
+            yield order.window(0, EpochPosition(epoch), number).ranges
 
 
 def read_epochs(cache, made, num_epochs):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tfpipe import errors
-from tfpipe.shards import index, index_format, records
+from tfpipe.shards import index, records
 
 INDEX = index.Index(
     name="flowers",
@@ -118,14 +118,14 @@ def _refusal(folder):
         known = index.load(folder)
     except errors.BadIndexError as error:
         return str(error)
-    index_format.encode(known)
+    index.encode(known)
     assert index.change(folder)
     return ""
 
 
 def test_a_value_of_another_type_is_a_bad_index_or_read_and_told(tmp_path):
     """Wherever it is, it is never another exception."""
-    document = json.loads(index_format.encode(INDEX))
+    document = json.loads(index.encode(INDEX))
     refusals = []
     for place in _places(document):
         for value in WRONG if place else ():

@@ -175,7 +175,7 @@ def test_other_records_of_equal_sizes_are_other_data(bare_dir, tmp_path):
     ]
     assert one.digest != other.digest
     with pytest.raises(ValueError, match="must be of the same data"):
-        other.place(one.advance(tfpipe.State()))
+        other.position(one.advance(tfpipe.State()))
 
 
 def test_shard_rewritten_in_place_with_its_old_time_is_other_data(bare_dir):

@@ -50,7 +50,7 @@ def test_interleave_reads_the_records_of_the_windows_in_their_order(
         window_size=10,
         shuffle=shuffle,
     )
-    place = order.Place(epoch=3)
+    place = order.EpochPosition(epoch=3)
     windows = [of.window(0, place, number) for number in of.windows(0, place)]
 
     result = read_records(

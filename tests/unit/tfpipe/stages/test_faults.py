@@ -10,7 +10,7 @@ import tensorflow as tf
 import tfpipe
 from tests.support.data.presets import preset_over
 from tests.support.faults.damage import NUM_TRAIN, flip, places, read, spoil_jpeg
-from tfpipe.shards import lengths, records
+from tfpipe.shards import records
 from tfpipe.stages import faults
 
 
@@ -423,13 +423,13 @@ def test_lengths_are_looked_at_where_a_shard_is_younger_than_its_index(
     copy_dir, monkeypatch
 ):
     looked_at = []
-    real = lengths.is_right
+    real = records.lengths_are_right
 
     def is_right(path, *places):
         looked_at.append(os.path.basename(path))
         return real(path, *places)
 
-    monkeypatch.setattr(lengths, "is_right", is_right)
+    monkeypatch.setattr(records, "lengths_are_right", is_right)
     source = tfpipe.TFRecordSource(copy_dir, "train")
     pipeline = tfpipe.Pipeline(source, [tfpipe.Interleave()])
     list(pipeline.build())
