@@ -1,12 +1,14 @@
-"""Received records: those of an epoch that a tf.data service has delivered.
+"""Received records: the part of an epoch that a tf.data service has delivered.
 
 In: the windows of a rank, and the positions of the records that arrive. Out: the
-windows with what has not arrived, to ask for again.
+windows with the missing records, to ask for again; the arriving elements, or an error
+if a server is lost.
 """
 
 import itertools
 import math
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,13 +20,19 @@ from tfpipe.reading.order import EpochPosition
 from tfpipe.reading.windows import Windows
 from tfpipe.service import epoch_windows
 from tfpipe.service.epoch_windows import EpochWindows, Tensors
-from tfpipe.service.lost_workers import LostWorkers
+from tfpipe.service.workers import LostWorkers
+from tfpipe.stages.basic import as_it_is
 
 Array = npt.NDArray[Any]
 
+# Time between two checks. An epoch may end this much later.
+_PULSE_SECONDS = 0.05
+
+_Optional = tf.experimental.Optional
+
 
 class Received:
-    """Keeps the records of an epoch that were received, for each iteration."""
+    """Keeps the received records of an epoch, for all iterations."""
 
     def __init__(
         self,
@@ -39,21 +47,21 @@ class Received:
         self._first = first
         self._tokens = itertools.count()  # its `next` is atomic
         self._epochs: dict[int, tuple[EpochWindows, Array]] = {}
-        self._rounds: dict[int, int] = {}
-        self._lost: dict[int, LostWorkers] = {}  # of the rounds that go on
+        self._num_missing: dict[int, int] = {}  # after the last round
+        self._lost: dict[int, LostWorkers] = {}  # of the rounds under way
 
-    def begin(self, number: Array) -> Any:
-        """Begins an epoch; returns int64, the token of the iteration's epoch."""
-        place = self._first
-        if number:
-            place = EpochPosition(place.epoch + int(number))
+    def begin(self, num_before: Array) -> Any:
+        """Begins the epoch after so many; returns int64, the token of the epoch."""
+        begin = self._first
+        if num_before:
+            begin = EpochPosition(begin.epoch + int(num_before))
         token = next(self._tokens)
-        epoch = epoch_windows.epoch_windows(self._windows, place)
+        epoch = epoch_windows.epoch_windows(self._windows, begin)
         self._epochs[token] = epoch, np.zeros(epoch.num_records, np.bool_)
         return np.int64(token)
 
     def arrays(self, token: tf.Tensor) -> Tensors:
-        """Returns the arrays of the windows with records that were not received."""
+        """Returns the arrays of the windows with missing records."""
         specs = epoch_windows.ARRAYS
         types = [spec.dtype for spec in specs.values()]
         values = tf.numpy_function(self._missing, [token], types)
@@ -64,7 +72,7 @@ class Received:
     def _missing(self, token: Array) -> list[Array]:
         epoch, is_received = self._epochs[int(token)]
         num_missing = int((~is_received).sum())
-        last = self._rounds.get(int(token))
+        last = self._num_missing.get(int(token))
         if last == num_missing:
             raise RuntimeError(
                 f"The tf.data service at {self._address} must give "
@@ -72,7 +80,7 @@ class Received:
                 "ended twice without giving any. "
                 "Look at the messages of its workers."
             )
-        self._rounds[int(token)] = num_missing
+        self._num_missing[int(token)] = num_missing
         if last is not None and num_missing:
             print(
                 f"tfpipe: a worker of the tf.data service at {self._address} is gone. "
@@ -84,7 +92,7 @@ class Received:
                 address=self._address, limit=self._limit
             )
         else:
-            del self._epochs[int(token)], self._rounds[int(token)]
+            del self._epochs[int(token)], self._num_missing[int(token)]
         arrays = epoch.missing(is_received)
         return [arrays[name] for name in epoch_windows.ARRAYS]
 
@@ -103,26 +111,76 @@ class Received:
             lost.arrived()
         return np.bool_(not were.any())
 
-    def end_round(self, token: tf.Tensor) -> tf.Tensor:
-        """Returns False, and notes that the service has no elements left."""
+    def watched(self, token: tf.Tensor, elements: tf.data.Dataset) -> tf.data.Dataset:
+        """Returns the elements of a round in their order, or an error of a lost server.
 
-        def end(number: Array) -> Any:
-            self._lost.pop(int(number), None)
-            return np.bool_(False)
-
-        return tf.ensure_shape(tf.numpy_function(end, [token], tf.bool), [])
-
-    def goes_on(self, token: tf.Tensor) -> tf.Tensor:
-        """Returns bool, whether the service may have elements left.
-
-        Raises, when it is run:
-            tf.errors.OpError: If a server that the epoch waits for is lost.
+        Args:
+            token: The token of the epoch.
+            elements: What the service gives in the round.
         """
 
-        def check(number: Array) -> Any:
-            if (lost := self._lost.get(int(number))) is None:
-                return np.bool_(False)
-            lost.check()
-            return np.bool_(True)
+        def end(key: Array) -> Any:
+            self._lost.pop(int(key), None)
+            return np.bool_(False)
 
-        return tf.ensure_shape(tf.numpy_function(check, [token], tf.bool), [])
+        def check(key: Array) -> Any:
+            lost = self._lost.get(int(key))
+            if lost is not None:
+                lost.check()
+            return np.bool_(lost is not None)
+
+        def called(function: Callable[[Array], Any]) -> tf.Tensor:
+            return tf.ensure_shape(tf.numpy_function(function, [token], tf.bool), [])
+
+        return _with_pulses(
+            elements, lambda _: called(end), goes_on=lambda _: called(check)
+        )
+
+
+def _with_pulses(
+    elements: tf.data.Dataset,
+    end: Callable[[object], tf.Tensor],
+    *,
+    goes_on: Callable[[object], tf.Tensor],
+) -> tf.data.Dataset:
+    """Returns the elements of a dataset that may block, or the error of a check.
+
+    TensorFlow cannot interrupt a dataset that waits for a server, but takes the error
+    of a second dataset, of pulses, read at the same time. No tensor is copied.
+
+    Args:
+        elements: The dataset.
+        end: Called when the dataset has ended; returns bool [], False.
+        goes_on: Called every 50 ms while no element is ready; returns bool [], whether
+            to check again. It must return False after `end` was called. An error in
+            `goes_on` becomes the error of the dataset.
+    """
+    spec = elements.element_spec
+    nothing = as_it_is(lambda _: _Optional.empty(spec))
+    some = as_it_is(lambda element: _Optional.from_value(element))
+    ended = tf.data.Dataset.range(1).filter(as_it_is(end))
+    pulses = _pulses().take_while(as_it_is(goes_on))
+    filled = elements.map(some).concatenate(ended.map(nothing))
+
+    def branch(second: tf.Tensor) -> tf.data.Dataset:
+        first = tf.data.Dataset.range(1 - second).flat_map(as_it_is(lambda _: filled))
+        other = tf.data.Dataset.range(second).flat_map(as_it_is(lambda _: pulses))
+        return first.concatenate(other.map(nothing))
+
+    both = tf.data.Dataset.range(2).interleave(
+        as_it_is(branch), cycle_length=2, num_parallel_calls=2, deterministic=False
+    )
+    with_value = both.filter(as_it_is(lambda element: element.has_value()))
+    return with_value.map(as_it_is(lambda element: element.get_value()))
+
+
+def _pulses() -> tf.data.Dataset:
+    """Returns int64 without end, a number each `_PULSE_SECONDS`."""
+    counted = tf.data.Dataset.range(tf.int64.max)
+    slow = tf.raw_ops.SleepDataset(
+        input_dataset=tf.data.experimental.to_variant(counted),
+        sleep_microseconds=tf.constant(int(_PULSE_SECONDS * 1e6), tf.int64),
+        output_types=[tf.int64],
+        output_shapes=[[]],
+    )
+    return tf.data.experimental.from_variant(slow, tf.TensorSpec([], tf.int64))

@@ -17,7 +17,6 @@ from tfpipe.reading import building
 from tfpipe.reading.order import EpochPosition
 from tfpipe.reading.source import TFRecordSource, windows_of
 from tfpipe.reading.state import State
-from tfpipe.service import watched
 from tfpipe.service.epoch_windows import Tensors
 from tfpipe.service.on_workers import POSITION, OnWorkers, Stage
 from tfpipe.service.received import Received
@@ -168,17 +167,13 @@ def _dataset(service: Service, remote: OnWorkers, run: _Run) -> tf.data.Dataset:
         )
         if service.lost_after_s is None:
             return elements
-        return watched.watched(
-            elements,
-            end=lambda: received.end_round(token),
-            goes_on=lambda: received.goes_on(token),
-        )
+        return received.watched(token, elements)
 
-    made = numbers.flat_map(as_it_is(epoch)).map(as_it_is(_without_position))
+    elements = numbers.flat_map(as_it_is(epoch)).map(as_it_is(_without_position))
     if not remote.has_batch:
-        made = made.unbatch()
+        elements = elements.unbatch()
     count = remote.cardinality()
-    return made if count is None else AssertCardinality(count)(made)
+    return elements if count is None else AssertCardinality(count)(elements)
 
 
 def _without_position(element: Example) -> Example:

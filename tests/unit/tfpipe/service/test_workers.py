@@ -3,8 +3,7 @@
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from tfpipe.service.lost_workers import LostWorkers
-from tfpipe.service.workers import parse_workers
+from tfpipe.service.workers import LostWorkers, parse_workers
 
 
 def _field(number: int, value: bytes) -> bytes:
