@@ -128,7 +128,6 @@ from .stages.basic import (
     Prefetch as Prefetch,
     Take as Take,
 )
-from .stages.element_fallback import EachExample as EachExample
 from .stages.faults import (
     Fault as Fault,
     FaultLog as FaultLog,
@@ -137,6 +136,7 @@ from .stages.interleave import (
     Interleave as Interleave,
 )
 from .stages.map import (
+    EachExample as EachExample,
     Map as Map,
 )
 from .stages.shuffle import (

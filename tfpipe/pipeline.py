@@ -24,7 +24,7 @@ from tfpipe.reading.building import Source, Stage, Tunable, Wrapper
 from tfpipe.reading.state import State
 from tfpipe.shards import index
 from tfpipe.stages import faults
-from tfpipe.tuning import Tuning
+from tfpipe.tuning import Tuning, without_tuning
 
 __all__ = ["Pipeline", "Source", "Stage", "Wrapper"]
 
@@ -435,6 +435,5 @@ def _tuned(stages: Sequence[Stage | Wrapper], tuning: Tuning) -> list[Stage | Wr
 def _fingerprint(source: Source, stages: Sequence[object], *others: object) -> str:
     data = getattr(source, "digest", None) or source
     # Who reads the records, and so the kind of the file system, does not count.
-    read = building.interleaved(stages)
-    opened = [s.without_tuning() if hasattr(s, "without_tuning") else s for s in read]
+    opened = without_tuning(building.interleaved(stages))
     return index.digest(identity.content((data, opened, *others)))

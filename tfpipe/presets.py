@@ -28,9 +28,8 @@ from tfpipe.reading.paths import Paths, WholeBatches
 from tfpipe.reading.source import TFRecordSource
 from tfpipe.recipes import Recipe, pixels, resnet
 from tfpipe.stages.basic import AssertCardinality, Batch, Prefetch
-from tfpipe.stages.element_fallback import EachExample, takes_batches
 from tfpipe.stages.faults import FaultLog
-from tfpipe.stages.map import Map
+from tfpipe.stages.map import EachExample, Map, takes_batches
 from tfpipe.stages.traced import Op
 from tfpipe.tuning import Tuning
 

@@ -10,7 +10,7 @@ import json
 import os
 import pathlib
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -180,6 +180,11 @@ class Tuning:
             )
             return cls()
         return cls(**content["tuning"])
+
+
+def without_tuning(stages: Iterable[Any]) -> list[Any]:
+    """Returns the stages with every knob open."""
+    return [s.without_tuning() if hasattr(s, "without_tuning") else s for s in stages]
 
 
 def read_saved(path: str | os.PathLike[str]) -> dict[str, Any]:

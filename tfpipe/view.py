@@ -20,8 +20,7 @@ from tfpipe.consumers import captions, records_of
 from tfpipe.ops.basic import Normalize
 from tfpipe.pipeline import Pipeline
 from tfpipe.reading import building
-from tfpipe.stages.element_fallback import ops_within
-from tfpipe.stages.map import Map
+from tfpipe.stages.map import Map, ops_within
 
 Pixels = npt.NDArray[Any]
 

@@ -316,19 +316,17 @@ def crop_image(
     The result is resized bilinearly with half-pixel centers. Neither quality smooths
     the image before the resizing skips pixels; a smaller DCT smooths a little.
 
-    | quality | decodes the crop box             | edges of the crop box              |
-    |---------|----------------------------------|------------------------------------|
-    | "exact" | in full                          | stay                               |
-    | "fast"  | at 1/2, 1/4 or 1/8 of its size,  | move out by less than a scaled     |
-    |         | by libjpeg's smaller inverse     | pixel, so by less than a pixel of  |
-    |         | DCT, if no side then falls below | the result; they stay where        |
-    |         | the side of the result           | nothing is scaled                  |
+    | quality | decodes the crop box               | edges of the crop box            |
+    |---------|------------------------------------|----------------------------------|
+    | "exact" | in full                            | stay                             |
+    | "fast"  | at 1/2, 1/4 or 1/8 of its size, by | move out by less than a pixel of |
+    |         | libjpeg's smaller inverse DCT, if  | the scaled image and of the      |
+    |         | no side falls below the result's   | result; stay if nothing is scaled|
 
     Args:
         encoded: string [] or [n], JPEG, of any subsampling; gray and CMYK become RGB.
             PNG as well: only the stock ops decode PNG, always as a whole.
-        crop_box: int32 [4] or [n, 4], top, left, height, width in pixels, within the
-            image.
+        crop_box: int32 [4] or [n, 4], top, left, height, width in pixels of the image.
         image_size: Height and width of the result in pixels: a number for a square, or
             (height, width).
         flip: bool [] or [n], whether to mirror the result left to right.

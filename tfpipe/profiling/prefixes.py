@@ -16,7 +16,7 @@ from tfpipe.pipeline import Pipeline, Stage, Wrapper
 from tfpipe.profiling import timed_reader
 from tfpipe.stages.basic import Prefetch, as_it_is
 from tfpipe.stages.map import Map
-from tfpipe.tuning import Tuning
+from tfpipe.tuning import Tuning, without_tuning
 
 Mark = Callable[[int], Stage]
 
@@ -58,13 +58,12 @@ def steps(pipeline: Pipeline, *, per_op: bool = False) -> list[Step]:
     first = first_mark(pipeline)
     # A stage that replaces those before it replaces the source, too.
     found = [Step(0, short_name(pipeline.source), is_measured=not first)]
-    for number, stage in enumerate(pipeline.stages, start=1):
+    bare = without_tuning(pipeline.stages)
+    for number, (stage, own) in enumerate(zip(pipeline.stages, bare, strict=True), 1):
         name = short_name(stage)
         if number < first:
             note = f"nothing once {short_name(pipeline.stages[first - 1])} is full"
-            found.append(
-                Step(number, name, _without_tuning(stage), is_measured=False, note=note)
-            )
+            found.append(Step(number, name, own, is_measured=False, note=note))
         elif isinstance(stage, Prefetch):
             found.append(Step(number, name, pass_on, is_measured=False))
         elif per_op and isinstance(stage, Map) and len(stage.ops) > 1:
@@ -72,7 +71,7 @@ def steps(pipeline: Pipeline, *, per_op: bool = False) -> list[Step]:
         elif isinstance(stage, Map):
             found.append(Step(number, name, _single(stage), in_turn(stage)))
         else:
-            found.append(Step(number, name, _without_tuning(stage)))
+            found.append(Step(number, name, own))
     return found
 
 
@@ -209,10 +208,6 @@ def in_turn(stage: Map) -> Stage:
     sequential = Map(*stage.ops, faults=stage.faults)
     # A function, because `Pipeline.build` would give a Map calls in other threads.
     return lambda dataset: sequential(dataset)
-
-
-def _without_tuning(stage: Any) -> Any:
-    return stage.without_tuning() if hasattr(stage, "without_tuning") else stage
 
 
 def _single(stage: Map) -> Any:

@@ -23,7 +23,7 @@ from tfpipe.profiling.timed_reader import TimedReader
 from tfpipe.reading import building
 from tfpipe.reading.building import AtPlaces
 from tfpipe.reading.state import State
-from tfpipe.tuning import AUTOTUNE
+from tfpipe.tuning import AUTOTUNE, without_tuning
 
 # A run is this many pulls; one pull before it is the warm-up.
 _PULLS = 4
@@ -377,10 +377,7 @@ def _with_a_call_for_each(pipeline: Pipeline, num_cores: int) -> Pipeline:
     """Returns the pipeline with a map call for each core and no other knob set."""
     return Pipeline(
         pipeline.source,
-        [
-            s.without_tuning() if hasattr(s, "without_tuning") else s
-            for s in pipeline.stages
-        ],
+        without_tuning(pipeline.stages),
         tuning=dataclasses.replace(
             pipeline.tuning,
             num_parallel_maps=num_cores,

@@ -17,10 +17,9 @@ from tfpipe.reading.building import Wrapper
 from tfpipe.reading.read_ahead import ReadAhead
 from tfpipe.reading.source import TFRecordSource
 from tfpipe.stages.basic import Batch
-from tfpipe.stages.element_fallback import ops_within, takes_batches
 from tfpipe.stages.faults import FaultLog
 from tfpipe.stages.interleave import Interleave
-from tfpipe.stages.map import Map
+from tfpipe.stages.map import Map, ops_within, takes_batches
 from tfpipe.stages.traced import Op
 from tfpipe.tuning import Tuning
 

@@ -12,8 +12,7 @@ import tensorflow as tf
 
 from tfpipe import errors
 from tfpipe.native import record_op
-from tfpipe.stages.basic import Example, as_it_is
-from tfpipe.stages.element_fallback import batch_or_empty
+from tfpipe.stages.basic import Example, as_it_is, batch_or_empty
 from tfpipe.stages.faults import FaultLog
 from tfpipe.stages.interleave import Interleave
 from tfpipe.stages.shuffle import shuffled

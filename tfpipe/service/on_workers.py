@@ -18,7 +18,7 @@ from tfpipe.service import epoch_windows
 from tfpipe.service.epoch_windows import Tensors
 from tfpipe.stages.basic import AssertCardinality, Batch, Example, Prefetch, as_it_is
 from tfpipe.stages.interleave import Interleave, read_extents
-from tfpipe.stages.map import Map
+from tfpipe.stages.map import Map, apply_ops
 from tfpipe.stages.traced import as_they_are, traced
 
 Stage = Callable[[tf.data.Dataset], tf.data.Dataset]
@@ -184,9 +184,7 @@ def _apply(ops: Sequence[Any], example: Example) -> Example:
     """Applies ops to an example, past which its position goes."""
     position = example[POSITION]
     example = {n: value for n, value in example.items() if n != POSITION}
-    for op in ops:
-        example = op(example)
-    return example | {POSITION: position}
+    return apply_ops(ops, example) | {POSITION: position}
 
 
 def _calls_python(dataset: tf.data.Dataset) -> bool:

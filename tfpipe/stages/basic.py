@@ -1,11 +1,12 @@
 """Small stages, Dataset -> Dataset: AssertCardinality, Batch, Prefetch and Take.
 
-In and out: a `tf.data.Dataset`. A stage is any callable of that form; those here are
-frozen dataclasses, so that a pipeline prints as what it does. The method `with_tuning`
-of a stage fills its knobs that are None from the pipeline's `Tuning`.
+In and out: a `tf.data.Dataset`. A stage is any callable of this form. The stages here
+are frozen dataclasses, so that a pipeline prints its work. The method `with_tuning` of
+a stage fills its knobs from the pipeline's `Tuning` where they are None.
 """
 
 import dataclasses
+from typing import Any
 
 import tensorflow as tf
 
@@ -15,14 +16,9 @@ from tfpipe.tuning import AUTOTUNE, Tuning
 Example = dict[str, tf.Tensor]
 
 
-# For functions without Python control flow on tensors: AutoGraph would take a second at
-# the start of every run to find that out.
+# For functions without Python control flow on tensors: AutoGraph would search them for
+# a second at the start of every run.
 as_it_is = tf.autograph.experimental.do_not_convert
-
-
-def require_positive(stage: object, name: str, *also: int | None) -> None:
-    """Checks that a knob of a stage is a whole number >= 1, or one of `also`."""
-    errors.settle_ints(stage, [name], least=1, also=also)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,9 +27,14 @@ class AssertCardinality:
 
     Element: any. Equals tf.data.experimental.assert_cardinality.
 
+    Example:
+        >>> some = tf.data.Dataset.range(5).filter(lambda n: n > 1)
+        >>> len(tfpipe.AssertCardinality(3)(some))
+        3
+
     Args:
         num_elements: Number of elements, >= 0, or -1 for an endless dataset; None is
-            the number of records that the source gives.
+            the number of records from the source.
     """
 
     num_elements: int | None = None
@@ -67,9 +68,14 @@ class Batch:
 
     Element: example -> batch. Every shape is static if `drop_remainder`.
 
+    Example:
+        >>> batches = tfpipe.Batch(4, drop_remainder=False)(tf.data.Dataset.range(6))
+        >>> [batch.tolist() for batch in batches.as_numpy_iterator()]
+        [[0, 1, 2, 3], [4, 5]]
+
     Args:
         batch_size: Examples in a batch.
-        drop_remainder: Whether a last batch that is not full is left out.
+        drop_remainder: Whether a last batch with fewer examples is left out.
     """
 
     batch_size: int
@@ -77,7 +83,7 @@ class Batch:
     drop_remainder: bool = True
 
     def __post_init__(self) -> None:
-        require_positive(self, "batch_size")
+        errors.settle_ints(self, ["batch_size"], least=1)
         errors.settle_bools(self, "drop_remainder")
 
     def num_out(self, num_in: int) -> int:
@@ -91,9 +97,13 @@ class Batch:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Prefetch:
-    """Prepares the next elements while the consumer works on the current one.
+    """Prepares the next elements while the consumer works on the current element.
 
     Element: any. Equals tf.data.Dataset.prefetch.
+
+    Example:
+        >>> len(tfpipe.Prefetch(buffer_size=2)(tf.data.Dataset.range(5)))
+        5
 
     Args:
         buffer_size: Elements kept ready; -1 is AUTOTUNE, None is filled from the
@@ -103,7 +113,7 @@ class Prefetch:
     buffer_size: int | None = None
 
     def __post_init__(self) -> None:
-        require_positive(self, "buffer_size", None, AUTOTUNE)
+        errors.settle_ints(self, ["buffer_size"], least=1, also=(None, AUTOTUNE))
 
     def with_tuning(self, tuning: Tuning) -> "Prefetch":
         """Returns the stage with its knob set."""
@@ -128,6 +138,10 @@ class Take:
 
     Element: any.
 
+    Example:
+        >>> list(tfpipe.Take(2)(tf.data.Dataset.range(5)).as_numpy_iterator())
+        [0, 1]
+
     Args:
         count: Number of elements, >= 1.
     """
@@ -135,7 +149,21 @@ class Take:
     count: int
 
     def __post_init__(self) -> None:
-        require_positive(self, "count")
+        errors.settle_ints(self, ["count"], least=1)
 
     def __call__(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
         return dataset.take(self.count)
+
+
+def batch_or_empty(batches: tf.data.Dataset) -> Any:
+    """Returns the first batch of a dataset, or a batch of no elements if it is empty.
+
+    Args:
+        batches: Dataset of any structure of tensors [n, ...].
+    """
+    empty = tf.nest.map_structure(
+        lambda item: tf.zeros([0, *(size or 0 for size in item.shape[1:])], item.dtype),
+        batches.element_spec,
+    )
+    batches = batches.concatenate(tf.data.Dataset.from_tensors(empty))
+    return batches.take(1).get_single_element()

@@ -11,8 +11,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from tfpipe import errors
-from tfpipe.stages.basic import Example, as_it_is, require_positive
-from tfpipe.stages.element_fallback import batch_or_empty
+from tfpipe.stages.basic import Example, as_it_is, batch_or_empty
 from tfpipe.stages.faults import FaultLog
 from tfpipe.stages.shuffle import shuffled
 from tfpipe.stages.stand_in import Spare, read_damaged
@@ -68,8 +67,8 @@ class Interleave:
     _spare: Spare | None = dataclasses.field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        require_positive(self, "num_parallel_reads", None)
-        require_positive(self, "read_buffer_bytes", None)
+        knobs = ["num_parallel_reads", "read_buffer_bytes"]
+        errors.settle_ints(self, knobs, least=1, also=[None])
         errors.require_kind(self, "faults", self.faults, FaultLog, or_none=True)
 
     def with_tuning(self, tuning: Tuning) -> "Interleave":

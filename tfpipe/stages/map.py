@@ -1,7 +1,9 @@
 """Map: the stage that applies ops to every element.
 
-In: a dataset of examples or batches. Out: the results of the ops. With a `FaultLog`, an
-example on which an op fails is replaced by another one and counted.
+In: a dataset of examples or batches. Out: the results of the ops. With a `FaultLog`, a
+sound example replaces an example on which an op fails, and the log counts it. A damaged
+image makes an op fail on its whole batch: the ops then run on the elements of the batch
+one after the other. `EachExample` is for ops that take no batches.
 """
 
 import copy
@@ -9,7 +11,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import tensorflow as tf
 
@@ -19,16 +21,7 @@ from tfpipe.stages.basic import (
     Batch,
     Example,
     as_it_is,
-    require_positive,
-)
-from tfpipe.stages.element_fallback import (
-    apply as apply_ops,
     batch_or_empty,
-    batch_results,
-    element_fallback,
-    ops_within,
-    require_ops,
-    takes_batches,
 )
 from tfpipe.stages.faults import FaultLog, Uncounted
 from tfpipe.stages.stand_in import Spare, leave_out, stand_in
@@ -39,6 +32,76 @@ from tfpipe.tuning import AUTOTUNE, Tuning
 _CHUNK_LENGTH = 32
 
 
+def apply_ops(ops: Sequence[Op], element: Example) -> Example:
+    """Applies ops to an example or a batch."""
+    for op in ops:
+        element = op(element)
+    return element
+
+
+@dataclasses.dataclass(frozen=True, init=False)
+class EachExample:
+    """Applies ops for examples to all examples of a batch, one after the other.
+
+    Element: batch -> batch, with the results of the ops for the examples, stacked; or
+    example -> example. The results of all examples must have the same shape.
+
+    Example:
+        >>> def invert(example):
+        ...     return example | {"image": 255 - example["image"]}
+        >>> tfpipe.Map(tfpipe.EachExample(invert), tfpipe.Normalize()).ops[1].bgr
+        False
+
+    Args:
+        ops: Callables example -> example, in order.
+
+    Raises, when the dataset is built:
+        ValueError: If the element has no `seed`, which `Parse` adds.
+    """
+
+    takes_batches: ClassVar[bool] = True
+
+    ops: tuple[Op, ...]
+
+    def __init__(self, *ops: Op) -> None:
+        _require_ops(self, ops)
+        object.__setattr__(self, "ops", ops)
+
+    def __repr__(self) -> str:
+        return f"EachExample({', '.join(map(repr, self.ops))})"
+
+    def __call__(self, element: Example) -> Example:
+        if "seed" not in element:
+            raise ValueError(
+                f"{self!r} must get seed, got {', '.join(element)}: put it after Parse."
+            )
+        if element["seed"].shape.rank == 1:
+            return self._apply(element)
+        specs = {
+            name: tf.TensorSpec(value.shape[1:], value.dtype)
+            for name, value in element.items()
+        }
+        traced_apply = tf.function(self._apply, autograph=False)
+        concrete = traced_apply.get_concrete_function(specs)
+        results: Example = tf.map_fn(
+            concrete,
+            element,
+            fn_output_signature={
+                name: tf.TensorSpec(value.shape, value.dtype)
+                for name, value in concrete.structured_outputs.items()
+            },
+        )
+        return results
+
+    def _apply(self, example: Example) -> Example:
+        results = apply_ops(as_they_are(self.ops), example)
+        # As a dataset does with the results of its function.
+        return {
+            name: value if tf.is_tensor(value) else tf.convert_to_tensor(value)
+            for name, value in results.items()
+        }
+
+
 @dataclasses.dataclass(frozen=True, init=False)
 class Map:
     """Applies ops to every element, one op after the other.
@@ -46,25 +109,32 @@ class Map:
     Element: example -> example, or batch -> batch after `Batch`; see the ops.
 
     An op may fail on an element, for example on a JPEG that cannot be decoded. Without
-    `faults` the stage then raises TensorFlow's error, which does not name the record.
-    With `faults` the failure costs only that record: the next record of its chunk of
-    32 stands in for it with `mask` 0, and the log names the damaged one. Every element
-    must then have `record_id`, and all must have one shape. The chunks add about a
-    twentieth to the cost of decoding.
+    `faults` the stage then raises TensorFlow's error, without the name of the record.
+    With `faults` the failure costs only the damaged record: the next record of its
+    chunk of 32 stands in with `mask` 0, and the log names the damaged record. Every
+    element must then have `record_id`, and all must have the same shape. The chunks add
+    about a twentieth to the cost of decoding.
 
-    After `Batch` the ops run on a whole batch. With `faults` they run on each element
-    of a batch on which they failed.
+    After `Batch` the ops run on a whole batch. With `faults` a batch with a failure is
+    done again, element by element.
+
+    Example:
+        >>> source = tfpipe.TFRecordSource("DIR", "train", shuffle="none")
+        >>> ops = [tfpipe.Parse(label_base=1), tfpipe.Select("record_id")]
+        >>> stages = [tfpipe.Interleave(), tfpipe.Map(*ops)]
+        >>> next(iter(tfpipe.Pipeline(source, stages).build()))["record_id"].numpy()
+        0
 
     Args:
         ops: Callables example -> example, in order.
-        num_parallel_calls: Number of elements, or with `faults` of chunks, that are
-            processed at the same time; -1 is AUTOTUNE, None is filled from the tuning.
+        num_parallel_calls: Number of elements, or with `faults` of chunks, in work at
+            the same time; -1 is AUTOTUNE, None is filled from the tuning.
         faults: Log that counts the records on which an op fails, up to its budget. It
             must have `locate`.
 
     Raises, while the dataset is read:
         tf.errors.UnknownError: With `faults`, if more records fail than the budget
-            allows; the message names the last one with its shard and byte offset.
+            allows; the message names the last with its shard and byte offset.
     """
 
     ops: tuple[Op, ...]
@@ -78,18 +148,18 @@ class Map:
         num_parallel_calls: int | None = None,
         faults: FaultLog | None = None,
     ) -> None:
-        require_ops(self, ops)
+        _require_ops(self, ops)
         errors.require_kind(self, "faults", faults, FaultLog, or_none=True)
         if faults is not None and faults.locate is None:
             raise ValueError(
                 "Map.faults must know where records are: give it "
                 "FaultLog(..., locate=source.locate)."
             )
-        object.__setattr__(self, "ops", ops)
-        object.__setattr__(self, "num_parallel_calls", num_parallel_calls)
-        object.__setattr__(self, "faults", faults)
-        object.__setattr__(self, "_spare", None)
-        require_positive(self, "num_parallel_calls", None, AUTOTUNE)
+        fields = {"ops": ops, "num_parallel_calls": num_parallel_calls}
+        for name, value in (fields | {"faults": faults, "_spare": None}).items():
+            errors.settle(self, name, value)
+        also = (None, AUTOTUNE)
+        errors.settle_ints(self, ["num_parallel_calls"], least=1, also=also)
 
     def __repr__(self) -> str:
         parts = [*map(repr, self.ops), f"num_parallel_calls={self.num_parallel_calls}"]
@@ -132,10 +202,10 @@ class Map:
             spare=self._spare or Spare(lambda: dataset),
         )
         if dataset.element_spec["record_id"].shape.rank:
-            # Runs only after a failure: nothing is gained by a look for another one.
+            # Runs only after a failure: a look for another failure gains nothing.
             replace = functools.partial(self._apply_and_fill, fill_up=fill_up)
             whole = functools.partial(
-                element_fallback, _once(self.ops, batch_results), replace
+                _with_fallback, _once(self.ops, _batch_results), replace
             )
             return dataset.map(as_it_is(whole), num_parallel_calls=calls)
         apply_all = functools.partial(self._apply_all, fill_up=fill_up)
@@ -149,26 +219,24 @@ class Map:
 
         Args:
             dataset: Examples; also batches if the log is None or an `Uncounted`.
-            log: Counts the elements that are left out. With None a failure raises
-                TensorFlow's error.
+            log: Counts the failed elements, which are left out. With None a failure
+                raises TensorFlow's error.
         """
         if log is None or isinstance(log, Uncounted):
-            made = dataset.map(as_it_is(_once(self.ops, apply_ops)))
-            return made if log is None else made.ignore_errors()
+            results = dataset.map(as_it_is(_once(self.ops, apply_ops)))
+            return results if log is None else results.ignore_errors()
         apply = functools.partial(apply_ops, as_they_are(self.ops))
         fill_up = functools.partial(leave_out, apply=apply, log=log)
         apply_all = functools.partial(self._apply_all, fill_up=fill_up)
         return self._chunks(dataset, apply_all)
 
-    def _chunks(
-        self, dataset: tf.data.Dataset, apply_all: Callable[[Example], Example]
-    ) -> tf.data.Dataset:
+    def _chunks(self, dataset: tf.data.Dataset, apply_all: Op) -> tf.data.Dataset:
         chunks = dataset.batch(_CHUNK_LENGTH)
         calls = self.num_parallel_calls
         return chunks.map(as_it_is(apply_all), num_parallel_calls=calls).unbatch()
 
     def _apply_all(self, chunk: Example, fill_up: Callable[..., Example]) -> Example:
-        """Applies the ops to each element of a chunk; `fill_up` replaces failures."""
+        """Applies the ops to the elements of a chunk; `fill_up` replaces failures."""
         positions, results = _once(self.ops, _apply_to_each)(chunk)
         complete: Example = tf.cond(
             tf.size(positions) == tf.size(chunk["record_id"]),
@@ -180,23 +248,37 @@ class Map:
     def _apply_and_fill(
         self, batch: Example, fill_up: Callable[..., Example]
     ) -> Example:
-        """Applies the ops to each element of a batch on which they failed."""
+        """Applies the ops to the elements of a batch after a failure."""
         positions, results = _once(self.ops, _apply_to_each)(batch)
         return fill_up(batch, positions=positions, results=results)
 
 
-def by_examples(stages: Sequence[Any]) -> list[Any]:
-    """Returns stages that run ops on single examples where they ran on whole batches.
+def takes_batches(op: Op) -> bool:
+    """Checks whether an op takes batches as well as examples."""
+    return bool(getattr(op, "takes_batches", False))
 
-    The elements stay the same. A `Cache` of the results of ops, which keeps one element
-    for each record, can then stand between the ops.
+
+def ops_within(ops: Sequence[Op]) -> list[Op]:
+    """Returns ops for examples: the ops within an `EachExample` in its place."""
+    return [
+        inner
+        for op in ops
+        for inner in (op.ops if isinstance(op, EachExample) else (op,))
+    ]
+
+
+def by_examples(stages: Sequence[Any]) -> list[Any]:
+    """Returns stages that run ops on single examples in place of whole batches.
+
+    The elements stay the same. A `Cache` of the results of ops, which keeps an element
+    for every record, can then stand between the ops.
 
     Args:
         stages: Stages of a pipeline. A `Batch` and a `Map` with faults right after it,
             all ops of which take batches, change places.
     """
-    made = list(stages)
-    for place, (batch, mapped) in enumerate(itertools.pairwise(stages)):
+    changed = list(stages)
+    for position, (batch, mapped) in enumerate(itertools.pairwise(stages)):
         if (
             isinstance(batch, Batch)
             and isinstance(mapped, Map)
@@ -204,8 +286,8 @@ def by_examples(stages: Sequence[Any]) -> list[Any]:
             and all(map(takes_batches, mapped.ops))
         ):
             single = Map(*ops_within(mapped.ops), faults=mapped.faults)
-            made[place : place + 2] = [single, batch]
-    return made
+            changed[position : position + 2] = [single, batch]
+    return changed
 
 
 def _once(ops: Sequence[Op], function: Callable[..., Any]) -> Callable[..., Any]:
@@ -222,11 +304,11 @@ def _apply_to_numbered(
 
 
 def _apply_to_each(ops: Sequence[Op], chunk: Example) -> tuple[tf.Tensor, Example]:
-    """Applies ops to each element of a chunk by itself.
+    """Applies ops to the elements of a chunk by themselves.
 
     Returns:
-        positions: int64 [m], the elements of the chunk on which no op failed.
-        results: Features of those elements after the ops, [m, ...] each.
+        positions: int64 [m], the elements of the chunk without a failure.
+        results: Features of the sound elements after the ops, [m, ...].
     """
     num_elements = tf.size(chunk["record_id"], tf.int64)
     examples = tf.data.Dataset.from_tensor_slices(chunk).enumerate()
@@ -234,3 +316,47 @@ def _apply_to_each(ops: Sequence[Op], chunk: Example) -> tuple[tf.Tensor, Exampl
     batches = sound.ignore_errors().batch(num_elements)
     positions, results = batch_or_empty(batches)
     return positions, results
+
+
+def _batch_results(ops: Sequence[Op], batch: Example) -> Example:
+    """Applies ops to a whole batch.
+
+    Returns:
+        Features after the ops: [n, ...], or [0, ...] if an op failed.
+    """
+    # A dataset of one element: only a dataset can continue after an error.
+    whole = tf.data.Dataset.from_tensors(batch).map(functools.partial(apply_ops, ops))
+    results: Example = batch_or_empty(whole.ignore_errors())
+    return results
+
+
+def _with_fallback(
+    whole: Op,
+    one_by_one: Op,
+    batch: Example,
+) -> Example:
+    """Returns the results of `whole`, or of `one_by_one` if an op failed.
+
+    Args:
+        whole: `_batch_results` with its ops set.
+        one_by_one: Applies the same ops to the elements of the batch by themselves.
+        batch: Features [n, ...], with `record_id`, int64 [n].
+    """
+    results = whole(batch)
+    # tf.gather is a single op, an index in brackets is five.
+    is_done = tf.gather(tf.shape(next(iter(results.values()))), 0) > 0
+    results = tf.cond(is_done, lambda: results, lambda: one_by_one(batch))
+    length = batch["record_id"].shape
+    return {
+        name: tf.ensure_shape(value, length.concatenate(value.shape[1:]))
+        for name, value in results.items()
+    }
+
+
+def _require_ops(owner: object, ops: Sequence[Op]) -> None:
+    """Checks that there is an op, and that all ops can be called."""
+    if not ops:
+        name = type(owner).__name__
+        raise ValueError(f"{name} must have at least one op, got none.")
+    for position, op in enumerate(ops, start=1):
+        errors.require_callable(owner, f"ops, number {position},", op)

@@ -1,12 +1,13 @@
 """Keras callbacks that save the state of a pipeline and log the waits for input.
 
-In: the source of a pipeline, and a `SavedState` that says where training begins; a
-dataset and a `StepTimer`. Out: the same `SavedState`, updated after every step, and on
-request a file of it at each checkpoint; the figures of the steps.
+In: the source of a pipeline, and a `SavedState` with the start of training; a dataset
+and a `StepTimer`. Out: the same `SavedState`, updated after every step, and on request
+a file at every checkpoint; the figures of the steps.
 """
 
 import os
 import pathlib
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -16,14 +17,14 @@ from tfpipe import errors
 from tfpipe.pipeline import Pipeline
 from tfpipe.reading.state import SavedState
 from tfpipe.shards import atomic
+from tfpipe.stages.basic import as_it_is
 from tfpipe.training.step_timer import StepTimer
-from tfpipe.training.wait_probe import WaitProbe
 
 
 class SaveState(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
     """Counts the steps of `model.fit` in a state, from which another fit goes on.
 
-        saved = tfpipe.SavedState()    # or the one of a checkpoint or a file
+        saved = tfpipe.SavedState()    # or from a checkpoint or a file
         model.fit(
             pipeline.for_keras(state=saved.state),
             initial_epoch=saved.state.epoch,
@@ -39,22 +40,28 @@ class SaveState(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is unt
         text = pathlib.Path("run-7.state.json").read_text()
         saved = tfpipe.SavedState(tfpipe.State.from_json(text))
 
-    The state counts the batches that the model was trained on, not those that are
-    prefetched. `fit` as above goes on with exactly the next record: the first epoch of
-    Keras finishes the interrupted epoch of the data, and the next ones are whole. Keep
-    the steps_per_execution that the epoch was begun with.
+    The state counts the batches of training, without the prefetched ones. `fit` as
+    above goes on with exactly the next record: the first epoch of Keras finishes the
+    interrupted epoch of the data, and the next epochs are whole. Keep the
+    steps_per_execution with which the epoch was begun.
 
-    A `tf.train.Checkpoint(model=model, data=saved)` that another callback saves holds
-    both the model and the state; that callback must come after this one.
+    A `tf.train.Checkpoint(model=model, data=saved)` of another callback holds both the
+    model and the state; the other callback must come after `SaveState`.
+
+    Example:
+        >>> pipeline = tfpipe.imagenet_train("DIR", batch_size=4)
+        >>> callback = tfpipe.SaveState(pipeline, tfpipe.SavedState())
+        >>> callback.saved.state.step
+        0
 
     Args:
-        pipeline: The pipeline that the model is trained on.
-        saved: Says where training begins; holds the state after each step.
-        path: File to write the state to, one line of JSON. `{epoch}` and `{batch}`
-            stand for numbers from 1 on, as in Keras' ModelCheckpoint. The state is the
-            same on all ranks: give the path to one of them.
+        pipeline: The pipeline of the training.
+        saved: The start of training; holds the state after each step.
+        path: File to write the state to, a line of JSON. `{epoch}` and `{batch}` stand
+            for numbers from 1 on, as in Keras' ModelCheckpoint. The state is the same
+            on all ranks: give the path to a single rank.
         save_freq: "epoch", or the number of batches after which to write, counted as
-            ModelCheckpoint counts them.
+            by ModelCheckpoint.
 
     Raises:
         TypeError: If the source of the pipeline has no method `advance`.
@@ -97,12 +104,12 @@ class SaveState(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is unt
 
     def on_train_begin(self, logs: object = None) -> None:
         """Checks that the steps can be counted."""
-        each, steps = self.model.steps_per_execution, self.params.get("steps")
+        at_once, steps = self.model.steps_per_execution, self.params.get("steps")
         # Otherwise Keras runs fewer or more steps in the last call than it reports.
-        if each > 1 and (steps is None or steps % each):
+        if at_once > 1 and (steps is None or steps % at_once):
             raise ValueError(
                 "The steps of an epoch must be a multiple of the model's "
-                f"steps_per_execution, got {steps} and {each}: give fit a "
+                f"steps_per_execution, got {steps} and {at_once}: give fit a "
                 "steps_per_epoch that is."
             )
 
@@ -111,7 +118,7 @@ class SaveState(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is unt
         self._epoch = epoch
 
     def on_train_batch_end(self, batch: int, logs: object = None) -> None:
-        """Counts the steps of one execution."""
+        """Counts the steps of an execution."""
         # With several steps in an execution `batch` is the first or the last of them,
         # depending on the version of Keras.
         num_steps = self.model.steps_per_execution
@@ -124,7 +131,7 @@ class SaveState(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is unt
             self._write(batch=batch + 1)
 
     def on_epoch_end(self, epoch: int, logs: object = None) -> None:
-        """Writes the state, if it is written at each epoch."""
+        """Writes the state, if an epoch is the interval."""
         if self._save_freq == "epoch":
             self._write()
 
@@ -134,6 +141,93 @@ class SaveState(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is unt
         path = os.fspath(self._path).format(epoch=self._epoch + 1, **names)
         content = self.saved.state.to_json() + "\n"
         atomic.write(pathlib.Path(path), content.encode())
+
+
+class WaitProbe:
+    """Measures within tf.data how long the reader of a dataset waits for each batch.
+
+    The probe serves readers inside a compiled function, where Python sees no request.
+    The thread of the reader reads the clock twice, before a batch is requested and when
+    the batch is there, in two small functions without Python.
+
+    Args:
+        clock: Returns seconds, float64 []; called in a tf.function.
+    """
+
+    def __init__(self, *, clock: Callable[[], tf.Tensor] = tf.timestamp) -> None:
+        self._clock = clock
+        # tf.data's functions run on the host and take no variable from elsewhere.
+        with tf.device("/CPU:0"):
+            zeros = tf.zeros([2], tf.float64)
+            self._sums = tf.Variable(zeros, trainable=False)  # batches, seconds
+        self._taken = (0, 0.0)
+        self._kept: list[object] = []
+
+    def watch(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
+        """Returns the same dataset, watched. Read it directly, with no stage behind it.
+
+        End the dataset with a prefetch, as every preset does: tf.data does not add its
+        own prefetch behind a parallel stage here. The probe must live as long as the
+        watched dataset.
+        """
+        ticks = tf.data.Dataset.from_tensors(0).repeat()
+        spec = tf.TensorSpec([], tf.float64)
+        asked_at = self._map(ticks, lambda _: self._clock(), spec)
+        # Zip asks its inputs in turn: the clock is read before the batch is made.
+        pairs = tf.data.Dataset.zip((asked_at, dataset))
+        watched = self._map(pairs, self._note, dataset.element_spec)
+        self._kept.append(dataset)
+        options = tf.data.Options()
+        # A prefetch behind this stage would request batches for its own buffer.
+        options.experimental_optimization.inject_prefetch = False
+        return watched.with_options(options)
+
+    def take(self) -> tuple[int, float]:
+        """Returns the batches read since the last call, and the seconds waited."""
+        num_batches, seconds = self._sums.numpy().tolist()
+        before, self._taken = self._taken, (int(num_batches), seconds)
+        return self._taken[0] - before[0], seconds - before[1]
+
+    def _note(self, element: tuple[tf.Tensor, Any]) -> Any:
+        asked_at, batch = element
+        # The clock of the machine may be set back meanwhile.
+        wait = tf.maximum(self._clock() - asked_at, 0.0)
+        self._sums.assign_add(tf.stack([tf.ones_like(wait), wait]), read_value=False)
+        return batch
+
+    def _map(
+        self,
+        dataset: tf.data.Dataset,
+        function: Callable[[Any], Any],
+        element_spec: Any,
+    ) -> tf.data.Dataset:
+        """Maps the dataset in the reader's own thread, to elements of `element_spec`.
+
+        `Dataset.map` hands a call to a pool of threads and waits for the result. The
+        wait is longer than these calls, and much longer where all processors are busy.
+        """
+        spec = dataset.element_spec
+        parts = tf.nest.flatten(spec)
+        if not all(isinstance(part, tf.TensorSpec) for part in parts):
+            # Only tf.data knows the parts of sparse and ragged tensors.
+            return dataset.map(as_it_is(lambda *parts: function(parts)))
+
+        def flat(*parts: tf.Tensor) -> list[tf.Tensor]:
+            element = function(tf.nest.pack_sequence_as(spec, parts))
+            return list(tf.nest.flatten(element))
+
+        concrete = tf.function(flat, autograph=False).get_concrete_function(*parts)
+        self._kept.append(concrete)
+        variant = tf.raw_ops.MapDataset(
+            input_dataset=tf.data.experimental.to_variant(dataset),
+            other_arguments=concrete.captured_inputs,
+            f=concrete,
+            output_types=[output.dtype for output in concrete.outputs],
+            output_shapes=[output.shape for output in concrete.outputs],
+            use_inter_op_parallelism=False,
+            preserve_cardinality=True,
+        )
+        return tf.data.experimental.from_variant(variant, element_spec)
 
 
 class LogInput(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
@@ -146,17 +240,22 @@ class LogInput(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is unty
     the request. With `watch`, tf.data reads the clock there. Give fit the watched
     dataset itself, with no stage behind it.
 
-    Wait is the time from each request until the batch is there, plus the time from the
+    Wait is the time from a request until the batch is there, plus the time from the
     begin of an epoch to its first step, in which fit opens the dataset. Compute is the
-    rest of the time from the end of one step to the end of the next, including other
+    rest of the time from the end of a step to the end of the next step, including other
     callbacks within an epoch. Validation and the end of an epoch count as neither.
-    Where several steps are one execution (steps_per_execution), each counts as their
+    Where an execution has several steps (steps_per_execution), a step counts as their
     mean.
 
-    Like every callback with on_train_batch_end, this one makes Keras fetch the losses
-    of each step before the next step. On a GPU, compute is therefore the time of the
+    Like every callback with on_train_batch_end, `LogInput` makes Keras fetch the losses
+    of a step before the next step. On a GPU, compute is therefore the time of the
     device, and wait the time in which the device is idle. Otherwise the next request
     would come while the device still works.
+
+    Example:
+        >>> log = tfpipe.LogInput(tfpipe.StepTimer(batch_size=4))
+        >>> len(log.watch(tf.data.Dataset.range(5).prefetch(1)))
+        5
 
     Args:
         timer: Makes the figures and writes them; ends its group of steps with the
@@ -177,7 +276,7 @@ class LogInput(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is unty
         self._opening_seconds: float | None = None
 
     def watch(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
-        """Returns the same batches, for fit. End the given dataset with a prefetch."""
+        """Returns the same batches, for fit. End the dataset with a prefetch."""
         return self._probe.watch(dataset)
 
     def on_train_begin(self, logs: object = None) -> None:
@@ -204,7 +303,7 @@ class LogInput(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is unty
             self._opening_seconds = self.timer.clock() - self._ended_at
 
     def on_train_batch_end(self, batch: int, logs: object = None) -> None:
-        """Counts the steps of one execution."""
+        """Counts the steps of an execution."""
         now = self.timer.clock()
         num_steps, wait_seconds = self._probe.take()
         if num_steps == 0:

@@ -19,7 +19,7 @@ from tfpipe.stages.basic import Batch, Prefetch
 from tfpipe.stages.map import Map
 from tfpipe.tuner import placement
 from tfpipe.tuner.placement import Placement
-from tfpipe.tuning import AUTOTUNE, Tuning
+from tfpipe.tuning import AUTOTUNE, Tuning, without_tuning
 
 # Calls of a map for a call at work, and at most for a thread.
 _SLACK, _MOST_CALLS = 2, 4
@@ -134,10 +134,7 @@ def opened(pipeline: Pipeline) -> Pipeline:
         Prefetch(buffer_size=None)
     """
     errors.require_kind("", "pipeline", pipeline, Pipeline)
-    stages = [
-        stage.without_tuning() if hasattr(stage, "without_tuning") else stage
-        for stage in placement.without_cache(pipeline).stages
-    ]
+    stages = without_tuning(placement.without_cache(pipeline).stages)
     if not stages or not isinstance(stages[-1], Prefetch):
         stages.append(Prefetch())
     return dataclasses.replace(pipeline, stages=stages)

@@ -1,11 +1,11 @@
-"""tfpipe.training.wait_probe: passes the dataset on and adds up its reader's waits."""
+"""WaitProbe: passes the dataset on and adds up its reader's waits."""
 
 import gc
 
 import pytest
 import tensorflow as tf
 
-from tfpipe.training.wait_probe import WaitProbe
+from tfpipe.training.callbacks import WaitProbe
 
 
 def numbers():
