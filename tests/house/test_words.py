@@ -21,14 +21,14 @@ CEILINGS = {
     "converters": (5.5, 434),
     "benchmarks": (6.0, 200),
     "studies": (1.4, 0),
-    "native": (7.1, 0),
+    "native": (2.6, 0),
 }
 # How far a figure may lie below its ceiling until the ceiling must fall.
 SLACK = (0.3, 30)
 
 GOAL = 3.5
 # Files that were rewritten, and meet the goal.
-REWRITTEN: tuple[str, ...] = ()
+REWRITTEN: tuple[str, ...] = (*(path.relative_to(ROOT).as_posix() for path in NATIVE),)
 # Empty names that may stay in those files, `file: name`, each with its reason.
 EXCEPTED: dict[str, str] = {}
 # Class names that stay in two modules of one package, with the reason.

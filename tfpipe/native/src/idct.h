@@ -1,8 +1,8 @@
 // The inverse DCT (ITU T.81, A.3.3 and F.2.1.5) of two blocks of 8 x 8 at once, with
 // AVX2.
 //
-// libjpeg-turbo transforms one block at a time, and waits for each step. Here each half
-// of a register holds a row of one of two blocks. The pixels equal those of
+// libjpeg-turbo transforms a single block at a time, and waits for every step. Here
+// each half of a register holds a row of one of two blocks. The pixels equal those of
 // libjpeg-turbo's jidctint-avx2.asm, after overflows too.
 #ifndef TFPIPE_NATIVE_IDCT_H_
 #define TFPIPE_NATIVE_IDCT_H_

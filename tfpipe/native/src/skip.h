@@ -46,8 +46,7 @@ struct Chunk {
 
 static_assert(kChunkBytes <= 16384, "the searches below begin with steps of 8192");
 
-// Fills a chunk from `begin` on. The chunk ends before the next marker and before the
-// end of the data.
+// Fills a chunk from `begin` on, up to the next marker or the end of the data.
 inline void FillChunk(const uint8_t* begin, const uint8_t* end, Chunk* chunk) {
   if (end - begin > kChunkBytes) end = begin + kChunkBytes;
   const uint8_t* from = begin;
@@ -81,8 +80,7 @@ inline const uint8_t* AddressOf(const Chunk& chunk, unsigned byte) {
   return chunk.begin + byte + count;
 }
 
-// Returns the chunk byte at an address in the scan, which is not that of a stuffed
-// zero.
+// Returns the chunk byte at an address in the scan, which must not be a stuffed zero's.
 inline unsigned ByteAt(const Chunk& chunk, const uint8_t* address) {
   const auto byte = static_cast<unsigned>(address - chunk.begin);
   unsigned count = 0;
@@ -170,7 +168,7 @@ TFPIPE_INLINE void RefillSkipper(Skipper* s) {
   s->b.count |= 56;
 }
 
-// Looks up one or two symbols. Returns whether the table holds them.
+// Looks up the next symbols. Returns whether the table holds them.
 TFPIPE_INLINE bool TakeLook(Skipper* s, unsigned* look) {
   *look = s->looks[s->b.bits >> (64 - kAcLookBits)];
   s->b.bits <<= *look & 63;

@@ -9,7 +9,6 @@ import pytest
 from tfpipe.native import libraries
 
 _SOURCES = sorted(libraries.SOURCES[0].parent.glob("*.[ch]*"))
-_PRONOUNS = re.compile(r"\b(that|which|ones?|those|each|this|it|what)\b", re.IGNORECASE)
 
 
 def _named(pattern: str) -> dict[str, list[str]]:
@@ -44,9 +43,6 @@ def test_ops_are_registered_in_cc_files() -> None:
 
 
 @pytest.mark.parametrize("path", _SOURCES, ids=lambda path: path.name)
-def test_comments_fit_the_columns_and_name_their_nouns(path: pathlib.Path) -> None:
-    text = path.read_text()
-    words = re.findall(r"\w+", " ".join(re.findall(r"//(.*)", text)))
-
-    assert max(map(len, text.splitlines())) <= 88
-    assert sum(bool(_PRONOUNS.fullmatch(word)) for word in words) <= 0.035 * len(words)
+def test_comments_fit_the_columns(path: pathlib.Path) -> None:
+    """clang-format leaves comments alone, because they hold tables."""
+    assert max(map(len, path.read_text().splitlines())) <= 88
