@@ -68,7 +68,8 @@ class TFRecordSource:
         files: Pattern of the shards' names, for shards of other tools: a pattern of
             `pathlib.Path.glob` below the folder, such as "part-*.tfrecord" or
             "**/*.tfrec". The shards are sorted by name, 2 before 10, and scanned; an
-            index is then not read. Compressed shards are refused.
+            index is then not read. Compressed shards are refused, and so are shards
+            whose names say different splits, unless `split` is no such name ("all").
         shard_cache: How the shards are read. "auto" reads a local folder in place, and
             a URL through a `ShardCache` in $TFPIPE_SHARD_CACHE, or without it in
             ~/.cache/tfpipe/shards. A `ShardCache` is used for a URL and for a folder,

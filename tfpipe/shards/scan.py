@@ -22,7 +22,7 @@ import tqdm
 import xxhash
 
 from tfpipe import errors
-from tfpipe.shards import atomic, index, records
+from tfpipe.shards import atomic, index, records, split_names
 from tfpipe.shards.records import Ints
 
 Path = str | os.PathLike[str]
@@ -171,15 +171,22 @@ def scan(data_dir: Path, split: str, *, files: str | None = None) -> Scan:
     Raises:
         BadIndexError: If there is no such split, no file matches, a shard is missing,
             or one is damaged, cut short or compressed.
+        ValueError: If the names of the files say different splits, while `split` is
+            one of them.
     """
     folder = pathlib.Path(data_dir)
     if files is None:
         names, kept_as = _complete_split(folder, split), split
     else:
-        names, kept_as = (
-            matching_files(folder, files),
-            f"files-{index.digest(files)}",
-        )
+        names = matching_files(folder, files)
+        kept_as = f"files-{index.digest(files)}"
+        if split_names.split_of_word(split):
+            split_names.require_splits_apart(
+                split_names.splits_of_shards(names),
+                f"The shards of files={files!r} in {folder}",
+                remedy="Write a pattern that matches one of them, or, if all are "
+                "meant, a split of another name, such as split='all'.",
+            )
     stamps = [_stamp(folder, name) for name in names]
     kept = _load(folder, kept_as)
     missing = [stamp for stamp in stamps if stamp not in kept]

@@ -1,0 +1,47 @@
+import pytest
+
+import tfpipe
+from tests.support.data.foreign import write_shard
+from tfpipe.shards import split_names
+
+SHARDS = [
+    (["train-00000-of-00001", "train-00001-of-00002"], {"train"}),
+    (["train-00000-of-00001", "validation-00000-of-00001"], {"train", "validation"}),
+    (["set_Training_0.tfrecord", "set_valid_0.tfrecord"], {"train", "validation"}),
+    (["training2.tfrecord", "testing2.tfrecord"], {"train", "test"}),
+    (["part-0.tfrecord", "part-1.tfrecord"], set()),
+    (["part-0.tfrecord", "eval-1.tfrecord"], {"validation"}),
+    (["train_val.tfrecord", "test.tfrecord"], {"test"}),
+    (["train/0.tfrecord", "dev/0.tfrecord"], {"train", "validation"}),
+    (["a/train/0.tfrecord", "a/test/0.tfrecord"], {"train", "test"}),
+    (["train/0.tfrecord", "car/0.tfrecord"], set()),
+    (["train/test-0.tfrecord", "test/test-0.tfrecord"], {"test"}),
+    (["retrain-0.tfrecord", "contest-0.tfrecord"], set()),
+]
+
+
+@pytest.mark.parametrize(("names", "splits"), SHARDS)
+def test_splits_that_the_names_of_shards_say(names, splits):
+    said = split_names.splits_of_shards(names)
+
+    assert list(said) == names
+    assert {split for split in said.values() if split} == splits
+
+
+@pytest.mark.parametrize("split", ["train", "validation", "Test", "all"])
+@pytest.mark.parametrize(("names", "splits"), SHARDS)
+def test_source_refuses_a_pattern_of_several_splits(tmp_path, names, splits, split):
+    for n, name in enumerate(names):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        write_shard(tmp_path / name, [{"n": n}])
+
+    def source():
+        return tfpipe.TFRecordSource(tmp_path, split, files="**/*")
+
+    if len(splits) > 1 and split != "all":
+        with pytest.raises(ValueError, match="must be of one split, got") as caught:
+            source()
+        assert f"{names[0]} (" in str(caught.value)
+        assert "split='all'" in str(caught.value)
+    else:
+        assert source().index.num_records(split) == len(names)

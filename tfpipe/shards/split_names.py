@@ -1,0 +1,113 @@
+"""Names of splits: which split the name of a file, a folder or a column says.
+
+In: names and texts. Out: splits, or an error where names of several splits would end in
+one split. Converters and sources follow the same rule. Imports no TensorFlow.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+TRAIN, VALIDATION, TEST = "train", "validation", "test"
+# In this order splits are listed, and a class with few images gives one to each.
+SPLITS = (TRAIN, VALIDATION, TEST)
+SPLIT_WORDS: Mapping[str, str] = {
+    **dict.fromkeys(("train", "training"), TRAIN),
+    **dict.fromkeys(("val", "valid", "validation", "dev", "eval"), VALIDATION),
+    **dict.fromkeys(("test", "testing"), TEST),
+}
+# Words end at other characters, at digits, and before an upper-case letter.
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+
+
+def split_of_word(text: str) -> str | None:
+    """Returns the split that a whole text says, in any case; None if it says none.
+
+    Values of columns and of JSON keys are such texts.
+
+    >>> split_of_word("Val"), split_of_word("valley")
+    ('validation', None)
+    """
+    return SPLIT_WORDS.get(text.strip().lower())
+
+
+def split_of_name(name: str) -> str | None:
+    """Returns the split that a word in a name says; None if none or several do.
+
+    Args:
+        name: Name of a file or a folder, without the folders above it.
+
+    >>> split_of_name("imagenet1k-validation-0003.tar"), split_of_name("seg_train")
+    ('validation', 'train')
+    >>> split_of_name("train_val.csv"), split_of_name("training2"), split_of_name("cat")
+    (None, 'train', None)
+    """
+    splits = {split_of_word(word) for word in _WORD.findall(name)} - {None}
+    return splits.pop() if len(splits) == 1 else None
+
+
+def splits_of_folders(names: Sequence[str]) -> dict[str, str] | None:
+    """Returns the split of each folder of a level; None if one of them says none.
+
+    A class `train` beside the classes `car` and `bus` is a class.
+
+    >>> splits_of_folders(["Train", "Test"]), splits_of_folders(["bus", "train"])
+    ({'Train': 'train', 'Test': 'test'}, None)
+    """
+    splits = {name: split for name in names if (split := split_of_name(name))}
+    return splits if names and len(splits) == len(names) else None
+
+
+def splits_of_shards(paths: Iterable[str]) -> dict[str, str | None]:
+    """Returns the split that the name of each shard says, or else a folder above it.
+
+    Args:
+        paths: Paths with `/`, relative to one folder. A folder says a split if all
+            folders of the paths at its level do.
+
+    >>> splits_of_shards(["a/test-0.tfrecord", "train/0.tfrecord", "val/0.tfrecord"])
+    {'a/test-0.tfrecord': 'test', 'train/0.tfrecord': None, 'val/0.tfrecord': None}
+    >>> splits_of_shards(["train/0.tfrecord", "val/0.tfrecord"])
+    {'train/0.tfrecord': 'train', 'val/0.tfrecord': 'validation'}
+    """
+    parts = {path: path.split("/") for path in paths}
+    by_folder: dict[tuple[str, ...], set[str]] = {}
+    for path in parts.values():
+        for depth, name in enumerate(path[:-1]):
+            by_folder.setdefault(tuple(path[:depth]), set()).add(name)
+    levels = {above: splits_of_folders([*names]) for above, names in by_folder.items()}
+
+    def split_of(path: Sequence[str]) -> str | None:
+        splits = [split_of_name(path[-1])]
+        for depth in reversed(range(len(path) - 1)):
+            level = levels[tuple(path[:depth])] or {}
+            splits.append(level.get(path[depth]))
+        return next((split for split in splits if split), None)
+
+    return {path: split_of(names) for path, names in parts.items()}
+
+
+def require_splits_apart(
+    split_of: Mapping[str, str | None],
+    shown: str,
+    *,
+    remedy: str = "Name the files of one split.",
+) -> None:
+    """Refuses inputs whose names say different splits where one split is read.
+
+    Args:
+        split_of: The split that each name says.
+        shown: The reader of the inputs, for the error.
+        remedy: The advice at the end of the error.
+
+    Raises:
+        ValueError: If two names say different splits.
+    """
+    first: dict[str, str] = {}
+    for name, split in split_of.items():
+        if split is not None:
+            first.setdefault(split, name)
+    if len(first) > 1:
+        raise ValueError(
+            f"{shown} must be of one split, got "
+            f"{' and '.join(f'{n} ({s})' for s, n in first.items())}. {remedy}"
+        )
