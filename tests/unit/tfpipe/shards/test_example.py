@@ -93,3 +93,18 @@ def test_damaged_examples_are_refused_or_read_as_they_decode(
 def test_bytes_that_are_no_example_are_refused(content: bytes) -> None:
     with pytest.raises(errors.BadRecordError, match=r"not a tf\.train\.Example"):
         example.locate(content, ["a"])
+
+
+def test_fields_that_no_example_has_are_passed_over() -> None:
+    wanted = {"a": example.Feature("bytes", [b"x"])}
+    entry = b"".join(example.encode_entry("a", example.bytes_feature(b"x")))
+    # Field 9 as a varint, 8 bytes, a string, and 4 bytes.
+    others = (b"\x48\x05", b"\x49" + bytes(8), b"\x4a\x02ab", b"\x4d" + bytes(4))
+    for other in others:
+        for content in (other + entry, entry + other):
+            data = example.example_head(len(content)) + content
+            assert example.decode_example(data + other) == wanted
+            assert example.locate(data + other, ["a"]).feature("a") == wanted["a"]
+    for cut in (b"\x49" + bytes(7), b"\x4d" + bytes(3)):
+        with pytest.raises(errors.BadRecordError, match="ends beyond its message"):
+            example.decode_example(cut)
