@@ -187,6 +187,9 @@ def test_a_format_holds_the_same_records_and_is_the_same_again(
     assert [file["name"] for file in document["files"]] == FILES[kind]
     assert done["num_bytes"] == sum(file["num_bytes"] for file in document["files"])
     assert [done["num_records"], done["num_shards"]] == [12, 3]
+    for path in (tmp_path / "out").glob("dataset_info.json"):
+        text = path.read_text()
+        assert text == json.dumps(json.loads(text), indent=1) + "\n"
 
 
 def test_a_subset_and_splits(source: pathlib.Path, tmp_path: pathlib.Path) -> None:

@@ -65,6 +65,8 @@ def test_a_worker_gets_the_identity_but_not_the_plans() -> None:
     [
         ({"num_workers": 0}, "num_workers must be >= 1, got 0"),
         ({"task_index": 2, "num_tasks": 2}, "--task_index must be 0 to --num_tasks"),
+        ({"task_index": 3, "num_tasks": 2}, "--num_tasks - 1 = 1, got 3"),
+        ({"task_index": -1, "num_tasks": 2}, "--num_tasks - 1 = 1, got -1"),
         ({"max_bad": float("nan")}, "--max_bad must be >= 0, got nan"),
         ({"max_bad": -1}, "--max_bad must be >= 0, got -1"),
     ],

@@ -133,6 +133,16 @@ def test_dataset_info_says_what_the_shards_hold(layout: str) -> None:
     assert [key["featureKey"] for key in keys] == ["image/encoded", "image/class/label"]
 
 
+def test_json_files_are_written_as_index_json_is() -> None:
+    data = make_index(names_of("tfds"))
+
+    files = side_files.side_files(data, make_places(data).items())
+
+    for name in (side_files.DATASET_INFO_NAME, side_files.FEATURES_NAME):
+        document = json.loads(files[name])
+        assert files[name].decode() == json.dumps(document, indent=1) + "\n"
+
+
 def test_features_are_those_of_the_records(data_dir: pathlib.Path) -> None:
     """Each key of features.json is a key of the records, and the labels are counted."""
     shard = data_dir / index.load(data_dir).splits["train"][0].name

@@ -1,5 +1,6 @@
 """converters.jobs.work_dir: the working folder, its jobs and their complete shards."""
 
+import fcntl
 import pathlib
 
 import pytest
@@ -101,3 +102,20 @@ def test_locks_of_tasks_that_end_together_are_removed(tmp_path: pathlib.Path) ->
         assert (folder.parent / "task-00000.lock").exists()
 
     assert not (out / work_dir.WORK_DIR_NAME).exists()
+
+
+def test_files_that_a_running_task_writes_are_not_removed(
+    tmp_path: pathlib.Path,
+) -> None:
+    """A task that begins removes what a killed task left, of every task not running."""
+    names = [f"train-0000{n}-of-00003.0000{n}-77.part" for n in range(3)]
+    with (
+        _open(tmp_path) as folder,
+        open(folder.parent / "task-00001.lock", "w") as lock,
+    ):
+        fcntl.flock(lock, fcntl.LOCK_EX)  # as another process does
+        for name in (*names, "no task.part"):
+            (folder / name).touch()
+
+        with _open(tmp_path, task=2):
+            assert [path.name for path in folder.glob("*.part")] == [names[1]]
