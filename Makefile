@@ -162,7 +162,7 @@ torture: venv  ## Hundreds of kills, faults and damaged inputs: about an hour
 mutants: venv  ## Small faults in the rooms that guard data, which the unit tests must see: about 40 minutes
 	@python -c 'import cosmic_ray' 2>/dev/null || pip install --quiet --constraint=constraints.txt \
 	  --no-build-isolation --editable '.[mutants]'
-	python tests/torture/mutants.py --save_result=tests/torture/mutants.json $(MUTANTS)
+	python tests/torture/mutants.py $(MUTANTS)
 
 .PHONY: test-tensorflow
 test-tensorflow: test-tf-reference $(TENSORFLOW_TESTS)  ## The fast tests on the whole TensorFlow of .venv, the oldest and the newest

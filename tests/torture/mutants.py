@@ -21,6 +21,7 @@ import json
 import linecache
 import os
 import pathlib
+import resource
 import select
 import shutil
 import signal
@@ -44,7 +45,6 @@ from cosmic_ray.work_item import (
 )
 
 ROOT = pathlib.Path(__file__).parents[2]
-RESULT = ROOT / "tests/torture/mutants.json"
 EQUIVALENT = ROOT / "tests/torture/equivalent_mutants.json"
 # The modules of each room, and the unit tests that concern the room.
 ROOMS = {
@@ -67,12 +67,15 @@ ROOMS = {
         "converters/exports converters/test_export.py converters/test_replicate.py",
     ),
 }
-# A mutant's text is its name: lines move.
-NAMED_BY = ("file", "definition", "operator", "before", "after")
+# A mutant's text is its name: lines and functions move.
+NAMED_BY = ("definition", "operator", "before", "after")
 OUTCOMES = ("killed", "timed out", "equivalent", "survived")
-# A test run with a mutant may take this many times as long as the run without.
+# CPU time of a test run with a mutant, as a multiple of that of the run without.
 LIMIT_FACTOR = 5
-MIN_LIMIT_SECONDS = 60.0
+MIN_LIMIT_SECONDS = 30
+# A mutant that waits for what never comes takes no CPU time. Other processes may take
+# most of the CPU time.
+WALL_SECONDS_A_CPU_SECOND = 10
 # None of these starts a thread while it is imported: a fork has no other threads.
 IMPORTED_FIRST = ("PIL.Image", "duckdb", "fsspec", "hypothesis", "keras", "pytest")
 ENVIRONMENT = {
@@ -92,9 +95,11 @@ def main() -> None:
         "--again", action="store_true", help="only the survivors of the stored result"
     )
     parser.add_argument("--work_dir", type=pathlib.Path, default=ROOT / "build/mutants")
-    parser.add_argument("--save_result", type=pathlib.Path, help="a JSON file")
+    result = ROOT / "tests/torture/mutants.json"
+    parser.add_argument("--save_result", type=pathlib.Path, default=result)
     options = parser.parse_args()
     options.work_dir = options.work_dir.resolve()
+    options.save_result = options.save_result.resolve()
 
     os.environ.update(ENVIRONMENT)
     for name in IMPORTED_FIRST:
@@ -106,17 +111,17 @@ def main() -> None:
         results[room] = _test_room(room, options)
         for survivor in results[room]["survivors"]:
             print("{file}:{line}\n  - {before}\n  + {after}".format(**survivor))
-        if options.save_result:
-            text = json.dumps(_stored() | results, indent=1, sort_keys=True)
-            options.save_result.write_text(text + "\n")
+        text = json.dumps(_stored(options) | results, indent=1, sort_keys=True)
+        options.save_result.write_text(text + "\n")
     columns = ("mutants", *OUTCOMES, "minutes")
     print(*(f"{title:>10}" for title in ("room", *columns)))
     for room, result in results.items():
         print(*(f"{cell:>10}" for cell in (room, *(result[c] for c in columns))))
 
 
-def _stored() -> dict[str, Any]:
-    return json.loads(RESULT.read_text()) if RESULT.exists() else {}
+def _stored(options: argparse.Namespace) -> dict[str, Any]:
+    path = options.save_result
+    return json.loads(path.read_text()) if path.exists() else {}
 
 
 def _copy_tree(options: argparse.Namespace) -> None:
@@ -147,10 +152,11 @@ def _test_room(room: str, options: argparse.Namespace) -> dict[str, Any]:
     session = _session(room, options)
     tests = _files(ROOMS[room][1], below="tests/unit", pattern="test_*.py")
     sys.dont_write_bytecode = False  # all runs share what this one compiles
-    before = time.monotonic()
+    used = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     if session.pending_work_items and _outcome(tests, limit=600) != "survived":
         sys.exit(f"The tests of {room} fail without a mutant: see {_log()}.")
-    limit = max(MIN_LIMIT_SECONDS, LIMIT_FACTOR * (time.monotonic() - before))
+    used = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - used
+    limit = max(MIN_LIMIT_SECONDS, LIMIT_FACTOR * int(used))
     sys.dont_write_bytecode = True
     for item in session.pending_work_items:
         verdict = _verdict(item.mutations[0], tests, limit)
@@ -166,7 +172,7 @@ def _test_room(room: str, options: argparse.Namespace) -> dict[str, Any]:
     survivors = [v for v in verdicts if v.pop("outcome") == "survived"]
     minutes = sum(verdict.pop("seconds") for verdict in verdicts) / 60
     if options.again:  # the verdicts on the others stay
-        earlier = _stored()[room]
+        earlier = _stored(options)[room]
         counts.update({name: earlier[name] for name in OUTCOMES[:-1]})
         minutes = earlier["minutes"]
     return {
@@ -189,8 +195,8 @@ def _session(room: str, options: argparse.Namespace) -> WorkDB:
         session = WorkDB(unfinished, WorkDB.Mode.create)
         init(_files(ROOMS[room][0], below="", pattern="*.py"), session, {})
         items = session.work_items
-        again = options.again
-        sample = _survivors(room, items) if again else _sample(items, options)
+        draw = _survivors if options.again else _sample
+        sample = draw(room, items, options)
         skipped = {item.job_id for item in items} - {item.job_id for item in sample}
         session.set_multiple_results(skipped, WorkResult(WorkerOutcome.SKIPPED))
         session.close()
@@ -204,7 +210,9 @@ def _files(names: str, *, below: str, pattern: str) -> list[pathlib.Path]:
     return [path for paths in lists for path in paths if path.name != "__init__.py"]
 
 
-def _sample(items: Sequence[WorkItem], options: argparse.Namespace) -> list[WorkItem]:
+def _sample(
+    room: str, items: Sequence[WorkItem], options: argparse.Namespace
+) -> list[WorkItem]:
     """Draws positions in the code, and one mutant at each.
 
     cosmic-ray replaces one `+` by eleven other operators, and one `True` once: a sample
@@ -278,18 +286,16 @@ def _without_effect(path: pathlib.Path) -> list[tuple[Any, Any]]:
     ]
 
 
-def _survivors(room: str, items: Sequence[WorkItem]) -> list[WorkItem]:
+def _survivors(
+    room: str, items: Sequence[WorkItem], options: argparse.Namespace
+) -> list[WorkItem]:
     """Returns the survivors of the stored run, wherever their lines are now."""
-    stored = {_key(mutant) for mutant in _stored()[room]["survivors"]}
-    operators = {key[:3] for key in stored}
+    stored = {_key(mutant) for mutant in _stored(options)[room]["survivors"]}
+    starts = {key[:2] for key in stored}
 
     def survived(mutation: MutationSpec) -> bool:
-        start = (
-            str(mutation.module_path),
-            mutation.definition_name,
-            mutation.operator_name,
-        )
-        return start in operators and _key(_description(mutation)) in stored
+        start = mutation.definition_name or "", mutation.operator_name
+        return start in starts and _key(_description(mutation)) in stored
 
     return [item for item in items if survived(item.mutations[0])]
 
@@ -318,7 +324,7 @@ def _description(mutation: MutationSpec) -> dict[str, Any]:
 
 
 def _verdict(
-    mutation: MutationSpec, tests: Sequence[pathlib.Path], limit: float
+    mutation: MutationSpec, tests: Sequence[pathlib.Path], limit: int
 ) -> dict[str, Any]:
     """Tests a mutant, first with the test file of the same name."""
     mutant = _description(mutation)
@@ -336,19 +342,26 @@ def _log() -> pathlib.Path:
     return pathlib.Path.cwd().with_name("tests.txt")
 
 
-def _outcome(tests: Sequence[pathlib.Path], limit: float) -> str:
-    """Runs tests in a fork of this process, until the first failure or the limit."""
+def _outcome(tests: Sequence[pathlib.Path], limit: int) -> str:
+    """Runs tests in a fork of this process, until the first failure or the limit.
+
+    Args:
+        tests: Files of tests.
+        limit: CPU seconds.
+    """
     sys.stdout.flush()
     child = os.fork()
     if not child:
+        resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 1))
         _run_tests(tests)
     with os.fdopen(os.pidfd_open(child)) as end:
         try:
-            ended, _, _ = select.select([end], [], [], limit)
+            wall_limit = limit * WALL_SECONDS_A_CPU_SECOND
+            ended, _, _ = select.select([end], [], [], wall_limit)
         finally:
             os.kill(child, signal.SIGKILL)  # nothing, if the child has ended
             status = os.waitpid(child, 0)[1]
-    if not ended:
+    if not ended or os.waitstatus_to_exitcode(status) == -signal.SIGXCPU:
         return "timed out"
     return "killed" if status else "survived"
 
