@@ -181,7 +181,7 @@ def profile(
     watch, begun = _watch(pipeline.tuning), time.perf_counter()
     num_runs = 6 + repeats * sum(step.is_measured for step in steps)
     with _progress_bar(num_runs, is_shown=progress) as bar:
-        task = profile_runs.Task(
+        task = profile_runs.ProfileTask(
             # The reminder of device ops must not stand among what is measured.
             pipeline=dataclasses.replace(pipeline, device_ops=()),
             steps=steps,

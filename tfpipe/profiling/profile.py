@@ -16,12 +16,12 @@ from tfpipe.profiling.host_share import HostShare
 from tfpipe.profiling.limits import Host, Limit, StageCost, limits, merged
 from tfpipe.tuning import AUTOTUNE, Tuning
 
-# CPU time of handing an element from thread to thread, and the part of the CPU time of
-# all stages from which it matters.
+# CPU time of handing an element from thread to thread. Above this share of the CPU time
+# of all stages the handing decides the rate.
 _HANDOVER_SECONDS, _MUCH_HANDING = 10e-6, 0.15
-# Fractions of the CPU time from which the number of reads matters, and from which the
-# state of the memory does: a pipeline that only copies records was 0.7 to 1.3 times as
-# fast in other processes, or beside other pipelines.
+# Above the first share of the CPU time the number of reads decides the rate, above the
+# second the state of the memory: a pipeline that only copies records was 0.7 to 1.3
+# times as fast in other processes, or beside other pipelines.
 _MUCH_READING, _MOSTLY_READING = 0.25, 0.5
 
 
@@ -48,16 +48,16 @@ class Rate:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Storage:
+class StorageRead:
     """The bytes that a pipeline reads from files, and their bandwidth.
 
     Attributes:
-        bytes_per_output: Bytes read for each output of the pipeline.
-        bytes_per_second: Bandwidth of the reader alone, with all its threads, or as
-            the caller gave it.
-        device_fraction: Fraction of the bytes that came from the device and not from
-            the page cache while the bandwidth was measured, 0 to 1; nan if the caller
-            gave the bandwidth.
+        bytes_per_output: Bytes read for an output of the pipeline.
+        bytes_per_second: Bandwidth of the reader alone, with all its threads, or from
+            the caller.
+        device_fraction: Fraction of the bytes from the device, not from the page cache,
+            while the bandwidth was measured, 0 to 1; nan if the caller gave the
+            bandwidth.
     """
 
     bytes_per_output: float
@@ -80,23 +80,29 @@ class Profile:
 
     An output is an element of the whole pipeline, such as a batch.
 
+    Example:
+        >>> pipeline = tfpipe.imagenet_train("DIR", batch_size=4, image_size=32)
+        >>> profile = tfpipe.profile(pipeline, seconds=0.01, repeats=1)
+        >>> isinstance(profile, tfpipe.Profile), len(profile.stages)
+        (True, 6)
+
     Attributes:
         stages: The costs of the source, then of every stage, or every op.
         rate: The rate of the pipeline as it is.
         examples_per_output: The batch size, if it is static.
         num_elements: Number of outputs in a run.
         host: Cores and threads of the pipeline as it is.
-        storage: What was read from files; None if nothing was or the kernel does not
-            tell.
+        storage: The bytes read from files; None if there are none or the kernel does
+            not tell.
         consumer_seconds: Seconds that the training step takes for an output; 0 if
             unknown.
         ram_left_bytes: Memory that was available to the process before the profile.
-        memory_bytes: Bytes by which the process grew while the pipeline ran.
+        memory_bytes: Growth of the process while the pipeline ran, in bytes.
         notes: Remarks about the figures.
         pipeline: The pipeline that was measured.
-        one_thread: The rate with one thread in `Tuning.private_threadpool_size`; None
-            if it was not measured.
-        host_share: What other processes took of the host during the profile.
+        one_thread: The rate with a single thread in `Tuning.private_threadpool_size`;
+            None if it was not measured.
+        host_share: The part of the host that other processes took during the profile.
     """
 
     stages: Sequence[StageCost]
@@ -104,7 +110,7 @@ class Profile:
     examples_per_output: int | None
     num_elements: int
     host: Host
-    storage: Storage | None
+    storage: StorageRead | None
     consumer_seconds: float
     ram_left_bytes: int
     memory_bytes: int
@@ -115,7 +121,7 @@ class Profile:
 
     @property
     def cpu_seconds_per_output(self) -> float:
-        """CPU-seconds of all stages for an output, with one thread."""
+        """CPU-seconds of all stages for an output, with a single thread."""
         return sum(cost.cpu_seconds_per_output for cost in self.stages)
 
     @property
@@ -130,7 +136,7 @@ class Profile:
 
     @property
     def bottleneck(self) -> Bottleneck:
-        """The lowest limit, and what to change."""
+        """The lowest limit, and the change to make."""
         count, unit = self._unit
         costs = merged(self.stages)
         return bottleneck.find(
@@ -149,11 +155,11 @@ class Profile:
     def predict(self, tuning: Tuning, *, num_cores: int | None = None) -> float:
         """Predicts the outputs per second with another tuning, from its lowest limit.
 
-        Knobs that are set on a stage itself stay as they are. If the CPU limits the
-        pipeline as it is, the prediction scales the measured rate, which includes the
-        time that cores wait for each other.
+        Knobs of a stage itself stay as they are. If the CPU limits the pipeline as it
+        is, the prediction scales the measured rate, which includes the time that cores
+        wait for each other.
 
-        With one thread the prediction scales the measured rate of one thread.
+        With a single thread the prediction scales the measured rate of a single thread.
 
         Args:
             tuning: The other tuning.
@@ -175,12 +181,18 @@ class Profile:
     def doubt(self, tuning: Tuning, *, num_cores: int | None = None) -> str:
         """Returns why the rate of another tuning cannot be predicted; empty if it can.
 
-        Elements of microseconds cost less than handing them from thread to thread, and
-        the cost of that depends on the threads and calls, and changes from run to run.
-        A pipeline that does little but read is as fast as memory is copied, which
-        changes with what else the process holds. The gain of more reads at the same
-        time is known only from a measurement. So the rate can be predicted for the
-        number of reads of the profile, and for one thread.
+        | pipeline                     | why the rate cannot be predicted             |
+        |------------------------------|----------------------------------------------|
+        | its elements take            | handing elements from thread to thread costs |
+        | microseconds                 | more than the stages, and the cost changes   |
+        |                              | with threads and calls and from run to run   |
+        | it does little but read      | it is as fast as memory is copied, and the   |
+        |                              | memory is shared with other data             |
+        | it reads much, with another  | only a measurement tells the gain of more    |
+        | number of reads              | reads at the same time                       |
+
+        The measured tunings can always be predicted: the tuning of the profile, and the
+        same tuning with a single thread.
 
         Args:
             tuning: The other tuning.
@@ -193,7 +205,14 @@ class Profile:
         is_measured = tuning == own or (tuning == one and self.one_thread is not None)
         if is_measured and num_cores in (None, self.host.num_cores):
             return ""
-        return _doubt_of_reads(costs, tuning, own)
+        reading, reads = _reading(costs), own.num_parallel_reads
+        if reading <= _MUCH_READING or tuning.num_parallel_reads == reads:
+            return ""
+        return (
+            f"The rate cannot be predicted: reading takes {reading:.0%} of the CPU, "
+            f"and was measured with {reads} reads at a time, not "
+            f"{tuning.num_parallel_reads}. Measure the tuning with tfpipe.compare."
+        )
 
     def as_json(self) -> dict[str, Any]:
         """Returns the profile as plain values, units in the names; None is unknown."""
@@ -233,22 +252,22 @@ class Profile:
         return self.examples_per_output, "examples"
 
     def _limits(self, costs: Sequence[StageCost], host: Host) -> list[Limit]:
-        found = limits(merged(costs), host)
+        lowest = limits(merged(costs), host)
         # The page cache says nothing about the storage. Reading from the page cache is
         # CPU time of a stage.
         if self.storage is not None and self.storage.state != "warm":
             rate = self.storage.bytes_per_second / self.storage.bytes_per_output
             speed = _bytes(self.storage.bytes_per_second)
             what = f"storage at {speed}/s ({self.storage.state})"
-            found.append(Limit("storage", rate, what))
+            lowest.append(Limit("storage", rate, what))
         if self.consumer_seconds:
             what = f"the consumer with {self.consumer_seconds * 1e3:.1f} ms for each"
-            found.append(Limit("consumer", 1 / self.consumer_seconds, what))
-        return sorted(found, key=lambda limit: limit.rate)
+            lowest.append(Limit("consumer", 1 / self.consumer_seconds, what))
+        return sorted(lowest, key=lambda limit: limit.rate)
 
 
 def _doubt(costs: Sequence[StageCost]) -> str:
-    """Returns why the costs tell the rate of no tuning; empty if they do."""
+    """Returns why the costs tell the rate of no tuning; empty if they can tell."""
     reading = _reading(costs)
     if reading > _MOSTLY_READING:
         return (
@@ -268,18 +287,6 @@ def _doubt(costs: Sequence[StageCost]) -> str:
             f"for an output, and handing {passed:.0f} elements from thread to "
             f"thread takes about {handed * 1e3:.3g} ms. "
             "Measure the tuning with tfpipe.compare."
-        )
-    return ""
-
-
-def _doubt_of_reads(costs: Sequence[StageCost], tuning: Tuning, own: Tuning) -> str:
-    """Returns why other numbers of reads cannot be predicted; empty if they can."""
-    reading = _reading(costs)
-    if reading > _MUCH_READING and tuning.num_parallel_reads != own.num_parallel_reads:
-        return (
-            f"The rate cannot be predicted: reading takes {reading:.0%} of the CPU, "
-            f"and was measured with {own.num_parallel_reads} reads at a time, not "
-            f"{tuning.num_parallel_reads}. Measure the tuning with tfpipe.compare."
         )
     return ""
 
@@ -316,10 +323,10 @@ def _with_losses(host: Host, bound: Limit, rate: float) -> Host:
 
 
 def _with_knobs(cost: StageCost, stage: object, num_threads: int) -> StageCost:
-    known = dataset_nodes.concurrency_of_knob(stage)
-    if known is None:
+    knob = dataset_nodes.concurrency_of_knob(stage)
+    if knob is None:
         return cost
-    calls = num_threads if known.calls == AUTOTUNE else known.calls
+    calls = num_threads if knob.calls == AUTOTUNE else knob.calls
     return dataclasses.replace(cost, parallelism=calls)
 
 
@@ -391,7 +398,7 @@ def _stage_as_json(cost: StageCost) -> dict[str, Any]:
 
 
 def _finite(value: Any) -> Any:
-    """Returns the value with None for nan and infinity, which JSON does not have."""
+    """Returns the value with None in place of nan and infinity, unknown to JSON."""
     if isinstance(value, dict):
         return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, list):

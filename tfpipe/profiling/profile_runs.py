@@ -1,7 +1,7 @@
-"""The runs of a profile: prefixes in turns with one thread, then the whole pipeline.
+"""The runs of a profile: prefixes in turns with a thread, then the whole pipeline.
 
-In: a pipeline and its steps. Out: what the process spent in each run, for each output
-of the pipeline.
+In: a pipeline and its steps. Out: the CPU time, the time and the bytes of the process
+in every run, for an output of the pipeline.
 """
 
 import dataclasses
@@ -25,24 +25,24 @@ from tfpipe.reading.building import AtPlaces
 from tfpipe.reading.state import State
 from tfpipe.tuning import AUTOTUNE, without_tuning
 
-# A run is this many pulls; one pull before it is the warm-up.
+# Pulls of a run; a pull before the run is the warm-up.
 _PULLS = 4
 _MOST_PULLS = 128
 
-# A reader reads the next window ahead, so a run may read one window more or less.
+# A reader reads the next window ahead, so a run may read a window more or less.
 _FEWEST_WINDOWS = 3
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Plan:
-    """How much a run reads, and how many elements pass each step.
+class RunPlan:
+    """How much a run reads, and how many elements pass the steps.
 
     Attributes:
         num_elements: Outputs of the pipeline in a run.
         num_for_reader: Outputs in a run of the steps up to the reader: whole windows.
         reader: Position of the step that reads files.
-        visits: Elements that each step gives for an output; nan if not known.
-        num_bytes: Bytes that each step gives for an output; nan if not known.
+        visits: Elements of a step for an output, by position; nan if unknown.
+        num_bytes: Bytes of a step for an output, by position; nan if unknown.
     """
 
     num_elements: int
@@ -53,21 +53,21 @@ class Plan:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Whole:
+class WholeRun:
     """The figures of the whole pipeline, with its own tuning and all its threads.
 
     Attributes:
         stages: The stages with every knob set; None stands for the source.
-        spent: What the process spent for an output, in each repeat.
-        memory_bytes: Bytes by which the process grew.
-        buffered_bytes: Bytes in the buffers of each stage; None on a TensorFlow that
-            does not tell.
-        concurrency: How each stage runs.
+        spent: The use of the process for an output, by repeat.
+        memory_bytes: Growth of the process in bytes.
+        buffered_bytes: Bytes in the buffers, by stage; None if TensorFlow does not
+            tell.
+        concurrency: How the stages run.
         num_cores: Cores that the pipeline may use.
         num_threads: Threads of the pipeline.
-        on_all_cores: `spent` of the pipeline with a call for each core.
-        on_one_thread: `spent` of the pipeline with one thread in its pool; empty if
-            the time is limited.
+        on_all_cores: `spent` of the pipeline with a call for every core.
+        on_one_thread: `spent` of the pipeline with a single thread in its pool; empty
+            if the time is limited.
         element_spec: The element_spec of an output.
     """
 
@@ -84,17 +84,17 @@ class Whole:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Task:
+class ProfileTask:
     """The runs to make.
 
     Attributes:
         pipeline: The whole pipeline.
         steps: The steps of the pipeline, see `prefixes.steps`.
-        prefixes: The dataset of each step, see `prefixes.prefixes`.
+        prefixes: The datasets of the steps, see `prefixes.prefixes`.
         seconds: About how long a run of the last prefix takes.
         repeats: Number of rounds.
         bar: The progress bar; a run is an update of 1.
-        meter: Measures what the process spends, and ends runs that take too long.
+        meter: Measures the use of the process, and ends runs that take too long.
     """
 
     pipeline: Pipeline
@@ -107,27 +107,27 @@ class Task:
 
     @property
     def first(self) -> int:
-        """Number of the first stage that can be measured apart from those before it."""
+        """Number of the first stage that can be measured by itself."""
         return prefixes.first_mark(self.pipeline)
 
 
 def all_runs(
-    task: Task, num_elements: int | None
-) -> tuple[tuple[float, float] | None, Plan, list[list[Spent]], Whole]:
-    """Makes all runs of a profile; returns what the functions below return."""
+    task: ProfileTask, num_elements: int | None
+) -> tuple[tuple[float, float] | None, RunPlan, list[list[Spent]], WholeRun]:
+    """Makes all runs of a profile; returns the results of the functions below."""
     reading = bandwidth(task)
     planned = plan(task, num_elements)
     return reading, planned, rounds(task, planned), whole(task, planned)
 
 
-def bandwidth(task: Task) -> tuple[float, float] | None:
+def bandwidth(task: ProfileTask) -> tuple[float, float] | None:
     """Returns bytes per second of the reader alone, and the fraction from the device.
 
-    None if the pipeline reads no files. This run is the first one, while the page cache
-    is as it was.
+    None if the pipeline reads no files. The run comes first, before other runs change
+    the page cache.
     """
     task.bar.update()
-    if task.first:  # a cache keeps what it has read once
+    if task.first:  # a cache reads the files once only
         return None
     begin = task.pipeline.prefix(task.steps[_reader(task)].number)
     # An op that reads records at their places would decode, too.
@@ -145,8 +145,8 @@ def bandwidth(task: Task) -> tuple[float, float] | None:
     return (total / wall, min(1.0, device / total)) if total else None
 
 
-def plan(task: Task, num_elements: int | None) -> Plan:
-    """Counts what passes each step and plans the runs; fills caches."""
+def plan(task: ProfileTask, num_elements: int | None) -> RunPlan:
+    """Counts the elements that pass the steps and plans the runs; fills caches."""
     sums = [tf.Variable([0, 0], dtype=tf.int64) for _ in task.steps]
     tallied = prefixes.tallied(task.pipeline, task.steps, sums)
     if num_elements is None:
@@ -164,7 +164,7 @@ def plan(task: Task, num_elements: int | None) -> Plan:
         visits[0], num_bytes[0] = 1 / window, num_bytes[0] / window
     else:
         num_bytes[0] *= visits[0]
-    return Plan(
+    return RunPlan(
         num_elements=num_elements,
         num_for_reader=whole_windows,
         reader=reader,
@@ -173,7 +173,7 @@ def plan(task: Task, num_elements: int | None) -> Plan:
     )
 
 
-def _num_elements(task: Task, tallied: tf.data.Dataset) -> int:
+def _num_elements(task: ProfileTask, tallied: tf.data.Dataset) -> int:
     """Returns the number of outputs that take about `task.seconds`."""
     last = task.prefixes[-1]
     each = timed_reader.calibrate(last, task.seconds / 5, meter=task.meter)
@@ -187,14 +187,14 @@ def _num_elements(task: Task, tallied: tf.data.Dataset) -> int:
 
 
 def _tally(
-    task: Task,
+    task: ProfileTask,
     tallied: tf.data.Dataset,
     sums: Sequence[tf.Variable],
     num_elements: int,
 ) -> tuple[list[float], list[float]]:
-    """Counts elements and bytes that pass each step for an output; nan if not known.
+    """Counts elements and bytes that pass the steps for an output; nan if unknown.
 
-    For the source it counts the bytes of an element of the source.
+    The bytes of the source are the bytes of an element of the source.
     """
     reader = TimedReader(tallied, math.ceil(num_elements / _PULLS), meter=task.meter)
     reader.pull()
@@ -202,7 +202,7 @@ def _tally(
     before = after = _values(sums)
     num_pulls = 0
     # The elements of a window or chunk pass at once, so few outputs may all lie within
-    # one. In a pipeline without stages no step needs to be seen.
+    # a single window. In a pipeline without stages no step needs to be seen.
     while not num_pulls or (
         num_pulls < _MOST_PULLS and not (after > before)[counted, 0].all()
     ):
@@ -211,20 +211,21 @@ def _tally(
     passed = (after - before) / (num_pulls * reader.group)
     passed[0, 1] = after[0, 1] / max(after[0, 0], 1)
     if task.first:
-        reader.pull(2 * _PULLS)  # fills the cache beyond what will be measured
+        reader.pull(2 * _PULLS)  # fills the cache beyond the measured part
         passed[~np.array(counted)] = math.nan
     return passed[:, 0].tolist(), passed[:, 1].tolist()
 
 
-def rounds(task: Task, plan: Plan) -> list[list[Spent]]:
-    """Measures each step and all before it with one thread, in each round.
+def rounds(task: ProfileTask, plan: RunPlan) -> list[list[Spent]]:
+    """Measures every prefix with a single thread, in every round.
 
-    Another round begins only if there is time for it and for the whole pipeline, whose
-    runs take no longer than a round.
+    A prefix is a step with all steps before it. Another round begins only if there is
+    time for the round and for the whole pipeline, whose runs take no longer than a
+    round.
 
     Returns:
-        What the process spent for an output, by step and round. The list of a step that
-        is not run is empty.
+        The use of the process for an output, by step and round. The list of a step
+        without a run is empty.
     """
     spent: list[list[Spent]] = [[] for _ in task.steps]
     longest = 0.0
@@ -240,12 +241,12 @@ def rounds(task: Task, plan: Plan) -> list[list[Spent]]:
     return spent
 
 
-def whole(task: Task, plan: Plan) -> Whole:
-    """Measures the pipeline as it is, then with all cores, if it does not use them."""
-    made: dict[int, tf.data.Dataset] = {}
+def whole(task: ProfileTask, plan: RunPlan) -> WholeRun:
+    """Measures the pipeline as it is, then with all cores unless it uses them."""
+    datasets: dict[int, tf.data.Dataset] = {}
 
-    def note(number: int) -> Any:
-        return lambda dataset: made.setdefault(number, dataset)
+    def note(stage: int) -> Any:
+        return lambda dataset: datasets.setdefault(stage, dataset)
 
     before = process_usage.resident_bytes()
     dataset = prefixes.marked(task.pipeline, note)
@@ -253,7 +254,7 @@ def whole(task: Task, plan: Plan) -> Whole:
     group = math.ceil(plan.num_elements * cores / _PULLS)
     reader, spent = _repeated(task, dataset, group)
     stages = [None, *task.pipeline.tuned_stages()]
-    added = _added(made, len(stages))
+    added = _added(datasets, len(stages))
     concurrency = [*map(dataset_nodes.concurrency, stages, added)]
     # A training step that is slower than the pipeline finds full buffers.
     task.meter.wait_until_idle()
@@ -268,7 +269,7 @@ def whole(task: Task, plan: Plan) -> Whole:
     on_one: Sequence[Spent] = ()
     if math.isinf(task.meter.seconds_left()):
         on_one = _on_one_thread(task, spent, group, threads)
-    return Whole(
+    return WholeRun(
         stages=stages,
         spent=spent,
         memory_bytes=max(0, memory),
@@ -283,13 +284,13 @@ def whole(task: Task, plan: Plan) -> Whole:
 
 
 def _on_all_cores(
-    task: Task, spent: list[Spent], group: int, most_calls: int
+    task: ProfileTask, spent: list[Spent], group: int, most_calls: int
 ) -> list[Spent]:
-    """Measures the pipeline with a call for each core, if it does not use them all.
+    """Measures the pipeline with a call for every core, unless it uses all cores.
 
     Args:
         task: The runs to make.
-        spent: What the pipeline as it is spent.
+        spent: The figures of the pipeline as it is.
         group: Outputs in a pull of the pipeline as it is.
         most_calls: Calls that the pipeline as it is makes at the same time.
     """
@@ -301,32 +302,30 @@ def _on_all_cores(
 
 
 def _on_one_thread(
-    task: Task, spent: list[Spent], group: int, num_threads: int
+    task: ProfileTask, spent: list[Spent], group: int, num_threads: int
 ) -> list[Spent]:
-    """Measures the pipeline with one thread in its pool, if it has more."""
+    """Measures the pipeline with a single thread in its pool, if it has more."""
     if num_threads == 1:
         return spent
-    one = dataclasses.replace(task.pipeline.tuning, private_threadpool_size=1)
-    alone = dataclasses.replace(task.pipeline, tuning=one).build(num_epochs=None)
+    single = dataclasses.replace(task.pipeline.tuning, private_threadpool_size=1)
+    alone = dataclasses.replace(task.pipeline, tuning=single).build(num_epochs=None)
     return _repeated(task, alone, max(1, group // host.num_cores()))[1]
 
 
 def _added(
-    made: Mapping[int, tf.data.Dataset], count: int
+    datasets: Mapping[int, tf.data.Dataset], count: int
 ) -> list[list[tf.data.Dataset]]:
-    """Returns the datasets that each stage added; none for stages without a mark."""
+    """Returns the added datasets, by stage; none for stages without a mark."""
     return [
-        dataset_nodes.added(made.get(number - 1), made[number])
-        if number in made
-        else []
-        for number in range(count)
+        dataset_nodes.added(datasets.get(n - 1), datasets[n]) if n in datasets else []
+        for n in range(count)
     ]
 
 
 def _repeated(
-    task: Task, dataset: tf.data.Dataset, group: int
+    task: ProfileTask, dataset: tf.data.Dataset, group: int
 ) -> tuple[TimedReader, list[Spent]]:
-    """Reads on in one reader; returns it and what the process spent in each repeat."""
+    """Reads on in a single reader; returns it and the use of the process by repeat."""
     reader = TimedReader(dataset, group, meter=task.meter)
     reader.pull(_PULLS)
     spent = [reader.pull(_PULLS) for _ in range(task.repeats)]
@@ -334,7 +333,7 @@ def _repeated(
     return reader, spent
 
 
-def _reader(task: Task) -> int:
+def _reader(task: ProfileTask) -> int:
     """Returns the position of the step that reads files, or says where records are."""
     for position, step in enumerate(task.steps):
         stage = task.pipeline.stages[step.number - 1] if step.number else None
@@ -346,8 +345,8 @@ def _reader(task: Task) -> int:
     return 0
 
 
-def _window(task: Task, records_per_output: float) -> float:
-    """Returns the outputs of one window; 0 for a source that has no windows."""
+def _window(task: ProfileTask, records_per_output: float) -> float:
+    """Returns the outputs of a window; 0 for a source without windows."""
     source = task.pipeline.source
     if not hasattr(source, "num_records") or not records_per_output > 0:
         return 0.0
@@ -362,8 +361,8 @@ def _values(sums: Sequence[tf.Variable]) -> Any:
     return np.array([item.numpy() for item in sums], np.float64)
 
 
-def _run(task: Task, plan: Plan, position: int) -> Spent:
-    """Runs a step from the beginning; returns what an output of the pipeline took."""
+def _run(task: ProfileTask, plan: RunPlan, position: int) -> Spent:
+    """Runs a step from the beginning; returns the use for an output of the pipeline."""
     visits = plan.visits[position]
     is_reading = position <= plan.reader
     outputs = plan.num_for_reader if is_reading else plan.num_elements
@@ -374,7 +373,7 @@ def _run(task: Task, plan: Plan, position: int) -> Spent:
 
 
 def _with_a_call_for_each(pipeline: Pipeline, num_cores: int) -> Pipeline:
-    """Returns the pipeline with a map call for each core and no other knob set."""
+    """Returns the pipeline with a map call for every core and no other knob set."""
     return Pipeline(
         pipeline.source,
         without_tuning(pipeline.stages),

@@ -1,7 +1,7 @@
 """Computes the cost of each stage from the runs of a profile.
 
 In: what the process spent in each run. Out: a `StageCost` for each step, the `Host`,
-the `Storage`, and notes about the figures. Pure arithmetic.
+the `StorageRead`, and notes about the figures. Pure arithmetic.
 """
 
 import dataclasses
@@ -14,8 +14,8 @@ from tfpipe.profiling.host_share import HostShare
 from tfpipe.profiling.limits import Host, StageCost
 from tfpipe.profiling.prefixes import Step
 from tfpipe.profiling.process_usage import Spent
-from tfpipe.profiling.profile import Rate, Storage
-from tfpipe.profiling.profile_runs import Plan, Whole
+from tfpipe.profiling.profile import Rate, StorageRead
+from tfpipe.profiling.profile_runs import RunPlan, WholeRun
 from tfpipe.tuning import AUTOTUNE
 
 # Fraction of the CPU time: a shorter wait is the noise of threads that hand over.
@@ -32,9 +32,9 @@ _BELOW_NOISE = "below the measurement noise"
 
 def judge(
     steps: Sequence[Step],
-    plan: Plan,
+    plan: RunPlan,
     spent: Sequence[Sequence[Spent]],
-    whole: Whole,
+    whole: WholeRun,
     *,
     copy_bytes_per_second: float,
 ) -> tuple[list[StageCost], Host]:
@@ -108,7 +108,7 @@ def _median_wait(spent: Sequence[Spent]) -> float:
 
 
 def _row(
-    step: Step, position: int, plan: Plan, whole: Whole, cpu: float, wait: float
+    step: Step, position: int, plan: RunPlan, whole: WholeRun, cpu: float, wait: float
 ) -> StageCost:
     how = whole.concurrency[step.number]
     calls = whole.num_threads if how.calls == AUTOTUNE else how.calls
@@ -133,7 +133,7 @@ def _row(
     )
 
 
-def _held(step: Step, position: int, plan: Plan, whole: Whole, calls: int) -> int:
+def _held(step: Step, position: int, plan: RunPlan, whole: WholeRun, calls: int) -> int:
     """Returns the bytes that a stage held; estimates them on TensorFlow 2.16."""
     if whole.buffered_bytes is not None:
         return whole.buffered_bytes[step.number]
@@ -159,7 +159,7 @@ def _shared(row: StageCost, total: float, here: Host) -> StageCost:
 
 def storage(
     spent: Sequence[Sequence[Spent]], bandwidth: tuple[float, float] | None
-) -> Storage | None:
+) -> StorageRead | None:
     """Returns what was read from files; None if nothing was.
 
     Args:
@@ -173,7 +173,7 @@ def storage(
     read = next((num_bytes for num_bytes in found if num_bytes), 0.0)
     if not read or bandwidth is None:
         return None
-    return Storage(
+    return StorageRead(
         bytes_per_output=read,
         bytes_per_second=bandwidth[0],
         device_fraction=bandwidth[1],
@@ -183,7 +183,7 @@ def storage(
 def notes(
     rows: Sequence[StageCost],
     rate: Rate,
-    storage: Storage | None,
+    storage: StorageRead | None,
     share: HostShare | None,
 ) -> list[str]:
     """Returns what a reader of the figures must know about them."""

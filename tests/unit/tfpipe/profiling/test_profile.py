@@ -10,7 +10,7 @@ import tfpipe
 from tests.support.data.artificial import cost_of, made_profile
 from tfpipe.profiling.host_share import HostShare
 from tfpipe.profiling.limits import Host
-from tfpipe.profiling.profile import Rate, Storage
+from tfpipe.profiling.profile import Rate, StorageRead
 
 FIGURES = [
     cost_of(0, 0, kind="serial"),
@@ -42,7 +42,7 @@ def test_rate_of_another_tuning_is_predicted(tuning, num_cores, rate):
 
 
 def test_sentence_says_what_to_change_and_what_comes_next():
-    storage = Storage(
+    storage = StorageRead(
         bytes_per_output=1e6, bytes_per_second=5e8, device_fraction=math.nan
     )
 
@@ -61,7 +61,7 @@ def test_sentence_says_what_to_change_and_what_comes_next():
     [
         (
             {
-                "storage": Storage(
+                "storage": StorageRead(
                     bytes_per_output=1e6, bytes_per_second=5e7, device_fraction=1.0
                 )
             },
@@ -180,7 +180,7 @@ def test_ops_of_the_stage_that_binds_are_named_together():
     [(0.0, "warm"), (0.5, "partly warm"), (0.9, "cold"), (math.nan, "as given")],
 )
 def test_state_of_the_page_cache_is_told(fraction, state):
-    storage = Storage(
+    storage = StorageRead(
         bytes_per_output=1.0, bytes_per_second=1.0, device_fraction=fraction
     )
 
@@ -188,7 +188,9 @@ def test_state_of_the_page_cache_is_told(fraction, state):
 
 
 def test_storage_is_a_line_of_the_table_and_no_limit_where_it_is_warm():
-    storage = Storage(bytes_per_output=1e6, bytes_per_second=5e7, device_fraction=1.0)
+    storage = StorageRead(
+        bytes_per_output=1e6, bytes_per_second=5e7, device_fraction=1.0
+    )
     warm = dataclasses.replace(storage, device_fraction=0.0)
 
     table = str(made_profile(*FIGURES, storage=storage))

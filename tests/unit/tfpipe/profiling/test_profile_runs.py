@@ -15,7 +15,7 @@ from tfpipe.profiling import prefixes, profile_runs
 def planned(*stages, source=None, num_elements=40):
     """The plan of a profile; nothing is timed."""
     pipeline = tfpipe.Pipeline(source or Numbers(), stages)
-    task = profile_runs.Task(
+    task = profile_runs.ProfileTask(
         pipeline=pipeline,
         steps=prefixes.steps(pipeline),
         prefixes=(),
@@ -107,7 +107,7 @@ def test_another_round_begins_only_if_there_is_time(monkeypatch, limit, num_roun
     """A round takes 10 s, and the whole pipeline as long."""
     meter = SimulatedMeter(1000.0 + limit)
     pipeline = tfpipe.Pipeline(Numbers(), [tfpipe.Batch(4)])
-    task = profile_runs.Task(
+    task = profile_runs.ProfileTask(
         pipeline=pipeline,
         steps=prefixes.steps(pipeline),
         prefixes=(),

@@ -9,8 +9,8 @@ from tfpipe.profiling import stage_costs
 from tfpipe.profiling.dataset_nodes import Concurrency
 from tfpipe.profiling.prefixes import Step
 from tfpipe.profiling.process_usage import Spent
-from tfpipe.profiling.profile import Rate, Storage
-from tfpipe.profiling.profile_runs import Plan, Whole
+from tfpipe.profiling.profile import Rate, StorageRead
+from tfpipe.profiling.profile_runs import RunPlan, WholeRun
 from tfpipe.tuning import AUTOTUNE
 
 SERIAL = Concurrency(1, "serial")
@@ -28,14 +28,14 @@ def judge(spent, *, stages=None, reader=0, on_all=None, held=None, how=None):
         Step(number, f"step{number}", is_measured=bool(runs))
         for number, runs in enumerate(spent)
     ]
-    plan = Plan(
+    plan = RunPlan(
         num_elements=4,
         num_for_reader=4,
         reader=reader,
         visits=[2.0] * count,
         num_bytes=[16.0] * count,
     )
-    whole = Whole(
+    whole = WholeRun(
         stages=stages,
         spent=[ms(1)],
         memory_bytes=0,
@@ -161,7 +161,7 @@ def test_reading_faster_than_the_storage_came_from_the_page_cache(
     bandwidth, fraction, is_told
 ):
     rate = Rate(median=10.0, least=9.0, most=11.0, cpu_seconds_per_element=0.1)
-    storage = Storage(
+    storage = StorageRead(
         bytes_per_output=1e4, bytes_per_second=bandwidth, device_fraction=fraction
     )
 
