@@ -42,7 +42,7 @@ from absl import flags
 from converters.exports import again, array_record, plan as plans, run, sizing
 from converters.exports.plan import FORMATS, Format, Paths, Plan
 from converters.exports.source import Source, open_source, require_beside
-from converters.options import exit_code, shared, start
+from converters.options import shared, start
 from tfpipe import host
 from tfpipe.errors import count_of
 from tfpipe.remote import urls
@@ -246,7 +246,7 @@ def main(argv: Sequence[str]) -> int:
         print_summary(export(config_from_flags(data_dir)))
         return 0
 
-    return exit_code.of(work)
+    return start.exit_code(work)
 
 
 if __name__ == "__main__":

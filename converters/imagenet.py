@@ -33,8 +33,7 @@ from typing import Any
 
 from absl import flags
 
-from converters.inputs import boxes, classes, expected, ilsvrc
-from converters.inputs.folders import folder, side_lists
+from converters.inputs import boxes, classes, expected, folders, ilsvrc
 from converters.jobs.job import Job
 from converters.options import command, job, shared, start
 from tfpipe import host
@@ -90,8 +89,8 @@ def make_job(config: Config) -> Job:
     """
     input_dir = shared.input_of(config.input_dir)
     num_workers = config.num_workers or host.num_cores()
-    source = folder.of(input_dir)
-    with side_lists.near(source) as lists_dir:
+    source = folders.open_folder(input_dir)
+    with ilsvrc.lists_near(source) as lists_dir:
         class_list = classes.read_classes(lists_dir)
         tree = ilsvrc.read_tree(source, class_list, lists_dir=lists_dir)
         found_boxes = boxes.read_boxes(lists_dir, num_workers=num_workers)

@@ -48,28 +48,26 @@ from typing import Any, TypeVar
 
 from absl import app, flags
 
-from converters.inputs import classtree
+from converters.catalog import near_duplicates
+from converters.inputs import classtree, reading
 from converters.inputs.archives import numbered
-from converters.inputs.folders import reading as folders
 from converters.inputs.merged import joined, kinds, listed, sources
 from converters.inputs.merged.listed import Listed
 from converters.inputs.merged.sources import Source
 from converters.inputs.tables import places
 from converters.jobs import work_dir
 from converters.jobs.job import Job
-from converters.near import report
 from converters.options import (
     command,
-    exit_code,
     labelled,
-    orientation,
+    merge,
     policy,
     shared,
+    spooled,
     start,
     summary,
 )
-from converters.options.own import merge, spooled
-from converters.options.own.merge import Config, config_from_flags
+from converters.options.merge import Config, config_from_flags
 from tfpipe import errors, host
 from tfpipe.remote import urls
 
@@ -96,7 +94,7 @@ def convert(config: Config) -> dict[str, Any]:
         )
     if config.near_duplicates is None or not done["finished"]:
         return done
-    return done | report.write(
+    return done | near_duplicates.write(
         shared.path_of("--output_dir", config.output_dir),
         distance=config.near_duplicates,
         num_workers=config.num_workers or host.num_cores(),
@@ -191,7 +189,7 @@ def _require_apart(config: Config, source: Source) -> None:
     """Refuses an output folder in a source that is a folder, and an unfinished one."""
     folder, output = listed.local_or_url(source.place), config.output_dir
     if urls.is_url(folder):
-        is_in = f"{output.rstrip('/')}/".startswith(f"{folders.shown(folder)}/")
+        is_in = f"{output.rstrip('/')}/".startswith(f"{reading.shown(folder)}/")
     else:
         if source.kind == kinds.DATA_SET:
             work_dir.require_whole(folder)
@@ -199,7 +197,7 @@ def _require_apart(config: Config, source: Source) -> None:
         is_in = pathlib.Path(os.path.realpath(local)).is_relative_to(folder.resolve())
     if is_in:
         raise ValueError(
-            f"--output_dir must not be in {folders.shown(folder)}, got {output}. "
+            f"--output_dir must not be in {reading.shown(folder)}, got {output}. "
             "Choose a folder beside it."
         )
 
@@ -249,12 +247,12 @@ def main(argv: Sequence[str]) -> int:
 
     def work() -> int:
         done = convert(config_from_flags(argv[1:]))
-        for line in orientation.warnings(done):
+        for line in summary.orientation_warnings(done):
             print(line, file=sys.stderr)
         summary.print_summary(done)
         return 0
 
-    return exit_code.of(work)
+    return start.exit_code(work)
 
 
 if __name__ == "__main__":

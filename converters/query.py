@@ -64,9 +64,8 @@ from converters.exports.source import Source, open_source, require_beside
 from converters.images.policy import policy_of
 from converters.jobs import run
 from converters.jobs.job import Job
-from converters.options import shared, start
-from converters.options.own import query
-from converters.options.own.query import ALL, Config, config_from_flags
+from converters.options import query, shared, start
+from converters.options.query import ALL, Config, config_from_flags
 from tfpipe import errors, host
 from tfpipe.shards import subset
 

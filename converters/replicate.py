@@ -45,7 +45,7 @@ from converters.exports.source import Source, open_source, require_beside
 from converters.images.policy import Policy, policy_of
 from converters.jobs import run
 from converters.jobs.job import Job
-from converters.options import exit_code, replicate, shared, start, summary
+from converters.options import replicate, shared, start, summary
 from converters.options.replicate import Config, config_from_flags
 from tfpipe import host
 
@@ -212,7 +212,7 @@ def main(argv: Sequence[str]) -> int:
         report.print_summary(done)
         return 2 if done["dry_run"] and not done["estimate"]["fits"] else 0
 
-    return exit_code.of(work)
+    return start.exit_code(work)
 
 
 if __name__ == "__main__":

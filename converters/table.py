@@ -44,8 +44,15 @@ from converters.inputs.tables import (
     sql,
 )
 from converters.jobs.job import Job
-from converters.options import command, labelled, policy, shared, start
-from converters.options.own import reading, spooled
+from converters.options import (
+    command,
+    labelled,
+    policy,
+    reading,
+    shared,
+    spooled,
+    start,
+)
 
 if TYPE_CHECKING:
     import duckdb

@@ -32,8 +32,7 @@ from absl import flags
 
 from converters.inputs.archives import example_images, readers
 from converters.jobs.job import Job
-from converters.options import command, labelled, policy, start
-from converters.options.own import archives, reading
+from converters.options import archives, command, labelled, policy, reading, start
 
 flags.adopt_module_key_flags(archives)
 

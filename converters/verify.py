@@ -51,9 +51,8 @@ from absl import flags
 
 from converters.checks import adopt, dataset, entries, shard
 from converters.checks.shard import Result
-from converters.jobs import work_dir
+from converters.jobs import at_url, work_dir
 from converters.options import shared, start
-from converters.remote import place
 from tfpipe import errors, host
 from tfpipe.errors import count_of
 from tfpipe.remote import urls
@@ -235,9 +234,9 @@ def _verify_url(config: Config, files: Files) -> Result:
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         request = _request(config, folder, files)
-        known = place.fetch_index(files, folder)
+        known = at_url.fetch_index(files, folder)
         with contextlib.suppress(errors.MissingFileError):  # the checks name it
-            place.fetch(files, index.CATALOG_NAME, folder)
+            at_url.fetch(files, index.CATALOG_NAME, folder)
         if config.write_entry_points:
             _require_listed(known, config.data_dir)
         result = dataset.check_data_set(request, known)

@@ -10,7 +10,7 @@ import pathlib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TypeVar
 
-from converters.remote import ahead
+from converters.jobs import at_url
 from tfpipe import errors
 from tfpipe.remote import urls
 from tfpipe.remote.files import Files
@@ -67,7 +67,7 @@ class Contents:
             RemoteError: If a file at a URL cannot be read.
         """
         if self.files is not None:
-            return ahead.describe(self.files, path, self.sizes[path])
+            return at_url.describe(self.files, path, self.sizes[path])
         return index.describe_file(self.data_dir / path)
 
     def each(

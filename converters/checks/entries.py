@@ -19,8 +19,7 @@ from typing import NamedTuple
 from converters.checks.record import ENCODED_KEYS, bytes_of
 from converters.checks.shard import Request, Result
 from converters.engines import processes
-from converters.jobs import work_dir
-from converters.remote import ahead, place
+from converters.jobs import at_url, work_dir
 from tfpipe import errors
 from tfpipe.native import entry_file, entry_points
 from tfpipe.remote import urls
@@ -101,7 +100,7 @@ def _at_url(request: Request) -> Made:
     with tempfile.TemporaryDirectory() as name:
         made = _make(request, pathlib.Path(name))
         read = (request.data_dir / index.INDEX_NAME).read_bytes()
-        if files.exists(place.CLAIM_NAME) or files.read(index.INDEX_NAME) != read:
+        if files.exists(at_url.CLAIM_NAME) or files.read(index.INDEX_NAME) != read:
             raise OSError(
                 f"{urls.shown(files.place)} was replaced just now, or is being "
                 "replaced. Nothing was written. Check it again."
@@ -178,5 +177,5 @@ def _records(
     if request.files is None:
         yield from records.read(request.data_dir / shard.name)
         return
-    with ahead.Ahead(request.files, shard.name, shard.num_bytes) as opened:
+    with at_url.Ahead(request.files, shard.name, shard.num_bytes) as opened:
         yield from records.read_from(opened.pread, shard.num_bytes)

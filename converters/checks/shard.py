@@ -24,7 +24,7 @@ from converters.checks.record import (
 )
 from converters.engines import processes
 from converters.inputs import ilsvrc
-from converters.remote.ahead import Ahead
+from converters.jobs.at_url import Ahead
 from tfpipe import errors
 from tfpipe.remote.files import Files
 from tfpipe.shards import index, records

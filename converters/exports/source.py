@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from converters.inputs.classes import Class
-from converters.jobs import work_dir
-from converters.remote import ahead, place
+from converters.jobs import at_url, work_dir
 from tfpipe import errors
 from tfpipe.remote.files import Files
 from tfpipe.shards import index
@@ -78,7 +77,7 @@ class Source:
             RemoteError: If it cannot be read.
         """
         if self.files is not None:
-            with ahead.Ahead(self.files, shard.name, shard.num_bytes) as opened:
+            with at_url.Ahead(self.files, shard.name, shard.num_bytes) as opened:
                 yield opened.pread
             return
         with open(self.folder / shard.name, "rb", buffering=0) as file:
@@ -164,8 +163,8 @@ def open_source(
         RemoteError: If the URL cannot be read.
     """
     if files is not None:
-        known = place.fetch_index(files, folder)
-        place.fetch(files, index.CATALOG_NAME, folder)
+        known = at_url.fetch_index(files, folder)
+        at_url.fetch(files, index.CATALOG_NAME, folder)
         data_dir = folder
     else:
         known = _load(data_dir)

@@ -12,10 +12,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from converters.inputs import files, fractions, listing
+from converters.inputs import files, folders, fractions, listing
 from converters.inputs.classes import Class
-from converters.inputs.folders import folder
-from converters.inputs.folders.content import Place as Place
+from converters.inputs.folder_images import Place as Place
 from converters.inputs.ilsvrc import Image, Tree, catalog_name
 from converters.inputs.listing import LeftOut
 
@@ -66,8 +65,8 @@ def read_class_tree(input_dir: pathlib.Path) -> ClassTree:
         OSError: If a folder cannot be read.
         RemoteError: If the store cannot be listed.
     """
-    source = folder.of(input_dir)
-    folder.require(source)
+    source = folders.open_folder(input_dir)
+    folders.require(source)
     left_out: list[LeftOut] = []
     splits = {}
     for split, top in _split_folders(source, left_out).items():
@@ -82,7 +81,7 @@ def read_class_tree(input_dir: pathlib.Path) -> ClassTree:
     return ClassTree(splits, left_out)
 
 
-def _split_folders(source: folder.Folder, left_out: list[LeftOut]) -> dict[str, str]:
+def _split_folders(source: folders.Folder, left_out: list[LeftOut]) -> dict[str, str]:
     """Returns the folder of each split, relative to the input folder; "" is all."""
     top = source.scan("", listing.IMAGE_SUFFIXES)
     if "train" not in top.folders:
@@ -106,7 +105,7 @@ def _split_folders(source: folder.Folder, left_out: list[LeftOut]) -> dict[str, 
     return found
 
 
-def _has_classes(source: folder.Folder, name: str) -> bool:
+def _has_classes(source: folders.Folder, name: str) -> bool:
     """Whether a folder holds folders and no image; test images often have no class."""
     here = source.scan(name, listing.IMAGE_SUFFIXES)
     return bool(here.folders) and not here.names
@@ -121,7 +120,7 @@ class _Folder(NamedTuple):
 
 
 def _walk(
-    source: folder.Folder, top: str, left_out: list[LeftOut]
+    source: folders.Folder, top: str, left_out: list[LeftOut]
 ) -> dict[str, list[Place]]:
     """Returns the images of each class in a folder and in all folders below it."""
     found: dict[str, list[Place]] = {}

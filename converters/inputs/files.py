@@ -5,9 +5,11 @@ files are read, because a pipe without a writer would block the conversion, and 
 to a limit, because a wrong file could fill the memory.
 """
 
+import contextlib
 import os
 import pathlib
 import stat
+from collections.abc import Callable, Iterator
 
 # Far above the size of a list of a million classes or images.
 MAX_LIST_BYTES = 64 << 20
@@ -32,6 +34,30 @@ def open_file(path: str | pathlib.Path, *, pipe: bool = False) -> int:
         kind = "a folder" if stat.S_ISDIR(mode) else "a pipe or a device"
         raise ValueError(f"{path} must be a file, got {kind}.")
     return descriptor
+
+
+@contextlib.contextmanager
+def read_at(path: str | pathlib.Path) -> Iterator[Callable[[int, int], bytes]]:
+    """Yields a function that reads a file from an offset, at most so many bytes.
+
+    Raises:
+        ValueError: If it is not a regular file.
+        OSError: If it cannot be opened.
+    """
+    descriptor = open_file(path)
+    try:
+        # The parts are far apart: the kernel's reading ahead would read images too.
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+
+        def read(offset: int, num_bytes: int) -> bytes:
+            try:
+                return os.pread(descriptor, num_bytes, offset)
+            except OSError as error:
+                raise with_path(error, path) from error
+
+        yield read
+    finally:
+        os.close(descriptor)
 
 
 def read_bytes(

@@ -9,6 +9,7 @@ input that cannot be converted is an error before any work starts.
 """
 
 import concurrent.futures
+import contextlib
 import functools
 import os
 import pathlib
@@ -16,11 +17,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from converters.inputs import devkit, files, listing, tars
+from converters.inputs import boxes, devkit, files, folders, listing, reading, tars
 from converters.inputs.classes import Class
-from converters.inputs.folders import folder as folders, reading
-from converters.inputs.folders.at_url import AtUrl
-from converters.inputs.folders.content import (
+from converters.inputs.folder_images import (
     Content,
     Place,
     Tar,
@@ -29,7 +28,7 @@ from converters.inputs.folders.content import (
     read_folder,
     read_tar,
 )
-from converters.inputs.folders.folder import Folder
+from converters.inputs.folders import AtUrl, Folder, OnDisk
 
 TRAIN_TAR = "ILSVRC2012_img_train.tar"
 VALIDATION_TAR = "ILSVRC2012_img_val.tar"
@@ -129,7 +128,11 @@ def read_tree(
         OSError: If something cannot be read.
         RemoteError: If the store cannot be listed.
     """
-    source = folders.of(input_dir) if isinstance(input_dir, pathlib.Path) else input_dir
+    source = (
+        folders.open_folder(input_dir)
+        if isinstance(input_dir, pathlib.Path)
+        else input_dir
+    )
     folders.require(source)
     index = {item.synset: number for number, item in enumerate(classes)}
     left_out: list[listing.LeftOut] = []
@@ -155,7 +158,7 @@ def locate(
         OSError: If something cannot be read.
     """
     images = []
-    source = folders.of(input_dir)
+    source = folders.open_folder(input_dir)
     for name, class_index in zip(map(str, names), map(int, class_indices), strict=True):
         place = _locate_file(source, name) or _tar_places(source).get(name)
         if place is None:
@@ -355,3 +358,37 @@ def _read_contents(
         for start in range(0, len(synsets), _NUM_HEADER_READERS):
             group = synsets[start : start + _NUM_HEADER_READERS]
             yield from zip(group, pool.map(read, group), strict=True)
+
+
+_KIT_FILES = (devkit.TRUTH_NAME, devkit.META_NAME)
+_LIST_NAMES = (
+    "synsets.txt",
+    "synset_words.txt",
+    devkit.LABELS_NAME,
+    f"{devkit.FOLDER_NAME}.tar.gz",
+    *_KIT_FILES,
+    *(f"{devkit.FOLDER_NAME}/data/{name}" for name in _KIT_FILES),
+    *boxes.TAR_NAMES,
+)
+
+
+@contextlib.contextmanager
+def lists_near(source: folders.Folder) -> Iterator[pathlib.Path]:
+    """Yields a folder on the disk with the lists of an input folder.
+
+    Args:
+        source: The input folder.
+
+    Raises:
+        ValueError: If the boxes are XML files at a URL, or a file is too large.
+        RemoteError: If the store cannot be read.
+    """
+    if not isinstance(source, OnDisk):
+        for name in filter(source.is_folder, boxes.FOLDER_NAMES):
+            raise ValueError(
+                f"{source.shown(name)} holds bounding boxes as XML files, which are "
+                f"read on a disk only. Pack the folder as {boxes.TAR_NAMES[0]}, put it "
+                "beside train/, and remove the folder."
+            )
+    with folders.near(source, _LIST_NAMES) as lists_dir:
+        yield lists_dir

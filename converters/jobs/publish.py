@@ -17,6 +17,7 @@ from typing import Any
 
 import tfpipe
 from converters.jobs import (
+    at_url,
     changed,
     duplicates,
     replace,
@@ -25,7 +26,6 @@ from converters.jobs import (
     write_shard,
 )
 from converters.jobs.job import Job
-from converters.remote import place
 from tfpipe import errors
 from tfpipe.native import entry_file
 from tfpipe.shards import atomic, index
@@ -67,7 +67,7 @@ def publish(job: Job, job_dir: pathlib.Path) -> index.Index | None:
         return _publish_complete(job, job_dir, written, state)
 
 
-def look(job: Job) -> place.State:
+def look(job: Job) -> at_url.TargetState:
     """Looks at the URL that a job writes to; a folder is `work_dir`'s.
 
     Raises:
@@ -76,10 +76,10 @@ def look(job: Job) -> place.State:
         RemoteError: If the place cannot be read.
     """
     if job.files is None:
-        return place.State()
+        return at_url.TargetState()
     shards = [plan.name for plan in job.plans]
     dali = [f"{side_files.DALI_DIR_NAME}/{name}" for name in shards]
-    return place.look(
+    return at_url.look(
         job.files,
         job=job.identity,
         names={
@@ -94,7 +94,7 @@ def abandon(job: Job) -> None:
     """Removes what a failed job has uploaded, as far as its URL can be reached."""
     if job.files is not None:
         with contextlib.suppress(errors.RemoteError):
-            place.abandon(job.files, job.identity)
+            at_url.abandon(job.files, job.identity)
 
 
 def index_state(output_dir: pathlib.Path) -> tuple[int, int] | None:
@@ -122,7 +122,7 @@ def published_by_another_task(job: Job, before: tuple[int, int] | None) -> index
     found = None
     if job.files is not None:
         with contextlib.suppress(errors.BadIndexError):
-            found = place.load_index(job.files)
+            found = at_url.load_index(job.files)
     elif index_state(job.output_dir) not in (None, before):
         found = index.load(job.output_dir)
     if found is not None:
@@ -156,7 +156,7 @@ def _publish_complete(
     job: Job,
     job_dir: pathlib.Path,
     written: Sequence[write_shard.Written],
-    state: place.State,
+    state: at_url.TargetState,
 ) -> index.Index:
     new = [plan.name for plan in job.plans]
     if (job.output_dir / index.INDEX_NAME).exists() and not job.overwrite:
@@ -194,7 +194,7 @@ def _publish_complete(
     if job.files is None:
         replace.put_in_place(job_dir, job.output_dir, new=files, fsync=job.fsync)
     else:
-        place.publish(job.files, state, job_dir, files, num_workers=job.num_workers)
+        at_url.publish(job.files, state, job_dir, files, num_workers=job.num_workers)
         replace.remove_job(job_dir)
     return result
 

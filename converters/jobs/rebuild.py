@@ -14,10 +14,9 @@ from collections.abc import Iterator, Sequence
 
 from converters.engines import processes
 from converters.images.policy import policy_of
-from converters.inputs import ilsvrc
+from converters.inputs import folders, ilsvrc, reading
 from converters.inputs.boxes import read_boxes
 from converters.inputs.classes import Class
-from converters.inputs.folders import folder, reading, side_lists
 from converters.jobs import work_dir, write_shard
 from converters.jobs.job import Job
 from converters.jobs.plan import ShardPlan
@@ -47,7 +46,7 @@ def rebuild(
         if index.load(data_dir) != known:
             raise OSError(f"{data_dir} was replaced just now. Check it again.")
         shards = _plans_from_catalog(data_dir, input_dir, known, names)
-        with side_lists.near(folder.of(input_dir)) as lists_dir:
+        with ilsvrc.lists_near(folders.open_folder(input_dir)) as lists_dir:
             found_boxes = read_boxes(lists_dir, num_workers=num_workers)
         job = Job(
             command=known.made_by["command"],

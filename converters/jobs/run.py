@@ -19,10 +19,9 @@ import PIL
 import tfpipe
 from converters.engines import afar, processes
 from converters.images import lossless
-from converters.jobs import changed, publish, replace, work_dir, write_shard
+from converters.jobs import at_url, changed, publish, replace, work_dir, write_shard
 from converters.jobs.job import Job
 from converters.jobs.plan import ShardPlan
-from converters.remote import place
 from tfpipe.remote import urls
 from tfpipe.shards import atomic, index
 
@@ -86,7 +85,7 @@ def _remove_if_empty(folder: pathlib.Path) -> None:
 def _complete(
     job: Job,
     job_dir: pathlib.Path,
-    state: place.State,
+    state: at_url.TargetState,
     on_span: Callable[[processes.Span], object],
 ) -> index.Index | None:
     if job.finalize:
@@ -96,7 +95,9 @@ def _complete(
     return publish.publish(job, job_dir)
 
 
-def _require_complete(job: Job, job_dir: pathlib.Path, state: place.State) -> None:
+def _require_complete(
+    job: Job, job_dir: pathlib.Path, state: at_url.TargetState
+) -> None:
     done = work_dir.completed(job.plans, job_dir, uploaded=state.sizes)
     missing = [plan.name for plan in job.plans if plan.name not in done]
     if missing:
@@ -110,7 +111,7 @@ def _require_complete(job: Job, job_dir: pathlib.Path, state: place.State) -> No
 def _write_missing(
     job: Job,
     job_dir: pathlib.Path,
-    state: place.State,
+    state: at_url.TargetState,
     on_span: Callable[[processes.Span], object],
 ) -> None:
     """Writes the shards of this task that no earlier run completed."""
@@ -133,7 +134,7 @@ def _write_missing(
     for written in done.values():
         limit.add(written)
     if job.files is not None and uploads:
-        place.write_claim(job.files, state)
+        at_url.write_claim(job.files, state)
     write = _write_and_upload if uploads else _write
     try:
         afar.run(
@@ -217,7 +218,7 @@ def _write_and_upload(
     """Writes a shard, and moves it to the URL of the job. Runs in worker processes."""
     written = _write(job, job_dir, task)
     assert job.files is not None, "only a job that writes to a URL uploads"
-    place.move(job.files, job_dir, written.shard.name)
+    at_url.move(job.files, job_dir, written.shard.name)
     return written
 
 

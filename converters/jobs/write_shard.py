@@ -19,8 +19,8 @@ import xxhash
 
 from converters.engines import processes
 from converters.images import prepare
+from converters.inputs import reading
 from converters.inputs.boxes import Box
-from converters.inputs.folders import ahead, reading
 from converters.inputs.ilsvrc import Image, catalog_name, read_image
 from converters.jobs.job import Job
 from converters.jobs.plan import ShardPlan
@@ -158,7 +158,7 @@ def _write_records(
     start = f'{{"split": {_quoted(task.plan.split)}, "shard": {task.plan.number}, '
     digest = xxhash.xxh3_128()
     more = _features(job, task.plan)
-    images = ahead.readers(
+    images = reading.readers(
         job.input_dir, task.plan.images, read=read_image, is_read=_is_read(job)
     )
     for image, read in images:

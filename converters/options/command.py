@@ -16,14 +16,12 @@ from typing import Any
 from absl import app
 
 from converters.engines import processes
-from converters.inputs import boxes, ilsvrc, listing
+from converters.inputs import boxes, ilsvrc, listing, reading
 from converters.inputs.classes import Class
-from converters.inputs.folders import reading
-from converters.jobs import duplicates, plan, run
+from converters.jobs import at_url, duplicates, plan, run
 from converters.jobs.job import Job, no_boxes
-from converters.options import exit_code, figures, orientation, shared, summary
+from converters.options import shared, start, summary
 from converters.options.job import JobOptions
-from converters.remote import place
 from tfpipe import errors, host
 from tfpipe.remote import urls
 from tfpipe.shards import index
@@ -151,10 +149,10 @@ def convert(
     if result is None:
         return document
     with _catalog_folder(job) as folder:
-        classes = figures.class_counts(folder, result)
+        classes = summary.class_counts(folder, result)
     return document | {
         "classes": classes,
-        "full_decode": figures.full_decode(job, result.made_by["decisions"]),
+        "full_decode": summary.full_decode(job, result.made_by["decisions"]),
     }
 
 
@@ -166,7 +164,7 @@ def _catalog_folder(job: Job) -> Iterator[pathlib.Path]:
         return
     with tempfile.TemporaryDirectory() as folder:
         with contextlib.suppress(errors.RemoteError):
-            place.fetch(job.files, index.CATALOG_NAME, pathlib.Path(folder))
+            at_url.fetch(job.files, index.CATALOG_NAME, pathlib.Path(folder))
         yield pathlib.Path(folder)
 
 
@@ -182,12 +180,12 @@ def main(argv: Sequence[str], convert_flags: Callable[[], dict[str, Any]]) -> in
 
     def work() -> int:
         done = convert_flags()
-        for line in orientation.warnings(done):
+        for line in summary.orientation_warnings(done):
             print(line, file=sys.stderr)
         summary.print_summary(done)
         return 0
 
-    return exit_code.of(work)
+    return start.exit_code(work)
 
 
 def require_apart(

@@ -1,20 +1,122 @@
-"""The summary of a conversion: a few lines for people, and a JSON line for scripts.
+"""The summary of a conversion: lines and warnings for people, JSON for scripts.
 
-In: the index of the data set that was written. Out: text on stdout, whose last line is
-the JSON document.
+In: a job that is done, and the index of its data set. Out: text on stdout, whose last
+line is the JSON document; lines for stderr with counts and remedies. The number of
+images of each class and the time that `--decode=full` would take need another look at
+the data. A figure that cannot be had is left out: the data set is complete without it.
 """
 
+import contextlib
 import json
 import math
 import os
+import pathlib
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from converters.engines import processes
+from converters.images import jpeg_header, lossless, prepare
+from converters.inputs import ilsvrc
 from converters.jobs import publish, side_files
+from converters.jobs.job import Job
+from tfpipe import errors
 from tfpipe.errors import count_of
+from tfpipe.native import libraries
 from tfpipe.shards import index
+
+# Images that are decoded to estimate the time of all.
+_NUM_TIMED = 8
+# Classes without images that are named.
+_NUM_NAMED = 3
+_COUNTS = "SELECT split, label, count(*) FROM read_parquet(?) GROUP BY ALL"
+
+
+def class_counts(data_dir: pathlib.Path, known: index.Index) -> dict[str, Any]:
+    """Returns how the images of each split are spread over the classes.
+
+    Returns:
+        By split: num_classes with images; the name and num_images of the smallest of
+        these and of the largest; num_without_images, the number of other classes, and
+        the names of the first ones. Empty if the catalog cannot be read.
+    """
+    counts: dict[str, dict[int, int]] = {split: {} for split in known.splits}
+    with contextlib.suppress(errors.BadIndexError):
+        for split, label, number in index.query_catalog(data_dir, _COUNTS, []):
+            counts[split][label - known.label_base] = number
+    names = [text for _, text in known.classes]
+    return {split: _spread(found, names) for split, found in counts.items() if found}
+
+
+def _spread(counts: Mapping[int, int], names: list[str]) -> dict[str, Any]:
+    """Returns the figures of one split from the number of images of each class."""
+    ordered = sorted(counts, key=lambda number: (counts[number], number))
+    small, large = ordered[0], ordered[-1]
+    missing = [name for number, name in enumerate(names) if number not in counts]
+    return {
+        "num_classes": len(counts),
+        "smallest": {"class": names[small], "num_images": counts[small]},
+        "largest": {"class": names[large], "num_images": counts[large]},
+        "num_without_images": len(missing),
+        "first_without_images": missing[:_NUM_NAMED],
+    }
+
+
+def full_decode(
+    job: Job,
+    decisions: Mapping[str, int],
+    *,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, Any] | None:
+    """Returns how many images were not decoded, and how long decoding them would take.
+
+    A few of the images are decoded here, as `--decode=full` decodes them.
+
+    Args:
+        job: The job, whose images are still there.
+        decisions: Number of images by decision, as in the index.
+        clock: Returns a time in seconds.
+
+    Returns:
+        num_images, and seconds with the workers of the job; None if every image was
+        decoded, or none of the few can be read.
+    """
+    policy = job.policy
+    kept = sum(n for decision, n in decisions.items() if decision.startswith("kept"))
+    if not kept or policy.decode == "full" or policy.squeezes:
+        return None
+    from converters.images import pillow
+
+    seconds = []
+    for plan in job.plans[:: max(len(job.plans) // _NUM_TIMED, 1)]:
+        for image in list(plan.images)[: max(_NUM_TIMED // len(job.plans), 1)]:
+            with contextlib.suppress(OSError, jpeg_header.BadImageError):
+                if data := _kept(job, image):
+                    start = clock()
+                    pillow.check_jpeg(data)
+                    seconds.append(clock() - start)
+    if not seconds:
+        return None
+    mean = sum(seconds) / len(seconds)
+    return {"num_images": kept, "seconds": round(kept * mean / job.num_workers, 3)}
+
+
+def _kept(job: Job, image: ilsvrc.Image) -> bytes:
+    """Returns the JPEG of an image that is stored as it came; otherwise nothing.
+
+    An image over a limit of the policy is not read, or not decoded.
+
+    Raises:
+        OSError: If the image cannot be read.
+    """
+    if prepare.check_bytes(image.num_bytes, job.policy) is not None:
+        return b""
+    prepared = prepare.prepare(ilsvrc.read_image(job.input_dir, image), job.policy)
+    if isinstance(prepared, prepare.Rejected) or prepare.is_changed(prepared.decision):
+        return b""
+    return prepared.encoded
+
 
 _SCHEMA_VERSION = 1
 _LEFT_OUT = ("skipped_", "ignored_", "bbox_dropped_", "bbox_file_")
@@ -187,3 +289,44 @@ def _remarks(summary: Mapping[str, Any]) -> list[str]:
             f"{'less' if saved >= 0 else 'more'}"
         )
     return lines
+
+
+_NOT_UPRIGHT = frozenset({"kept_exif", "rewritten_exif"})
+
+
+def orientation_warnings(summary: Mapping[str, Any]) -> list[str]:
+    """Returns a line for each decision that the user may want to change.
+
+    Args:
+        summary: From `summary.summarize`.
+    """
+    decisions: Mapping[str, int] = summary.get("decisions", {})
+    policy = summary["config"]["policy"]
+    lines = []
+    num_kept = sum(n for name, n in decisions.items() if _not_upright(name))
+    if num_kept:
+        lines.append(
+            f"Warning: {count_of(num_kept, 'image')} stored turned or mirrored. "
+            "Training ignores the EXIF orientation, which says so. To store them "
+            "upright: --exif_orientation=apply "
+            "(ImageNet's published results keep them)."
+        )
+    num_encoded = sum(n for name, n in decisions.items() if _only_turned(name))
+    if num_encoded and not policy["lossless_rotation"] and not lossless.is_built():
+        lines.append(
+            f"Note: {count_of(num_encoded, 'JPEG')} turned upright by encoding again. "
+            "To turn them without loss where their size allows, build the library for "
+            f"it, then convert again with --overwrite. {libraries.remedy()}"
+        )
+    return lines
+
+
+def _not_upright(decision: str) -> bool:
+    return not _NOT_UPRIGHT.isdisjoint(decision.split("+"))
+
+
+def _only_turned(decision: str) -> bool:
+    """Whether an image was encoded again only to turn it."""
+    parts = decision.split("+")
+    other = any(part.startswith("converted_") or part == "shrunk" for part in parts)
+    return "rotated_exif" in parts and not other

@@ -11,10 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from converters.engines import processes
-from converters.inputs import listing
+from converters.inputs import listing, reading
 from converters.inputs.archives.patterns import Archive
 from converters.inputs.classtree import ClassTree, Place
-from converters.inputs.folders import reading
 
 # The threads wait for the disk or the store most of the time.
 _NUM_READERS = 16

@@ -11,13 +11,12 @@ import posixpath
 import re
 from collections.abc import Mapping, Sequence
 
-from converters.inputs import files, listing
+from converters.inputs import files, folders, listing
 from converters.inputs.archives import sample_class
 from converters.inputs.archives.contents import Contents, Item
-from converters.inputs.archives.opened import Read
 from converters.inputs.archives.patterns import Archive, Kind
-from converters.inputs.folders import folder as folders
 from converters.inputs.listing import LeftOut
+from converters.inputs.reading import ReadAt as Read
 from tfpipe import errors
 from tfpipe.remote import urls
 from tfpipe.shards import image_record, records
@@ -214,7 +213,7 @@ def class_names(
     """
     above = posixpath.dirname(archives[0].file)
     place = above if urls.is_url(above) else str(folder / above)
-    beside = folders.of(pathlib.Path(place))
+    beside = folders.open_folder(pathlib.Path(place))
     for key in LABEL_KEYS if keys.label is None else (keys.label,):
         name = f"{key.replace('/', '-')}.labels.txt"
         if beside.size(name) is not None:

@@ -14,8 +14,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from converters.inputs import fractions
-from converters.inputs.folders import reading
+from converters.inputs import fractions, reading
 from tfpipe import errors
 from tfpipe.remote import urls
 from tfpipe.remote.files import Files

@@ -8,11 +8,11 @@ import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from converters.inputs import reading, tars
 from converters.inputs.archives import (
     contents,
     example_images,
     numbered,
-    opened,
     patterns,
     samples,
 )
@@ -21,8 +21,6 @@ from converters.inputs.archives.example_images import Keys
 from converters.inputs.archives.patterns import Archive
 from converters.inputs.archives.sample_class import ClassRule
 from converters.inputs.classtree import ClassTree
-from converters.inputs.folders import reading
-from converters.inputs.tar_format import headers
 
 TARS = patterns.Kind(
     "files that end in .tar",
@@ -67,8 +65,8 @@ def of_samples(rule: ClassRule, *, image_part: str | None) -> Reader:
 
     def read(folder: pathlib.Path, archive: Archive) -> Contents:
         where = reading.shown_file(folder, archive.file)
-        with opened.opened(folder, archive.file, archive.num_bytes) as pread:
-            tar = headers.Tar(pread, where, 0, archive.num_bytes)
+        with reading.opened(folder, archive.file, archive.num_bytes) as pread:
+            tar = tars.Tar(pread, where, 0, archive.num_bytes)
             return samples.read_samples(tar, rule, image_part=image_part)
 
     return Reader(TARS, read, lambda folder, archives: {})
@@ -79,7 +77,7 @@ def of_examples(keys: Keys) -> Reader:
 
     def read(folder: pathlib.Path, archive: Archive) -> Contents:
         where = reading.shown_file(folder, archive.file)
-        with opened.opened(folder, archive.file, archive.num_bytes) as pread:
+        with reading.opened(folder, archive.file, archive.num_bytes) as pread:
             return example_images.read_images(pread, archive, where, keys)
 
     def names_of(

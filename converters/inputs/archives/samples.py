@@ -8,26 +8,23 @@ headers and the parts with classes are read.
 import posixpath
 from collections.abc import Iterator
 
-from converters.inputs import listing
+from converters.inputs import listing, tars
 from converters.inputs.archives.contents import Contents, Item
 from converters.inputs.archives.sample_class import ClassRule, NoClassError
 from converters.inputs.listing import LeftOut
-from converters.inputs.tar_format import headers
 
 
 class _Sample:
     """The parts of a sample that are known so far."""
 
     def __init__(self) -> None:
-        self.images: dict[str, headers.Member] = {}
+        self.images: dict[str, tars.Member] = {}
         self.label: bytes | None = None
         self.label_too_large = False
         self.parts: set[str] = set()
 
 
-def read_samples(
-    tar: headers.Tar, rule: ClassRule, *, image_part: str | None
-) -> Contents:
+def read_samples(tar: tars.Tar, rule: ClassRule, *, image_part: str | None) -> Contents:
     """Lists the samples of a tar.
 
     Args:
@@ -44,7 +41,7 @@ def read_samples(
     """
     samples: dict[str, _Sample] = {}
     left_out: list[LeftOut] = []
-    for member in headers.members(tar):
+    for member in tars.members(tar):
         if reason := _fault(member):
             left_out.append(LeftOut(member.name, reason))
             continue
@@ -85,7 +82,7 @@ def _items(
         yield Item(f"{key}.{part}", name, member.offset, member.num_bytes)
 
 
-def _fault(member: headers.Member) -> str:
+def _fault(member: tars.Member) -> str:
     """Returns why a member is no part of a sample; an empty text if it is one."""
     name = member.name.removeprefix("./")
     parts = name.split("/")

@@ -9,10 +9,9 @@ import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from converters.inputs import listing
+from converters.inputs import listing, reading
 from converters.inputs.archives import numbered
 from converters.inputs.classtree import ClassTree, Place
-from converters.inputs.folders import reading
 from converters.inputs.listing import LeftOut
 from converters.inputs.merged import kinds
 from converters.inputs.merged.listed import Listed, local_or_url

@@ -9,10 +9,9 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+from converters.inputs import folders
 from converters.inputs.archives import example_images, patterns, readers
-from converters.inputs.folders import folder
-from converters.inputs.folders.folder import Folder
-from converters.inputs.folders.on_disk import OnDisk
+from converters.inputs.folders import Folder, OnDisk
 from converters.inputs.tables import places
 from tfpipe import errors
 from tfpipe.remote import urls
@@ -88,13 +87,13 @@ def _kind_of(place: str) -> Kind:
         )
     path = os.path.expanduser(place)
     if not urls.is_url(place) and os.path.isdir(path):
-        return _in_folder(folder.of(pathlib.Path(path)))
+        return _in_folder(folders.open_folder(pathlib.Path(path)))
     if named := _by_name(place):
         return named
     if urls.is_url(place):
         urls.require_place("", "A place", _before_wildcards(place))
         if not any(sign in place for sign in "*?[{"):
-            return _in_folder(folder.of(pathlib.Path(place.rstrip("/"))))
+            return _in_folder(folders.open_folder(pathlib.Path(place.rstrip("/"))))
     elif os.path.lexists(path):
         return TABLE  # a SQLite file without an ending, or else an error
     elif not any(sign in place for sign in "*?[{"):

@@ -13,9 +13,8 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from converters.inputs.parquet import column
-from converters.inputs.parquet.forms import UnknownFormError
-from converters.inputs.parquet.inflate import Inflater
+from converters.inputs import parquet
+from converters.inputs.parquet import Inflater, UnknownFormError
 from converters.inputs.tables import from_database, places, remote, sql
 from converters.inputs.tables.columns import Columns
 from converters.inputs.tables.spool import Spool
@@ -190,11 +189,11 @@ def _write_places(
     row, first_rows = 1, []
     inflater = Inflater(spool)
     try:
-        chunks = [column.find_chunks(connection, file, names) for file in files]
+        chunks = [parquet.find_chunks(connection, file, names) for file in files]
         with open(lines, "w") as out:
             for file, found in zip(files, chunks, strict=True):
                 first_rows.append(row)
-                for value in column.values(file, found, inflater):
+                for value in parquet.values(file, found, inflater):
                     if value is not None:
                         out.write(
                             f'{{"row": {row}, "offset": {value.offset}, '

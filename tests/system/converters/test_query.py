@@ -9,7 +9,7 @@ import PIL.Image
 import pytest
 
 from converters import folder as folder_command, query, verify
-from converters.options.own.query import Config
+from converters.options.query import Config
 from tests.support.data.trees import convert, digests, make_jpeg
 from tests.support.processes import commands
 from tests.support.servers import browser

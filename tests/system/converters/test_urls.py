@@ -12,8 +12,7 @@ import time
 import pytest
 
 from converters import imagenet, verify
-from converters.jobs import run
-from converters.remote import place
+from converters.jobs import at_url, run
 from tests.support.data.trees import JOB_X, JobDigests, convert, digests
 from tests.support.faults.bad_proxy import BadProxy, Fault
 from tests.support.processes import commands
@@ -115,7 +114,7 @@ def test_a_killed_conversion_goes_on_without_its_uploaded_shards(
     shards = {f"train-{number:05d}-of-00006" for number in range(3)}
     # Each shard also has a file in dali_idx, which is uploaded at the end.
     assert killed.returncode == -signal.SIGKILL
-    assert left == shards | {place.CLAIM_NAME}
+    assert left == shards | {at_url.CLAIM_NAME}
     assert bad_proxy.num_requests("*/train-0000[0-2]-of-00006", "PUT") == 3
     assert bad_proxy.num_requests("*/train-0000[3-5]-of-00006", "PUT") == 6
     assert _at(s3_folder, tmp_path / "copy") == job_digests["X"]

@@ -12,7 +12,7 @@ import pytest
 
 from converters import merge
 from converters.inputs.merged import kinds, sources
-from converters.options.own import reading
+from converters.options import reading
 from tests.support.data.trees import digests, make_jpeg
 from tfpipe.shards import example, index, records
 

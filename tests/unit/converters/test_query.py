@@ -14,7 +14,7 @@ from converters import folder as folder_command, query, verify
 from converters.catalog import samples, sheet
 from converters.exports.source import open_source
 from converters.images.policy import Policy
-from converters.options.own.query import Config
+from converters.options.query import Config
 from tests.support.data.trees import convert, make_jpeg, make_tree
 from tfpipe import errors
 from tfpipe.shards import index, records, subset

@@ -9,7 +9,7 @@ import pytest
 
 from converters import merge, query, replicate, verify
 from converters.images.policy import Policy
-from converters.options.own import merge as merge_options, query as query_options
+from converters.options import merge as merge_options, query as query_options
 from converters.options.replicate import Config
 from tests.support.data.entered import require_right
 from tests.support.data.native_op import native_op, needs_native  # noqa: F401

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from converters.inputs import classes, ilsvrc
-from converters.inputs.folders.content import Place
+from converters.inputs.folder_images import Place
 from tests.support.data.trees import SYNSETS, make_tree
 from tfpipe.shards import index
 

@@ -12,9 +12,8 @@ import pytest
 
 from converters.images import policy
 from converters.inputs import classes, ilsvrc
-from converters.jobs import plan, publish, run, work_dir
+from converters.jobs import at_url, plan, publish, run, work_dir
 from converters.jobs.job import Job
-from converters.remote import place
 from tests.support.data.trees import digests, make_tree
 from tfpipe import errors
 from tfpipe.remote.files import Files
@@ -102,7 +101,7 @@ def test_shards_go_one_by_one_and_a_lost_store_costs_none(
     gone_at.clear()
     run.run(_job(small_dir, url_dir))
 
-    assert there == {SHARDS[0], place.CLAIM_NAME}
+    assert there == {SHARDS[0], at_url.CLAIM_NAME}
     assert here & set(SHARDS) == {SHARDS[1]}
     assert [uploaded.count(name) for name in SHARDS] == [1, 1, 1]
     assert digests(url_dir) == _local(small_dir, tmp_path)
@@ -204,11 +203,11 @@ def test_a_place_that_another_conversion_took_over_gets_no_index(
     small_dir: pathlib.Path, url_dir: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A store has no locks: the claim is looked at again before the index."""
-    other = place.Claim(job="other", names=SHARDS).to_json()
+    other = at_url.Claim(job="other", names=SHARDS).to_json()
 
     def take_over(store: Files, name: str, path: pathlib.Path) -> None:
         Files.upload(store, name, path)
-        store.write(place.CLAIM_NAME, other)
+        store.write(at_url.CLAIM_NAME, other)
 
     monkeypatch.setattr(_Store, "upload", take_over)
     for options, said in (
@@ -217,7 +216,7 @@ def test_a_place_that_another_conversion_took_over_gets_no_index(
     ):
         with pytest.raises(OSError, match=said):
             run.run(_job(small_dir, url_dir, **options))
-    assert (url_dir / place.CLAIM_NAME).read_bytes() == other
+    assert (url_dir / at_url.CLAIM_NAME).read_bytes() == other
     assert not (url_dir / "index.json").exists()
 
 

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from converters.inputs import listing
-from converters.inputs.archives import opened, samples
+from converters.inputs import listing, reading, tars
+from converters.inputs.archives import samples
 from converters.inputs.archives.contents import Contents
 from converters.inputs.archives.sample_class import ClassRule
-from converters.inputs.tar_format import headers
 
 
 def tar_of(*members: tuple[str, bytes | tarfile.TarInfo]) -> bytes:
@@ -40,7 +39,7 @@ def listed(data: bytes, image_part: str | None = None, **rule: Any) -> Contents:
     def read(offset: int, count: int) -> bytes:
         return data[offset : offset + count]
 
-    tar = headers.Tar(read, "x.tar", 0, len(data))
+    tar = tars.Tar(read, "x.tar", 0, len(data))
     return samples.read_samples(tar, ClassRule(**rule), image_part=image_part)
 
 
@@ -195,7 +194,7 @@ def test_pieces_of_a_file_by_url_give_its_bytes(
         assert 0 < count <= size - offset
         return data[offset : offset + count]
 
-    pieces = opened.Pieces(fetch, size)
+    pieces = reading.Pieces(fetch, size)
 
     assert [pieces.read(*part) for part in parts] == [
         data[start : start + count] for start, count in parts
@@ -205,6 +204,6 @@ def test_pieces_of_a_file_by_url_give_its_bytes(
 def test_a_part_may_begin_in_a_piece_and_end_after_it() -> None:
     data = bytes(range(251)) * 400
     for start in range(0, 70_000, 1 << 13):
-        pieces = opened.Pieces(lambda at, n: data[at : at + n], len(data))
+        pieces = reading.Pieces(lambda at, n: data[at : at + n], len(data))
         assert pieces.read(0, 1) == data[:1]
         assert pieces.read(start - 1, 3) == data[start - 1 : start + 2] or not start

@@ -1,24 +1,113 @@
-"""The place of a data set by URL, while a conversion writes to it.
+"""A data set at a URL: read ahead in pieces, and claimed while a job writes it.
 
-In: the files at a URL, and the identity and the file names of a job. Out: whether the
-job may write there; and its files there, the index last. A store has no renames and no
-locks. The claim, a file that is written before the first shard and removed after the
-index, takes their place: it says which job is under way, and which files may be left of
-it. A place with a claim holds no complete data set.
+In: the files at a URL; the identity and the file names of a job. Out: bytes of a file;
+whether the job may write there; the files of the job at the URL, the index last.
+
+A store has no renames and no locks. The claim replaces both: a file that is written
+before the first shard, and removed after the index. It names the job under way and the
+files that the job may leave behind. A URL with a claim holds no complete data set.
 """
 
+import concurrent.futures
 import dataclasses
 import functools
 import json
 import pathlib
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
+from types import TracebackType
+
+import xxhash
 
 from converters.engines import processes
 from tfpipe import errors
 from tfpipe.remote import urls
 from tfpipe.remote.files import Files
 from tfpipe.shards import index
+
+_PIECE_BYTES = 8 << 20
+_NUM_AHEAD = 2
+
+
+class Ahead:
+    """A file at a URL that is read once, from its start to its end.
+
+    Args:
+        files: The files at the URL.
+        name: Name of the file.
+        size: Bytes of the file.
+        piece_bytes: Bytes of one request, >= 1.
+    """
+
+    def __init__(
+        self, files: Files, name: str, size: int, *, piece_bytes: int = _PIECE_BYTES
+    ) -> None:
+        self._files, self._name, self._size = files, name, size
+        self._piece_bytes = piece_bytes
+        self._pool = concurrent.futures.ThreadPoolExecutor(_NUM_AHEAD)
+        self._pieces: dict[int, concurrent.futures.Future[bytes]] = {}
+
+    def __enter__(self) -> "Ahead":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def pread(self, num_bytes: int, offset: int) -> bytes:
+        """Returns bytes from an offset on; fewer only at the end of the file.
+
+        Pieces before the offset are forgotten, so that a read further back fetches its
+        piece again.
+
+        Raises:
+            RemoteError: If the bytes cannot be read.
+        """
+        stop = min(offset + num_bytes, self._size)
+        if offset >= stop:
+            return b""
+        first, last = offset // self._piece_bytes, (stop - 1) // self._piece_bytes
+        self._fetch(first, last)
+        pieces = [self._pieces[n].result() for n in range(first, last + 1)]
+        whole = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        start = first * self._piece_bytes
+        return whole[offset - start : stop - start]
+
+    def _fetch(self, first: int, last: int) -> None:
+        """Begins to fetch the pieces that are needed now and those that come next."""
+        for number in [number for number in self._pieces if number < first]:
+            del self._pieces[number]
+        num_pieces = -(-self._size // self._piece_bytes)
+        for number in range(first, min(last + 1 + _NUM_AHEAD, num_pieces)):
+            if number not in self._pieces:
+                start = number * self._piece_bytes
+                stop = min(start + self._piece_bytes, self._size)
+                self._pieces[number] = self._pool.submit(
+                    self._files.read_range, self._name, start, stop
+                )
+
+
+def describe(files: Files, name: str, size: int) -> index.File:
+    """Returns the entry of the index for a file at a URL, which is read in pieces.
+
+    Args:
+        files: The files at the URL.
+        name: Name of the file.
+        size: Bytes of the file.
+
+    Raises:
+        RemoteError: If the file cannot be read.
+    """
+    digest = xxhash.xxh3_128()
+    with Ahead(files, name, size) as ahead:
+        for offset in range(0, size, _PIECE_BYTES):
+            digest.update(ahead.pread(_PIECE_BYTES, offset))
+    return index.File(num_bytes=size, digest=digest.hexdigest())
+
 
 CLAIM_NAME = ".converting.json"
 
@@ -50,7 +139,7 @@ class Claim:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class State:
+class TargetState:
     """The files at a place, and the claim that a job writes there.
 
     Attributes:
@@ -70,7 +159,9 @@ class State:
         return index.INDEX_NAME in self.sizes
 
 
-def look(files: Files, *, job: str, names: Collection[str], overwrite: bool) -> State:
+def look(
+    files: Files, *, job: str, names: Collection[str], overwrite: bool
+) -> TargetState:
     """Looks at a place, and checks that a job may write there. Changes nothing.
 
     Args:
@@ -105,7 +196,7 @@ def look(files: Files, *, job: str, names: Collection[str], overwrite: bool) -> 
             f"replace, but no {index.INDEX_NAME} lists it. Move it away."
         )
     claim = Claim(job=job, names=sorted(known & sizes.keys() | set(names)))
-    return State(sizes=sizes, claim=claim, is_claimed=is_claimed)
+    return TargetState(sizes=sizes, claim=claim, is_claimed=is_claimed)
 
 
 def _require_nothing(files: Files, sizes: Mapping[str, int], before: Claim) -> None:
@@ -187,7 +278,7 @@ def fetch(files: Files, name: str, folder: pathlib.Path) -> None:
     (folder / name).write_bytes(files.read(name))
 
 
-def write_claim(files: Files, state: State) -> None:
+def write_claim(files: Files, state: TargetState) -> None:
     """Says at the place that the job is under way.
 
     Raises:
@@ -208,7 +299,7 @@ def move(files: Files, folder: pathlib.Path, name: str) -> None:
 
 def publish(
     files: Files,
-    state: State,
+    state: TargetState,
     folder: pathlib.Path,
     names: Sequence[str],
     *,

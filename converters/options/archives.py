@@ -12,8 +12,7 @@ from absl import app, flags
 from converters.inputs import classtree
 from converters.inputs.archives import numbered, patterns, readers
 from converters.jobs.job import Job
-from converters.options import labelled, shared
-from converters.options.own import reading
+from converters.options import labelled, reading, shared
 
 flags.adopt_module_key_flags(labelled)
 

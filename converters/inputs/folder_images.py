@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from converters.inputs import listing, tars
-from converters.inputs.folders.at_url import AtUrl
-from converters.inputs.folders.folder import Folder
-from converters.inputs.tar_format.headers import Member
+from converters.inputs.folders import AtUrl, Folder
+from converters.inputs.tars import Member
 
 
 class Place(NamedTuple):

@@ -1,11 +1,11 @@
-"""converters.remote.ahead: any bytes of a file, in pieces, and few of them at once."""
+"""converters.jobs.at_url: any bytes of a file, in pieces, and few of them at once."""
 
 import pathlib
 import random
 
 import pytest
 
-from converters.remote.ahead import Ahead, describe
+from converters.jobs.at_url import Ahead, describe
 from tfpipe import errors
 from tfpipe.remote.files import Files
 from tfpipe.shards import index

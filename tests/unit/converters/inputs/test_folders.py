@@ -5,10 +5,8 @@ import pathlib
 import pytest
 from hypothesis import given, strategies as st
 
-from converters.inputs import listing
-from converters.inputs.folders import at_url, reading
-from converters.inputs.folders.at_url import AtUrl
-from converters.inputs.folders.on_disk import OnDisk
+from converters.inputs import folders, listing, reading
+from converters.inputs.folders import AtUrl, OnDisk
 from tfpipe.remote.files import Files
 
 WORDS = st.sampled_from(["a", "b.jpg", "c.JPEG", ".d", "._e.jpg", "f.txt", "g.tar"])
@@ -81,7 +79,7 @@ def test_the_url_of_a_file_is_split(url: str, expected: object) -> None:
 def test_a_list_that_is_too_large_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
 ) -> None:
-    monkeypatch.setattr(at_url, "_MAX_LIST_BYTES", 10)
+    monkeypatch.setattr(folders, "_MAX_LIST_BYTES", 10)
     monkeypatch.setattr(Files, "read", lambda self, name: name.encode())
 
     _at_url({"a.txt": 10, "b.txt": 11}).fetch(["a.txt", "no.txt"], tmp_path)

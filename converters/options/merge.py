@@ -9,10 +9,9 @@ from typing import Any
 
 from absl import flags
 
+from converters.catalog import near_duplicates
 from converters.inputs.tables import columns, places
-from converters.near import hashes, pairs
-from converters.options import labelled, shared
-from converters.options.own import reading
+from converters.options import labelled, reading, shared
 from tfpipe.remote import urls
 
 flags.adopt_module_key_flags(labelled)
@@ -42,7 +41,7 @@ _NEAR_DUPLICATES = flags.DEFINE_integer(
     "scaled or encoded again; 4 finds small changes too, and some chance pairs. "
     "Default: no such list.",
     lower_bound=0,
-    upper_bound=pairs.MAX_DISTANCE,
+    upper_bound=near_duplicates.MAX_DISTANCE,
 )
 
 
@@ -76,7 +75,7 @@ class Config(labelled.LabelledOptions):
         if not self.sources:
             raise ValueError("Sources must be given as NAME=PLACE, got none.")
         if self.near_duplicates is not None:
-            hashes.require()
+            near_duplicates.require()
             if urls.is_url(self.output_dir):
                 raise ValueError(
                     "--near_duplicates needs an --output_dir that is a folder. Merge "

@@ -1,4 +1,4 @@
-"""converters.options.figures: figures for the summary, after the data set is done."""
+"""converters.options.summary: figures for the summary, after the data set is done."""
 
 import dataclasses
 import itertools
@@ -9,7 +9,7 @@ import pytest
 from converters import imagenet
 from converters.images.policy import Policy
 from converters.jobs.job import Job
-from converters.options import figures
+from converters.options import summary
 from tests.support.data.trees import SYNSETS, make_tree
 from tfpipe.shards import index
 
@@ -27,7 +27,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
 def test_full_decode_scales_the_time_of_a_few_images(job: Job) -> None:
     ticks = (number // 2 * 10.0 + number % 2 * 0.5 for number in itertools.count())
 
-    found = figures.full_decode(
+    found = summary.full_decode(
         job, {"kept": 15, "kept_exif": 5, "converted_png": 9}, clock=lambda: next(ticks)
     )
 
@@ -47,20 +47,20 @@ def test_no_image_is_left_to_decode(
     job: Job, policy: Policy, decisions: dict[str, int]
 ) -> None:
     assert (
-        figures.full_decode(dataclasses.replace(job, policy=policy), decisions) is None
+        summary.full_decode(dataclasses.replace(job, policy=policy), decisions) is None
     )
 
 
 def test_input_that_is_gone_gives_no_figure(job: Job, tmp_path: pathlib.Path) -> None:
     gone = dataclasses.replace(job, input_dir=tmp_path)
 
-    assert figures.full_decode(gone, {"kept": 5}) is None
+    assert summary.full_decode(gone, {"kept": 5}) is None
 
 
 def test_images_are_counted_by_class(data_dir: pathlib.Path) -> None:
     known = index.load(data_dir)
 
-    found = figures.class_counts(data_dir, known)
+    found = summary.class_counts(data_dir, known)
 
     for split in ("train", "validation"):
         labels = index.load_catalog(data_dir, split, ["label"])["label"].tolist()
@@ -80,4 +80,4 @@ def test_images_are_counted_by_class(data_dir: pathlib.Path) -> None:
 def test_a_catalog_that_is_gone_gives_no_counts(
     data_dir: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    assert figures.class_counts(tmp_path, index.load(data_dir)) == {}
+    assert summary.class_counts(tmp_path, index.load(data_dir)) == {}

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from converters.inputs.parquet import column, inflate, pages
-from converters.inputs.parquet.forms import UnknownFormError
+from converters.inputs import parquet
+from converters.inputs.parquet import UnknownFormError
 from converters.inputs.tables.spool import Spool
 from tfpipe.shards import index
 
@@ -48,12 +48,12 @@ def find(file: str, names: Sequence[str]) -> list[bytes | None]:
     folder = pathlib.Path(file).parent
     spool = Spool(folder)
     with index.catalog_connection() as connection:
-        chunks = column.find_chunks(connection, file, names)
-    places = list(column.values(file, chunks, inflate.Inflater(spool)))
+        chunks = parquet.find_chunks(connection, file, names)
+    places = list(parquet.values(file, chunks, parquet.Inflater(spool)))
     spool.close()
     unpacked = (folder / "images").read_bytes() if spool.num_bytes else b""
     packed = pathlib.Path(file).read_bytes()
-    is_packed = {chunk.codec != inflate.UNCOMPRESSED for chunk in chunks}
+    is_packed = {chunk.codec != parquet.UNCOMPRESSED for chunk in chunks}
     found: list[bytes | None] = []
     for place in places:
         if place is None:
@@ -73,7 +73,7 @@ def find(file: str, names: Sequence[str]) -> list[bytes | None]:
 @given(
     values=_VALUES,
     form=st.sampled_from(sorted(_FORMS)),
-    codec=st.sampled_from([inflate.UNCOMPRESSED, *inflate.CODECS]),
+    codec=st.sampled_from([parquet.UNCOMPRESSED, *parquet.CODECS]),
 )
 def test_places_hold_the_values_that_were_written(
     values: list[bytes | None], form: str, codec: str, tmp_path: pathlib.Path
@@ -117,9 +117,9 @@ def test_damaged_pages_are_an_error_or_places_inside_of_the_chunk(
     values = [None if n % 7 == 3 else b"%03d" % (n % distinct) for n in range(60)]
     file = write(tmp_path / "t.parquet", values, options=f"COMPRESSION {codec}")
     spool = Spool(tmp_path)
-    inflater = inflate.Inflater(spool)
+    inflater = parquet.Inflater(spool)
     with index.catalog_connection() as connection:
-        (chunk,) = column.find_chunks(connection, file, ["v"])
+        (chunk,) = parquet.find_chunks(connection, file, ["v"])
     content = pathlib.Path(file).read_bytes()
     (tmp_path / "bad").write_bytes(content)
     descriptor = os.open(tmp_path / "bad", os.O_RDWR)
@@ -129,7 +129,7 @@ def test_damaged_pages_are_an_error_or_places_inside_of_the_chunk(
         for value in (0, 1, 127, 255):
             os.pwrite(descriptor, bytes([value]), position)
             try:
-                found = list(pages.values(descriptor, chunk, inflater))
+                found = list(parquet._chunk_values(descriptor, chunk, inflater))
             except UnknownFormError:
                 refused += 1
             else:
@@ -146,7 +146,7 @@ def test_damaged_pages_are_an_error_or_places_inside_of_the_chunk(
         os.pwrite(descriptor, content[position : position + 1], position)
     os.ftruncate(descriptor, chunk.stop - 1)
     with pytest.raises(UnknownFormError):
-        list(pages.values(descriptor, chunk, inflater))
+        list(parquet._chunk_values(descriptor, chunk, inflater))
     os.close(descriptor)
     spool.close()
 
@@ -169,4 +169,4 @@ def test_damaged_pages_are_an_error_or_places_inside_of_the_chunk(
 def test_hybrid_integers(
     data: bytes, width: int, count: int, expected: list[int]
 ) -> None:
-    assert pages.hybrid(data, width, count) == expected
+    assert parquet.hybrid(data, width, count) == expected

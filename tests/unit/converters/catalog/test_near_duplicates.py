@@ -5,8 +5,8 @@ import itertools
 import pytest
 from hypothesis import given, settings, strategies
 
-from converters.near import pairs
-from converters.near.hashes import Hashed
+from converters.catalog import near_duplicates
+from converters.catalog.near_duplicates import Hashed
 
 # Few bits, at both ends of the hash, so that many are near each other.
 _HASHES = strategies.lists(
@@ -19,7 +19,7 @@ _HASHES = strategies.lists(
 
 
 @settings(max_examples=25, deadline=None)
-@given(_HASHES, strategies.integers(0, pairs.MAX_DISTANCE))
+@given(_HASHES, strategies.integers(0, near_duplicates.MAX_DISTANCE))
 def test_all_pairs_within_the_distance_are_found(
     hashes: list[int], distance: int
 ) -> None:
@@ -28,7 +28,7 @@ def test_all_pairs_within_the_distance_are_found(
         for n, hash in enumerate(hashes)
     ]
 
-    found = pairs.find(images, distance)
+    found = near_duplicates.find(images, distance)
 
     expected = {
         (one.name, other.name)
@@ -55,7 +55,7 @@ def test_equal_bytes_count_once_and_what_is_not_decoded_is_left_out() -> None:
         Hashed(None, "d", "web/4.jpg", "train", "cat"),
     ]
 
-    assert pairs.find(images, 0) == [
+    assert near_duplicates.find(images, 0) == [
         {
             "distance": 0,
             "names": ["web/2.jpg", "web/3.jpg"],
@@ -63,9 +63,9 @@ def test_equal_bytes_count_once_and_what_is_not_decoded_is_left_out() -> None:
             "synsets": ["cat", "dog"],
         }
     ]
-    assert [line["names"] for line in pairs.find(images, 1)] == [
+    assert [line["names"] for line in near_duplicates.find(images, 1)] == [
         ["web/2.jpg", "web/3.jpg"],
         ["own/1.jpg", "web/2.jpg", "web/3.jpg"],
     ]
     with pytest.raises(ValueError, match="must be 0 to 8 bits, got 9"):
-        pairs.find(images, 9)
+        near_duplicates.find(images, 9)

@@ -1,4 +1,4 @@
-"""converters.remote.place: who may write to a place, and what is there afterwards.
+"""converters.jobs.at_url: who may write to a place, and what is there afterwards.
 
 A local folder stands for the place; the system tests use a real S3 server.
 """
@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import pytest
 
-from converters.remote import place
+from converters.jobs import at_url
 from tfpipe import errors
 from tfpipe.remote.files import Files
 from tfpipe.shards import index
@@ -25,8 +25,10 @@ def files(tmp_path: pathlib.Path) -> Files:
     return Files(str(folder))
 
 
-def _look(files: Files, job: str = "a", *, overwrite: bool = False) -> place.State:
-    return place.look(files, job=job, names={SHARD, "labels.txt"}, overwrite=overwrite)
+def _look(
+    files: Files, job: str = "a", *, overwrite: bool = False
+) -> at_url.TargetState:
+    return at_url.look(files, job=job, names={SHARD, "labels.txt"}, overwrite=overwrite)
 
 
 def _put_data_set(files: Files, *names: str) -> None:
@@ -42,24 +44,26 @@ def _put_data_set(files: Files, *names: str) -> None:
         files.write(name, b"1")
 
 
-def _publish(files: Files, state: place.State, folder: pathlib.Path) -> None:
+def _publish(files: Files, state: at_url.TargetState, folder: pathlib.Path) -> None:
     """Publishes a new data set of one shard and one side file."""
     folder.mkdir()
     for name in (SHARD, "labels.txt", index.INDEX_NAME):
         (folder / name).write_text("new")
     names = [SHARD, "labels.txt"]
-    place.publish(files, state, folder, names, num_workers=1)
+    at_url.publish(files, state, folder, names, num_workers=1)
 
 
 def test_an_empty_place_is_free(files: Files) -> None:
     state = _look(files)
 
-    assert state == place.State(claim=place.Claim(job="a", names=["labels.txt", SHARD]))
+    assert state == at_url.TargetState(
+        claim=at_url.Claim(job="a", names=["labels.txt", SHARD])
+    )
     assert files.names() == {}
 
 
 def test_a_place_with_a_claim_belongs_to_its_job(files: Files) -> None:
-    place.write_claim(files, _look(files))
+    at_url.write_claim(files, _look(files))
     files.write(SHARD, b"1")
 
     state = _look(files)
@@ -102,7 +106,7 @@ def test_strange_files_are_never_replaced(files: Files) -> None:
 )
 def test_a_claim_that_cannot_be_read_is_an_error(files: Files, content: bytes) -> None:
     """Its names are removed at the end, so that none may lead out of the place."""
-    files.write(place.CLAIM_NAME, content)
+    files.write(at_url.CLAIM_NAME, content)
 
     with pytest.raises(FileExistsError, match="cannot be read"):
         _look(files)
@@ -192,37 +196,37 @@ def test_publishing_goes_on_where_it_was_cut_off(
     # The same command again: a claimed place needs no --overwrite.
     state = _look(files, overwrite=end == 0)
     assert state.is_claimed == (end > 0)
-    assert (place.CLAIM_NAME in files.names()) == (end > 0)
-    place.publish(files, state, work, [SHARD, "labels.txt"], num_workers=1)
+    assert (at_url.CLAIM_NAME in files.names()) == (end > 0)
+    at_url.publish(files, state, work, [SHARD, "labels.txt"], num_workers=1)
 
     assert files.names() == dict.fromkeys([SHARD, "index.json", "labels.txt"], 3)
 
 
 def test_a_failed_job_takes_its_own_files_away(files: Files) -> None:
-    place.write_claim(files, _look(files))
+    at_url.write_claim(files, _look(files))
     files.write(SHARD, b"1")
     files.write("notes.txt", b"1")
 
-    place.abandon(files, "b")
+    at_url.abandon(files, "b")
     assert len(files.names()) == 3
-    place.abandon(files, "a")
+    at_url.abandon(files, "a")
     assert list(files.names()) == ["notes.txt"]
 
 
 def test_a_failed_job_leaves_the_data_set_that_it_has_not_touched(files: Files) -> None:
     _put_data_set(files, SHARD)
     before = files.names()
-    place.write_claim(files, _look(files, overwrite=True))
+    at_url.write_claim(files, _look(files, overwrite=True))
 
-    place.abandon(files, "a")
+    at_url.abandon(files, "a")
 
     assert files.names() == before
 
 
 def test_a_claim_is_json_that_names_every_file(files: Files) -> None:
-    place.write_claim(files, _look(files))
+    at_url.write_claim(files, _look(files))
 
-    assert json.loads(files.read(place.CLAIM_NAME)) == {
+    assert json.loads(files.read(at_url.CLAIM_NAME)) == {
         "job": "a",
         "names": ["labels.txt", SHARD],
     }

@@ -1,0 +1,220 @@
+"""Images that look alike: compared by a hash of their pixels, and reported.
+
+In: the folder of a data set with an index. Out: near_duplicates.jsonl in the folder,
+and counts. No image is left out or changed.
+
+The library ImageHash makes 64 bits of an image of 9 x 8 pixels: a bit says whether a
+pixel is darker than its neighbor (difference hash), and stays nearly the same when the
+image is scaled. Two hashes that differ in at most d bits are equal in at least one of
+d + 1 bands of bits, so that only hashes with an equal band are compared.
+"""
+
+import functools
+import json
+import pathlib
+import tempfile
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from converters.engines import processes
+from converters.exports import plan as plans
+from converters.exports.items import read_items
+from converters.exports.plan import Part, Plan
+from converters.exports.source import open_source
+from converters.images import jpeg_header, pillow
+from tfpipe.shards import atomic, index
+
+BITS = 64
+
+# Height and width to which a JPEG is decoded before it is hashed.
+_DECODED_SIZE = (64, 72)
+
+
+class Hashed(NamedTuple):
+    """The hash of an image.
+
+    Attributes:
+        hash: 0 to 2 ** 64 - 1; None if the image cannot be decoded.
+        digest: Digest of its bytes.
+        name: Its name in the catalog.
+        split: Its split.
+        synset: Its class.
+    """
+
+    hash: int | None
+    digest: str
+    name: str
+    split: str
+    synset: str
+
+
+def require() -> None:
+    """Checks that the library is installed.
+
+    Raises:
+        ValueError: If it is not.
+    """
+    try:
+        import imagehash  # noqa: F401
+    except ImportError as error:
+        raise ValueError(
+            "--near_duplicates needs a package that is not installed: pip install "
+            f"'tfpipe[near_duplicates]' ({error})."
+        ) from error
+
+
+def hash_images(plan: Plan, *, num_workers: int) -> Sequence[Hashed]:
+    """Returns the hash of each image of a plan.
+
+    Raises:
+        BadRecordError: If a record is damaged.
+        OSError: If a shard cannot be read.
+    """
+    parts = processes.run(
+        functools.partial(_hash_part, plan),
+        plan.parts,
+        num_workers=num_workers,
+        num_images=plan.num_records,
+    )
+    return [hashed for part in parts for hashed in part]
+
+
+def _hash_part(plan: Plan, part: Part) -> list[Hashed]:
+    return [
+        Hashed(
+            _hash(item.encoded),
+            item.row.digest,
+            item.row.filename,
+            part.split,
+            item.row.synset,
+        )
+        for item in read_items(plan, part)
+    ]
+
+
+def _hash(encoded: bytes) -> int | None:
+    import imagehash
+
+    try:
+        header = jpeg_header.read_header(encoded)
+        picture = pillow.decode_jpeg(encoded, header, _DECODED_SIZE)
+    except jpeg_header.BadImageError:
+        return None
+    image = pillow.upright(picture).image
+    return int(str(imagehash.dhash(image)), 16)
+
+
+REPORT_NAME = "near_duplicates.jsonl"
+MAX_DISTANCE = 8
+
+# One row an image of other bytes than all before it; then one row a hash.
+_IMAGES = """
+CREATE TEMP TABLE images AS SELECT hash, min((name, split, synset)) AS image
+FROM found GROUP BY hash, digest
+"""
+_HASHES = """
+CREATE TEMP TABLE hashes AS SELECT hash, list(image ORDER BY image) AS images
+FROM images GROUP BY hash
+"""
+_BANDS = """
+CREATE TEMP TABLE bands AS SELECT hash, band,
+    (hash >> (band * $width)) & ((1::UBIGINT << $width) - 1) AS bits
+FROM hashes, range($count) AS bands(band)
+"""
+_PAIRS = """
+SELECT bit_count(xor(one, other)) AS distance, a.images, b.images
+FROM (SELECT DISTINCT x.hash AS one, y.hash AS other FROM bands AS x JOIN bands AS y
+      ON x.band = y.band AND x.bits = y.bits AND x.hash < y.hash
+      WHERE bit_count(xor(x.hash, y.hash)) <= $distance)
+JOIN hashes AS a ON a.hash = one JOIN hashes AS b ON b.hash = other
+UNION ALL SELECT 0, images, [] FROM hashes WHERE len(images) > 1
+"""
+
+
+def find(hashed: Sequence[Hashed], distance: int) -> list[Mapping[str, Any]]:
+    """Returns the groups of images that look alike, the nearest first.
+
+    Images with equal bytes count as one, because duplicates.jsonl names them.
+
+    Args:
+        hashed: The hash of each image.
+        distance: Most bits that two hashes differ in, 0 to MAX_DISTANCE.
+
+    Raises:
+        ValueError: If the distance is out of range.
+    """
+    if not 0 <= distance <= MAX_DISTANCE:
+        raise ValueError(
+            f"--near_duplicates must be 0 to {MAX_DISTANCE} bits, got {distance}."
+        )
+    known = [item for item in hashed if item.hash is not None]
+    columns: dict[str, Any] = {
+        name: np.array([getattr(item, name) for item in known], object)
+        for name in ("digest", "name", "split", "synset")
+    }
+    columns["hash"] = np.array([item.hash for item in known], np.uint64)
+    width = BITS // (distance + 1)
+    with index.catalog_connection() as connection:
+        connection.register("found", columns)
+        connection.execute(_IMAGES)
+        connection.execute(_HASHES)
+        values = {"width": width, "count": distance + 1}
+        connection.execute(_BANDS, values)
+        rows = connection.execute(_PAIRS, {"distance": distance}).fetchall()
+    return sorted((_line(*row) for row in rows), key=_order)
+
+
+def _line(
+    distance: int, some: list[tuple[str, str, str]], others: list[tuple[str, str, str]]
+) -> dict[str, Any]:
+    images = sorted((*some, *others))  # DuckDB returns each (name, split, synset)
+    names, splits, synsets = zip(*images, strict=True)
+    return {
+        "distance": distance,
+        "names": list(names),
+        "splits": sorted(set(splits)),
+        "synsets": sorted(set(synsets)),
+    }
+
+
+def _order(line: Mapping[str, Any]) -> tuple[int, list[str]]:
+    return line["distance"], line["names"]
+
+
+def write(data_dir: pathlib.Path, *, distance: int, num_workers: int) -> dict[str, Any]:
+    """Finds the images that look alike, and writes their report.
+
+    Args:
+        data_dir: Folder of the data set.
+        distance: Most bits that two hashes differ in.
+        num_workers: Number of processes that decode, >= 1.
+
+    Returns:
+        The counts under `near_duplicates`: groups, images that were not decoded.
+
+    Raises:
+        ValueError: If the distance is out of range, or there is no data set.
+        BadRecordError: If a record is damaged.
+        OSError: If a file cannot be read or written.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder)
+        source = open_source(str(data_dir), data_dir, None, path, ())
+        plan = plans.make_plan(
+            source, kind="webdataset", paths="auto", subset=None, folder=path
+        )
+        hashed = hash_images(plan, num_workers=num_workers)
+    lines = find(hashed, distance)
+    if lines:
+        text = "".join(f"{json.dumps(line)}\n" for line in lines)
+        atomic.write(data_dir / REPORT_NAME, text.encode())
+    splits = sum(len(line["splits"]) > 1 for line in lines)
+    return {
+        "near_duplicates": {
+            "num_groups": len(lines),
+            "num_groups_across_splits": splits,
+            "num_not_decoded": sum(item.hash is None for item in hashed),
+        }
+    }

@@ -1,0 +1,206 @@
+"""Reads parts of the files of an input, on a disk or by URL.
+
+In: an input folder and the name of a file in it, or the URL of a file. Out: bytes; or,
+for the images of a shard, a function an image, where images at URLs are requested
+several at a time and ahead of their use; or a function that reads at any offset. By
+URL, a request of that function gets a larger piece than was asked for. The piece grows
+while a file is read through, and shrinks when the parts are far apart. Connections of a
+folder are kept for the next file.
+"""
+
+import collections
+import concurrent.futures
+import contextlib
+import functools
+import pathlib
+import urllib.parse
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol, TypeVar
+
+from converters.inputs import files
+from tfpipe.remote import urls
+from tfpipe.remote.files import Files
+
+# Folders whose connections are kept; images of one input are mostly in one.
+_MAX_PLACES = 64
+_SEPARATOR = "://"
+
+
+def is_remote(input_dir: pathlib.Path, file: str) -> bool:
+    """Whether a file is read by URL: it is a URL itself, or the input folder is one."""
+    return _SEPARATOR in file or urls.is_url(input_dir)
+
+
+def shown(input_dir: pathlib.Path) -> str:
+    """Returns the path or URL of the input folder, for messages."""
+    is_url = urls.is_url(input_dir)
+    return urls.shown(_place(input_dir)) if is_url else str(input_dir)
+
+
+def shown_file(input_dir: pathlib.Path, file: str) -> str:
+    """Returns the path or URL of a file, for messages."""
+    if _SEPARATOR in file:
+        return urls.shown(file)
+    return urls.join(shown(input_dir), file)
+
+
+def read(input_dir: pathlib.Path, file: str, start: int, num_bytes: int) -> bytes:
+    """Reads a part of a file by URL.
+
+    Args:
+        input_dir: Path or URL of the input folder.
+        file: Name of the file in that folder, or its URL.
+        start: First byte, >= 0.
+        num_bytes: Number of bytes, >= 0.
+
+    Raises:
+        ValueError: If the URL is of an unknown kind or holds a secret.
+        RemoteError: If the file is missing, too short, or cannot be read.
+    """
+    place, name = split(file) if _SEPARATOR in file else (_place(input_dir), file)
+    return _files(place).read_range(name, start, start + num_bytes)
+
+
+def split(url: str) -> tuple[str, str]:
+    """Returns the URL of the bucket or server, and the name of the file in it.
+
+    Raises:
+        ValueError: If the URL is of an unknown kind, holds a secret or names no file.
+    """
+    url = urls.require_place("", "The URL of an image", url)
+    scheme, _, rest = url.partition(_SEPARATOR)
+    authority, _, name = rest.partition("/")
+    if not name:
+        raise ValueError(f"The URL of an image must name a file, got {url}.")
+    # A web server gets the name encoded, and so it is already in such a URL.
+    name = urllib.parse.unquote(name) if scheme in ("http", "https") else name
+    return f"{scheme}{_SEPARATOR}{authority}", name
+
+
+def _place(input_dir: pathlib.Path) -> str:
+    return urls.require_place("", "--input_dir", input_dir)
+
+
+@functools.lru_cache(maxsize=_MAX_PLACES)
+def _files(place: str) -> Files:
+    return Files(place)
+
+
+NUM_REQUESTS = 16
+# Images that are read or wait for their use, beside the one in use.
+_MAX_BYTES = 64 << 20
+
+ReadImage = Callable[[], bytes]
+
+
+class _Image(Protocol):
+    """A part of `ilsvrc.Image`."""
+
+    @property
+    def file(self) -> str: ...
+
+    @property
+    def num_bytes(self) -> int: ...
+
+
+Image = TypeVar("Image", bound=_Image)
+
+
+def readers(
+    input_dir: pathlib.Path,
+    images: Sequence[Image],
+    *,
+    read: Callable[[pathlib.Path, Image], bytes],
+    is_read: Callable[[Image], bool],
+) -> Iterator[tuple[Image, ReadImage]]:
+    """Yields the images in order, each with a function that returns its bytes.
+
+    Args:
+        input_dir: Path or URL of the input folder.
+        images: The images.
+        read: Reads an image of the folder, see `ilsvrc.read_image`.
+        is_read: Whether the bytes of an image are needed. Others are not read ahead.
+
+    Returns:
+        The images and functions. A function raises what `read` raises.
+    """
+    if not any(is_remote(input_dir, image.file) for image in images):
+        for image in images:
+            yield image, functools.partial(read, input_dir, image)
+        return
+    pool = concurrent.futures.ThreadPoolExecutor(NUM_REQUESTS)
+    waiting: collections.deque[tuple[Image, ReadImage]] = collections.deque()
+    num_bytes = 0
+    try:
+        for image in images:
+            size = image.num_bytes if is_read(image) else 0
+            full = num_bytes + size > _MAX_BYTES or len(waiting) >= 2 * NUM_REQUESTS
+            while waiting and full:
+                num_bytes -= waiting[0][0].num_bytes
+                yield waiting.popleft()
+                full = num_bytes + size > _MAX_BYTES
+            one: ReadImage = functools.partial(read, input_dir, image)
+            waiting.append((image, pool.submit(one).result if size else one))
+            num_bytes += image.num_bytes
+        yield from waiting
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+ReadAt = Callable[[int, int], bytes]
+
+_LEAST_BYTES, _MOST_BYTES = 16 << 10, 4 << 20
+
+
+@contextlib.contextmanager
+def opened(folder: pathlib.Path, file: str, num_bytes: int) -> Iterator[ReadAt]:
+    """Yields a function of an offset and a number of bytes.
+
+    It returns fewer bytes only at the end of the file.
+
+    Args:
+        folder: Folder or URL that the file is relative to.
+        file: Path or URL of the file.
+        num_bytes: Size of the file.
+
+    Raises:
+        ValueError: If it is not a regular file.
+        OSError: If it cannot be opened.
+    """
+    if is_remote(folder, file):
+        yield Pieces(
+            lambda start, count: read(folder, file, start, count), num_bytes
+        ).read
+        return
+    with files.read_at(folder / file) as pread:
+        yield pread
+
+
+class Pieces:
+    """Reads small parts of a file by requests for larger pieces.
+
+    Args:
+        fetch: Returns exactly this many bytes from an offset on.
+        size: Bytes of the file.
+    """
+
+    def __init__(self, fetch: ReadAt, size: int) -> None:
+        self._fetch, self._size = fetch, size
+        self._start, self._piece = 0, b""
+        self._next_bytes = _LEAST_BYTES
+
+    def read(self, offset: int, count: int) -> bytes:
+        """Returns bytes from an offset on; fewer only at the end of the file."""
+        count = max(min(count, self._size - offset), 0)
+        if not count:
+            return b""
+        end = self._start + len(self._piece)
+        if not (self._start <= offset and offset + count <= end):
+            near = self._start <= offset <= end + len(self._piece)
+            factor = 2 if near else 0.5
+            wanted = int(self._next_bytes * factor)
+            self._next_bytes = min(max(wanted, _LEAST_BYTES), _MOST_BYTES)
+            num_bytes = min(max(count, self._next_bytes), self._size - offset)
+            self._start, self._piece = offset, self._fetch(offset, num_bytes)
+        first = offset - self._start
+        return self._piece[first : first + count]
