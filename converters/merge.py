@@ -51,10 +51,10 @@ from absl import app, flags
 from converters.catalog import near_duplicates
 from converters.inputs import classtree, reading
 from converters.inputs.archives import numbered
-from converters.inputs.merged import joined, kinds, listed, sources
-from converters.inputs.merged.listed import Listed
-from converters.inputs.merged.sources import Source
-from converters.inputs.tables import places
+from converters.inputs.merged import joined, listed, sources
+from converters.inputs.merged.listed import ListedSource as Listed
+from converters.inputs.merged.sources import MergeSource as Source
+from converters.inputs.tables import table_sources
 from converters.jobs import work_dir
 from converters.jobs.job import Job
 from converters.options import (
@@ -117,7 +117,7 @@ def make_job(config: Config, links: pathlib.Path) -> Job:
     names = _names_of_numbers(config)
     checked = [_named(name, _source, config, name) for name in config.sources]
     joined.require_trees_apart(checked)
-    if any(source.kind == kinds.TABLE for source in checked):
+    if any(source.kind == sources.TABLE for source in checked):
         spooled.require_free(config)
     found = [(each, _named(each.name, _listed, config, each)) for each in checked]
     for source, item in found:
@@ -176,11 +176,11 @@ def _source(config: Config, name: str) -> Source:
     source = Source(
         name=name,
         place=place,
-        kind=kinds.kind_of(place),
+        kind=sources.kind_of(place),
         class_map=class_map,
         options=config.options_of(name),
     )
-    if source.kind in (kinds.TREE, kinds.DATA_SET):
+    if source.kind in (sources.TREE, sources.DATA_SET):
         _require_apart(config, source)
     return source
 
@@ -191,7 +191,7 @@ def _require_apart(config: Config, source: Source) -> None:
     if urls.is_url(folder):
         is_in = f"{output.rstrip('/')}/".startswith(f"{reading.shown(folder)}/")
     else:
-        if source.kind == kinds.DATA_SET:
+        if source.kind == sources.DATA_SET:
             work_dir.require_whole(folder)
         local = shared.local_dir(output, config.work_dir)
         is_in = pathlib.Path(os.path.realpath(local)).is_relative_to(folder.resolve())
@@ -204,10 +204,10 @@ def _require_apart(config: Config, source: Source) -> None:
 
 def _listed(config: Config, source: Source) -> Listed:
     """Lists the images of a source."""
-    if source.kind != kinds.TABLE:
+    if source.kind != sources.TABLE:
         found = listed.read(source, file_in_names=config.file_in_names)
     else:
-        table = places.find("Its place", source.place)
+        table = table_sources.find("Its place", source.place)
         root = spooled.root_of("--root", source.options.get("root"), table)
         wanted = dataclasses.asdict(listed.columns_of(source))
         state = [table.state(), root.place, wanted, source.options.get("query")]
@@ -230,7 +230,7 @@ def _recorded(config: Config, checked: Sequence[Source]) -> dict[str, Any]:
     recorded: dict[str, Any] = {"sources": {}}
     for source in sorted(checked, key=lambda source: source.name):
         recorded["sources"][source.name] = dict(source.class_map)
-        if source.kind != kinds.TREE:
+        if source.kind != sources.TREE:
             how = {
                 flag: text for flag, text in source.options.items() if flag != "root"
             }

@@ -39,9 +39,9 @@ from converters.inputs.tables import (
     columns,
     extras,
     images,
-    places,
     scan,
     sql,
+    table_sources,
 )
 from converters.jobs.job import Job
 from converters.options import (
@@ -127,16 +127,16 @@ class Config(labelled.LabelledOptions):
             extra=tuple(self.extra_columns),
         )
 
-    def sources(self) -> dict[str, places.Source]:
+    def sources(self) -> dict[str, table_sources.TableSource]:
         """Returns the tables by the name that a query gives them.
 
         Raises:
             ValueError: If one is not there or of an unknown kind.
             OSError: If one cannot be looked at.
         """
-        found = {scan.INPUT: places.find("--input", self.input)}
+        found = {scan.INPUT: table_sources.find("--input", self.input)}
         for name, value in self.table.items():
-            found[name] = places.find(f"--table={name}", value)
+            found[name] = table_sources.find(f"--table={name}", value)
         return found
 
     def to_json(self) -> dict[str, Any]:
@@ -145,9 +145,11 @@ class Config(labelled.LabelledOptions):
 
     def shown(self) -> dict[str, Any]:
         """Returns the options that say what is read, without passwords."""
-        tables = {name: places.shown(value) for name, value in self.table.items()}
+        tables = {
+            name: table_sources.shown(value) for name, value in self.table.items()
+        }
         return {
-            "input": places.shown(self.input),
+            "input": table_sources.shown(self.input),
             "table": tables,
             "query": self.query,
             "image_column": self.image_column,

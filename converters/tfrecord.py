@@ -30,7 +30,7 @@ from typing import Any
 
 from absl import flags
 
-from converters.inputs.archives import example_images, readers
+from converters.inputs.archives import example_images
 from converters.jobs.job import Job
 from converters.options import archives, command, labelled, policy, reading, start
 
@@ -100,7 +100,7 @@ def make_job(config: Config) -> Job:
     return archives.make_job(
         config,
         command_name="converters.tfrecord",
-        reader=readers.of_examples(keys),
+        reader=example_images.reader(keys),
         own_options={"image_key": config.image_key, "name_key": config.name_key},
     )
 

@@ -28,7 +28,7 @@ from typing import Any, cast
 
 from absl import flags
 
-from converters.inputs.archives import readers, sample_class
+from converters.inputs.archives import samples
 from converters.jobs.job import Job
 from converters.options import archives, command, labelled, policy, reading, start
 
@@ -47,17 +47,17 @@ class Config(archives.ArchiveOptions):
     """
 
     name: str = "webdataset"
-    label_from: sample_class.Source = "cls"
+    label_from: samples.LabelPart = "cls"
     image_part: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.label_from not in sample_class.SOURCES:
+        if self.label_from not in samples.SOURCES:
             raise ValueError(
-                f"--label_from must be one of {', '.join(sample_class.SOURCES)}, got "
+                f"--label_from must be one of {', '.join(samples.SOURCES)}, got "
                 f"{self.label_from!r}."
             )
-        if self.label_key is not None and self.label_from != sample_class.FROM_JSON:
+        if self.label_key is not None and self.label_from != samples.FROM_JSON:
             raise ValueError(
                 f"--label_key={self.label_key} needs --label_from=json, got "
                 f"{self.label_from}."
@@ -70,10 +70,10 @@ def config_from_flags() -> Config:
     Raises:
         ValueError: If values do not fit together.
     """
-    usual = sample_class.usual_source(reading.only(reading.label_key()))
+    usual = samples.usual_source(reading.only(reading.label_key()))
     return archives.options_from_flags(
         Config,
-        label_from=cast(sample_class.Source, reading.only(_LABEL_FROM) or usual),
+        label_from=cast(samples.LabelPart, reading.only(_LABEL_FROM) or usual),
         image_part=reading.only(_IMAGE_PART),
     )
 
@@ -97,14 +97,14 @@ def make_job(config: Config) -> Job:
         OSError: If something cannot be read.
         RemoteError: If a URL cannot be read.
     """
-    rule = sample_class.ClassRule(
+    rule = samples.ClassRule(
         source=config.label_from, json_key=config.label_key or "label"
     )
 
     return archives.make_job(
         config,
         command_name="converters.webdataset",
-        reader=readers.of_samples(rule, image_part=config.image_part),
+        reader=samples.reader(rule, image_part=config.image_part),
         own_options={"label_from": config.label_from, "image_part": config.image_part},
     )
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from converters.catalog import question
 from converters.catalog.shards import ChosenPlan
-from converters.inputs.tables import sql
 from converters.inputs.tables.extras import MoreColumns
 from tfpipe.shards import index
+from tfpipe.shards.sql import identifier, quoted
 
 if TYPE_CHECKING:
     import duckdb
@@ -41,14 +41,14 @@ def write(
     added = _others(connection.view("catalog").columns, (*_OWN, *brought))
     if not brought and not added:
         return None
-    listed = [f"file.{sql.identifier(name)}" for name in brought]
-    listed += [f"catalog.{sql.identifier(name)}" for name in added]
+    listed = [f"file.{identifier(name)}" for name in brought]
+    listed += [f"catalog.{identifier(name)}" for name in added]
     values, start = [], {plan.split: 0 for plan in plans}
     for plan in plans:
         first = start[plan.split]
         start[plan.split] += plan.num_images
         bounds = f"{plan.number}, {first}, {start[plan.split]}"
-        values.append(f"({sql.quoted(plan.split)}, {bounds})")
+        values.append(f"({quoted(plan.split)}, {bounds})")
     connection.execute(
         "COPY (SELECT n.split, p.number AS shard, n.number - p.first AS record, "
         f"{', '.join(listed)} FROM (SELECT split, place, row_number() OVER (PARTITION "
@@ -57,7 +57,7 @@ def write(
         "ON n.split = p.split AND n.number >= p.first AND n.number < p.last "
         "JOIN file ON file.file_row_number = n.place "
         "JOIN catalog ON catalog.place = n.place) "
-        f"TO {sql.quoted(str(path))} (FORMAT parquet)"
+        f"TO {quoted(path)} (FORMAT parquet)"
     )
     return MoreColumns(path=path, keys=_KEYS)
 

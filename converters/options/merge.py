@@ -10,7 +10,7 @@ from typing import Any
 from absl import flags
 
 from converters.catalog import near_duplicates
-from converters.inputs.tables import columns, places
+from converters.inputs.tables import columns, table_sources
 from converters.options import labelled, reading, shared
 from tfpipe.remote import urls
 
@@ -100,7 +100,9 @@ class Config(labelled.LabelledOptions):
 
     def to_json(self) -> dict[str, Any]:
         """Returns the options as JSON values, without passwords."""
-        shown = {name: places.shown(place) for name, place in self.sources.items()}
+        shown = {
+            name: table_sources.shown(place) for name, place in self.sources.items()
+        }
         return super().to_json() | {"sources": shown}
 
 

@@ -10,7 +10,7 @@ import pathlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from converters.inputs.tables import images, places, scan, spool
+from converters.inputs.tables import images, scan, spool, table_sources
 from converters.jobs import work_dir
 from converters.options import shared
 from converters.options.job import JobOptions
@@ -18,7 +18,9 @@ from tfpipe.remote import urls
 from tfpipe.shards import index
 
 
-def root_of(flag: str, value: str | None, source: places.Source) -> images.Root:
+def root_of(
+    flag: str, value: str | None, source: table_sources.TableSource
+) -> images.Root:
     """Returns the folder or URL that the paths of a table are relative to.
 
     Args:

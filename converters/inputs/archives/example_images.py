@@ -11,12 +11,12 @@ import posixpath
 import re
 from collections.abc import Mapping, Sequence
 
-from converters.inputs import files, folders, listing
-from converters.inputs.archives import sample_class
-from converters.inputs.archives.contents import Contents, Item
+from converters.inputs import files, folders, listing, reading
+from converters.inputs.archives import samples
 from converters.inputs.archives.patterns import Archive, Kind
+from converters.inputs.archives.readers import Contents, Item, Reader
 from converters.inputs.listing import LeftOut
-from converters.inputs.reading import ReadAt as Read
+from converters.inputs.reading import ReadAt
 from tfpipe import errors
 from tfpipe.remote import urls
 from tfpipe.shards import image_record, records
@@ -60,11 +60,11 @@ class Keys:
     name: str | None = None
 
 
-def read_images(read: Read, archive: Archive, where: str, keys: Keys) -> Contents:
+def read_images(read: ReadAt, archive: Archive, where: str, keys: Keys) -> Contents:
     """Lists the images of a file.
 
     Args:
-        read: Reads bytes of the file, see `opened.opened`.
+        read: Reads bytes of the file, see `reading.opened`.
         archive: The file.
         where: Its path or URL, for errors.
         keys: Keys of the features.
@@ -148,7 +148,7 @@ def _item(
     label = _only(features, keys.label, LABEL_KEYS)
     try:
         class_name = _class_name(label)
-    except sample_class.NoClassError as error:
+    except samples.NoClassError as error:
         return LeftOut(place, str(error))
     # Equal bytes further ahead in the record are the same image.
     start = record.data.index(encoded)
@@ -171,11 +171,11 @@ def _only(
 
 def _class_name(label: bytes | int | float | None) -> str:
     if label is None or isinstance(label, float):
-        raise sample_class.NoClassError(listing.NO_LABEL)
+        raise samples.NoClassError(listing.NO_LABEL)
     if isinstance(label, bytes):
-        return sample_class.ClassRule().class_of("", label)
+        return samples.ClassRule().class_of("", label)
     if label < 0:  # TFDS gives -1 to images of a test split
-        raise sample_class.NoClassError(listing.NO_LABEL)
+        raise samples.NoClassError(listing.NO_LABEL)
     return str(label)
 
 
@@ -221,3 +221,19 @@ def class_names(
                 text = files.read_text(near / name)
             return dict(enumerate(text.splitlines()))
     return {}
+
+
+def reader(keys: Keys) -> Reader:
+    """Returns the reader of TFRecord files, see `read_images`."""
+
+    def read(folder: pathlib.Path, archive: Archive) -> Contents:
+        where = reading.shown_file(folder, archive.file)
+        with reading.opened(folder, archive.file, archive.num_bytes) as pread:
+            return read_images(pread, archive, where, keys)
+
+    def names_of(
+        folder: pathlib.Path, archives: Sequence[Archive]
+    ) -> Mapping[int, str]:
+        return class_names(folder, archives, keys)
+
+    return Reader(TFRECORDS, read, names_of)

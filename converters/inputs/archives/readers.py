@@ -1,32 +1,139 @@
-"""Readers of the kinds of archives, and the images of many files of one kind.
+"""The images of many files of one kind, by split and class.
 
-In: patterns of files, and a `Reader` of their kind. Out: a `Listed`: the images by
-split and class, and the names that the input has for classes that are numbers.
+In: files, and the `Reader` of their kind. Out: a `Listed`: the images by split and
+class, and the names that the input has for classes that are numbers. Several files are
+listed at a time; the order of the images does not depend on it.
 """
 
+import collections
+import concurrent.futures
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from converters.inputs import reading, tars
-from converters.inputs.archives import (
-    contents,
-    example_images,
-    numbered,
-    patterns,
-    samples,
-)
-from converters.inputs.archives.contents import Contents
-from converters.inputs.archives.example_images import Keys
+from converters.engines import processes
+from converters.inputs import listing, reading
+from converters.inputs.archives import numbered, patterns
 from converters.inputs.archives.patterns import Archive
-from converters.inputs.archives.sample_class import ClassRule
-from converters.inputs.classtree import ClassTree
+from converters.inputs.classtree import ClassTree, Place
 
-TARS = patterns.Kind(
-    "files that end in .tar",
-    is_one=lambda name: name.endswith(".tar"),
-    split_of=lambda name: None,
-)
+# The threads wait for the disk or the store most of the time.
+_NUM_READERS = 16
+
+
+class Item(NamedTuple):
+    """An image in a file that holds many.
+
+    Attributes:
+        name: Name of the image, without the split.
+        class_name: Name or number of its class.
+        offset: Start of its bytes in the file.
+        num_bytes: Size in bytes.
+    """
+
+    name: str
+    class_name: str
+    offset: int
+    num_bytes: int
+
+
+class Contents(NamedTuple):
+    """Images of a file, and what was left out; these names lack that of the file."""
+
+    items: Sequence[Item]
+    left_out: Sequence[listing.LeftOut]
+
+
+def class_tree(
+    folder: pathlib.Path,
+    archives: Sequence[Archive],
+    read: Callable[[Archive], Contents],
+    *,
+    file_in_names: bool,
+    split_in_names: bool = True,
+) -> ClassTree:
+    """Lists all files.
+
+    Args:
+        folder: Path or URL that the files are relative to.
+        archives: The files.
+        read: Lists one of them; it is called by several threads.
+        file_in_names: Whether the name of an image begins with that of its file.
+        split_in_names: Whether it begins with its split in any case.
+
+    Raises:
+        ValueError: If a split has no image, or two images of a split have one name.
+        OSError: If a file cannot be read.
+        RemoteError: If a file cannot be read by URL.
+    """
+    splits: dict[str, dict[str, list[Place]]] = {}
+    left_out: list[listing.LeftOut] = []
+    owners: dict[str, str] = {}
+    with (
+        concurrent.futures.ThreadPoolExecutor(_NUM_READERS) as pool,
+        processes.make_bar(len(archives), "file") as bar,
+    ):
+        for start in range(0, len(archives), _NUM_READERS):
+            # Groups limit how far the threads read ahead, and end soon after an error.
+            group = archives[start : start + _NUM_READERS]
+            for archive, found in zip(group, pool.map(read, group), strict=True):
+                prefix = f"{archive.split}/" if split_in_names else ""
+                prefix = _with_file(archive) if file_in_names else prefix
+                _add(splits, archive, prefix, found.items, owners, folder)
+                left_out += (item.under(f"{archive.file}/") for item in found.left_out)
+                bar.update()
+    for split in dict.fromkeys(archive.split for archive in archives):
+        if not splits.get(split):
+            raise _nothing_found(split, left_out)
+    return ClassTree(
+        {split: dict(sorted(found.items())) for split, found in splits.items()},
+        left_out,
+    )
+
+
+def _with_file(archive: Archive) -> str:
+    base = archive.file.rpartition("/")[2].removesuffix(".tar")
+    return f"{archive.split}/{base}/"
+
+
+def _add(
+    splits: dict[str, dict[str, list[Place]]],
+    archive: Archive,
+    prefix: str,
+    items: Sequence[Item],
+    owners: dict[str, str],
+    folder: pathlib.Path,
+) -> None:
+    classes = splits.setdefault(archive.split, collections.defaultdict(list))
+    for item in items:
+        name = prefix + item.name
+        count = len(owners)
+        owner = owners.setdefault(name, archive.file)
+        if len(owners) == count:
+            one, other = (
+                reading.shown_file(folder, file) for file in (owner, archive.file)
+            )
+            raise ValueError(
+                f"An image must have a name of its own, but {item.name} is in {one} "
+                f"and in {other}. If these are two files, --file_in_names puts the "
+                "name of the file before that of the image."
+            )
+        place = Place(name, archive.file, item.offset, item.num_bytes)
+        classes[item.class_name].append(place)
+
+
+def _nothing_found(split: str, left_out: Sequence[listing.LeftOut]) -> ValueError:
+    counts = listing.count(left_out)
+    reasons = "; ".join(
+        f"{count:,} because {listing.DETAILS[reason]}"
+        for reason, count in counts.items()
+    )
+    first = f", the first is {left_out[0].name}" if left_out else ""
+    return ValueError(
+        f"The {split} files of --input must hold images with a class, got none"
+        f"{first}. Left out: {reasons or 'nothing'}. See --help for where the class "
+        "comes from."
+    )
 
 
 class Reader(NamedTuple):
@@ -60,34 +167,6 @@ class Listed(NamedTuple):
     names: Mapping[int, str]
 
 
-def of_samples(rule: ClassRule, *, image_part: str | None) -> Reader:
-    """Returns the reader of the tars of a WebDataset, see `samples.read_samples`."""
-
-    def read(folder: pathlib.Path, archive: Archive) -> Contents:
-        where = reading.shown_file(folder, archive.file)
-        with reading.opened(folder, archive.file, archive.num_bytes) as pread:
-            tar = tars.Tar(pread, where, 0, archive.num_bytes)
-            return samples.read_samples(tar, rule, image_part=image_part)
-
-    return Reader(TARS, read, lambda folder, archives: {})
-
-
-def of_examples(keys: Keys) -> Reader:
-    """Returns the reader of TFRecord files, see `example_images.read_images`."""
-
-    def read(folder: pathlib.Path, archive: Archive) -> Contents:
-        where = reading.shown_file(folder, archive.file)
-        with reading.opened(folder, archive.file, archive.num_bytes) as pread:
-            return example_images.read_images(pread, archive, where, keys)
-
-    def names_of(
-        folder: pathlib.Path, archives: Sequence[Archive]
-    ) -> Mapping[int, str]:
-        return example_images.class_names(folder, archives, keys)
-
-    return Reader(example_images.TFRECORDS, read, names_of)
-
-
 def list_images(
     archives: Sequence[Archive],
     reader: Reader,
@@ -109,7 +188,7 @@ def list_images(
         RemoteError: If a file cannot be read by URL.
     """
     folder, relative = patterns.relative_to_one(archives)
-    tree = contents.class_tree(
+    tree = class_tree(
         folder,
         relative,
         lambda archive: reader.read(folder, archive),

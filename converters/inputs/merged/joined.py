@@ -13,9 +13,8 @@ from converters.inputs import listing, reading
 from converters.inputs.archives import numbered
 from converters.inputs.classtree import ClassTree, Place
 from converters.inputs.listing import LeftOut
-from converters.inputs.merged import kinds
-from converters.inputs.merged.listed import Listed, local_or_url
-from converters.inputs.merged.sources import Source
+from converters.inputs.merged.listed import ListedSource as Listed, local_or_url
+from converters.inputs.merged.sources import TABLE, TREE, MergeSource as Source
 from tfpipe.remote import urls
 
 Found = Sequence[tuple[Source, Listed]]
@@ -150,7 +149,7 @@ def _require_own_files(found: Found) -> None:
     """Refuses archives that are in two sources."""
     owners: dict[str, str] = {}
     for source, listed in found:
-        if source.kind in (kinds.TREE, kinds.TABLE):
+        if source.kind in (TREE, TABLE):
             continue
         files = {
             place.file
@@ -176,7 +175,7 @@ def require_trees_apart(sources: Sequence[Source]) -> None:
     """
     trees: dict[str, str] = {}
     for source in sources:
-        if source.kind != kinds.TREE:
+        if source.kind != TREE:
             continue
         folder = local_or_url(source.place)
         real = reading.shown(folder if urls.is_url(folder) else folder.resolve())

@@ -1,12 +1,17 @@
-"""Lists the images of one source of a merge, by the reader of its kind.
+"""Lists the images of each source of a merge, by the reader of its kind.
 
-In: a `Source`; for a table also a folder for what is read of it. Out: a `Listed`: its
-images by split and class, and the folder that their files are relative to.
+In: a `MergeSource`; for a table also a folder for the rows that are read. Out: a
+`ListedSource`: the images by split and class, and the folder that their files are
+relative to. A data set of the converters is read as archives: the shards that its index
+lists, with the names of its catalog.
 """
 
+import bisect
+import itertools
 import os
 import pathlib
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, cast
 
 from converters.inputs import classtree
@@ -15,23 +20,120 @@ from converters.inputs.archives import (
     numbered,
     patterns,
     readers,
-    sample_class,
+    samples,
 )
+from converters.inputs.archives.patterns import Archive
+from converters.inputs.archives.readers import Contents, Reader
 from converters.inputs.classtree import ClassTree
-from converters.inputs.merged import data_sets, kinds
-from converters.inputs.merged.sources import Source
+from converters.inputs.merged import sources
+from converters.inputs.merged.sources import MergeSource as Source
 from converters.inputs.tables import (
     classes_of_rows,
     columns,
     images,
-    places,
     scan,
     sql,
+    table_sources,
 )
-from tfpipe.remote import urls
+from tfpipe.remote import metadata, urls
+from tfpipe.remote.files import Files
+from tfpipe.shards import index
+
+_Names = tuple[Sequence[int], Sequence[str]]
 
 
-class Listed(NamedTuple):
+class DataSet(NamedTuple):
+    """A data set.
+
+    Attributes:
+        shown: Path or URL of its index.
+        archives: Its shards.
+        classes: Class and its name for people, by label.
+        reader: Reader of its shards.
+    """
+
+    shown: str
+    archives: Sequence[Archive]
+    classes: Mapping[int, tuple[str, str]]
+    reader: Reader
+
+
+def _opened(folder: pathlib.Path) -> DataSet:
+    """Reads the index and the catalog of a data set.
+
+    Args:
+        folder: Its absolute path, or its URL.
+
+    Raises:
+        BadIndexError: If the index or the catalog is none, or a shard in the folder is
+            missing or cut.
+        RemoteError: If it cannot be read by URL.
+    """
+    place = urls.require_place("", "A place", folder)
+    if not urls.is_url(folder):
+        return _data_set_at(place, folder)
+    with tempfile.TemporaryDirectory() as name:
+        return _data_set_at(place, metadata.bring(Files(place), pathlib.Path(name)))
+
+
+def _data_set_at(place: str, folder: pathlib.Path) -> DataSet:
+    """Returns the data set at a place, whose index and catalog are in a folder."""
+    known = index.load(folder)
+    has_catalog = (folder / index.CATALOG_NAME).exists()
+    archives: list[Archive] = []
+    names: dict[str, _Names] = {}
+    for split, shards in known.splits.items():
+        if not urls.is_url(place):
+            index.check(known, folder, split)
+        for shard in shards:
+            archives.append(
+                Archive(split, urls.join(place, shard.name), shard.num_bytes)
+            )
+        if has_catalog:
+            names |= _names(folder, split, [shard.name for shard in shards])
+    return DataSet(
+        shown=urls.shown(urls.join(place, index.INDEX_NAME)),
+        archives=archives,
+        classes=dict(enumerate(known.classes, known.label_base)),
+        reader=_reader_with_names(names),
+    )
+
+
+def _names(
+    folder: pathlib.Path, split: str, shards: Sequence[str]
+) -> dict[str, _Names]:
+    """Returns the start of each record and its image's name, in order, by shard."""
+    query = (
+        "SELECT shard, byte_offset, filename FROM read_parquet(?) "
+        "WHERE split = ? ORDER BY shard, byte_offset"
+    )
+    rows = index.query_catalog(folder, query, [split])
+    found: dict[str, _Names] = {}
+    for number, records in itertools.groupby(rows, key=lambda row: int(row[0])):
+        _, starts, names = zip(*records, strict=True)
+        found[shards[number]] = (starts, names)
+    return found
+
+
+def _reader_with_names(names: Mapping[str, _Names]) -> Reader:
+    """Returns the reader of shards, with the names of images by shard."""
+    plain = example_images.reader(example_images.Keys())
+
+    def read(folder: pathlib.Path, archive: Archive) -> Contents:
+        found = plain.read(folder, archive)
+        starts, known = names.get(archive.file.rpartition("/")[2], ((), ()))
+        if not known:
+            return found
+        items = [
+            item._replace(name=known[bisect.bisect_right(starts, item.offset) - 1])
+            for item in found.items
+        ]
+        return Contents(items, found.left_out)
+
+    return Reader(plain.kind, read, lambda folder, archives: {})
+
+
+class ListedSource(NamedTuple):
     """Images of a source.
 
     Attributes:
@@ -47,7 +149,7 @@ class Listed(NamedTuple):
     texts: Mapping[str, str] = {}
 
 
-def read(source: Source, *, file_in_names: bool) -> Listed:
+def read(source: Source, *, file_in_names: bool) -> ListedSource:
     """Lists a source that is no table.
 
     Args:
@@ -60,18 +162,18 @@ def read(source: Source, *, file_in_names: bool) -> Listed:
         OSError: If it cannot be read.
         RemoteError: If it cannot be read by URL.
     """
-    if source.kind == kinds.TREE:
+    if source.kind == sources.TREE:
         folder = local_or_url(source.place)
-        return Listed(folder, classtree.read_class_tree(folder))
-    if source.kind == kinds.DATA_SET:
+        return ListedSource(folder, classtree.read_class_tree(folder))
+    if source.kind == sources.DATA_SET:
         return _data_set(local_or_url(source.place), file_in_names=file_in_names)
     reader = _reader(source)
     found = patterns.find([source.place], reader.kind)
     listed = readers.list_images(found, reader, file_in_names=file_in_names)
     if not listed.names:
-        return Listed(listed.folder, listed.tree, listed.are_numbers)
+        return ListedSource(listed.folder, listed.tree, listed.are_numbers)
     tree = numbered.named(listed.tree, listed.names, where=numbered.BESIDE)
-    return Listed(listed.folder, tree)
+    return ListedSource(listed.folder, tree)
 
 
 def local_or_url(place: str) -> pathlib.Path:
@@ -88,27 +190,25 @@ def local_or_url(place: str) -> pathlib.Path:
 def _reader(source: Source) -> readers.Reader:
     """Returns the reader of tars or TFRecord files with the options of a source."""
     given = source.options
-    if source.kind == kinds.TFRECORDS:
-        return readers.of_examples(
+    if source.kind == sources.TFRECORDS:
+        return example_images.reader(
             example_images.Keys(
                 image=given.get("image_key"),
                 label=given.get("label_key"),
                 name=given.get("name_key"),
             )
         )
-    label_from = given.get("label_from") or sample_class.usual_source(
-        given.get("label_key")
-    )
-    rule = sample_class.ClassRule(
-        source=cast(sample_class.Source, label_from),
+    label_from = given.get("label_from") or samples.usual_source(given.get("label_key"))
+    rule = samples.ClassRule(
+        source=cast(samples.LabelPart, label_from),
         json_key=given.get("label_key", "label"),
     )
-    return readers.of_samples(rule, image_part=given.get("image_part"))
+    return samples.reader(rule, image_part=given.get("image_part"))
 
 
-def _data_set(folder: pathlib.Path, *, file_in_names: bool) -> Listed:
+def _data_set(folder: pathlib.Path, *, file_in_names: bool) -> ListedSource:
     """Lists the records of a data set, whose index has the names of the classes."""
-    data_set = data_sets.opened(folder)
+    data_set = _opened(folder)
     listed = readers.list_images(
         data_set.archives,
         data_set.reader,
@@ -119,7 +219,7 @@ def _data_set(folder: pathlib.Path, *, file_in_names: bool) -> Listed:
     names = {label: synset for label, (synset, _) in classes.items()}
     tree = numbered.named(listed.tree, names, where=data_set.shown)
     are_numbers = numbered.are_numbers(tree.class_names())
-    return Listed(listed.folder, tree, are_numbers, dict(classes.values()))
+    return ListedSource(listed.folder, tree, are_numbers, dict(classes.values()))
 
 
 def columns_of(source: Source) -> columns.Columns:
@@ -135,12 +235,12 @@ def columns_of(source: Source) -> columns.Columns:
 
 def read_table(
     source: Source,
-    table: places.Source,
+    table: table_sources.TableSource,
     root: images.Root,
     folder: pathlib.Path,
     *,
     on_null: str,
-) -> Listed:
+) -> ListedSource:
     """Reads a table, and lists its images.
 
     Args:
@@ -172,4 +272,4 @@ def read_table(
             f"Each image of a merge must have one label, got {len(classes)} for row "
             f"{row} ({name}). Choose one in --query, as in label[1] AS label."
         )
-    return Listed(listed.input_dir, listed.tree, listed.integers)
+    return ListedSource(listed.input_dir, listed.tree, listed.integers)

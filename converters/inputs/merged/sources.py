@@ -1,23 +1,164 @@
-"""The sources of a merge: their names, places, and new names of their classes.
+"""The sources of a merge: names, kinds and locations, and new names of their classes.
 
-In: what a user wrote of each source. Out: a checked `Source`, and its class map.
+In: the words of a user for each source: a path, a pattern or a URL, and options. Out: a
+checked `MergeSource` and its class map. The name of a file decides the kind of a source
+where it can, and otherwise the content of the folder. No image is opened.
 """
 
 import dataclasses
+import os
 import pathlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Literal
 
-from converters.inputs import files
-from converters.inputs.archives import sample_class
-from converters.inputs.merged import kinds
+from converters.inputs import files, folders
+from converters.inputs.archives import example_images, patterns, samples
+from converters.inputs.folders import Folder, OnDisk
+from converters.inputs.tables import table_sources
+from tfpipe import errors
+from tfpipe.remote import urls
+from tfpipe.shards import index
+
+Kind = Literal["tree", "table", "tars", "tfrecords", "data_set"]
+TREE: Kind = "tree"
+TABLE: Kind = "table"
+TARS: Kind = "tars"
+TFRECORDS: Kind = "tfrecords"
+DATA_SET: Kind = "data_set"
+
+# Names for people.
+WORDS: Mapping[Kind, str] = {
+    TREE: "a tree of classes",
+    TABLE: "a table",
+    TARS: "tars of a WebDataset",
+    TFRECORDS: "TFRecord files",
+    DATA_SET: "a data set of the converters",
+}
+# Flags that say how a source of a kind is read.
+FLAGS: Mapping[Kind, Sequence[str]] = {
+    TREE: (),
+    TABLE: (
+        *("image_column", "label_column", "name_column", "split_column"),
+        *("root", "query"),
+    ),
+    TARS: ("label_from", "label_key", "image_part"),
+    TFRECORDS: ("image_key", "label_key", "name_key"),
+    DATA_SET: (),
+}
+_ANY = patterns.Kind(
+    "files that one command converts",
+    is_one=lambda name: True,
+    split_of=lambda name: None,
+)
+_EXPECTED = (
+    "a folder with a folder for each class, a table (.csv, .tsv, .jsonl, .parquet, "
+    "SQLite, postgresql://, mysql://), tars, TFRecord files, or a data set of the "
+    "converters"
+)
+
+
+def kind_of(place: str) -> Kind:
+    """Returns what a place holds.
+
+    Args:
+        place: Path, pattern or URL; before those of tars and of TFRecord files may be
+            a split and "=".
+
+    Raises:
+        ValueError: If nothing is there, or nothing that can be read.
+        OSError: If a folder cannot be listed.
+        RemoteError: If a store cannot be read.
+    """
+    split, bare = patterns.split_of(place)
+    kind = _kind_of(bare)
+    if split is not None and kind not in (TARS, TFRECORDS):
+        raise ValueError(
+            f"A place after {split}= must be tars or TFRecord files, got "
+            f"{WORDS[kind]}. The splits of a tree are its folders, and those of a "
+            "table are in --split_column."
+        )
+    return kind
+
+
+def _kind_of(place: str) -> Kind:
+    if "://" in place and not urls.is_url(place):
+        raise ValueError(
+            "A place must be a path or a URL, or train=, validation= or test= and one "
+            "of them. The one with :// is none of these, and is not shown here because "
+            "it may hold a secret."
+        )
+    path = os.path.expanduser(place)
+    if not urls.is_url(place) and os.path.isdir(path):
+        return _in_folder(folders.open_folder(pathlib.Path(path)))
+    if named := _by_name(place):
+        return named
+    if urls.is_url(place):
+        urls.require_place("", "A place", _before_wildcards(place))
+        if not any(sign in place for sign in "*?[{"):
+            return _in_folder(folders.open_folder(pathlib.Path(place.rstrip("/"))))
+    elif os.path.lexists(path):
+        return TABLE  # a SQLite file without an ending, or else an error
+    elif not any(sign in place for sign in "*?[{"):
+        raise ValueError(
+            f"A place must be {_EXPECTED}; got {path}: there is no such file or folder."
+        )
+    found = patterns.find([place], _ANY)
+    if named := _by_name(found[0].file):
+        return named
+    raise ValueError(
+        f"A place must be {_EXPECTED}; got {urls.shown(place)}, whose first file is "
+        f"{urls.shown(found[0].file)}."
+    )
+
+
+def _before_wildcards(url: str) -> str:
+    """Returns a URL up to its pattern, which may hold what a URL must not."""
+    for sign in "*?[{":
+        url = url.partition(sign)[0]
+    return url
+
+
+def _by_name(place: str) -> Kind | None:
+    base = place.rpartition("/")[2]
+    if table_sources.is_server(place) or table_sources.has_ending(base):
+        return TABLE
+    if samples.TARS.is_one(base):
+        return TARS
+    return TFRECORDS if example_images.TFRECORDS.is_one(base) else None
+
+
+def _in_folder(here: Folder) -> Kind:
+    """Returns what a folder holds; sub-folders beside a few files are classes."""
+    has_index = here.size(index.INDEX_NAME) is not None
+    if has_index and not isinstance(here, OnDisk):
+        return DATA_SET  # a web server cannot list what is beside it
+    try:
+        listed = here.scan("", ())
+    except errors.MissingFileError:
+        raise ValueError(
+            f"A place must be {_EXPECTED}; got {here.shown('')}: there is no such file "
+            "or folder."
+        ) from None
+    names = [item.name for item in listed.left_out if not item.name.startswith(".")]
+    has_tars = any(map(samples.TARS.is_one, names))
+    if has_index and not has_tars:
+        return DATA_SET
+    if any(map(example_images.TFRECORDS.is_one, names)):
+        return TFRECORDS
+    if listed.folders:
+        return TREE
+    if has_tars:
+        return TARS
+    return TABLE if any(map(table_sources.has_ending, names)) else TREE
+
 
 # A name is the first part of the names of images, and of a file in a folder of links.
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Source:
+class MergeSource:
     """One input of a merge.
 
     Attributes:
@@ -34,7 +175,7 @@ class Source:
 
     name: str
     place: str = dataclasses.field(repr=False)
-    kind: kinds.Kind = kinds.TREE
+    kind: Kind = TREE
     class_map: Mapping[str, str] = dataclasses.field(default_factory=dict)
     options: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
@@ -45,29 +186,27 @@ class Source:
                 f"underscores, got {self.name!r}. Write NAME=PLACE."
             )
         for flag, value in self.options.items():
-            if flag not in kinds.FLAGS[self.kind]:
+            if flag not in FLAGS[self.kind]:
                 raise self._not_for_kind(flag)
             if not value and flag != "name_key":
                 raise ValueError(f"--{flag} of {self.name!r} must not be empty.")
-        label_from = self.options.get("label_from", sample_class.FROM_JSON)
-        if label_from not in sample_class.SOURCES:
+        label_from = self.options.get("label_from", samples.FROM_JSON)
+        if label_from not in samples.SOURCES:
             raise ValueError(
                 f"--label_from of {self.name!r} must be one of "
-                f"{', '.join(sample_class.SOURCES)}, got {label_from!r}."
+                f"{', '.join(samples.SOURCES)}, got {label_from!r}."
             )
-        if "label_key" in self.options and label_from != sample_class.FROM_JSON:
+        if "label_key" in self.options and label_from != samples.FROM_JSON:
             raise ValueError(
                 f"--label_key of {self.name!r} needs --label_from={self.name}=json, "
                 f"got {label_from}."
             )
 
     def _not_for_kind(self, flag: str) -> ValueError:
-        takers = [
-            kinds.WORDS[kind] for kind in kinds.FLAGS if flag in kinds.FLAGS[kind]
-        ]
+        takers = [WORDS[kind] for kind in FLAGS if flag in FLAGS[kind]]
         return ValueError(
             f"--{flag} must be of a source that is {' or '.join(takers)}, got "
-            f"{self.name!r}, which is {kinds.WORDS[self.kind]}."
+            f"{self.name!r}, which is {WORDS[self.kind]}."
         )
 
 

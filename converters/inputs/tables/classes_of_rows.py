@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from converters.inputs import listing
 from converters.inputs.classtree import ClassTree, Place
 from converters.inputs.listing import LeftOut
-from converters.inputs.tables import columns, images, spool, sql
+from converters.inputs.tables import columns, images, spool
+from tfpipe.shards.sql import one_file
 
 if TYPE_CHECKING:
     import duckdb
@@ -98,7 +99,7 @@ def read(
         OSError: If a file cannot be looked at.
     """
     kind = connection.execute(
-        "SELECT typeof(label) FROM read_parquet(?) LIMIT 1", [sql.one_file(rows)]
+        "SELECT typeof(label) FROM read_parquet(?) LIMIT 1", [one_file(rows)]
     ).fetchone()
     if kind is None:
         raise ValueError("The table must have a row, got none. Change --query.")
@@ -107,7 +108,7 @@ def read(
     result = connection.execute(
         'SELECT row, path, file, "offset", num_bytes, label, name, split '
         "FROM read_parquet(?) ORDER BY row",
-        [sql.one_file(rows)],
+        [one_file(rows)],
     )
     while batch := result.fetchmany(_BATCH_ROWS):
         lister.add([_Row._make(row) for row in batch])
@@ -120,12 +121,12 @@ def _input_dir(
     """Returns the folder that the files of all images are below."""
     files = connection.execute(
         "SELECT DISTINCT file FROM read_parquet(?) WHERE file IS NOT NULL",
-        [sql.one_file(rows)],
+        [one_file(rows)],
     ).fetchall()
     has_paths = connection.execute(
         'SELECT 1 FROM read_parquet(?) WHERE "offset" IS NULL AND path IS NOT NULL '
         "LIMIT 1",
-        [sql.one_file(rows)],
+        [one_file(rows)],
     ).fetchone()
     folders = [os.path.dirname(file) for (file,) in files]
     if not folders and (reading.folder / spool.IMAGES_NAME).exists():

@@ -1,20 +1,31 @@
-"""Reads the rows of a database's query as a stream, with the database opened read-only.
+"""Reads a database as a table: a stream of rows, from a database opened read-only.
 
-In: a `Source` that is a database, and a query in its own language. Out: column names
-and batches of rows. Memory holds one batch. Passwords come from the URL, the
-environment and the files of each database; no error holds one.
+In: a `TableSource` that is a database, a query in its own language, and names of
+columns. Out: the Parquet file and the spool of `scan`; or a table in DuckDB, for a
+query that joins the database. Memory holds a batch of rows. Passwords come from the
+URL, the environment and the files of each database; no error shows a password.
 """
 
 import contextlib
+import datetime
+import decimal
+import json
 import os
 import pathlib
 import re
 import sqlite3
 import urllib.parse
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from converters.inputs.tables import places
+from converters.inputs.tables import sql, table_sources
+from converters.inputs.tables.columns import Columns
+from converters.inputs.tables.spool import Spool
+from tfpipe.shards.sql import identifier, quoted
+
+if TYPE_CHECKING:
+    import duckdb
+
 
 _BATCH_ROWS = 64
 _TIMEOUT_SECONDS = 20
@@ -33,7 +44,7 @@ class Rows(NamedTuple):
 
 
 @contextlib.contextmanager
-def rows(source: places.Source, query: str | None) -> Iterator[Rows]:
+def rows(source: table_sources.TableSource, query: str | None) -> Iterator[Rows]:
     """Runs a query in a database, and yields its rows.
 
     Args:
@@ -46,9 +57,9 @@ def rows(source: places.Source, query: str | None) -> Iterator[Rows]:
         OSError: If the database cannot be reached.
     """
     opened = {
-        places.SQLITE: _sqlite,
-        places.POSTGRESQL: _postgresql,
-        places.MYSQL: _mysql,
+        table_sources.SQLITE: _sqlite,
+        table_sources.POSTGRESQL: _postgresql,
+        table_sources.MYSQL: _mysql,
     }[source.kind]
     with opened(source, _statement(source, query)) as cursor:
         columns = [column[0] for column in cursor.description]
@@ -60,7 +71,7 @@ def _batches(cursor: Any) -> Iterator[Sequence[tuple[Any, ...]]]:
         yield batch
 
 
-def _statement(source: places.Source, query: str | None) -> str:
+def _statement(source: table_sources.TableSource, query: str | None) -> str:
     """Returns a SELECT; a query as its subquery cannot be another statement."""
     if query is not None:
         return f"SELECT * FROM ({query.strip().rstrip(';')}\n) AS input"
@@ -69,14 +80,14 @@ def _statement(source: places.Source, query: str | None) -> str:
             f"{source.shown} is a database, of which --query must select rows, or "
             f"which must be followed by the name of a table: {source.shown}#table."
         )
-    mark = "`" if source.kind == places.MYSQL else '"'
+    mark = "`" if source.kind == table_sources.MYSQL else '"'
     parts = source.table.split(".")
     names = (f"{mark}{part.replace(mark, mark * 2)}{mark}" for part in parts)
     return f"SELECT * FROM {'.'.join(names)}"
 
 
 @contextlib.contextmanager
-def _sqlite(source: places.Source, statement: str) -> Iterator[Any]:
+def _sqlite(source: table_sources.TableSource, statement: str) -> Iterator[Any]:
     path = pathlib.Path(source.files[0]).absolute()
     uri = f"file:{urllib.parse.quote(str(path))}?mode=ro"
     with (
@@ -94,7 +105,7 @@ def _allow(action: int, *_: object) -> int:
 
 
 @contextlib.contextmanager
-def _postgresql(source: places.Source, statement: str) -> Iterator[Any]:
+def _postgresql(source: table_sources.TableSource, statement: str) -> Iterator[Any]:
     try:
         import psycopg
     except ImportError as error:
@@ -124,7 +135,7 @@ def _postgresql(source: places.Source, statement: str) -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def _mysql(source: places.Source, statement: str) -> Iterator[Any]:
+def _mysql(source: table_sources.TableSource, statement: str) -> Iterator[Any]:
     try:
         import pymysql
         import pymysql.cursors
@@ -169,7 +180,7 @@ def _mysql_is_unreachable(error: Exception) -> bool:
 
 @contextlib.contextmanager
 def _errors(
-    source: places.Source,
+    source: table_sources.TableSource,
     kind: type[Exception],
     is_unreachable: Callable[[Exception], bool],
 ) -> Iterator[None]:
@@ -194,3 +205,136 @@ def _without_password(text: str, url: str) -> str:
         for form in (word, urllib.parse.unquote(word)) if word else ():
             text = text.replace(form, "***")
     return text
+
+
+def scan(
+    connection: "duckdb.DuckDBPyConnection",
+    source: table_sources.TableSource,
+    query: str | None,
+    columns: Columns,
+    spool: Spool,
+    path: pathlib.Path,
+) -> None:
+    """Streams the rows of a database: images to the spool, values to JSON lines."""
+    lines = path.with_suffix(".jsonl")
+    wanted = {"label": columns.label, "name": columns.name, "split": columns.split}
+    wanted |= {f"extra_{number}": name for number, name in enumerate(columns.extra)}
+    types: dict[str, set[str]] = {key: set() for key in wanted}
+    with rows(source, query) as found, open(lines, "w") as file:
+        columns.require_in(found.columns)
+        places_of = {
+            key: found.columns.index(name) for key, name in wanted.items() if name
+        }
+        image_at, row = found.columns.index(columns.image), 0
+        for batch in found.batches:
+            for values in batch:
+                row += 1
+                fields = {"row": row} | _image_fields(
+                    values[image_at], row, columns, spool
+                )
+                for key, at in places_of.items():
+                    fields[key], kind = _plain(values[at])
+                    types[key].add(kind)
+                file.write(json.dumps(fields) + "\n")
+    kinds = {"row": "BIGINT", "path": "VARCHAR", "offset": "BIGINT"}
+    kinds |= {"num_bytes": "BIGINT", "file": "VARCHAR"}
+    kinds |= {key: _common(seen) for key, seen in types.items()}
+    kinds |= {"name": "VARCHAR", "split": "VARCHAR"}
+    connection.execute(
+        f"COPY (SELECT * FROM {sql.read_lines(lines, kinds)}) "
+        f"TO {quoted(path)} (FORMAT parquet)"
+    )
+    lines.unlink()
+
+
+def _image_fields(
+    value: Any, row: int, columns: Columns, spool: Spool
+) -> dict[str, Any]:
+    """Returns the place of the image of a row: its path, or its bytes in the spool."""
+    if value is None or isinstance(value, str):
+        return {"path": value}
+    if isinstance(value, bytes | bytearray | memoryview):
+        data = bytes(value)
+        return {"offset": spool.add(data), "num_bytes": len(data)}
+    raise ValueError(
+        f"--image_column={columns.image} must hold text (a path or a URL) or bytes, "
+        f"got {type(value).__name__} in row {row}. Choose another column."
+    )
+
+
+def _plain(value: Any) -> tuple[Any, str]:
+    """Returns a value as JSON has it, and its type in DuckDB."""
+    if value is None:
+        return None, ""
+    if isinstance(value, bool):
+        return value, "BOOLEAN"
+    if isinstance(value, int):
+        return value, "BIGINT"
+    if isinstance(value, float | decimal.Decimal):
+        return float(value), "DOUBLE"
+    if isinstance(value, list | tuple):
+        found = [_plain(each) for each in value]
+        return [each for each, _ in found], f"{_common({k for _, k in found})}[]"
+    if isinstance(value, datetime.datetime):
+        return value.isoformat(sep=" "), "TIMESTAMPTZ" if value.tzinfo else "TIMESTAMP"
+    if isinstance(value, datetime.date):
+        return value.isoformat(), "DATE"
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value).decode("utf-8", errors="backslashreplace"), "VARCHAR"
+    return str(value), "VARCHAR"
+
+
+def _common(types: set[str]) -> str:
+    """Returns the type that holds values of all these types."""
+    known = types - {""}
+    if len(known) == 1:
+        return known.pop()
+    return "DOUBLE" if known == {"BIGINT", "DOUBLE"} else "VARCHAR"
+
+
+def copy(
+    connection: "duckdb.DuckDBPyConnection",
+    name: str,
+    source: table_sources.TableSource,
+    folder: pathlib.Path,
+) -> None:
+    """Copies a table of a database into DuckDB, for a query that joins it."""
+    if source.table is None:
+        raise ValueError(
+            f"A query over several tables needs the name of the one in {source.shown}: "
+            f"{source.shown}#table."
+        )
+    created = False
+    copies = folder / "copies"
+    copies.mkdir(exist_ok=True)
+    connection.execute(
+        f"ATTACH IF NOT EXISTS {quoted(copies / 'tables.duckdb')} AS copies"
+    )
+    with rows(source, None) as found:
+        marks = ", ".join("?" for _ in found.columns)
+        for batch in found.batches:
+            if not created:
+                created = True
+                types = [_column_type(values) for values in zip(*batch, strict=True)]
+                described = ", ".join(
+                    f"{identifier(column)} {kind}"
+                    for column, kind in zip(found.columns, types, strict=True)
+                )
+                connection.execute(
+                    f"CREATE TABLE copies.{identifier(name)} ({described})"
+                )
+            connection.executemany(
+                f"INSERT INTO copies.{identifier(name)} VALUES ({marks})",
+                [list(values) for values in batch],
+            )
+    if not created:
+        raise ValueError(f"{source.shown} must hold a row, got none.")
+    view = identifier(name)
+    connection.execute(f"CREATE VIEW {view} AS SELECT * FROM copies.{view}")
+
+
+def _column_type(values: Sequence[Any]) -> str:
+    """Returns the type of a column by the values of its first rows."""
+    if any(isinstance(value, bytes | bytearray | memoryview) for value in values):
+        return "BLOB"
+    return _common({_plain(value)[1] for value in values})

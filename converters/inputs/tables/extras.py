@@ -20,6 +20,7 @@ from tfpipe.shards.example import (
     float_feature,
     int64_feature,
 )
+from tfpipe.shards.sql import identifier, one_file, quoted
 
 if TYPE_CHECKING:
     import duckdb
@@ -58,7 +59,7 @@ def write(
     if labels_of is not None:
         kinds[LABELS] = "INTEGER[]"
     extra = "".join(
-        f", v.extra_{number} AS {sql.identifier(name)}"
+        f", v.extra_{number} AS {identifier(name)}"
         for number, name in enumerate(columns)
     )
     part = rows.with_name(f"{EXTRAS_NAME}.part")
@@ -66,8 +67,8 @@ def write(
         connection.execute(
             f"COPY (SELECT n.* EXCLUDE (row){extra} FROM "
             f"{sql.read_lines(lines, kinds)} n JOIN "
-            f"read_parquet({sql.quoted(sql.one_file(rows))}) v USING (row)) "
-            f"TO {sql.quoted(str(part))} (FORMAT parquet)"
+            f"read_parquet({quoted(one_file(rows))}) v USING (row)) "
+            f"TO {quoted(part)} (FORMAT parquet)"
         )
     lines.unlink()
     return path
@@ -96,12 +97,12 @@ class MoreColumns:
         """
         if not self.in_records:
             return {}
-        wanted = ", ".join(map(sql.identifier, self.in_records))
+        wanted = ", ".join(map(identifier, self.in_records))
         with index.catalog_connection() as connection:
             rows = connection.execute(
                 f"SELECT filename, {wanted} FROM read_parquet(?) "
                 "WHERE filename IN (SELECT unnest(?))",
-                [sql.one_file(self.path), list(names)],
+                [one_file(self.path), list(names)],
             ).fetchall()
         return {
             row[0]: {
@@ -115,7 +116,7 @@ class MoreColumns:
         """Adds the columns to a catalog."""
 
         def read(path: pathlib.Path) -> str:
-            return f"read_parquet({sql.quoted(sql.one_file(path))})"
+            return f"read_parquet({quoted(one_file(path))})"
 
         part = catalog.with_name(f"{catalog.name}.part")
         on = " AND ".join(f"c.{key} = m.{key}" for key in self.keys)
@@ -128,7 +129,7 @@ class MoreColumns:
                 f"m.* EXCLUDE ({', '.join(self.keys)}) FROM "
                 f"(SELECT *, row_number() OVER () AS place_ FROM {read(catalog)}) c "
                 f"LEFT JOIN {read(self.path)} m ON {on} "
-                f"ORDER BY c.place_) TO {sql.quoted(str(part))} (FORMAT parquet, "
+                f"ORDER BY c.place_) TO {quoted(part)} (FORMAT parquet, "
                 "COMPRESSION zstd)"
             )
 

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 
 from converters.inputs import parquet
 from converters.inputs.parquet import Inflater, UnknownFormError
-from converters.inputs.tables import from_database, places, remote, sql
+from converters.inputs.tables import databases, sql, table_sources
 from converters.inputs.tables.columns import Columns
 from converters.inputs.tables.spool import Spool
+from tfpipe.shards.sql import identifier, quoted
 
 if TYPE_CHECKING:
     import duckdb
@@ -31,14 +32,14 @@ _PLACES_NAME = "places.jsonl"
 # Columns that DuckDB adds to those of a Parquet file.
 _FILE, _ROW = "tfpipe_file", "file_row_number"
 _READERS = {
-    places.CSV: "read_csv",
-    places.JSON: "read_json",
-    places.PARQUET: "read_parquet",
+    table_sources.CSV: "read_csv",
+    table_sources.JSON: "read_json",
+    table_sources.PARQUET: "read_parquet",
 }
 
 
 def scan(
-    sources: Mapping[str, places.Source],
+    sources: Mapping[str, table_sources.TableSource],
     query: str | None,
     columns: Columns,
     folder: pathlib.Path,
@@ -63,15 +64,17 @@ def scan(
     copies = folder / "copies"
     is_near = not any(source.is_remote for source in sources.values())
     try:
-        sources = {n: remote.near(s, copies / n) for n, s in sources.items()}
+        sources = {n: table_sources.near(s, copies / n) for n, s in sources.items()}
         source = sources[INPUT]
         with sql.connected(folder) as connection, _spool_errors(spool):
             if len(sources) == 1 and source.is_database:
-                from_database.scan(connection, source, query, columns, spool, part)
+                databases.scan(connection, source, query, columns, spool, part)
             else:
                 views = _make_tables(connection, sources, folder)
                 wanted = query or f"SELECT * FROM {INPUT}"
-                has_pages = is_near and query is None and source.kind == places.PARQUET
+                has_pages = (
+                    is_near and query is None and source.kind == table_sources.PARQUET
+                )
                 if not (
                     has_pages and _scan_pages(connection, source, columns, spool, part)
                 ):
@@ -100,34 +103,33 @@ def _spool_errors(spool: Spool) -> Iterator[None]:
 
 def _make_tables(
     connection: "duckdb.DuckDBPyConnection",
-    sources: Mapping[str, places.Source],
+    sources: Mapping[str, table_sources.TableSource],
     folder: pathlib.Path,
 ) -> Sequence[str]:
     """Makes a view or a table of each source; returns their names."""
     for name, source in sources.items():
         if source.is_database:
-            from_database.copy(connection, name, source, folder)
+            databases.copy(connection, name, source, folder)
             continue
         options = ""
-        if source.kind == places.JSON:
+        if source.kind == table_sources.JSON:
             options = f", maximum_object_size = {sql.MAX_ROW_BYTES}"
         connection.execute(
-            f"CREATE VIEW {sql.identifier(name)} AS "
-            f"SELECT * FROM {_read(source, options)}"
+            f"CREATE VIEW {identifier(name)} AS SELECT * FROM {_read(source, options)}"
         )
     return list(sources)
 
 
-def _read(source: places.Source, options: str) -> str:
+def _read(source: table_sources.TableSource, options: str) -> str:
     """Returns the call that reads the files of a source."""
-    files = ", ".join(map(sql.quoted, source.files))
+    files = ", ".join(map(quoted, source.files))
     union = ", union_by_name = true" if len(source.files) > 1 else ""
     return f"{_READERS[source.kind]}([{files}]{union}{options})"
 
 
 def _scan_pages(
     connection: "duckdb.DuckDBPyConnection",
-    source: places.Source,
+    source: table_sources.TableSource,
     columns: Columns,
     spool: Spool,
     path: pathlib.Path,
@@ -155,10 +157,10 @@ def _scan_pages(
     kinds = dict.fromkeys(("row", "offset", "num_bytes"), "BIGINT")
     kinds["is_unpacked"] = "BOOLEAN"
     files = ", ".join(
-        f"({sql.quoted(file)}, {sql.quoted(os.path.abspath(file))}, {first})"
+        f"({quoted(file)}, {quoted(os.path.abspath(file))}, {first})"
         for file, first in zip(source.files, first_rows, strict=True)
     )
-    options = f", filename = {sql.quoted(_FILE)}, {_ROW} = true"
+    options = f", filename = {quoted(_FILE)}, {_ROW} = true"
     connection.execute(
         f'COPY (SELECT f.first_row + q.{_ROW} AS row, p."offset", p.num_bytes, '
         f"CASE WHEN NOT p.is_unpacked THEN f.place END AS file, "
@@ -168,7 +170,7 @@ def _scan_pages(
         f"JOIN (VALUES {files}) AS f(file, place, first_row) ON f.file = q.{_FILE} "
         f"LEFT JOIN {sql.read_lines(lines, kinds)} AS p "
         f"ON p.row = f.first_row + q.{_ROW}) "
-        f"TO {sql.quoted(str(path))} (FORMAT parquet)"
+        f"TO {quoted(path)} (FORMAT parquet)"
     )
     lines.unlink()
     return True
@@ -243,7 +245,7 @@ def _scan_query(
             f'tfpipe_spool({bytes_value}) AS "offset", '
             f"octet_length({bytes_value}) AS num_bytes, "
             f"{', '.join(_values(columns))} FROM ({query}\n) AS q) "
-            f"TO {sql.quoted(str(path))} (FORMAT parquet)"
+            f"TO {quoted(path)} (FORMAT parquet)"
         )
     finally:
         connection.remove_function("tfpipe_spool")
@@ -253,7 +255,7 @@ def _image_values(
     connection: "duckdb.DuckDBPyConnection", query: str, columns: Columns, kind: str
 ) -> tuple[str, str]:
     """Returns the expressions of the path and of the bytes of an image."""
-    image = sql.identifier(columns.image)
+    image = identifier(columns.image)
     path_value, bytes_value = _NO_PATH, _NO_BYTES
     if kind == "BLOB":
         return path_value, image
@@ -279,12 +281,12 @@ def _values(columns: Columns) -> list[str]:
     """Returns the expression of each value that is not an image."""
     named = {"label": columns.label, "name": columns.name, "split": columns.split}
     values = [
-        f"{sql.identifier(name)}{'' if each == 'label' else '::VARCHAR'} AS {each}"
+        f"{identifier(name)}{'' if each == 'label' else '::VARCHAR'} AS {each}"
         if name is not None
         else f"NULL::VARCHAR AS {each}"
         for each, name in named.items()
     ]
     return values + [
-        f"{sql.identifier(name)} AS extra_{number}"
+        f"{identifier(name)} AS extra_{number}"
         for number, name in enumerate(columns.extra)
     ]

@@ -10,11 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tfpipe import host
-from tfpipe.shards.sql import (
-    identifier as identifier,
-    one_file as one_file,
-    quoted as quoted,
-)
+from tfpipe.shards.sql import identifier, one_file, quoted
 
 if TYPE_CHECKING:
     import duckdb

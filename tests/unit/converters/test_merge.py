@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from converters import merge
-from converters.inputs.merged import kinds, sources
+from converters.inputs.merged import sources
 from converters.options import reading
 from tests.support.data.trees import digests, make_jpeg
 from tfpipe.shards import example, index, records
@@ -124,7 +124,7 @@ def test_wrong_sources_are_refused(
     for words, message in ((["a"], "got 'a'"), (["a=b", "a=c"], "got 'a' twice")):
         with pytest.raises(ValueError, match=message):
             reading.by_name("Sources", words, may_be_empty=False)
-    assert sources.Source(name="v1.0_x-y", place=str(out)).name == "v1.0_x-y"
+    assert sources.MergeSource(name="v1.0_x-y", place=str(out)).name == "v1.0_x-y"
 
 
 CLASSES = ("cat", "dog")
@@ -195,7 +195,7 @@ def test_every_kind_of_source_gives_the_same_images(
 
     _merge(tmp_path / "out", forms, how=HOW, class_map=class_map)
 
-    assert [kinds.kind_of(forms[name]) for name in forms] == [
+    assert [sources.kind_of(forms[name]) for name in forms] == [
         *("tree", "table", "table", "table", "tars", "tfrecords", "data_set")
     ]
     found: dict[str, list[Any]] = {name: [] for name in forms}

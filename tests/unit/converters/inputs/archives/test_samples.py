@@ -11,8 +11,8 @@ from hypothesis import given, strategies as st
 
 from converters.inputs import listing, reading, tars
 from converters.inputs.archives import samples
-from converters.inputs.archives.contents import Contents
-from converters.inputs.archives.sample_class import ClassRule
+from converters.inputs.archives.readers import Contents
+from converters.inputs.archives.samples import ClassRule
 
 
 def tar_of(*members: tuple[str, bytes | tarfile.TarInfo]) -> bytes:

@@ -8,7 +8,7 @@ import pytest
 
 from converters import table
 from converters.inputs import ilsvrc
-from converters.inputs.tables import databases, places
+from converters.inputs.tables import databases, table_sources
 from converters.inputs.tables.images import Root
 from converters.jobs import run
 from tests.support.data.tables import config, examples
@@ -256,10 +256,10 @@ def test_a_folder_whose_name_is_a_pattern_reads_its_own_rows(
     ],
 )
 def test_no_password_is_shown(value: str, shown: str) -> None:
-    source = places.find("--input", value)
+    source = table_sources.find("--input", value)
 
     assert source.shown == shown
-    assert places.shown(value) == shown
+    assert table_sources.shown(value) == shown
     assert "cr" not in repr(source)
 
 
@@ -284,7 +284,7 @@ def test_a_sqlite_file_is_only_read(tmp_path: pathlib.Path) -> None:
         connection.execute("CREATE TABLE t (a)")
     connection.close()
     before = path.read_bytes()
-    source = places.find("--input", str(path))
+    source = table_sources.find("--input", str(path))
     other = tmp_path / "other.db"
 
     for query in (

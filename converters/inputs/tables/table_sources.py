@@ -1,7 +1,8 @@
-"""Finds out what kind of table a user means: files by path or URL, or a database.
+"""Finds out which table a user means: files by path or URL, or a database.
 
-In: the text of a flag. Out: a `Source`. A file's content decides its kind where it can;
-its name decides for CSV and JSON lines. A password never leaves a `Source`.
+In: the text of a flag. Out: a `TableSource`. The content of a file decides its kind
+where it can; its name decides for CSV and JSON lines. A password never leaves a
+`TableSource`. Files at a URL are copied to a folder, in pieces of limited memory.
 """
 
 import dataclasses
@@ -50,7 +51,7 @@ _KNOWN = (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Source:
+class TableSource:
     """One table, or a database that a query or the name of a table narrows down.
 
     Attributes:
@@ -92,7 +93,7 @@ class Source:
         return [self.table, *([p, s.st_size, s.st_mtime_ns] for p, s in found)]
 
 
-def find(name: str, value: str) -> Source:
+def find(name: str, value: str) -> TableSource:
     """Returns the table that a user means.
 
     Args:
@@ -133,7 +134,7 @@ def has_ending(name: str) -> bool:
     return any(_kind_of_name(each) is not None for each in (name, before))
 
 
-def _server(name: str, value: str, kind: str) -> Source:
+def _server(name: str, value: str, kind: str) -> TableSource:
     url, _, table = value.partition("#")
     try:
         parts = urllib.parse.urlsplit(url)
@@ -146,10 +147,10 @@ def _server(name: str, value: str, kind: str) -> Source:
         ) from None
     shown = f"{parts.scheme}://{f'{user}@' if user else ''}{host}"
     shown += f"{f':{port}' if port else ''}{parts.path}{f'#{table}' if table else ''}"
-    return Source(kind=kind, shown=shown, url=url, table=table or None)
+    return TableSource(kind=kind, shown=shown, url=url, table=table or None)
 
 
-def _remote(name: str, value: str) -> Source:
+def _remote(name: str, value: str) -> TableSource:
     url = urls.require_place("", name, value)
     if kind := _kind_of_name(url):
         if kind == SQLITE:
@@ -157,12 +158,12 @@ def _remote(name: str, value: str) -> Source:
                 f"{name} must be a path where it is a SQLite file, got {url}. Copy the "
                 "file here first."
             )
-        return Source(kind=kind, shown=url, files=[url])
+        return TableSource(kind=kind, shown=url, files=[url])
     found = [urls.join(url, each) for each in Files(url).names() if _kind_of_name(each)]
     return _of_files(name, url, found)
 
 
-def _local(name: str, value: str) -> Source:
+def _local(name: str, value: str) -> TableSource:
     path = os.path.expanduser(value)
     table = None
     if not os.path.lexists(path) and "#" in path:
@@ -190,10 +191,10 @@ def _local(name: str, value: str) -> Source:
         raise ValueError(
             f"{name} takes #{table} behind a database only, got the {kind} file {path}."
         )
-    return Source(kind=kind, shown=value, files=[path], table=table)
+    return TableSource(kind=kind, shown=value, files=[path], table=table)
 
 
-def _of_files(name: str, shown: str, found: Sequence[str]) -> Source:
+def _of_files(name: str, shown: str, found: Sequence[str]) -> TableSource:
     kinds = {path: _kind_of_name(path) or _kind_of_file(path) for path in found}
     if not found or None in kinds.values():
         why = "with other files" if found else "without a file with such an ending"
@@ -205,7 +206,7 @@ def _of_files(name: str, shown: str, found: Sequence[str]) -> Source:
             f"{' and '.join(sorted(map(str, first.values())))}. Name one kind, such as "
             "'folder/*.parquet'."
         )
-    return Source(kind=str(kinds[found[0]]), shown=shown, files=list(found))
+    return TableSource(kind=str(kinds[found[0]]), shown=shown, files=list(found))
 
 
 def _kind_of_name(name: str) -> str | None:
@@ -224,3 +225,37 @@ def _kind_of_file(path: str) -> str | None:
     if named in _MAGIC.values() and head:
         raise ValueError(f"{path} must be a {named} file, got other bytes.")
     return named
+
+
+_PIECE_BYTES = 16 << 20
+
+
+def near(source: TableSource, folder: pathlib.Path) -> TableSource:
+    """Returns a source whose files are on this machine.
+
+    Args:
+        source: The source; without URLs it is returned as it is.
+        folder: Folder for the copies; it is made.
+
+    Raises:
+        RemoteError: If a file cannot be read.
+        OSError: If it cannot be written.
+    """
+    if not source.is_remote:
+        return source
+    folder.mkdir(parents=True, exist_ok=True)
+    copies = []
+    for number, url in enumerate(source.files):
+        place, _, name = url.rpartition("/")
+        path = folder / f"{number:05d}-{name}"
+        files = Files(urls.require_place("", "--input", place))
+        num_bytes = files.size(name)
+        with open(path, "wb") as file:
+            if num_bytes <= _PIECE_BYTES:  # some web servers send whole files alone
+                file.write(files.read(name))
+                num_bytes = 0
+            for start in range(0, num_bytes, _PIECE_BYTES):
+                stop = min(start + _PIECE_BYTES, num_bytes)
+                file.write(files.read_view(name, start, stop))
+        copies.append(str(path))
+    return dataclasses.replace(source, files=copies)
