@@ -52,8 +52,8 @@ from converters.catalog import near_duplicates
 from converters.inputs import classtree, reading
 from converters.inputs.archives import numbered
 from converters.inputs.merged import joined, listed, sources
-from converters.inputs.merged.listed import ListedSource as Listed
-from converters.inputs.merged.sources import MergeSource as Source
+from converters.inputs.merged.listed import ListedSource
+from converters.inputs.merged.sources import MergeSource
 from converters.inputs.tables import table_sources
 from converters.jobs import work_dir
 from converters.jobs.job import Job
@@ -166,14 +166,14 @@ def _named(name: str, work: Callable[..., _Result], *arguments: Any) -> _Result:
     ) from cause
 
 
-def _source(config: Config, name: str) -> Source:
+def _source(config: Config, name: str) -> MergeSource:
     """Looks at the place of a source."""
     class_map = {}
     if name in config.class_map:
         path = shared.path_of(f"--class_map={name}", config.class_map[name])
         class_map = sources.read_class_map(path)
     place = config.sources[name]
-    source = Source(
+    source = MergeSource(
         name=name,
         place=place,
         kind=sources.kind_of(place),
@@ -185,7 +185,7 @@ def _source(config: Config, name: str) -> Source:
     return source
 
 
-def _require_apart(config: Config, source: Source) -> None:
+def _require_apart(config: Config, source: MergeSource) -> None:
     """Refuses an output folder in a source that is a folder, and an unfinished one."""
     folder, output = listed.local_or_url(source.place), config.output_dir
     if urls.is_url(folder):
@@ -202,7 +202,7 @@ def _require_apart(config: Config, source: Source) -> None:
         )
 
 
-def _listed(config: Config, source: Source) -> Listed:
+def _listed(config: Config, source: MergeSource) -> ListedSource:
     """Lists the images of a source."""
     if source.kind != sources.TABLE:
         found = listed.read(source, file_in_names=config.file_in_names)
@@ -225,7 +225,7 @@ def _listed(config: Config, source: Source) -> Listed:
     return found
 
 
-def _recorded(config: Config, checked: Sequence[Source]) -> dict[str, Any]:
+def _recorded(config: Config, checked: Sequence[MergeSource]) -> dict[str, Any]:
     """Returns the options of a merge that decide the bytes; JSON values."""
     recorded: dict[str, Any] = {"sources": {}}
     for source in sorted(checked, key=lambda source: source.name):

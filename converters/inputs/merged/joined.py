@@ -13,11 +13,11 @@ from converters.inputs import listing, reading
 from converters.inputs.archives import numbered
 from converters.inputs.classtree import ClassTree, Place
 from converters.inputs.listing import LeftOut
-from converters.inputs.merged.listed import ListedSource as Listed, local_or_url
-from converters.inputs.merged.sources import TABLE, TREE, MergeSource as Source
+from converters.inputs.merged.listed import ListedSource, local_or_url
+from converters.inputs.merged.sources import TABLE, TREE, MergeSource
 from tfpipe.remote import urls
 
-Found = Sequence[tuple[Source, Listed]]
+Found = Sequence[tuple[MergeSource, ListedSource]]
 
 
 class Joined(NamedTuple):
@@ -82,7 +82,7 @@ def join(found: Found, names: Mapping[int, str]) -> Joined:
 
 
 def _new_names(
-    source: Source, listed: Listed, names: Mapping[int, str]
+    source: MergeSource, listed: ListedSource, names: Mapping[int, str]
 ) -> Mapping[str, str]:
     """Returns the new name of each class that gets one."""
     known = listed.tree.class_names()
@@ -118,7 +118,7 @@ def _are_numbers(tree: ClassTree, unnamed: Mapping[str, str]) -> bool:
     return bool(unnamed)
 
 
-def _of_source(source: Source, folder: pathlib.Path, place: Place) -> Place:
+def _of_source(source: MergeSource, folder: pathlib.Path, place: Place) -> Place:
     name = f"{source.name}/{place.name}"
     if reading.is_remote(folder, place.file):
         return place._replace(name=name, file=_url(folder, place.file))
@@ -167,7 +167,7 @@ def _require_own_files(found: Found) -> None:
                 )
 
 
-def require_trees_apart(sources: Sequence[Source]) -> None:
+def require_trees_apart(sources: Sequence[MergeSource]) -> None:
     """Refuses trees that lie in each other.
 
     Raises:

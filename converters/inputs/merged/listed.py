@@ -26,7 +26,7 @@ from converters.inputs.archives.patterns import Archive
 from converters.inputs.archives.readers import Contents, Reader
 from converters.inputs.classtree import ClassTree
 from converters.inputs.merged import sources
-from converters.inputs.merged.sources import MergeSource as Source
+from converters.inputs.merged.sources import MergeSource
 from converters.inputs.tables import (
     classes_of_rows,
     columns,
@@ -149,7 +149,7 @@ class ListedSource(NamedTuple):
     texts: Mapping[str, str] = {}
 
 
-def read(source: Source, *, file_in_names: bool) -> ListedSource:
+def read(source: MergeSource, *, file_in_names: bool) -> ListedSource:
     """Lists a source that is no table.
 
     Args:
@@ -187,7 +187,7 @@ def local_or_url(place: str) -> pathlib.Path:
     return pathlib.Path(place).expanduser().absolute()
 
 
-def _reader(source: Source) -> readers.Reader:
+def _reader(source: MergeSource) -> readers.Reader:
     """Returns the reader of tars or TFRecord files with the options of a source."""
     given = source.options
     if source.kind == sources.TFRECORDS:
@@ -222,7 +222,7 @@ def _data_set(folder: pathlib.Path, *, file_in_names: bool) -> ListedSource:
     return ListedSource(listed.folder, tree, are_numbers, dict(classes.values()))
 
 
-def columns_of(source: Source) -> columns.Columns:
+def columns_of(source: MergeSource) -> columns.Columns:
     """Returns the columns of a table; `image` and `label` are the usual ones."""
     given = source.options
     return columns.Columns(
@@ -234,7 +234,7 @@ def columns_of(source: Source) -> columns.Columns:
 
 
 def read_table(
-    source: Source,
+    source: MergeSource,
     table: table_sources.TableSource,
     root: images.Root,
     folder: pathlib.Path,
