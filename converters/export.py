@@ -40,7 +40,7 @@ import numpy as np
 from absl import flags
 
 from converters.exports import again, array_record, plan as plans, run, sizing
-from converters.exports.plan import FORMATS, Format, Paths, Plan
+from converters.exports.plan import FORMATS, ExportPlan, Format, Paths
 from converters.exports.source import Source, open_source, require_beside
 from converters.options import shared, start
 from tfpipe import host
@@ -74,7 +74,7 @@ _PATHS = flags.DEFINE_enum(
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Config:
+class ExportOptions:
     """Options of one export; the flags of the same names describe them.
 
     Raises:
@@ -111,13 +111,13 @@ class Config:
         return dataclasses.asdict(self) | {"splits": list(self.splits)}
 
 
-def config_from_flags(data_dir: str) -> Config:
+def config_from_flags(data_dir: str) -> ExportOptions:
     """Returns the options that the flags describe.
 
     Raises:
         ValueError: If values do not fit together.
     """
-    return Config(
+    return ExportOptions(
         data_dir=data_dir,
         output_dir=_OUTPUT_DIR.value,
         format=cast(Format, _FORMAT.value),
@@ -130,7 +130,7 @@ def config_from_flags(data_dir: str) -> Config:
     )
 
 
-def export(config: Config) -> dict[str, Any]:
+def export(config: ExportOptions) -> dict[str, Any]:
     """Exports a data set, and returns the summary that the command prints as JSON.
 
     Raises:
@@ -176,7 +176,9 @@ def export(config: Config) -> dict[str, Any]:
     }
 
 
-def _source(config: Config, output_dir: pathlib.Path, folder: pathlib.Path) -> Source:
+def _source(
+    config: ExportOptions, output_dir: pathlib.Path, folder: pathlib.Path
+) -> Source:
     """Opens the data set, and refuses an output folder inside of it."""
     files = shared.files_of("DIR", config.data_dir)
     path = folder if files else shared.path_of("DIR", config.data_dir).absolute()
@@ -186,8 +188,8 @@ def _source(config: Config, output_dir: pathlib.Path, folder: pathlib.Path) -> S
 
 
 def _plan(
-    config: Config, source: Source, folder: pathlib.Path
-) -> tuple[Plan, str | None]:
+    config: ExportOptions, source: Source, folder: pathlib.Path
+) -> tuple[ExportPlan, str | None]:
     """Returns the plan, and the digest of the subset if there is one."""
     chosen = None
     if config.subset is not None:
@@ -207,7 +209,9 @@ def _plan(
     return plan, chosen.digest if chosen else None
 
 
-def _more(config: Config, plan: Plan, output_dir: pathlib.Path) -> dict[str, Any]:
+def _more(
+    config: ExportOptions, plan: ExportPlan, output_dir: pathlib.Path
+) -> dict[str, Any]:
     """Returns what only a tree has: how it is converted again."""
     if plan.kind != "tree":
         return {}
@@ -215,7 +219,7 @@ def _more(config: Config, plan: Plan, output_dir: pathlib.Path) -> dict[str, Any
     return {**_again(plan, output_dir), "same_shards": same}
 
 
-def _again(plan: Plan, folder: pathlib.Path) -> dict[str, str]:
+def _again(plan: ExportPlan, folder: pathlib.Path) -> dict[str, str]:
     """Returns the command that converts a tree in a folder again."""
     if plan.kind != "tree":
         return {}

@@ -38,24 +38,24 @@ flags.adopt_module_key_flags(labelled)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Config(labelled.LabelledOptions):
+class FolderOptions(labelled.LabelledOptions):
     """Options of one conversion; the flags of the same names describe them."""
 
     input_dir: str
     name: str = "folder"
 
 
-def config_from_flags() -> Config:
+def config_from_flags() -> FolderOptions:
     """Returns the options that the flags describe.
 
     Raises:
         ValueError: If values do not fit together.
     """
     input_dir = shared.required_input_dir()
-    return labelled.options_from_flags(Config, input_dir=input_dir)
+    return labelled.options_from_flags(FolderOptions, input_dir=input_dir)
 
 
-def convert(config: Config) -> dict[str, Any]:
+def convert(config: FolderOptions) -> dict[str, Any]:
     """Converts, and returns the summary that the command prints as JSON.
 
     Raises:
@@ -65,7 +65,7 @@ def convert(config: Config) -> dict[str, Any]:
     return command.convert("converters.folder", config, lambda: make_job(config))
 
 
-def make_job(config: Config) -> Job:
+def make_job(config: FolderOptions) -> Job:
     """Lists the input and plans the shards.
 
     Raises:

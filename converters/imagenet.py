@@ -52,25 +52,25 @@ _EXPECT = flags.DEFINE_enum(
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Config(job.JobOptions):
+class ImagenetOptions(job.JobOptions):
     """Options of one conversion; the flags of the same names describe them."""
 
     input_dir: str
     expect: str = expected.NONE
 
 
-def config_from_flags() -> Config:
+def config_from_flags() -> ImagenetOptions:
     """Returns the options that the flags describe.
 
     Raises:
         ValueError: If values do not fit together.
     """
     return job.options_from_flags(
-        Config, input_dir=shared.required_input_dir(), expect=_EXPECT.value
+        ImagenetOptions, input_dir=shared.required_input_dir(), expect=_EXPECT.value
     )
 
 
-def convert(config: Config) -> dict[str, Any]:
+def convert(config: ImagenetOptions) -> dict[str, Any]:
     """Converts, and returns the summary that the command prints as JSON.
 
     Raises:
@@ -80,7 +80,7 @@ def convert(config: Config) -> dict[str, Any]:
     return command.convert("converters.imagenet", config, lambda: make_job(config))
 
 
-def make_job(config: Config) -> Job:
+def make_job(config: ImagenetOptions) -> Job:
     """Lists the input and plans the shards.
 
     Raises:

@@ -67,7 +67,7 @@ from converters.options import (
     start,
     summary,
 )
-from converters.options.merge import Config, config_from_flags
+from converters.options.merge import MergeOptions, config_from_flags
 from tfpipe import errors, host
 from tfpipe.remote import urls
 
@@ -77,7 +77,7 @@ _Result = TypeVar("_Result")
 flags.adopt_module_key_flags(merge)
 
 
-def convert(config: Config) -> dict[str, Any]:
+def convert(config: MergeOptions) -> dict[str, Any]:
     """Merges, and returns the summary that the command prints as JSON.
 
     Raises:
@@ -101,7 +101,7 @@ def convert(config: Config) -> dict[str, Any]:
     )
 
 
-def make_job(config: Config, links: pathlib.Path) -> Job:
+def make_job(config: MergeOptions, links: pathlib.Path) -> Job:
     """Lists the sources and plans the shards.
 
     Args:
@@ -141,7 +141,7 @@ def make_job(config: Config, links: pathlib.Path) -> Job:
     return dataclasses.replace(job, classes=classes)
 
 
-def _names_of_numbers(config: Config) -> Mapping[int, str]:
+def _names_of_numbers(config: MergeOptions) -> Mapping[int, str]:
     """Returns the names that --label_map has for classes that are numbers."""
     if config.label_map is None:
         return {}
@@ -166,7 +166,7 @@ def _named(name: str, work: Callable[..., _Result], *arguments: Any) -> _Result:
     ) from cause
 
 
-def _source(config: Config, name: str) -> MergeSource:
+def _source(config: MergeOptions, name: str) -> MergeSource:
     """Looks at the place of a source."""
     class_map = {}
     if name in config.class_map:
@@ -185,7 +185,7 @@ def _source(config: Config, name: str) -> MergeSource:
     return source
 
 
-def _require_apart(config: Config, source: MergeSource) -> None:
+def _require_apart(config: MergeOptions, source: MergeSource) -> None:
     """Refuses an output folder in a source that is a folder, and an unfinished one."""
     folder, output = listed.local_or_url(source.place), config.output_dir
     if urls.is_url(folder):
@@ -202,7 +202,7 @@ def _require_apart(config: Config, source: MergeSource) -> None:
         )
 
 
-def _listed(config: Config, source: MergeSource) -> ListedSource:
+def _listed(config: MergeOptions, source: MergeSource) -> ListedSource:
     """Lists the images of a source."""
     if source.kind != sources.TABLE:
         found = listed.read(source, file_in_names=config.file_in_names)
@@ -225,7 +225,7 @@ def _listed(config: Config, source: MergeSource) -> ListedSource:
     return found
 
 
-def _recorded(config: Config, checked: Sequence[MergeSource]) -> dict[str, Any]:
+def _recorded(config: MergeOptions, checked: Sequence[MergeSource]) -> dict[str, Any]:
     """Returns the options of a merge that decide the bytes; JSON values."""
     recorded: dict[str, Any] = {"sources": {}}
     for source in sorted(checked, key=lambda source: source.name):

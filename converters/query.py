@@ -65,7 +65,7 @@ from converters.images.policy import policy_of
 from converters.jobs import run
 from converters.jobs.job import Job
 from converters.options import query, shared, start
-from converters.options.query import ALL, Config, config_from_flags
+from converters.options.query import ALL, QueryOptions, config_from_flags
 from tfpipe import errors, host
 from tfpipe.shards import subset
 
@@ -81,7 +81,7 @@ for _module in (shared, query):
     flags.adopt_module_key_flags(_module)
 
 
-def ask(config: Config) -> dict[str, Any]:
+def ask(config: QueryOptions) -> dict[str, Any]:
     """Answers a query, writes what is wanted, and returns the summary.
 
     Raises:
@@ -119,7 +119,7 @@ def ask(config: Config) -> dict[str, Any]:
     }
 
 
-def _open(config: Config, folder: pathlib.Path) -> Source:
+def _open(config: QueryOptions, folder: pathlib.Path) -> Source:
     """Opens the data set, and refuses an output folder that it would mix with."""
     files = shared.files_of("DIR", config.data_dir)
     if files is not None:
@@ -132,7 +132,7 @@ def _open(config: Config, folder: pathlib.Path) -> Source:
 
 
 def _write(
-    config: Config,
+    config: QueryOptions,
     source: Source,
     rows: "duckdb.DuckDBPyConnection",
     found: dict[str, Any],
@@ -160,7 +160,9 @@ def _write(
     }
 
 
-def _save(config: Config, source: Source, rows: "duckdb.DuckDBPyConnection") -> None:
+def _save(
+    config: QueryOptions, source: Source, rows: "duckdb.DuckDBPyConnection"
+) -> None:
     """Writes the subset of the chosen records."""
     weight = "" if config.weight is None else ", weight"
     found = rows.execute(
@@ -171,7 +173,7 @@ def _save(config: Config, source: Source, rows: "duckdb.DuckDBPyConnection") -> 
 
 
 def _job(
-    config: Config,
+    config: QueryOptions,
     source: Source,
     rows: "duckdb.DuckDBPyConnection",
     more: pathlib.Path,
@@ -204,7 +206,7 @@ def _job(
             **points.options(),
         },
         made_by=report.origin(source),
-        writer=shards.Writer(source=source, tables=points),
+        writer=shards.ChosenWriter(source=source, tables=points),
         entered=tuple(points.paths),
         more_columns=carried.write(rows, plans, more),
         num_workers=config.num_workers or host.num_cores(),
@@ -213,7 +215,7 @@ def _job(
     )
 
 
-def print_summary(config: Config, done: dict[str, Any]) -> None:
+def print_summary(config: QueryOptions, done: dict[str, Any]) -> None:
     """Prints the counts and the sample for people, and then the JSON for scripts."""
     for line in counts.lines(done):
         print(line)

@@ -46,7 +46,7 @@ from converters.images.policy import Policy, policy_of
 from converters.jobs import run
 from converters.jobs.job import Job
 from converters.options import replicate, shared, start, summary
-from converters.options.replicate import Config, config_from_flags
+from converters.options.replicate import ReplicateOptions, config_from_flags
 from tfpipe import host
 
 _COMMAND = "converters.replicate"
@@ -55,7 +55,7 @@ for _module in (shared, replicate):
     flags.adopt_module_key_flags(_module)
 
 
-class Plan(NamedTuple):
+class ReplicaJob(NamedTuple):
     """The source of a replication, its size and its cost."""
 
     source: Source
@@ -65,7 +65,7 @@ class Plan(NamedTuple):
     num_workers: int
 
 
-def make_copies(config: Config) -> dict[str, Any]:
+def make_copies(config: ReplicateOptions) -> dict[str, Any]:
     """Copies a data set, and returns the summary that the command prints as JSON.
 
     Raises:
@@ -91,7 +91,7 @@ def make_copies(config: Config) -> dict[str, Any]:
     return facts | done | {"dry_run": False}
 
 
-def make_plan(config: Config, folder: pathlib.Path) -> Plan:
+def make_plan(config: ReplicateOptions, folder: pathlib.Path) -> ReplicaJob:
     """Looks at the data set and this machine, and plans the copies.
 
     Args:
@@ -134,10 +134,10 @@ def make_plan(config: Config, folder: pathlib.Path) -> Plan:
         how=how,
     )
     room = cost.room_bytes / max(cost.num_bytes, 1)
-    return Plan(source, sized, cost, found.growth * room, num_workers)
+    return ReplicaJob(source, sized, cost, found.growth * room, num_workers)
 
 
-def _source(config: Config, folder: pathlib.Path) -> Source:
+def _source(config: ReplicateOptions, folder: pathlib.Path) -> Source:
     """Opens the data set, and refuses an output folder inside of it."""
     files = shared.files_of("DIR", config.data_dir)
     path = folder if files else shared.path_of("DIR", config.data_dir).absolute()
@@ -152,7 +152,7 @@ def _source(config: Config, folder: pathlib.Path) -> Source:
     return open_source(config.data_dir, path, files, folder, config.splits)
 
 
-def make_job(config: Config, plan: Plan) -> Job:
+def make_job(config: ReplicateOptions, plan: ReplicaJob) -> Job:
     """Returns the job that makes the copies.
 
     Raises:
@@ -160,15 +160,17 @@ def make_job(config: Config, plan: Plan) -> Job:
     """
     source, change = plan.source, config.change
     layout = source.known.made_by.get("options", {}).get("layout", "inception")
-    writer: write.Writer | identical.Writer
+    writer: write.DistinctWriter | identical.IdenticalWriter
     if change is None:
         points = tables.find(source)
         entered = tuple(points.paths)
-        writer = identical.Writer(source=source, by=config.identical_by, tables=points)
+        writer = identical.IdenticalWriter(
+            source=source, by=config.identical_by, tables=points
+        )
         options: dict[str, Any] = {"kind": "identical", **points.options()}
     else:
         entered = tuple(source.known.splits) if change.entry_points else ()
-        writer = write.Writer(
+        writer = write.DistinctWriter(
             source=source, change=change, seed=config.seed, damaged=config.damaged
         )
         kind = "enlarged" if change.kind == "enlarged" else "distinct"

@@ -95,7 +95,7 @@ _IMAGES_A_TASK = 8
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Config:
+class SynthesizeOptions:
     """Options of one tree; the flags of the same names describe them.
 
     Raises:
@@ -143,7 +143,7 @@ class Config:
 
 
 @dataclasses.dataclass(frozen=True)
-class Image:
+class DrawnImage:
     """One image to make: its path, and the numbers that determine it."""
 
     path: str
@@ -170,7 +170,7 @@ class Totals:
         )
 
 
-def synthesize(config: Config) -> Totals:
+def synthesize(config: SynthesizeOptions) -> Totals:
     """Makes the tree, which appears under its name only when it is complete.
 
     Raises:
@@ -187,7 +187,7 @@ def synthesize(config: Config) -> Totals:
             return _run(config, partial, images)
 
 
-def list_classes(config: Config) -> list[classes.Class]:
+def list_classes(config: SynthesizeOptions) -> list[classes.Class]:
     """Returns the classes in label order: ImageNet's first ones, or made-up ones."""
     real = classes.imagenet_classes()
     if config.num_classes <= len(real) and not config.made_up_synsets:
@@ -202,11 +202,13 @@ def list_classes(config: Config) -> list[classes.Class]:
     ]
 
 
-def plan(config: Config, synsets: list[str]) -> list[Image]:
+def plan(config: SynthesizeOptions, synsets: list[str]) -> list[DrawnImage]:
     """Returns every image of the tree, training images first."""
     count = len(synsets)
     train = [
-        Image(f"train/{wnid}/{wnid}_{number // count + 1}.JPEG", _TRAIN, number, index)
+        DrawnImage(
+            f"train/{wnid}/{wnid}_{number // count + 1}.JPEG", _TRAIN, number, index
+        )
         for number in range(config.num_images)
         for index, wnid in [(number % count, synsets[number % count])]
     ]
@@ -214,7 +216,7 @@ def plan(config: Config, synsets: list[str]) -> list[Image]:
     order = rng.permutation(count)
     shuffled = rng.permutation(config.num_validation_images)
     validation = [
-        Image(
+        DrawnImage(
             f"val/ILSVRC2012_val_{number + 1:08d}.JPEG",
             _VALIDATION,
             number,
@@ -242,7 +244,7 @@ def _require_own(output: pathlib.Path) -> None:
     """Checks that this command wrote a tree, and that nothing was added to it."""
     try:
         mark = json.loads((output / whole_tree.MARK_NAME).read_text(encoding="utf-8"))
-        made = Config(output_dir=output, **mark)
+        made = SynthesizeOptions(output_dir=output, **mark)
     except (OSError, ValueError, TypeError):
         raise ValueError(
             f"--overwrite replaces only what a run like this wrote, but {output} has "
@@ -263,10 +265,10 @@ def _require_own(output: pathlib.Path) -> None:
 
 
 def _write_lists(
-    config: Config,
+    config: SynthesizeOptions,
     root: pathlib.Path,
     synsets: list[classes.Class],
-    images: list[Image],
+    images: list[DrawnImage],
 ) -> None:
     """Writes the text files, and makes the folders of the images."""
     for folder in sorted({os.path.dirname(image.path) for image in images}):
@@ -284,7 +286,9 @@ def _write_lines(path: pathlib.Path, lines: Iterable[str]) -> None:
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
-def _run(config: Config, root: pathlib.Path, images: list[Image]) -> Totals:
+def _run(
+    config: SynthesizeOptions, root: pathlib.Path, images: list[DrawnImage]
+) -> Totals:
     tasks = [
         images[first : first + _IMAGES_A_TASK]
         for first in range(0, len(images), _IMAGES_A_TASK)
@@ -296,7 +300,9 @@ def _run(config: Config, root: pathlib.Path, images: list[Image]) -> Totals:
     return sum(results, Totals())
 
 
-def _make_images(config: Config, root: pathlib.Path, task: list[Image]) -> Totals:
+def _make_images(
+    config: SynthesizeOptions, root: pathlib.Path, task: list[DrawnImage]
+) -> Totals:
     """Makes a few images; runs in a worker process."""
     wanted = config.bytes_per_pixel or camera.MEAN_BYTES_PER_PIXEL
     totals = Totals()
@@ -315,9 +321,9 @@ def _make_images(config: Config, root: pathlib.Path, task: list[Image]) -> Total
     return totals
 
 
-def config_from_flags() -> Config:
+def config_from_flags() -> SynthesizeOptions:
     """Returns the options that the flags describe."""
-    return Config(
+    return SynthesizeOptions(
         output_dir=shared.path_of("--output_dir", _OUTPUT_DIR.value),
         num_images=_NUM_IMAGES.value,
         num_classes=_NUM_CLASSES.value,
@@ -331,7 +337,7 @@ def config_from_flags() -> Config:
     )
 
 
-def _print_report(config: Config, totals: Totals, seconds: float) -> None:
+def _print_report(config: SynthesizeOptions, totals: Totals, seconds: float) -> None:
     print(
         f"Wrote {count_of(totals.images, 'image')} of "
         f"{count_of(config.num_classes, 'class')} to "

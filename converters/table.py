@@ -83,7 +83,7 @@ _EXTRA_IN_RECORDS = flags.DEFINE_boolean(
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Config(labelled.LabelledOptions):
+class TableOptions(labelled.LabelledOptions):
     """Options of one conversion; the flags of the same names describe them.
 
     Raises:
@@ -163,7 +163,7 @@ class Config(labelled.LabelledOptions):
         }
 
 
-def config_from_flags() -> Config:
+def config_from_flags() -> TableOptions:
     """Returns the options that the flags describe.
 
     Raises:
@@ -182,7 +182,7 @@ def config_from_flags() -> Config:
     if len(tables) < len(_TABLE.value) or not all(map(str.isidentifier, tables)):
         raise app.UsageError("--table must be name=PLACE, with another name each time.")
     return labelled.options_from_flags(
-        Config,
+        TableOptions,
         input=_INPUT.value[0],
         query=reading.only(_QUERY),
         table=tables,
@@ -198,7 +198,7 @@ def config_from_flags() -> Config:
     )
 
 
-def convert(config: Config) -> dict[str, Any]:
+def convert(config: TableOptions) -> dict[str, Any]:
     """Converts, and returns the summary that the command prints as JSON.
 
     Raises:
@@ -212,7 +212,7 @@ def convert(config: Config) -> dict[str, Any]:
     )
 
 
-def make_job(config: Config) -> Job:
+def make_job(config: TableOptions) -> Job:
     """Reads the table and plans the shards.
 
     Raises:
@@ -229,7 +229,7 @@ def make_job(config: Config) -> Job:
         return _make_job(config, root, rows)
 
 
-def _make_job(config: Config, root: images.Root, rows: pathlib.Path) -> Job:
+def _make_job(config: TableOptions, root: images.Root, rows: pathlib.Path) -> Job:
     """Plans the shards of a table whose rows were read."""
     how = classes_of_rows.Reading(
         root=root,
@@ -254,7 +254,7 @@ def _make_job(config: Config, root: images.Root, rows: pathlib.Path) -> Job:
     return dataclasses.replace(made, more_columns=more)
 
 
-def _class_of(config: Config) -> dict[int, str] | None:
+def _class_of(config: TableOptions) -> dict[int, str] | None:
     """Returns the class of each integer label, if --label_map names them."""
     if config.label_map is None:
         return None
@@ -263,7 +263,9 @@ def _class_of(config: Config) -> dict[int, str] | None:
     return {label: name for name, label in labels.items()}
 
 
-def _labels(config: Config, listed: classes_of_rows.Listed) -> dict[str, int]:
+def _labels(
+    config: TableOptions, listed: classes_of_rows.ListedTable
+) -> dict[str, int]:
     """Returns the label of each class, also of those that no image has as its first."""
     several = {name: row for row, names in listed.several.values() for name in names}
     names = {*listed.tree.class_names(), *several}
@@ -284,10 +286,10 @@ def _labels(config: Config, listed: classes_of_rows.Listed) -> dict[str, int]:
 
 
 def _more_columns(
-    config: Config,
+    config: TableOptions,
     connection: "duckdb.DuckDBPyConnection",
     rows: pathlib.Path,
-    listed: classes_of_rows.Listed,
+    listed: classes_of_rows.ListedTable,
     labels: Mapping[str, int],
 ) -> extras.MoreColumns | None:
     """Returns what the catalog and the records get beside the images and classes."""

@@ -41,7 +41,7 @@ flags.adopt_module_key_flags(reading)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Config(archives.ArchiveOptions):
+class TfrecordOptions(archives.ArchiveOptions):
     """Options of one conversion; the flags of the same names describe them.
 
     Raises:
@@ -63,18 +63,20 @@ class Config(archives.ArchiveOptions):
             )
 
 
-def config_from_flags() -> Config:
+def config_from_flags() -> TfrecordOptions:
     """Returns the options that the flags describe.
 
     Raises:
         ValueError: If values do not fit together.
     """
     return archives.options_from_flags(
-        Config, image_key=reading.only(_IMAGE_KEY), name_key=reading.only(_NAME_KEY)
+        TfrecordOptions,
+        image_key=reading.only(_IMAGE_KEY),
+        name_key=reading.only(_NAME_KEY),
     )
 
 
-def convert(config: Config) -> dict[str, Any]:
+def convert(config: TfrecordOptions) -> dict[str, Any]:
     """Converts, and returns the summary that the command prints as JSON.
 
     Raises:
@@ -85,7 +87,7 @@ def convert(config: Config) -> dict[str, Any]:
     return command.convert("converters.tfrecord", config, lambda: make_job(config))
 
 
-def make_job(config: Config) -> Job:
+def make_job(config: TfrecordOptions) -> Job:
     """Lists the input and plans the shards.
 
     Raises:

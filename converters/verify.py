@@ -87,7 +87,7 @@ _SCHEMA_VERSION = 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Config:
+class VerifyOptions:
     """Options of one check; the flags of the same names describe them.
 
     Raises:
@@ -143,9 +143,9 @@ class Config:
         return self.repair or self.write_index or self.write_entry_points
 
 
-def config_from_flags(data_dir: str) -> Config:
+def config_from_flags(data_dir: str) -> VerifyOptions:
     """Returns the options that the flags describe."""
-    return Config(
+    return VerifyOptions(
         data_dir=data_dir,
         level=_LEVEL.value,
         input_dir=_INPUT_DIR.value,
@@ -156,7 +156,7 @@ def config_from_flags(data_dir: str) -> Config:
     )
 
 
-def verify(config: Config) -> Result:
+def verify(config: VerifyOptions) -> Result:
     """Checks a folder with or without an index.
 
     Raises:
@@ -203,7 +203,7 @@ def verify(config: Config) -> Result:
 
 
 def _with_entry_points(
-    config: Config, request: shard.Request, result: Result
+    config: VerifyOptions, request: shard.Request, result: Result
 ) -> Result:
     """Writes the entry points if they must be; adds to the result."""
     mends = config.repair and entries.has_faults(result)
@@ -215,7 +215,7 @@ def _with_entry_points(
 
 
 def _request(
-    config: Config, data_dir: pathlib.Path, files: Files | None = None
+    config: VerifyOptions, data_dir: pathlib.Path, files: Files | None = None
 ) -> shard.Request:
     input_dir = None
     if config.input_dir is not None:
@@ -229,7 +229,7 @@ def _request(
     )
 
 
-def _verify_url(config: Config, files: Files) -> Result:
+def _verify_url(config: VerifyOptions, files: Files) -> Result:
     """Checks a data set at a URL. Its shards are read in pieces and stay there."""
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
@@ -252,7 +252,7 @@ def _require_listed(known: index.Index, shown: object) -> None:
         )
 
 
-def summarize(config: Config, result: Result, seconds: float) -> dict[str, Any]:
+def summarize(config: VerifyOptions, result: Result, seconds: float) -> dict[str, Any]:
     """Returns the JSON document of a check."""
     return {
         "command": "converters.verify",

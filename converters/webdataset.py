@@ -39,7 +39,7 @@ flags.adopt_module_key_flags(reading)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Config(archives.ArchiveOptions):
+class WebdatasetOptions(archives.ArchiveOptions):
     """Options of one conversion; the flags of the same names describe them.
 
     Raises:
@@ -64,7 +64,7 @@ class Config(archives.ArchiveOptions):
             )
 
 
-def config_from_flags() -> Config:
+def config_from_flags() -> WebdatasetOptions:
     """Returns the options that the flags describe.
 
     Raises:
@@ -72,13 +72,13 @@ def config_from_flags() -> Config:
     """
     usual = samples.usual_source(reading.only(reading.label_key()))
     return archives.options_from_flags(
-        Config,
+        WebdatasetOptions,
         label_from=cast(samples.LabelPart, reading.only(_LABEL_FROM) or usual),
         image_part=reading.only(_IMAGE_PART),
     )
 
 
-def convert(config: Config) -> dict[str, Any]:
+def convert(config: WebdatasetOptions) -> dict[str, Any]:
     """Converts, and returns the summary that the command prints as JSON.
 
     Raises:
@@ -89,7 +89,7 @@ def convert(config: Config) -> dict[str, Any]:
     return command.convert("converters.webdataset", config, lambda: make_job(config))
 
 
-def make_job(config: Config) -> Job:
+def make_job(config: WebdatasetOptions) -> Job:
     """Lists the input and plans the shards.
 
     Raises:

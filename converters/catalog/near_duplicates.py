@@ -21,7 +21,7 @@ import numpy as np
 from converters.engines import processes
 from converters.exports import plan as plans
 from converters.exports.items import read_items
-from converters.exports.plan import Part, Plan
+from converters.exports.plan import ExportPlan, Part
 from converters.exports.source import open_source
 from converters.images import jpeg_header, pillow
 from tfpipe.shards import atomic, index
@@ -65,7 +65,7 @@ def require() -> None:
         ) from error
 
 
-def hash_images(plan: Plan, *, num_workers: int) -> Sequence[Hashed]:
+def hash_images(plan: ExportPlan, *, num_workers: int) -> Sequence[Hashed]:
     """Returns the hash of each image of a plan.
 
     Raises:
@@ -81,7 +81,7 @@ def hash_images(plan: Plan, *, num_workers: int) -> Sequence[Hashed]:
     return [hashed for part in parts for hashed in part]
 
 
-def _hash_part(plan: Plan, part: Part) -> list[Hashed]:
+def _hash_part(plan: ExportPlan, part: Part) -> list[Hashed]:
     return [
         Hashed(
             _hash(item.encoded),

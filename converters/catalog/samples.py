@@ -30,7 +30,7 @@ _OTHER_KEYS = ("image", "jpeg", "image_raw", "jpg")
 BOX_KEY = "image/object/bbox/xmin"
 
 
-class Row(NamedTuple):
+class SampleRow(NamedTuple):
     """A chosen record, as the catalog describes it."""
 
     split: str
@@ -56,7 +56,7 @@ class Sample(NamedTuple):
         num_boxes: Number of its bounding boxes.
     """
 
-    row: Row
+    row: SampleRow
     picture: PIL.Image.Image | None
     fault: str = ""
     subsampling: str = ""
@@ -65,7 +65,7 @@ class Sample(NamedTuple):
 
 def draw(
     connection: "duckdb.DuckDBPyConnection", number: int, *, seed: int
-) -> list[Row]:
+) -> list[SampleRow]:
     """Draws chosen records at random, each at most once.
 
     Args:
@@ -82,10 +82,10 @@ def draw(
         "ON c.label = classes.number ORDER BY c.draw",
         [number],
     )
-    return [Row(*row) for row in found.fetchall()]
+    return [SampleRow(*row) for row in found.fetchall()]
 
 
-def read(source: Source, rows: list[Row], *, side: int) -> list[Sample]:
+def read(source: Source, rows: list[SampleRow], *, side: int) -> list[Sample]:
     """Reads the records of some rows.
 
     Args:
@@ -108,7 +108,7 @@ def read(source: Source, rows: list[Row], *, side: int) -> list[Sample]:
         ]
 
 
-def _read_record(source: Source, files: Files, row: Row) -> bytes | str:
+def _read_record(source: Source, files: Files, row: SampleRow) -> bytes | str:
     """Returns the data of a record, or what is wrong with it."""
     name = source.known.splits[row.split][row.shard].name
     content = files.read_range(name, row.byte_offset, row.byte_offset + row.num_bytes)
@@ -118,7 +118,7 @@ def _read_record(source: Source, files: Files, row: Row) -> bytes | str:
     return records.data_fault(data, content[-records.FOOTER_BYTES :]) or data
 
 
-def _sample(row: Row, data: bytes | str, policy: Policy) -> Sample:
+def _sample(row: SampleRow, data: bytes | str, policy: Policy) -> Sample:
     if isinstance(data, str):
         return Sample(row, None, data)
     try:

@@ -18,7 +18,7 @@ import xxhash
 from converters.engines import processes
 from converters.exports import new_shard
 from converters.exports.new_shard import NewShard
-from converters.exports.source import Pread, Row, Source, changed
+from converters.exports.source import CatalogRow, Pread, Source, changed
 from converters.exports.tables import Tables
 from converters.jobs import side_files
 from converters.jobs.job import Job
@@ -126,7 +126,7 @@ def digest(plans: Sequence[ChosenPlan]) -> str:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Writer:
+class ChosenWriter:
     """Writes the shards of chosen records.
 
     Attributes:
@@ -189,7 +189,7 @@ def _copy(
 
 @contextlib.contextmanager
 def _reading(
-    source: Source, shard: index.Shard, wanted: Sequence[Row]
+    source: Source, shard: index.Shard, wanted: Sequence[CatalogRow]
 ) -> Iterator[Pread]:
     """Opens a shard for reading some of its records."""
     num_bytes = sum(row.num_bytes for row in wanted)

@@ -56,7 +56,7 @@ def check_foreign(request: Request, *, write: bool) -> Result:
             # A random name: a fixed one could be a link, or in use by another check.
             temporary = tempfile.TemporaryDirectory(prefix=_PREFIX, dir=data_dir)
             folder = pathlib.Path(stack.enter_context(temporary))
-        settings = foreign.Settings(
+        settings = foreign.AdoptSettings(
             data_dir=data_dir, level=request.level, work_dir=folder
         )
         # The number of records is unknown until the shards are read: 0 shows no total.

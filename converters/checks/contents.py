@@ -21,7 +21,7 @@ _Out = TypeVar("_Out")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Contents:
+class DataSetFiles:
     """The files of a data set.
 
     Attributes:

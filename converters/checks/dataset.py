@@ -12,13 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from converters.checks import adopt, catalog, files, side_files
-from converters.checks.contents import Contents, can_list, remote_sizes
+from converters.checks.contents import DataSetFiles, can_list, remote_sizes
 from converters.checks.shard import (
+    CheckTask,
     Fault,
     Request,
     Result,
     Settings,
-    Task,
     check_shard,
 )
 from converters.images import policy
@@ -147,12 +147,12 @@ def _remarks(request: Request, known: index.Index) -> list[str]:
     return remarks
 
 
-def _contents(request: Request, known: index.Index) -> Contents:
+def _contents(request: Request, known: index.Index) -> DataSetFiles:
     if request.files is None:
-        return Contents(data_dir=request.data_dir)
+        return DataSetFiles(data_dir=request.data_dir)
     shards = [shard.name for shards in known.splits.values() for shard in shards]
     names = {*shards, *(known.files or ())}
-    return Contents(
+    return DataSetFiles(
         data_dir=request.data_dir,
         files=request.files,
         sizes=remote_sizes(request.files, names),
@@ -160,7 +160,7 @@ def _contents(request: Request, known: index.Index) -> Contents:
 
 
 def _check_files(
-    request: Request, known: index.Index, contents: Contents
+    request: Request, known: index.Index, contents: DataSetFiles
 ) -> tuple[Mapping[str, npt.NDArray[np.int64]], list[Fault]]:
     """Checks index, shard files, side files and catalog, but no record.
 
@@ -218,11 +218,13 @@ def _adopted_features(known: index.Index) -> Mapping[str, str]:
 
 def _tasks(
     known: index.Index, byte_offsets: Mapping[str, npt.NDArray[np.int64]]
-) -> Iterator[Task]:
+) -> Iterator[CheckTask]:
     for split, shards in known.splits.items():
         for number, shard in enumerate(shards):
             offsets = byte_offsets.get(shard.name)
-            yield Task(split=split, number=number, shard=shard, byte_offsets=offsets)
+            yield CheckTask(
+                split=split, number=number, shard=shard, byte_offsets=offsets
+            )
 
 
 def _first_fault(result: Result) -> str:

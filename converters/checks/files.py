@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from converters.checks.contents import Contents
+from converters.checks.contents import DataSetFiles
 from converters.checks.shard import Fault
 from tfpipe.shards import index
 from tfpipe.shards.index import Index
@@ -67,7 +67,7 @@ def index_faults(known: Index, data_dir: pathlib.Path) -> Iterator[Fault]:
             yield Fault(shard=index.INDEX_NAME, fault=fault)
 
 
-def shard_faults(known: Index, contents: Contents) -> Iterator[Fault]:
+def shard_faults(known: Index, contents: DataSetFiles) -> Iterator[Fault]:
     """Yields shards that are missing, of another size, misnamed or listed twice."""
     listed: collections.Counter[str] = collections.Counter()
     for split, shards in known.splits.items():
@@ -88,7 +88,7 @@ def shard_faults(known: Index, contents: Contents) -> Iterator[Fault]:
             yield Fault(shard=file, fault=f"the index lists it {count} times")
 
 
-def _size_fault(shard: index.Shard, contents: Contents) -> str:
+def _size_fault(shard: index.Shard, contents: DataSetFiles) -> str:
     if (size := contents.size(shard.name)) is None:
         return "the index lists it, but there is no such file"
     if size != shard.num_bytes:

@@ -121,7 +121,7 @@ class Examined(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings:
+class AdoptSettings:
     """Settings that are the same for all shards.
 
     Attributes:
@@ -191,7 +191,7 @@ def _missing_faults(
         yield Fault(shard=name, fault="missing: other shards of this set are there")
 
 
-def examine(settings: Settings, shard: ForeignShard) -> Examined:
+def examine(settings: AdoptSettings, shard: ForeignShard) -> Examined:
     """Examines one shard; runs in a worker process.
 
     The level "quick" reads only the headers of the records. With `settings.work_dir`,
@@ -230,7 +230,7 @@ def _count(path: pathlib.Path, facts: Facts, findings: Findings) -> None:
 
 
 def _examine_records(
-    settings: Settings,
+    settings: AdoptSettings,
     shard: ForeignShard,
     facts: Facts,
     findings: Findings,

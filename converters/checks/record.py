@@ -60,7 +60,7 @@ _CONSTANTS = {
 }
 
 
-class Row(NamedTuple):
+class RecordFacts(NamedTuple):
     """The catalog's row of a record; see index.CATALOG_COLUMNS."""
 
     label: int
@@ -107,7 +107,7 @@ def filename_of(example: Example) -> str:
 
 def schema_faults(
     data: bytes,
-    row: Row,
+    row: RecordFacts,
     *,
     features: Mapping[str, str] | None,
     classes: Sequence[tuple[str, str]],
@@ -204,7 +204,7 @@ def _class_faults(
             yield f"{keys[0]} of label {label} must be {expected!r}, got {got!r}"
 
 
-def _row_faults(example: Example, row: Row) -> Iterator[str]:
+def _row_faults(example: Example, row: RecordFacts) -> Iterator[str]:
     """Yields values that differ from the catalog; missing features are passed over."""
     filename = bytes_of(example, FILENAME_KEYS)
     encoded = bytes_of(example, ENCODED_KEYS)

@@ -16,7 +16,7 @@ import xxhash
 
 from converters.checks.record import (
     Example,
-    Row,
+    RecordFacts,
     decode_faults,
     pixel_faults,
     schema_faults,
@@ -92,7 +92,7 @@ class Settings:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Task:
+class CheckTask:
     """One shard to check.
 
     Attributes:
@@ -215,7 +215,7 @@ class Request:
             )
 
 
-def check_shard(settings: Settings, task: Task) -> Findings:
+def check_shard(settings: Settings, task: CheckTask) -> Findings:
     """Reads all of a shard and checks it up to the level of the settings."""
     checker = _Checker(settings, task)
     checker.check()
@@ -225,7 +225,7 @@ def check_shard(settings: Settings, task: Task) -> Findings:
 class _Checker:
     """Checks one shard; reads the catalog's rows only if they are needed."""
 
-    def __init__(self, settings: Settings, task: Task) -> None:
+    def __init__(self, settings: Settings, task: CheckTask) -> None:
         self._settings = settings
         self._task = task
         self.findings = Findings(task.shard.name)
@@ -281,7 +281,7 @@ class _Checker:
         )
 
     @functools.cached_property
-    def _rows(self) -> Sequence[Row]:
+    def _rows(self) -> Sequence[RecordFacts]:
         if self._task.byte_offsets is None:
             return ()
         return load_rows(self._settings.data_dir, self._task.split, self._task.number)
@@ -302,7 +302,7 @@ class _Checker:
         if self._settings.reaches("schema"):
             yield from self._content_faults(record.data, self._rows[number])
 
-    def _content_faults(self, data: bytes, row: Row) -> Iterator[str]:
+    def _content_faults(self, data: bytes, row: RecordFacts) -> Iterator[str]:
         settings = self._settings
         wrong = list(
             schema_faults(
@@ -322,7 +322,7 @@ class _Checker:
         if settings.reaches("source"):
             yield from self._source_faults(example, row)
 
-    def _source_faults(self, example: Example, row: Row) -> Iterator[str]:
+    def _source_faults(self, example: Example, row: RecordFacts) -> Iterator[str]:
         rewritten = row.decision.startswith("rewritten")
         if not rewritten and not row.decision.startswith("kept"):
             self.findings.num_not_comparable += 1
@@ -356,16 +356,16 @@ def read_shard(
         yield records.Record(end, 0, b"", fault)
 
 
-def load_rows(data_dir: pathlib.Path, split: str, number: int) -> list[Row]:
+def load_rows(data_dir: pathlib.Path, split: str, number: int) -> list[RecordFacts]:
     """Loads the catalog's rows of one shard, in the order of the records.
 
     Raises:
         BadIndexError: If the catalog cannot be read.
     """
-    names = ", ".join(Row._fields)
+    names = ", ".join(RecordFacts._fields)
     query = (
         f"SELECT {names} FROM read_parquet(?) "
         "WHERE split = ? AND shard = ? ORDER BY record"
     )
     rows = index.query_catalog(data_dir, query, [split, number])
-    return [Row(*row) for row in rows]
+    return [RecordFacts(*row) for row in rows]

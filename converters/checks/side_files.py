@@ -10,7 +10,7 @@ import fnmatch
 import pathlib
 from collections.abc import Collection, Iterator, Mapping
 
-from converters.checks.contents import Contents
+from converters.checks.contents import DataSetFiles
 from converters.checks.files import parse_shard_name
 from converters.checks.shard import Fault
 from converters.jobs import duplicates, publish, side_files
@@ -22,7 +22,7 @@ from tfpipe.shards.index import File, Index
 _READER_GLOBS = ("train*", "valid*", "*.tfrecord*")
 
 
-def file_faults(known: Index, contents: Contents, *, read: bool) -> Iterator[Fault]:
+def file_faults(known: Index, contents: DataSetFiles, *, read: bool) -> Iterator[Fault]:
     """Yields side files that are missing or differ from what the index says.
 
     Args:
@@ -49,7 +49,9 @@ def _remedy(name: str) -> str:
     return f"; make it again: {entry_file.REMEDY}" if is_made else ""
 
 
-def _file_fault(contents: Contents, path: str, expected: File, *, read: bool) -> str:
+def _file_fault(
+    contents: DataSetFiles, path: str, expected: File, *, read: bool
+) -> str:
     """Returns what is wrong with a file; empty if nothing is."""
     try:
         if (size := contents.size(path)) is None:
@@ -66,7 +68,7 @@ def _file_fault(contents: Contents, path: str, expected: File, *, read: bool) ->
     return ""
 
 
-def stray_faults(known: Index, contents: Contents) -> Iterator[Fault]:
+def stray_faults(known: Index, contents: DataSetFiles) -> Iterator[Fault]:
     """Yields files that look like a part of the data set but are not in the index.
 
     Hidden files are ignored, because no glob of a reader matches them.

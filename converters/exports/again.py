@@ -9,7 +9,7 @@ import pathlib
 import shlex
 
 from converters.exports import naming, tree
-from converters.exports.plan import Plan
+from converters.exports.plan import ExportPlan
 from converters.exports.source import Source
 from converters.images.policy import Policy, policy_of
 from converters.jobs import side_files
@@ -24,7 +24,7 @@ _KEPT_FIELDS = (
 )
 
 
-def command_line(plan: Plan, output_dir: pathlib.Path) -> str:
+def command_line(plan: ExportPlan, output_dir: pathlib.Path) -> str:
     """Returns the command that makes a data set of an exported tree.
 
     Args:
@@ -64,7 +64,7 @@ def _policy_flags(source: Source) -> dict[str, str]:
     }
 
 
-def is_identical(plan: Plan) -> bool:
+def is_identical(plan: ExportPlan) -> bool:
     """Whether that command writes the same shards, if all splits are exported."""
     known = plan.source.known
     command = known.made_by.get("command")

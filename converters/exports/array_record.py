@@ -10,8 +10,8 @@ import pathlib
 from collections.abc import Iterable
 
 from converters.checks import adopt
-from converters.exports.items import Item
-from converters.exports.plan import Plan
+from converters.exports.items import ExportedRecord
+from converters.exports.plan import ExportPlan
 from converters.jobs import side_files
 from tfpipe.shards import index, records
 
@@ -34,7 +34,7 @@ def require() -> None:
         ) from error
 
 
-def write_part(items: Iterable[Item], path: pathlib.Path) -> None:
+def write_part(items: Iterable[ExportedRecord], path: pathlib.Path) -> None:
     """Writes the file of a part.
 
     Raises:
@@ -51,7 +51,7 @@ def write_part(items: Iterable[Item], path: pathlib.Path) -> None:
         writer.close()
 
 
-def side_files_of(plan: Plan) -> dict[str, bytes]:
+def side_files_of(plan: ExportPlan) -> dict[str, bytes]:
     """Returns the files that TFDS needs, by name; none if it cannot read records."""
     known = plan.source.known
     features = _features(plan)
@@ -77,7 +77,7 @@ def side_files_of(plan: Plan) -> dict[str, bytes]:
     }
 
 
-def _features(plan: Plan) -> bytes | None:
+def _features(plan: ExportPlan) -> bytes | None:
     """Returns what the records hold; None for records of another tool at a URL."""
     path = plan.source.folder / side_files.FEATURES_NAME
     if path.is_file():

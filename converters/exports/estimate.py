@@ -31,7 +31,7 @@ _LINK_BYTES = 8192
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Sample:
+class TrialCopies:
     """Figures from changing a few records.
 
     Attributes:
@@ -45,7 +45,7 @@ class Sample:
     seconds_per_byte: float
 
 
-NOTHING = Sample(num_records=0, growth=1.0, seconds_per_byte=0.0)
+NOTHING = TrialCopies(num_records=0, growth=1.0, seconds_per_byte=0.0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -85,7 +85,7 @@ class Estimate:
 
 def sample(
     source: Source, change: Change, *, clock: Callable[[], float] = time.process_time
-) -> Sample:
+) -> TrialCopies:
     """Changes a few records, and returns how their bytes grew and the time it took.
 
     Damaged records are passed over; the job finds and names them.
@@ -110,7 +110,7 @@ def sample(
         after += sum(map(len, framed))
     if not before:
         return NOTHING
-    return Sample(
+    return TrialCopies(
         num_records=num_records,
         growth=round(after / before, 3),
         seconds_per_byte=spent / before,
@@ -173,7 +173,7 @@ def disk_speed(
 
 def estimate(
     source: Source,
-    found: Sample,
+    found: TrialCopies,
     *,
     copies: int,
     num_workers: int,

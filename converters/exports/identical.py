@@ -38,7 +38,7 @@ _PIECE_BYTES = 4 << 20
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Writer:
+class IdenticalWriter:
     """Writes the shards of identical copies.
 
     Attributes:

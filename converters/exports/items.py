@@ -1,6 +1,6 @@
 """Records of one part, read and checked: the image as it is stored, and its boxes.
 
-In: a plan and a part of it. Out: an `Item` for each record, in order. The CRC of the
+In: a plan and a part of it. Out: an `ExportedRecord` each, in order. The CRC of the
 record and the digest of the image are compared first, so that no damage is exported.
 """
 
@@ -11,7 +11,7 @@ import xxhash
 
 from converters.checks import record as keys
 from converters.engines import processes
-from converters.exports.plan import Part, Plan, Row
+from converters.exports.plan import ExportPlan, Part, Row
 from converters.exports.source import Source
 from converters.images import formats, jpeg_header
 from converters.inputs.boxes import Box
@@ -24,7 +24,7 @@ _BOX_LABELS = ("image/object/bbox/label", "image/object/class/label")
 _KEYS = (*keys.ENCODED_KEYS, *_SIDES, *_BOX_LABELS)
 
 
-class Item(NamedTuple):
+class ExportedRecord(NamedTuple):
     """A record to export.
 
     Attributes:
@@ -49,7 +49,7 @@ class Item(NamedTuple):
         return (formats.sniff(self.encoded) or "bin").lower()
 
 
-def read_items(plan: Plan, part: Part) -> Iterator[Item]:
+def read_items(plan: ExportPlan, part: Part) -> Iterator[ExportedRecord]:
     """Yields the items of a part, and counts each one as done.
 
     Raises:
@@ -69,7 +69,7 @@ def read_items(plan: Plan, part: Part) -> Iterator[Item]:
             processes.image_done()
 
 
-def _item(row: Row, framed: bytes) -> Item:
+def _item(row: Row, framed: bytes) -> ExportedRecord:
     """Returns the item of a record, from its bytes with header and footer."""
     if records.record_bytes(framed[: records.HEADER_BYTES]) != row.num_bytes:
         raise errors.BadRecordError("its header is damaged, or another record is there")
@@ -91,7 +91,7 @@ def _item(row: Row, framed: bytes) -> Item:
             "another one"
         )
     boxes, labels = _boxes(found)
-    return Item(row, data, encoded, boxes, labels)
+    return ExportedRecord(row, data, encoded, boxes, labels)
 
 
 def _boxes(found: Located) -> tuple[list[Box], list[int]]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import xxhash
 
-from converters.exports.source import Row
+from converters.exports.source import CatalogRow
 from converters.jobs import write_shard
 from converters.jobs.job import Job
 from converters.jobs.plan import ShardPlan
@@ -46,7 +46,7 @@ class NewShard:
             digest=self._digest.hexdigest(),
         )
 
-    def add(self, buffers: Buffers, row: Row, *, table: bytes = b"") -> None:
+    def add(self, buffers: Buffers, row: CatalogRow, *, table: bytes = b"") -> None:
         """Writes a record.
 
         Args:

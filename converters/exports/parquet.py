@@ -10,8 +10,8 @@ import pathlib
 from collections.abc import Iterable
 from typing import Any
 
-from converters.exports.items import Item
-from converters.exports.plan import Part, Plan
+from converters.exports.items import ExportedRecord
+from converters.exports.plan import ExportPlan, Part
 from converters.jobs import side_files
 from tfpipe.shards.sql import quoted
 
@@ -29,7 +29,7 @@ _COLUMNS = ", ".join(
 
 
 def write_part(
-    plan: Plan, part: Part, items: Iterable[Item], path: pathlib.Path
+    plan: ExportPlan, part: Part, items: Iterable[ExportedRecord], path: pathlib.Path
 ) -> None:
     """Writes the Parquet file of a part.
 
@@ -72,7 +72,7 @@ def write_part(
 class _Contents:
     """The content of one row after the other, for a function of DuckDB."""
 
-    def __init__(self, items: Iterable[Item], label_base: int) -> None:
+    def __init__(self, items: Iterable[ExportedRecord], label_base: int) -> None:
         self._items = enumerate(items)
         self._label_base = label_base
         self.error: BaseException | None = None
@@ -111,7 +111,7 @@ def groups(sizes: list[int]) -> list[tuple[int, int]]:
     return [*found, (start, len(sizes))]
 
 
-def _metadata(plan: Plan) -> dict[str, Any]:
+def _metadata(plan: ExportPlan) -> dict[str, Any]:
     """Returns the features of the columns in the words of Hugging Face `datasets`."""
     names = side_files.label_names(plan.source.classes)
     features: dict[str, Any] = {

@@ -61,7 +61,7 @@ class Part:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Plan:
+class ExportPlan:
     """All parts of an export.
 
     Attributes:
@@ -106,7 +106,7 @@ def make_plan(
     paths: Paths,
     subset: Subset | None,
     folder: pathlib.Path,
-) -> Plan:
+) -> ExportPlan:
     """Chooses the records, names them, and divides them into parts.
 
     Args:
@@ -137,7 +137,9 @@ def make_plan(
             [list(source.known.splits)],
         ).fetchall()
     parts = _parts(source, kind, counts)
-    return Plan(kind=kind, style=style, source=source, parts=parts, rows_path=rows_path)
+    return ExportPlan(
+        kind=kind, style=style, source=source, parts=parts, rows_path=rows_path
+    )
 
 
 def _choose(

@@ -17,7 +17,7 @@ from typing import Any
 import tfpipe
 from converters.engines import processes
 from converters.exports import array_record, items, parquet, tree, webdataset
-from converters.exports.plan import Part, Plan
+from converters.exports.plan import ExportPlan, Part
 from converters.jobs import replace, side_files, work_dir, write_shard
 from tfpipe.shards import atomic, index
 
@@ -42,7 +42,7 @@ class Export:
         fsync: Whether a part must be on the disk before it counts as complete.
     """
 
-    plan: Plan
+    plan: ExportPlan
     output_dir: pathlib.Path
     description: Mapping[str, Any]
     more: Mapping[str, Any]
@@ -50,7 +50,7 @@ class Export:
     fsync: bool
 
 
-def describe(plan: Plan, subset_digest: str | None) -> dict[str, Any]:
+def describe(plan: ExportPlan, subset_digest: str | None) -> dict[str, Any]:
     """Returns everything that decides the files of an export, as JSON values."""
     return {
         "command": "converters.export",
@@ -97,7 +97,9 @@ def run(export: Export) -> dict[str, Any]:
         return _publish(export, folder, document)
 
 
-def _write(plan: Plan, folder: pathlib.Path, fsync: bool, part: Part) -> index.File:
+def _write(
+    plan: ExportPlan, folder: pathlib.Path, fsync: bool, part: Part
+) -> index.File:
     """Writes one part and its marker. Runs in worker processes."""
     write_shard.keep_freed_memory()
     found = items.read_items(plan, part)
@@ -123,7 +125,7 @@ def _marker(folder: pathlib.Path, part: Part) -> pathlib.Path:
     return folder / f"{part.name}{write_shard.MARKER_SUFFIX}"
 
 
-def _completed(plan: Plan, folder: pathlib.Path) -> dict[str, index.File]:
+def _completed(plan: ExportPlan, folder: pathlib.Path) -> dict[str, index.File]:
     """Returns the parts that an earlier run completed, by name."""
     done = {}
     for part in plan.parts:
@@ -192,7 +194,7 @@ def _publish(
     return _move(folder, export.output_dir)
 
 
-def _classes_table(plan: Plan) -> bytes:
+def _classes_table(plan: ExportPlan) -> bytes:
     lines = side_files.classes_table(plan.source.classes)
     return "".join(f"{line}\n" for line in lines).encode()
 

@@ -25,7 +25,7 @@ Pread = Callable[[int, int], bytes]
 _KEPT = 2
 
 
-class Row(NamedTuple):
+class CatalogRow(NamedTuple):
     """The row of a record in the catalog, without its place in a split."""
 
     record: int
@@ -86,7 +86,7 @@ class Source:
                 raise changed(self, shard, f"{size} bytes, not {shard.num_bytes}")
             yield functools.partial(os.pread, file.fileno())
 
-    def rows(self, split: str, number: int, shard: index.Shard) -> list[Row]:
+    def rows(self, split: str, number: int, shard: index.Shard) -> list[CatalogRow]:
         """Returns the rows of the catalog for one shard, in record order.
 
         Raises:
@@ -103,14 +103,16 @@ class Source:
 
 
 @functools.lru_cache(maxsize=_KEPT)
-def _rows(folder: pathlib.Path, digest: str, split: str, number: int) -> list[Row]:
+def _rows(
+    folder: pathlib.Path, digest: str, split: str, number: int
+) -> list[CatalogRow]:
     """Loads the rows of a shard. The digest tells a new data set from an old one."""
     query = (
-        f"SELECT {', '.join(Row._fields)} FROM read_parquet(?) "
+        f"SELECT {', '.join(CatalogRow._fields)} FROM read_parquet(?) "
         "WHERE split = ? AND shard = ? ORDER BY record"
     )
     found = index.query_catalog(folder, query, [split, number])
-    return [Row(*row) for row in found]
+    return [CatalogRow(*row) for row in found]
 
 
 def changed(source: Source, shard: index.Shard, what: str) -> OSError:

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 import xxhash
 
 from converters.exports import naming, voc
-from converters.exports.items import Item
-from converters.exports.plan import Part, Plan
+from converters.exports.items import ExportedRecord
+from converters.exports.plan import ExportPlan, Part
 from converters.inputs import classes, devkit
 from converters.inputs.classes import Class
 from converters.jobs import side_files
@@ -23,7 +23,12 @@ SYNSETS_NAME, WORDS_NAME = "synsets.txt", "synset_words.txt"
 
 
 def write_part(
-    plan: Plan, part: Part, items: Iterable[Item], folder: pathlib.Path, *, fsync: bool
+    plan: ExportPlan,
+    part: Part,
+    items: Iterable[ExportedRecord],
+    folder: pathlib.Path,
+    *,
+    fsync: bool,
 ) -> index.File:
     """Writes the image files of a part.
 
@@ -51,7 +56,7 @@ def write_part(
     return index.File(num_bytes=num_bytes, digest=digest.hexdigest())
 
 
-def _class_folder(item: Item) -> str:
+def _class_folder(item: ExportedRecord) -> str:
     parts = [part for part in item.row.synset.split("/") if part not in ("", ".", "..")]
     return "/".join(parts) or f"class_{item.row.label:04d}"
 
@@ -69,7 +74,7 @@ def _write(folder: pathlib.Path, path: str, content: bytes, made: set[str]) -> N
             rest = rest[file.write(rest) :]
 
 
-def side_files_of(plan: Plan) -> dict[str, bytes]:
+def side_files_of(plan: ExportPlan) -> dict[str, bytes]:
     """Returns the files that say which label a class has, by name."""
     known = plan.source.classes
     if not is_imagenet(plan):
@@ -83,7 +88,7 @@ def side_files_of(plan: Plan) -> dict[str, bytes]:
     return files | ({devkit.LABELS_NAME: _lines(flat)} if flat else {})
 
 
-def is_imagenet(plan: Plan) -> bool:
+def is_imagenet(plan: ExportPlan) -> bool:
     """Whether converters.imagenet reads the tree; converters.folder reads any other."""
     command = plan.source.known.made_by.get("command")
     bad = [item for item in plan.source.classes if not _is_synset(item)]
@@ -98,7 +103,7 @@ def _is_synset(item: Class) -> bool:
     return bool(item.synset) and item.synset.split() == [item.synset]
 
 
-def _flat_labels(plan: Plan) -> Sequence[str]:
+def _flat_labels(plan: ExportPlan) -> Sequence[str]:
     """Returns the synset of each image of a val/ without class folders, by name."""
     query = (
         "SELECT synset FROM read_parquet(?) "

@@ -9,14 +9,14 @@ import os
 from collections.abc import Mapping
 from xml.sax import saxutils
 
-from converters.exports.items import Item
+from converters.exports.items import ExportedRecord
 
 FOLDER_NAME = "bbox"
 
 _SIDES = ("xmin", "ymin", "xmax", "ymax")
 
 
-def annotation(item: Item, synsets: Mapping[int, str]) -> str:
+def annotation(item: ExportedRecord, synsets: Mapping[int, str]) -> str:
     """Returns the annotation of an image with boxes.
 
     Args:

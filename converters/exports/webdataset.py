@@ -11,12 +11,12 @@ import tarfile
 from collections.abc import Iterable
 from typing import Any
 
-from converters.exports.items import Item
-from converters.exports.plan import Part, Plan
+from converters.exports.items import ExportedRecord
+from converters.exports.plan import ExportPlan, Part
 
 
 def write_part(
-    plan: Plan, part: Part, items: Iterable[Item], path: pathlib.Path
+    plan: ExportPlan, part: Part, items: Iterable[ExportedRecord], path: pathlib.Path
 ) -> None:
     """Writes the tar of a part.
 
@@ -35,7 +35,7 @@ def write_part(
             _add(tar, f"{item.row.path}.json", text.encode(errors="replace"))
 
 
-def _facts(item: Item, split: str, text: str) -> dict[str, Any]:
+def _facts(item: ExportedRecord, split: str, text: str) -> dict[str, Any]:
     """Returns what the record says beside its image, as JSON values."""
     row = item.row
     facts: dict[str, Any] = {

@@ -16,7 +16,7 @@ from converters.exports import new_shard
 from converters.exports.change import Change, Changed
 from converters.exports.copies import ReplicaPlan
 from converters.exports.new_shard import NewShard
-from converters.exports.source import Row, Source, changed
+from converters.exports.source import CatalogRow, Source, changed
 from converters.jobs.job import Job
 from converters.jobs.write_shard import Task, Written
 from tfpipe import errors
@@ -26,7 +26,7 @@ Damaged = Literal["fail", "skip"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Writer:
+class DistinctWriter:
     """Writes the shards of distinct copies.
 
     Attributes:
@@ -68,7 +68,9 @@ def plan_of(task: Task) -> ReplicaPlan:
 class _Copy:
     """One shard while it is written."""
 
-    def __init__(self, writer: Writer, plan: ReplicaPlan, made: NewShard) -> None:
+    def __init__(
+        self, writer: DistinctWriter, plan: ReplicaPlan, made: NewShard
+    ) -> None:
         self._writer, self._plan, self._made = writer, plan, made
         self.rejects: list[dict[str, str]] = []
 
@@ -98,7 +100,7 @@ class _Copy:
         if digest.hexdigest() != plan.source.digest:
             raise changed(source, plan.source, f"digest {digest.hexdigest()}")
 
-    def _copy(self, row: Row, record: records.Record) -> None:
+    def _copy(self, row: CatalogRow, record: records.Record) -> None:
         seed = f"{self._writer.seed}/{self._plan.copy}/{self._plan.source.name}"
         try:
             if record.fault:
@@ -116,11 +118,11 @@ class _Copy:
         else:
             self._store(row, made)
 
-    def _where(self, row: Row, record: records.Record) -> str:
+    def _where(self, row: CatalogRow, record: records.Record) -> str:
         shard = f"{self._writer.source.name}/{self._plan.source.name}"
         return f"{shard}: record {row.record} at byte {record.byte_offset}"
 
-    def _reject(self, row: Row, record: records.Record, fault: str) -> None:
+    def _reject(self, row: CatalogRow, record: records.Record, fault: str) -> None:
         where = self._where(row, record)
         if self._writer.damaged == "fail":
             raise errors.BadRecordError(
@@ -139,7 +141,7 @@ class _Copy:
             }
         )
 
-    def _store(self, row: Row, made: Changed) -> None:
+    def _store(self, row: CatalogRow, made: Changed) -> None:
         new = row._replace(
             height=made.height,
             width=made.width,

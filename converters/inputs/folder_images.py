@@ -39,7 +39,7 @@ class Content(NamedTuple):
     left_out: Sequence[listing.LeftOut]
 
 
-class Tar(NamedTuple):
+class FolderTar(NamedTuple):
     """A tar with the content of a folder, or the part of another tar that is one."""
 
     file: str
@@ -78,7 +78,7 @@ def read_folder(source: Folder, folder: str) -> Content:
     return Content(places, found.names, left_out)
 
 
-def read_tar(source: Folder, tar: Tar) -> Content:
+def read_tar(source: Folder, tar: FolderTar) -> Content:
     """Returns the images of a tar by base name, as if it were unpacked to a folder.
 
     Raises:

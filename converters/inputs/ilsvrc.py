@@ -21,8 +21,8 @@ from converters.inputs import boxes, devkit, files, folders, listing, reading, t
 from converters.inputs.classes import Class
 from converters.inputs.folder_images import (
     Content,
+    FolderTar,
     Place,
-    Tar,
     duplicate_error,
     path_of,
     read_folder,
@@ -190,7 +190,7 @@ def _tar_places(source: Folder) -> Mapping[str, Place]:
         for synset, content in _read_contents(source, folder, in_tars):
             found |= _by_name(f"{folder}/{synset}/", content.places)
     if source.exists(VALIDATION_TAR):
-        content = read_tar(source, Tar(VALIDATION_TAR))
+        content = read_tar(source, FolderTar(VALIDATION_TAR))
         found |= _by_name("val/", content.places)
     return found
 
@@ -224,7 +224,7 @@ def _read_validation(
     left_out: list[listing.LeftOut],
 ) -> list[Image] | None:
     if _require_one(source, VALIDATION_TAR, "val"):
-        content = read_tar(source, Tar(VALIDATION_TAR))
+        content = read_tar(source, FolderTar(VALIDATION_TAR))
     elif not source.exists("val"):
         return None
     elif not source.is_folder("val"):
@@ -309,10 +309,10 @@ def _image(prefix: str, place: Place, class_index: int) -> Image:
 
 def _class_sources(
     source: Folder, folder: str, tar_name: str | None
-) -> tuple[dict[str, Tar | None], list[listing.LeftOut]]:
+) -> tuple[dict[str, FolderTar | None], list[listing.LeftOut]]:
     """Finds the tar of each class of a split (None for a folder), and other names."""
     left_out: list[listing.LeftOut] = []
-    sources: dict[str, Tar | None] = {}
+    sources: dict[str, FolderTar | None] = {}
     if tar_name is not None and source.exists(tar_name):
         path = path_of(source, tar_name)
         for part in tars.read_members(path):
@@ -323,7 +323,7 @@ def _class_sources(
             elif synset in sources:
                 raise duplicate_error(path, f"{synset}.tar")
             else:
-                sources[synset] = Tar(tar_name, part)
+                sources[synset] = FolderTar(tar_name, part)
         if not sources:
             raise ValueError(f"{path} must hold a tar for each class, got none.")
     if source.is_folder(folder):
@@ -337,12 +337,12 @@ def _class_sources(
                     f"{source.shown(folder)} must hold {synset}/ or {name} but not "
                     "both. Remove one of them."
                 )
-            sources[synset] = Tar(f"{folder}/{name}")
+            sources[synset] = FolderTar(f"{folder}/{name}")
     return sources, left_out
 
 
 def _read_contents(
-    source: Folder, folder: str, sources: Mapping[str, Tar | None]
+    source: Folder, folder: str, sources: Mapping[str, FolderTar | None]
 ) -> Iterator[tuple[str, Content]]:
     """Yields each class and its images; classes are sorted by name."""
 

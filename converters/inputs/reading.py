@@ -93,7 +93,7 @@ _MAX_BYTES = 64 << 20
 ReadImage = Callable[[], bytes]
 
 
-class _Image(Protocol):
+class _SizedImage(Protocol):
     """A part of `ilsvrc.Image`."""
 
     @property
@@ -103,7 +103,7 @@ class _Image(Protocol):
     def num_bytes(self) -> int: ...
 
 
-Image = TypeVar("Image", bound=_Image)
+Image = TypeVar("Image", bound=_SizedImage)
 
 
 def readers(

@@ -1,6 +1,6 @@
 """Options of a merge, and the flags that set them.
 
-In: sources as NAME=PLACE, and values of flags as NAME=VALUE. Out: a frozen `Config`.
+In: sources as NAME=PLACE, and values of flags as NAME=VALUE. Out: `MergeOptions`.
 """
 
 import dataclasses
@@ -46,7 +46,7 @@ _NEAR_DUPLICATES = flags.DEFINE_integer(
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Config(labelled.LabelledOptions):
+class MergeOptions(labelled.LabelledOptions):
     """Options of one merge; the flags of the same names describe them.
 
     Attributes:
@@ -106,7 +106,7 @@ class Config(labelled.LabelledOptions):
         return super().to_json() | {"sources": shown}
 
 
-def config_from_flags(arguments: Sequence[str]) -> Config:
+def config_from_flags(arguments: Sequence[str]) -> MergeOptions:
     """Returns the options that the arguments and flags describe.
 
     Raises:
@@ -117,7 +117,7 @@ def config_from_flags(arguments: Sequence[str]) -> Config:
         for flag in _HOW
     }
     return labelled.options_from_flags(
-        Config,
+        MergeOptions,
         sources=reading.by_name(
             "Sources", arguments, form="NAME=PLACE", may_be_empty=False
         ),

@@ -1,6 +1,6 @@
 """Options of converters.query, and the flags that set them.
 
-In: the command line. Out: a frozen `Config`, whose values fit together.
+In: the command line. Out: a frozen `QueryOptions`, whose values fit together.
 """
 
 import dataclasses
@@ -77,7 +77,7 @@ ALL = "true"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Config:
+class QueryOptions:
     """Options of one query; the flags of the same names describe them.
 
     Raises:
@@ -168,13 +168,13 @@ class Config:
         }
 
 
-def config_from_flags(data_dir: str, clause: str) -> Config:
+def config_from_flags(data_dir: str, clause: str) -> QueryOptions:
     """Returns the options that the flags describe.
 
     Raises:
         ValueError: If they do not fit together.
     """
-    return Config(
+    return QueryOptions(
         data_dir=data_dir,
         clause=clause,
         save=_SAVE.value,

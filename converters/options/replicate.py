@@ -1,6 +1,6 @@
 """Options of converters.replicate, and the flags that set them.
 
-In: the command line. Out: a frozen `Config`, whose values fit together.
+In: the command line. Out: a frozen `ReplicateOptions`, whose values fit together.
 """
 
 import dataclasses
@@ -101,7 +101,7 @@ _DAMAGED = flags.DEFINE_enum(
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Config:
+class ReplicateOptions:
     """Options of one replication; the flags of the same names describe them.
 
     Sizes are in bytes.
@@ -208,7 +208,7 @@ class Config:
         return dataclasses.asdict(self) | {"splits": list(self.splits)}
 
 
-def config_from_flags(data_dir: str) -> Config:
+def config_from_flags(data_dir: str) -> ReplicateOptions:
     """Returns the options that the flags describe.
 
     Raises:
@@ -219,7 +219,7 @@ def config_from_flags(data_dir: str) -> Config:
         text = flag.value
         return None if text is None else sizing.parse_bytes(f"--{flag.name}", text)
 
-    return Config(
+    return ReplicateOptions(
         data_dir=data_dir,
         output_dir=_OUTPUT_DIR.value,
         work_dir=_WORK_DIR.value,

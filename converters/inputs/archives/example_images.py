@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from converters.inputs import files, folders, listing, reading
 from converters.inputs.archives import samples
 from converters.inputs.archives.patterns import Archive, Kind
-from converters.inputs.archives.readers import Contents, Item, Reader
+from converters.inputs.archives.readers import ArchiveContents, ArchivedImage, Reader
 from converters.inputs.listing import LeftOut
 from converters.inputs.reading import ReadAt
 from tfpipe import errors
@@ -60,7 +60,9 @@ class Keys:
     name: str | None = None
 
 
-def read_images(read: ReadAt, archive: Archive, where: str, keys: Keys) -> Contents:
+def read_images(
+    read: ReadAt, archive: Archive, where: str, keys: Keys
+) -> ArchiveContents:
     """Lists the images of a file.
 
     Args:
@@ -74,7 +76,7 @@ def read_images(read: ReadAt, archive: Archive, where: str, keys: Keys) -> Conte
         OSError: If it cannot be read.
         RemoteError: If it cannot be read by URL.
     """
-    items: list[Item] = []
+    items: list[ArchivedImage] = []
     left_out: list[LeftOut] = []
 
     def pread(num_bytes: int, offset: int) -> bytes:
@@ -91,11 +93,11 @@ def read_images(read: ReadAt, archive: Archive, where: str, keys: Keys) -> Conte
         if number == 0:
             _require_keys(where, features, keys)
         found = _item(archive, record, place, features, keys)
-        if isinstance(found, Item):
+        if isinstance(found, ArchivedImage):
             items.append(found)
         else:
             left_out.append(found)
-    return Contents(items, left_out)
+    return ArchiveContents(items, left_out)
 
 
 def _features(record: records.Record) -> Mapping[str, Feature] | None:
@@ -141,7 +143,7 @@ def _item(
     place: str,
     features: Mapping[str, Feature],
     keys: Keys,
-) -> Item | LeftOut:
+) -> ArchivedImage | LeftOut:
     encoded = _only(features, keys.image, IMAGE_KEYS)
     if not isinstance(encoded, bytes) or not encoded:
         return LeftOut(place, listing.NO_IMAGE)
@@ -154,7 +156,7 @@ def _item(
     start = record.data.index(encoded)
     offset = record.byte_offset + records.HEADER_BYTES + start
     name = _name(archive, place, encoded, _only(features, keys.name, NAME_KEYS))
-    return Item(name, class_name, offset, len(encoded))
+    return ArchivedImage(name, class_name, offset, len(encoded))
 
 
 def _only(
@@ -226,7 +228,7 @@ def class_names(
 def reader(keys: Keys) -> Reader:
     """Returns the reader of TFRecord files, see `read_images`."""
 
-    def read(folder: pathlib.Path, archive: Archive) -> Contents:
+    def read(folder: pathlib.Path, archive: Archive) -> ArchiveContents:
         where = reading.shown_file(folder, archive.file)
         with reading.opened(folder, archive.file, archive.num_bytes) as pread:
             return read_images(pread, archive, where, keys)

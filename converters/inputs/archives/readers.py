@@ -1,6 +1,6 @@
 """The images of many files of one kind, by split and class.
 
-In: files, and the `Reader` of their kind. Out: a `Listed`: the images by split and
+In: files, and the `Reader` of their kind. Out: `ListedArchives`: images by split and
 class, and the names that the input has for classes that are numbers. Several files are
 listed at a time; the order of the images does not depend on it.
 """
@@ -21,7 +21,7 @@ from converters.inputs.classtree import ClassTree, Place
 _NUM_READERS = 16
 
 
-class Item(NamedTuple):
+class ArchivedImage(NamedTuple):
     """An image in a file that holds many.
 
     Attributes:
@@ -37,17 +37,17 @@ class Item(NamedTuple):
     num_bytes: int
 
 
-class Contents(NamedTuple):
+class ArchiveContents(NamedTuple):
     """Images of a file, and what was left out; these names lack that of the file."""
 
-    items: Sequence[Item]
+    items: Sequence[ArchivedImage]
     left_out: Sequence[listing.LeftOut]
 
 
 def class_tree(
     folder: pathlib.Path,
     archives: Sequence[Archive],
-    read: Callable[[Archive], Contents],
+    read: Callable[[Archive], ArchiveContents],
     *,
     file_in_names: bool,
     split_in_names: bool = True,
@@ -100,7 +100,7 @@ def _add(
     splits: dict[str, dict[str, list[Place]]],
     archive: Archive,
     prefix: str,
-    items: Sequence[Item],
+    items: Sequence[ArchivedImage],
     owners: dict[str, str],
     folder: pathlib.Path,
 ) -> None:
@@ -147,11 +147,11 @@ class Reader(NamedTuple):
     """
 
     kind: patterns.Kind
-    read: Callable[[pathlib.Path, Archive], Contents]
+    read: Callable[[pathlib.Path, Archive], ArchiveContents]
     names_of: Callable[[pathlib.Path, Sequence[Archive]], Mapping[int, str]]
 
 
-class Listed(NamedTuple):
+class ListedArchives(NamedTuple):
     """Images of many files.
 
     Attributes:
@@ -173,7 +173,7 @@ def list_images(
     *,
     file_in_names: bool,
     split_in_names: bool = True,
-) -> Listed:
+) -> ListedArchives:
     """Lists the images of all files.
 
     Args:
@@ -197,4 +197,4 @@ def list_images(
     )
     are_numbers = numbered.are_numbers(tree.class_names())
     names = reader.names_of(folder, relative) if are_numbers else {}
-    return Listed(folder, tree, are_numbers, names)
+    return ListedArchives(folder, tree, are_numbers, names)

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from converters.inputs import listing, reading, tars
 from converters.inputs.archives import patterns
 from converters.inputs.archives.patterns import Archive
-from converters.inputs.archives.readers import Contents, Item, Reader
+from converters.inputs.archives.readers import ArchiveContents, ArchivedImage, Reader
 from converters.inputs.listing import LeftOut
 
 LabelPart = Literal["cls", "json", "key"]
@@ -120,7 +120,9 @@ class _Sample:
         self.parts: set[str] = set()
 
 
-def read_samples(tar: tars.Tar, rule: ClassRule, *, image_part: str | None) -> Contents:
+def read_samples(
+    tar: tars.Tar, rule: ClassRule, *, image_part: str | None
+) -> ArchiveContents:
     """Lists the samples of a tar.
 
     Args:
@@ -156,12 +158,12 @@ def read_samples(tar: tars.Tar, rule: ClassRule, *, image_part: str | None) -> C
         elif part == image_part or (image_part is None and _is_image(part)):
             sample.images[part] = member
     items = list(_items(samples, rule, left_out))
-    return Contents(items, left_out)
+    return ArchiveContents(items, left_out)
 
 
 def _items(
     samples: dict[str, _Sample], rule: ClassRule, left_out: list[LeftOut]
-) -> Iterator[Item]:
+) -> Iterator[ArchivedImage]:
     for key, sample in samples.items():
         if len(sample.images) != 1:
             reason = listing.SEVERAL_IMAGES if sample.images else listing.NO_IMAGE
@@ -175,7 +177,7 @@ def _items(
         except NoClassError as error:
             left_out.append(LeftOut(key, str(error)))
             continue
-        yield Item(f"{key}.{part}", name, member.offset, member.num_bytes)
+        yield ArchivedImage(f"{key}.{part}", name, member.offset, member.num_bytes)
 
 
 def _fault(member: tars.Member) -> str:
@@ -213,7 +215,7 @@ TARS = patterns.Kind(
 def reader(rule: ClassRule, *, image_part: str | None) -> Reader:
     """Returns the reader of the tars of a WebDataset, see `read_samples`."""
 
-    def read(folder: pathlib.Path, archive: Archive) -> Contents:
+    def read(folder: pathlib.Path, archive: Archive) -> ArchiveContents:
         where = reading.shown_file(folder, archive.file)
         with reading.opened(folder, archive.file, archive.num_bytes) as pread:
             tar = tars.Tar(pread, where, 0, archive.num_bytes)

@@ -23,7 +23,7 @@ from converters.inputs.archives import (
     samples,
 )
 from converters.inputs.archives.patterns import Archive
-from converters.inputs.archives.readers import Contents, Reader
+from converters.inputs.archives.readers import ArchiveContents, Reader
 from converters.inputs.classtree import ClassTree
 from converters.inputs.merged import sources
 from converters.inputs.merged.sources import MergeSource
@@ -119,7 +119,7 @@ def _reader_with_names(names: Mapping[str, _Names]) -> Reader:
     """Returns the reader of shards, with the names of images by shard."""
     plain = example_images.reader(example_images.Keys())
 
-    def read(folder: pathlib.Path, archive: Archive) -> Contents:
+    def read(folder: pathlib.Path, archive: Archive) -> ArchiveContents:
         found = plain.read(folder, archive)
         starts, known = names.get(archive.file.rpartition("/")[2], ((), ()))
         if not known:
@@ -128,7 +128,7 @@ def _reader_with_names(names: Mapping[str, _Names]) -> Reader:
             item._replace(name=known[bisect.bisect_right(starts, item.offset) - 1])
             for item in found.items
         ]
-        return Contents(items, found.left_out)
+        return ArchiveContents(items, found.left_out)
 
     return Reader(plain.kind, read, lambda folder, archives: {})
 

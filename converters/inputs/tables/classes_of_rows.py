@@ -65,7 +65,7 @@ class Reading:
     class_of: Mapping[int, str] | None = None
 
 
-class Listed(NamedTuple):
+class ListedTable(NamedTuple):
     """Images of a table.
 
     Attributes:
@@ -86,7 +86,7 @@ class Listed(NamedTuple):
 
 def read(
     connection: "duckdb.DuckDBPyConnection", rows: pathlib.Path, reading: Reading
-) -> Listed:
+) -> ListedTable:
     """Lists the images of a table.
 
     Args:
@@ -291,7 +291,7 @@ class _Lister:
             )
         return split
 
-    def result(self) -> Listed:
+    def result(self) -> ListedTable:
         """Returns all images."""
         if not self._found:
             raise ValueError(
@@ -310,7 +310,7 @@ class _Lister:
             },
             self._left_out,
         )
-        return Listed(
+        return ListedTable(
             tree,
             pathlib.Path(self._input_dir),
             self._labels.are_digits,

@@ -86,9 +86,9 @@ def write_tables(folder: pathlib.Path, rows: list[Row]) -> dict[str, dict[str, s
     }
 
 
-def config(output_dir: pathlib.Path, **options: Any) -> table.Config:
+def config(output_dir: pathlib.Path, **options: Any) -> table.TableOptions:
     """Options of a conversion with one worker."""
-    return table.Config(
+    return table.TableOptions(
         **{
             "output_dir": str(output_dir),
             "label_column": "label",

@@ -62,7 +62,7 @@ def convert(
 ) -> dict[str, Any]:
     """Runs converters.imagenet in this process, by default with one worker."""
     options = {"num_workers": 1, "fsync": False, **options}
-    config = imagenet.Config(
+    config = imagenet.ImagenetOptions(
         input_dir=str(raw_dir), output_dir=str(output_dir), **options
     )
     return imagenet.convert(config)

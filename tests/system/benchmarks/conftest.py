@@ -20,7 +20,7 @@ def synthesized_dir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 def _synthesize(folder: pathlib.Path) -> None:
     synthesize.synthesize(
-        synthesize.Config(
+        synthesize.SynthesizeOptions(
             output_dir=folder / "raw",
             num_images=500,
             num_classes=10,

@@ -202,7 +202,7 @@ def test_a_merge_of_sources_by_url_that_two_tasks_share(
     known = index.load(out)
     assert all(synset in SYNSETS and text != synset for synset, text in known.classes)
     checked = verify.verify(
-        verify.Config(data_dir=str(out), level="schema", num_workers=1)
+        verify.VerifyOptions(data_dir=str(out), level="schema", num_workers=1)
     )
     assert checked.faults == []
     assert inside.returncode == 1
@@ -276,7 +276,7 @@ def test_damaged_and_other_records_are_named(
     assert index.load(out).num_records("train") == 39
     with pytest.raises(ValueError, match="--level=source finds images by their names"):
         verify.verify(
-            verify.Config(data_dir=str(out), level="source", input_dir=str(tfds))
+            verify.VerifyOptions(data_dir=str(out), level="source", input_dir=str(tfds))
         )
     for said, options in {
         "--label_key must name a feature .* got x; .* has file_name, image, label": {
@@ -305,7 +305,7 @@ def test_what_the_webdataset_library_writes_is_read(
             sample = {"__key__": path.stem, "jpg": path.read_bytes(), "cls": number}
             writer.write(sample | {"json": {"label": path.parent.name}})
 
-    numbers = webdataset.Config(
+    numbers = webdataset.WebdatasetOptions(
         input=[f"{tmp_path}/own-{{000000..000002}}.tar"],
         output_dir=str(tmp_path / "numbers"),
         num_workers=1,

@@ -298,7 +298,7 @@ def test_number_of_workers_does_not_change_what_is_found(
 
     found = [
         verify.verify(
-            verify.Config(data_dir=str(copy_dir), num_workers=num_workers)
+            verify.VerifyOptions(data_dir=str(copy_dir), num_workers=num_workers)
         ).faults
         for num_workers in (1, 2)
     ]
@@ -358,7 +358,7 @@ def tree(
 ) -> tuple[pathlib.Path, synthesize.Totals]:
     """A small complete tree, and the number of its images, bytes and pixels."""
     root = tmp_path_factory.mktemp("synthesize") / "raw"
-    config = synthesize.Config(output_dir=root, size_scale=0.1, **COUNTS)
+    config = synthesize.SynthesizeOptions(output_dir=root, size_scale=0.1, **COUNTS)
     return root, synthesize.synthesize(config)
 
 
@@ -397,8 +397,8 @@ def test_synthesize_reports_an_error_in_one_line(
 
 def test_failure_of_a_worker_ends_synthesize(tmp_path: pathlib.Path) -> None:
     """The worker cannot write, because the folder of the image is missing."""
-    config = synthesize.Config(output_dir=tmp_path, num_workers=2, **COUNTS)
-    task = [synthesize.Image("train/missing/x.JPEG", 1, 0, 0)]
+    config = synthesize.SynthesizeOptions(output_dir=tmp_path, num_workers=2, **COUNTS)
+    task = [synthesize.DrawnImage("train/missing/x.JPEG", 1, 0, 0)]
 
     with pytest.raises(OSError, match="missing"):
         synthesize._run(config, tmp_path, task * 20)

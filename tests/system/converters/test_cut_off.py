@@ -171,7 +171,7 @@ def test_image_edited_after_a_kill_while_publishing_is_noticed(
         convert(raw_dir, out, **options)
 
     convert(raw_dir, out, overwrite=True, **options)
-    config = verify.Config(
+    config = verify.VerifyOptions(
         data_dir=str(out), level="source", input_dir=str(raw_dir), num_workers=1
     )
     assert not verify.verify(config).num_faults
@@ -337,7 +337,9 @@ def test_verify_takes_no_half_published_folder_for_shards_of_another_tool(
     half_published: pathlib.Path,
 ) -> None:
     with pytest.raises(ValueError, match="was cut off while its files were published"):
-        verify.verify(verify.Config(data_dir=str(half_published), write_index=True))
+        verify.verify(
+            verify.VerifyOptions(data_dir=str(half_published), write_index=True)
+        )
 
 
 def _lose_shard(out: pathlib.Path) -> None:

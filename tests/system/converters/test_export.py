@@ -27,7 +27,7 @@ def _command(source: pathlib.Path, out: pathlib.Path, kind: str) -> list[str]:
 def _export(source: pathlib.Path, out: pathlib.Path, kind: plan.Format) -> None:
     """Exports in this process, with one worker."""
     export.export(
-        export.Config(
+        export.ExportOptions(
             data_dir=str(source),
             output_dir=str(out),
             format=kind,

@@ -31,8 +31,8 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return root
 
 
-def _folder_config(input_dir: object, output_dir: pathlib.Path) -> folder.Config:
-    return folder.Config(
+def _folder_config(input_dir: object, output_dir: pathlib.Path) -> folder.FolderOptions:
+    return folder.FolderOptions(
         input_dir=str(input_dir),
         output_dir=str(output_dir),
         fsync=False,
@@ -55,7 +55,7 @@ def test_a_tree_at_a_url_gives_the_bytes_of_a_tree_on_a_disk(
     done = commands.run("converters.imagenet", *words)
     assert (done.returncode, done.stderr) == (0, "")
     checked = verify.verify(
-        verify.Config(
+        verify.VerifyOptions(
             data_dir=str(tmp_path / "far"), level="source", num_workers=1, input_dir=url
         )
     )
@@ -78,7 +78,7 @@ def test_classes_at_a_url_and_a_repair_from_there(
     shard = next(name for name in sorted(found) if name.startswith("train-"))
     (tmp_path / "far" / shard).write_bytes(b"damaged")
     repaired = verify.verify(
-        verify.Config(
+        verify.VerifyOptions(
             data_dir=str(tmp_path / "far"),
             level="crc",
             repair=True,
@@ -122,7 +122,7 @@ def test_wrong_places_and_failing_stores_are_named(
 ) -> None:
     url, image = f"{s3_folder}/raw", f"train/{SYNSETS[0]}/{SYNSETS[0]}_0.JPEG"
     upload(tree, url)
-    config = imagenet.Config(
+    config = imagenet.ImagenetOptions(
         input_dir=url, output_dir=str(tmp_path / "out"), fsync=False, num_workers=1
     )
 

@@ -9,7 +9,7 @@ import PIL.Image
 import pytest
 
 from converters import folder as folder_command, query, verify
-from converters.options.query import Config
+from converters.options.query import QueryOptions
 from tests.support.data.trees import convert, digests, make_jpeg
 from tests.support.processes import commands
 from tests.support.servers import browser
@@ -54,13 +54,13 @@ def test_a_query_writes_everything_at_once(
     with PIL.Image.open(tmp_path / "s.png") as sheet:
         assert sheet.format == "PNG"
     assert (tmp_path / "s.html").read_text().count("data:image/jpeg;base64,") == 5
-    config = verify.Config(
+    config = verify.VerifyOptions(
         data_dir=str(tmp_path / "out"), level="decode", num_workers=1
     )
     assert verify.verify(config).faults == []
     assert index.load(tmp_path / "out").num_records("train") == number
     # The same command again, on the chosen records, chooses all of them.
-    again = query.ask(Config(data_dir=str(tmp_path / "out"), clause=CLAUSE))
+    again = query.ask(QueryOptions(data_dir=str(tmp_path / "out"), clause=CLAUSE))
     assert (again["num_records"], again["num_chosen"]) == (number, number)
     error = _run(data_dir, "true", f"--materialize={tmp_path}/out", code=1)
     assert error.startswith(f"Error: --materialize {tmp_path}/out already holds")
@@ -82,7 +82,7 @@ def test_a_data_set_at_a_url(
             "report": str(tmp_path / f"{name}.html"),
             "materialize": str(tmp_path / name),
         }
-        config = Config(data_dir=place, clause=CLAUSE, num_workers=1, **outputs)
+        config = QueryOptions(data_dir=place, clause=CLAUSE, num_workers=1, **outputs)
         answer = query.ask(config)
         found[name] = (answer["num_chosen"], answer["sample"], answer["sizes"])
 
@@ -111,12 +111,12 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     bad.write_bytes(b"")
     shutil.copy(place, folder / "raw" / "validation" / HOSTILE[0] / "leak.jpg")
     folder_command.convert(
-        folder_command.Config(
+        folder_command.FolderOptions(
             input_dir=str(folder / "raw"), output_dir=str(folder / "set"), num_workers=1
         )
     )
     query.ask(
-        Config(
+        QueryOptions(
             data_dir=str(folder / "set"),
             clause="filename <> '</pre><script>window.isHacked = true</script>'",
             report=str(folder / "page.html"),

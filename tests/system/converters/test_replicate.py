@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from converters import replicate, verify
-from converters.options.replicate import Config
+from converters.options.replicate import ReplicateOptions
 from tests.support.data.native_op import native_op, needs_native  # noqa: F401
 from tests.support.data.trees import convert, digests, make_tree
 from tests.support.processes.warm_python import WarmPython, kill
@@ -58,7 +58,7 @@ def _kill_half_way(
 
 
 def _require_sound(folder: object) -> None:
-    config = verify.Config(data_dir=str(folder), level="decode", num_workers=1)
+    config = verify.VerifyOptions(data_dir=str(folder), level="decode", num_workers=1)
     assert verify.verify(config).faults == []
 
 
@@ -103,7 +103,7 @@ def test_a_killed_replication_goes_on_and_has_the_bytes_of_any_other(
 
 def _copy(data_dir: object, output: object, **options: Any) -> dict[str, Any]:
     values = {"copies": 2, "num_workers": 1} | options
-    config = Config(data_dir=str(data_dir), output_dir=str(output), **values)
+    config = ReplicateOptions(data_dir=str(data_dir), output_dir=str(output), **values)
     return replicate.make_copies(config)
 
 
@@ -132,7 +132,9 @@ def test_copies_from_and_to_a_url_and_of_another_tools_records(
     foreign.mkdir()
     for path in source.glob("train-*"):
         (foreign / path.name).write_bytes(path.read_bytes())
-    adopted = verify.Config(data_dir=str(foreign), write_index=True, num_workers=1)
+    adopted = verify.VerifyOptions(
+        data_dir=str(foreign), write_index=True, num_workers=1
+    )
     assert verify.verify(adopted).faults == []
     _copy(foreign, tmp_path / "copies")
     _require_sound(tmp_path / "copies")

@@ -55,7 +55,7 @@ def _at(url: str, folder: pathlib.Path) -> dict[str, str]:
 
 
 def _verify(url: str, level: str, raw_dir: pathlib.Path | None = None) -> verify.Result:
-    config = verify.Config(
+    config = verify.VerifyOptions(
         data_dir=url,
         level=level,
         num_workers=1,
@@ -127,7 +127,7 @@ def test_a_server_that_is_gone_costs_the_stated_time_and_no_shard(
     job_digests: JobDigests,
     tmp_path: pathlib.Path,
 ) -> None:
-    config = imagenet.Config(
+    config = imagenet.ImagenetOptions(
         input_dir=str(raw_dir),
         output_dir=s3_folder,
         work_dir=str(tmp_path / "work"),

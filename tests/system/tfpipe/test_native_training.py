@@ -32,7 +32,7 @@ def records_dir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """Photo-like images that a small model tells apart."""
     folder = tmp_path_factory.mktemp("synthesized")
     synthesize.synthesize(
-        synthesize.Config(
+        synthesize.SynthesizeOptions(
             output_dir=folder / "raw",
             num_images=300,
             num_classes=NUM_CLASSES,

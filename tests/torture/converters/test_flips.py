@@ -50,7 +50,7 @@ def tiny_dir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
     out = root / "records"
-    config = folder.Config(
+    config = folder.FolderOptions(
         input_dir=str(root / "raw"),
         output_dir=str(out),
         num_workers=1,
@@ -69,7 +69,7 @@ def _names(data_dir: pathlib.Path) -> list[str]:
 
 def _is_found(data_dir: pathlib.Path) -> bool:
     """Checks whether the command reports a fault or an error."""
-    config = verify.Config(data_dir=str(data_dir), num_workers=1)
+    config = verify.VerifyOptions(data_dir=str(data_dir), num_workers=1)
     try:
         return verify.verify(config).num_faults > 0
     except errors.BadIndexError:
@@ -147,7 +147,7 @@ def test_every_flip_is_found(tiny_dir: pathlib.Path) -> None:
 
     def is_shard_bad(name: str) -> bool:
         split, number, shard = shards[name]
-        task = shard_checks.Task(
+        task = shard_checks.CheckTask(
             split=split, number=number, shard=shard, byte_offsets=None
         )
         return shard_checks.check_shard(settings, task).num_faults > 0
@@ -172,5 +172,5 @@ def test_every_flip_is_found(tiny_dir: pathlib.Path) -> None:
 
 
 def _is_listed_bad(known: index.Index, data_dir: pathlib.Path) -> bool:
-    found = contents.Contents(data_dir=data_dir)
+    found = contents.DataSetFiles(data_dir=data_dir)
     return any(side_files.file_faults(known, found, read=True))

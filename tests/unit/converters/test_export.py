@@ -53,7 +53,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 def _export(source: pathlib.Path, out: pathlib.Path, **options: Any) -> dict[str, Any]:
     values = {"format": "tree", "num_workers": 1, "fsync": False} | options
-    config = export.Config(data_dir=str(source), output_dir=str(out), **values)
+    config = export.ExportOptions(data_dir=str(source), output_dir=str(out), **values)
     return export.export(config)
 
 
@@ -155,7 +155,9 @@ def test_a_tree_of_folders_converts_to_the_same_shards(
         path.write_bytes(make_jpeg(9))
     values: dict[str, Any] = {"num_workers": 1, "fsync": False, "label_base": 0}
     raw, first = str(tmp_path / "raw"), str(tmp_path / "set")
-    folder.convert(folder.Config(input_dir=raw, output_dir=first, seed=1, **values))
+    folder.convert(
+        folder.FolderOptions(input_dir=raw, output_dir=first, seed=1, **values)
+    )
 
     done = _export(tmp_path / "set", tmp_path / "out")
 
@@ -285,7 +287,7 @@ def test_what_cannot_be_exported_is_refused(
         with pytest.raises((ValueError, errors.TfpipeError), match=message):
             _export(data_dir, out, **options)
     with pytest.raises(ValueError, match="must be a folder, got s3://bucket"):
-        export.Config(data_dir="x", output_dir="s3://bucket/x", format="tree")
+        export.ExportOptions(data_dir="x", output_dir="s3://bucket/x", format="tree")
     assert _export(source, tmp_path / "out", dry_run=True)["num_records"] == 12
     assert not (tmp_path / "out").exists()
     assert digests(tmp_path / "full") == {

@@ -23,8 +23,10 @@ def write(root: pathlib.Path, *names: str, seed: int = 0) -> pathlib.Path:
     return root
 
 
-def config(root: pathlib.Path, out: pathlib.Path, **options: object) -> folder.Config:
-    return folder.Config(
+def config(
+    root: pathlib.Path, out: pathlib.Path, **options: object
+) -> folder.FolderOptions:
+    return folder.FolderOptions(
         input_dir=str(root),
         output_dir=str(out),
         num_workers=1,

@@ -23,8 +23,10 @@ from tests.unit.converters.inputs.test_tars import _kit_rows, _mat
 CLASSES = classes.imagenet_classes()
 
 
-def _config(root: pathlib.Path | str, out: pathlib.Path | str) -> imagenet.Config:
-    return imagenet.Config(
+def _config(
+    root: pathlib.Path | str, out: pathlib.Path | str
+) -> imagenet.ImagenetOptions:
+    return imagenet.ImagenetOptions(
         input_dir=str(root), output_dir=str(out), num_workers=1, fsync=False
     )
 
@@ -254,7 +256,7 @@ def test_path_that_is_none_is_an_error_that_names_the_flag(
     paths[flag] = value
 
     with pytest.raises(ValueError, match=message.format(flag=flag)):
-        folder.make_job(folder.Config(num_workers=1, **paths))
+        folder.make_job(folder.FolderOptions(num_workers=1, **paths))
 
 
 def test_synthesize_writes_to_the_home_folder(
@@ -273,7 +275,9 @@ def test_synthesize_refuses_what_is_no_number(
 ) -> None:
     nan = {name: float("nan")}
     with pytest.raises(ValueError, match=f"--{name} must be a number above 0, got nan"):
-        synthesize.Config(output_dir=tmp_path, num_images=1, num_classes=1, **nan)
+        synthesize.SynthesizeOptions(
+            output_dir=tmp_path, num_images=1, num_classes=1, **nan
+        )
 
 
 @pytest.mark.parametrize("linked", [False, True])

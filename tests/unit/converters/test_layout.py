@@ -34,7 +34,7 @@ def num_faults(
     data_dir: pathlib.Path, raw_dir: pathlib.Path, *, repair: bool = False
 ) -> int:
     """Returns the number of faults that converters.verify finds, or leaves."""
-    config = verify.Config(
+    config = verify.VerifyOptions(
         data_dir=str(data_dir),
         input_dir=str(raw_dir),
         level="source",
@@ -118,8 +118,8 @@ def test_overwriting_leaves_no_shard_of_the_other_layout(
     assert sorted(path.name for path in tmp_path.glob("*-of-*")) == NAMES
 
 
-def _folder_config(root: pathlib.Path, **options: object) -> folder.Config:
-    return folder.Config(
+def _folder_config(root: pathlib.Path, **options: object) -> folder.FolderOptions:
+    return folder.FolderOptions(
         input_dir=str(root / "raw/train"),
         output_dir=str(root / "out"),
         layout="tfds",

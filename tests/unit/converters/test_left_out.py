@@ -84,7 +84,7 @@ def test_each_file_of_a_class_tree_is_stored_or_named(tmp_path: pathlib.Path) ->
     (root / "train" / "empty").mkdir()
     (root / "train" / "a" / "round").symlink_to(root / "train")
     out = tmp_path / "out"
-    config = folder.Config(
+    config = folder.FolderOptions(
         input_dir=str(root),
         output_dir=str(out),
         num_workers=1,

@@ -42,7 +42,7 @@ def convert(root: pathlib.Path, out: pathlib.Path, **options: object) -> dict[st
 def _convert(
     root: pathlib.Path, out: pathlib.Path, **options: object
 ) -> dict[str, dict[str, int]]:
-    config = folder.Config(
+    config = folder.FolderOptions(
         input_dir=str(root),
         output_dir=str(out),
         num_workers=1,

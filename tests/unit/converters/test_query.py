@@ -14,7 +14,7 @@ from converters import folder as folder_command, query, verify
 from converters.catalog import samples, sheet
 from converters.exports.source import open_source
 from converters.images.policy import Policy
-from converters.options.query import Config
+from converters.options.query import QueryOptions
 from tests.support.data.trees import convert, make_jpeg, make_tree
 from tfpipe import errors
 from tfpipe.shards import index, records, subset
@@ -35,7 +35,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 def _ask(data_dir: pathlib.Path, clause: str, **options: Any) -> dict[str, Any]:
     values = {"num_workers": 1, "fsync": False} | options
-    return query.ask(Config(data_dir=str(data_dir), clause=clause, **values))
+    return query.ask(QueryOptions(data_dir=str(data_dir), clause=clause, **values))
 
 
 def _fields(folder: pathlib.Path, names: str, where: str) -> list[tuple[Any, ...]]:
@@ -80,7 +80,7 @@ def test_a_data_set_of_chosen_records(
     rows = _fields(output, kept, "true")
     known = index.load(output)
     checked = verify.verify(
-        verify.Config(data_dir=str(output), level="decode", num_workers=1)
+        verify.VerifyOptions(data_dir=str(output), level="decode", num_workers=1)
     )
     assert checked.faults == []
     assert rows == _fields(source, kept, where)
@@ -138,7 +138,7 @@ def test_chosen_records_keep_the_columns_that_were_added(
         ]
     assert len(_fields(second, "1", "weight >= 5 AND split = 'train'")) == 0
     checked = verify.verify(
-        verify.Config(data_dir=str(second), level="crc", num_workers=1)
+        verify.VerifyOptions(data_dir=str(second), level="crc", num_workers=1)
     )
     assert checked.faults == []
 
@@ -197,7 +197,7 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
         image.convert("RGBA").save(place / "alpha.png")
         image.resize((900, 10)).save(place / "wide.jpg", subsampling=2)
     folder_command.convert(
-        folder_command.Config(
+        folder_command.FolderOptions(
             input_dir=str(folder / "raw"),
             output_dir=str(folder / "set"),
             policy=Policy(exif_orientation="keep"),
@@ -217,7 +217,9 @@ def test_pictures_are_upright_and_small(odd: pathlib.Path) -> None:
         [],
     )
 
-    drawn = samples.read(source, [samples.Row(*row, "x") for row in rows], side=48)
+    drawn = samples.read(
+        source, [samples.SampleRow(*row, "x") for row in rows], side=48
+    )
 
     found = {}
     for item in drawn:
@@ -292,7 +294,7 @@ def test_refused_options(
     }
 
     with pytest.raises(ValueError, match=re.escape(says)):
-        Config(**values).question  # noqa: B018
+        QueryOptions(**values).question  # noqa: B018
 
 
 def test_the_command_prints_one_line_of_json_or_one_error(
@@ -301,8 +303,8 @@ def test_the_command_prints_one_line_of_json_or_one_error(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def config_from_flags(data_dir: str, clause: str) -> Config:
-        return Config(data_dir=data_dir, clause=clause, sample=2)
+    def config_from_flags(data_dir: str, clause: str) -> QueryOptions:
+        return QueryOptions(data_dir=data_dir, clause=clause, sample=2)
 
     monkeypatch.setattr(query, "config_from_flags", config_from_flags)
 

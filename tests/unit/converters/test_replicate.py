@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from converters import replicate, verify
-from converters.options.replicate import Config
+from converters.options.replicate import ReplicateOptions
 from tests.support.data.native_op import native_op, needs_native  # noqa: F401
 from tests.support.data.trees import convert, digests, make_tree
 from tfpipe import errors
@@ -29,12 +29,12 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 def _copy(source: pathlib.Path, output: pathlib.Path, **options: Any) -> dict[str, Any]:
     values = {"copies": 2, "num_workers": 1, "fsync": False} | options
     return replicate.make_copies(
-        Config(data_dir=str(source), output_dir=str(output), **values)
+        ReplicateOptions(data_dir=str(source), output_dir=str(output), **values)
     )
 
 
 def _check(folder: pathlib.Path) -> Any:
-    config = verify.Config(data_dir=str(folder), level="decode", num_workers=1)
+    config = verify.VerifyOptions(data_dir=str(folder), level="decode", num_workers=1)
     return verify.verify(config)
 
 
@@ -217,11 +217,11 @@ def test_folders_that_must_not_be_used(
 def test_options_that_do_not_fit_together(options: Any, message: str) -> None:
     values = {"data_dir": "a", "output_dir": "b", "copies": 2}
     with pytest.raises(ValueError, match=message):
-        Config(**values | options)
+        ReplicateOptions(**values | options)
 
 
 def test_large_images_are_one_copy_unless_more_are_wanted() -> None:
-    config = Config(data_dir="a", output_dir="b", enlarge=3.0, quality=100)
+    config = ReplicateOptions(data_dir="a", output_dir="b", enlarge=3.0, quality=100)
 
     assert config.wanted.copies == 1
     more = dataclasses.replace(config, target_bytes=10**12)

@@ -16,9 +16,11 @@ _FEW = {"num_images": 6, "num_validation_images": 0}
 _COUNTS = {"num_images": 23, "num_classes": 5, "num_validation_images": 7}
 
 
-def _config(output_dir: pathlib.Path, **changes: object) -> synthesize.Config:
+def _config(
+    output_dir: pathlib.Path, **changes: object
+) -> synthesize.SynthesizeOptions:
     settings = {"output_dir": output_dir, "size_scale": 0.1, **_COUNTS, **changes}
-    return synthesize.Config(**settings)
+    return synthesize.SynthesizeOptions(**settings)
 
 
 def _contents(root: pathlib.Path) -> dict[str, bytes]:
@@ -257,7 +259,7 @@ def test_configuration_comes_from_the_flags(tmp_path):
     with commands.flags_set(**values):
         config = synthesize.config_from_flags()
 
-    assert config == synthesize.Config(
+    assert config == synthesize.SynthesizeOptions(
         output_dir=tmp_path,
         num_images=9,
         num_classes=3,

@@ -27,19 +27,19 @@ def test_options_that_do_not_fit_are_refused(
     data_dir: pathlib.Path, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        verify.verify(verify.Config(data_dir=str(data_dir), **options))
+        verify.verify(verify.VerifyOptions(data_dir=str(data_dir), **options))
 
 
 def test_a_folder_without_shards_is_refused(tmp_path: pathlib.Path) -> None:
     with pytest.raises(ValueError, match=r"must hold index\.json or shards named"):
-        verify.verify(verify.Config(data_dir=str(tmp_path)))
+        verify.verify(verify.VerifyOptions(data_dir=str(tmp_path)))
 
 
 def test_a_broken_index_is_an_error(copy_dir: pathlib.Path) -> None:
     (copy_dir / index.INDEX_NAME).write_text("{")
 
     with pytest.raises(errors.BadIndexError, match=r"index\.json cannot be read"):
-        verify.verify(verify.Config(data_dir=str(copy_dir)))
+        verify.verify(verify.VerifyOptions(data_dir=str(copy_dir)))
 
 
 def test_without_the_catalog_the_records_are_still_checked(
@@ -48,14 +48,14 @@ def test_without_the_catalog_the_records_are_still_checked(
     (copy_dir / index.CATALOG_NAME).unlink()
     flip(copy_dir / SHARD, 40, mask=1)
 
-    result = verify.verify(verify.Config(data_dir=str(copy_dir), num_workers=1))
+    result = verify.verify(verify.VerifyOptions(data_dir=str(copy_dir), num_workers=1))
 
     assert [fault.shard for fault in result.faults] == [index.CATALOG_NAME, SHARD]
     assert (result.faults[1].record, result.faults[1].file) == (0, None)
 
 
 def _repair(data_dir: pathlib.Path, raw_dir: pathlib.Path) -> verify.Result:
-    config = verify.Config(
+    config = verify.VerifyOptions(
         data_dir=str(data_dir), input_dir=str(raw_dir), repair=True, num_workers=1
     )
     return verify.verify(config)

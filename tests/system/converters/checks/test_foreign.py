@@ -55,7 +55,7 @@ def test_many_workers_find_what_one_finds(tmp_path: pathlib.Path) -> None:
         write(tmp_path / f"train-{number:05d}-of-00003", data)
 
     one, many = (
-        verify.verify(verify.Config(data_dir=str(tmp_path), num_workers=n))
+        verify.verify(verify.VerifyOptions(data_dir=str(tmp_path), num_workers=n))
         for n in (1, 2)
     )
 
@@ -65,7 +65,9 @@ def test_many_workers_find_what_one_finds(tmp_path: pathlib.Path) -> None:
 
 def test_pipeline_reads_shards_through_a_written_index(tmp_path: pathlib.Path) -> None:
     write(tmp_path / "validation-00000-of-00001", [inception(0, 1), inception(7, 3)])
-    config = verify.Config(data_dir=str(tmp_path), num_workers=1, write_index=True)
+    config = verify.VerifyOptions(
+        data_dir=str(tmp_path), num_workers=1, write_index=True
+    )
     verify.verify(config)
 
     pipeline = tfpipe.imagenet_eval(

@@ -170,7 +170,7 @@ def test_mariadb_gives_the_records_of_the_tree_and_is_only_read(
     rows = make_rows(tmp_path / "raw")
     named = {"image_column": "img", "name_column": "path"}
     folder.convert(
-        folder.Config(
+        folder.FolderOptions(
             input_dir=str(tmp_path / "raw"),
             output_dir=str(tmp_path / "tree"),
             num_workers=1,

@@ -79,9 +79,13 @@ def test_they_are_written_fetched_once_checked_and_used(
     # They are also made for a data set that is there, and mended.
     files = Files(s3_folder)
     files.write(NAME, b"damaged")
-    faults = verify.verify(verify.Config(data_dir=s3_folder, level="quick")).faults
+    faults = verify.verify(
+        verify.VerifyOptions(data_dir=s3_folder, level="quick")
+    ).faults
     assert [entry_file.REMEDY in fault.fault for fault in faults] == [True]
-    mended = verify.Config(data_dir=s3_folder, write_entry_points=True, num_workers=2)
+    mended = verify.VerifyOptions(
+        data_dir=s3_folder, write_entry_points=True, num_workers=2
+    )
     assert verify.verify(mended).num_faults == 0
     assert files.read(NAME) == (here / NAME).read_bytes()
     assert files.read("index.json") == (here / "index.json").read_bytes()
@@ -90,7 +94,7 @@ def test_they_are_written_fetched_once_checked_and_used(
     assert all(num_right > 3 for _, num_right, _ in expected)
 
     # The level crc compares the digest at the URL.
-    checked = verify.verify(verify.Config(data_dir=s3_folder, num_workers=1))
+    checked = verify.verify(verify.VerifyOptions(data_dir=s3_folder, num_workers=1))
     assert checked.num_faults == 0
 
     # Two ranks at once fetch the file once, through the cache and directly.

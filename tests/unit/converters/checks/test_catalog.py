@@ -40,7 +40,7 @@ def replaced(column: str, value: str, where: str = HERE) -> str:
 
 
 def catalog_faults(data_dir: pathlib.Path, level: str = "quick") -> list[str]:
-    config = verify.Config(data_dir=str(data_dir), level=level, num_workers=1)
+    config = verify.VerifyOptions(data_dir=str(data_dir), level=level, num_workers=1)
     found = verify.verify(config).faults
     return [fault.fault for fault in found if fault.shard == index.CATALOG_NAME]
 
@@ -139,7 +139,7 @@ def test_schema_compares_the_synset_with_the_record(copy: pathlib.Path) -> None:
     edit(copy, replaced("synset", "''"))
 
     result = verify.verify(
-        verify.Config(data_dir=str(copy), level="schema", num_workers=1)
+        verify.VerifyOptions(data_dir=str(copy), level="schema", num_workers=1)
     )
 
     (fault,) = result.faults

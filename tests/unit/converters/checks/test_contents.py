@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from converters.checks import contents, dataset
-from converters.checks.contents import Contents
+from converters.checks.contents import DataSetFiles
 from converters.checks.shard import Request, Result
 from tfpipe.remote.files import Files
 from tfpipe.shards import index
@@ -27,11 +27,11 @@ def _check(data_dir: pathlib.Path, **options: Any) -> Result:
     return dataset.check_data_set(request, index.load(data_dir))
 
 
-def _both(data_dir: pathlib.Path) -> tuple[Contents, Contents]:
+def _both(data_dir: pathlib.Path) -> tuple[DataSetFiles, DataSetFiles]:
     files = Files(str(data_dir))
     sizes = contents.remote_sizes(files, [])
-    at_url = Contents(data_dir=pathlib.Path("nowhere"), files=files, sizes=sizes)
-    return Contents(data_dir=data_dir), at_url
+    at_url = DataSetFiles(data_dir=pathlib.Path("nowhere"), files=files, sizes=sizes)
+    return DataSetFiles(data_dir=data_dir), at_url
 
 
 def test_names_sizes_and_digests_are_the_same(data_dir: pathlib.Path) -> None:

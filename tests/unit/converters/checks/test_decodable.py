@@ -208,7 +208,7 @@ def test_no_index_is_written_for_images_without_their_end(
     shape = {"image/height": 33, "image/width": 47}
     data = [inception(0, 1), inception(1, 1, **{"image/encoded": cut}, **shape)]
     write(tmp_path / "train-00000-of-00001", data)
-    config = verify.Config(
+    config = verify.VerifyOptions(
         data_dir=str(tmp_path), level="decode", num_workers=1, write_index=True
     )
 
@@ -226,7 +226,7 @@ def test_images_that_the_presets_do_not_decode_are_a_remark(
     write(tmp_path / "train-00000-of-00001", [inception(0, 1), png])
 
     result = verify.verify(
-        verify.Config(data_dir=str(tmp_path), level="decode", num_workers=1)
+        verify.VerifyOptions(data_dir=str(tmp_path), level="decode", num_workers=1)
     )
 
     assert result.faults == []

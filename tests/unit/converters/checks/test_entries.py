@@ -50,7 +50,7 @@ def plain(converted, tmp_path):
 
 
 def check(folder, **options):
-    config = verify.Config(data_dir=str(folder), num_workers=1, **options)
+    config = verify.VerifyOptions(data_dir=str(folder), num_workers=1, **options)
     return verify.verify(config)
 
 
@@ -314,4 +314,4 @@ def test_stock_ops_do_without_them(converted):
 
 def test_a_web_server_is_refused():
     with pytest.raises(ValueError, match="the web server http://host/folder"):
-        verify.Config(data_dir="http://host/folder", write_entry_points=True)
+        verify.VerifyOptions(data_dir="http://host/folder", write_entry_points=True)

@@ -70,7 +70,9 @@ def folder(tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 def run(folder: pathlib.Path, **options: Any) -> verify.Result:
-    return verify.verify(verify.Config(data_dir=str(folder), num_workers=1, **options))
+    return verify.verify(
+        verify.VerifyOptions(data_dir=str(folder), num_workers=1, **options)
+    )
 
 
 def digests(folder: pathlib.Path) -> dict[str, str]:
@@ -267,7 +269,7 @@ def test_without_a_label_nothing_is_inferred() -> None:
 
 def test_written_index_is_read_by_tfpipe(folder: pathlib.Path) -> None:
     before = digests(folder)
-    config = verify.Config(data_dir=str(folder), num_workers=1, write_index=True)
+    config = verify.VerifyOptions(data_dir=str(folder), num_workers=1, write_index=True)
 
     result = verify.verify(config)
 

@@ -21,7 +21,7 @@ def _faults(*boxes: Box) -> list[str]:
             boxes=boxes,
         )
     )
-    row = record.Row(
+    row = record.RecordFacts(
         label=1,
         synset="n1",
         height=32,

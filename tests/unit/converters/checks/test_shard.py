@@ -28,10 +28,10 @@ SHARD = "train-00001-of-00003"
 Edit = Callable[[dict[str, Buffers]], None]
 
 
-def make_task(data_dir: pathlib.Path) -> shard_checks.Task:
+def make_task(data_dir: pathlib.Path) -> shard_checks.CheckTask:
     known = index.load(data_dir)
     offsets, _ = catalog_checks.load_byte_offsets(known, data_dir)
-    return shard_checks.Task(
+    return shard_checks.CheckTask(
         split="train",
         number=1,
         shard=known.splits["train"][1],
@@ -100,7 +100,7 @@ def test_shards_of_the_converter_have_no_fault(
 @pytest.fixture(scope="module")
 def scratch(
     data_dir: pathlib.Path, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[shard_checks.Settings, shard_checks.Task, dict[str, list], bytes]:
+) -> tuple[shard_checks.Settings, shard_checks.CheckTask, dict[str, list], bytes]:
     """Settings, task and content of a copy of SHARD that tests may overwrite."""
     folder = tmp_path_factory.mktemp("flip") / "copy"
     shutil.copytree(data_dir, folder)
@@ -114,7 +114,9 @@ def scratch(
 )
 @hypothesis.example(place=0.0, bit=0)
 def test_a_flipped_bit_anywhere_is_named_with_its_record(
-    scratch: tuple[shard_checks.Settings, shard_checks.Task, dict[str, list], bytes],
+    scratch: tuple[
+        shard_checks.Settings, shard_checks.CheckTask, dict[str, list], bytes
+    ],
     place: float,
     bit: int,
 ) -> None:
@@ -133,7 +135,9 @@ def test_a_flipped_bit_anywhere_is_named_with_its_record(
 
 
 def test_every_byte_of_a_frame_is_covered(
-    scratch: tuple[shard_checks.Settings, shard_checks.Task, dict[str, list], bytes],
+    scratch: tuple[
+        shard_checks.Settings, shard_checks.CheckTask, dict[str, list], bytes
+    ],
 ) -> None:
     """Header and footer of one record: length, its CRC, the CRC of the data."""
     settings, task, table, content = scratch

@@ -26,7 +26,7 @@ SIDE_FILES = [
 
 
 def run(data_dir: pathlib.Path, **options: Any) -> verify.Result:
-    config = verify.Config(data_dir=str(data_dir), num_workers=1, **options)
+    config = verify.VerifyOptions(data_dir=str(data_dir), num_workers=1, **options)
     return verify.verify(config)
 
 

@@ -15,7 +15,7 @@ from tfpipe.shards import index
 
 def _verify(data_dir: pathlib.Path, raw: pathlib.Path, **options: Any) -> Result:
     values = {"level": "source", "num_workers": 1} | options
-    config = verify.Config(data_dir=str(data_dir), input_dir=str(raw), **values)
+    config = verify.VerifyOptions(data_dir=str(data_dir), input_dir=str(raw), **values)
     return verify.verify(config)
 
 

@@ -62,7 +62,7 @@ def test_an_estimate_of_two_copies(
 
     copies = estimate.estimate(
         types.SimpleNamespace(known=known),
-        estimate.Sample(num_records=3, growth=1.5, seconds_per_byte=0.25),
+        estimate.TrialCopies(num_records=3, growth=1.5, seconds_per_byte=0.25),
         copies=2,
         num_workers=5,
         output_dir=tmp_path / "not yet",

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies
 
 from converters.exports import naming, parquet, voc
-from converters.exports.items import Item
+from converters.exports.items import ExportedRecord
 from converters.exports.plan import Row
 from converters.inputs import boxes
 from tfpipe.shards import index
@@ -83,7 +83,9 @@ def test_boxes_come_back_from_their_xml(
     ]
     row = Row(0, 0, 0, 1, "n01", height, width, "", "", "train/n01/n01_1.JPEG")
 
-    text = voc.annotation(Item(row, b"", b"", kept, [1] * len(kept)), {1: "n01"})
+    text = voc.annotation(
+        ExportedRecord(row, b"", b"", kept, [1] * len(kept)), {1: "n01"}
+    )
 
     decisions: collections.Counter[str] = collections.Counter()
     assert boxes.parse_xml(text.encode(), "n01_1", ["n01"], decisions) == kept

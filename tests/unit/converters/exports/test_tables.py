@@ -10,7 +10,7 @@ import pytest
 from converters import merge, query, replicate, verify
 from converters.images.policy import Policy
 from converters.options import merge as merge_options, query as query_options
-from converters.options.replicate import Config
+from converters.options.replicate import ReplicateOptions
 from tests.support.data.entered import require_right
 from tests.support.data.native_op import native_op, needs_native  # noqa: F401
 from tests.support.data.trees import convert, make_tree
@@ -40,17 +40,19 @@ def copied(source: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
 def _copy(source: pathlib.Path, output: pathlib.Path, **options: Any) -> None:
     values = {"copies": 2, "num_workers": 1, "fsync": False} | options
     replicate.make_copies(
-        Config(data_dir=str(source), output_dir=str(output), **values)
+        ReplicateOptions(data_dir=str(source), output_dir=str(output), **values)
     )
 
 
 def _choose(source: pathlib.Path, clause: str, output: pathlib.Path) -> None:
     values = {"num_workers": 1, "fsync": False, "materialize": str(output)}
-    query.ask(query_options.Config(data_dir=str(source), clause=clause, **values))
+    query.ask(query_options.QueryOptions(data_dir=str(source), clause=clause, **values))
 
 
 def _num_faults(folder: pathlib.Path) -> int:
-    return verify.verify(verify.Config(data_dir=str(folder), num_workers=1)).num_faults
+    return verify.verify(
+        verify.VerifyOptions(data_dir=str(folder), num_workers=1)
+    ).num_faults
 
 
 def test_copies_have_the_tables_of_their_own_bytes(
@@ -102,7 +104,7 @@ def test_a_merge_makes_them(
     source: pathlib.Path, copied: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     merge.convert(
-        merge_options.Config(
+        merge_options.MergeOptions(
             sources={"one": str(source), "two": str(copied)},
             output_dir=str(tmp_path / "out"),
             policy=Policy(entry_points=True),

@@ -372,7 +372,7 @@ def test_verify_compares_pixels_with_the_source(converted, raw, tmp_path):
     source = pathlib.Path(shutil.copytree(raw, tmp_path / "raw"))
 
     def check():
-        config = verify.Config(
+        config = verify.VerifyOptions(
             data_dir=str(folder), level="source", input_dir=str(source), num_workers=1
         )
         return verify.verify(config)

@@ -299,7 +299,7 @@ def test_conversion_stops_if_the_input_is_not_what_is_expected(
     tmp_path: pathlib.Path,
 ) -> None:
     raw_dir = make_tree(tmp_path / "raw", num_images=4)
-    config = imagenet.Config(
+    config = imagenet.ImagenetOptions(
         input_dir=str(raw_dir), output_dir=str(tmp_path / "out"), expect="ilsvrc2012"
     )
 

@@ -102,7 +102,7 @@ def test_fractions_that_add_up_but_for_rounding_are_right() -> None:
 
 def test_both_flags_together_are_refused() -> None:
     with pytest.raises(ValueError, match="exclude each other"):
-        folder.Config(
+        folder.FolderOptions(
             input_dir="in",
             output_dir="out",
             validation_fraction=0.1,

@@ -18,7 +18,7 @@ def _run(root: pathlib.Path, out: pathlib.Path, **options: object) -> index.Inde
 
 
 def _job(root: pathlib.Path, out: pathlib.Path, **options: object) -> Job:
-    config = imagenet.Config(
+    config = imagenet.ImagenetOptions(
         input_dir=str(root),
         output_dir=str(out),
         num_train_shards=2,

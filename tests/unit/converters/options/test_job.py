@@ -10,10 +10,10 @@ from tests.support.processes import commands
 
 OWN = {"input_dir": "raw"}
 # The system test of --help checks that the command sets it before it parses the flags.
-EXIF_ORIENTATIONS = {folder.Config: "apply", imagenet.Config: "keep"}
+EXIF_ORIENTATIONS = {folder.FolderOptions: "apply", imagenet.ImagenetOptions: "keep"}
 
 
-@pytest.mark.parametrize("kind", [folder.Config, imagenet.Config])
+@pytest.mark.parametrize("kind", [folder.FolderOptions, imagenet.ImagenetOptions])
 def test_defaults_of_the_flags_are_those_of_the_options(
     kind: type[job.JobOptions],
 ) -> None:
@@ -47,7 +47,7 @@ OTHER_VALUES: dict[str, object] = {
 
 def test_each_flag_reaches_its_option() -> None:
     with commands.flags_set(**OTHER_VALUES):
-        options = job.options_from_flags(imagenet.Config, **OWN)
+        options = job.options_from_flags(imagenet.ImagenetOptions, **OWN)
 
     found = {name: getattr(options, name) for name in OTHER_VALUES}
     assert found == OTHER_VALUES
@@ -69,5 +69,5 @@ def test_output_that_no_job_can_write_is_refused(
     options: dict[str, object], said: str
 ) -> None:
     with pytest.raises(ValueError, match=said) as refused:
-        imagenet.Config(input_dir="raw", **options)  # type: ignore[arg-type]
+        imagenet.ImagenetOptions(input_dir="raw", **options)  # type: ignore[arg-type]
     assert "secret@" not in str(refused.value)

@@ -18,7 +18,7 @@ from tfpipe.shards import index
 def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
     root = make_tree(tmp_path_factory.mktemp("raw"), num_images=20)
     (root / "synsets.txt").write_text("\n".join((*SYNSETS, "n0")))
-    config = imagenet.Config(
+    config = imagenet.ImagenetOptions(
         input_dir=str(root), output_dir=str(root / "none"), num_workers=2
     )
     return imagenet.make_job(config)

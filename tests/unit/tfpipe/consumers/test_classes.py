@@ -13,7 +13,7 @@ COUNTS = {"ant": 4, "bee": 2, "cat": 2}
 
 
 def convert(raw, output_dir, **options):
-    config = folder.Config(
+    config = folder.FolderOptions(
         input_dir=str(raw),
         output_dir=str(output_dir),
         **{"num_train_shards": 1, "num_workers": 1, "fsync": False, **options},

@@ -48,7 +48,7 @@ def convert(made, output_dir, files, **policy):
     raw.mkdir(parents=True)
     for name, content in files.items():
         (raw / name).write_bytes(content)
-    config = folder.Config(
+    config = folder.FolderOptions(
         input_dir=str(raw.parent),
         output_dir=str(made / output_dir),
         num_train_shards=1,

@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 
 from converters.inputs import listing, reading, tars
 from converters.inputs.archives import samples
-from converters.inputs.archives.readers import Contents
+from converters.inputs.archives.readers import ArchiveContents
 from converters.inputs.archives.samples import ClassRule
 
 
@@ -35,7 +35,7 @@ def special(name: str, kind: bytes, link: str = "") -> tuple[str, tarfile.TarInf
     return name, info
 
 
-def listed(data: bytes, image_part: str | None = None, **rule: Any) -> Contents:
+def listed(data: bytes, image_part: str | None = None, **rule: Any) -> ArchiveContents:
     def read(offset: int, count: int) -> bytes:
         return data[offset : offset + count]
 
@@ -43,14 +43,14 @@ def listed(data: bytes, image_part: str | None = None, **rule: Any) -> Contents:
     return samples.read_samples(tar, ClassRule(**rule), image_part=image_part)
 
 
-def found(data: bytes, contents: Contents) -> list[tuple[str, str, bytes]]:
+def found(data: bytes, contents: ArchiveContents) -> list[tuple[str, str, bytes]]:
     return [
         (item.name, item.class_name, data[item.offset : item.offset + item.num_bytes])
         for item in contents.items
     ]
 
 
-def left(contents: Contents) -> list[tuple[str, str]]:
+def left(contents: ArchiveContents) -> list[tuple[str, str]]:
     return [(item.name, item.reason) for item in contents.left_out]
 
 
