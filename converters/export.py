@@ -34,7 +34,7 @@ import pathlib
 import tempfile
 import time
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from absl import flags
@@ -50,20 +50,18 @@ from tfpipe.shards import index, subset
 
 _COMMAND = "converters.export"
 
-_OUTPUT_DIR, _NUM_WORKERS = shared.output_dir(), shared.num_workers()
-_FSYNC, _SPLITS = shared.fsync(), shared.splits()
-_DRY_RUN = shared.dry_run()
+shared.define("output_dir", "num_workers", "fsync", "splits", "dry_run")
 flags.adopt_module_key_flags(shared)
 
-_FORMAT = flags.DEFINE_enum(
+flags.DEFINE_enum(
     "format", None, list(FORMATS), "Format of the export; see above.", required=True
 )
-_SUBSET = flags.DEFINE_string(
+flags.DEFINE_string(
     "subset",
     None,
     "Export only the records in this file, which converters.query --save wrote.",
 )
-_PATHS = flags.DEFINE_enum(
+flags.DEFINE_enum(
     "paths",
     "auto",
     ["auto", "source", "split"],
@@ -117,17 +115,7 @@ def config_from_flags(data_dir: str) -> ExportOptions:
     Raises:
         ValueError: If values do not fit together.
     """
-    return ExportOptions(
-        data_dir=data_dir,
-        output_dir=_OUTPUT_DIR.value,
-        format=cast(Format, _FORMAT.value),
-        subset=_SUBSET.value,
-        splits=tuple(_SPLITS.value),
-        paths=cast(Paths, _PATHS.value),
-        dry_run=_DRY_RUN.value,
-        num_workers=_NUM_WORKERS.value,
-        fsync=_FSYNC.value,
-    )
+    return shared.options_from_flags(ExportOptions, data_dir=data_dir)
 
 
 def export(config: ExportOptions) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from converters.inputs import classtree
 from converters.jobs.job import Job
 from converters.options import command, labelled, policy, shared, start
 
-shared.input_dir()
+shared.define("input_dir")
 flags.adopt_module_key_flags(labelled)
 
 

@@ -38,11 +38,11 @@ from converters.jobs.job import Job
 from converters.options import command, job, shared, start
 from tfpipe import host
 
-shared.input_dir()
+shared.define("input_dir")
 flags.adopt_module_key_flags(shared)
 flags.adopt_module_key_flags(job)
 
-_EXPECT = flags.DEFINE_enum(
+flags.DEFINE_enum(
     "expect",
     expected.NONE,
     expected.EXPECTATIONS,
@@ -65,9 +65,8 @@ def config_from_flags() -> ImagenetOptions:
     Raises:
         ValueError: If values do not fit together.
     """
-    return job.options_from_flags(
-        ImagenetOptions, input_dir=shared.required_input_dir(), expect=_EXPECT.value
-    )
+    input_dir = shared.required_input_dir()
+    return job.options_from_flags(ImagenetOptions, input_dir=input_dir)
 
 
 def convert(config: ImagenetOptions) -> dict[str, Any]:

@@ -44,34 +44,33 @@ from converters.synthetic import camera, noise, objects, scenes, whole_tree
 from tfpipe import host
 from tfpipe.errors import count_of
 
-_OUTPUT_DIR, _OVERWRITE = shared.output_dir(), shared.overwrite()
-_NUM_WORKERS, _SEED = shared.num_workers(), shared.seed()
+shared.define("output_dir", "overwrite", "num_workers", "seed")
 flags.adopt_module_key_flags(shared)
 
-_NUM_IMAGES = flags.DEFINE_integer(
+flags.DEFINE_integer(
     "num_images",
     None,
     "Number of training images, spread evenly over the classes.",
     lower_bound=1,
     required=True,
 )
-_NUM_CLASSES = flags.DEFINE_integer(
+flags.DEFINE_integer(
     "num_classes", None, "Number of classes.", lower_bound=1, required=True
 )
-_NUM_VALIDATION_IMAGES = flags.DEFINE_integer(
+flags.DEFINE_integer(
     "num_validation_images",
     0,
     "Number of validation images; classes get equal numbers, to within one image.",
     lower_bound=0,
 )
-_SIZE_SCALE = flags.DEFINE_float(
+flags.DEFINE_float(
     "size_scale",
     1.0,
     "Multiplies width and height of every image; 0.1 makes tiny images for tests.",
     lower_bound=0.02,
     upper_bound=4.0,
 )
-_BYTES_PER_PIXEL = flags.DEFINE_float(
+flags.DEFINE_float(
     "bytes_per_pixel",
     None,
     "Mean bytes of a JPEG per pixel. Default: ImageNet's mean, about "
@@ -79,7 +78,7 @@ _BYTES_PER_PIXEL = flags.DEFINE_float(
     lower_bound=0.02,
     upper_bound=2.0,
 )
-_MADE_UP_SYNSETS = flags.DEFINE_boolean(
+flags.DEFINE_boolean(
     "made_up_synsets",
     False,
     "Name the classes n90000000, n90000001 and so on instead of using ImageNet's.",
@@ -323,17 +322,10 @@ def _make_images(
 
 def config_from_flags() -> SynthesizeOptions:
     """Returns the options that the flags describe."""
-    return SynthesizeOptions(
-        output_dir=shared.path_of("--output_dir", _OUTPUT_DIR.value),
-        num_images=_NUM_IMAGES.value,
-        num_classes=_NUM_CLASSES.value,
-        num_validation_images=_NUM_VALIDATION_IMAGES.value,
-        seed=_SEED.value,
-        num_workers=_NUM_WORKERS.value or host.num_cores(),
-        size_scale=_SIZE_SCALE.value,
-        bytes_per_pixel=_BYTES_PER_PIXEL.value,
-        made_up_synsets=_MADE_UP_SYNSETS.value,
-        overwrite=_OVERWRITE.value,
+    return shared.options_from_flags(
+        SynthesizeOptions,
+        output_dir=shared.path_of("--output_dir", shared.value_of("output_dir")),
+        num_workers=shared.value_of("num_workers") or host.num_cores(),
     )
 
 

@@ -57,24 +57,26 @@ from converters.options import (
 if TYPE_CHECKING:
     import duckdb
 
-_INPUT = shared.inputs()
+shared.define("input")
 flags.adopt_module_key_flags(shared)
 flags.adopt_module_key_flags(labelled)
+# Flags whose value is that of the only input.
+_OWN_FLAGS = (
+    "image_column",
+    *("label_column", "name_column", "split_column", "query", "root"),
+)
 _TABLE = flags.DEFINE_multi_string(
     "table", [], "Another table for --query, as name=PLACE; may come several times."
 )
-_QUERY, _ROOT = reading.query(), reading.root()
-_IMAGE_COLUMN, _LABEL_COLUMN = reading.image_column(), reading.label_column()
-_NAME_COLUMN, _SPLIT_COLUMN = reading.name_column(), reading.split_column()
-_LABEL_SEPARATOR = flags.DEFINE_string(
+reading.define(*_OWN_FLAGS, "on_null")
+flags.DEFINE_string(
     "label_separator", None, "Text between the labels of an image, such as a |."
 )
-_EXTRA_COLUMNS = flags.DEFINE_list(
+flags.DEFINE_list(
     "extra_columns", [], "More columns for catalog.parquet, with commas between them."
 )
-_ON_NULL = reading.on_null()
 flags.adopt_module_key_flags(reading)
-_EXTRA_IN_RECORDS = flags.DEFINE_boolean(
+flags.DEFINE_boolean(
     "extra_in_records",
     False,
     "Store --extra_columns in the records too, as the features extra/NAME: int64, "
@@ -170,31 +172,20 @@ def config_from_flags() -> TableOptions:
         app.UsageError: If a flag is missing.
         ValueError: If values do not fit together.
     """
-    required = {"input": _INPUT, "image_column": _IMAGE_COLUMN}
-    for name, flag in (required | {"label_column": _LABEL_COLUMN}).items():
-        if not flag.value:
+    places = shared.value_of("input")
+    for name in ("input", "image_column", "label_column"):
+        if not shared.value_of(name):
             raise app.UsageError(f"--{name} must be given, see --help.")
-    if len(_INPUT.value) > 1:
+    if len(places) > 1:
         raise app.UsageError("--input must be given once; use --table for others.")
-    for flag in (_IMAGE_COLUMN, _LABEL_COLUMN):
-        reading.only(flag)
     tables = dict(word.partition("=")[::2] for word in _TABLE.value)
     if len(tables) < len(_TABLE.value) or not all(map(str.isidentifier, tables)):
         raise app.UsageError("--table must be name=PLACE, with another name each time.")
     return labelled.options_from_flags(
         TableOptions,
-        input=_INPUT.value[0],
-        query=reading.only(_QUERY),
+        input=places[0],
         table=tables,
-        image_column=_IMAGE_COLUMN.value[0],
-        label_column=_LABEL_COLUMN.value[0],
-        name_column=reading.only(_NAME_COLUMN),
-        split_column=reading.only(_SPLIT_COLUMN),
-        root=reading.only(_ROOT),
-        label_separator=_LABEL_SEPARATOR.value,
-        extra_columns=tuple(_EXTRA_COLUMNS.value),
-        extra_in_records=_EXTRA_IN_RECORDS.value,
-        on_null=_ON_NULL.value,
+        **{name: reading.only(name) for name in _OWN_FLAGS},
     )
 
 

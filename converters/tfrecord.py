@@ -36,7 +36,7 @@ from converters.options import archives, command, labelled, policy, reading, sta
 
 flags.adopt_module_key_flags(archives)
 
-_IMAGE_KEY, _NAME_KEY = reading.image_key(), reading.name_key()
+reading.define("image_key", "name_key")
 flags.adopt_module_key_flags(reading)
 
 
@@ -71,8 +71,8 @@ def config_from_flags() -> TfrecordOptions:
     """
     return archives.options_from_flags(
         TfrecordOptions,
-        image_key=reading.only(_IMAGE_KEY),
-        name_key=reading.only(_NAME_KEY),
+        image_key=reading.only("image_key"),
+        name_key=reading.only("name_key"),
     )
 
 

@@ -59,23 +59,21 @@ from tfpipe.remote import urls
 from tfpipe.remote.files import Files
 from tfpipe.shards import index
 
-_INPUT_DIR, _NUM_WORKERS = shared.input_dir(), shared.num_workers()
+shared.define("input_dir", "num_workers")
 flags.adopt_module_key_flags(shared)
 
-_LEVEL = flags.DEFINE_enum(
+flags.DEFINE_enum(
     "level", "crc", shard.LEVELS, "How much to check; see the list above."
 )
-_REPAIR = flags.DEFINE_boolean(
-    "repair", False, "Write the faulty shards again from --input_dir."
-)
-_WRITE_INDEX = flags.DEFINE_boolean(
+flags.DEFINE_boolean("repair", False, "Write the faulty shards again from --input_dir.")
+flags.DEFINE_boolean(
     "write_index",
     False,
     "Make index.json, catalog.parquet and labels.txt for shards that have no index, or "
     "complete an index of an older version, if they have no fault.",
 )
 
-_WRITE_ENTRY_POINTS = flags.DEFINE_boolean(
+flags.DEFINE_boolean(
     "write_entry_points",
     False,
     "Make the files entry_points-<split> of a data set without faults, with which "
@@ -145,15 +143,7 @@ class VerifyOptions:
 
 def config_from_flags(data_dir: str) -> VerifyOptions:
     """Returns the options that the flags describe."""
-    return VerifyOptions(
-        data_dir=data_dir,
-        level=_LEVEL.value,
-        input_dir=_INPUT_DIR.value,
-        num_workers=_NUM_WORKERS.value,
-        repair=_REPAIR.value,
-        write_index=_WRITE_INDEX.value,
-        write_entry_points=_WRITE_ENTRY_POINTS.value,
-    )
+    return shared.options_from_flags(VerifyOptions, data_dir=data_dir)
 
 
 def verify(config: VerifyOptions) -> Result:

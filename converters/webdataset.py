@@ -24,7 +24,7 @@ error.
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 from absl import flags
 
@@ -34,7 +34,7 @@ from converters.options import archives, command, labelled, policy, reading, sta
 
 flags.adopt_module_key_flags(archives)
 
-_LABEL_FROM, _IMAGE_PART = reading.label_from(), reading.image_part()
+reading.define("label_from", "image_part")
 flags.adopt_module_key_flags(reading)
 
 
@@ -70,11 +70,11 @@ def config_from_flags() -> WebdatasetOptions:
     Raises:
         ValueError: If values do not fit together.
     """
-    usual = samples.usual_source(reading.only(reading.label_key()))
+    usual = samples.usual_source(reading.only("label_key"))
     return archives.options_from_flags(
         WebdatasetOptions,
-        label_from=cast(samples.LabelPart, reading.only(_LABEL_FROM) or usual),
-        image_part=reading.only(_IMAGE_PART),
+        label_from=reading.only("label_from") or usual,
+        image_part=reading.only("image_part"),
     )
 
 

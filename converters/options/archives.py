@@ -16,9 +16,9 @@ from converters.options import labelled, reading, shared
 
 flags.adopt_module_key_flags(labelled)
 
-_INPUT = shared.inputs()
+shared.define("input")
 flags.adopt_module_key_flags(shared)
-_FILE_IN_NAMES, _LABEL_KEY = reading.file_in_names(), reading.label_key()
+reading.define("file_in_names", "label_key")
 flags.adopt_module_key_flags(reading)
 
 
@@ -49,26 +49,20 @@ class ArchiveOptions(labelled.LabelledOptions):
         return super().to_json() | {"input": list(self.input)}
 
 
-def options_from_flags(kind: type[labelled.Options], **own: Any) -> labelled.Options:
+def options_from_flags(kind: type[shared.Options], **own: Any) -> shared.Options:
     """Returns the options of a command.
 
     Args:
-        kind: The command's options.
+        kind: The command's options, a subclass of `ArchiveOptions`.
         own: Values of the options that the command alone has.
 
     Raises:
         app.UsageError: If --input was not given.
         ValueError: If values do not fit together.
     """
-    if not _INPUT.value:
+    if not shared.value_of("input"):
         raise app.UsageError("--input must be given: the files to convert.")
-    return labelled.options_from_flags(
-        kind,
-        input=tuple(_INPUT.value),
-        file_in_names=_FILE_IN_NAMES.value,
-        label_key=reading.only(_LABEL_KEY),
-        **own,
-    )
+    return labelled.options_from_flags(kind, label_key=reading.only("label_key"), **own)
 
 
 def make_job(

@@ -1,7 +1,7 @@
 """Options of every command that writes a data set, and the flags that set them."""
 
 import dataclasses
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Literal
 
 from absl import flags
 
@@ -10,35 +10,33 @@ from converters.images.policy import Policy
 from converters.jobs import side_files
 from converters.options import policy, shared
 
-_OUTPUT_DIR, _OVERWRITE = shared.output_dir(), shared.overwrite()
-_WORK_DIR = shared.work_dir()
-_NUM_WORKERS, _SEED = shared.num_workers(), shared.seed()
-_ENGINE, _RAY_ADDRESS = shared.engine(), shared.ray_address()
+shared.define("output_dir", "overwrite", "work_dir", "num_workers", "seed", "engine")
+shared.define("ray_address", "fsync", "finalize", "task_index", "num_tasks")
 for _module in (shared, policy):
     flags.adopt_module_key_flags(_module)
 
-_NUM_TRAIN_SHARDS = flags.DEFINE_integer(
+flags.DEFINE_integer(
     "num_train_shards",
     None,
     "Number of shards of the train split. Default: one for each 48 MB of images, at "
     "most 1024; ImageNet gets 1024.",
     lower_bound=1,
 )
-_NUM_VALIDATION_SHARDS = flags.DEFINE_integer(
+flags.DEFINE_integer(
     "num_validation_shards",
     None,
     "Number of shards of the validation split. Default: one for each 48 MB of images, "
     "at most 128; ImageNet gets 128.",
     lower_bound=1,
 )
-_LAYOUT = flags.DEFINE_enum(
+flags.DEFINE_enum(
     "layout",
     "inception",
     sorted(side_files.LAYOUTS),
     "Names of the shards: inception is <split>-SSSSS-of-NNNNN, as most readers expect; "
     "tfds is <data set>-<split>.tfrecord-SSSSS-of-NNNNN, as TFDS names its shards.",
 )
-_MAX_BAD = flags.DEFINE_float(
+flags.DEFINE_float(
     "max_bad",
     None,
     "How many bad images may be left out before the job fails: a count from 1 on, or a "
@@ -46,14 +44,14 @@ _MAX_BAD = flags.DEFINE_float(
     "image that is left out.",
     lower_bound=0.0,
 )
-_DROP_DUPLICATES = flags.DEFINE_enum(
+flags.DEFINE_enum(
     "drop_duplicates",
     "none",
     ["none", "same_class", "all"],
     "Leave out exact copies of an image: those of the same class, or all. This reads "
     "the input once more. duplicates.jsonl names the copies in any case.",
 )
-_CHECK_INPUTS = flags.DEFINE_enum(
+flags.DEFINE_enum(
     "check_inputs",
     "times",
     ["times", "digest"],
@@ -63,8 +61,6 @@ _CHECK_INPUTS = flags.DEFINE_enum(
     "example after a folder was replaced by moving. digest: by reading the images of "
     "the complete shards again.",
 )
-_FSYNC, _FINALIZE = shared.fsync(), shared.finalize()
-_TASK_INDEX, _NUM_TASKS = shared.task_index(), shared.num_tasks()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -116,39 +112,14 @@ class JobOptions:
         return dataclasses.asdict(self)
 
 
-Options = TypeVar("Options", bound=JobOptions)
-
-
-def options_from_flags(kind: type[Options], **own: Any) -> Options:
+def options_from_flags(kind: type[shared.Options], **own: Any) -> shared.Options:
     """Returns the options of a command.
 
     Args:
-        kind: The command's options.
-        own: Values of the options that the command alone has.
+        kind: The command's options, a subclass of `JobOptions`.
+        own: Values of the options that are not the value of their flag.
 
     Raises:
         ValueError: If values do not fit together.
     """
-    return kind(
-        output_dir=_OUTPUT_DIR.value,
-        work_dir=_WORK_DIR.value,
-        num_train_shards=_NUM_TRAIN_SHARDS.value,
-        num_validation_shards=_NUM_VALIDATION_SHARDS.value,
-        layout=_LAYOUT.value,
-        policy=policy.policy_from_flags(),
-        num_workers=_NUM_WORKERS.value,
-        engine=_ENGINE.value,
-        ray_address=_RAY_ADDRESS.value,
-        seed=_SEED.value,
-        overwrite=_OVERWRITE.value,
-        fsync=_FSYNC.value,
-        max_bad=_MAX_BAD.value,
-        drop_duplicates=cast(
-            Literal["none", "same_class", "all"], _DROP_DUPLICATES.value
-        ),
-        check_inputs=cast(Literal["times", "digest"], _CHECK_INPUTS.value),
-        task_index=_TASK_INDEX.value,
-        num_tasks=_NUM_TASKS.value,
-        finalize=_FINALIZE.value,
-        **own,
-    )
+    return shared.options_from_flags(kind, policy=policy.policy_from_flags(), **own)

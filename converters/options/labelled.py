@@ -6,7 +6,7 @@ In: images by split and class. Out: labels, splits and a `Job`.
 import dataclasses
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from absl import flags
 
@@ -22,19 +22,19 @@ EXIF_ORIENTATION = "apply"
 flags.adopt_module_key_flags(shared)
 flags.adopt_module_key_flags(job)
 
-_NAME = flags.DEFINE_string(
+flags.DEFINE_string(
     "name",
     None,
     "Name of the data set: lower-case letters, digits and underscores. Default: the "
     "last word of the command.",
 )
-_LABEL_MAP = flags.DEFINE_string(
+flags.DEFINE_string(
     "label_map",
     None,
     "File of lines `<label> <class>`, or of classes in label order. Default: the "
     "classes of the input, by name.",
 )
-_LABEL_BASE = flags.DEFINE_integer(
+flags.DEFINE_integer(
     "label_base",
     None,
     "Label of the first class: 1 leaves 0 to the background, as ImageNet has it. "
@@ -42,7 +42,7 @@ _LABEL_BASE = flags.DEFINE_integer(
     lower_bound=0,
     upper_bound=1,
 )
-_CLASSES = flags.DEFINE_list(
+flags.DEFINE_list(
     "classes", [], "Classes to take, with commas between them. Default: all."
 )
 _SPLIT_FRACTIONS = flags.DEFINE_list(
@@ -53,7 +53,7 @@ _SPLIT_FRACTIONS = flags.DEFINE_list(
     "images than splits gives one to train first, then to validation. Default: all "
     "images stay in their split.",
 )
-_VALIDATION_FRACTION = flags.DEFINE_float(
+flags.DEFINE_float(
     "validation_fraction",
     0.0,
     "Share of the images of each class, 0 to 1, that becomes a validation split: short "
@@ -62,7 +62,7 @@ _VALIDATION_FRACTION = flags.DEFINE_float(
     lower_bound=0.0,
     upper_bound=1.0,
 )
-_NUM_TEST_SHARDS = flags.DEFINE_integer(
+flags.DEFINE_integer(
     "num_test_shards",
     None,
     "Number of shards of the test split. Default: one for each 48 MB of images, at "
@@ -122,31 +122,18 @@ class LabelledOptions(job.JobOptions):
         return super().to_json() | {"classes": list(self.classes)}
 
 
-Options = TypeVar("Options", bound=LabelledOptions)
-
-
-def options_from_flags(kind: type[Options], **own: Any) -> Options:
+def options_from_flags(kind: type[shared.Options], **own: Any) -> shared.Options:
     """Returns the options of a command.
 
     Args:
-        kind: The command's options, with a default of `name`.
-        own: Values of the options that the command alone has.
+        kind: The command's options, a subclass of `LabelledOptions`.
+        own: Values of the options that are not the value of their flag.
 
     Raises:
         ValueError: If values do not fit together.
     """
-    if _NAME.value is not None:
-        own["name"] = _NAME.value
-    return job.options_from_flags(
-        kind,
-        label_map=_LABEL_MAP.value,
-        label_base=_LABEL_BASE.value,
-        classes=tuple(_CLASSES.value),
-        validation_fraction=_VALIDATION_FRACTION.value,
-        split_fractions=fractions.parse(_SPLIT_FRACTIONS.value),
-        num_test_shards=_NUM_TEST_SHARDS.value,
-        **own,
-    )
+    parts = fractions.parse(_SPLIT_FRACTIONS.value)
+    return job.options_from_flags(kind, split_fractions=parts, **own)
 
 
 def make_job(

@@ -16,14 +16,12 @@ from tfpipe.remote import urls
 
 flags.adopt_module_key_flags(labelled)
 
-# The values of each are NAME=VALUE.
+# Flags with values NAME=VALUE.
 _HOW = (
-    *(reading.image_column(), reading.label_column(), reading.name_column()),
-    *(reading.split_column(), reading.root(), reading.query()),
-    *(reading.label_from(), reading.label_key(), reading.image_part()),
-    *(reading.image_key(), reading.name_key()),
+    *("image_column", "label_column", "name_column", "split_column", "root", "query"),
+    *("label_from", "label_key", "image_part", "image_key", "name_key"),
 )
-_ON_NULL, _FILE_IN_NAMES = reading.on_null(), reading.file_in_names()
+reading.define(*_HOW, "on_null", "file_in_names")
 flags.adopt_module_key_flags(reading)
 
 _CLASS_MAP = flags.DEFINE_multi_string(
@@ -33,7 +31,7 @@ _CLASS_MAP = flags.DEFINE_multi_string(
     "and its new class. A class without a line keeps its name; a class with an empty "
     "new class is left out. May be given once for each source.",
 )
-_NEAR_DUPLICATES = flags.DEFINE_integer(
+flags.DEFINE_integer(
     "near_duplicates",
     None,
     "Decode all images at the end, and list those whose 64-bit hashes of pixels differ "
@@ -113,7 +111,7 @@ def config_from_flags(arguments: Sequence[str]) -> MergeOptions:
         ValueError: If values do not fit together.
     """
     how = {
-        flag.name: reading.by_name(f"--{flag.name}", flag.value, may_be_empty=True)
+        flag: reading.by_name(f"--{flag}", shared.value_of(flag), may_be_empty=True)
         for flag in _HOW
     }
     return labelled.options_from_flags(
@@ -125,7 +123,4 @@ def config_from_flags(arguments: Sequence[str]) -> MergeOptions:
             "--class_map", _CLASS_MAP.value, form="NAME=FILE", may_be_empty=False
         ),
         how={flag: values for flag, values in how.items() if values},
-        on_null=_ON_NULL.value,
-        file_in_names=_FILE_IN_NAMES.value,
-        near_duplicates=_NEAR_DUPLICATES.value,
     )

@@ -135,29 +135,28 @@ _HELP = {
 }
 
 
-def _define(name: str, text: str) -> "flags.FlagHolder[Any]":
+def _define(name: str, text: str) -> None:
     """Defines the flag of a field: one of its choices, a number, or a yes or no."""
-    if name == "quality":
-        return shared.quality()
-    if name == "entry_points":
-        return shared.entry_points()
+    if name in ("quality", "entry_points"):
+        shared.define(name)
+        return
     default = None if name == "lossless_rotation" else getattr(policy.Policy(), name)
     if name in policy.CHOICES:
-        return flags.DEFINE_enum(name, default, policy.CHOICES[name], text)
-    if name in policy.MOST:
+        flags.DEFINE_enum(name, default, policy.CHOICES[name], text)
+    elif name in policy.MOST:
         most = policy.MOST[name]
-        return flags.DEFINE_integer(
-            name, default, text, lower_bound=1, upper_bound=most
-        )
-    return flags.DEFINE_boolean(name, default, text)
+        flags.DEFINE_integer(name, default, text, lower_bound=1, upper_bound=most)
+    else:
+        flags.DEFINE_boolean(name, default, text)
 
 
-_FLAGS = {name: _define(name, text) for name, text in _HELP.items()}
+for _name, _text in _HELP.items():
+    _define(_name, _text)
 
 
 def policy_from_flags() -> policy.Policy:
     """Returns the policy that the flags describe."""
-    return decided(**{name: flag.value for name, flag in _FLAGS.items()})
+    return decided(**{name: shared.value_of(name) for name in _HELP})
 
 
 def decided(*, lossless_rotation: bool | None = None, **fields: Any) -> policy.Policy:
@@ -176,4 +175,4 @@ def decided(*, lossless_rotation: bool | None = None, **fields: Any) -> policy.P
 
 def set_default(name: str, value: str) -> None:
     """Gives a flag another default in one command, before the flags are parsed."""
-    flags.set_default(_FLAGS[name], value)
+    flags.FLAGS.set_default(name, value)

@@ -17,18 +17,17 @@ from converters.catalog.question import Question
 from converters.options import shared
 from tfpipe.remote import urls
 
-_NUM_WORKERS, _SEED = shared.num_workers(), shared.seed()
-_OVERWRITE, _FSYNC = shared.overwrite(), shared.fsync()
+shared.define("num_workers", "seed", "overwrite", "fsync")
 flags.adopt_module_key_flags(shared)
 
-_SAVE = flags.DEFINE_string(
+flags.DEFINE_string(
     "save",
     None,
     "File to write the choice to, such as subset.parquet, for "
     'tfpipe.TFRecordSource(DIR, subset="subset.parquet"), which reads these records '
     "and no others.",
 )
-_SAMPLE = flags.DEFINE_integer(
+flags.DEFINE_integer(
     "sample",
     None,
     "Number of chosen records to draw at random, for --sheet and --report; without "
@@ -36,41 +35,39 @@ _SAMPLE = flags.DEFINE_integer(
     lower_bound=1,
     upper_bound=1000,
 )
-_SHEET = flags.DEFINE_string(
+flags.DEFINE_string(
     "sheet", None, "Picture file for a contact sheet of the sample, such as out.png."
 )
-_REPORT = flags.DEFINE_string(
+flags.DEFINE_string(
     "report", None, "HTML file for a page about the chosen records, such as data.html."
 )
-_MATERIALIZE = flags.DEFINE_string(
+flags.DEFINE_string(
     "materialize",
     None,
     "Folder to write the chosen records to, as a data set with shards of its own. The "
     "same command goes on after an interruption.",
 )
-_ADD_COLUMN = flags.DEFINE_multi_string(
+flags.DEFINE_multi_string(
     "add_column",
     [],
     "File with more columns for the expressions: CSV, TSV, Parquet, JSON or JSONL, "
     "with a column filename (and split, if splits share names) or digest as in the "
     "catalog. NAME,NAME=FILE takes some of its columns. May be repeated.",
 )
-_WEIGHT = flags.DEFINE_string(
+flags.DEFINE_string(
     "weight",
     None,
     "SQL expression, stored with --save as the weight of each record for sampling. "
     "1.0 / count(*) OVER (PARTITION BY label) balances the classes.",
 )
-_LIMIT = flags.DEFINE_integer(
+flags.DEFINE_integer(
     "limit",
     None,
     "Largest number of records to choose: random ones by --seed, or the first ones by "
     "--order_by.",
     lower_bound=1,
 )
-_ORDER_BY = flags.DEFINE_string(
-    "order_by", None, "SQL terms for --limit, such as 'score DESC'."
-)
+flags.DEFINE_string("order_by", None, "SQL terms for --limit, such as 'score DESC'.")
 
 _DEFAULT_SAMPLE = 16
 ALL = "true"
@@ -174,20 +171,4 @@ def config_from_flags(data_dir: str, clause: str) -> QueryOptions:
     Raises:
         ValueError: If they do not fit together.
     """
-    return QueryOptions(
-        data_dir=data_dir,
-        clause=clause,
-        save=_SAVE.value,
-        sample=_SAMPLE.value,
-        sheet=_SHEET.value,
-        report=_REPORT.value,
-        materialize=_MATERIALIZE.value,
-        add_column=tuple(_ADD_COLUMN.value),
-        weight=_WEIGHT.value,
-        limit=_LIMIT.value,
-        order_by=_ORDER_BY.value,
-        seed=_SEED.value,
-        num_workers=_NUM_WORKERS.value,
-        overwrite=_OVERWRITE.value,
-        fsync=_FSYNC.value,
-    )
+    return shared.options_from_flags(QueryOptions, data_dir=data_dir, clause=clause)

@@ -4,162 +4,107 @@ In: values of flags. Out: the one value of a command with one input; or, for a m
 the values of NAME=VALUE by the name of the source.
 """
 
-import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from absl import app, flags
 
 from converters.inputs.tables import columns
 
-Holder = flags.FlagHolder[list[str]]
-
-
-@functools.cache
-def image_column() -> Holder:
-    """Defines --image_column."""
-    return flags.DEFINE_multi_string(
+_DEFINITIONS: Mapping[str, Callable[[], object]] = {
+    "image_column": lambda: flags.DEFINE_multi_string(
         "image_column", [], "Column of the images: paths, URLs, bytes or structs."
-    )
-
-
-@functools.cache
-def label_column() -> Holder:
-    """Defines --label_column."""
-    return flags.DEFINE_multi_string("label_column", [], "Column of the labels.")
-
-
-@functools.cache
-def name_column() -> Holder:
-    """Defines --name_column."""
-    return flags.DEFINE_multi_string(
+    ),
+    "label_column": lambda: flags.DEFINE_multi_string(
+        "label_column", [], "Column of the labels."
+    ),
+    "name_column": lambda: flags.DEFINE_multi_string(
         "name_column",
         [],
         "Column of the images' names, which must all differ; the catalog has them as "
         "filename. Default: the path, or row-000000001 and so on where there are bytes "
         "alone.",
-    )
-
-
-@functools.cache
-def split_column() -> Holder:
-    """Defines --split_column."""
-    return flags.DEFINE_multi_string(
+    ),
+    "split_column": lambda: flags.DEFINE_multi_string(
         "split_column",
         [],
         "Column of the split: train, validation (val, valid, dev) or test. Default: "
         "all images are train, unless --split_fractions divides them.",
-    )
-
-
-@functools.cache
-def root() -> Holder:
-    """Defines --root."""
-    return flags.DEFINE_multi_string(
+    ),
+    "root": lambda: flags.DEFINE_multi_string(
         "root",
         [],
         "Folder or URL that paths are relative to and must not leave. Default: the "
         "folder of the input.",
-    )
-
-
-@functools.cache
-def query() -> Holder:
-    """Defines --query."""
-    return flags.DEFINE_multi_string(
+    ),
+    "query": lambda: flags.DEFINE_multi_string(
         "query",
         [],
         "SELECT over the table, which it names input; see above. Default: all its "
         "rows.",
-    )
-
-
-@functools.cache
-def on_null() -> "flags.FlagHolder[str]":
-    """Defines --on_null."""
-    return flags.DEFINE_enum(
+    ),
+    "on_null": lambda: flags.DEFINE_enum(
         "on_null",
         columns.FAIL,
         [columns.FAIL, columns.SKIP],
         "What to do about a row whose image, label or split is NULL or whose file does "
         "not exist: fail, or leave it out and name it in rejects.jsonl.",
-    )
-
-
-@functools.cache
-def label_from() -> Holder:
-    """Defines --label_from."""
-    return flags.DEFINE_multi_string(
+    ),
+    "label_from": lambda: flags.DEFINE_multi_string(
         "label_from",
         [],
         "Where the class of a sample is: in its part cls, in its part json or in its "
         "key. Default: json if --label_key is given, otherwise cls.",
-    )
-
-
-@functools.cache
-def image_part() -> Holder:
-    """Defines --image_part."""
-    return flags.DEFINE_multi_string(
+    ),
+    "image_part": lambda: flags.DEFINE_multi_string(
         "image_part",
         [],
         "Part of a sample that is its image, such as jpg or left.png. Default: the one "
         "that ends as that of an image.",
-    )
-
-
-@functools.cache
-def label_key() -> Holder:
-    """Defines --label_key."""
-    return flags.DEFINE_multi_string(
+    ),
+    "label_key": lambda: flags.DEFINE_multi_string(
         "label_key",
         [],
         "Key of the class. In a tar: in the .json part, with dots between the keys of "
         "nested objects; default: label. In TFRecords: feature of the record; default: "
         "image/class/label or label.",
-    )
-
-
-@functools.cache
-def image_key() -> Holder:
-    """Defines --image_key."""
-    return flags.DEFINE_multi_string(
+    ),
+    "image_key": lambda: flags.DEFINE_multi_string(
         "image_key",
         [],
         "Feature with the encoded image. Default: image/encoded or image.",
-    )
-
-
-@functools.cache
-def name_key() -> Holder:
-    """Defines --name_key."""
-    return flags.DEFINE_multi_string(
+    ),
+    "name_key": lambda: flags.DEFINE_multi_string(
         "name_key",
         [],
         "Feature with the name of the image; an empty text numbers the records. "
         "Default: image/filename, file_name or filename, if a record has one.",
-    )
-
-
-@functools.cache
-def file_in_names() -> "flags.FlagHolder[bool]":
-    """Defines --file_in_names."""
-    return flags.DEFINE_boolean(
+    ),
+    "file_in_names": lambda: flags.DEFINE_boolean(
         "file_in_names",
         False,
         "Let the name of an image begin with that of its file. This is needed if names "
         "come again in other files.",
-    )
+    ),
+}
 
 
-def only(flag: Holder) -> str | None:
+def define(*names: str) -> None:
+    """Defines flags of this module, unless another module has asked for them."""
+    for name in names:
+        if name not in flags.FLAGS:
+            _DEFINITIONS[name]()
+
+
+def only(name: str) -> str | None:
     """Returns the value of a flag of a command with one input; None if not given.
 
     Raises:
         app.UsageError: If it was given several times.
     """
-    if len(flag.value) > 1:
-        raise app.UsageError(f"--{flag.name} must be given once.")
-    return flag.value[0] if flag.value else None
+    values = getattr(flags.FLAGS, name)
+    if len(values) > 1:
+        raise app.UsageError(f"--{name} must be given once.")
+    return values[0] if values else None
 
 
 def by_name(

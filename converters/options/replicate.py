@@ -6,7 +6,7 @@ In: the command line. Out: a frozen `ReplicateOptions`, whose values fit togethe
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 from absl import flags
 
@@ -19,71 +19,66 @@ from converters.options import shared
 from tfpipe.native import entry_file
 from tfpipe.remote import urls
 
-_OUTPUT_DIR, _OVERWRITE = shared.output_dir(), shared.overwrite()
-_WORK_DIR, _FSYNC = shared.work_dir(), shared.fsync()
-_NUM_WORKERS, _SEED = shared.num_workers(), shared.seed()
-_QUALITY, _ENTRY_POINTS = shared.quality(), shared.entry_points()
-_ENGINE, _RAY_ADDRESS = shared.engine(), shared.ray_address()
-_TASK_INDEX, _NUM_TASKS = shared.task_index(), shared.num_tasks()
-_FINALIZE = shared.finalize()
-_SPLITS, _DRY_RUN = shared.splits(), shared.dry_run()
+shared.define("output_dir", "overwrite", "work_dir", "fsync", "num_workers", "seed")
+shared.define("quality", "entry_points", "engine", "ray_address", "task_index")
+shared.define("num_tasks", "finalize", "splits", "dry_run")
 flags.adopt_module_key_flags(shared)
 
-_COPIES = flags.DEFINE_integer(
+flags.DEFINE_integer(
     "copies",
     None,
     "Number of copies. The source itself is not one of them. Default with --enlarge: "
     "1. Otherwise this, --target_bytes or --for_ram must be given.",
     lower_bound=1,
 )
-_TARGET_BYTES = flags.DEFINE_string(
+flags.DEFINE_string(
     "target_bytes",
     None,
     "Make enough copies for this size of all together, such as 22TB or 1.5e12. Units "
     "are decimal; 64GiB is 64 x 2^30 bytes.",
 )
-_FOR_RAM = flags.DEFINE_string(
+flags.DEFINE_string(
     "for_ram",
     None,
     "Make enough copies for hosts with this much memory each, such as 512GB; see "
     "--num_hosts, --ram_factor and --storage_cache.",
 )
-_NUM_HOSTS = flags.DEFINE_integer(
+flags.DEFINE_integer(
     "num_hosts", 1, "Number of hosts that will read the copies.", lower_bound=1
 )
-_RAM_FACTOR = flags.DEFINE_float(
+flags.DEFINE_float(
     "ram_factor",
     sizing.RAM_FACTOR,
     "Ratio of the data to the memory of all hosts; 5 is the rule of MLPerf Storage.",
     lower_bound=1.0,
 )
-_STORAGE_CACHE = flags.DEFINE_string(
+flags.DEFINE_string(
     "storage_cache", None, "Cache of the storage that the data must exceed, as 2TB."
 )
-_MIRROR = flags.DEFINE_boolean(
+flags.DEFINE_boolean(
     "mirror",
     False,
     "Mirror half of the images of each copy, drawn by --seed, without loss; their "
     "boxes too. An image that ends within a block is not mirrored.",
 )
-_REENCODE = flags.DEFINE_boolean(
+flags.DEFINE_boolean(
     "reencode",
     False,
     "Decode every JPEG and encode it with other quantization tables in each copy.",
 )
-_ENLARGE = flags.DEFINE_float(
+flags.DEFINE_float(
     "enlarge",
     None,
     "Scale images up by this factor, above 1. The height and width in the records "
     "follow.",
 )
-_IDENTICAL = flags.DEFINE_boolean(
+flags.DEFINE_boolean(
     "identical",
     False,
     "Make copies of the same bytes. A deduplicating storage, and with hard links also "
     "the page cache of a host, keeps them once.",
 )
-_IDENTICAL_BY = flags.DEFINE_enum(
+flags.DEFINE_enum(
     "identical_by",
     "auto",
     ["auto", "reflink", "link", "copy"],
@@ -91,7 +86,7 @@ _IDENTICAL_BY = flags.DEFINE_enum(
     "XFS). link: a hard link, a second name of the same file. copy: bytes of its own. "
     "auto: the first of these that works.",
 )
-_DAMAGED = flags.DEFINE_enum(
+flags.DEFINE_enum(
     "damaged",
     "fail",
     ["fail", "skip"],
@@ -215,37 +210,14 @@ def config_from_flags(data_dir: str) -> ReplicateOptions:
         ValueError: If values do not fit together.
     """
 
-    def size(flag: "flags.FlagHolder[str | None]") -> int | None:
-        text = flag.value
-        return None if text is None else sizing.parse_bytes(f"--{flag.name}", text)
+    def size(name: str) -> int | None:
+        text = shared.value_of(name)
+        return None if text is None else sizing.parse_bytes(f"--{name}", text)
 
-    return ReplicateOptions(
+    return shared.options_from_flags(
+        ReplicateOptions,
         data_dir=data_dir,
-        output_dir=_OUTPUT_DIR.value,
-        work_dir=_WORK_DIR.value,
-        copies=_COPIES.value,
-        target_bytes=size(_TARGET_BYTES),
-        for_ram=size(_FOR_RAM),
-        num_hosts=_NUM_HOSTS.value,
-        ram_factor=_RAM_FACTOR.value,
-        storage_cache=size(_STORAGE_CACHE) or 0,
-        splits=tuple(_SPLITS.value),
-        mirror=_MIRROR.value,
-        reencode=_REENCODE.value,
-        enlarge=_ENLARGE.value,
-        quality=_QUALITY.value,
-        entry_points=_ENTRY_POINTS.value,
-        identical=_IDENTICAL.value,
-        identical_by=cast(By, _IDENTICAL_BY.value),
-        damaged=cast(Damaged, _DAMAGED.value),
-        dry_run=_DRY_RUN.value,
-        num_workers=_NUM_WORKERS.value,
-        engine=_ENGINE.value,
-        ray_address=_RAY_ADDRESS.value,
-        seed=_SEED.value,
-        overwrite=_OVERWRITE.value,
-        fsync=_FSYNC.value,
-        task_index=_TASK_INDEX.value,
-        num_tasks=_NUM_TASKS.value,
-        finalize=_FINALIZE.value,
+        target_bytes=size("target_bytes"),
+        for_ram=size("for_ram"),
+        storage_cache=size("storage_cache") or 0,
     )

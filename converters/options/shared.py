@@ -1,18 +1,19 @@
 """The flags that several commands have, each defined in one place, and user's paths.
 
-Each function defines a flag at its first call, because a command must not have a flag
-that it does not use, and absl refuses to define a flag twice. A command calls the
-functions of its flags, and then `flags.adopt_module_key_flags` on this module, so that
-its `--help` lists them.
+A flag is defined when a command first asks for it by name: a command must not have a
+flag that it does not use, and absl refuses to define a flag twice. A command calls
+`define`, and then `flags.adopt_module_key_flags` on this module, so that its `--help`
+lists the flags. `options_from_flags` makes options of the flags of the same names.
 """
 
 import contextlib
-import functools
+import dataclasses
 import os
 import pathlib
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
 
 from absl import app, flags
 
@@ -40,40 +41,146 @@ QUALITY_HELP = (
 )
 
 
-@functools.cache
-def quality() -> "flags.FlagHolder[int | None]":
-    """Defines --quality."""
-    return flags.DEFINE_integer(
+_DEFINITIONS: Mapping[str, Callable[[], object]] = {
+    "quality": lambda: flags.DEFINE_integer(
         "quality", None, QUALITY_HELP, lower_bound=1, upper_bound=100
-    )
-
-
-@functools.cache
-def entry_points() -> "flags.FlagHolder[bool]":
-    """Defines --entry_points."""
-    return flags.DEFINE_boolean("entry_points", False, policy.ENTRY_POINTS_HELP)
-
-
-@functools.cache
-def input_dir() -> "flags.FlagHolder[str | None]":
-    """Defines --input_dir, which is optional: see `required_input_dir`."""
-    return flags.DEFINE_string(
+    ),
+    "entry_points": lambda: flags.DEFINE_boolean(
+        "entry_points", False, policy.ENTRY_POINTS_HELP
+    ),
+    INPUT_DIR: lambda: flags.DEFINE_string(
         INPUT_DIR,
         None,
         "Folder with the images as they came, or its URL, such as s3://bucket/raw; see "
         "the layout above.",
-    )
-
-
-@functools.cache
-def inputs() -> "flags.FlagHolder[list[str]]":
-    """Defines --input, which may come several times."""
-    return flags.DEFINE_multi_string(
+    ),
+    INPUT: lambda: flags.DEFINE_multi_string(
         INPUT,
         [],
         "What to convert: a file, a pattern with {000..099}, {a,b}, * or ?, a folder, "
         "or the URL of one of these; see above. It may come several times.",
-    )
+    ),
+    OUTPUT_DIR: lambda: flags.DEFINE_string(
+        OUTPUT_DIR,
+        None,
+        "Folder to write to, or its URL, such as s3://bucket/imagenet; "
+        "converters.synthesize takes a folder. The result appears in it only when it "
+        "is complete.",
+        required=True,
+    ),
+    "work_dir": lambda: flags.DEFINE_string(
+        "work_dir",
+        None,
+        "Folder in which the shards for an --output_dir by URL are made and wait for "
+        "their upload. The same command goes on from there. Tasks of several hosts "
+        "need one that all of them see. Default: a folder below the system's one for "
+        "temporary files.",
+    ),
+    "overwrite": lambda: flags.DEFINE_boolean(
+        "overwrite",
+        False,
+        "Replace what an earlier run left in --output_dir. The old content stays until "
+        "the new one is complete.",
+    ),
+    "seed": lambda: flags.DEFINE_integer(
+        "seed",
+        0,
+        "Seed of every random choice. The same flags and seed write the same bytes.",
+        lower_bound=0,
+    ),
+    "num_workers": lambda: flags.DEFINE_integer(
+        "num_workers",
+        None,
+        "Number of worker processes; does not change what is written. "
+        "Default: one for each CPU that this process may use.",
+        lower_bound=1,
+    ),
+    "engine": lambda: flags.DEFINE_enum(
+        "engine",
+        PROCESSES,
+        [PROCESSES, RAY],
+        "Where shards are written; does not change what is written. processes: on this "
+        "host. ray: on a Ray cluster, see --ray_address, on all its CPUs unless "
+        "--num_workers says otherwise; this needs pip install 'tfpipe[ray]'.",
+    ),
+    RAY_ADDRESS: lambda: flags.DEFINE_string(
+        RAY_ADDRESS,
+        None,
+        "Cluster for --engine=ray: HOST:PORT of its head, ray://HOST:PORT, auto for "
+        "the cluster that this host belongs to, or local for one that is started for "
+        "this command. Default: RAY_ADDRESS of the environment, else auto, else local.",
+    ),
+    "fsync": lambda: flags.DEFINE_boolean(
+        "fsync",
+        True,
+        "Wait until each shard is on the disk, so that a power loss costs no complete "
+        "shard.",
+    ),
+    "task_index": lambda: flags.DEFINE_integer(
+        "task_index",
+        0,
+        "Number of this task, from 0 to --num_tasks - 1. Each task writes its own "
+        "shards of one plan into the same --output_dir, and the last task to end "
+        "publishes the data set.",
+        lower_bound=0,
+    ),
+    "num_tasks": lambda: flags.DEFINE_integer(
+        "num_tasks",
+        1,
+        "Number of tasks, on any hosts, that share the job.",
+        lower_bound=1,
+    ),
+    "finalize": lambda: flags.DEFINE_boolean(
+        "finalize",
+        False,
+        "Write no shard, and publish the data set of tasks that have all ended. This "
+        "is needed only if the last task died before it published.",
+    ),
+    "splits": lambda: flags.DEFINE_list("splits", [], "Splits to take. Default: all."),
+    "dry_run": lambda: flags.DEFINE_boolean(
+        "dry_run",
+        False,
+        "Show what would be written and how large it is, and end; writes nothing.",
+    ),
+}
+
+
+def define(*names: str) -> None:
+    """Defines flags of this module, unless another module has asked for them."""
+    for name in names:
+        if name not in flags.FLAGS:
+            _DEFINITIONS[name]()
+
+
+def value_of(name: str) -> Any:
+    """Returns the value of a flag; lists become tuples.
+
+    Raises:
+        UnparsedFlagAccessError: If the command line was not parsed yet.
+    """
+    value = getattr(flags.FLAGS, name)
+    return tuple(value) if isinstance(value, list) else value
+
+
+Options = TypeVar("Options")
+
+
+def options_from_flags(kind: type[Options], **own: Any) -> Options:
+    """Returns options whose fields have the values of the flags of the same names.
+
+    A flag without a value leaves its field the default.
+
+    Args:
+        kind: A dataclass.
+        own: Values of the fields that are no flag, or are not the value of their flag.
+
+    Raises:
+        ValueError: If values do not fit together.
+    """
+    for field in dataclasses.fields(kind):  # type: ignore[arg-type]
+        if field.name not in own and (value := value_of(field.name)) is not None:
+            own[field.name] = value
+    return kind(**own)
 
 
 def required_input_dir() -> str:
@@ -82,156 +189,9 @@ def required_input_dir() -> str:
     Raises:
         app.UsageError: If the flag was not given.
     """
-    if (value := input_dir().value) is None:
+    if (value := value_of(INPUT_DIR)) is None:
         raise app.UsageError("--input_dir must be given: the folder to convert.")
-    return value
-
-
-@functools.cache
-def output_dir() -> "flags.FlagHolder[str]":
-    """Defines --output_dir, which is required."""
-    return flags.DEFINE_string(
-        OUTPUT_DIR,
-        None,
-        "Folder to write to, or its URL, such as s3://bucket/imagenet; "
-        "converters.synthesize takes a folder. The result appears in it only when it "
-        "is complete.",
-        required=True,
-    )
-
-
-@functools.cache
-def work_dir() -> "flags.FlagHolder[str | None]":
-    """Defines --work_dir."""
-    return flags.DEFINE_string(
-        "work_dir",
-        None,
-        "Folder in which the shards for an --output_dir by URL are made and wait for "
-        "their upload. The same command goes on from there. Tasks of several hosts "
-        "need one that all of them see. Default: a folder below the system's one for "
-        "temporary files.",
-    )
-
-
-@functools.cache
-def overwrite() -> "flags.FlagHolder[bool]":
-    """Defines --overwrite."""
-    return flags.DEFINE_boolean(
-        "overwrite",
-        False,
-        "Replace what an earlier run left in --output_dir. The old content stays until "
-        "the new one is complete.",
-    )
-
-
-@functools.cache
-def seed() -> "flags.FlagHolder[int]":
-    """Defines --seed."""
-    return flags.DEFINE_integer(
-        "seed",
-        0,
-        "Seed of every random choice. The same flags and seed write the same bytes.",
-        lower_bound=0,
-    )
-
-
-@functools.cache
-def num_workers() -> "flags.FlagHolder[int | None]":
-    """Defines --num_workers."""
-    return flags.DEFINE_integer(
-        "num_workers",
-        None,
-        "Number of worker processes; does not change what is written. "
-        "Default: one for each CPU that this process may use.",
-        lower_bound=1,
-    )
-
-
-@functools.cache
-def engine() -> "flags.FlagHolder[str]":
-    """Defines --engine."""
-    return flags.DEFINE_enum(
-        "engine",
-        PROCESSES,
-        [PROCESSES, RAY],
-        "Where shards are written; does not change what is written. processes: on this "
-        "host. ray: on a Ray cluster, see --ray_address, on all its CPUs unless "
-        "--num_workers says otherwise; this needs pip install 'tfpipe[ray]'.",
-    )
-
-
-@functools.cache
-def ray_address() -> "flags.FlagHolder[str | None]":
-    """Defines --ray_address."""
-    return flags.DEFINE_string(
-        RAY_ADDRESS,
-        None,
-        "Cluster for --engine=ray: HOST:PORT of its head, ray://HOST:PORT, auto for "
-        "the cluster that this host belongs to, or local for one that is started for "
-        "this command. Default: RAY_ADDRESS of the environment, else auto, else local.",
-    )
-
-
-@functools.cache
-def fsync() -> "flags.FlagHolder[bool]":
-    """Defines --fsync."""
-    return flags.DEFINE_boolean(
-        "fsync",
-        True,
-        "Wait until each shard is on the disk, so that a power loss costs no complete "
-        "shard.",
-    )
-
-
-@functools.cache
-def task_index() -> "flags.FlagHolder[int]":
-    """Defines --task_index."""
-    return flags.DEFINE_integer(
-        "task_index",
-        0,
-        "Number of this task, from 0 to --num_tasks - 1. Each task writes its own "
-        "shards of one plan into the same --output_dir, and the last task to end "
-        "publishes the data set.",
-        lower_bound=0,
-    )
-
-
-@functools.cache
-def num_tasks() -> "flags.FlagHolder[int]":
-    """Defines --num_tasks."""
-    return flags.DEFINE_integer(
-        "num_tasks",
-        1,
-        "Number of tasks, on any hosts, that share the job.",
-        lower_bound=1,
-    )
-
-
-@functools.cache
-def finalize() -> "flags.FlagHolder[bool]":
-    """Defines --finalize."""
-    return flags.DEFINE_boolean(
-        "finalize",
-        False,
-        "Write no shard, and publish the data set of tasks that have all ended. This "
-        "is needed only if the last task died before it published.",
-    )
-
-
-@functools.cache
-def splits() -> "flags.FlagHolder[list[str]]":
-    """Defines --splits."""
-    return flags.DEFINE_list("splits", [], "Splits to take. Default: all.")
-
-
-@functools.cache
-def dry_run() -> "flags.FlagHolder[bool]":
-    """Defines --dry_run."""
-    return flags.DEFINE_boolean(
-        "dry_run",
-        False,
-        "Show what would be written and how large it is, and end; writes nothing.",
-    )
+    return str(value)
 
 
 def require_engine(engine: str, address: str | None) -> None:

@@ -99,9 +99,9 @@ def exit_code(work: Callable[[], int]) -> int:
 def _how_to_go_on(what_to_do: str) -> str:
     """Returns a sentence on how to go on with the job; empty if it was not begun."""
     # Functions of os.path raise no error, even where the folder cannot be looked at.
-    output_dir = os.path.expanduser(shared.output_dir().value)
+    output_dir = os.path.expanduser(shared.value_of("output_dir"))
     if urls.is_url(output_dir):
-        output_dir = str(shared.work_folder(output_dir, shared.work_dir().value))
+        output_dir = str(shared.work_folder(output_dir, shared.value_of("work_dir")))
     if not os.path.exists(os.path.join(output_dir, work_dir.WORK_DIR_NAME)):
         return ""
     return f" Complete shards are kept. {what_to_do} the same command again to go on."

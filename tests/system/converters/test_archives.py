@@ -88,7 +88,9 @@ def content(data_dir: pathlib.Path) -> str:
 
 def _run(command: Any, output_dir: pathlib.Path, **options: Any) -> str:
     options = {"num_workers": 1, **options}
-    command.convert(command.Config(output_dir=str(output_dir), fsync=False, **options))
+    name = command.__name__.rpartition(".")[2].capitalize()
+    make_options = getattr(command, f"{name}Options")
+    command.convert(make_options(output_dir=str(output_dir), fsync=False, **options))
     return content(output_dir)
 
 

@@ -135,7 +135,7 @@ def test_forks_workers_and_runs_without_tensorflow(
         "import os, sys; sys.path.insert(0, sys.argv.pop(1)); "
         "from converters import imagenet; "
         "assert os.listdir('/proc/self/task') == [str(os.getpid())]; "
-        "config = imagenet.Config("
+        "config = imagenet.ImagenetOptions("
         "input_dir=sys.argv[1], output_dir=sys.argv[2], num_workers=2); "
         "imagenet.convert(config)"
     )

@@ -24,7 +24,7 @@ def kill_at(number):
 
 def run(number):
     synthesize.synthesize(
-        synthesize.Config(
+        synthesize.SynthesizeOptions(
             output_dir=folder / "raw",
             num_images=4,
             num_classes=2,

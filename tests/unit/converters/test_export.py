@@ -71,8 +71,11 @@ def _convert_again(done: dict[str, Any], out: pathlib.Path) -> dict[str, str]:
         name: int(value) if value.isdigit() else value for name, value in flags.items()
     }
     given |= {"output_dir": str(out), "num_workers": 1, "fsync": False}
-    command = {"converters.imagenet": imagenet, "converters.folder": folder}[module]
-    config = command.Config(**given)
+    command, options = {
+        "converters.imagenet": (imagenet, imagenet.ImagenetOptions),
+        "converters.folder": (folder, folder.FolderOptions),
+    }[module]
+    config = options(**given)
     assert orientation == config.policy.exif_orientation or module.endswith("folder")
     command.convert(config)
     return _shards(out)

@@ -44,7 +44,9 @@ def trees(tmp_path: pathlib.Path) -> dict[str, str]:
 
 def _merge(out: pathlib.Path, trees: dict[str, str], **options: Any) -> dict[str, Any]:
     values: dict[str, Any] = {"num_workers": 1, "fsync": False, **options}
-    return merge.convert(merge.Config(sources=trees, output_dir=str(out), **values))
+    return merge.convert(
+        merge.MergeOptions(sources=trees, output_dir=str(out), **values)
+    )
 
 
 def _rows(folder: pathlib.Path) -> list[tuple[Any, ...]]:
@@ -302,5 +304,5 @@ def test_a_password_is_not_shown(word: str) -> None:
     with pytest.raises(ValueError, match="got a URL") as caught:
         reading.by_name("Sources", [word], may_be_empty=False)
     assert "secret" not in str(caught.value)
-    config = merge.Config(sources={"a": "mysql://u:secret@h/b"}, output_dir="x")
+    config = merge.MergeOptions(sources={"a": "mysql://u:secret@h/b"}, output_dir="x")
     assert "secret" not in f"{config}{config.to_json()}"

@@ -81,13 +81,24 @@ def test_six_forms_give_the_same_records(
     if has_postgresql := postgresql_server.programs() is not None:
         forms |= _in_postgresql(request.getfixturevalue("server"), raw)
 
+    def to(name: str) -> dict[str, Any]:
+        return {"output_dir": str(tmp_path / name), "num_workers": 1, "fsync": False}
+
     found = {}
-    for name, kind, input_dir in (
-        ("tree", folder, {"input_dir": str(raw)}),
-        ("tars", webdataset, {"input": [str(tmp_path / "train-*.tar")]}),
+    tars = [str(tmp_path / "train-*.tar")]
+    for name, convert, options in (
+        (
+            "tree",
+            folder.convert,
+            folder.FolderOptions(input_dir=str(raw), **to("tree")),
+        ),
+        (
+            "tars",
+            webdataset.convert,
+            webdataset.WebdatasetOptions(input=tars, **to("tars")),
+        ),
     ):
-        options = {"output_dir": str(tmp_path / name), "num_workers": 1, "fsync": False}
-        kind.convert(kind.Config(**options, **input_dir))
+        convert(options)
         found[name] = contents(tmp_path / name)
     for number, (name, options) in enumerate(forms.items()):
         out = tmp_path / str(number)

@@ -1,11 +1,12 @@
 """converters.options.job: the options that all conversions have."""
 
 import dataclasses
+from collections.abc import Callable
 
 import pytest
 
 from converters import folder, imagenet
-from converters.options import job
+from converters.options import job, labelled
 from tests.support.processes import commands
 
 OWN = {"input_dir": "raw"}
@@ -13,13 +14,19 @@ OWN = {"input_dir": "raw"}
 EXIF_ORIENTATIONS = {folder.FolderOptions: "apply", imagenet.ImagenetOptions: "keep"}
 
 
-@pytest.mark.parametrize("kind", [folder.FolderOptions, imagenet.ImagenetOptions])
+@pytest.mark.parametrize(
+    ("kind", "options_from_flags"),
+    [
+        (folder.FolderOptions, labelled.options_from_flags),
+        (imagenet.ImagenetOptions, job.options_from_flags),
+    ],
+)
 def test_defaults_of_the_flags_are_those_of_the_options(
-    kind: type[job.JobOptions],
+    kind: type[job.JobOptions], options_from_flags: Callable[..., job.JobOptions]
 ) -> None:
     own_defaults = {"exif_orientation": EXIF_ORIENTATIONS[kind]}
     with commands.flags_set(output_dir="out", **own_defaults):
-        options = job.options_from_flags(kind, **OWN)
+        options = options_from_flags(kind, **OWN)
 
     assert options == kind(output_dir="out", **OWN)  # type: ignore[call-arg]
 
