@@ -39,7 +39,7 @@ from typing import Any
 import numpy as np
 from absl import flags
 
-from converters.exports import again, array_record, plan as plans, run, sizing
+from converters.exports import array_record, plan as plans, run, sizing, tree
 from converters.exports.plan import FORMATS, ExportPlan, Format, Paths
 from converters.exports.source import Source, open_source, require_beside
 from converters.options import shared, start
@@ -203,7 +203,7 @@ def _more(
     """Returns what only a tree has: how it is converted again."""
     if plan.kind != "tree":
         return {}
-    same = not config.splits and again.is_identical(plan)
+    same = not config.splits and tree.is_identical(plan)
     return {**_again(plan, output_dir), "same_shards": same}
 
 
@@ -211,7 +211,7 @@ def _again(plan: ExportPlan, folder: pathlib.Path) -> dict[str, str]:
     """Returns the command that converts a tree in a folder again."""
     if plan.kind != "tree":
         return {}
-    return {"convert_again": again.command_line(plan, folder)}
+    return {"convert_again": tree.command_line(plan, folder)}
 
 
 def print_summary(done: dict[str, Any]) -> None:

@@ -47,19 +47,10 @@ from typing import TYPE_CHECKING, Any
 
 from absl import app, flags
 
-from converters.catalog import (
-    carried,
-    counts,
-    facts,
-    page,
-    question,
-    samples,
-    shards,
-    sheet,
-)
+from converters.catalog import counts, facts, question, samples, shards
 from converters.catalog.samples import Sample
 from converters.engines import processes
-from converters.exports import report, tables
+from converters.exports import new_shard, report
 from converters.exports.source import Source, open_source, require_beside
 from converters.images.policy import policy_of
 from converters.jobs import run
@@ -91,11 +82,11 @@ def ask(config: QueryOptions) -> dict[str, Any]:
     """
     begin, used = time.perf_counter(), time.process_time()
     if config.report is not None:
-        page.require_library()
+        facts.require_library()
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         source = _open(config, folder)
-        more = folder / carried.NAME if config.materialize else None
+        more = folder / shards.CARRIED_NAME if config.materialize else None
         asked = time.perf_counter()
         num_threads = config.num_workers or host.num_cores()
         with question.ask(
@@ -143,16 +134,16 @@ def _write(
     drawn: list[Sample] = []
     chosen = samples.draw(rows, config.num_samples, seed=config.seed)
     if chosen and (config.sheet is not None or config.report is not None):
-        drawn = samples.read(source, chosen, side=sheet.TILE)
+        drawn = samples.read(source, chosen, side=samples.TILE)
     if config.sheet is not None:
         if not drawn:
             raise ValueError("No record is chosen, so there is nothing for --sheet.")
-        sheet.save(sheet.draw(drawn), shared.path_of("--sheet", config.sheet))
+        samples.save(samples.draw_sheet(drawn), shared.path_of("--sheet", config.sheet))
     if config.report is not None:
         known = facts.gather(
             source, rows, found, clause=config.clause, drawn=drawn, seed=config.seed
         )
-        page.write(page.render(known), shared.path_of("--report", config.report))
+        facts.write(facts.render(known), shared.path_of("--report", config.report))
     faults = [f"{item.row.filename}: {item.fault}" for item in drawn if item.fault]
     return {
         "sample": [row._asdict() for row in chosen],
@@ -190,7 +181,7 @@ def _job(
     layout = made_by.get("options", {}).get("layout", "inception")
     fields = made_by.get("options", {}).get("policy", {})
     plans = shards.make_plans(rows, source, layout=layout)
-    points = tables.find(source)
+    points = new_shard.find_tables(source)
     return Job(
         command=_COMMAND,
         name=source.known.name,
@@ -208,7 +199,7 @@ def _job(
         made_by=report.origin(source),
         writer=shards.ChosenWriter(source=source, tables=points),
         entered=tuple(points.paths),
-        more_columns=carried.write(rows, plans, more),
+        more_columns=shards.write_carried(rows, plans, more),
         num_workers=config.num_workers or host.num_cores(),
         overwrite=config.overwrite,
         fsync=config.fsync,

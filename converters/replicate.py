@@ -39,9 +39,9 @@ from typing import Any, NamedTuple
 from absl import flags
 
 from converters.engines import processes
-from converters.exports import estimate, identical, report, sizing, tables, write
-from converters.exports.copies import make_plans
+from converters.exports import estimate, identical, new_shard, report, sizing, write
 from converters.exports.source import Source, open_source, require_beside
+from converters.exports.write import make_plans
 from converters.images.policy import Policy, policy_of
 from converters.jobs import run
 from converters.jobs.job import Job
@@ -162,7 +162,7 @@ def make_job(config: ReplicateOptions, plan: ReplicaJob) -> Job:
     layout = source.known.made_by.get("options", {}).get("layout", "inception")
     writer: write.DistinctWriter | identical.IdenticalWriter
     if change is None:
-        points = tables.find(source)
+        points = new_shard.find_tables(source)
         entered = tuple(points.paths)
         writer = identical.IdenticalWriter(
             source=source, by=config.identical_by, tables=points

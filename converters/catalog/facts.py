@@ -1,17 +1,18 @@
-"""Gathers what the page about a data set shows: figures, charts, examples.
+"""The page about a data set: figures, charts and examples as one HTML document.
 
-In: the connection of a question, its data set, and samples. Out: one dict for the
-template of the page. Texts from the data set, such as names of classes, are in it as
-they are; the template escapes them.
+In: the connection of a question, its data set, and samples. Out: the text of a page
+that needs no other file. The template escapes every text, so that a name in a data set
+cannot become markup.
 """
 
 import base64
 import collections
 import json
+import pathlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from converters.catalog import charts, counts, samples, sheet
+from converters.catalog import charts, counts, samples
 from converters.catalog.samples import Sample
 from converters.exports.sizing import shown
 from converters.exports.source import Source
@@ -19,9 +20,11 @@ from converters.jobs import duplicates, publish
 from tfpipe import errors
 from tfpipe.errors import count_of
 from tfpipe.remote.files import Files
+from tfpipe.shards import atomic
 
 if TYPE_CHECKING:
     import duckdb
+
 
 _NUM_EXAMPLES = 5
 _NUM_GROUPS = 8
@@ -105,7 +108,7 @@ def _picture(item: Sample) -> dict[str, str]:
     """Returns a sample for the gallery; its picture is a JPEG in base64."""
     row, content = item.row, ""
     if item.picture is not None:
-        picture = sheet.encode(item.picture, "JPEG", quality=_QUALITY)
+        picture = samples.encode(item.picture, "JPEG", quality=_QUALITY)
         content = base64.b64encode(picture).decode()
     return {
         "content": content,
@@ -237,3 +240,43 @@ def _lines(source: Source, name: str) -> Sequence[Mapping[str, Any]]:
         if isinstance(document, dict):
             found.append(document)
     return found
+
+
+def require_library() -> None:
+    """Checks that Jinja2 is installed.
+
+    Raises:
+        ValueError: If it is not.
+    """
+    try:
+        import jinja2  # noqa: F401
+    except ImportError as error:
+        raise ValueError(
+            "--report needs Jinja2: pip install 'tfpipe[report]'."
+        ) from error
+
+
+def render(found: Mapping[str, Any]) -> str:
+    """Returns the page as HTML."""
+    import jinja2
+
+    templates = jinja2.Environment(
+        loader=jinja2.PackageLoader("converters.catalog"),
+        autoescape=True,  # Jinja2 escapes nothing unless it is told to
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    return templates.get_template("page.html.j2").render(**found)
+
+
+def write(text: str, path: pathlib.Path) -> None:
+    """Writes a page in one step.
+
+    Raises:
+        OSError: If it cannot be written.
+    """
+    # Names of files may hold bytes that are no UTF-8.
+    content = text.encode(errors="backslashreplace")
+    atomic.write(path, content, fsync=False)

@@ -1,27 +1,34 @@
-"""Reads chosen records: a random sample, its images as thumbnails, its boxes.
+"""Samples of the chosen records: read, decoded, and drawn as a contact sheet.
 
-In: the connection of a question and its data set. Out: a `Sample` for each record, in
-the order of the draw. An image that cannot be read has a fault instead of pixels.
+In: the connection of a question and its data set. Out: random rows; their pictures with
+faults and figures; and thumbnails in rows with class, size and file name below, as one
+picture in a file or as a JPEG.
 """
 
 import io
+import math
+import pathlib
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
 import PIL.Image
+import PIL.ImageDraw
 
 from converters.catalog import question
 from converters.exports.source import Source
 from converters.images import prepare
 from converters.images.policy import Policy
 from tfpipe import errors
+from tfpipe.consumers import captions
 from tfpipe.remote.files import Files
-from tfpipe.shards import example, records
+from tfpipe.shards import atomic, example, records
 from tfpipe.shards.example import Feature
 from tfpipe.shards.image_record import ENCODED
 
 if TYPE_CHECKING:
     import duckdb
+
 
 _NUM_THREADS = 8
 _SUBSAMPLINGS = {0: "4:4:4", 1: "4:2:2", 2: "4:2:0"}
@@ -160,3 +167,92 @@ def subsampling(encoded: bytes) -> str:
             return _SUBSAMPLINGS.get(JpegImagePlugin.get_sampling(image), "other")
     except Exception:  # Pillow raises almost any exception on damaged bytes
         return ""
+
+
+# Pixels.
+TILE = 192
+_GAP = 10
+_LINES = 3
+_COLUMNS = 8
+_BACK, _MISSING = "white", "#dddddd"
+
+# Formats of a sheet by the end of its name, as Pillow names them.
+FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".webp": "WEBP"}
+_QUALITY = 85
+
+
+def require_name(path: pathlib.Path) -> None:
+    """Checks that the name of a sheet says its format.
+
+    Raises:
+        ValueError: If it does not.
+    """
+    if path.suffix.lower() not in FORMATS:
+        raise ValueError(
+            f"--sheet must end in one of {', '.join(FORMATS)}, got {path}. "
+        )
+
+
+def draw_sheet(samples: Sequence[Sample]) -> PIL.Image.Image:
+    """Draws a contact sheet, as near to a square of tiles as it can be.
+
+    Args:
+        samples: The samples, at least one; pictures have sides of at most TILE.
+    """
+    columns = min(math.ceil(math.sqrt(len(samples))), _COLUMNS)
+    rows = math.ceil(len(samples) / columns)
+    width, height = TILE + _GAP, TILE + _GAP + _LINES * captions.LINE_HEIGHT
+    sheet = PIL.Image.new("RGB", (columns * width + _GAP, rows * height + _GAP), _BACK)
+    canvas = PIL.ImageDraw.Draw(sheet)
+    for place, sample in enumerate(samples):
+        row, column = divmod(place, columns)
+        left, top = _GAP + column * width, _GAP + row * height
+        _draw_tile(sheet, canvas, sample, left, top)
+    return sheet
+
+
+def _draw_tile(
+    sheet: PIL.Image.Image,
+    canvas: PIL.ImageDraw.ImageDraw,
+    sample: Sample,
+    left: int,
+    top: int,
+) -> None:
+    picture, row = sample.picture, sample.row
+    if picture is None:
+        canvas.rectangle((left, top, left + TILE - 1, top + TILE - 1), fill=_MISSING)
+        for number, part in enumerate(_wrapped(f"No picture: {sample.fault}")):
+            place = left + 6, top + 6 + number * captions.LINE_HEIGHT
+            captions.draw(canvas, place, part, TILE - 12)
+    else:
+        x = left + (TILE - picture.width) // 2
+        sheet.paste(picture, (x, top + TILE - picture.height))
+    texts = (row.name, f"{row.width} x {row.height}", row.filename.rpartition("/")[2])
+    for number, text in enumerate(texts):
+        place = left, top + TILE + 2 + number * captions.LINE_HEIGHT
+        captions.draw(canvas, place, text, TILE)
+
+
+def _wrapped(text: str) -> list[str]:
+    import textwrap
+
+    return textwrap.wrap(text, 30, max_lines=10)
+
+
+def save(sheet: PIL.Image.Image, path: pathlib.Path) -> None:
+    """Writes a sheet in one step, in the format that its name says.
+
+    Raises:
+        ValueError: If its name says none.
+        OSError: If it cannot be written.
+    """
+    require_name(path)
+    atomic.write(path, encode(sheet, FORMATS[path.suffix.lower()]), fsync=False)
+
+
+def encode(sheet: PIL.Image.Image, kind: str, *, quality: int = _QUALITY) -> bytes:
+    """Returns a sheet in one of the formats of Pillow."""
+    out = io.BytesIO()
+    options = {} if kind == "PNG" else {"quality": quality}
+    sheet.save(out, kind, **options)
+    return out.getvalue()

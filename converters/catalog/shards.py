@@ -1,9 +1,10 @@
-"""The chosen records as shards of their own: the plan, and how a shard is written.
+"""The chosen records as shards of their own: the plan, the columns, and the writer.
 
 In: the connection of a question and its data set; or a job and a task with a
-`ChosenPlan`. Out: a plan for each new shard; or the shard, its catalog fragment and its
-marker in the job's folder. Records are copied whole, after a check of their CRCs. The
-writer runs in worker processes.
+`ChosenPlan`. Out: a plan for each new shard, and a file with the columns beside the
+usual ones: columns that a table brought, and columns that were added; or the shard, its
+catalog fragment and its marker in the folder of the job. Records are copied whole,
+after a check of their CRCs. The writer runs in worker processes.
 """
 
 import contextlib
@@ -15,20 +16,23 @@ from typing import TYPE_CHECKING
 
 import xxhash
 
+from converters.catalog import question
 from converters.engines import processes
 from converters.exports import new_shard
-from converters.exports.new_shard import NewShard
+from converters.exports.new_shard import NewShard, Tables
 from converters.exports.source import CatalogRow, Pread, Source, changed
-from converters.exports.tables import Tables
+from converters.inputs.tables.extras import MoreColumns
 from converters.jobs import side_files
 from converters.jobs.job import Job
 from converters.jobs.plan import ShardPlan
 from converters.jobs.write_shard import Task, Written
 from tfpipe import errors
 from tfpipe.shards import index, records
+from tfpipe.shards.sql import identifier, quoted
 
 if TYPE_CHECKING:
     import duckdb
+
 
 # Part of a shard at a URL from which on all of it is read: one request for each record
 # takes longer than the bytes between them.
@@ -203,3 +207,53 @@ def _reading(
         return files.read_range(shard.name, offset, offset + num_bytes)
 
     yield pread_range
+
+
+CARRIED_NAME = "carried.parquet"
+_KEYS = ("split", "shard", "record")
+_OWN = ("place", "file_row_number", *question.CLASS_COLUMNS)
+
+
+def write_carried(
+    connection: "duckdb.DuckDBPyConnection",
+    plans: Sequence[ChosenPlan],
+    path: pathlib.Path,
+) -> MoreColumns | None:
+    """Writes the columns with the new places of the records.
+
+    Args:
+        connection: The connection of a question that may write the file.
+        plans: The new shards, whose records are the chosen ones in order.
+        path: The file.
+
+    Returns:
+        The file; None if there are no such columns.
+    """
+    brought = _others(connection.view("file").columns, ("file_row_number",))
+    added = _others(connection.view("catalog").columns, (*_OWN, *brought))
+    if not brought and not added:
+        return None
+    listed = [f"file.{identifier(name)}" for name in brought]
+    listed += [f"catalog.{identifier(name)}" for name in added]
+    values, start = [], {plan.split: 0 for plan in plans}
+    for plan in plans:
+        first = start[plan.split]
+        start[plan.split] += plan.num_images
+        bounds = f"{plan.number}, {first}, {start[plan.split]}"
+        values.append(f"({quoted(plan.split)}, {bounds})")
+    connection.execute(
+        "COPY (SELECT n.split, p.number AS shard, n.number - p.first AS record, "
+        f"{', '.join(listed)} FROM (SELECT split, place, row_number() OVER (PARTITION "
+        "BY split ORDER BY shard, record) - 1 AS number FROM chosen) n "
+        f"JOIN (VALUES {', '.join(values)}) p (split, number, first, last) "
+        "ON n.split = p.split AND n.number >= p.first AND n.number < p.last "
+        "JOIN file ON file.file_row_number = n.place "
+        "JOIN catalog ON catalog.place = n.place) "
+        f"TO {quoted(path)} (FORMAT parquet)"
+    )
+    return MoreColumns(path=path, keys=_KEYS)
+
+
+def _others(columns: Sequence[str], known: Sequence[str]) -> list[str]:
+    taken = {*map(str.lower, known), *index.CATALOG_COLUMNS}
+    return [name for name in columns if name.lower() not in taken]

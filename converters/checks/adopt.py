@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 import tfpipe
 from converters.checks import foreign
+from converters.checks.files import is_taken_for_shard, with_digests
 from converters.checks.foreign import Examined, Facts
 from converters.checks.shard import Fault, Request, Result
-from converters.checks.side_files import is_taken_for_shard, with_digests
 from converters.inputs import classes
 from converters.jobs import side_files
 from tfpipe.errors import count_of

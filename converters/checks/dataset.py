@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterator, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from converters.checks import adopt, catalog, files, side_files
-from converters.checks.contents import DataSetFiles, can_list, remote_sizes
+from converters.checks import adopt, catalog, files
+from converters.checks.files import DataSetFiles, can_list, remote_sizes
 from converters.checks.shard import (
     CheckTask,
     Fault,
@@ -173,8 +173,8 @@ def _check_files(
     faults = [
         *files.index_faults(known, data_dir),
         *files.shard_faults(known, contents),
-        *side_files.stray_faults(known, contents),
-        *side_files.file_faults(known, contents, read=request.level != "quick"),
+        *files.stray_faults(known, contents),
+        *files.file_faults(known, contents, read=request.level != "quick"),
     ]
     if any(fault.shard == index.CATALOG_NAME for fault in faults):
         return {}, faults
@@ -265,7 +265,7 @@ def repair(request: Request, known: index.Index, before: Result) -> Result:
     if names:
         _require_policy(known)
         rebuild.rebuild(request.data_dir, request.input_dir, names, request.num_workers)
-    restored = side_files.restore(known, request.data_dir, before.bad_names)
+    restored = files.restore(known, request.data_dir, before.bad_names)
     result = _check(request, known, names)
     repaired = [name for name in names if name not in result.bad_names]
     result.details["repaired"] = [*repaired, *restored]
@@ -299,6 +299,6 @@ def complete_index(request: Request, known: index.Index, result: Result) -> Resu
     if result.num_faults:
         remarks.append("the index was not written, because there are faults")
         return result
-    index.write(side_files.with_digests(known, request.data_dir), request.data_dir)
+    index.write(files.with_digests(known, request.data_dir), request.data_dir)
     result.details["written"] = [index.INDEX_NAME]
     return result

@@ -1,22 +1,28 @@
-"""Tasks on a Ray cluster: the contract of `processes`, on the hosts of the cluster.
+"""Tasks on a Ray cluster, with the results or the files that this host would have.
 
 In: the address of a cluster, a function and its tasks. Out: the results in the order of
-the tasks, or the first exception, after every task has stopped. A task whose worker or
-node is lost is done again elsewhere, so that a task must be safe to do twice. `ray` is
-imported when a cluster is connected, because the other engine does without it.
+the tasks, or the first exception, after every task has stopped; or, for a function that
+writes files into a folder, the files in that folder. A task whose worker or node is
+lost is done again elsewhere, so that a task must be safe to do twice. Nodes see the
+folder at the same path; or, if the function uploads its large files itself, they use
+folders of their own and send back the small files. `ray` is imported when a cluster is
+connected, because the other engine does without it.
 """
 
 import contextlib
 import dataclasses
+import functools
 import importlib.util
 import itertools
 import os
+import pathlib
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from converters.engines import processes
@@ -395,3 +401,107 @@ def node_name() -> str:
     import ray
 
     return str(ray.util.get_node_ip_address())
+
+
+class Nodes(NamedTuple):
+    """How nodes write the files of a run.
+
+    Attributes:
+        cluster: The cluster that this process is connected to.
+        problem: Called on a node before each task: says what keeps the node from doing
+            it, as the end of a sentence whose subject is the node; empty if nothing
+            does. Can be pickled.
+        sends: Whether nodes send files back, because they need not see the folder.
+        keep: Called here with the name and the content of each file that is sent.
+        last: Suffix of the file that says that the others are complete: sent last.
+    """
+
+    cluster: Cluster
+    problem: Callable[[], str]
+    sends: bool
+    keep: Callable[[str, bytes], object]
+    last: str
+
+
+class _Sent(NamedTuple, Generic[Result]):
+    """The answer of a node: the result of a task, and files to keep, in order."""
+
+    result: Result
+    files: Mapping[str, bytes]
+
+
+def write_files(
+    write: Callable[[pathlib.Path, Task], Result],
+    folder: pathlib.Path,
+    tasks: Sequence[Task],
+    *,
+    nodes: Nodes | None,
+    num_workers: int,
+    num_images: int,
+    on_result: Callable[[Result], object],
+    on_span: Callable[[processes.Span], object],
+    note: str,
+) -> None:
+    """Writes the files of all tasks, on a cluster or in processes of this host.
+
+    Args:
+        write: Writes the files of a task into a folder; can be pickled.
+        folder: Folder for the files.
+        tasks: The tasks.
+        nodes: How nodes write; None writes on this host.
+        num_workers: Number of processes on this host, >= 1.
+        num_images: As for `processes.run`.
+        on_result: As for `processes.run`; the files are in the folder by then.
+        on_span: As for `processes.run`.
+        note: As for `processes.run`.
+
+    Raises:
+        OSError: If a node cannot do its tasks, or workers die again and again.
+        Exception: The first exception of `write` or `on_result`.
+    """
+    if nodes is None:
+        processes.run(
+            functools.partial(write, folder),
+            tasks,
+            num_workers=num_workers,
+            num_images=num_images,
+            on_result=on_result,
+            on_span=on_span,
+            note=note,
+        )
+        return
+
+    keep, seen = nodes.keep, None if nodes.sends else folder
+
+    def on_sent(sent: _Sent[Result]) -> None:
+        for name, content in sent.files.items():
+            keep(name, content)
+        on_result(sent.result)
+
+    run(
+        functools.partial(_write_afar, write, seen, nodes.problem, nodes.last),
+        tasks,
+        num_workers=nodes.cluster.num_workers,
+        num_images=num_images,
+        on_result=on_sent,
+        on_span=on_span,
+        note=note,
+    )
+
+
+def _write_afar(
+    write: Callable[[pathlib.Path, Task], Result],
+    folder: pathlib.Path | None,
+    problem: Callable[[], str],
+    last: str,
+    task: Task,
+) -> _Sent[Result]:
+    """Does a task in a folder that all nodes see, or else in one of this node."""
+    if found := problem():
+        raise OSError(f"The node {node_name()} {found}")
+    if folder is not None:
+        return _Sent(write(folder, task), {})
+    with tempfile.TemporaryDirectory(prefix="tfpipe-convert-") as name:
+        result = write(pathlib.Path(name), task)
+        paths = sorted(pathlib.Path(name).iterdir(), key=lambda p: p.suffix == last)
+        return _Sent(result, {path.name: path.read_bytes() for path in paths})

@@ -21,11 +21,9 @@ from typing import Literal
 import xxhash
 
 from converters.engines import processes
-from converters.exports.copies import ReplicaPlan
-from converters.exports.new_shard import mark
+from converters.exports.new_shard import Tables, mark
 from converters.exports.source import Source, changed
-from converters.exports.tables import Tables
-from converters.exports.write import plan_of
+from converters.exports.write import ReplicaPlan, plan_of
 from converters.jobs import write_shard
 from converters.jobs.job import Job
 from converters.jobs.write_shard import Task, Written, new_file

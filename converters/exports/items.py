@@ -11,8 +11,8 @@ import xxhash
 
 from converters.checks import record as keys
 from converters.engines import processes
-from converters.exports.plan import ExportPlan, Part, Row
-from converters.exports.source import Source
+from converters.exports.plan import ExportPlan, Part
+from converters.exports.source import CatalogRow, Source
 from converters.images import formats, jpeg_header
 from converters.inputs.boxes import Box
 from tfpipe import errors
@@ -28,14 +28,16 @@ class ExportedRecord(NamedTuple):
     """A record to export.
 
     Attributes:
-        row: Its row of the plan.
+        row: Its row of the catalog.
+        path: Path of its image in the export.
         data: The serialized example.
         encoded: The image, as stored.
         boxes: (xmin, ymin, xmax, ymax) of each box, relative, 0 to 1.
         box_labels: Label of each box, as stored.
     """
 
-    row: Row
+    row: CatalogRow
+    path: str
     data: bytes
     encoded: bytes
     boxes: list[Box]
@@ -60,16 +62,16 @@ def read_items(plan: ExportPlan, part: Part) -> Iterator[ExportedRecord]:
     source = plan.source
     shard = source.known.splits[part.split][part.source_number]
     with source.reading(shard) as pread:
-        for row in plan.rows(part):
+        for row, path in plan.rows(part):
             data = pread(row.num_bytes, row.byte_offset)
             try:
-                yield _item(row, data)
+                yield _item(row, path, data)
             except errors.BadRecordError as error:
                 raise _damaged(source, shard, row, error) from None
             processes.image_done()
 
 
-def _item(row: Row, framed: bytes) -> ExportedRecord:
+def _item(row: CatalogRow, path: str, framed: bytes) -> ExportedRecord:
     """Returns the item of a record, from its bytes with header and footer."""
     if records.record_bytes(framed[: records.HEADER_BYTES]) != row.num_bytes:
         raise errors.BadRecordError("its header is damaged, or another record is there")
@@ -91,7 +93,7 @@ def _item(row: Row, framed: bytes) -> ExportedRecord:
             "another one"
         )
     boxes, labels = _boxes(found)
-    return ExportedRecord(row, data, encoded, boxes, labels)
+    return ExportedRecord(row, path, data, encoded, boxes, labels)
 
 
 def _boxes(found: Located) -> tuple[list[Box], list[int]]:
@@ -108,7 +110,7 @@ def _boxes(found: Located) -> tuple[list[Box], list[int]]:
 
 
 def _damaged(
-    source: Source, shard: index.Shard, row: Row, error: errors.BadRecordError
+    source: Source, shard: index.Shard, row: CatalogRow, error: errors.BadRecordError
 ) -> errors.BadRecordError:
     return errors.BadRecordError(
         f"{source.name}/{shard.name}: record {row.record} at byte {row.byte_offset} "

@@ -40,7 +40,7 @@ def write_part(
     import duckdb
 
     contents = _Contents(items, plan.source.known.label_base)
-    sizes = [row.num_bytes for row in plan.rows(part)]
+    sizes = [row.num_bytes for row, _ in plan.rows(part)]
     metadata = quoted(json.dumps(_metadata(plan)))
     # The function belongs to a whole database.
     with duckdb.connect(config={"threads": 1}) as connection:
@@ -86,7 +86,7 @@ class _Contents:
             raise
         row = item.row
         return {
-            "image": {"bytes": item.encoded, "path": f"{row.path}.{item.suffix}"},
+            "image": {"bytes": item.encoded, "path": f"{item.path}.{item.suffix}"},
             "label": row.label - self._label_base,
             "class": row.synset,
             "height": row.height,

@@ -7,10 +7,10 @@ plan takes little memory, whatever the number of records.
 
 import dataclasses
 import pathlib
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 from converters.exports import naming
-from converters.exports.source import Source
+from converters.exports.source import CatalogRow, Source
 from converters.jobs import side_files
 from tfpipe.shards import index
 from tfpipe.shards.sql import one_file, quoted
@@ -24,21 +24,7 @@ FORMATS: tuple[Format, ...] = ("tree", "webdataset", "arrayrecord", "parquet")
 Paths = Literal["auto", "source", "split"]
 
 ROWS_NAME = "rows.parquet"
-
-
-class Row(NamedTuple):
-    """A record to export: its row of the catalog, and the path of its image."""
-
-    record: int
-    byte_offset: int
-    num_bytes: int
-    label: int
-    synset: str
-    height: int
-    width: int
-    filename: str
-    digest: str
-    path: str
+_COLUMNS = ("split", "shard", *CatalogRow._fields)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -88,15 +74,16 @@ class ExportPlan:
         """Bytes of these records in their shards, which an export takes too, nearly."""
         return sum(part.num_bytes for part in self.parts)
 
-    def rows(self, part: Part) -> list[Row]:
-        """Returns the rows of a part, in the order of its records."""
+    def rows(self, part: Part) -> list[tuple[CatalogRow, str]]:
+        """Returns the rows of a part in record order, with the path of each image."""
         query = (
-            f"SELECT {', '.join(Row._fields)} FROM read_parquet(?) "
+            f"SELECT {', '.join(CatalogRow._fields)}, path FROM read_parquet(?) "
             "WHERE split = ? AND shard = ? ORDER BY record"
         )
         with index.catalog_connection() as connection:
             values = [one_file(self.rows_path), part.split, part.source_number]
-            return [Row(*row) for row in connection.execute(query, values).fetchall()]
+            rows = connection.execute(query, values).fetchall()
+        return [(CatalogRow(*row), path) for *row, path in rows]
 
 
 def make_plan(
@@ -126,7 +113,7 @@ def make_plan(
         style = _style(connection, source, kind, paths)
         naming.add_paths(connection, style)
         connection.execute(
-            f"COPY (SELECT {', '.join(('split', 'shard', *Row._fields))} FROM named "
+            f"COPY (SELECT {', '.join((*_COLUMNS, 'path'))} FROM named "
             f"ORDER BY list_position(?, split), shard, record) TO {quoted(rows_path)} "
             "(FORMAT parquet, COMPRESSION zstd)",
             [list(source.known.splits)],
@@ -146,10 +133,10 @@ def _choose(
     connection: "duckdb.DuckDBPyConnection", source: Source, subset: Subset | None
 ) -> None:
     """Makes the table `chosen`: the catalog's rows of the records to export."""
-    columns = ", ".join(["split", "shard", *Row._fields[:-1]])
     splits = list(source.known.splits)
     query = (
-        f"CREATE TEMP TABLE chosen AS SELECT {columns} FROM read_parquet(?) AS catalog "
+        f"CREATE TEMP TABLE chosen AS SELECT {', '.join(_COLUMNS)} "
+        "FROM read_parquet(?) AS catalog "
     )
     catalog = one_file(source.folder / index.CATALOG_NAME)
     if subset is None:

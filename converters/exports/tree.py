@@ -1,23 +1,80 @@
 """A tree of image files: a folder for each class, and files for labels and boxes.
 
 In: the records of a plan. Out: image files, as converters.folder and
-converters.imagenet read them; boxes as XML; lists of classes and labels.
+converters.imagenet read them; boxes as PASCAL VOC XML, from which converters.imagenet
+reads the same float32 numbers again; lists of classes and labels; and the command that
+converts the tree again.
 """
 
+import array
+import collections
 import os
 import pathlib
-from collections.abc import Iterable, Sequence
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from xml.sax import saxutils
 
 import xxhash
 
-from converters.exports import naming, voc
+from converters.exports import naming
 from converters.exports.items import ExportedRecord
 from converters.exports.plan import ExportPlan, Part
+from converters.exports.source import Source
+from converters.images.policy import Policy, policy_of
 from converters.inputs import classes, devkit
 from converters.inputs.classes import Class
 from converters.jobs import side_files
 from tfpipe.shards import index
 from tfpipe.shards.sql import one_file
+
+BOXES_NAME = "bbox"
+
+_BOX_SIDES = ("xmin", "ymin", "xmax", "ymax")
+
+
+def annotation(item: ExportedRecord, synsets: Mapping[int, str]) -> str:
+    """Returns the annotation of an image with boxes.
+
+    Args:
+        item: The record.
+        synsets: Synset of each label.
+    """
+    row = item.row
+    sizes = (row.width, row.height, row.width, row.height)
+    folder, _, base = item.path.rpartition("/")
+    lines = [
+        "<annotation>",
+        f"\t<folder>{_xml_text(folder.rpartition('/')[2])}</folder>",
+        f"\t<filename>{_xml_text(os.path.splitext(base)[0])}</filename>",
+        "\t<size>",
+        f"\t\t<width>{row.width}</width>",
+        f"\t\t<height>{row.height}</height>",
+        "\t\t<depth>3</depth>",
+        "\t</size>",
+    ]
+    labels = item.box_labels or [row.label] * len(item.boxes)
+    for box, label in zip(item.boxes, labels, strict=True):
+        lines += ["\t<object>", f"\t\t<name>{_xml_text(synsets.get(label, ''))}</name>"]
+        lines.append("\t\t<bndbox>")
+        for name, side, size in zip(_BOX_SIDES, box, sizes, strict=True):
+            lines.append(f"\t\t\t<{name}>{_pixels(side, size)}</{name}>")
+        lines += ["\t\t</bndbox>", "\t</object>"]
+    return "\n".join([*lines, "</annotation>", ""])
+
+
+def _pixels(side: float, size: int) -> str:
+    """Returns the shortest number of pixels that gives the same float32 again."""
+    whole = round(side * size)
+    if array.array("f", [whole / size])[0] == side:
+        return str(whole)
+    return repr(side * size)
+
+
+def _xml_text(text: str) -> str:
+    # Characters that XML cannot hold come from hostile names alone.
+    printable = "".join(c if c.isprintable() else "?" for c in text)
+    return saxutils.escape(printable.encode(errors="replace").decode())
+
 
 SYNSETS_NAME, WORDS_NAME = "synsets.txt", "synset_words.txt"
 
@@ -42,14 +99,14 @@ def write_part(
     digest, num_bytes = xxhash.xxh3_128(), 0
     made: set[str] = set()
     for item in items:
-        path = naming.on_disk(item.row.path)
+        path = naming.on_disk(item.path)
         _write(folder, path, item.encoded, made)
         if item.boxes:
             stem = os.path.splitext(os.path.basename(path))[0]
-            name = f"{voc.FOLDER_NAME}/{_class_folder(item)}/{stem}.xml"
-            text = voc.annotation(item, synsets).encode()
+            name = f"{BOXES_NAME}/{_class_folder(item)}/{stem}.xml"
+            text = annotation(item, synsets).encode()
             _write(folder, naming.on_disk(name), text, made)
-        digest.update(f"{item.row.path}\0{item.row.digest}\n".encode())
+        digest.update(f"{item.path}\0{item.row.digest}\n".encode())
         num_bytes += len(item.encoded)
     if fsync:
         os.sync()  # one call for thousands of small files
@@ -116,3 +173,68 @@ def _flat_labels(plan: ExportPlan) -> Sequence[str]:
 
 def _lines(lines: Sequence[str]) -> bytes:
     return "".join(f"{line}\n" for line in lines).encode()
+
+
+FOLDER_COMMAND = "converters.folder"
+
+# Stored images have been changed already: only these policies could change them, or
+# leave them out, once more.
+_KEPT_FIELDS = (
+    *("truncated", "decode"),
+    *("max_pixels", "max_decoded_pixels", "max_image_bytes"),
+)
+
+
+def command_line(plan: ExportPlan, output_dir: pathlib.Path) -> str:
+    """Returns the command that makes a data set of an exported tree.
+
+    Args:
+        plan: The plan of the tree.
+        output_dir: Folder of the tree.
+    """
+    known = plan.source.known
+    options = known.made_by.get("options", {})
+    reads_imagenet = is_imagenet(plan)
+    flags = {"input_dir": os.fspath(output_dir), "output_dir": "DIR"}
+    if not reads_imagenet:
+        flags["label_map"] = os.fspath(output_dir / side_files.LABELS_NAME)
+        flags["name"] = known.name
+    # A split of a subset may have fewer images than the whole has shards.
+    for split, number in collections.Counter(p.split for p in plan.parts).items():
+        flags[f"num_{split}_shards"] = str(number)
+    flags["seed"] = str(options.get("seed", 0))
+    if (layout := options.get("layout", "inception")) != "inception":
+        flags["layout"] = layout
+    flags["exif_orientation"] = "keep"  # stored images have been turned already
+    flags |= _policy_flags(plan.source)
+    module = naming.IMAGENET if reads_imagenet else FOLDER_COMMAND
+    given = [f"--{name}={value}" for name, value in flags.items()]
+    return shlex.join(["python", "-m", module, *given])
+
+
+def _policy_flags(source: Source) -> dict[str, str]:
+    """Returns the flags without which an image of the data set could be left out."""
+    fields = source.known.made_by.get("options", {}).get("policy")
+    if fields is None:
+        return {}
+    made, default = policy_of(fields), Policy()
+    return {
+        name: str(getattr(made, name))
+        for name in _KEPT_FIELDS
+        if getattr(made, name) != getattr(default, name)
+    }
+
+
+def is_identical(plan: ExportPlan) -> bool:
+    """Whether that command writes the same shards, if all splits are exported."""
+    known = plan.source.known
+    command = known.made_by.get("command")
+    reader = naming.IMAGENET if is_imagenet(plan) else FOLDER_COMMAND
+    num_records = sum(known.num_records(split) for split in known.splits)
+    options = known.made_by.get("options", {})
+    return (
+        command == reader
+        and plan.style == "source"
+        and num_records == plan.num_records
+        and "seed" in options
+    )

@@ -29,10 +29,10 @@ def write_part(
             number = item.row.label - known.label_base
             texts = [text for _, text in known.classes[number : number + 1]]
             facts = _facts(item, part.split, texts[0] if texts else "")
-            _add(tar, f"{item.row.path}.{item.suffix}", item.encoded)
-            _add(tar, f"{item.row.path}.cls", str(number).encode())
+            _add(tar, f"{item.path}.{item.suffix}", item.encoded)
+            _add(tar, f"{item.path}.cls", str(number).encode())
             text = json.dumps(facts, sort_keys=True, ensure_ascii=False)
-            _add(tar, f"{item.row.path}.json", text.encode(errors="replace"))
+            _add(tar, f"{item.path}.json", text.encode(errors="replace"))
 
 
 def _facts(item: ExportedRecord, split: str, text: str) -> dict[str, Any]:

@@ -1,8 +1,10 @@
-"""Writes one shard of copies: each record of a source shard, with another image in it.
+"""Distinct copies of a data set: the plan of their shards, and the writer of a shard.
 
-In: a job, and the task of a `ReplicaPlan`. Out: the shard, its catalog fragment and its
-marker in the job's folder, as `jobs.write_shard` makes them. The source shard is read
-once, and its digest is compared with the index. This code runs in worker processes.
+In: a source and the number of copies; a job and the task of a `ReplicaPlan`. Out: a
+`ReplicaPlan` for each new shard; or the shard, its catalog fragment and its marker in
+the folder of the job, as `jobs.write_shard` makes them. Copy c of shard s is shard
+c * (number of source shards) + s of its split. The writer reads the source shard once,
+compares its digest with the index, and runs in worker processes.
 """
 
 import dataclasses
@@ -14,13 +16,96 @@ import xxhash
 from converters.engines import processes
 from converters.exports import new_shard
 from converters.exports.change import Change, Changed
-from converters.exports.copies import ReplicaPlan
 from converters.exports.new_shard import NewShard
 from converters.exports.source import CatalogRow, Source, changed
+from converters.jobs import side_files
 from converters.jobs.job import Job
+from converters.jobs.plan import ShardPlan
 from converters.jobs.write_shard import Task, Written
 from tfpipe import errors
-from tfpipe.shards import records
+from tfpipe.shards import index, records
+
+
+@dataclasses.dataclass(frozen=True)
+class ReplicaPlan(ShardPlan):
+    """One shard of the copies; it has no images of its own.
+
+    Attributes:
+        copy: Number of the copy, from 0.
+        source: The shard that is copied.
+        source_number: Its number in the split of the source.
+        num_bytes: Bytes that the shard is expected to take on the disk.
+        first: Number of the source shard in all splits.
+    """
+
+    copy: int
+    source: index.Shard
+    source_number: int
+    num_bytes: int
+    first: int
+
+    @property
+    def num_images(self) -> int:
+        """Number of records."""
+        return self.source.num_records
+
+    @property
+    def num_input_bytes(self) -> int:
+        """Bytes of the source shard."""
+        return self.source.num_bytes
+
+    @property
+    def order(self) -> int:
+        """The copies of a source shard are written together: it is read once."""
+        return self.first
+
+    def room(self, *, shrinks: bool) -> int:
+        """Returns the bytes that the shard may need on the disk."""
+        return self.num_bytes
+
+
+def make_plans(
+    source: Source, copies: int, *, layout: str, growth: float
+) -> list[ReplicaPlan]:
+    """Returns the plan of each shard of the copies, by split and number.
+
+    Args:
+        source: The data set.
+        copies: Number of copies.
+        layout: How shards are named: a key of `side_files.LAYOUTS`.
+        growth: Bytes on the disk of a copy, as a ratio to its source; 0 for links.
+
+    Raises:
+        ValueError: If TFDS could not read the shards' names.
+    """
+    plans, first = [], 0
+    for split, shards in source.known.splits.items():
+        for number in range(copies * len(shards)):
+            copy, source_number = divmod(number, len(shards))
+            shard = shards[source_number]
+            name = side_files.shard_name(
+                layout,
+                source.known.name,
+                split=split,
+                number=number,
+                num_shards=copies * len(shards),
+            )
+            plans.append(
+                ReplicaPlan(
+                    split,
+                    number,
+                    name,
+                    (),
+                    copy,
+                    shard,
+                    source_number,
+                    round(shard.num_bytes * growth),
+                    first + source_number,
+                )
+            )
+        first += len(shards)
+    return plans
+
 
 Damaged = Literal["fail", "skip"]
 

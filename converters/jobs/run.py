@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 import PIL
 
 import tfpipe
-from converters.engines import afar, processes
+from converters.engines import processes, ray_cluster
 from converters.images import lossless
 from converters.jobs import at_url, changed, publish, replace, work_dir, write_shard
 from converters.jobs.job import Job
@@ -137,7 +137,7 @@ def _write_missing(
         at_url.write_claim(job.files, state)
     write = _write_and_upload if uploads else _write
     try:
-        afar.run(
+        ray_cluster.write_files(
             functools.partial(write, job),
             job_dir,
             [write_shard.task_of(job, plan) for plan in missing],
@@ -152,7 +152,9 @@ def _write_missing(
         work_dir.sweep(job_dir)  # the unfinished files of a worker that was killed
 
 
-def _nodes(job: Job, job_dir: pathlib.Path, *, uploads: bool) -> afar.Nodes | None:
+def _nodes(
+    job: Job, job_dir: pathlib.Path, *, uploads: bool
+) -> ray_cluster.Nodes | None:
     """Returns how the nodes of the job's cluster write its shards, if it has one."""
     if job.cluster is None:
         return None
@@ -160,7 +162,7 @@ def _nodes(job: Job, job_dir: pathlib.Path, *, uploads: bool) -> afar.Nodes | No
     def keep(name: str, content: bytes) -> None:
         atomic.write(job_dir / name, content, fsync=job.fsync)
 
-    return afar.Nodes(
+    return ray_cluster.Nodes(
         job.cluster,
         functools.partial(_problem, job, None if uploads else job_dir, _versions()),
         uploads,

@@ -11,7 +11,7 @@ from typing import Any
 
 from absl import flags
 
-from converters.catalog import added, sheet
+from converters.catalog import added, samples
 from converters.catalog.added import Added
 from converters.catalog.question import Question
 from converters.options import shared
@@ -116,7 +116,7 @@ class QueryOptions:
             if (value := getattr(self, name)) is not None:
                 self._check_file(f"--{name}", value)
         if self.sheet is not None:
-            sheet.require_name(pathlib.Path(self.sheet))
+            samples.require_name(pathlib.Path(self.sheet))
         if self.materialize is not None:
             shared.path_of("--materialize", self.materialize)
 

@@ -11,12 +11,7 @@ import PIL.Image
 import pytest
 
 from converters import folder, verify
-from converters.checks import (
-    contents,
-    files as files_checks,
-    shard as shard_checks,
-    side_files,
-)
+from converters.checks import files, shard as shard_checks
 from tests.support.faults.torture import rounds
 from tfpipe import errors
 from tfpipe.shards import index
@@ -154,7 +149,7 @@ def test_every_flip_is_found(tiny_dir: pathlib.Path) -> None:
 
     def is_index_bad() -> bool:
         try:
-            return any(files_checks.index_faults(index.load(tiny_dir), tiny_dir))
+            return any(files.index_faults(index.load(tiny_dir), tiny_dir))
         except errors.BadIndexError:
             return True
 
@@ -172,5 +167,5 @@ def test_every_flip_is_found(tiny_dir: pathlib.Path) -> None:
 
 
 def _is_listed_bad(known: index.Index, data_dir: pathlib.Path) -> bool:
-    found = contents.DataSetFiles(data_dir=data_dir)
-    return any(side_files.file_faults(known, found, read=True))
+    found = files.DataSetFiles(data_dir=data_dir)
+    return any(files.file_faults(known, found, read=True))

@@ -11,7 +11,7 @@ import PIL.Image
 import pytest
 
 from converters import folder as folder_command, query, verify
-from converters.catalog import samples, sheet
+from converters.catalog import samples
 from converters.exports.source import open_source
 from converters.images.policy import Policy
 from converters.options.query import QueryOptions
@@ -233,8 +233,8 @@ def test_pictures_are_upright_and_small(odd: pathlib.Path) -> None:
         "turned.jpg": ("RGB", (16, 48), "4:2:0"),
         "wide.jpg": ("RGB", (48, 1), "4:2:0"),
     }
-    picture = sheet.draw(drawn)
-    assert picture.width == 3 * (sheet.TILE + 10) + 10
+    picture = samples.draw_sheet(drawn)
+    assert picture.width == 3 * (samples.TILE + 10) + 10
     assert len(set(picture.getcolors(1 << 24) or ())) > 100
 
 

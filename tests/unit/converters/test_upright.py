@@ -13,6 +13,7 @@ from converters import folder
 from converters.images.policy import Policy
 from converters.jobs import publish, rebuild
 from converters.options import policy as policy_options
+from converters.options.summary import orientation_warnings
 from tests.support.data.native_op import native_op  # noqa: F401
 from tests.unit.converters.test_folder import config
 from tfpipe.shards import index, records
@@ -90,7 +91,7 @@ def test_phone_photos_stand_upright_after_converters_folder(
     summary = folder.convert(config(photos, out))
 
     assert summary["decisions"] == LOSSLESS
-    assert summary.orientation_warnings(summary) == []
+    assert orientation_warnings(summary) == []
     stored = _stored(out)
     for path in (photos / "cat").iterdir():
         assert _error(stored[path.name], path) < 2, path.name
@@ -114,7 +115,7 @@ def test_without_the_library_photos_are_encoded_again_and_a_line_says_so(
     for path in (photos / "cat").iterdir():
         assert _error(stored[path.name], path) < 4, path.name
     assert index.load(out).made_by["options"]["policy"]["lossless_rotation"] is False
-    (line,) = summary.orientation_warnings(summary)
+    (line,) = orientation_warnings(summary)
     assert line.startswith("Note: 8 JPEGs turned upright by encoding again.")
     assert line.endswith("-m tfpipe.native")
 
@@ -174,7 +175,7 @@ def test_keep_warns_with_the_count_and_the_remedy(
     summary = folder.convert(config(photos, tmp_path / "out", policy=policy))
 
     assert summary["decisions"]["kept_exif"] == 8
-    (line,) = summary.orientation_warnings(summary)
+    (line,) = orientation_warnings(summary)
     assert line.startswith("Warning: 11 images stored turned or mirrored")
     assert "--exif_orientation=apply" in line
 
@@ -190,5 +191,5 @@ def test_upright_photos_need_no_line() -> None:
     config = {"policy": {"lossless_rotation": False}}
     for decisions in ({"kept": 3}, {}, {"converted_png+rotated_exif": 2}):
         summary = {"config": config, "decisions": decisions}
-        assert summary.orientation_warnings(summary) == []
-    assert summary.orientation_warnings({"config": config}) == []
+        assert orientation_warnings(summary) == []
+    assert orientation_warnings({"config": config}) == []

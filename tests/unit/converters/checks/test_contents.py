@@ -1,4 +1,4 @@
-"""converters.checks.contents: a folder and a URL look the same to the checks.
+"""converters.checks.files: a folder and a URL look the same to the checks.
 
 A local folder stands for the URL; the system tests use a real S3 server.
 """
@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from converters.checks import contents, dataset
-from converters.checks.contents import DataSetFiles
+from converters.checks import dataset, files
+from converters.checks.files import DataSetFiles
 from converters.checks.shard import Request, Result
 from tfpipe.remote.files import Files
 from tfpipe.shards import index
@@ -28,9 +28,9 @@ def _check(data_dir: pathlib.Path, **options: Any) -> Result:
 
 
 def _both(data_dir: pathlib.Path) -> tuple[DataSetFiles, DataSetFiles]:
-    files = Files(str(data_dir))
-    sizes = contents.remote_sizes(files, [])
-    at_url = DataSetFiles(data_dir=pathlib.Path("nowhere"), files=files, sizes=sizes)
+    remote = Files(str(data_dir))
+    sizes = files.remote_sizes(remote, [])
+    at_url = DataSetFiles(data_dir=pathlib.Path("nowhere"), files=remote, sizes=sizes)
     return DataSetFiles(data_dir=data_dir), at_url
 
 
@@ -67,7 +67,7 @@ def test_faults_at_a_url_are_those_of_a_folder(copy_dir: pathlib.Path) -> None:
 def test_a_web_server_is_asked_for_each_file(
     copy_dir: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(contents, "can_list", lambda files: False)
+    monkeypatch.setattr(files, "can_list", lambda files: False)
     monkeypatch.setattr(dataset, "can_list", lambda files: False)
     monkeypatch.setattr(Files, "names", None)
     (copy_dir / "labels.txt").unlink()
@@ -82,5 +82,5 @@ def test_a_web_server_is_asked_for_each_file(
 
 @pytest.mark.parametrize("url", ["http://host/x", "https://host/x"])
 def test_only_web_servers_cannot_list(url: str) -> None:
-    assert not contents.can_list(Files(url))
-    assert contents.can_list(Files("/tmp"))
+    assert not files.can_list(Files(url))
+    assert files.can_list(Files("/tmp"))

@@ -6,15 +6,15 @@ import pathlib
 import pytest
 
 from converters import folder
-from converters.checks import catalog as catalog_checks, contents, files, side_files
+from converters.checks import catalog as catalog_checks, files
 from tfpipe.shards import index
 
 
 def faults(data_dir: pathlib.Path) -> list[tuple[str, str]]:
     known = index.load(data_dir)
     found = [
-        *files.shard_faults(known, contents.DataSetFiles(data_dir=data_dir)),
-        *side_files.stray_faults(known, contents.DataSetFiles(data_dir=data_dir)),
+        *files.shard_faults(known, files.DataSetFiles(data_dir=data_dir)),
+        *files.stray_faults(known, files.DataSetFiles(data_dir=data_dir)),
     ]
     return [(fault.shard, fault.fault) for fault in found]
 
@@ -101,7 +101,7 @@ def test_shards_out_of_order_in_the_index_are_named(data_dir: pathlib.Path) -> N
 
     found = [
         fault.fault
-        for fault in files.shard_faults(known, contents.DataSetFiles(data_dir=data_dir))
+        for fault in files.shard_faults(known, files.DataSetFiles(data_dir=data_dir))
     ]
 
     assert found == [
@@ -135,7 +135,7 @@ def test_a_shard_that_is_listed_twice_or_in_another_split_is_named(
 
     found = [
         (f.shard, f.fault)
-        for f in files.shard_faults(known, contents.DataSetFiles(data_dir=data_dir))
+        for f in files.shard_faults(known, files.DataSetFiles(data_dir=data_dir))
     ]
 
     misnamed = [

@@ -1,4 +1,4 @@
-"""converters.checks.side_files: damaged and stray side files, and old indexes."""
+"""converters.checks.files: damaged and stray side files, and old indexes."""
 
 import dataclasses
 import json

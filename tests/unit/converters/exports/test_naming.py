@@ -6,9 +6,9 @@ import collections
 import pytest
 from hypothesis import given, settings, strategies
 
-from converters.exports import naming, parquet, voc
+from converters.exports import naming, parquet, tree
 from converters.exports.items import ExportedRecord
-from converters.exports.plan import Row
+from converters.exports.source import CatalogRow
 from converters.inputs import boxes
 from tfpipe.shards import index
 
@@ -81,10 +81,11 @@ def test_boxes_come_back_from_their_xml(
         for box in sides
         if box[0] < box[2] and box[1] < box[3] and box == tuple(array.array("f", box))
     ]
-    row = Row(0, 0, 0, 1, "n01", height, width, "", "", "train/n01/n01_1.JPEG")
+    row = CatalogRow(0, 0, 0, 1, "n01", height, width, "", "kept", "")
+    path = "train/n01/n01_1.JPEG"
 
-    text = voc.annotation(
-        ExportedRecord(row, b"", b"", kept, [1] * len(kept)), {1: "n01"}
+    text = tree.annotation(
+        ExportedRecord(row, path, b"", b"", kept, [1] * len(kept)), {1: "n01"}
     )
 
     decisions: collections.Counter[str] = collections.Counter()
