@@ -41,7 +41,7 @@ from absl import flags
 
 from converters.exports import array_record, plan as plans, run, sizing, tree
 from converters.exports.plan import FORMATS, ExportPlan, Format, Paths
-from converters.exports.source import Source, open_source, require_beside
+from converters.exports.source import Source
 from converters.options import shared, start
 from tfpipe import host
 from tfpipe.errors import count_of
@@ -130,7 +130,10 @@ def export(config: ExportOptions) -> dict[str, Any]:
     output_dir = shared.path_of("--output_dir", config.output_dir)
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        source = _source(config, output_dir, folder)
+        output = ("--output_dir", config.output_dir)
+        source = start.open_data_set(
+            config.data_dir, folder, config.splits, output=output
+        )
         plan, chosen = _plan(config, source, folder)
         more = _more(config, plan, output_dir)
         if config.dry_run:
@@ -162,17 +165,6 @@ def export(config: ExportOptions) -> dict[str, Any]:
         "decisions": {"exported": plan.num_records},
         **more,
     }
-
-
-def _source(
-    config: ExportOptions, output_dir: pathlib.Path, folder: pathlib.Path
-) -> Source:
-    """Opens the data set, and refuses an output folder inside of it."""
-    files = shared.files_of("DIR", config.data_dir)
-    path = folder if files else shared.path_of("DIR", config.data_dir).absolute()
-    if files is None:
-        require_beside("--output_dir", output_dir, path)
-    return open_source(config.data_dir, path, files, folder, config.splits)
 
 
 def _plan(

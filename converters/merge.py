@@ -193,7 +193,7 @@ def _require_apart(config: MergeOptions, source: MergeSource) -> None:
     else:
         if source.kind == sources.DATA_SET:
             work_dir.require_whole(folder)
-        local = shared.local_dir(output, config.work_dir)
+        local = config.local_dir
         is_in = pathlib.Path(os.path.realpath(local)).is_relative_to(folder.resolve())
     if is_in:
         raise ValueError(

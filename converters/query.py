@@ -50,8 +50,8 @@ from absl import app, flags
 from converters.catalog import counts, facts, question, samples, shards
 from converters.catalog.samples import Sample
 from converters.engines import processes
-from converters.exports import new_shard, report
-from converters.exports.source import Source, open_source, require_beside
+from converters.exports import new_shard
+from converters.exports.source import Source
 from converters.images.policy import policy_of
 from converters.jobs import run
 from converters.jobs.job import Job
@@ -85,7 +85,9 @@ def ask(config: QueryOptions) -> dict[str, Any]:
         facts.require_library()
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        source = _open(config, folder)
+        wanted = config.materialize
+        output = None if wanted is None else ("--materialize", wanted)
+        source = start.open_data_set(config.data_dir, folder, output=output)
         more = folder / shards.CARRIED_NAME if config.materialize else None
         asked = time.perf_counter()
         num_threads = config.num_workers or host.num_cores()
@@ -108,18 +110,6 @@ def ask(config: QueryOptions) -> dict[str, Any]:
         "query_cpu_seconds": round(cpu_seconds, 3),
         "seconds": round(time.perf_counter() - begin, 3),
     }
-
-
-def _open(config: QueryOptions, folder: pathlib.Path) -> Source:
-    """Opens the data set, and refuses an output folder that it would mix with."""
-    files = shared.files_of("DIR", config.data_dir)
-    if files is not None:
-        return open_source(config.data_dir, folder, files, folder, ())
-    path = shared.path_of("DIR", config.data_dir).absolute()
-    if config.materialize is not None:
-        output = shared.path_of("--materialize", config.materialize)
-        require_beside("--materialize", output, path)
-    return open_source(config.data_dir, path, None, folder, ())
 
 
 def _write(
@@ -196,7 +186,7 @@ def _job(
             "chosen": shards.digest(plans),
             **points.options(),
         },
-        made_by=report.origin(source),
+        made_by=source.origin(),
         writer=shards.ChosenWriter(source=source, tables=points),
         entered=tuple(points.paths),
         more_columns=shards.write_carried(rows, plans, more),

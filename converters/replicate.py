@@ -40,7 +40,7 @@ from absl import flags
 
 from converters.engines import processes
 from converters.exports import estimate, identical, new_shard, report, sizing, write
-from converters.exports.source import Source, open_source, require_beside
+from converters.exports.source import Source
 from converters.exports.write import make_plans
 from converters.images.policy import Policy, policy_of
 from converters.jobs import run
@@ -117,11 +117,11 @@ def make_plan(config: ReplicateOptions, folder: pathlib.Path) -> ReplicaJob:
         how = identical.way(source, near, config.identical_by)
     # Other bits take about the same room, so that a sample would add nothing but noise.
     growth = found.growth if change is not None and change.quality else 1.0
-    split = report.read_split(source)
+    split = source.read_split
     sized = sizing.size(
         config.wanted,
-        all_bytes=growth * report.num_bytes(source),
-        read_bytes=growth * report.num_bytes(source, split),
+        all_bytes=growth * source.num_bytes(),
+        read_bytes=growth * source.num_bytes(split),
         split=split,
     )
     num_workers = config.num_workers or host.num_cores()
@@ -140,16 +140,13 @@ def make_plan(config: ReplicateOptions, folder: pathlib.Path) -> ReplicaJob:
 def _source(config: ReplicateOptions, folder: pathlib.Path) -> Source:
     """Opens the data set, and refuses an output folder inside of it."""
     files = shared.files_of("DIR", config.data_dir)
-    path = folder if files else shared.path_of("DIR", config.data_dir).absolute()
     outputs = shared.files_of("--output_dir", config.output_dir)
-    if files is None and outputs is None:
-        output = shared.path_of("--output_dir", config.output_dir)
-        require_beside("--output_dir", output, path)
     if files and outputs and files.place.rstrip("/") == outputs.place.rstrip("/"):
         raise ValueError(
             f"--output_dir must be another place than DIR, got {config.output_dir}."
         )
-    return open_source(config.data_dir, path, files, folder, config.splits)
+    output = ("--output_dir", config.output_dir)
+    return start.open_data_set(config.data_dir, folder, config.splits, output=output)
 
 
 def make_job(config: ReplicateOptions, plan: ReplicaJob) -> Job:
@@ -180,22 +177,16 @@ def make_job(config: ReplicateOptions, plan: ReplicaJob) -> Job:
         name=source.known.name,
         input_dir=source.folder,
         # Processes of a cluster have other current folders.
-        output_dir=shared.local_dir(config.output_dir, config.work_dir).absolute(),
-        files=shared.files_of("--output_dir", config.output_dir),
+        output_dir=config.local_dir.absolute(),
         plans=make_plans(source, plan.sizing.copies, layout=layout, growth=plan.growth),
         classes=source.classes,
         policy=_policy(source),
         options={"copies": plan.sizing.copies, "layout": layout, **options},
-        made_by=report.origin(source),
+        made_by=source.origin(),
         writer=writer,
         entered=entered,
         num_workers=plan.num_workers,
-        cluster=shared.cluster_of(config.engine, config.num_workers),
-        overwrite=config.overwrite,
-        fsync=config.fsync,
-        task_index=config.task_index,
-        num_tasks=config.num_tasks,
-        finalize=config.finalize,
+        **config.of_job(),
     )
 
 

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING
 import xxhash
 
 from converters.catalog import question
+from converters.checks.record import CatalogRow
 from converters.engines import processes
 from converters.exports import new_shard
 from converters.exports.new_shard import NewShard, Tables
-from converters.exports.source import CatalogRow, Pread, Source, changed
+from converters.exports.source import Pread, Source, changed
 from converters.inputs.tables.extras import MoreColumns
 from converters.jobs import side_files
 from converters.jobs.job import Job

@@ -60,9 +60,12 @@ _CONSTANTS = {
 }
 
 
-class RecordFacts(NamedTuple):
-    """The catalog's row of a record; see index.CATALOG_COLUMNS."""
+class CatalogRow(NamedTuple):
+    """The row of a record in the catalog, without split and shard; see `index`."""
 
+    record: int
+    byte_offset: int
+    num_bytes: int
     label: int
     synset: str
     height: int
@@ -107,7 +110,7 @@ def filename_of(example: Example) -> str:
 
 def schema_faults(
     data: bytes,
-    row: RecordFacts,
+    row: CatalogRow,
     *,
     features: Mapping[str, str] | None,
     classes: Sequence[tuple[str, str]],
@@ -204,7 +207,7 @@ def _class_faults(
             yield f"{keys[0]} of label {label} must be {expected!r}, got {got!r}"
 
 
-def _row_faults(example: Example, row: RecordFacts) -> Iterator[str]:
+def _row_faults(example: Example, row: CatalogRow) -> Iterator[str]:
     """Yields values that differ from the catalog; missing features are passed over."""
     filename = bytes_of(example, FILENAME_KEYS)
     encoded = bytes_of(example, ENCODED_KEYS)

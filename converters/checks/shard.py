@@ -15,8 +15,8 @@ import numpy.typing as npt
 import xxhash
 
 from converters.checks.record import (
+    CatalogRow,
     Example,
-    RecordFacts,
     decode_faults,
     pixel_faults,
     schema_faults,
@@ -281,7 +281,7 @@ class _Checker:
         )
 
     @functools.cached_property
-    def _rows(self) -> Sequence[RecordFacts]:
+    def _rows(self) -> Sequence[CatalogRow]:
         if self._task.byte_offsets is None:
             return ()
         return load_rows(self._settings.data_dir, self._task.split, self._task.number)
@@ -302,7 +302,7 @@ class _Checker:
         if self._settings.reaches("schema"):
             yield from self._content_faults(record.data, self._rows[number])
 
-    def _content_faults(self, data: bytes, row: RecordFacts) -> Iterator[str]:
+    def _content_faults(self, data: bytes, row: CatalogRow) -> Iterator[str]:
         settings = self._settings
         wrong = list(
             schema_faults(
@@ -322,7 +322,7 @@ class _Checker:
         if settings.reaches("source"):
             yield from self._source_faults(example, row)
 
-    def _source_faults(self, example: Example, row: RecordFacts) -> Iterator[str]:
+    def _source_faults(self, example: Example, row: CatalogRow) -> Iterator[str]:
         rewritten = row.decision.startswith("rewritten")
         if not rewritten and not row.decision.startswith("kept"):
             self.findings.num_not_comparable += 1
@@ -356,16 +356,16 @@ def read_shard(
         yield records.Record(end, 0, b"", fault)
 
 
-def load_rows(data_dir: pathlib.Path, split: str, number: int) -> list[RecordFacts]:
+def load_rows(data_dir: pathlib.Path, split: str, number: int) -> list[CatalogRow]:
     """Loads the catalog's rows of one shard, in the order of the records.
 
     Raises:
         BadIndexError: If the catalog cannot be read.
     """
-    names = ", ".join(RecordFacts._fields)
+    names = ", ".join(CatalogRow._fields)
     query = (
         f"SELECT {names} FROM read_parquet(?) "
         "WHERE split = ? AND shard = ? ORDER BY record"
     )
     rows = index.query_catalog(data_dir, query, [split, number])
-    return [RecordFacts(*row) for row in rows]
+    return [CatalogRow(*row) for row in rows]

@@ -190,9 +190,8 @@ def estimate(
         output_dir: Folder of the copies; None for a URL.
         how: How the bytes of identical copies are shared; "copy" for all others.
     """
-    one = sum(s.num_bytes for shards in source.known.splits.values() for s in shards)
     num_shards = sum(map(len, source.known.splits.values()))
-    num_bytes = round(copies * one * found.growth)
+    num_bytes = round(copies * source.num_bytes() * found.growth)
     linked = how != "copy"
     room = copies * num_shards * _LINK_BYTES if linked else num_bytes
     free = speed = None
@@ -204,7 +203,7 @@ def estimate(
         num_bytes=num_bytes,
         room_bytes=room,
         free_bytes=free,
-        cpu_seconds=copies * one * found.seconds_per_byte / num_workers,
+        cpu_seconds=copies * source.num_bytes() * found.seconds_per_byte / num_workers,
         disk_seconds=room / speed if speed else None,
         disk_bytes_per_second=speed,
     )

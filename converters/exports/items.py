@@ -10,9 +10,10 @@ from typing import NamedTuple
 import xxhash
 
 from converters.checks import record as keys
+from converters.checks.record import CatalogRow
 from converters.engines import processes
 from converters.exports.plan import ExportPlan, Part
-from converters.exports.source import CatalogRow, Source
+from converters.exports.source import Source
 from converters.images import formats, jpeg_header
 from converters.inputs.boxes import Box
 from tfpipe import errors

@@ -16,7 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import xxhash
 
-from converters.exports.source import CatalogRow, Source
+from converters.checks.record import CatalogRow
+from converters.exports.source import Source
 from converters.jobs import write_shard
 from converters.jobs.job import Job
 from converters.jobs.plan import ShardPlan

@@ -9,8 +9,9 @@ import dataclasses
 import pathlib
 from typing import TYPE_CHECKING, Literal
 
+from converters.checks.record import CatalogRow
 from converters.exports import naming
-from converters.exports.source import CatalogRow, Source
+from converters.exports.source import Source
 from converters.jobs import side_files
 from tfpipe.shards import index
 from tfpipe.shards.sql import one_file, quoted

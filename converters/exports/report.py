@@ -16,36 +16,6 @@ from converters.exports.source import Source
 from tfpipe.errors import count_of
 
 _KEPT = "kept_"
-_TRAIN = "train"
-
-
-def num_bytes(source: Source, *splits: str) -> int:
-    """Returns the bytes of a data set, or of some of its splits."""
-    chosen = splits or tuple(source.known.splits)
-    return sum(s.num_bytes for split in chosen for s in source.known.splits[split])
-
-
-def read_split(source: Source) -> str:
-    """Returns the split that a training run reads: train, or the largest one."""
-    if _TRAIN in source.known.splits:
-        return _TRAIN
-    return max(source.known.splits, key=lambda split: num_bytes(source, split))
-
-
-def origin(source: Source) -> dict[str, Any]:
-    """Returns what the index of the copies says about their source; JSON values."""
-    made_by = source.known.made_by
-    kept = {key: made_by[key] for key in ("features", "multi_label") if key in made_by}
-    return kept | {
-        "source": {
-            "name": source.known.name,
-            "index_digest": source.digest,
-            "command": made_by.get("command"),
-            "version": made_by.get("version"),
-            "splits": list(source.known.splits),
-            "num_bytes": num_bytes(source),
-        }
-    }
 
 
 def facts(source: Source, sizing: Sizing, cost: Estimate) -> dict[str, Any]:
@@ -66,14 +36,14 @@ def facts(source: Source, sizing: Sizing, cost: Estimate) -> dict[str, Any]:
 def lines(source: Source, sizing: Sizing, cost: Estimate) -> list[str]:
     """Returns the plan of the copies for people: the arithmetic, time and room."""
     splits = source.known.splits
-    listed = ", ".join(f"{split} {shown(num_bytes(source, split))}" for split in splits)
+    listed = ", ".join(f"{split} {shown(source.num_bytes(split))}" for split in splits)
     num_records = sum(map(source.known.num_records, splits))
     num_shards = sum(map(len, splits.values()))
     copies = sizing.copies
     return [
         f"{source.name}: {count_of(num_records, 'record')} in "
         f"{count_of(num_shards, 'shard')}, "
-        f"{shown(num_bytes(source))} ({listed})",
+        f"{shown(source.num_bytes())} ({listed})",
         *sizing.lines,
         f"{count_of(copies, 'copy')}: {count_of(copies * num_records, 'record')} in "
         f"{count_of(copies * num_shards, 'shard')}, about {shown(cost.num_bytes)}",

@@ -10,8 +10,10 @@ import functools
 import os
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any
 
+from converters.checks.record import CatalogRow
+from converters.checks.shard import load_rows
 from converters.inputs.classes import Class
 from converters.jobs import at_url, work_dir
 from tfpipe import errors
@@ -23,21 +25,7 @@ Pread = Callable[[int, int], bytes]
 
 # Shards whose rows a worker keeps: it writes all copies of one, and then of the next.
 _KEPT = 2
-
-
-class CatalogRow(NamedTuple):
-    """The row of a record in the catalog, without its place in a split."""
-
-    record: int
-    byte_offset: int
-    num_bytes: int
-    label: int
-    synset: str
-    height: int
-    width: int
-    filename: str
-    decision: str
-    digest: str
+_TRAIN = "train"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,6 +55,33 @@ class Source:
                 self.known.classes, self.known.label_base
             )
         ]
+
+    def num_bytes(self, *splits: str) -> int:
+        """Returns the bytes of the data set, or of some of its splits."""
+        chosen = splits or tuple(self.known.splits)
+        return sum(s.num_bytes for split in chosen for s in self.known.splits[split])
+
+    @property
+    def read_split(self) -> str:
+        """The split that a training run reads: train, or the largest split."""
+        if _TRAIN in self.known.splits:
+            return _TRAIN
+        return max(self.known.splits, key=self.num_bytes)
+
+    def origin(self) -> dict[str, Any]:
+        """Returns what the index of copies says about their source; JSON values."""
+        made_by = self.known.made_by
+        kept = {k: made_by[k] for k in ("features", "multi_label") if k in made_by}
+        return kept | {
+            "source": {
+                "name": self.known.name,
+                "index_digest": self.digest,
+                "command": made_by.get("command"),
+                "version": made_by.get("version"),
+                "splits": list(self.known.splits),
+                "num_bytes": self.num_bytes(),
+            }
+        }
 
     @contextlib.contextmanager
     def reading(self, shard: index.Shard) -> Iterator[Pread]:
@@ -107,12 +122,7 @@ def _rows(
     folder: pathlib.Path, digest: str, split: str, number: int
 ) -> list[CatalogRow]:
     """Loads the rows of a shard. The digest tells a new data set from an old one."""
-    query = (
-        f"SELECT {', '.join(CatalogRow._fields)} FROM read_parquet(?) "
-        "WHERE split = ? AND shard = ? ORDER BY record"
-    )
-    found = index.query_catalog(folder, query, [split, number])
-    return [CatalogRow(*row) for row in found]
+    return load_rows(folder, split, number)
 
 
 def changed(source: Source, shard: index.Shard, what: str) -> OSError:

@@ -13,11 +13,12 @@ from typing import Literal
 
 import xxhash
 
+from converters.checks.record import CatalogRow
 from converters.engines import processes
 from converters.exports import new_shard
 from converters.exports.change import Change, Changed
 from converters.exports.new_shard import NewShard
-from converters.exports.source import CatalogRow, Source, changed
+from converters.exports.source import Source, changed
 from converters.jobs import side_files
 from converters.jobs.job import Job
 from converters.jobs.plan import ShardPlan

@@ -59,7 +59,7 @@ def make_job(
     """
     _require_boxes_stay_right(options, found_boxes)
     input_dir = _seen(input_dir, options)
-    output_dir = _seen(shared.local_dir(options.output_dir, options.work_dir), options)
+    output_dir = _seen(options.local_dir, options)
     num_workers = options.num_workers or host.num_cores()
     splits: Mapping[str, Sequence[ilsvrc.Image]] = tree.splits
     dropped: Sequence[Mapping[str, str]] = ()
@@ -78,7 +78,6 @@ def make_job(
         name=name,
         input_dir=input_dir,
         output_dir=output_dir,
-        files=shared.files_of("--output_dir", options.output_dir),
         plans=plan.make_plan(splits, options.num_shards, options.seed, **naming),
         classes=classes,
         policy=options.policy,
@@ -88,14 +87,9 @@ def make_job(
         left_out=[_report(item) for item in (*tree.left_out, *left_out_boxes)],
         dropped=dropped,
         num_workers=num_workers,
-        cluster=shared.cluster_of(options.engine, options.num_workers),
-        overwrite=options.overwrite,
-        fsync=options.fsync,
         max_bad=options.max_bad,
         check_inputs=options.check_inputs,
-        task_index=options.task_index,
-        num_tasks=options.num_tasks,
-        finalize=options.finalize,
+        **options.of_job(),
     )
 
 
@@ -209,7 +203,7 @@ def require_apart(
     if urls.is_url(input_dir):
         _require_urls_apart(input_dir, options.output_dir, sorted(parts))
         return
-    output_dir = _seen(shared.local_dir(options.output_dir, options.work_dir), options)
+    output_dir = _seen(options.local_dir, options)
     real = pathlib.Path(os.path.realpath(output_dir))
     for name in sorted(parts):
         if real.is_relative_to(os.path.realpath(input_dir / name)):

@@ -10,8 +10,7 @@ from converters.images.policy import Policy
 from converters.jobs import side_files
 from converters.options import policy, shared
 
-shared.define("output_dir", "overwrite", "work_dir", "num_workers", "seed", "engine")
-shared.define("ray_address", "fsync", "finalize", "task_index", "num_tasks")
+shared.define(*shared.WRITING_FLAGS)
 for _module in (shared, policy):
     flags.adopt_module_key_flags(_module)
 
@@ -64,40 +63,27 @@ flags.DEFINE_enum(
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class JobOptions:
+class JobOptions(shared.WritingOptions):
     """Options of a conversion; the flags of the same names describe them.
 
     Each command adds the options that it alone has.
 
     Raises:
-        ValueError: If the policy needs a library that is not built, or if `output_dir`
-            is a URL that cannot be written, or `work_dir` does not fit to it, or if
-            `engine` needs a package that is not installed.
+        ValueError: If the policy needs a library that is not built, or see
+            `shared.WritingOptions`.
     """
 
-    output_dir: str
-    work_dir: str | None = None
     num_train_shards: int | None = None
     num_validation_shards: int | None = None
     layout: str = "inception"
     policy: Policy = dataclasses.field(default_factory=Policy)
-    num_workers: int | None = None
-    engine: str = shared.PROCESSES
-    ray_address: str | None = None
-    seed: int = 0
-    overwrite: bool = False
-    fsync: bool = True
     max_bad: float | None = None
     drop_duplicates: Literal["none", "same_class", "all"] = "none"
     check_inputs: Literal["times", "digest"] = "times"
-    task_index: int = 0
-    num_tasks: int = 1
-    finalize: bool = False
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         lossless.require(self.policy)
-        shared.check_url(self.output_dir, self.work_dir, num_tasks=self.num_tasks)
-        shared.require_engine(self.engine, self.ray_address)
 
     @property
     def num_shards(self) -> dict[str, int | None]:

@@ -19,9 +19,7 @@ from converters.options import shared
 from tfpipe.native import entry_file
 from tfpipe.remote import urls
 
-shared.define("output_dir", "overwrite", "work_dir", "fsync", "num_workers", "seed")
-shared.define("quality", "entry_points", "engine", "ray_address", "task_index")
-shared.define("num_tasks", "finalize", "splits", "dry_run")
+shared.define(*shared.WRITING_FLAGS, "quality", "entry_points", "splits", "dry_run")
 flags.adopt_module_key_flags(shared)
 
 flags.DEFINE_integer(
@@ -96,7 +94,7 @@ flags.DEFINE_enum(
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ReplicateOptions:
+class ReplicateOptions(shared.WritingOptions):
     """Options of one replication; the flags of the same names describe them.
 
     Sizes are in bytes.
@@ -106,8 +104,6 @@ class ReplicateOptions:
     """
 
     data_dir: str
-    output_dir: str
-    work_dir: str | None = None
     copies: int | None = None
     target_bytes: int | None = None
     for_ram: int | None = None
@@ -124,19 +120,9 @@ class ReplicateOptions:
     identical_by: By = "auto"
     damaged: Damaged = "fail"
     dry_run: bool = False
-    num_workers: int | None = None
-    engine: str = shared.PROCESSES
-    ray_address: str | None = None
-    seed: int = 0
-    overwrite: bool = False
-    fsync: bool = True
-    task_index: int = 0
-    num_tasks: int = 1
-    finalize: bool = False
 
     def __post_init__(self) -> None:
-        shared.check_url(self.output_dir, self.work_dir, num_tasks=self.num_tasks)
-        shared.require_engine(self.engine, self.ray_address)
+        super().__post_init__()
         if self.engine == shared.RAY and urls.is_url(self.data_dir):
             raise ValueError(
                 "--engine=ray needs a DIR that all nodes see as a folder, got the URL "

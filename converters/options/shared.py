@@ -194,21 +194,6 @@ def required_input_dir() -> str:
     return str(value)
 
 
-def require_engine(engine: str, address: str | None) -> None:
-    """Checks the values of --engine and --ray_address.
-
-    Raises:
-        ValueError: If they do not fit together, or Ray is not installed.
-    """
-    if engine == RAY:
-        ray_cluster.require()
-    elif address is not None:
-        raise ValueError(
-            f"--ray_address={address} needs --engine=ray. Add it, or leave the address "
-            "out."
-        )
-
-
 @contextlib.contextmanager
 def connected(
     engine: str, address: str | None, num_workers: int | None
@@ -224,11 +209,6 @@ def connected(
         return
     with ray_cluster.connected(address, num_workers=num_workers):
         yield
-
-
-def cluster_of(engine: str, num_workers: int | None) -> ray_cluster.Cluster | None:
-    """Returns the cluster that writes shards; None for processes of this host."""
-    return ray_cluster.Cluster(num_workers=num_workers) if engine == RAY else None
 
 
 def path_of(name: str, value: str) -> pathlib.Path:
@@ -318,40 +298,85 @@ def make_temporary_folder() -> None:
         )
 
 
-def local_dir(output_dir: str, work_dir: str | None) -> pathlib.Path:
-    """Returns the output folder, or the one in which files for a URL are made.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WritingOptions:
+    """Options of every command that writes shards; their flags describe them.
 
     Raises:
-        ValueError: If a path or the folder for temporary files cannot be used.
+        ValueError: If `output_dir` is a URL that cannot be written, if `work_dir` does
+            not fit to it, or if `engine` needs a package that is not installed.
     """
-    if not urls.is_url(output_dir):
-        return path_of("--output_dir", output_dir)
-    if work_dir is None:
-        make_temporary_folder()
-    return work_folder(output_dir, work_dir)
 
+    output_dir: str
+    work_dir: str | None = None
+    num_workers: int | None = None
+    engine: str = PROCESSES
+    ray_address: str | None = None
+    seed: int = 0
+    overwrite: bool = False
+    fsync: bool = True
+    task_index: int = 0
+    num_tasks: int = 1
+    finalize: bool = False
 
-def check_url(output_dir: str, work_dir: str | None, *, num_tasks: int) -> None:
-    """Checks an `output_dir` that is a URL, and what goes with it.
-
-    Raises:
-        ValueError: If it cannot be written, or `work_dir` does not fit to it.
-    """
-    if not urls.is_url(output_dir):
-        if work_dir is not None:
+    def __post_init__(self) -> None:
+        self._check_url()
+        if self.engine == RAY:
+            ray_cluster.require()
+        elif self.ray_address is not None:
             raise ValueError(
-                "--work_dir is for an --output_dir by URL: a folder holds its own "
-                "unfinished shards. Leave it out."
+                f"--ray_address={self.ray_address} needs --engine=ray. Add it, or "
+                "leave the address out."
             )
-        return
-    url = urls.require_place("", "--output_dir", output_dir)
-    if urls.scheme(url) in ("http", "https"):
-        raise ValueError(
-            f"--output_dir must be a folder or an object store, got {url}: files of a "
-            "web server are only read. Use the store's own URL, such as s3://."
-        )
-    if num_tasks > 1 and work_dir is None:
-        raise ValueError(
-            f"--num_tasks={num_tasks} with an --output_dir by URL needs "
-            "--work_dir, a folder that all tasks see."
-        )
+
+    def _check_url(self) -> None:
+        """Checks an `output_dir` that is a URL, and what goes with it."""
+        if not urls.is_url(self.output_dir):
+            if self.work_dir is not None:
+                raise ValueError(
+                    "--work_dir is for an --output_dir by URL: a folder holds its own "
+                    "unfinished shards. Leave it out."
+                )
+            return
+        url = urls.require_place("", "--output_dir", self.output_dir)
+        if urls.scheme(url) in ("http", "https"):
+            raise ValueError(
+                f"--output_dir must be a folder or an object store, got {url}: files "
+                "of a web server are only read. Use the store's own URL, such as s3://."
+            )
+        if self.num_tasks > 1 and self.work_dir is None:
+            raise ValueError(
+                f"--num_tasks={self.num_tasks} with an --output_dir by URL needs "
+                "--work_dir, a folder that all tasks see."
+            )
+
+    @property
+    def local_dir(self) -> pathlib.Path:
+        """The output folder, or the folder in which files for a URL are made.
+
+        Raises:
+            ValueError: If a path or the folder for temporary files cannot be used.
+        """
+        if not urls.is_url(self.output_dir):
+            return path_of("--output_dir", self.output_dir)
+        if self.work_dir is None:
+            make_temporary_folder()
+        return work_folder(self.output_dir, self.work_dir)
+
+    def of_job(self) -> dict[str, Any]:
+        """Returns the fields of a `Job` that follow from these options alone."""
+        cluster = None
+        if self.engine == RAY:
+            cluster = ray_cluster.Cluster(num_workers=self.num_workers)
+        return {
+            "files": files_of("--output_dir", self.output_dir),
+            "cluster": cluster,
+            "overwrite": self.overwrite,
+            "fsync": self.fsync,
+            "task_index": self.task_index,
+            "num_tasks": self.num_tasks,
+            "finalize": self.finalize,
+        }
+
+
+WRITING_FLAGS = tuple(field.name for field in dataclasses.fields(WritingOptions))

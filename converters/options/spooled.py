@@ -47,7 +47,7 @@ def require_free(options: JobOptions) -> None:
     Raises:
         ValueError: If it does.
     """
-    output_dir = shared.local_dir(options.output_dir, options.work_dir)
+    output_dir = options.local_dir
     jobs = output_dir.glob(f"{work_dir.WORK_DIR_NAME}/*/*.json")
     if output_dir.is_dir() and not any(jobs):
         work_dir.require_free(output_dir, (), overwrite=options.overwrite)
@@ -61,7 +61,7 @@ def folder_of(options: JobOptions, state: object) -> Iterator[pathlib.Path]:
         options: Options of the conversion.
         state: What decides what is read: JSON values. Equal ones get one folder.
     """
-    output_dir = shared.local_dir(options.output_dir, options.work_dir)
+    output_dir = options.local_dir
     key = index.digest(json.dumps([state, scan.ROWS_VERSION], sort_keys=True))
     folder = spool.folder_of(output_dir / work_dir.WORK_DIR_NAME, key)
     made = not output_dir.exists()
@@ -84,7 +84,7 @@ def convert(options: JobOptions, work: Callable[[], dict[str, Any]]) -> dict[str
         options: Options of the conversion.
         work: Converts, and returns the summary.
     """
-    output_dir = shared.local_dir(options.output_dir, options.work_dir)
+    output_dir = options.local_dir
     made = not output_dir.exists()
     try:
         done = work()

@@ -6,6 +6,7 @@ the program itself is not caught.
 """
 
 import os
+import pathlib
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
@@ -13,6 +14,7 @@ from typing import Any, NoReturn
 from absl import app, flags
 
 from converters.engines import processes
+from converters.exports.source import Source, open_source, require_beside
 from converters.jobs import work_dir
 from converters.options import shared
 from tfpipe import errors
@@ -58,6 +60,34 @@ def data_dir_of(argv: Sequence[str]) -> str:
             f"{errors.count_of(len(argv) - 1, 'argument')}. Flags start with --."
         )
     return argv[1]
+
+
+def open_data_set(
+    data_dir: str,
+    folder: pathlib.Path,
+    splits: Sequence[str] = (),
+    *,
+    output: tuple[str, str] | None,
+) -> Source:
+    """Opens DIR, and refuses an output folder inside of it.
+
+    Args:
+        data_dir: DIR, a folder or a URL.
+        folder: Empty folder for the index and catalog of a data set at a URL.
+        splits: Splits to take; empty takes all.
+        output: The flag of the output, and its value; None for no output.
+
+    Raises:
+        ValueError: If DIR or the output is not as it must be.
+        TfpipeError: If the data set cannot be read.
+    """
+    files = shared.files_of("DIR", data_dir)
+    if files is not None:
+        return open_source(data_dir, folder, files, folder, splits)
+    path = shared.path_of("DIR", data_dir).absolute()
+    if output is not None and not urls.is_url(output[1]):
+        require_beside(output[0], shared.path_of(*output), path)
+    return open_source(data_dir, path, None, folder, splits)
 
 
 def refuse_urls(values: flags.FlagValues) -> None:

@@ -21,7 +21,10 @@ def _faults(*boxes: Box) -> list[str]:
             boxes=boxes,
         )
     )
-    row = record.RecordFacts(
+    row = record.CatalogRow(
+        record=0,
+        byte_offset=0,
+        num_bytes=0,
         label=1,
         synset="n1",
         height=32,

@@ -15,13 +15,13 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
 
     with pytest.raises(ValueError, match=r"pip install 'tfpipe\[ray\]'"):
-        shared.require_engine("ray", None)
-    shared.require_engine("processes", None)
+        shared.WritingOptions(output_dir="out", engine="ray")
+    shared.WritingOptions(output_dir="out", engine="processes")
 
 
 def test_an_address_needs_the_engine() -> None:
     with pytest.raises(ValueError, match="--ray_address=h:1 needs --engine=ray"):
-        shared.require_engine("processes", "h:1")
+        shared.WritingOptions(output_dir="out", ray_address="h:1")
 
 
 @pytest.mark.parametrize(

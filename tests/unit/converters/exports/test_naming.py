@@ -6,9 +6,9 @@ import collections
 import pytest
 from hypothesis import given, settings, strategies
 
+from converters.checks.record import CatalogRow
 from converters.exports import naming, parquet, tree
 from converters.exports.items import ExportedRecord
-from converters.exports.source import CatalogRow
 from converters.inputs import boxes
 from tfpipe.shards import index
 
