@@ -5,21 +5,21 @@
   python -m benchmarks.service worker --dispatcher=HOST:5050 --address=HOST2:5051
 
 `local` runs a dispatcher and its workers on this host, and replaces a worker that dies.
-On several hosts, `dispatcher` runs on one of them and a `worker` on each that prepares
-images. The trainers then have the stage tfpipe.Service("HOST:5050"), which the first
-line on stdout shows. Workers read the shards under the paths that the trainers use.
+On several hosts, run `dispatcher` on a single host, and `worker` on each host that
+prepares images. The trainers then have the stage tfpipe.Service("HOST:5050"): the first
+line on stdout. Workers read the shards under the same paths as the trainers.
 
-A worker that is killed must be started again with the same --address, as `local` does:
-the trainers then ask for the records that it had. Until then they get what the other
-workers make, and wait at the end of the epoch. The dispatcher names each worker that
-has not answered for --silent_seconds on stderr. With --work_dir a dispatcher that is
-killed, and started again with the same --address, goes on. Trainers end with an error
-after Service.lost_after_s seconds if a worker or the dispatcher is not back by then.
+Start a killed worker again with the same --address, as `local` does: the trainers then
+ask for the records of the worker. Until then the trainers get the records of the other
+workers, and wait at the end of the epoch. The dispatcher names each worker that has not
+answered for --silent_seconds on stderr. With --work_dir a killed dispatcher, started
+again with the same --address, goes on. Trainers end with an error if a worker or the
+dispatcher is not back after Service.lost_after_s seconds.
 
-The servers of TensorFlow check nobody's identity, run what they are sent, and listen on
-every network address of the host, whatever --address says: keep their ports behind a
-firewall. They run until SIGINT or SIGTERM. On stdout: the stage, and at the end one
-JSON object as the last line. Exit code: 0 ended by a signal, 1 an error.
+The servers of TensorFlow check nobody's identity, run any code from the network, and
+listen on every network address of the host, whatever --address says: keep the ports
+behind a firewall. The servers run until SIGINT or SIGTERM. On stdout: the stage, and at
+the end one JSON object as the last line. Exit code: 0 ended by a signal, 1 an error.
 """
 
 import resource
@@ -65,7 +65,7 @@ _SILENT_SECONDS = flags.DEFINE_float(
     lower_bound=1.0,
 )
 
-# A worker asks each second for what there is to do; TensorFlow's default is 30 seconds.
+# A worker asks for tasks each second; TensorFlow's default is 30 seconds.
 _HEARTBEAT_MS = 1_000
 
 _RESTART_SECONDS = 1.0  # between two starts of workers that die
@@ -88,7 +88,7 @@ def parse_address(name: str, text: str) -> Address:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs the server that the arguments ask for, until a signal ends it."""
+    """Runs the server of the arguments until a signal."""
     roles = {"dispatcher": _dispatch, "worker": _work, "local": _serve_locally}
     if len(argv) != 2 or argv[1] not in roles:
         raise app.UsageError(
@@ -134,8 +134,8 @@ def _check_flags(role: str) -> None:
 
 def _stop_event() -> threading.Event:
     stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
+    for kind in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(kind, lambda *_: stop.set())
     return stop
 
 
@@ -149,12 +149,12 @@ def _dispatch(address: Address, stop: threading.Event) -> dict[str, Any]:
 
 
 def _watch_workers(shown: str, stop: threading.Event) -> threading.Thread:
-    """Starts to name the workers that do not answer, on stderr, until `stop`."""
+    """Starts to name silent workers on stderr, until `stop`."""
     import tfpipe
 
     silent = SilentWorkers(_SILENT_SECONDS.value, tfpipe.service_worker_answers)
 
-    # The server listens on all addresses of this host; `shown` may be for others.
+    # The server listens on all addresses of this host; `shown` may be for other hosts.
     here = f"127.0.0.1:{shown.rpartition(':')[2]}"
 
     def watch() -> None:
@@ -174,7 +174,7 @@ def _watch_workers(shown: str, stop: threading.Event) -> threading.Thread:
 
 
 def _start_dispatcher(address: Address) -> tuple[Any, str]:
-    """Returns a running dispatcher and its address, which it has shown on stdout."""
+    """Returns a running dispatcher, and its address as shown on stdout."""
     service = _prepared_service()
     host, port = address
     config = service.DispatcherConfig(
@@ -210,20 +210,20 @@ def _work(address: Address, stop: threading.Event) -> dict[str, Any]:
 
 def _serve_locally(address: Address, stop: threading.Event) -> dict[str, Any]:
     server, shown = _start_dispatcher(address)
-    # A worker that takes the place of another one has the same port: the dispatcher
-    # knows a worker by its address, and waits for it.
+    # A new worker has the port of the dead worker: the dispatcher knows a worker by its
+    # address, and waits for the address.
     ports = [_free_port() for _ in range(_WORKERS.value)]
     silent = _watch_workers(shown, stop)
     workers = [_start_worker(shown, port) for port in ports]
     num_restarts = 0
     while not stop.wait(_RESTART_SECONDS):
-        for number, worker in enumerate(workers):
+        for index, worker in enumerate(workers):
             if worker.poll() is not None:
                 _say(
                     f"Worker {worker.pid} ended with exit code {worker.returncode}. "
                     "Another one takes its place."
                 )
-                workers[number] = _start_worker(shown, ports[number])
+                workers[index] = _start_worker(shown, ports[index])
                 num_restarts += 1
     for worker in workers:
         worker.terminate()
@@ -239,14 +239,14 @@ def _serve_locally(address: Address, stop: threading.Event) -> dict[str, Any]:
 
 
 def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        return int(server.getsockname()[1])
 
 
 def _start_worker(dispatcher: str, port: int) -> "subprocess.Popen[bytes]":
     """Returns a worker process on this host, which ends with this process."""
-    # stdout is that of the result of this command.
+    # stdout is for the result of this command.
     return subprocess.Popen(
         [
             sys.executable,
@@ -269,7 +269,7 @@ def _prepared_service() -> Any:
     import tfpipe
 
     tf.config.set_visible_devices([], "GPU")  # the trainers use them
-    # It loads the native op, or compiles it: a worker must know the trainers' ops.
+    # Loads or compiles the native op: a worker must know the ops of the trainers.
     tfpipe.CenterCrop(image_size=32)
     return tf.data.experimental.service
 
@@ -287,10 +287,9 @@ def _started(start: Callable[[], Any]) -> Any:
 
 def _cpu_seconds() -> float:
     """Returns the CPU-seconds of this process and of its workers that have ended."""
-    used = [
-        resource.getrusage(w) for w in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-    ]
-    return sum(each.ru_utime + each.ru_stime for each in used)
+    kinds = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    usages = [resource.getrusage(kind) for kind in kinds]
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 def _say(text: str) -> None:

@@ -1,7 +1,7 @@
-"""Built-in tables: hosts, storages, and the CPU time of an image, each with its source.
+"""Built-in tables: hosts, storages, and the CPU time of an image, with their sources.
 
-In: the facts that are known. Out: the same, and a fact of the tables for each that is
-not. The accelerators are in benchmarks/models/published.py.
+In: facts of flags and results. Out: the same facts, and facts of the tables for all
+others. The accelerators are in benchmarks/models/published.py.
 """
 
 import math
@@ -88,75 +88,75 @@ def cpu_milliseconds(record_bytes: float) -> float:
     return y0 + slope * (record_bytes - x0)
 
 
-def paths_ratio(known: Facts) -> float:
-    """Returns the CPU time of an image over that of single examples from end to end.
+def paths_ratio(facts: Facts) -> float:
+    """Returns the factor of the faster paths of `PATHS` on the CPU time of an image.
 
     Args:
-        known: Facts, of which those of `PATHS` count.
+        facts: Facts; a path without a fact has its default.
     """
-    known = {**PATHS, **known}
+    facts = {**PATHS, **facts}
     ratio = 1.0
-    if facts_.number(known, "whole_batches"):
+    if facts_.number(facts, "whole_batches"):
         ratio *= WHOLE_BATCHES
-    if facts_.number(known, "entry_points"):
+    if facts_.number(facts, "entry_points"):
         ratio *= ENTRY_POINTS
     return ratio
 
 
 def complete(
-    known: Facts, accelerators: Mapping[str, Accelerator], mode: str
+    start: Facts, accelerators: Mapping[str, Accelerator], mode: str
 ) -> dict[str, Fact]:
-    """Returns each fact of `facts.KEYS`, from the tables where it is not known.
+    """Returns each fact of `facts.KEYS`; the tables fill the gaps.
 
     Args:
-        known: Facts of flags and results.
+        start: Facts of flags and results.
         accelerators: Accelerators by name.
         mode: "train" or "infer".
 
     Raises:
         ValueError: If a model, an accelerator or a storage is not in the tables.
     """
-    found = dict(known)
-    _add_model(found, accelerators, mode)
-    _add_machine(found)
-    _add_data(found)
-    _add_storage(found)
-    _add_memory(found)
-    return {name: found[name] for name in facts_.KEYS}
+    facts = dict(start)
+    _add_model(facts, accelerators, mode)
+    _add_machine(facts)
+    _add_data(facts)
+    _add_storage(facts)
+    _add_memory(facts)
+    return {name: facts[name] for name in facts_.KEYS}
 
 
 def _add_model(
-    found: dict[str, Fact], known: Mapping[str, Accelerator], mode: str
+    facts: dict[str, Fact], accelerators: Mapping[str, Accelerator], mode: str
 ) -> None:
-    found.setdefault("model", Fact("resnet50", "default"))
-    name = facts_.text(found, "model")
+    facts.setdefault("model", Fact("resnet50", "default"))
+    name = facts_.text(facts, "model")
     if name not in catalog.MODELS:
         raise ValueError(
             f"model must be one of {', '.join(sorted(catalog.MODELS))}, got {name!r}."
         )
     model = catalog.MODELS[name]
     default = f"default of {name}"
-    found.setdefault("batch_size", Fact(float(model.batch_size), default))
-    found.setdefault("image_size", Fact(float(model.image_size), default))
-    if "images_per_second" in found:
-        found.setdefault("accelerator", Fact("accelerator", "its rate was given"))
+    facts.setdefault("batch_size", Fact(float(model.batch_size), default))
+    facts.setdefault("image_size", Fact(float(model.image_size), default))
+    if "images_per_second" in facts:
+        facts.setdefault("accelerator", Fact("accelerator", "its rate was given"))
         return
-    found.setdefault("accelerator", Fact("h100", "default"))
-    figure = _figure(known, facts_.text(found, "accelerator"), name, mode)
+    facts.setdefault("accelerator", Fact("h100", "default"))
+    figure = _figure(accelerators, facts_.text(facts, "accelerator"), name, mode)
     how = figure.source if figure.basis == "published" else f"scaled; {figure.source}"
-    found["images_per_second"] = Fact(figure.images_per_second, how)
+    facts["images_per_second"] = Fact(figure.images_per_second, how)
 
 
 def _figure(
-    known: Mapping[str, Accelerator], accelerator: str, model: str, mode: str
+    accelerators: Mapping[str, Accelerator], accelerator: str, model: str, mode: str
 ) -> Figure:
-    """Returns the rate of a model on an accelerator; raises ValueError without one."""
-    if accelerator not in known:
+    """Returns the rate of a model on an accelerator; without a rate: ValueError."""
+    if accelerator not in accelerators:
         raise ValueError(
-            f"accelerator must be one of {', '.join(sorted(known))}, got "
+            f"accelerator must be one of {', '.join(sorted(accelerators))}, got "
             f"{accelerator!r}. Give images_per_second, or --accelerators_file."
         )
-    rates = known[accelerator].infer if mode == "infer" else known[accelerator].train
+    rates = accelerators[accelerator].of_mode(mode)
     if model not in rates:
         raise ValueError(
             f"{accelerator} has figures of {', '.join(sorted(rates)) or 'no model'} "
@@ -165,76 +165,76 @@ def _figure(
     return rates[model]
 
 
-def _add_machine(found: dict[str, Fact]) -> None:
-    name = facts_.text(found, "accelerator").partition("_")[0].lower()
+def _add_machine(facts: dict[str, Fact]) -> None:
+    name = facts_.text(facts, "accelerator").partition("_")[0].lower()
     machine = _MACHINES.get(name, _MACHINES["h100"])
     source = machine.source
     if name not in _MACHINES:
-        source += f", as the host of {facts_.text(found, 'accelerator')} is not known"
-    found.setdefault(
+        source += f", as the host of {facts_.text(facts, 'accelerator')} is not known"
+    facts.setdefault(
         "accelerators_per_host", Fact(float(machine.accelerators), machine.source)
     )
-    found.setdefault(
+    facts.setdefault(
         "num_accelerators",
-        Fact(facts_.number(found, "accelerators_per_host"), "default: one host"),
+        Fact(facts_.number(facts, "accelerators_per_host"), "default: one host"),
     )
-    found.setdefault("cores", Fact(machine.cores, source))
-    found.setdefault("ram", Fact(machine.ram, source))
-    found.setdefault("local_disk_room", Fact(machine.local_disk_room, source))
-    found.setdefault("link", _LINK)
-    found.setdefault("local_disk", Fact(STORAGES["nvme"].rate, STORAGES["nvme"].source))
-    found.setdefault("exchange_ms", Fact(0.0, "hidden by computation, an assumption"))
+    facts.setdefault("cores", Fact(machine.cores, source))
+    facts.setdefault("ram", Fact(machine.ram, source))
+    facts.setdefault("local_disk_room", Fact(machine.local_disk_room, source))
+    facts.setdefault("link", _LINK)
+    facts.setdefault("local_disk", Fact(STORAGES["nvme"].rate, STORAGES["nvme"].source))
+    facts.setdefault("exchange_ms", Fact(0.0, "hidden by computation, an assumption"))
 
 
-def _add_data(found: dict[str, Fact]) -> None:
-    found.setdefault("num_images", Fact(1_281_167.0, _RECORD.source))
+def _add_data(facts: dict[str, Fact]) -> None:
+    facts.setdefault("num_images", Fact(1_281_167.0, _RECORD.source))
     for name, fact in {"record": _RECORD, **PATHS}.items():
-        found.setdefault(name, fact)
-    cost = cpu_milliseconds(facts_.number(found, "record")) * paths_ratio(found)
+        facts.setdefault(name, fact)
+    cost = cpu_milliseconds(facts_.number(facts, "record")) * paths_ratio(facts)
     source = CPU_SOURCE
-    if facts_.number(found, "whole_batches"):
+    if facts_.number(facts, "whole_batches"):
         source += ", whole batches"
-    if facts_.number(found, "entry_points"):
+    if facts_.number(facts, "entry_points"):
         source += f", entry points: {ENTRY_POINTS_SOURCE}"
-    found.setdefault("cpu_ms", Fact(cost, source))
+    facts.setdefault("cpu_ms", Fact(cost, source))
 
 
-def _add_storage(found: dict[str, Fact]) -> None:
-    given = found.get("storage", Fact("unlimited", ""))
-    if isinstance(given.value, str):
-        if given.value not in STORAGES:
+def _add_storage(facts: dict[str, Fact]) -> None:
+    storage = facts.get("storage", Fact("unlimited", ""))
+    if isinstance(storage.value, str):
+        if storage.value not in STORAGES:
             raise ValueError(
                 "storage must be a rate such as 10GB/s, or one of "
-                f"{', '.join(STORAGES)}; got {given.value!r}."
+                f"{', '.join(STORAGES)}; got {storage.value!r}."
             )
-        kind = STORAGES[given.value]
-        source = f"{given.source} {given.value}: {kind.source}".lstrip()
-        if not given.source:
-            source = kind.source
-        found["storage"] = Fact(kind.rate, source)
-        found.setdefault("shared_storage", Fact(float(kind.is_shared), source))
-        found.setdefault("requests", Fact(kind.requests, source))
-    rate = found["storage"]
-    found.setdefault("shared_storage", Fact(1.0, "assumption"))
-    found.setdefault("requests", Fact(math.inf, "no limit was given"))
-    found.setdefault("request", Fact(float(1 << 20), "read buffer of a pipeline"))
-    found.setdefault("storage_cache", Fact(0.0, "none was given"))
-    read = min(float(rate.value), facts_.number(found, "link"))
+        kind = STORAGES[storage.value]
+        source = kind.source
+        if storage.source:
+            source = f"{storage.source} {storage.value}: {kind.source}"
+        facts["storage"] = Fact(kind.rate, source)
+        facts.setdefault("shared_storage", Fact(float(kind.is_shared), source))
+        facts.setdefault("requests", Fact(kind.requests, source))
+    rate = facts["storage"]
+    facts.setdefault("shared_storage", Fact(1.0, "assumption"))
+    facts.setdefault("requests", Fact(math.inf, "no limit was given"))
+    facts.setdefault("request", Fact(float(1 << 20), "read buffer of a pipeline"))
+    facts.setdefault("storage_cache", Fact(0.0, "none was given"))
+    read = min(float(rate.value), facts_.number(facts, "link"))
     same = Fact(read, f"as fast as one host reads: {rate.source}, {_LINK.source}")
-    found.setdefault("write", same if math.isfinite(float(rate.value)) else _WRITE)
+    facts.setdefault("write", same if math.isfinite(float(rate.value)) else _WRITE)
 
 
-def _add_memory(found: dict[str, Fact]) -> None:
-    ram = facts_.number(found, "ram")
-    found.setdefault(
+def _add_memory(facts: dict[str, Fact]) -> None:
+    ram = facts_.number(facts, "ram")
+    facts.setdefault(
         "page_cache",
         Fact(_PAGE_CACHE_SHARE * ram, f"{_PAGE_CACHE_SHARE:.0%} of the memory"),
     )
-    # `cached` is a default here, as a scenario is made to know the hosts.
-    scenario = facts_.scenario(found | {"cached": Fact(0.0, "")})
+    # Without a value of `cached` there is no scenario, and no number of hosts.
+    scenario = facts_.scenario(facts | {"cached": Fact(0.0, "")})
     hits = run_costs.page_cache_hits(
         scenario.host.cache_bytes, scenario.data.num_bytes, scenario.num_hosts
     )
-    found.setdefault(
+    facts.setdefault(
         "cached", Fact(hits, "least recently used, a new permutation an epoch")
     )

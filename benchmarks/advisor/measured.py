@@ -9,27 +9,27 @@ from collections.abc import Sequence
 from benchmarks.advisor.facts import KEYS, Fact
 from benchmarks.reporting.results import Collection, Result, as_number
 
-# A pipeline that keeps less of its cores busy waits for something else than cores.
+# A pipeline with fewer busy cores waits for another resource.
 _LEAST_BUSY = 0.7
 _OF_ONE_HOST = {"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "tmpfs"}
 _OF_ONE_HOST |= {"overlay", "ramfs"}
 
 
 def read(collection: Collection) -> dict[str, Fact]:
-    """Returns the facts that results hold; a later source replaces an earlier one.
+    """Returns the facts that results hold; later sources replace earlier sources.
 
     Args:
         collection: The results. Synthetic runs are not used.
     """
     runs = [result for group in collection.groups for result in group.results]
-    found: dict[str, Fact] = {}
+    facts: dict[str, Fact] = {}
     for run in _by_time([r for r in runs if r.kind != "synthetic"])[-1:]:
-        found |= _of_run(run)
+        facts |= _of_run(run)
     for result in _by_time(collection.inputs)[-1:]:
-        found |= _of_input(result)
+        facts |= _of_input(result)
     for probe in _by_time(collection.probes)[-1:]:
-        found |= _of_probe(probe)
-    return found
+        facts |= _of_probe(probe)
+    return facts
 
 
 def _by_time(results: Sequence[Result]) -> list[Result]:
@@ -59,7 +59,7 @@ def _of_probe(result: Result) -> dict[str, Fact]:
         and row.get("state") != "warm"
         and (value := as_number(row.get("reads_per_second")))
     ]
-    found = _facts(
+    facts = _facts(
         result,
         {
             "storage": rate and rate * 1e6,
@@ -67,19 +67,19 @@ def _of_probe(result: Result) -> dict[str, Fact]:
             "record": result.number("place.mean_record_bytes"),
         },
     )
-    if "storage" in found:
-        # The rate of one host: what several hosts get together was not measured.
+    if "storage" in facts:
+        # The rate of a single host: the rate of several hosts was not measured.
         kind = result.text("place.file_system")
         is_shared = kind not in _OF_ONE_HOST
-        source = f"{found['storage'].source}: file system {kind or 'unknown'}"
-        found["shared_storage"] = Fact(float(is_shared), source, "result")
+        source = f"{facts['storage'].source}: file system {kind or 'unknown'}"
+        facts["shared_storage"] = Fact(float(is_shared), source, "result")
         if not is_shared:
-            found["local_disk"] = found["storage"]
-    return found
+            facts["local_disk"] = facts["storage"]
+    return facts
 
 
 def _of_input(result: Result) -> dict[str, Fact]:
-    found = _facts(
+    facts = _facts(
         result,
         {
             "cpu_ms": (result.number("cpu_seconds_per_example") or 0) * 1e3,
@@ -87,18 +87,18 @@ def _of_input(result: Result) -> dict[str, Fact]:
             **_host_and_data(result),
         },
     )
-    rate, cores = result.number("examples_per_second"), found.get("cores")
-    if rate and cores and "cpu_ms" in found:
-        busy = rate * float(found["cpu_ms"].value) / 1e3 / float(cores.value)
+    rate, cores = result.number("examples_per_second"), facts.get("cores")
+    if rate and cores and "cpu_ms" in facts:
+        busy = rate * float(facts["cpu_ms"].value) / 1e3 / float(cores.value)
         if _LEAST_BUSY <= busy < 1:
             # No pipeline keeps all cores busy; the idle part counts as cost.
-            found["cpu_ms"] = Fact(
+            facts["cpu_ms"] = Fact(
                 float(cores.value) / rate * 1e3,
-                f"{found['cpu_ms'].source}: {rate:,.0f} images/s on "
+                f"{facts['cpu_ms'].source}: {rate:,.0f} images/s on "
                 f"{float(cores.value):g} cores, {busy:.0%} busy",
                 "result",
             )
-    return found
+    return facts
 
 
 def _of_run(result: Result) -> dict[str, Fact]:
@@ -106,8 +106,8 @@ def _of_run(result: Result) -> dict[str, Fact]:
     compute = result.number("compute_seconds_per_step")
     rate = result.number("examples_per_second")
     consumed = result.number("consumed_megabytes_per_second")
-    # The step of an emulated accelerator is known; the measured one is longer where the
-    # host is busy.
+    # The step time of an emulated accelerator is exact; a busy host measures a longer
+    # time.
     own = result.number("emulation.examples_per_second")
     ranks, hosts = result.number("num_ranks"), len(result.items("environment.hosts"))
     # Without a GPU the model's computation is in the CPU time of a real run.
@@ -132,7 +132,7 @@ def _of_run(result: Result) -> dict[str, Fact]:
 
 
 def _paths(result: Result) -> dict[str, float | None]:
-    """Returns which of the faster paths ran; None if the result does not say."""
+    """Returns whether each faster path ran; None if the result does not say."""
     return {
         name: None if path is None else float(path == "yes")
         for name in ("whole_batches", "entry_points")
@@ -141,7 +141,7 @@ def _paths(result: Result) -> dict[str, float | None]:
 
 
 def _per_host(num_ranks: float | None, num_hosts: int) -> float | None:
-    """Returns the ranks of a host; None if they are not equally many on each."""
+    """Returns the ranks of a host; None if hosts have different numbers of ranks."""
     if not num_ranks or not num_hosts or num_ranks % num_hosts:
         return None
     return num_ranks / num_hosts

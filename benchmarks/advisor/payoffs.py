@@ -1,7 +1,8 @@
-"""Remedies for a bound run: the gain of each in images/s, and its cost.
+"""Remedies for a bound run: the gain of each remedy in images/s, and the cost.
 
-In: facts. Out: `Payoff`s, the best one first. A gain is the ratio of two predictions;
-the ratios of CPU time and of bytes were measured, and each payoff names where.
+In: facts. Out: `Payoff`s, the best remedy first. A gain is the ratio of two
+predictions. The ratios of CPU time and of bytes were measured, and each payoff names
+the source.
 """
 
 import dataclasses
@@ -20,22 +21,22 @@ _DECODED_CPU = 0.132, "2026-11-22-tuning-cache.json: cached images over encoded 
 _SHARD_CACHE_CPU = 1.006, "2026-11-23-shard-cache.json"
 _READ_ONLY_MS = 0.154, "2026-11-23-shard-cache.json: local files, not decoded"
 _SERVICE_SOURCE = "2026-11-23-service.json: images a CPU-second, of those in process"
-# 300 photographs converted with --short_side=256 and 342 have 36.8 and 70.0 kB. They
-# grow with the pixels, up to the size of the originals.
+# 300 photographs converted with --short_side=256 and 342 have 36.8 and 70.0 kB. The
+# bytes grow with the pixels, up to the size of the originals.
 _RESIZED = (256, 36.8e3), (342, 70.0e3)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Payoff:
-    """One remedy.
+    """A remedy.
 
     Attributes:
         name: Name of the remedy.
-        pays: Whether it gains 3 % or more, and can be had.
-        gain: Images/s with it over images/s without it, in later epochs.
-        images_per_second: Images a second of all accelerators with it.
+        pays: Whether the remedy is possible and gains 3 % or more.
+        gain: Images/s with the remedy over images/s without, in later epochs.
+        images_per_second: Images a second of all accelerators with the remedy.
         binding: The resource that binds then.
-        cost: What it takes, in words.
+        cost: The cost in words.
         source: Origin of the figures.
     """
 
@@ -48,23 +49,19 @@ class Payoff:
     source: str
 
 
-def find(known: Facts) -> list[Payoff]:
-    """Returns the remedies, the one with the largest gain first.
+def find(whole: Facts) -> list[Payoff]:
+    """Returns the remedies, in the order of their gains.
 
     Args:
-        known: Each fact of `facts.KEYS`.
+        whole: Each fact of `facts.KEYS`.
     """
-    before = facts.scenario(known)
-    found = [
-        _shard_cache(known, before),
-        _ram_cache(known, before),
-        _decoded_cache(known, before),
-        _resized(known, before),
-        _entry_points(known, before),
-        _whole_batches(known, before),
-        _remote(known, before),
-    ]
-    return sorted(found, key=lambda payoff: (-payoff.pays, -payoff.gain))
+    before = facts.scenario(whole)
+    remedies = (
+        *(_shard_cache, _ram_cache, _decoded_cache, _resized, _entry_points),
+        *(_whole_batches, _remote),
+    )
+    payoffs = [remedy(whole, before) for remedy in remedies]
+    return sorted(payoffs, key=lambda payoff: (-payoff.pays, -payoff.gain))
 
 
 def _payoff(
@@ -77,15 +74,15 @@ def _payoff(
     is_possible: bool = True,
     limit: tuple[str, float] = ("", math.inf),
 ) -> Payoff:
-    """Returns the payoff of a scenario over another one.
+    """Returns the payoff of a remedy.
 
     Args:
         name: Name of the remedy.
-        before: The scenario without it.
-        after: The scenario with it.
-        cost: What it takes.
+        before: The scenario without the remedy.
+        after: The scenario with the remedy.
+        cost: The cost in words.
         source: Origin of the figures.
-        is_possible: Whether it can be had.
+        is_possible: Whether the hosts can have the remedy.
         limit: A further resource with its ceiling in images/s.
     """
     predicted = ceilings.predict(after)
@@ -110,57 +107,57 @@ def _with_work(scenario: Scenario, *, cpu: float) -> Scenario:
     return dataclasses.replace(scenario, work=work)
 
 
-def _shard_cache(known: Facts, before: Scenario) -> Payoff:
-    data, room = before.data, facts.number(known, "local_disk_room")
+def _shard_cache(whole: Facts, before: Scenario) -> Payoff:
+    data, room = before.data, facts.number(whole, "local_disk_room")
     hits = run_costs.shard_cache_hits(room, data.num_bytes)
     hits = max(hits, before.cached_fraction)
     after = dataclasses.replace(before, cached_fraction=hits)
     after = _with_work(after, cpu=before.work.cpu_seconds * _SHARD_CACHE_CPU[0])
     times = run_costs.epochs(after)
-    # Memory gives what it holds; the disk gives the rest of the hits.
+    # Memory gives its part of the hits, and the disk the rest.
     from_disk = (hits - before.cached_fraction) * data.record_bytes
-    disk = before.num_hosts * facts.number(known, "local_disk")
+    disk = before.num_hosts * facts.number(whole, "local_disk")
     used = min(room, data.num_bytes)
     return _payoff(
         "shard cache",
         before,
         after,
         cost=f"{_size(used)} on the local disk of each host, which gives {hits:.0%} "
-        f"of the bytes once it is full, after "
+        "of the bytes once it is full, after "
         f"{count_of(times.filling_epochs, 'epoch')}; a first "
         f"epoch of {_time(times.first_seconds)}",
-        source=f"{_SHARD_CACHE_CPU[1]}; disk: {known['local_disk'].source}",
+        source=f"{_SHARD_CACHE_CPU[1]}; disk: {whole['local_disk'].source}",
         is_possible=room > 0,
         limit=("local disk", disk / from_disk if from_disk else math.inf),
     )
 
 
-def _ram_cache(known: Facts, before: Scenario) -> Payoff:
+def _ram_cache(whole: Facts, before: Scenario) -> Payoff:
     needed = before.data.num_bytes
     return _payoff(
         "RAM cache of records",
         before,
         dataclasses.replace(before, cached_fraction=1.0),
-        **_memory(known, needed),
+        **_memory(whole, needed),
         source="size of the data set",
     )
 
 
-def _decoded_cache(known: Facts, before: Scenario) -> Payoff:
-    side = facts.number(known, "image_size") * _MARGIN
+def _decoded_cache(whole: Facts, before: Scenario) -> Payoff:
+    side = facts.number(whole, "image_size") * _MARGIN
     after = dataclasses.replace(before, cached_fraction=1.0)
     return _payoff(
         "RAM cache of decoded images",
         before,
         _with_work(after, cpu=before.work.cpu_seconds * _DECODED_CPU[0]),
-        **_memory(known, before.data.num_images * 3 * side**2),
+        **_memory(whole, before.data.num_images * 3 * side**2),
         source=_DECODED_CPU[1],
     )
 
 
-def _memory(known: Facts, needed: float) -> dict[str, str | bool]:
-    """Returns the cost of a cache in memory, and whether a host has the room."""
-    room = facts.number(known, "page_cache")
+def _memory(whole: Facts, needed: float) -> dict[str, str | bool]:
+    """Returns the cost of a cache in memory, and whether hosts have the room."""
+    room = facts.number(whole, "page_cache")
     fits = needed <= room
     text = "" if fits else f", which does not fit into {_size(room)}"
     return {
@@ -169,15 +166,15 @@ def _memory(known: Facts, needed: float) -> dict[str, str | bool]:
     }
 
 
-def _resized(known: Facts, before: Scenario) -> Payoff:
-    side = facts.number(known, "image_size") * _MARGIN
+def _resized(whole: Facts, before: Scenario) -> Payoff:
+    side = facts.number(whole, "image_size") * _MARGIN
     (x0, y0), (x1, y1) = _RESIZED
     size = y0 + (y1 - y0) / (x1**2 - x0**2) * (side**2 - x0**2)
     old = before.data.record_bytes
     size = min(max(size, y0 * (side / x0) ** 2), old)
     data = dataclasses.replace(before.data, record_bytes=size)
     cpu = hardware.cpu_milliseconds(size) / hardware.cpu_milliseconds(old)
-    after = dataclasses.replace(before, data=data, cached_fraction=_cached(known, data))
+    after = dataclasses.replace(before, data=data, cached_fraction=_cached(whole, data))
     return _payoff(
         f"records of a short side of {side:.0f} pixels",
         before,
@@ -190,20 +187,19 @@ def _resized(known: Facts, before: Scenario) -> Payoff:
     )
 
 
-def _cached(known: Facts, data: Data) -> float:
-    """Returns the share that memory gives of another data set on the same hosts."""
-    before = facts.scenario(known)
-    changed = dataclasses.replace(before, data=data)
-    if known["cached"].origin != "table":
+def _cached(whole: Facts, data: Data) -> float:
+    """Returns the cached share of another data set on the same hosts."""
+    before = facts.scenario(whole)
+    if whole["cached"].origin != "table":
         return before.cached_fraction
     return run_costs.page_cache_hits(
-        changed.host.cache_bytes, changed.data.num_bytes, changed.num_hosts
+        before.host.cache_bytes, data.num_bytes, before.num_hosts
     )
 
 
-def _entry_points(known: Facts, before: Scenario) -> Payoff:
+def _entry_points(whole: Facts, before: Scenario) -> Payoff:
     return _faster_path(
-        *("entry points", known, before),
+        *("entry points", whole, before),
         ratio=hardware.ENTRY_POINTS,
         cost="python -m converters.verify DIR --write_entry_points, once; a side file "
         "of 0.6 % of the bytes; the records stay as they are; baseline JPEGs and the "
@@ -212,9 +208,9 @@ def _entry_points(known: Facts, before: Scenario) -> Payoff:
     )
 
 
-def _whole_batches(known: Facts, before: Scenario) -> Payoff:
+def _whole_batches(whole: Facts, before: Scenario) -> Payoff:
     return _faster_path(
-        *("whole batches", known, before),
+        *("whole batches", whole, before),
         ratio=hardware.WHOLE_BATCHES,
         cost="--whole_batches=yes; memory of a batch for each parallel call; needs the "
         "native op",
@@ -224,7 +220,7 @@ def _whole_batches(known: Facts, before: Scenario) -> Payoff:
 
 def _faster_path(
     name: str,
-    known: Facts,
+    whole: Facts,
     before: Scenario,
     *,
     ratio: float,
@@ -232,7 +228,7 @@ def _faster_path(
     source: str,
 ) -> Payoff:
     """Returns the payoff of a path of the pipeline that takes less CPU time."""
-    has_it = bool(facts.number(known, name.replace(" ", "_")))
+    has_it = bool(facts.number(whole, name.replace(" ", "_")))
     return _payoff(
         name,
         before,
@@ -243,9 +239,9 @@ def _faster_path(
     )
 
 
-def _remote(known: Facts, before: Scenario) -> Payoff:
-    """Returns the payoff of a service, whose pixels then come over the link."""
-    side = facts.number(known, "image_size")
+def _remote(whole: Facts, before: Scenario) -> Payoff:
+    """Returns the payoff of a service, which sends pixels over the link."""
+    side = facts.number(whole, "image_size")
     pixels = 3 * side**2
     link = before.num_hosts * before.host.link_bytes_per_second
     trainer = min(before.work.cpu_seconds, _READ_ONLY_MS[0] / 1e3)

@@ -1,6 +1,6 @@
-"""The scenario that is asked about: a data set, hosts with accelerators, a storage.
+"""A scenario: a data set, hosts with accelerators, and a storage.
 
-In: figures. Out: frozen records that check them. Units are bytes, seconds and images.
+In: figures. Out: frozen, checked dataclasses. Units are bytes, seconds and images.
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ class Data:
 
     Attributes:
         num_images: Records of an epoch, >= 1.
-        record_bytes: Mean bytes of a record as it is read, above 0.
+        record_bytes: Mean bytes of a record in its shard, above 0.
 
     Raises:
         ValueError: If a number is out of range.
@@ -33,12 +33,12 @@ class Data:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Work:
-    """The cost of one image.
+    """The cost of an image.
 
     Attributes:
-        accelerator_images_per_second: Rate of one accelerator that never waits.
-        cpu_seconds: CPU time of the input pipeline, on one core of the hosts.
-        batch_size: Images in a step of one accelerator.
+        accelerator_images_per_second: Rate of an accelerator without waits.
+        cpu_seconds: CPU time of the input pipeline, on a core of the hosts.
+        batch_size: Images in a step of an accelerator.
 
     Raises:
         ValueError: If a number is not above 0.
@@ -53,20 +53,20 @@ class Work:
 
     @property
     def step_seconds(self) -> float:
-        """Time of a step of one accelerator that never waits."""
+        """Time of a step of an accelerator without waits."""
         return self.batch_size / self.accelerator_images_per_second
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Host:
-    """One of several equal hosts.
+    """A host; all hosts are equal.
 
     Attributes:
-        num_accelerators: Accelerators, each with one rank.
-        num_cores: Cores that the input pipelines may use; may be a fraction.
-        cache_bytes: Memory that can keep files that were read; 0 for none.
-        link_bytes_per_second: Highest rate at which a host reads from the storage, over
-            its network or by its client.
+        num_accelerators: Accelerators, each with a rank.
+        num_cores: Cores for the input pipelines; may be a fraction.
+        cache_bytes: Memory for the page cache; 0 without a page cache.
+        link_bytes_per_second: Highest rate from the storage to a host, limited by the
+            network or by the client.
 
     Raises:
         ValueError: If a number is out of range.
@@ -83,11 +83,12 @@ class Host:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Storage:
-    """The storage that the hosts read from.
+    """The storage of the data set.
 
     Attributes:
-        bytes_per_second: Most bytes a second; for all hosts together if it is shared.
-        is_shared: Whether all hosts read from one storage; else each has its own.
+        bytes_per_second: Most bytes a second; of a shared storage for all hosts
+            together, otherwise for each host.
+        is_shared: Whether all hosts share the storage, or each host has a storage.
         requests_per_second: Most requests a second, likewise.
         request_bytes: Bytes of a request.
 
@@ -110,14 +111,14 @@ class Scenario:
 
     Attributes:
         data: The data set.
-        work: Cost of one image.
+        work: Cost of an image.
         host: Each host.
         num_hosts: Number of hosts, >= 1.
         storage: The storage.
-        cached_fraction: Fraction of the bytes that a host's memory or local cache gives
+        cached_fraction: Fraction of the bytes from memory or local caches of the hosts,
             from the second epoch on, 0 to 1.
-        exchange_seconds: Time by which a step of several ranks is longer than one of a
-            single rank: the exchange of gradients that no computation hides.
+        exchange_seconds: Time of a step for the exchange of gradients, as far as no
+            computation hides the exchange.
 
     Raises:
         ValueError: If a number is out of range.
@@ -150,10 +151,10 @@ class Scenario:
 
 
 def _require_positive(
-    record: Data | Work | Host | Storage, *, zero_is_allowed: tuple[str, ...] = ()
+    part: Data | Work | Host | Storage, *, zero_is_allowed: tuple[str, ...] = ()
 ) -> None:
-    """Checks that every number of a record is above 0; raises ValueError if not."""
-    for name, value in vars(record).items():
+    """Checks that every number of a dataclass is above 0; else raises ValueError."""
+    for name, value in vars(part).items():
         if isinstance(value, bool) or (value == 0 and name in zero_is_allowed):
             continue
         if not value > 0:

@@ -1,7 +1,7 @@
 """The answer about a run: as data for JSON, a page and other answers.
 
-In: known facts. Out: a dict with the prediction for 1 to N accelerators, the payoffs of
-remedies, sizes and times; and the same as lines for people.
+In: facts of flags and results. Out: a dict with the prediction for 1 to N accelerators,
+the payoffs of remedies, sizes and times; and the same as lines for people.
 """
 
 import dataclasses
@@ -64,8 +64,8 @@ def answer(
         "sentences": _sentences(whole, scenario, mode),
         "service": _service(scenario, whole).as_json(),
         "facts": facts.as_json(whole),
-        "rows": [_row(known, accelerators, mode, number) for number in counts],
-        "payoffs": [dataclasses.asdict(found) for found in payoffs.find(whole)],
+        "rows": [_row(known, accelerators, mode, count) for count in counts],
+        "payoffs": [dataclasses.asdict(payoff) for payoff in payoffs.find(whole)],
         "sizing": dataclasses.asdict(sizes),
         "epochs": dataclasses.asdict(times),
         "checkpoint": _checkpoint(whole, times.later_seconds, mode),
@@ -73,29 +73,29 @@ def answer(
 
 
 def _counts(most: int, per_host: int) -> list[int]:
-    """Returns powers of two in a host, then of hosts, and the number itself."""
+    """Returns powers of two in a host, then of hosts, and the most accelerators."""
     within = [1 << power for power in range(per_host.bit_length())]
-    found = [number for number in within if number < per_host]
+    counts = [count for count in within if count < per_host]
     hosts = 1
     while hosts * per_host < most:
-        found.append(hosts * per_host)
+        counts.append(hosts * per_host)
         hosts *= 2
-    return [*found, most]
+    return [*counts, most]
 
 
 def _row(
     known: Facts,
     accelerators: Mapping[str, Accelerator],
     mode: str,
-    number: int,
+    num_accelerators: int,
 ) -> dict[str, Any]:
     """Returns the prediction for a number of accelerators."""
-    changed = {**known, "num_accelerators": Fact(float(number), "")}
+    changed = {**known, "num_accelerators": Fact(float(num_accelerators), "")}
     scenario = facts.scenario(hardware.complete(changed, accelerators, mode))
     predicted = ceilings.predict(scenario)
     cold = ceilings.predict(ceilings.first_epoch(scenario))
     return {
-        "num_accelerators": number,
+        "num_accelerators": num_accelerators,
         "num_hosts": scenario.num_hosts,
         "images_per_second": predicted.images_per_second,
         "binding": predicted.binding,
@@ -124,41 +124,40 @@ def _checkpoint(whole: Facts, epoch_seconds: float, mode: str) -> dict[str, Any]
     if mode != "train" or parameters is None:
         return None
     rate = facts.number(whole, "write")
-    found = run_costs.checkpoint(parameters, rate, epoch_seconds)
-    return dataclasses.asdict(found)
+    return dataclasses.asdict(run_costs.checkpoint(parameters, rate, epoch_seconds))
 
 
 def _sentences(whole: Facts, scenario: Scenario, mode: str) -> list[str]:
-    """Returns the answer in a few sentences, the most important one first."""
+    """Returns the answer in a few sentences, the most important first."""
     steady = ceilings.predict(scenario)
     cold = ceilings.predict(ceilings.first_epoch(scenario))
-    number = scenario.num_accelerators
-    verb = "are" if number > 1 else "is"
+    count = scenario.num_accelerators
+    verb = "are" if count > 1 else "is"
     storage = f"{_gb(cold.demand.storage_bytes_per_second)} GB/s"
     later = f"{_gb(steady.demand.storage_bytes_per_second)} GB/s"
     if later != storage:
         storage += f" in the first epoch and {later} with full caches"
     word = "gives" if steady.binding in ("storage", "requests") else "must give"
-    found = [
-        f"{number:,} {facts.text(whole, 'accelerator').upper()} "
+    sentences = [
+        f"{count:,} {facts.text(whole, 'accelerator').upper()} "
         f"{_DOING.get(mode, mode)} {facts.text(whole, 'model')} {verb} bound by "
         f"{_BINDING[steady.binding]}: {steady.images_per_second:,.0f} images/s, "
         f"{steady.busy_share:.0%} busy; the storage {word} {storage}, and "
         f"{_cores(steady, scenario)} are busy."
     ]
     if cold.binding != steady.binding:
-        found.append(
+        sentences.append(
             f"The first epoch is bound by {_BINDING[cold.binding]}: "
             f"{cold.images_per_second:,.0f} images/s, {cold.busy_share:.0%} busy."
         )
     if steady.binding != "accelerator":
-        found.append(
+        sentences.append(
             "Accelerators that never wait need "
             f"{_gb(cold.needs.storage_bytes_per_second)} GB/s, "
             f"{cold.needs.requests_per_second:,.0f} requests/s and "
             f"{cold.needs.cores:,.1f} cores in the first epoch."
         )
-    return [*found, *_next(scenario, steady), _service(scenario, whole).sentence]
+    return [*sentences, *_next(scenario, steady), _service(scenario, whole).sentence]
 
 
 def _service(scenario: Scenario, whole: Facts) -> tfpipe.ServicePayoff:
@@ -187,29 +186,29 @@ def _next(scenario: Scenario, steady: Prediction) -> list[str]:
     text = f"The next limit is {_BINDING[name]}, at {rate:,.0f} images/s"
     is_total = name in ("storage", "requests") and scenario.storage.is_shared
     if steady.binding == "accelerator" and is_total:
-        one = steady.ceilings["accelerator"] / scenario.num_accelerators
-        text += f", which {math.floor(rate / one):,} accelerators take"
+        demand = steady.ceilings["accelerator"] / scenario.num_accelerators
+        text += f", which {math.floor(rate / demand):,} accelerators take"
     return [f"{text}."]
 
 
 def _gb(rate: float) -> str:
-    """Returns bytes a second in GB, with two digits that matter."""
+    """Returns bytes a second in GB, with two significant digits."""
     value = rate / 1e9
     return f"{value:,.1f}" if value >= 1 else f"{value:.2g}"
 
 
-def text(found: Mapping[str, Any]) -> str:
+def text(document: Mapping[str, Any]) -> str:
     """Returns an answer as lines: sentences, tables, and figures with their sources.
 
     Args:
-        found: What `answer` returned.
+        document: The result of `answer`.
     """
     blocks = [
-        found["sentences"],
-        _table(found["rows"]),
-        _payoff_lines(found["payoffs"]),
-        _other_lines(found),
-        _fact_lines(found["facts"]),
+        document["sentences"],
+        _table(document["rows"]),
+        _payoff_lines(document["payoffs"]),
+        _other_lines(document),
+        _fact_lines(document["facts"]),
     ]
     return "\n\n".join("\n".join(block) for block in blocks)
 
@@ -237,20 +236,20 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return [*lines, "GB/s and requests/s are those of the first epoch."]
 
 
-def _payoff_lines(found: Sequence[Mapping[str, Any]]) -> list[str]:
+def _payoff_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     lines = [f"{'What would pay':<42}{'gain':>7}{'images/s':>12}  then bound by, cost"]
     lines += [
-        f"{('yes: ' if one['pays'] else 'no:  ') + one['name']:<42}"
-        f"{one['gain']:>7.2f}{one['images_per_second']:>12,.0f}  {one['binding']}; "
-        f"{one['cost']}."
-        for one in found
+        f"{('yes: ' if row['pays'] else 'no:  ') + row['name']:<42}"
+        f"{row['gain']:>7.2f}{row['images_per_second']:>12,.0f}  {row['binding']}; "
+        f"{row['cost']}."
+        for row in rows
     ]
     return lines
 
 
-def _other_lines(found: Mapping[str, Any]) -> list[str]:
+def _other_lines(document: Mapping[str, Any]) -> list[str]:
     """Returns sizes, epochs and checkpoints in words."""
-    sizing, epochs = found["sizing"], found["epochs"]
+    sizing, epochs = document["sizing"], document["epochs"]
     lines = [
         f"To defeat the caches: {sizing['needed_bytes'] / 1e12:,.2f} TB, "
         f"{sizing['copies']:,} of this data set. {sizing['arithmetic']}.",
@@ -260,7 +259,7 @@ def _other_lines(found: Mapping[str, Any]) -> list[str]:
         f"{count_of(epochs['amortized_epochs'], 'epoch')} or more is at most 5 % "
         "longer than with full caches.",
     ]
-    if checkpoint := found["checkpoint"]:
+    if checkpoint := document["checkpoint"]:
         lines.append(
             f"A checkpoint of {checkpoint['num_bytes'] / 1e6:,.0f} MB takes "
             f"{checkpoint['seconds']:.2f} s; one after each epoch takes "
@@ -269,9 +268,9 @@ def _other_lines(found: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _fact_lines(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def _fact_lines(by_name: Mapping[str, Mapping[str, Any]]) -> list[str]:
     lines = ["Figures, and where each comes from:"]
-    for name, fact in found.items():
+    for name, fact in by_name.items():
         shown = _shown(facts.KEYS[name].kind, fact["value"])
         lines.append(f"  {name:<22}{shown:>16}  {fact['source']}")
     return lines
@@ -293,16 +292,16 @@ def _shown(kind: str, value: Any) -> str:
         for prefix, scale in scales:
             if value >= scale:
                 return f"{value / scale:,.4g} {prefix}{unit}"
-    number = f"{value:,.4g}" if value < 1e3 else f"{value:,.0f}"
-    return f"{number} {unit}".rstrip()
+    digits = f"{value:,.4g}" if value < 1e3 else f"{value:,.0f}"
+    return f"{digits} {unit}".rstrip()
 
 
 def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """Returns what a change does: the figures before and after it, as lines.
+    """Returns the figures before and after a change, as lines.
 
     Args:
-        before: The answer without the change.
-        after: The answer with it.
+        before: The answer before the change.
+        after: The answer after the change.
     """
     rows = [answer["rows"][-1] for answer in (before, after)]
     shown = [

@@ -1,7 +1,7 @@
-"""A change of some facts: what is set, and what no longer holds because of it.
+"""A change of some facts, and of the figures that depend on the changed facts.
 
-In: a text such as "cores=128,storage=10GB/s". Out: facts, without the figures that
-depend on a changed one.
+In: a text such as "cores=128,storage=10GB/s". Out: facts, without the figures that a
+change makes wrong.
 """
 
 from collections.abc import Mapping
@@ -13,8 +13,8 @@ FLAG = "--what_if"
 _OTHER_NAMES = {"accelerators": "num_accelerators", "network": "link"}
 _HOSTS = "hosts"
 
-# Facts that a change of another one makes wrong, unless a flag gave them.
-_HANG_ON: Mapping[str, tuple[str, ...]] = {
+# A changed fact makes these facts wrong, unless their source is a flag.
+_DEPENDENT: Mapping[str, tuple[str, ...]] = {
     "model": ("images_per_second", "batch_size", "image_size"),
     "accelerator": ("images_per_second",),
     "record": ("cpu_ms",),
@@ -24,18 +24,18 @@ _HANG_ON: Mapping[str, tuple[str, ...]] = {
 _NEVER_KEPT = "images_per_second"  # of one model on one accelerator, also from a flag
 
 
-def parse(text: str, known: Facts) -> dict[str, Fact]:
+def parse(text: str, before: Facts) -> dict[str, Fact]:
     """Returns the facts that a text sets.
 
     Args:
-        text: Settings with commas between them.
-        known: All facts before the change, for the size of a host.
+        text: Settings, separated by commas.
+        before: All facts before the change, for the size of a host.
 
     Raises:
-        ValueError: If a setting has no value, an unknown or repeated name, or a value
-            that does not fit.
+        ValueError: If a setting has no value, a wrong value, or an unknown or repeated
+            name.
     """
-    found: dict[str, Fact] = {}
+    changes: dict[str, Fact] = {}
     for part in text.split(","):
         name, separator, value = (word.strip() for word in part.partition("="))
         if not separator or not value:
@@ -46,36 +46,36 @@ def parse(text: str, known: Facts) -> dict[str, Fact]:
         source = f"{FLAG} {name}={value}"
         if name == _HOSTS:
             hosts = facts.parse("num_accelerators", value, source)
-            per_host = found.get("accelerators_per_host")
-            per_host = per_host or known["accelerators_per_host"]
-            number = float(hosts.value) * float(per_host.value)
-            name, fact = "num_accelerators", Fact(number, source, "flag")
+            per_host = changes.get("accelerators_per_host")
+            per_host = per_host or before["accelerators_per_host"]
+            total = float(hosts.value) * float(per_host.value)
+            name, fact = "num_accelerators", Fact(total, source, "flag")
         else:
             name = _OTHER_NAMES.get(name, name)
             if name not in facts.KEYS:
                 names = ", ".join([_HOSTS, *facts.KEYS])
                 raise ValueError(f"{FLAG} may set {names}; got {name!r}.")
             fact = facts.parse(name, value, source)
-        if name in found:
+        if name in changes:
             raise ValueError(f"{FLAG} sets {name} twice: {text!r}.")
-        found[name] = fact
-    return found
+        changes[name] = fact
+    return changes
 
 
-def apply(known: Facts, changes: Facts) -> dict[str, Fact]:
-    """Returns known facts with some of them changed.
+def apply(before: Facts, changes: Facts) -> dict[str, Fact]:
+    """Returns facts after a change.
 
     Args:
-        known: Facts of flags and results, without those of tables.
+        before: Facts of flags and results, without facts of tables.
         changes: The facts to set.
     """
-    stale = {name for changed in changes for name in _HANG_ON.get(changed, ())}
+    stale = {name for changed in changes for name in _DEPENDENT.get(changed, ())}
     kept = {
         name: fact
-        for name, fact in known.items()
+        for name, fact in before.items()
         if name not in stale or (fact.origin == "flag" and name != _NEVER_KEPT)
     }
-    if "cpu_ms" in kept and (ratio := _cost_ratio(known, changes)) != 1:
+    if "cpu_ms" in kept and (ratio := _cost_ratio(before, changes)) != 1:
         cost = kept["cpu_ms"]
         kept["cpu_ms"] = Fact(
             float(cost.value) * ratio,
@@ -85,7 +85,6 @@ def apply(known: Facts, changes: Facts) -> dict[str, Fact]:
     return {**kept, **changes}
 
 
-def _cost_ratio(known: Facts, changes: Facts) -> float:
-    """Returns the factor by which other paths of the pipeline multiply the CPU time."""
-    was, now = ({**hardware.PATHS, **each} for each in (known, {**known, **changes}))
-    return hardware.paths_ratio(now) / hardware.paths_ratio(was)
+def _cost_ratio(before: Facts, changes: Facts) -> float:
+    """Returns the CPU time of an image after a change over the time before."""
+    return hardware.paths_ratio({**before, **changes}) / hardware.paths_ratio(before)

@@ -69,6 +69,10 @@ class Accelerator:
     train: Mapping[str, Figure]
     infer: Mapping[str, Figure] = dataclasses.field(default_factory=dict)
 
+    def of_mode(self, mode: str) -> Mapping[str, Figure]:
+        """Returns the figures of "train" or "infer", by model."""
+        return self.infer if mode == "infer" else self.train
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Emulation:
@@ -99,12 +103,12 @@ class Emulation:
 
 
 def find(
-    known: Mapping[str, Accelerator], name: str, model: str, mode: str
+    accelerators: Mapping[str, Accelerator], name: str, model: str, mode: str
 ) -> Emulation:
     """Returns the emulation of a model on an accelerator.
 
     Args:
-        known: Accelerators by name.
+        accelerators: Accelerators by name.
         name: The accelerator.
         model: A key of `catalog.MODELS`.
         mode: "train" or "infer".
@@ -112,12 +116,12 @@ def find(
     Raises:
         ValueError: If the accelerator is not known, or has no figure for the model.
     """
-    if name not in known:
+    if name not in accelerators:
         raise ValueError(
-            f"--emulate must be one of {', '.join(sorted(known))}, got {name}. "
+            f"--emulate must be one of {', '.join(sorted(accelerators))}, got {name}. "
             "--accelerators_file adds others."
         )
-    figures = known[name].infer if mode == "infer" else known[name].train
+    figures = accelerators[name].of_mode(mode)
     if model not in figures:
         raise ValueError(
             f"--emulate={name} knows how fast {', '.join(sorted(figures)) or 'nothing'}"

@@ -1,7 +1,7 @@
-"""Time limit of a command whose parts run one after the other.
+"""Time limit of a command with several parts.
 
-In: the seconds that the command may take, and when it was started. Out: the seconds
-that each part gets, and the end of a part that takes longer.
+In: the seconds that the command may take, and the start of the command. Out: the
+seconds of each part, and the end of a part that takes longer.
 """
 
 import math
@@ -16,11 +16,11 @@ Result = TypeVar("Result")
 
 
 class TimeLimit:
-    """The seconds that a command may take, from its start on.
+    """The seconds that a command may take, from the start of the command on.
 
     Args:
-        seconds: Seconds; None is as many as the parts need.
-        used: Seconds that the command has taken before.
+        seconds: Seconds; None without a limit.
+        used: Seconds since the start of the command.
         clock: Returns the time in seconds.
     """
 
@@ -42,17 +42,17 @@ class TimeLimit:
         """Returns the seconds for the first of the parts that are left.
 
         Args:
-            weights: How long each part takes, relative to the others.
+            weights: Duration of each part, relative to the other parts.
             parts: The parts that are left, in order.
         """
         return self.left() * weights[parts[0]] / sum(weights[part] for part in parts)
 
     def run(self, function: Callable[[], Result]) -> Result:
-        """Returns what a function returns.
+        """Calls a function and returns its result.
 
         Raises:
             TimeoutError: If no time is left, or the function has not returned when the
-                time is over. It then goes on in a thread that dies with the process.
+                time is over. The thread of the function then dies with the process.
             Exception: Any error of the function.
         """
         if self.left() == math.inf:

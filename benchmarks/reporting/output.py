@@ -1,7 +1,7 @@
 """Output of results, the same for every command: a file, and the last line of stdout.
 
-In: the JSON object of a result. Out: the object on one line, and indented in a file. It
-is strict JSON: NaN and infinity, which RFC 8259 does not have, become null.
+In: the JSON object of a result. Out: the object as a line, and indented in a file. The
+text is strict JSON: NaN and infinity, unknown to RFC 8259, become null.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from typing import Any
 
 
 def write(result: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
-    """Writes a result to a file, which is complete as soon as it has its name.
+    """Writes a result to a file, which is never half written under its name.
 
     Raises:
         OSError: If the file cannot be written.
@@ -33,13 +33,14 @@ def write(result: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
 
 
 def write_each(writers: Mapping[pathlib.Path, Callable[[], object]]) -> None:
-    """Writes several files, each of them also if another one fails.
+    """Writes several files; an error costs only the file of the error.
 
     Args:
-        writers: Path -> function that writes it; the file is removed if it fails.
+        writers: Path -> function that writes the file. After an error the file is
+            removed.
 
     Raises:
-        OSError: If a function failed; the message names each such file and its error.
+        OSError: If a function failed; the message names each failed file and the error.
     """
     problems = []
     for path, write_one in writers.items():
@@ -53,7 +54,7 @@ def write_each(writers: Mapping[pathlib.Path, Callable[[], object]]) -> None:
 
 
 def _remove(path: pathlib.Path) -> None:
-    """Removes a file if it is there and its folder still exists."""
+    """Removes a file if the file and the folder exist."""
     with contextlib.suppress(OSError):
         path.unlink()
 
@@ -67,12 +68,12 @@ def print_line(result: Mapping[str, Any]) -> None:
 def strict(result: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a result with None in place of each number that is not finite.
 
-    The key `not_finite`, which only such a result has, lists where these numbers were:
-    keys joined by dots, without the places in lists.
+    A result with such numbers gets the key `not_finite`, a list of the paths: keys
+    joined by dots, without the indices of lists.
     """
     names: dict[str, None] = {}
-    found: dict[str, Any] = _strict(result, "", names)
-    return {**found, "not_finite": list(names)} if names else found
+    document: dict[str, Any] = _strict(result, "", names)
+    return {**document, "not_finite": list(names)} if names else document
 
 
 def _strict(value: Any, name: str, names: dict[str, None]) -> Any:

@@ -1,8 +1,8 @@
-"""Cold, warm or mixed: the state of the page cache as a run has met it.
+"""Cold, warm or mixed: the state of the page cache in the timed steps of a run.
 
-In: for each epoch the bytes that the timed steps consumed, and those that storage gave
-meanwhile. Out: a label for each epoch and for all, a verdict on the state that the run
-claims, and the size of data that no page cache can hold.
+In: the bytes of each epoch: consumed by the timed steps, and given by storage. Out: a
+label for each epoch and for all epochs, a verdict on the state that the run claims, and
+the size of data that no page cache can hold.
 """
 
 import dataclasses
@@ -12,6 +12,7 @@ from typing import Any
 from benchmarks.reporting.gates import Verdict
 from benchmarks.system import epoch_reads
 from benchmarks.system.epoch_reads import EpochReads
+from benchmarks.system.host_load import share_text
 from benchmarks.system.residency import COLD_LIMIT, HostStatus
 
 COLD_MIN = 0.95  # smallest part of the consumed bytes from storage, if cold
@@ -29,13 +30,13 @@ class EpochCache:
 
     Attributes:
         epoch: Number of the epoch.
-        consumed_bytes: Size of the records that its timed steps used.
+        consumed_bytes: Size of the records in the timed steps.
         storage_bytes: Bytes of the files that storage gave meanwhile; None if unknown.
-            They exceed consumed_bytes where records were read that no step used.
-        resident_fractions: For each host, the part of the files in memory at its begin,
+            Records that are read and not used make storage_bytes the larger figure.
+        resident_fractions: For each host, the part of the files in memory at the begin,
             0 to 1; None if unknown.
-        server_bytes: Bytes that a shard cache fetched meanwhile; None without one. The
-            state is then that of the shard cache.
+        server_bytes: Bytes that a shard cache fetched meanwhile; None without a shard
+            cache. With a shard cache the label is the state of the shard cache.
     """
 
     epoch: int
@@ -46,36 +47,38 @@ class EpochCache:
 
     @property
     def giver(self) -> str:
-        """Name of the place that gives the bytes of a cold epoch, for sentences."""
+        """Name of the source of the bytes of a cold epoch, for sentences."""
         return "storage" if self.server_bytes is None else "the server"
 
     @property
     def storage_fraction(self) -> float | None:
-        """The bytes that the giver gave over consumed_bytes; None if unknown."""
-        given = self.storage_bytes if self.server_bytes is None else self.server_bytes
-        if given is None or not self.consumed_bytes:
+        """The bytes from the giver over consumed_bytes; None if unknown."""
+        num_bytes = self.storage_bytes
+        if self.server_bytes is not None:
+            num_bytes = self.server_bytes
+        if num_bytes is None or not self.consumed_bytes:
             return None
-        return given / self.consumed_bytes
+        return num_bytes / self.consumed_bytes
 
     @property
     def label(self) -> str:
-        """One of "cold", "warm", "mixed" and "unknown".
+        """The state: "cold", "warm", "mixed" or "unknown".
 
-        If the bytes from storage are unknown, files of which nothing was in memory at
-        the begin on any host are cold, as an epoch reads each record once; and files
-        that were in memory everywhere are warm.
+        If the bytes from storage are unknown, the residency decides: files without a
+        byte in memory at the begin are cold, as an epoch reads each record once; files
+        that were in memory on all hosts are warm.
         """
         share = self.storage_fraction
         if share is not None:
             if share >= COLD_MIN:
                 return "cold"
             return "warm" if share <= WARM_MAX else "mixed"
-        known = [one for one in self.resident_fractions if one is not None]
-        if not known or len(known) < len(self.resident_fractions):
+        fractions = [part for part in self.resident_fractions if part is not None]
+        if not fractions or len(fractions) < len(self.resident_fractions):
             return "unknown"
-        if max(known) <= COLD_LIMIT:
+        if max(fractions) <= COLD_LIMIT:
             return "cold"
-        return "warm" if min(known) >= 1 - WARM_MAX else "unknown"
+        return "warm" if min(fractions) >= 1 - WARM_MAX else "unknown"
 
     def as_json(self) -> dict[str, Any]:
         """Returns the fields, the fraction and the label as a dict for JSON."""
@@ -90,7 +93,7 @@ class EpochCache:
 
     def __str__(self) -> str:
         return (
-            f"epoch {self.epoch}: {self.label}, {_percent(self.storage_fraction)} of "
+            f"epoch {self.epoch}: {self.label}, {share_text(self.storage_fraction)} of "
             f"{self.consumed_bytes / 1e6:.1f} MB"
         )
 
@@ -101,7 +104,7 @@ def join(
     """Joins the reads of all ranks in each timed epoch.
 
     Args:
-        reads: For each rank, its reads in each epoch.
+        reads: For each rank, the reads in each epoch.
         before: The hosts before the run; empty if it reads no files.
     """
     counts = all(host.counts_reads is True for host in before)
@@ -112,32 +115,33 @@ def join(
             [rank for rank in ranks if rank.host == host]
             for host in dict.fromkeys(rank.host for rank in ranks)
         ]
-        given = [epoch_reads.storage_bytes(one, counts_reads=counts) for one in hosts]
-        fetched = [epoch_reads.server_bytes(one) for one in hosts]
-        at_begin = [epoch_reads.resident_at_begin(one) for one in hosts]
+        stored = [epoch_reads.storage_bytes(h, counts_reads=counts) for h in hosts]
+        at_begin = [epoch_reads.resident_at_begin(host) for host in hosts]
         joined.append(
             EpochCache(
                 epoch=ranks[0].epoch,
                 consumed_bytes=sum(rank.consumed_bytes for rank in ranks),
-                storage_bytes=_sum(given),
-                server_bytes=_sum(fetched),
+                storage_bytes=known_sum(stored),
+                server_bytes=known_sum([epoch_reads.server_bytes(h) for h in hosts]),
                 resident_fractions=[
-                    None if one is None else one / num_bytes for one in at_begin
+                    None if resident is None else resident / num_bytes
+                    for resident in at_begin
                 ],
             )
         )
     return joined
 
 
-def _sum(values: Sequence[int | None]) -> int | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if len(known) == len(values) else None
+def known_sum(values: Sequence[int | None]) -> int | None:
+    """Returns the sum of values; None without a value, or if a value is unknown."""
+    numbers = [value for value in values if value is not None]
+    return sum(numbers) if numbers and len(numbers) == len(values) else None
 
 
 def label(epochs: Sequence[EpochCache]) -> str:
-    """Returns the label that all epochs have; "mixed" if they differ.
+    """Returns the common label of all epochs; "mixed" if labels differ.
 
-    "unknown" if one of them is unknown.
+    The label is "unknown" if the label of any epoch is unknown.
     """
     labels = {epoch.label for epoch in epochs}
     if "unknown" in labels or not labels:
@@ -151,13 +155,13 @@ def verdict(
     """Checks whether each epoch was in the state that a run claims.
 
     Args:
-        state: One of `residency.STATES`; any label fits "as_is".
+        state: An item of `residency.STATES`; any label fits "as_is".
         before: The hosts before the run.
         epochs: The timed part of each epoch.
 
     Returns:
-        The verdict. Its text has the figures; if it is not passed, those of the first
-        epoch that is in another state.
+        The verdict, with the figures as text: those of all epochs, or those of the
+        first epoch in another state.
     """
     wrong = [epoch for epoch in epochs if state not in ("as_is", epoch.label)]
     if not wrong:
@@ -166,7 +170,7 @@ def verdict(
     first = wrong[0]
     text = (
         f"epoch {first.epoch} was {first.label}: {first.giver} gave "
-        f"{_percent(first.storage_fraction)} of the {first.consumed_bytes / 1e6:.1f} "
+        f"{share_text(first.storage_fraction)} of the {first.consumed_bytes / 1e6:.1f} "
         "MB that its timed steps consumed."
     )
     return Verdict(False, f"{text} {remark}".strip())
@@ -175,12 +179,12 @@ def verdict(
 def _text(before: Sequence[HostStatus], epochs: Sequence[EpochCache]) -> str:
     consumed = sum(epoch.consumed_bytes for epoch in epochs)
     parts = [epoch.storage_fraction for epoch in epochs]
-    given = [
+    stored = [
         part * epoch.consumed_bytes
         for part, epoch in zip(parts, epochs, strict=True)
         if part is not None
     ]
-    share = sum(given) / consumed if consumed and len(given) == len(epochs) else None
+    share = sum(stored) / consumed if consumed and len(stored) == len(epochs) else None
     giver = epochs[0].giver if epochs else "storage"
     shares = [host.resident_fraction for host in before]
     resident = None if None in shares else max(shares, default=None)
@@ -188,18 +192,14 @@ def _text(before: Sequence[HostStatus], epochs: Sequence[EpochCache]) -> str:
     if len(epochs) > _MAX_EPOCHS_IN_TEXT:
         shown += f"; and {len(epochs) - _MAX_EPOCHS_IN_TEXT} more"
     return (
-        f"{label(epochs)} in the timed steps: {giver} gave {_percent(share)} of the "
-        f"{consumed / 1e6:.1f} MB consumed ({shown}); {_percent(resident)} of the "
+        f"{label(epochs)} in the timed steps: {giver} gave {share_text(share)} of the "
+        f"{consumed / 1e6:.1f} MB consumed ({shown}); {share_text(resident)} of the "
         "files were in memory before."
     )
 
 
-def _percent(share: float | None) -> str:
-    return "an unknown part" if share is None else f"{share:.1%}"
-
-
 def size_rule(*, data_bytes: int, ram_bytes: int, num_steps: int) -> dict[str, Any]:
-    """Compares a data set with the size that MLPerf Storage asks for.
+    """Compares a data set with the size in the rules of MLPerf Storage.
 
     The data must be 5 times as large as the memory of all hosts, so that no page cache
     can hold it, and an epoch must have 500 steps of the global batch.
@@ -210,7 +210,7 @@ def size_rule(*, data_bytes: int, ram_bytes: int, num_steps: int) -> dict[str, A
         num_steps: Steps of the global batch in an epoch.
 
     Returns:
-        The section `size_rule` of the result; its text is the arithmetic.
+        The section `size_rule` of the result, with the arithmetic as text.
     """
     needed = _MEMORY_FACTOR * ram_bytes
     is_large = data_bytes >= needed

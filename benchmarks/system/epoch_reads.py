@@ -18,7 +18,7 @@ import mmap
 import pathlib
 from collections.abc import Sequence
 
-from benchmarks.system import page_cache, telemetry
+from benchmarks.system import page_cache, probes
 
 _VMSTAT = pathlib.Path("/proc/vmstat")
 
@@ -70,7 +70,7 @@ def snapshot(files: Sequence[str], *, server_bytes: int | None = None) -> Snapsh
             the first.
         server_bytes: Becomes a field of the snapshot.
     """
-    counted = telemetry.process_storage_bytes()
+    counted = probes.process_storage_bytes()
     try:
         resident = page_cache.measure(files)["resident_bytes"] if files else None
         reclaimed = parse_reclaimed(_VMSTAT.read_text(encoding="ascii"))

@@ -109,9 +109,9 @@ def _share(part: float | None, whole: float | None) -> float | None:
 def sentence(others: float | None, stolen: float | None, queued: float | None) -> str:
     """Returns what the three shares of the worst host mean for the run, in words."""
     text = (
-        f"Other processes took {_percent(others)} of the cores, the hypervisor took "
-        f"{_percent(stolen)}, and the run's threads waited for a core in "
-        f"{_percent(queued)} of their time"
+        f"Other processes took {share_text(others)} of the cores, the hypervisor took "
+        f"{share_text(stolen)}, and the run's threads waited for a core in "
+        f"{share_text(queued)} of their time"
     )
     if (others or 0.0) > OTHERS_LIMIT or (stolen or 0.0) > STOLEN_LIMIT:
         return f"The host was busy: {text}. Repeat the run on a quiet host."
@@ -125,5 +125,6 @@ def sentence(others: float | None, stolen: float | None, queued: float | None) -
     return f"The host was quiet: {text}."
 
 
-def _percent(share: float | None) -> str:
+def share_text(share: float | None) -> str:
+    """Returns a share as a percentage, for sentences."""
     return "an unknown part" if share is None else f"{share:.1%}"

@@ -45,6 +45,18 @@ def own_storage_bytes() -> int:
     return int(process.io_counters().read_bytes)
 
 
+def process_storage_bytes() -> int | None:
+    """Returns the bytes that storage delivered to this process; None if unknown.
+
+    Page-cache hits are not counted. The kernel counts the reads of its own file
+    systems; for FUSE and the like see `residency.HostStatus.counts_reads`.
+    """
+    try:
+        return own_storage_bytes()
+    except UNREADABLE:
+        return None
+
+
 def cpu_seconds(times: Any) -> tuple[float, float]:
     """Sums CPU times of the host over its cores, from `psutil.cpu_times`.
 

@@ -1,8 +1,8 @@
 """The section `storage` of a result: which tier fed the steps, and how many bytes.
 
-In: how the run read its data, and the reads of its timed epochs. Out: the tier, whether
-it was cold or warm, and the bytes that came from each place. A figure that nobody can
-know is None, and the text says so.
+In: the way of a run to its data, and the reads of the timed epochs. Out: the tier, the
+state of the caches, and the bytes from each source. An unknown figure is None, and the
+text says so.
 """
 
 from collections.abc import Sequence
@@ -11,8 +11,8 @@ from typing import Any
 from benchmarks.system import cache_label, page_cache
 from benchmarks.system.cache_label import EpochCache
 
-# File systems whose files are on another machine. FUSE counts as one of them, because
-# its place is unknown.
+# File systems whose files are on another machine. FUSE counts as well: the files may be
+# on any machine.
 _NETWORK = {
     *("nfs", "nfs4", "cifs", "smb3", "ceph", "lustre", "gpfs", "beegfs", "9p"),
     *("virtiofs", "afs", "wekafs", "pvfs2", "orangefs"),
@@ -53,17 +53,17 @@ def describe(
 ) -> dict[str, Any]:
     """Returns the section.
 
-    The server is that of a URL, of a shared mount, or of both. A byte that neither the
-    server nor the disk gave was in memory.
+    The server belongs to a URL, to a shared mount, or to both. All bytes that came from
+    neither the server nor the disk were in memory.
 
     Args:
-        tier: What `tier_of` returned.
+        tier: The result of `tier_of`.
         epochs: The timed part of each epoch.
         remark: The reason why bytes are unknown, or "".
     """
     consumed = sum(epoch.consumed_bytes for epoch in epochs)
-    storage = _sum([epoch.storage_bytes for epoch in epochs])
-    fetched = _sum([epoch.server_bytes for epoch in epochs])
+    storage = cache_label.known_sum([epoch.storage_bytes for epoch in epochs])
+    fetched = cache_label.known_sum([epoch.server_bytes for epoch in epochs])
     server: float | None = 0
     disk: float | None = storage
     if tier == "remote":  # nothing on this host keeps a record
@@ -76,7 +76,7 @@ def describe(
     disk = rest if rest == 0 else None if disk is None else min(disk, rest or disk)
     memory = None if rest is None or disk is None else rest - disk
     in_ram = tier in ("ram", "decoded_ram")
-    found = {
+    sources = {
         "bytes_from_server": server,
         "bytes_from_disk": disk,
         "bytes_from_page_cache": 0 if in_ram else memory,
@@ -87,31 +87,26 @@ def describe(
         "tier": tier,
         "state": state,
         "consumed_bytes": consumed,
-        **found,
-        "text": _text(tier, state, consumed, found, remark),
+        **sources,
+        "text": _text(tier, state, consumed, sources, remark),
     }
-
-
-def _sum(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known and len(known) == len(values) else None
 
 
 def _text(
     tier: str,
     state: str,
     consumed: float,
-    found: dict[str, float | None],
+    sources: dict[str, float | None],
     remark: str,
 ) -> str:
-    known = [
-        f"{name} {found[key] / 1e6:.1f} MB"  # type: ignore[operator]
+    givers = [
+        f"{name} {num_bytes / 1e6:.1f} MB"
         for key, name in _FROM.items()
-        if found[key]
+        if (num_bytes := sources[key])
     ]
-    unknown = [name for key, name in _FROM.items() if found[key] is None]
+    unknown = [name for key, name in _FROM.items() if sources[key] is None]
     text = f"{tier}, {state}: {consumed / 1e6:.1f} MB consumed"
-    text += f"; given by {', '.join(known)}" if known else ""
+    text += f"; given by {', '.join(givers)}" if givers else ""
     if unknown:
         text += f"; it cannot be told how much {' and '.join(unknown)} gave"
     return f"{text}. {remark}".strip()

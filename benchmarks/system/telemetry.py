@@ -331,18 +331,3 @@ def summarize(
         result["host_cpu_fraction"] = float(np.mean(used))
     absent = [figures["absent"] for figures in hosts]
     return result | {"absent": {k: v for reasons in absent for k, v in reasons.items()}}
-
-
-def process_storage_bytes() -> int | None:
-    """Returns the bytes that storage delivered to this process so far.
-
-    Page-cache hits are not among them. The kernel counts what its own file systems
-    read; for FUSE and the like see `residency.HostStatus.counts_reads`.
-
-    Returns:
-        Bytes, or None if the kernel does not say.
-    """
-    try:
-        return probes.own_storage_bytes()
-    except UNREADABLE:
-        return None

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.reporting import mlperf_storage, steady_state
+from benchmarks.system.cache_label import known_sum
 from benchmarks.training.recorder import Epoch, Trace
 
 _Z_95 = 1.96  # 95 % of a normal distribution lie within this many deviations
@@ -230,7 +231,7 @@ def _bytes(
 ) -> dict[str, Any]:
     """Returns the bytes of the records that were used, and the bytes from storage."""
     seconds = _seconds(traces)
-    storage = _sum_known([trace.storage_bytes for trace in traces])
+    storage = known_sum([trace.storage_bytes for trace in traces])
     consumed = distinct = None
     if record_bytes is not None and records is not None:
         consumed = sum(trace.num_examples for trace in traces) * record_bytes
@@ -241,13 +242,8 @@ def _bytes(
         "storage_bytes_read": storage,
         "storage_megabytes_per_second": _megabytes_per_second(storage, seconds),
         "run_distinct_bytes": distinct,
-        "run_storage_bytes_read": _sum_known([t.run_storage_bytes for t in traces]),
+        "run_storage_bytes_read": known_sum([t.run_storage_bytes for t in traces]),
     }
-
-
-def _sum_known(values: Sequence[int | None]) -> int | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if len(known) == len(values) else None
 
 
 def _megabytes_per_second(num_bytes: float | None, seconds: float) -> float | None:

@@ -1,7 +1,7 @@
 """The steps of one rank, collected while they run.
 
-In: a `Step` each time that one is over. Out: a `Trace`, the measurements of this rank,
-which metrics.py joins with those of the other ranks.
+In: each `Step` at its end. Out: a `Trace`, the measurements of this rank. metrics.py
+joins the traces of all ranks.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.reporting.steady_state import ReadAhead
-from benchmarks.system import telemetry
+from benchmarks.system import probes
 
 
 class Step(NamedTuple):
@@ -24,8 +24,8 @@ class Step(NamedTuple):
         wait_seconds: Time blocked on the next batch.
         compute_seconds: Time from the batch to the result, without sync_seconds.
         loss: Mean loss of this rank's batch.
-        num_correct: Correct predictions in this rank's batch.
-        num_examples: Examples in this rank's batch, without padding.
+        num_correct: Correct predictions in the batch of this rank.
+        num_examples: Examples in the batch of this rank, without padding.
         record_ids: int64 [num_examples], the records of the batch.
         sync_seconds: Time waited for the average over ranks after the rank's own work.
         windows_begun: Number of shuffle windows whose first records the batch holds.
@@ -60,19 +60,19 @@ class Trace:
         sync_seconds: For each timed step, the time waited for the average over ranks.
         end_seconds: For each timed step, its end, counted from the common start.
         step_epochs: For each timed step, its epoch.
-        windows_begun: For each timed step, the shuffle windows that it is first to use.
+        windows_begun: For each timed step, the shuffle windows that begin in the step.
         num_warmup_steps: Number of steps before the timed ones.
         num_warmup_examples: Number of examples in the warm-up steps.
-        read_ahead: Examples that the rank reads before it needs them.
+        read_ahead: Examples that the rank reads in advance.
         num_examples: Number of examples in all timed steps.
         cpu_seconds: User and system time of the process in the timed steps, over all
             threads.
         storage_bytes: Bytes read from storage in the timed steps; None if unknown.
         run_storage_bytes: Bytes read from storage, warm-up included; None if unknown.
         losses: Loss of each step, warm-up included.
-        epochs: Sums of each epoch, warm-up included; the last one may be incomplete.
-        record_counts: int64 [num_records], number of times that each record of the
-            split was used, warm-up included.
+        epochs: Sums of each epoch, warm-up included; the last epoch may be incomplete.
+        record_counts: int64 [num_records], uses of each record of the split, warm-up
+            included.
         step_examples: For each timed step, its number of examples.
     """
 
@@ -109,7 +109,7 @@ class Trace:
     def examples_of(self, epoch: int) -> int:
         """Returns the number of examples in the timed steps of an epoch."""
         steps = zip(self.step_epochs, self.step_examples, strict=True)
-        return sum(number for its_epoch, number in steps if its_epoch == epoch)
+        return sum(count for step_epoch, count in steps if step_epoch == epoch)
 
 
 class Recorder:
@@ -120,11 +120,11 @@ class Recorder:
         self._record_counts = np.zeros(num_records, np.int64)
         self._losses: list[float] = []
         self._epochs: list[Epoch] = []
-        self._run_storage_bytes = telemetry.process_storage_bytes()
+        self._run_storage_bytes = probes.process_storage_bytes()
         self.start_timing()
 
     def start_timing(self) -> None:
-        """Marks the steps so far as warm-up: their times are dropped.
+        """Marks the steps so far as warm-up, and drops the times of these steps.
 
         Losses, epochs and record counts of warm-up steps stay.
         """
@@ -134,22 +134,22 @@ class Recorder:
         self._num_warmup_steps = len(self._losses)
         self._num_warmup_examples = sum(epoch.num_examples for epoch in self._epochs)
         self._cpu_seconds = time.process_time()
-        self._storage_bytes = telemetry.process_storage_bytes()
+        self._storage_bytes = probes.process_storage_bytes()
         self._start = time.perf_counter()
 
     @contextlib.contextmanager
     def untimed(self) -> Iterator[None]:
         """Leaves the time of the block out of the measurement, as for a checkpoint.
 
-        All ranks must enter and leave the block together; a rank that does not enter
-        counts the time that it waits for the others.
+        All ranks must enter and leave the block together. Otherwise a rank counts the
+        wait for the ranks within the block.
         """
         before = time.perf_counter()
         yield
         self._start += time.perf_counter() - before
 
     def add(self, step: Step, epoch: int) -> None:
-        """Records one step; to be called as soon as the step is over."""
+        """Records a step; to be called as soon as the step is over."""
         self._ends.append(time.perf_counter() - self._start)
         self._timed.append(step)
         self._step_epochs.append(epoch)
@@ -166,8 +166,8 @@ class Recorder:
         )
 
     def trace(self) -> Trace:
-        """Returns everything that was measured up to now."""
-        now = telemetry.process_storage_bytes()
+        """Returns all measurements up to now."""
+        now = probes.process_storage_bytes()
         return Trace(
             wait_seconds=[step.wait_seconds for step in self._timed],
             compute_seconds=[step.compute_seconds for step in self._timed],

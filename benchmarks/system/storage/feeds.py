@@ -1,4 +1,4 @@
-"""Accelerators that a storage feeds: its rate over what one of them reads.
+"""Accelerators that a storage feeds: rates of the storage over rates of readers.
 
 In: MB/s, and the size of a record. Out: the number of accelerators for each model, and
 a sentence. An accelerator reads its published images/s times the bytes of a record.
@@ -13,12 +13,15 @@ _IN_SENTENCE = ("h100", "v100")
 
 
 def best(measured: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """Returns the fastest reading of whole shards that the page cache did not serve.
+    """Returns the fastest reading of whole shards without help of the page cache.
 
-    Where memory is the storage it is the fastest one of all; None if there is none.
+    Where memory is the storage, any reading counts.
 
     Args:
         measured: Figures that `probe.run` yielded.
+
+    Returns:
+        The figures; None if no whole shards were read.
     """
     shards = [m for m in measured if m["what"] == "shards" and "skipped" not in m]
     apart = [m for m in shards if m["state"] != "warm"]
@@ -29,18 +32,18 @@ def table(
     rate: float,
     record_bytes: Sequence[float],
     models: Sequence[str],
-    known: Mapping[str, Accelerator],
+    accelerators: Mapping[str, Accelerator],
 ) -> list[dict[str, Any]]:
     """Returns how many accelerators a rate feeds, for training.
 
     Args:
         rate: Bytes a second.
-        record_bytes: Mean bytes of a record, one or several.
+        record_bytes: Mean bytes of a record, in some data sets.
         models: Names of models.
-        known: Accelerators by name.
+        accelerators: Accelerators by name.
 
     Returns:
-        A row for each model, size and accelerator that has a figure for the model.
+        A row for each model, size and accelerator with a figure for the model.
     """
     return [
         {
@@ -54,7 +57,7 @@ def table(
         }
         for model in models
         for size in record_bytes
-        for name, accelerator in known.items()
+        for name, accelerator in accelerators.items()
         if (figure := accelerator.train.get(model))
     ]
 
@@ -63,22 +66,22 @@ def sentences(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Returns the rows of two accelerators as a sentence for each model and size.
 
     Args:
-        rows: What `table` returned.
+        rows: The result of `table`.
     """
-    found: dict[tuple[str, float], list[str]] = {}
+    fed: dict[tuple[str, float], list[str]] = {}
     for name in _IN_SENTENCE:
         for row in (row for row in rows if row["accelerator"] == name):
             words = f"{_amount(row['num_accelerators'])} {name.upper()}"
-            found.setdefault((row["model"], row["record_bytes"]), []).append(words)
+            fed.setdefault((row["model"], row["record_bytes"]), []).append(words)
     return [
         f"It feeds {' or '.join(words)} that train {model} with records of "
         + (f"{size / 1e6:.2f} MB." if size >= 1e6 else f"{size / 1e3:.0f} kB.")
-        for (model, size), words in found.items()
+        for (model, size), words in fed.items()
     ]
 
 
-def _amount(number: float) -> str:
-    """Returns a number with two digits that matter below 10, and none after it."""
-    if number >= 10:
-        return f"{number:,.0f}"
-    return f"{number:.1f}" if number >= 0.95 else f"{number:.2g}"
+def _amount(value: float) -> str:
+    """Returns a value with two significant digits below 10, and no decimals above."""
+    if value >= 10:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 0.95 else f"{value:.2g}"

@@ -94,7 +94,7 @@ class TimedReads:
             threading.Thread(target=self._run, args=(number,), daemon=True)
             for number in range(self._job.num_threads)
         ]
-        before = _storage_bytes()
+        before = probes.process_storage_bytes()
         start = time.perf_counter_ns()
         self._end = start + int(self._job.seconds * _NS)
         for thread in threads:
@@ -102,7 +102,7 @@ class TimedReads:
         for thread in threads:
             thread.join()
         end = time.perf_counter_ns()
-        after = _storage_bytes()
+        after = probes.process_storage_bytes()
         self._files.close()
         if self._errors:
             raise self._errors[0]
@@ -263,13 +263,6 @@ def _open(path: str) -> int:
 def _stat(stat: Callable[[str], object], path: str) -> int:
     stat(path)
     return 0
-
-
-def _storage_bytes() -> int | None:
-    try:
-        return probes.own_storage_bytes()
-    except probes.UNREADABLE:
-        return None
 
 
 def can_read_direct(path: str, block_bytes: int) -> bool:

@@ -1,8 +1,8 @@
-"""Processes that read: started once, and given one job after the other.
+"""Processes that read: started once, for many jobs.
 
-In: jobs, one for each process, and actions on the page cache. Out: their outcomes. All
-processes of a turn start to read together. A process that does not answer, as it hangs
-in a dead file server, is killed and left behind, so that the command does not hang.
+In: a job for each process, and actions on the page cache. Out: the outcomes. All
+processes of a turn start to read together. A process that hangs in a dead file server
+is killed and left behind, so that the command does not hang.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ class Workers:
     """Some processes that read, for use in a `with` statement.
 
     Args:
-        patience: Seconds beyond those of its job after which a process is given up.
+        patience: Seconds to wait for a process, beyond the seconds of the job.
     """
 
     def __init__(self, *, patience: float = 60.0) -> None:
@@ -54,7 +54,7 @@ class Workers:
         """Runs jobs at the same time, each in a process of its own.
 
         Returns:
-            What `TimedReads.run` returned for each job.
+            The result of `TimedReads.run` for each job.
 
         Raises:
             OSError: If a job fails, or a process ends or does not answer in time.
@@ -79,13 +79,13 @@ class Workers:
         self._workers[0].send(_line({"action": action, "files": list(files)}))
         return self._workers[0].answer(_ACTION_SECONDS + self._patience)
 
-    def _start(self, number: int) -> None:
-        while len(self._workers) < number:
+    def _start(self, count: int) -> None:
+        while len(self._workers) < count:
             self._workers.append(_Worker())
 
 
 class _Worker:
-    """One process and the bytes that it has sent."""
+    """A process, and the bytes that the process has sent."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -94,13 +94,13 @@ class _Worker:
             stdout=subprocess.PIPE,
             bufsize=0,
             cwd=pathlib.Path(__file__).parents[3],
-            start_new_session=True,  # Ctrl-C is for the command, which ends its workers
+            start_new_session=True,  # Ctrl-C ends the command, and the command the rest
         )
         self._received = b""
 
     def send(self, line: bytes) -> None:
         assert self._process.stdin is not None
-        # A process that has ended is an error when its answer is read.
+        # The end of the process is an error when the answer is read.
         with contextlib.suppress(BrokenPipeError):
             while line:
                 line = line[self._process.stdin.write(line) :]
@@ -120,10 +120,10 @@ class _Worker:
                 raise OSError("A process of the probe has ended before its answer.")
             self._received += more
         line, _, self._received = self._received.partition(b"\n")
-        found: dict[str, Any] = json.loads(line)
-        if error := found.get("error"):
+        message: dict[str, Any] = json.loads(line)
+        if error := message.get("error"):
             raise OSError(error)
-        return found
+        return message
 
     def end(self, *, must_be_quick: bool) -> None:
         for pipe in (self._process.stdin, self._process.stdout):
@@ -139,7 +139,7 @@ class _Worker:
 
 
 def _answers(lines: BinaryIO) -> Iterator[dict[str, Any]]:
-    """Yields the answers to the jobs that the lines hold."""
+    """Yields the answers to the jobs in the lines."""
     for line in lines:
         message = json.loads(line)
         if "action" in message:
@@ -147,7 +147,7 @@ def _answers(lines: BinaryIO) -> Iterator[dict[str, Any]]:
             continue
         try:
             reading = TimedReads(Job(**message))
-        except Exception as error:  # whatever it is, the other process must know
+        except Exception as error:  # the other process must know of any error
             yield {"error": _named(error)}
             lines.readline()
             continue

@@ -26,7 +26,7 @@ def test_counters_that_the_kernel_refuses_are_absent(error, monkeypatch):
         pass
     figures = sampler.figures()
 
-    assert telemetry.process_storage_bytes() is None
+    assert probes.process_storage_bytes() is None
     assert {"device", "process_storage"} <= set(figures["absent"])
     assert figures["process_rss_bytes_max"] > 0
 
@@ -34,7 +34,7 @@ def test_counters_that_the_kernel_refuses_are_absent(error, monkeypatch):
 def test_storage_bytes_are_none_where_the_kernel_does_not_count(monkeypatch):
     monkeypatch.delattr(psutil.Process, "io_counters")
 
-    assert telemetry.process_storage_bytes() is None
+    assert probes.process_storage_bytes() is None
 
 
 def test_figures_of_samples():
