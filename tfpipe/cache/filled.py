@@ -1,4 +1,4 @@
-"""Filled: the stage of a cache, from windows to elements.
+"""CachedElements: the stage of a cache, from windows to elements.
 
 In: windows, a store, and the stages that make an element from a record. Out: the
 elements, in the order of the windows. The elements of a window that the store lacks are
@@ -30,7 +30,7 @@ Array = npt.NDArray[Any]
 _CHUNK = 32
 
 
-def features(spec: Example) -> list[store.Feature]:
+def features(spec: Example) -> list[store.StoredFeature]:
     """Returns the features of an element that a store keeps.
 
     Raises:
@@ -48,12 +48,12 @@ def features(spec: Example) -> list[store.Feature]:
                 f"{item}. Give all images one size before it, or cache them encoded."
             )
         dtype = np.dtype(item.dtype.as_numpy_dtype)
-        features.append(store.Feature(name, dtype, tuple(item.shape)))
+        features.append(store.StoredFeature(name, dtype, tuple(item.shape)))
     return features
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Filled:
+class CachedElements:
     """Stage from windows to elements: makes missing elements, then reads the store.
 
     Attributes:
@@ -65,7 +65,7 @@ class Filled:
     The store has one row a record; with a subset, one row a chosen record.
     """
 
-    store: store.Store
+    store: store.RecordStore
     source: TFRecordSource
     interleave: Interleave
     maps: Sequence[Map]
@@ -187,7 +187,7 @@ class Filled:
         return {name: batch[name] for name in self.spec}
 
 
-def _first_kept(filled: Filled) -> int | None:
+def _first_kept(filled: CachedElements) -> int | None:
     """Returns the number of the first record that the store has; None without one."""
     numbers = filled.source.record_numbers
     for row in np.flatnonzero(filled.store.have == store.KEPT)[:1]:
@@ -200,7 +200,7 @@ def _record_ids(num_records: Array, first_record: Array) -> Array:
     return np.repeat(starts, num_records) + np.arange(num_records.sum())
 
 
-def _missing(filled: Filled, window: Example) -> Example:
+def _missing(filled: CachedElements, window: Example) -> Example:
     """Returns a window of the records that are not in the store, each once."""
     extent, offset, count, first, offsets = tf.numpy_function(
         functools.partial(_find_missing, filled),
@@ -228,7 +228,7 @@ def _missing(filled: Filled, window: Example) -> Example:
 
 
 def _find_missing(
-    filled: Filled, num_records: Array, first_record: Array, offsets: Array
+    filled: CachedElements, num_records: Array, first_record: Array, offsets: Array
 ) -> tuple[Array, ...]:
     """Returns the records of a window that are not stored, each once, as extents.
 

@@ -34,7 +34,7 @@ _FINGERPRINT = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Content:
+class CacheContent:
     """The content of a store.
 
     Attributes:
@@ -46,7 +46,7 @@ class Content:
     """
 
     made_of: Mapping[str, Any]
-    features: Sequence[store.Feature]
+    features: Sequence[store.StoredFeature]
     num_records: int
     string_bytes: int
 
@@ -68,7 +68,7 @@ class Content:
 
 
 def open_store(
-    directory: str | os.PathLike[str], content: Content, *, max_bytes: int | None
+    directory: str | os.PathLike[str], content: CacheContent, *, max_bytes: int | None
 ) -> store.DiskStore:
     """Opens the store of a content, or creates it and makes room for it.
 
@@ -110,7 +110,7 @@ def open_store(
     )
 
 
-def _fault(folder: pathlib.Path, content: Content) -> str:
+def _fault(folder: pathlib.Path, content: CacheContent) -> str:
     """Returns what is wrong with an existing folder, or ""."""
     manifest = _manifest(folder)
     if manifest is None:
@@ -140,7 +140,7 @@ def _manifest(folder: pathlib.Path) -> dict[str, Any] | None:
     return manifest if isinstance(manifest, dict) and keys <= set(manifest) else None
 
 
-def _others(directory: pathlib.Path, content: Content) -> list[pathlib.Path]:
+def _others(directory: pathlib.Path, content: CacheContent) -> list[pathlib.Path]:
     """Returns the folders of other stores, the least recently opened first."""
     folders = [
         folder
@@ -162,7 +162,7 @@ def _num_bytes(folder: pathlib.Path) -> int:
     return sum(path.stat().st_size for path in folder.iterdir())
 
 
-def _explain(directory: pathlib.Path, content: Content) -> None:
+def _explain(directory: pathlib.Path, content: CacheContent) -> None:
     """Prints how the stores that exist differ from the one that is wanted."""
     for other in _others(directory, content):
         manifest = _manifest(other)
@@ -174,7 +174,7 @@ def _explain(directory: pathlib.Path, content: Content) -> None:
 
 
 def _make_room(
-    directory: pathlib.Path, content: Content, max_bytes: int | None
+    directory: pathlib.Path, content: CacheContent, max_bytes: int | None
 ) -> None:
     """Evicts other stores until this one fits; none if it can never fit."""
     others = _others(directory, content)
@@ -240,7 +240,7 @@ def _remove(folder: pathlib.Path) -> None:
     shutil.rmtree(leftover)
 
 
-def _create(folder: pathlib.Path, content: Content) -> None:
+def _create(folder: pathlib.Path, content: CacheContent) -> None:
     """Creates an empty store, with the disk space of its arrays allocated."""
     temporary = folder.with_name(f".{folder.name}.tmp")
     temporary.mkdir()

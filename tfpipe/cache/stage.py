@@ -17,7 +17,7 @@ import tensorflow as tf
 import tfpipe
 from tfpipe import host
 from tfpipe.cache import cacheable, folders, store
-from tfpipe.cache.filled import Filled, features
+from tfpipe.cache.filled import CachedElements, features
 from tfpipe.errors import require_local_path, settle_ints
 from tfpipe.pipeline import Stage
 from tfpipe.reading import building
@@ -73,7 +73,7 @@ class Cache:
     num_parallel_reads: int | None = None
     # Open stores by fingerprint, for the next build. The ops are kept alive with them:
     # a fingerprint may hold the address of an op.
-    _stores: dict[str, tuple[store.Store, Sequence[Op]]] = dataclasses.field(
+    _stores: dict[str, tuple[store.RecordStore, Sequence[Op]]] = dataclasses.field(
         default_factory=dict, repr=False, compare=False
     )
 
@@ -134,7 +134,7 @@ class Cache:
 
         def cached(windows: tf.data.Dataset) -> tf.data.Dataset:
             spec = cacheable.repeatable(ops, RECORD_SPEC)
-            filled = Filled(
+            filled = CachedElements(
                 store=self._open(source, ops, spec),
                 source=source,
                 interleave=interleave,
@@ -160,7 +160,7 @@ class Cache:
 
     def _open(
         self, source: TFRecordSource, ops: Sequence[Op], spec: Example
-    ) -> store.Store:
+    ) -> store.RecordStore:
         content = _content(source, ops, spec)
         if content.fingerprint not in self._stores:
             opened = _open_anew(self, content, ops)
@@ -172,8 +172,8 @@ class Cache:
 
 
 def _open_anew(
-    cache: Cache, content: folders.Content, ops: Sequence[Op]
-) -> store.Store:
+    cache: Cache, content: folders.CacheContent, ops: Sequence[Op]
+) -> store.RecordStore:
     """Opens the store of a cache: an empty one in RAM, or a folder as it is filled.
 
     Raises:
@@ -199,8 +199,8 @@ def _open_anew(
 
 def _content(
     source: TFRecordSource, ops: Sequence[Op], spec: Example
-) -> folders.Content:
-    return folders.Content(
+) -> folders.CacheContent:
+    return folders.CacheContent(
         made_of=_made_of(source, ops),
         features=features(spec),
         num_records=source.order.num_records,

@@ -33,7 +33,7 @@ _OFFSET_BITS = 44
 
 
 @dataclasses.dataclass(frozen=True)
-class Feature:
+class StoredFeature:
     """One feature of every record.
 
     Attributes:
@@ -59,7 +59,7 @@ class Feature:
         return self.dtype.itemsize * int(np.prod(self.shape, dtype=np.int64))
 
 
-class Store(Protocol):
+class RecordStore(Protocol):
     """The methods of both kinds of store; any number of threads may call them.
 
     Attributes:
@@ -84,7 +84,9 @@ class Store(Protocol):
         """Frees the memory and files; reading a record then fails."""
 
 
-def num_bytes(features: Sequence[Feature], num_records: int, string_bytes: int) -> int:
+def num_bytes(
+    features: Sequence[StoredFeature], num_records: int, string_bytes: int
+) -> int:
     """Returns the bytes of a full store; each string feature has `string_bytes`."""
     rows = 1 + sum(feature.num_bytes for feature in features)
     return num_records * rows + string_bytes * sum(f.is_string for f in features)
@@ -98,7 +100,7 @@ class RamStore:
         num_records: Number of records in the split.
     """
 
-    def __init__(self, features: Sequence[Feature], num_records: int) -> None:
+    def __init__(self, features: Sequence[StoredFeature], num_records: int) -> None:
         self.have: Array = np.zeros(num_records, np.uint8)
         self._columns: list[Array] = [
             np.empty((num_records, *feature.shape), feature.dtype)
@@ -106,25 +108,20 @@ class RamStore:
         ]
 
     def put(self, records: Ints, columns: Sequence[Array]) -> None:
-        """See `Store`."""
         for kept, column in zip(self._columns, columns, strict=True):
             kept[records] = column
         self.have[records] = KEPT
 
     def put_damaged(self, records: Ints) -> None:
-        """See `Store`."""
         _note_damaged(self.have, records)
 
     def get(self, records: Ints) -> list[Array]:
-        """See `Store`."""
         return [kept[records] for kept in self._columns]
 
     def describe(self) -> str:
-        """See `Store`."""
         return f"{_how_full(self.have)}, in RAM"
 
     def close(self) -> None:
-        """See `Store`."""
         self.have, self._columns = np.zeros(0, np.uint8), []
 
 
@@ -146,7 +143,7 @@ class DiskStore:
     def __init__(
         self,
         folder: pathlib.Path,
-        features: Sequence[Feature],
+        features: Sequence[StoredFeature],
         num_records: int,
         *,
         string_bytes: int,
@@ -172,7 +169,7 @@ class DiskStore:
         return (self.folder / COMPLETE_NAME).exists()
 
     def put(self, records: Ints, columns: Sequence[Array]) -> None:
-        """See `Store`.
+        """See `RecordStore`.
 
         Raises:
             OSError: If the disk is full; the stored records stay as they are.
@@ -190,13 +187,12 @@ class DiskStore:
         self._finish_if_full()
 
     def put_damaged(self, records: Ints) -> None:
-        """See `Store`."""
         with self._putting:
             _note_damaged(self.have, records)
         self._finish_if_full()
 
     def get(self, records: Ints) -> list[Array]:
-        """See `Store`.
+        """See `RecordStore`.
 
         Raises:
             OSError: If a file has become shorter.
@@ -204,11 +200,9 @@ class DiskStore:
         return [kept.get(records) for kept in self._columns]
 
     def describe(self) -> str:
-        """See `Store`."""
         return f"{_how_full(self.have)}, in {self.folder}"
 
     def close(self) -> None:
-        """See `Store`."""
         self.have, self._columns = np.zeros(0, np.uint8), []
         self._segments.close()
         self._in_use.close()
@@ -228,7 +222,7 @@ class DiskStore:
                 os.fsync(file.fileno())
 
 
-def layout(features: Sequence[Feature], num_records: int) -> dict[str, int]:
+def layout(features: Sequence[StoredFeature], num_records: int) -> dict[str, int]:
     """Returns the size in bytes of each file of fixed size in a store's folder."""
     files = {_HAVE_NAME: num_records}
     for number, feature in enumerate(features):
@@ -260,7 +254,9 @@ def _how_full(have: Array) -> str:
 
 
 class _Numbers:
-    def __init__(self, path: pathlib.Path, feature: Feature, num_records: int) -> None:
+    def __init__(
+        self, path: pathlib.Path, feature: StoredFeature, num_records: int
+    ) -> None:
         shape = (num_records, *feature.shape)
         self._rows: Array = np.memmap(path, feature.dtype, "r+", shape=shape)
 

@@ -23,7 +23,7 @@ import numpy as np
 
 from tfpipe.shard_cache import next_use, store as stores
 from tfpipe.shard_cache.pieces import BLOCK_BYTES
-from tfpipe.shard_cache.store import Content, Store
+from tfpipe.shard_cache.store import PieceStore, SplitContent
 from tfpipe.shard_cache.users import User
 from tfpipe.shards import atomic
 
@@ -73,7 +73,7 @@ class Directory:
         self.path = path
         self._clock = clock
         self._full_until = -1.0
-        self._known: dict[str, Store] = {}
+        self._known: dict[str, PieceStore] = {}
         self._said: set[str] = set()
         try:
             _prepare(path)
@@ -92,7 +92,7 @@ class Directory:
         """Holds the lock of the directory."""
         return stores.locked(self.path / "lock")
 
-    def open(self, content: Content) -> tuple[Store, User]:
+    def open(self, content: SplitContent) -> tuple[PieceStore, User]:
         """Opens the store of a content, or creates it.
 
         Raises:
@@ -140,7 +140,9 @@ class Directory:
         """Keeps the cache from growing for a while."""
         self._full_until = self._clock() + _FULL_SECONDS
 
-    def reserve(self, store: Store, pieces: Iterable[int], *, ahead: bool) -> Granted:
+    def reserve(
+        self, store: PieceStore, pieces: Iterable[int], *, ahead: bool
+    ) -> Granted:
         """Claims absent pieces for this process, and evicts others to make room.
 
         Args:
@@ -181,13 +183,13 @@ class Directory:
                     room -= cost
         return granted
 
-    def give_up(self, store: Store, piece: int) -> None:
+    def give_up(self, store: PieceStore, piece: int) -> None:
         """Ends the claim of a piece that could not be fetched or written."""
         with self.locked():
             store.drop(piece)
             store.unclaim(piece)
 
-    def _stores(self) -> list[Store]:
+    def _stores(self) -> list[PieceStore]:
         """Returns all stores of the directory, under its lock."""
         found = []
         for entry in list(os.scandir(self.path)):
@@ -196,7 +198,7 @@ class Directory:
             store = self._known.get(entry.name)
             try:
                 if store is None or not store.is_same():
-                    store = Store(self.path / entry.name)
+                    store = PieceStore(self.path / entry.name)
             except stores.NOT_WHOLE:
                 continue  # the process that opens it says so
             self._known[entry.name] = store
@@ -210,10 +212,10 @@ class _MakingRoom:
     The victims are sorted when the first piece is evicted.
     """
 
-    def __init__(self, known: list[Store], said: set[str]) -> None:
+    def __init__(self, known: list[PieceStore], said: set[str]) -> None:
         self._stores, self._said = known, said
-        self._victims: Iterator[tuple[int, Store, int]] | None = None
-        self._next: tuple[int, Store, int] | None = None
+        self._victims: Iterator[tuple[int, PieceStore, int]] | None = None
+        self._next: tuple[int, PieceStore, int] | None = None
 
     def free(self, num_bytes: int, least: int) -> int:
         """Evicts pieces whose next use is farther away than `least`.
@@ -237,7 +239,7 @@ class _MakingRoom:
                 freed += int(store.costs[piece])
         return freed
 
-    def _say_once(self, store: Store) -> None:
+    def _say_once(self, store: PieceStore) -> None:
         if store.folder.name not in self._said:
             self._said.add(store.folder.name)
             _say(
@@ -245,7 +247,7 @@ class _MakingRoom:
                 f"{store.folder} make room."
             )
 
-    def _sorted(self) -> Iterator[tuple[int, Store, int]]:
+    def _sorted(self) -> Iterator[tuple[int, PieceStore, int]]:
         """Yields (distance, store, piece) of the pieces that may go, the best first."""
         unused = [store for store in self._stores if not store.users.are_there()]
         unused.sort(key=lambda store: -_last_opened(store))
@@ -264,7 +266,7 @@ class _MakingRoom:
             yield int(distance[place]), store, int(pieces[place])
 
 
-def _claim_abandoned(store: Store, piece: int) -> bool:
+def _claim_abandoned(store: PieceStore, piece: int) -> bool:
     """Claims a piece whose process was killed while it fetched it.
 
     A process that fetched a piece marks it first and then ends its claim. The mark is
@@ -278,7 +280,7 @@ def _claim_abandoned(store: Store, piece: int) -> bool:
     return False
 
 
-def _free_abandoned(store: Store) -> int:
+def _free_abandoned(store: PieceStore) -> int:
     """Frees the pieces of processes that were killed while they fetched them."""
     freed = 0
     for piece in np.flatnonzero(store.marks == stores.FETCHING).tolist():
@@ -289,7 +291,7 @@ def _free_abandoned(store: Store) -> int:
     return freed
 
 
-def _evict(store: Store, piece: int) -> bool:
+def _evict(store: PieceStore, piece: int) -> bool:
     """Evicts a piece, unless a reader has come to need it."""
     mark = store.marks[piece]
     # A reader first says what it needs and then looks at the marks.
@@ -301,14 +303,14 @@ def _evict(store: Store, piece: int) -> bool:
     return True
 
 
-def _create(folder: pathlib.Path, content: Content) -> None:
+def _create(folder: pathlib.Path, content: SplitContent) -> None:
     if folder.exists():
         _say(f"{folder} is not whole: it is filled again.")
         shutil.rmtree(folder)
     stores.create(folder, content)
 
 
-def _clean(path: pathlib.Path, known: list[Store]) -> None:
+def _clean(path: pathlib.Path, known: list[PieceStore]) -> None:
     """Removes what killed processes left, and stores without a piece and a user."""
     for leftover in path.glob(".*.tmp"):
         shutil.rmtree(leftover)
@@ -317,11 +319,11 @@ def _clean(path: pathlib.Path, known: list[Store]) -> None:
             shutil.rmtree(store.folder)
 
 
-def _last_opened(store: Store) -> float:
+def _last_opened(store: PieceStore) -> float:
     return (store.folder / "manifest.json").stat().st_mtime
 
 
-def _forget_wrong(store: Store) -> None:
+def _forget_wrong(store: PieceStore) -> None:
     """Drops pieces with a wrong digest: the data set may have been repaired."""
     for piece in np.flatnonzero(store.marks == stores.WRONG).tolist():
         store.drop(piece)

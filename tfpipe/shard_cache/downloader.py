@@ -1,15 +1,18 @@
-"""The downloader: threads that fetch pieces, first those that a reader waits for.
+"""The downloader: threads that fetch pieces, first the pieces that a reader waits for.
 
-In: the pieces that a reader waits for, and those that it reads after them. Out: the
-marks of these pieces, once their bytes are in the store. Each piece is fetched by one
-process of the host. Imports no TensorFlow.
+In: the pieces that readers wait for, and the pieces that they read later. Out: the
+marks of these pieces, once their bytes are in the store. Every piece is fetched by one
+process of the host. `Wishes` decides what the threads do next. Imports no TensorFlow.
 """
 
 import atexit
+import collections
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,47 +24,192 @@ from tfpipe.shard_cache import store as stores
 from tfpipe.shard_cache.directory import Directory
 from tfpipe.shard_cache.fetch import Fetcher
 from tfpipe.shard_cache.publish import Publisher
-from tfpipe.shard_cache.store import Store
-from tfpipe.shard_cache.wishes import Claim, Task, Wishes
+from tfpipe.shard_cache.store import PieceStore
 from tfpipe.shards.records import Ints
 
-# Another process's piece is looked for this often.
+# Pieces that are claimed under one lock of the directory.
+_BATCH = 8
+
+
+class FetchTask(NamedTuple):
+    """A piece to fetch, and whether the cache has room for it."""
+
+    piece: int
+    has_room: bool
+
+
+class Claim(NamedTuple):
+    """Pieces to claim, in the order of use, and whether nobody waits for them yet."""
+
+    pieces: list[int]
+    is_ahead: bool
+
+
+class Wishes:
+    """The pieces that the readers of a split in a process want, and their states."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._has_work = threading.Condition(self._lock)
+        self._has_come = threading.Condition(self._lock)
+        self.is_ended = self._is_claiming = False
+        self._urgent: dict[int, None] = {}
+        self._ahead: dict[int, list[int]] = {}  # by reader, the last piece first
+        self._tasks: collections.deque[FetchTask] = collections.deque()
+        self._in_flight: dict[int, float] = {}  # when it was claimed
+        self._awaited: collections.Counter[int] = collections.Counter()
+        # Both dicts hold awaited pieces only. A failure has the time of its claim.
+        self.in_memory: dict[int, memoryview] = {}
+        self.failed: dict[int, tuple[float, Exception]] = {}
+        self.last_failure: Exception | None = None
+
+    @contextmanager
+    def awaited(self, pieces: Sequence[int]) -> Iterator[None]:
+        """Keeps the bytes and errors of these pieces until the end of the block."""
+        with self._lock:
+            self._awaited.update(pieces)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._awaited.subtract(pieces)
+                for piece in pieces:
+                    if not self._awaited[piece]:
+                        del self._awaited[piece]
+                        self.in_memory.pop(piece, None)
+                        self.failed.pop(piece, None)
+
+    def wait_for(self, missing: Sequence[int], seconds: float) -> None:
+        """Asks for pieces that are missing, and waits until something has changed."""
+        with self._lock:
+            absent = [piece for piece in missing if piece not in self._in_flight]
+            self._urgent |= dict.fromkeys(absent)
+            self._has_work.notify(len(absent))
+            self._has_come.wait(seconds)
+
+    def set_ahead(self, reader: int, pieces: Sequence[int]) -> None:
+        """Sets the pieces that a reader uses next, in the order of use."""
+        with self._lock:
+            self._ahead.pop(reader, None)
+            if pieces:
+                self._ahead[reader] = list(reversed(pieces))
+                self._has_work.notify()
+
+    def is_busy(self, seconds: float) -> bool:
+        """Returns whether a piece is on its way; waits for a change in this case."""
+        with self._lock:
+            is_busy = bool(self._ahead or self._in_flight or self._is_claiming)
+            if is_busy:
+                self._has_come.wait(seconds)
+            return is_busy
+
+    def next(self) -> FetchTask | Claim | None:
+        """Waits for work, a task or a claim; None ends the thread.
+
+        The thread calls `claimed` after a claim, and `done` after a task.
+        """
+        with self._lock:
+            while not self.is_ended:
+                if self._tasks:
+                    return self._tasks.popleft()
+                if not self._is_claiming and (self._urgent or self._ahead):
+                    self._is_claiming = True
+                    return self._next_claim()
+                self._has_work.wait()
+            return None
+
+    def _next_claim(self) -> Claim:
+        if self._urgent:
+            pieces = list(self._urgent)[:_BATCH]
+            for piece in pieces:
+                del self._urgent[piece]
+            return Claim(pieces, is_ahead=False)
+        reader, wanted = next(iter(self._ahead.items()))
+        del self._ahead[reader]
+        pieces = [wanted.pop() for _ in range(min(_BATCH, len(wanted)))]
+        if wanted:
+            self._ahead[reader] = wanted  # the other readers come first now
+        return Claim(pieces, is_ahead=True)
+
+    def claimed(
+        self,
+        tasks: Sequence[FetchTask],
+        failed: dict[int, Exception],
+        is_ahead_full: bool,
+    ) -> None:
+        """Ends a claim.
+
+        Args:
+            tasks: Pieces to fetch now.
+            failed: Errors of pieces that cannot be fetched.
+            is_ahead_full: Whether there is no room to fetch anything ahead.
+        """
+        with self._lock:
+            self._is_claiming = False
+            # A task with room holds a claim until the task is run. An older task may
+            # have ended its own claim and not be done yet.
+            new = [t for t in tasks if t.has_room or t.piece not in self._in_flight]
+            self._tasks.extend(new)
+            now = time.monotonic()
+            self._in_flight.update((task.piece, now) for task in new)
+            for piece, error in failed.items():
+                self._fail(piece, now, error)
+            if is_ahead_full:
+                self._ahead.clear()  # until the next window
+            self._has_work.notify(len(new) + 1)
+            self._has_come.notify_all()
+
+    def done(self, piece: int, result: memoryview | Exception | None) -> None:
+        """Ends a task; the result is None if the piece is in the store now."""
+        with self._lock:
+            begun = self._in_flight.pop(piece, 0.0)
+            if isinstance(result, Exception):
+                self._fail(piece, begun, result)
+            elif result is not None and self._awaited[piece]:
+                self.in_memory[piece] = result
+            self._has_come.notify_all()
+
+    def _fail(self, piece: int, begun: float, error: Exception) -> None:
+        self.last_failure = error
+        self._ahead.clear()  # until the next window
+        if self._awaited[piece]:
+            self.failed[piece] = begun, error
+
+    def end(self) -> None:
+        """Ends all threads that wait for something to do."""
+        with self._lock:
+            self.is_ended = True
+            self._has_work.notify_all()
+            self._has_come.notify_all()
+
+
+# Seconds between two looks for a piece of another process.
 _POLL_SECONDS = 0.01
-# The fetcher says first, and more precisely, why no piece comes.
+# The fetcher's own error comes first, and is more precise.
 _GRACE_SECONDS = 5.0
-# An exit waits this long for requests that are under way.
+# Seconds that an exit waits for requests under way.
 _EXIT_SECONDS = 2.0
 _PROGRESS_SECONDS = 0.25
 
 
 class Downloader:
-    """Fetches pieces of one split with threads that start at the first request.
+    """Fetches pieces of a split with threads. They start at the first request.
 
     Args:
-        fetcher: Fetches one piece.
-        directory: Directory of the cache.
-        store: Store of the split.
+        fetcher: Fetches pieces.
         num_connections: Number of threads, each with one request at a time.
-        time_limit: Seconds that one piece may take with all retries.
     """
 
-    def __init__(
-        self,
-        fetcher: Fetcher,
-        directory: Directory,
-        store: Store,
-        *,
-        num_connections: int,
-        time_limit: float,
-    ) -> None:
-        self._fetcher, self._directory, self._store = fetcher, directory, store
-        self._num_connections, self._time_limit = num_connections, time_limit
+    def __init__(self, fetcher: Fetcher, *, num_connections: int) -> None:
+        self._fetcher, self._num_connections = fetcher, num_connections
+        self._directory, self._store = fetcher.directory, fetcher.store
+        num_pieces = len(fetcher.store.marks)
         # Pieces that this process fetched and no window has used since.
-        self.is_new: npt.NDArray[np.bool_] = np.zeros(len(store.marks), np.bool_)
+        self.is_new: npt.NDArray[np.bool_] = np.zeros(num_pieces, np.bool_)
         # Pieces that are damaged in the remote store, whether there is room or not.
-        self.is_damaged: npt.NDArray[np.bool_] = np.zeros(len(store.marks), np.bool_)
+        self.is_damaged: npt.NDArray[np.bool_] = np.zeros(num_pieces, np.bool_)
         self._wishes = Wishes()
-        self._publisher = Publisher(fetcher, directory, store)
+        self._publisher = Publisher(fetcher)
         self._starting = threading.Lock()
         self._threads: list[threading.Thread] = []
 
@@ -80,7 +228,7 @@ class Downloader:
             atexit.register(_end, weakref.ref(self))
 
     def require(self, pieces: Ints) -> dict[int, memoryview]:
-        """Returns when some pieces, which are pinned, are in the store.
+        """Waits until some pinned pieces are in the store.
 
         Returns:
             The bytes of the pieces for which the disk or the cache has no room.
@@ -96,7 +244,7 @@ class Downloader:
         self._start()
         wanted = pieces.tolist()
         with wishes.awaited(wanted):
-            waiting = _Wait(self._store, wishes, self._time_limit)
+            waiting = _Wait(self._store, wishes, self._fetcher.time_limit)
             while missing := [
                 piece
                 for piece in wanted
@@ -117,8 +265,8 @@ class Downloader:
     def fetch_all(self, reader: int, pieces: Ints) -> Iterator[None]:
         """Fetches pieces in order while there is room; yields now and then.
 
-        It ends when no process of the host fetches one of them any more, and whole
-        shards are published.
+        The iterator ends when no process of the host fetches any of the pieces, and
+        whole shards are published.
 
         Raises:
             RemoteError: If a piece cannot be fetched.
@@ -145,18 +293,18 @@ class Downloader:
             raise _wrong(self._store, piece)
 
     def _work(self) -> None:
-        while (found := self._wishes.next()) is not None:
-            if isinstance(found, Claim):
-                self._wishes.claimed(*_claim(self._directory, self._store, found))
+        while (work := self._wishes.next()) is not None:
+            if isinstance(work, Claim):
+                self._wishes.claimed(*_claim(self._directory, self._store, work))
             else:
-                self._run(found)
+                self._run(work)
 
-    def _run(self, task: Task) -> None:
+    def _run(self, task: FetchTask) -> None:
         result: memoryview | Exception | None
         try:
             result, mark = self._fetcher.download(task.piece)
             if self._store.is_closed:
-                return  # its claim has ended
+                return  # the claim has ended
             self.is_new[task.piece] = True
             self.is_damaged[task.piece] = mark == stores.DAMAGED
             if task.has_room and self._fetcher.keep(task.piece, result, mark):
@@ -175,7 +323,7 @@ class Downloader:
         self._publisher.end()
 
     def close(self) -> None:
-        """Ends all claims, and the threads, but not one that waits for the store."""
+        """Ends all claims and threads, except for threads that wait for the store."""
         self.end()
         end = time.monotonic() + _EXIT_SECONDS
         threads = [*self._threads, self._publisher.thread] if self._threads else []
@@ -185,44 +333,44 @@ class Downloader:
 
 
 def _end(downloader: "weakref.ref[Downloader]") -> None:
-    found = downloader()
-    if found is not None:
-        found.close()
+    alive = downloader()
+    if alive is not None:
+        alive.close()
 
 
 def _claim(
-    directory: Directory, store: Store, claim: Claim
-) -> tuple[list[Task], dict[int, Exception], bool]:
+    directory: Directory, store: PieceStore, claim: Claim
+) -> tuple[list[FetchTask], dict[int, Exception], bool]:
     """Returns the arguments of `Wishes.claimed`."""
     try:
         granted = directory.reserve(store, claim.pieces, ahead=claim.is_ahead)
     except Exception as error:  # a thread that ends would leave its reader waiting
         return [], dict.fromkeys(claim.pieces, error), False
-    tasks = [Task(piece, has_room=True) for piece in granted.pieces]
+    tasks = [FetchTask(piece, has_room=True) for piece in granted.pieces]
     failed: dict[int, Exception] = {p: _wrong(store, p) for p in granted.wrong}
     if claim.is_ahead:
         return tasks, failed, bool(granted.no_room)
-    tasks += [Task(piece, has_room=False) for piece in granted.no_room]
+    tasks += [FetchTask(piece, has_room=False) for piece in granted.no_room]
     return tasks, failed, False
 
 
 class _Wait:
-    """The wait of one reader for some pieces."""
+    """The wait of a reader for some pieces."""
 
-    def __init__(self, store: Store, wishes: Wishes, time_limit: float) -> None:
+    def __init__(self, store: PieceStore, wishes: Wishes, time_limit: float) -> None:
         self._store, self._wishes, self._time_limit = store, wishes, time_limit
         self._start = self._last_came = time.monotonic()
         self._least_missing = 1 << 62
 
     def check(self, missing: list[int]) -> None:
-        """Raises the error of a piece that does not come, given the missing pieces."""
+        """Raises the error of a missing piece that does not come."""
         now = time.monotonic()
         if len(missing) < self._least_missing:
             self._least_missing, self._last_came = len(missing), now
         for piece in missing:
             begun, error = self._wishes.failed.get(piece, (0.0, None))
             is_late = now - self._start > self._time_limit
-            # An older request may have failed for a reason that is gone.
+            # The reason of an older failure may be gone.
             if error is not None and (is_late or begun >= self._start):
                 raise error
         if self._wishes.is_ended or not threading.main_thread().is_alive():
@@ -237,7 +385,7 @@ class _Wait:
             )
 
 
-def _wrong(store: Store, piece: int) -> errors.BadIndexError:
+def _wrong(store: PieceStore, piece: int) -> errors.BadIndexError:
     digest = store.shards[store.shard[piece]].digest
     return errors.BadIndexError(
         f"{_shown(store, piece)} must have the digest {digest} as index.json says, but "
@@ -246,5 +394,5 @@ def _wrong(store: Store, piece: int) -> errors.BadIndexError:
     )
 
 
-def _shown(store: Store, piece: int) -> str:
+def _shown(store: PieceStore, piece: int) -> str:
     return urls.shown(urls.join(store.place, store.shards[store.shard[piece]].name))

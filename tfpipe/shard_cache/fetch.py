@@ -1,7 +1,7 @@
-"""Fetching one piece: a ranged read, the check of its bytes, and the store.
+"""Fetching a piece: a ranged read, the check of its bytes, and the store.
 
-In: the number of a piece that this process has claimed. Out: its right bytes in the
-store. Wrong bytes are named on stderr and fetched again. Imports no TensorFlow.
+In: the number of a piece that the process has claimed. Out: the right bytes in the
+store. Lines on stderr name wrong bytes, which are fetched again. Imports no TensorFlow.
 """
 
 import collections
@@ -21,22 +21,22 @@ from tfpipe.remote import urls
 from tfpipe.shard_cache import pieces as cuts, store as stores
 from tfpipe.shard_cache.directory import Directory
 from tfpipe.shard_cache.pieces import Pieces
-from tfpipe.shard_cache.store import Store
+from tfpipe.shard_cache.store import PieceStore
 
-# A store that gives the same wrong bytes this often has them on its own disks.
+# After so many equal wrong answers, the store has the wrong bytes on its own disks.
 _NUM_EQUAL_ANSWERS = 3
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.1, 5.0
 
 
 class Ranges(Protocol):
-    """The part of `files.Files` that is used here."""
+    """The methods of `files.Files` for a `Fetcher`."""
 
     @property
     def place(self) -> str:
         """The folder or URL of the shards."""
 
     def read_view(self, name: str, start: int, stop: int) -> memoryview:
-        """Returns bytes of a file; several threads call it at once."""
+        """Returns bytes of a file; several threads call the method at once."""
 
 
 @dataclasses.dataclass
@@ -49,27 +49,27 @@ class Counts:
 
 
 class Fetcher:
-    """Fetches pieces of one split; several threads use it.
+    """Fetches pieces of a split; several threads use a fetcher.
 
     Args:
         files: The files of the data set.
         directory: Directory of the cache.
         store: Store of the split.
         pieces: Pieces of the split.
-        time_limit: Seconds that one piece may take with all retries.
+        time_limit: Seconds that a piece may take with all retries.
     """
 
     def __init__(
         self,
         files: Ranges,
         directory: Directory,
-        store: Store,
+        store: PieceStore,
         pieces: Pieces,
         *,
         time_limit: float,
     ) -> None:
-        self._files, self._directory, self._store = files, directory, store
-        self._pieces, self._time_limit = pieces, time_limit
+        self._files, self.directory, self.store = files, directory, store
+        self._pieces, self.time_limit = pieces, time_limit
         self._lock = threading.Lock()
         self.counts = Counts()
         self.ended = threading.Event()
@@ -82,9 +82,9 @@ class Fetcher:
             RemoteError: If the store does not answer, or gives wrong bytes until the
                 time limit.
         """
-        end = time.monotonic() + self._time_limit
+        end = time.monotonic() + self.time_limit
         answers: collections.Counter[bytes] = collections.Counter()
-        for number in itertools.count():
+        for attempt in itertools.count():
             content, fault = self._ask(piece)
             if fault is None:
                 return content, stores.PRESENT
@@ -95,34 +95,34 @@ class Fetcher:
                     f"{fault} The store itself has this damage, so the piece is kept."
                 )
                 return content, stores.DAMAGED
-            pause = _FIRST_PAUSE_SECONDS * 2**number * random.uniform(0.5, 1.5)
+            pause = _FIRST_PAUSE_SECONDS * 2**attempt * random.uniform(0.5, 1.5)
             pause = min(pause, _LONGEST_PAUSE_SECONDS)
             if time.monotonic() + pause > end:
                 raise errors.RemoteError(
-                    f"{fault} The bytes were wrong {number + 1} times in "
-                    f"{self._time_limit} s. Check the store and the connection to it."
+                    f"{fault} The bytes were wrong {attempt + 1} times in "
+                    f"{self.time_limit} s. Check the store and the connection to it."
                 )
             self.say(f"{fault} It is fetched again.")
             self.ended.wait(pause)
         raise AssertionError("unreachable")
 
     def _ask(self, piece: int) -> tuple[memoryview, str | None]:
-        """Requests a piece once; returns its bytes and what is wrong with them."""
-        shard = self._store.shards[self._pieces.shard[piece]]
+        """Requests a piece once; returns its bytes and the fault in them, if any."""
+        shard = self.store.shards[self._pieces.shard[piece]]
         start, stop = int(self._pieces.start[piece]), int(self._pieces.stop[piece])
         content = self._files.read_view(shard.name, start, stop)
-        found = cuts.fault(content, self._pieces.record_sizes(piece))
+        fault = cuts.fault(content, self._pieces.record_sizes(piece))
         with self._lock:
             self.counts.num_requests += 1
             self.counts.bytes_from_server += len(content)
-            self.counts.num_faults += found is not None
-        if found is None:
+            self.counts.num_faults += fault is not None
+        if fault is None:
             return content, None
-        record = self._pieces.first_in_shard(piece) + found[0]
-        place = urls.shown(urls.join(self._files.place, shard.name))
+        record = self._pieces.first_in_shard(piece) + fault[0]
+        url = urls.shown(urls.join(self._files.place, shard.name))
         return content, (
-            f"{place}: bytes {start} to {stop} came back wrong, at record {record}: "
-            f"{found[1]}."
+            f"{url}: bytes {start} to {stop} came back wrong, at record {record}: "
+            f"{fault[1]}."
         )
 
     def keep(self, piece: int, content: memoryview, mark: int) -> bool:
@@ -132,20 +132,20 @@ class Fetcher:
             OSError: If the disk fails otherwise; the claim holds then.
         """
         try:
-            self._store.write(piece, content)
+            self.store.write(piece, content)
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            self._directory.note_full_disk()
-            self._directory.give_up(self._store, piece)
+            self.directory.note_full_disk()
+            self.directory.give_up(self.store, piece)
             self.say_once(
-                f"the disk of {self._directory.path} is full, although the cache may "
-                f"have {self._directory.max_bytes} bytes. Reading goes on with the "
+                f"the disk of {self.directory.path} is full, although the cache may "
+                f"have {self.directory.max_bytes} bytes. Reading goes on with the "
                 "room there is, and through memory."
             )
             return False
-        self._store.marks[piece] = mark
-        self._store.unclaim(piece)
+        self.store.marks[piece] = mark
+        self.store.unclaim(piece)
         return True
 
     def say_once(self, text: str) -> None:

@@ -41,7 +41,7 @@ class PlannedWindow(NamedTuple):
     pieces: Ints
 
 
-class Plan:
+class UsePlan:
     """The windows of one reader that are to come, and the next use of each piece.
 
     Planning and releasing a window take time in proportion to its pieces.
@@ -138,7 +138,7 @@ def optimal_hits(windows: Iterable[Ints], costs: Ints, max_bytes: int) -> float:
         max_bytes: Bytes of the cache; the cache is empty at first.
     """
     use: Ints = np.empty(len(costs), np.int64)
-    plan = Plan(use)
+    plan = UsePlan(use)
     for pieces in windows:
         # Each piece is a window of its own, as in Belady's sequence of references.
         for piece in pieces:

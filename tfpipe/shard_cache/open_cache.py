@@ -1,10 +1,13 @@
 """An open cache: one split in a shard cache, as one process uses it.
 
-In: the records of a window. Out: the local path of each of its extents, after its
-pieces have come, and figures of what came from where. Imports no TensorFlow.
+In: the records of a window, and the order of later windows. Out: the local path of
+every extent, after its pieces have come, and figures of the sources of the bytes. The
+pieces of later windows are asked for ahead. Imports no TensorFlow.
 """
 
+import collections
 import dataclasses
+import itertools
 import os
 import threading
 import time
@@ -19,7 +22,6 @@ from tfpipe.shard_cache.directory import Directory
 from tfpipe.shard_cache.downloader import Downloader
 from tfpipe.shard_cache.fetch import Fetcher
 from tfpipe.shard_cache.pieces import Wanted
-from tfpipe.shard_cache.reader import Reader
 from tfpipe.shard_cache.store import MemoryFiles
 from tfpipe.shard_cache.users import User
 from tfpipe.shards.ranges import RecordRanges
@@ -30,24 +32,40 @@ _COUNTED = (
     *("bytes_wanted", "bytes_from_cache"),
     *("num_pieces_wanted", "num_pieces_from_cache"),
 )
+# Look-ahead of all readers of a host: bytes, and shares of the cache. If the data set
+# does not fit, look-ahead takes room from pieces that are kept for the next epoch.
+_AHEAD_BYTES = 1 << 30
+_AHEAD_SHARE, _AHEAD_SHARE_IF_SMALL = 4, 32
+# Windows that are planned at each window until the plan is long enough.
+_PLANNED_AT_ONCE = 256
+# The other readers of the host are counted this often.
+_MEASURE_SECONDS = 10.0
+# A reader pins the last window, the current window and the next window.
+_NUM_PINNED = 3
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CacheStatistics:
-    """Figures of one split in one process, since it was opened.
+    """Figures of one split in one process, since the cache was opened.
+
+    Example:
+        >>> cache = tfpipe.ShardCache("cache", max_bytes=10**8)
+        >>> source = tfpipe.TFRecordSource("DIR", "train", shard_cache=cache)
+        >>> isinstance(source.cache_statistics(), tfpipe.CacheStatistics)
+        True
 
     Attributes:
-        bytes_from_server: Bytes that this process fetched, wrong answers included.
-        bytes_from_cache: Bytes of records that windows needed and that this process had
+        bytes_from_server: Bytes that the process fetched, wrong answers included.
+        bytes_from_cache: Bytes of records that windows needed and that the process had
             not fetched for them.
         bytes_wanted: Bytes of all records that windows needed.
         num_pieces_wanted: Pieces that windows needed.
-        num_pieces_from_cache: Pieces of these that were in the cache.
+        num_pieces_from_cache: Wanted pieces that were in the cache.
         num_requests: Ranged reads of the store.
         num_faults: Answers with wrong bytes.
         seconds_waited: Seconds that windows waited for pieces.
-        is_reading_through: Whether the last window had pieces that are only in memory,
-            because the disk is full or max_bytes is.
+        is_reading_through: Whether the last window had pieces only in memory, because
+            the disk or the cache is full.
     """
 
     bytes_from_server: int
@@ -65,7 +83,7 @@ class OpenCache:
     """One split in a shard cache, opened by one process; any thread may use it.
 
     Attributes:
-        paths: Local path of each shard. The path stays the same while the shard is
+        paths: Local path of every shard. The path stays the same while the shard is
             fetched and evicted: the file has holes where pieces are absent.
 
     Args:
@@ -82,59 +100,40 @@ class OpenCache:
         self,
         directory: Directory,
         files: Files,
-        content: stores.Content,
+        content: stores.SplitContent,
         *,
         num_connections: int,
         time_limit: float,
     ) -> None:
-        self.pieces = content.pieces
-        self._directory = directory
-        self._store, self._user = self._directory.open(content)
+        self.pieces, self.directory = content.pieces, directory
+        self.store, self.user = directory.open(content)
         self.paths = [
-            os.fspath(self._store.path(number)) for number in range(len(content.shards))
+            os.fspath(self.store.path(shard)) for shard in range(len(content.shards))
         ]
         self._fetcher = Fetcher(
-            files,
-            self._directory,
-            self._store,
-            self.pieces,
-            time_limit=time_limit,
+            files, directory, self.store, self.pieces, time_limit=time_limit
         )
-        self.downloader = Downloader(
-            self._fetcher,
-            self._directory,
-            self._store,
-            num_connections=num_connections,
-            time_limit=time_limit,
-        )
+        self.downloader = Downloader(self._fetcher, num_connections=num_connections)
         self._figures = dict.fromkeys(_COUNTED, 0)
         self._seconds_waited, self._is_reading_through = 0.0, False
-        # Its threads keep the downloader, so they end with this object.
-        finalizer = weakref.finalize(self, _end, self.downloader, self._user)
-        finalizer.atexit = False  # `Downloader` does this itself
+        # The threads keep the downloader alive, and end with this object.
+        finalizer = weakref.finalize(self, _end, self.downloader, self.user)
+        finalizer.atexit = False  # the exit of the process ends a `Downloader` itself
         self._bringing = threading.Lock()
         self._brought: tuple[Ints, MemoryFiles] | None = None
 
-    def reader(self, upcoming: Callable[[], Iterator[RecordRanges]]) -> Reader:
+    def reader(self, upcoming: Callable[[], Iterator[RecordRanges]]) -> "Reader":
         """Returns a reader of windows, whose next windows are fetched ahead.
 
         Args:
-            upcoming: Function that returns the records of each window, from the next
-                one on into later epochs, endless or not.
+            upcoming: Function that returns the records of every window, from the next
+                window on into later epochs, endless or not.
 
         Raises:
-            ValueError: If max_bytes is too small for the windows, or this process has
+            ValueError: If max_bytes is too small for the windows, or the process has
                 too many readers.
         """
-        return Reader(
-            pieces=self.pieces,
-            local_paths=self.local_paths,
-            downloader=self.downloader,
-            directory=self._directory,
-            store=self._store,
-            user=self._user,
-            upcoming=upcoming,
-        )
+        return Reader(self, upcoming)
 
     def bring(self, ranges: RecordRanges) -> list[str]:
         """Returns paths of some records, which stay there until the next call.
@@ -143,39 +142,39 @@ class OpenCache:
             ranges: The records.
 
         Returns:
-            The path of each extent of `ranges.by_shard`.
+            The path of every extent of `ranges.by_shard`.
 
         Raises:
-            RemoteError: If they cannot be fetched within the time limit.
+            RemoteError: If the records cannot be fetched within the time limit.
             BadIndexError: If a shard has another digest than the index says.
         """
         wanted = self.pieces.wanted(ranges)
         with self._bringing:
             if self._brought is not None:
-                self._user.outside[2 + self._brought[0]] = next_use.NEVER
+                self.user.outside[2 + self._brought[0]] = next_use.NEVER
                 self._brought[1].close()
-            self._user.outside[2 + wanted.pieces] = 0
+            self.user.outside[2 + wanted.pieces] = 0
             self._brought = wanted.pieces, MemoryFiles()
             return self.local_paths(wanted, self._brought[1])
 
     def fill(self) -> Iterator[int]:
-        """Fetches all pieces for which there is room; yields the bytes that are there.
+        """Fetches all pieces for which there is room; yields the bytes in the cache.
 
         Raises:
             RemoteError: If a piece cannot be fetched.
             BadIndexError: If a shard has another digest than the index says.
         """
-        number, row = self._user.take_row()
-        # All are used equally soon: none makes room for another.
+        key, row = self.user.take_row()
+        # All pieces are used equally soon: no piece makes room for another.
         row[2:] = 1
         sizes = self.pieces.stop - self.pieces.start
         everything = np.arange(len(self.pieces))
         try:
-            for _ in self.downloader.fetch_all(number, everything):
-                is_there = self._store.marks >= stores.PRESENT
+            for _ in self.downloader.fetch_all(key, everything):
+                is_there = self.store.marks >= stores.PRESENT
                 yield int(sizes[is_there].sum())
         finally:
-            self._user.give_back(number)
+            self.user.give_back(key)
 
     def are_sound(self, ranges: RecordRanges) -> bool:
         """Returns whether no piece of some records is damaged in the remote store.
@@ -183,11 +182,11 @@ class OpenCache:
         The records of all other pieces have the lengths that the catalog states.
         """
         pieces = self.pieces.of(ranges)
-        is_damaged = self._store.marks[pieces] == stores.DAMAGED
+        is_damaged = self.store.marks[pieces] == stores.DAMAGED
         return not bool((is_damaged | self.downloader.is_damaged[pieces]).any())
 
     def local_paths(self, wanted: Wanted, in_memory: MemoryFiles) -> list[str]:
-        """Returns the path of each extent, after its pieces have come.
+        """Returns the path of every extent, after its pieces have come.
 
         Args:
             wanted: The pieces, which are pinned.
@@ -203,7 +202,7 @@ class OpenCache:
             extents = np.unique(wanted.extent[np.isin(wanted.piece, [*memory])])
             for part in np.flatnonzero(np.isin(wanted.extent, extents)).tolist():
                 piece, extent = int(wanted.piece[part]), int(wanted.extent[part])
-                content = memory.get(piece) or self._store.read(piece)
+                content = memory.get(piece) or self.store.read(piece)
                 shard = int(wanted.shard[extent])
                 in_memory.add(shard, int(self.pieces.start[piece]), content)
                 paths[extent] = in_memory.path(shard)
@@ -221,7 +220,7 @@ class OpenCache:
         self._seconds_waited += seconds
 
     def statistics(self) -> CacheStatistics:
-        """Returns the figures of this split in this process since it was opened."""
+        """Returns the figures of the split in this process since the opening."""
         return CacheStatistics(
             **self._figures,
             **dataclasses.asdict(self._fetcher.counts),
@@ -232,9 +231,158 @@ class OpenCache:
     def close(self) -> None:
         """Ends the threads and all readers."""
         self.downloader.close()
-        self._user.close()
+        self.user.close()
 
 
 def _end(downloader: Downloader, user: User) -> None:
     downloader.end()
     user.close()
+
+
+class Reader:
+    """Reads windows in an order that is known ahead; one thread at a time uses it.
+
+    Args:
+        cache: The open cache.
+        upcoming: See `OpenCache.reader`.
+
+    Raises:
+        ValueError: If max_bytes is smaller than three windows of each reader.
+    """
+
+    def __init__(
+        self, cache: OpenCache, upcoming: Callable[[], Iterator[RecordRanges]]
+    ) -> None:
+        self._cache, self._upcoming = cache, upcoming
+        self._costs = cache.store.costs
+        self._key, self._row = cache.user.take_row()
+        self._in_memory: collections.deque[MemoryFiles] = collections.deque()
+        self._is_closed, self._measured = False, -_MEASURE_SECONDS
+        self._start()
+        self._plan_more()
+        least = sum(list(self._bytes)[:_NUM_PINNED]) * self._num_readers
+        if least > cache.directory.max_bytes:
+            self.close()
+            raise ValueError(
+                f"ShardCache.max_bytes must be >= {least}, {_NUM_PINNED} windows of "
+                f"each of {self._num_readers} readers, got "
+                f"{cache.directory.max_bytes}. Give more bytes, or a smaller "
+                "window_size to the source."
+            )
+
+    def _start(self) -> None:
+        """Plans windows anew."""
+        self._plan, self._windows = next_use.UsePlan(self._row[2:]), self._upcoming()
+        # Windows of the plan that were handed out, and the bytes of all later windows.
+        self._num_held, self._bytes = 0, collections.deque[int]()
+
+    def _add(self, pieces: Ints, num_records: int) -> None:
+        self._plan.add(pieces, num_records)
+        self._bytes.append(int(self._costs[pieces].sum()))
+
+    def _plan_more(self) -> None:
+        """Plans windows, a few at once, until the plan is long enough."""
+        self._measure()
+        now, num_bytes = int(self._row[0]), sum(self._bytes)
+        for _ in range(_PLANNED_AT_ONCE):
+            is_long = self._plan.time - now > self._least_records
+            if is_long and num_bytes > self._ahead_bytes and len(self._bytes) > 2:
+                return
+            ranges = next(self._windows, None)
+            if ranges is None:
+                return
+            self._add(self._cache.pieces.of(ranges), ranges.num_records)
+            num_bytes += self._bytes[-1]
+
+    def _measure(self) -> None:
+        """Shares look-ahead and planning with the other readers of the host."""
+        if time.monotonic() < self._measured + _MEASURE_SECONDS:
+            return
+        self._measured = time.monotonic()
+        self._num_readers, num_bytes = self._cache.directory.load()
+        most = self._cache.directory.max_bytes
+        does_fit = num_bytes <= most
+        share = _AHEAD_SHARE if does_fit else _AHEAD_SHARE_IF_SMALL
+        ahead_bytes = min(_AHEAD_BYTES, most // share) // self._num_readers
+        # More would be the records of the next epoch.
+        self._ahead_bytes = min(ahead_bytes, int(self._costs.sum()))
+        # With two epochs of all readers, kept pieces are known to be used first.
+        num_records = len(self._cache.pieces.byte_offsets)
+        self._least_records = 0 if does_fit else 2 * num_records // self._num_readers
+
+    def next_window(self, ranges: RecordRanges) -> list[str]:
+        """Returns paths of the records of the next window, after they have come.
+
+        The previous window stays in the cache too; earlier windows do not. After an
+        error the same window can be asked for again.
+
+        Args:
+            ranges: The records of the window.
+
+        Returns:
+            The path of every extent of `ranges.by_shard`.
+
+        Raises:
+            RemoteError: If the records cannot be fetched within the time limit.
+            BadIndexError: If a shard has another digest than the index says.
+        """
+        wanted = self._cache.pieces.wanted(ranges)
+        if self._num_held == 2:
+            self._plan.release()
+            self._num_held -= 1
+        if len(self._in_memory) == 2:
+            self._in_memory.popleft().close()
+        self._hand_out(wanted.pieces, ranges.num_records)
+        self._cache.downloader.ahead(self._key, self._ahead(wanted.pieces))
+        self._in_memory.append(MemoryFiles())
+        try:
+            return self._cache.local_paths(wanted, self._in_memory[-1])
+        except BaseException:
+            self._take_back()
+            raise
+
+    def _take_back(self) -> None:
+        """Undoes the hand-out of a window that did not come."""
+        self._in_memory.pop().close()
+        self._num_held -= 1
+        pieces = self._plan.windows[self._num_held].pieces
+        self._bytes.appendleft(int(self._costs[pieces].sum()))
+
+    def _hand_out(self, pieces: Ints, num_records: int) -> None:
+        """Pins a window and the next window, and plans more windows."""
+        held, windows = self._num_held, self._plan.windows
+        if held == len(windows) or not np.array_equal(windows[held].pieces, pieces):
+            # The reader goes on elsewhere: the plan does not hold.
+            before = [windows[index].pieces for index in range(held)]
+            self._start()
+            for kept in (*before, pieces):
+                self._add(kept, num_records)
+            self._bytes = collections.deque([self._bytes[-1]])
+            self._num_held = held
+            next(self._windows, None)
+            windows = self._plan.windows
+        self._bytes.popleft()
+        self._plan_more()
+        self._row[1] = windows[min(held + 1, len(windows) - 1)].time
+        self._row[0] = windows[held].time
+        self._num_held += 1
+
+    def _ahead(self, pieces: Ints) -> Ints:
+        """Returns the pieces of the current window, then the pieces to fetch ahead."""
+        chosen, num_bytes = [pieces], 0
+        later = itertools.islice(self._plan.windows, self._num_held, None)
+        for window, size in zip(later, self._bytes, strict=True):
+            chosen.append(window.pieces)
+            num_bytes += size
+            if num_bytes > self._ahead_bytes:
+                break
+        return np.concatenate(chosen)
+
+    def close(self) -> None:
+        """Ends the reader: its pieces may be evicted."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._cache.downloader.ahead(self._key, np.empty(0, np.int64))
+            self._cache.user.give_back(self._key)
+            while self._in_memory:
+                self._in_memory.pop().close()

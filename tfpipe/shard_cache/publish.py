@@ -1,7 +1,7 @@
 """Publishing: a whole shard is compared with the digest in the index, and synced.
 
-In: the numbers of shards whose pieces may all be there. Out: published shards, which
-are kept after a reboot; or pieces that are marked as wrong. Imports no TensorFlow.
+In: the numbers of shards whose pieces may all be there. Out: published shards, kept
+after a reboot; or pieces that are marked as wrong. Imports no TensorFlow.
 """
 
 import os
@@ -13,24 +13,21 @@ import xxhash
 
 from tfpipe.remote import urls
 from tfpipe.shard_cache import store as stores
-from tfpipe.shard_cache.directory import Directory
 from tfpipe.shard_cache.fetch import Fetcher
-from tfpipe.shard_cache.store import Store
 
 _READ_BYTES = 1 << 20
 
 
 class Publisher:
-    """Publishes the shards of one split in a thread of its own.
+    """Publishes the shards of a split in a thread of its own.
 
     Args:
-        fetcher: Fetches a piece.
-        directory: Directory of the cache.
-        store: Store of the split.
+        fetcher: Fetches pieces.
     """
 
-    def __init__(self, fetcher: Fetcher, directory: Directory, store: Store) -> None:
-        self._fetcher, self._directory, self._store = fetcher, directory, store
+    def __init__(self, fetcher: Fetcher) -> None:
+        self._fetcher = fetcher
+        self._directory, self._store = fetcher.directory, fetcher.store
         self._shards: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._num_left = 0
         self._lock = threading.Lock()
@@ -39,7 +36,7 @@ class Publisher:
         )
 
     def start(self) -> None:
-        """Starts the thread, and publishes what a killed process did not."""
+        """Starts the thread; publishes the shards that a killed process left whole."""
         for shard in range(len(self._store.shards)):
             self.add(shard)
         self.thread.start()
@@ -57,7 +54,7 @@ class Publisher:
         return self._num_left > 0
 
     def end(self) -> None:
-        """Ends the thread after the shard that it publishes now."""
+        """Ends the thread after the current shard."""
         self._shards.put(None)
 
     def _run(self) -> None:
@@ -81,8 +78,8 @@ class Publisher:
     def _publish(self, shard: int) -> None:
         """Publishes a whole shard if it has the index's digest.
 
-        With another digest it is fetched once more. If that does not help, its pieces
-        are marked as wrong.
+        A shard with another digest is fetched again. If the digest stays wrong, its
+        pieces are marked as wrong.
         """
         claim = len(self._store.marks) + shard
         if not self._is_whole(shard) or not self._store.claim(claim):

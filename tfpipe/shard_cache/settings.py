@@ -177,7 +177,7 @@ class ShardCache:
         except errors.BadIndexError as error:
             raise errors.BadIndexError(f"{os.fspath(index_folder)}: {error}") from None
         files = dataclasses.replace(files, time_limit=self.time_limit)
-        content = store.Content(
+        content = store.SplitContent(
             place=files.place, split=split, shards=shards, pieces=pieces
         )
         return OpenCache(

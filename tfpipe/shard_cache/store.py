@@ -40,7 +40,7 @@ from tfpipe.shards.records import Ints
 # holds a damaged record. Pieces from PRESENT on may be read.
 ABSENT, FETCHING, WRONG, PRESENT, DAMAGED = range(5)
 
-# Errors of `Store` for a folder that is not whole, as after a power failure.
+# Errors of `PieceStore` for a folder that is not whole, as after a power failure.
 NOT_WHOLE = (OSError, EOFError, ValueError, KeyError, TypeError)
 
 _PUNCH_HOLE_KEEP_SIZE = 1 | 2
@@ -87,7 +87,7 @@ def lock_byte(descriptor: int, number: int, kind: int) -> bool:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Content:
+class SplitContent:
     """The content of a store.
 
     Attributes:
@@ -109,7 +109,7 @@ class Content:
         return index.digest(repr((self.split, shards, self.pieces.first.tolist())))
 
 
-def create(folder: pathlib.Path, content: Content) -> None:
+def create(folder: pathlib.Path, content: SplitContent) -> None:
     """Creates an empty store; if killed, it leaves a folder with another name.
 
     Raises:
@@ -141,7 +141,7 @@ def _write_manifest(folder: pathlib.Path, manifest: dict[str, Any]) -> None:
     atomic.write(folder / "manifest.json", text.encode(), fsync=False)
 
 
-class Store:
+class PieceStore:
     """The pieces of one split in a folder.
 
     Every change of a mark to or from ABSENT is made under the directory's lock.

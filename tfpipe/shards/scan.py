@@ -252,7 +252,7 @@ def _scan_shards(
 
 
 def _scan_shard(path: pathlib.Path) -> _Records:
-    places: list[records.Place] = []
+    places: list[records.RecordSpan] = []
     try:
         places.extend(records.scan(path))
     except errors.BadRecordError as error:

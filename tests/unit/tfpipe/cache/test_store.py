@@ -12,13 +12,13 @@ import pytest
 
 from tfpipe.cache import folders, store
 
-NUMBERS = store.Feature("image", np.dtype(np.uint8), (2, 3))
-LABEL = store.Feature("label", np.dtype(np.int32))
-STRING = store.Feature("encoded", np.dtype(object))
+NUMBERS = store.StoredFeature("image", np.dtype(np.uint8), (2, 3))
+LABEL = store.StoredFeature("label", np.dtype(np.int32))
+STRING = store.StoredFeature("encoded", np.dtype(object))
 
 
 def content(name="a", *, num_records=5, string_bytes=1000):
-    return folders.Content(
+    return folders.CacheContent(
         made_of={"ops": [name], "tfpipe": "0"},
         features=[NUMBERS, LABEL, STRING],
         num_records=num_records,

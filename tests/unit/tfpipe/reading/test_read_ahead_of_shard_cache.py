@@ -19,7 +19,7 @@ from tests.unit.tfpipe.reading.test_read_ahead import (
     damage_each_kind,
 )
 from tfpipe.shard_cache import fetch, pieces as cuts
-from tfpipe.shard_cache.store import Store
+from tfpipe.shard_cache.store import PieceStore
 from tfpipe.shards import records
 
 pytestmark = needs_native
@@ -116,7 +116,7 @@ def test_windows_in_memory_are_read_and_freed(data_dir, tmp_path, monkeypatch):
     def write(store, piece, content):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(Store, "write", write)
+    monkeypatch.setattr(PieceStore, "write", write)
     native, stock = both(data_dir, tmp_path)
 
     found = batches(native, num_epochs=2)

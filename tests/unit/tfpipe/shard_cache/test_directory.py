@@ -10,7 +10,7 @@ from tests.support.data.shards import make_shards
 from tfpipe import host
 from tfpipe.shard_cache import pieces as cuts, store as stores
 from tfpipe.shard_cache.directory import Directory
-from tfpipe.shard_cache.store import ABSENT, FETCHING, PRESENT, Content
+from tfpipe.shard_cache.store import ABSENT, FETCHING, PRESENT, SplitContent
 
 # Records of a piece have about this many bytes: pieces share blocks of the disk.
 PIECE_BYTES = 6000
@@ -36,7 +36,9 @@ def even(tmp_path_factory):
 def content_of(made, place="somewhere"):
     num_bytes = np.array([shard.num_bytes for shard in made.shards])
     pieces = cuts.cut(made.sizes, made.byte_offsets, num_bytes)
-    return Content(place=place, split=made.split, shards=made.shards, pieces=pieces)
+    return SplitContent(
+        place=place, split=made.split, shards=made.shards, pieces=pieces
+    )
 
 
 def fetch(directory, store, made, pieces, *, ahead=False):

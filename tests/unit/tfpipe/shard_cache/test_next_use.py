@@ -17,7 +17,7 @@ WINDOWS = st.lists(
 @given(WINDOWS, st.lists(st.booleans(), max_size=40))
 def test_a_plan_knows_the_next_use_of_each_piece(windows, steps):
     use = np.zeros(NUM_PIECES, np.int64)
-    plan = next_use.Plan(use)
+    plan = next_use.UsePlan(use)
     kept: list[tuple[int, list[int]]] = []
     time, left = 0, list(windows)
 
@@ -41,7 +41,7 @@ def test_a_plan_knows_the_next_use_of_each_piece(windows, steps):
 
 def test_a_long_plan_keeps_its_ring():
     use = np.zeros(3000, np.int64)
-    plan = next_use.Plan(use)
+    plan = next_use.UsePlan(use)
     everything = np.arange(3000)
     for _ in range(4):
         plan.add(everything, 10)

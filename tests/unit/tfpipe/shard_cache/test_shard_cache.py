@@ -15,7 +15,7 @@ from tests.support.data.shards import ScriptedFiles, make_shards, read_records
 from tfpipe import errors
 from tfpipe.reading.order import EpochPosition, Order
 from tfpipe.shard_cache import downloader, fetch, pieces as cuts
-from tfpipe.shard_cache.store import Store
+from tfpipe.shard_cache.store import PieceStore
 from tfpipe.shards import index, records
 from tfpipe.shards.ranges import RecordRanges
 
@@ -227,14 +227,14 @@ def test_a_full_disk_reads_through_memory_and_says_so_once(
 ):
     num_left = 8
 
-    def write(store, piece, content, right=Store.write):
+    def write(store, piece, content, right=PieceStore.write):
         nonlocal num_left
         num_left -= 1
         if num_left < 0:
             raise OSError(errno.ENOSPC, "No space left on device")
         right(store, piece, content)
 
-    monkeypatch.setattr(Store, "write", write)
+    monkeypatch.setattr(PieceStore, "write", write)
     cache = opened()
 
     read_epochs(cache, made, 2)

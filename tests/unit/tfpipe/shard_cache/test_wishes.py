@@ -1,7 +1,7 @@
 """Wishes: what is waited for comes first, and nothing is kept that nobody waits for."""
 
 import tfpipe
-from tfpipe.shard_cache.wishes import Claim, Task, Wishes
+from tfpipe.shard_cache.downloader import Claim, FetchTask, Wishes
 
 ERROR = tfpipe.RemoteError("the store is down")
 
@@ -13,8 +13,8 @@ def test_pieces_that_are_waited_for_come_before_those_ahead():
     wishes.wait_for([90, 91], 0)
 
     assert wishes.next() == Claim([90, 91], is_ahead=False)
-    wishes.claimed([Task(90, True), Task(91, False)], {}, False)
-    assert [wishes.next(), wishes.next()] == [Task(90, True), Task(91, False)]
+    wishes.claimed([FetchTask(90, True), FetchTask(91, False)], {}, False)
+    assert [wishes.next(), wishes.next()] == [FetchTask(90, True), FetchTask(91, False)]
     # The readers take turns, each in its order.
     claims = []
     for _ in range(4):
@@ -38,7 +38,7 @@ def test_a_piece_on_its_way_is_not_asked_for_again():
     wishes = Wishes()
     wishes.wait_for([1, 2], 0)
     assert wishes.next() == Claim([1, 2], is_ahead=False)
-    wishes.claimed([Task(1, True)], {}, False)
+    wishes.claimed([FetchTask(1, True)], {}, False)
     wishes.next()
 
     wishes.wait_for([1, 2], 0)
@@ -52,8 +52,8 @@ def test_a_claim_is_always_followed_by_its_task():
     for _ in range(2):
         wishes.set_ahead(1, [5])
         wishes.next()
-        wishes.claimed([Task(5, True)], {}, False)
-        assert wishes.next() == Task(5, True)
+        wishes.claimed([FetchTask(5, True)], {}, False)
+        assert wishes.next() == FetchTask(5, True)
     wishes.done(5, None)
     wishes.done(5, None)
     assert not wishes.is_busy(0)
@@ -62,7 +62,7 @@ def test_a_claim_is_always_followed_by_its_task():
 def run(wishes, piece, result):
     wishes.wait_for([piece], 0)
     wishes.next()
-    wishes.claimed([Task(piece, True)], {}, False)
+    wishes.claimed([FetchTask(piece, True)], {}, False)
     wishes.next()
     wishes.done(piece, result)
 
