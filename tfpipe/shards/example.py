@@ -2,7 +2,8 @@
 
 In: the features of one image. Out: the serialized example, as a list of buffers so that
 the JPEG is never copied; and the inverse. Imports no TensorFlow; `ops.parse.Parse`
-parses examples into tensors.
+parses examples into tensors. Both read the same features: the rules of decoding are
+those of tf.io.parse_example, as in native/src/example.h.
 
 Protobuf's wire format is written and read by hand, as protobuf serializes
 deterministically: keys sorted by their bytes.
@@ -92,18 +93,13 @@ def decode_example(data: bytes) -> dict[str, Feature]:
     Raises:
         BadRecordError: If the bytes are not a `tf.train.Example`.
     """
-    features: dict[str, Feature] = {}
     try:
-        for message in _submessages(memoryview(data), 1):
-            for entry in _submessages(message, 1):
-                keys, values = _submessages(entry, 1), _submessages(entry, 2)
-                key = bytes(keys[-1]).decode() if keys else ""
-                features[key] = _decode_feature(values[-1] if values else entry[:0])
+        entries = _encoded_features(data)
+        return {key: _decode_feature(feature) for key, feature in entries.items()}
     except (ValueError, struct.error) as error:
         raise errors.BadRecordError(
             f"The data is not a tf.train.Example: {error}."
         ) from None
-    return features
 
 
 class Entry(NamedTuple):
@@ -242,64 +238,93 @@ def _normal(data: bytes) -> Buffers:
     Raises:
         BadRecordError: If the bytes are not a `tf.train.Example`.
     """
-    features: dict[str, Buffers] = {}
     try:
-        for message in _submessages(memoryview(data), 1):
-            for entry in _submessages(message, 1):
-                keys, values = _submessages(entry, 1), _submessages(entry, 2)
-                key = bytes(keys[-1]).decode() if keys else ""
-                features[key] = [bytes(values[-1] if values else entry[:0])]
+        entries = _encoded_features(data)
     except ValueError as error:
         raise errors.BadRecordError(
             f"The data is not a tf.train.Example: {error}."
         ) from None
-    return encode_example(features)
+    return encode_example({key: [bytes(value)] for key, value in entries.items()})
+
+
+def _encoded_features(data: bytes) -> dict[str, memoryview]:
+    """Returns the encoded feature of each key.
+
+    An entry has a key and a feature, in any order. The last feature of a key counts,
+    but an empty feature hides no other.
+
+    Raises:
+        ValueError: If the bytes are not a `tf.train.Example`.
+    """
+    features: dict[str, memoryview] = {}
+    for field, wire_type, message in _fields(memoryview(data)):
+        if (field, wire_type) != (1, _LENGTH_DELIMITED):
+            continue
+        for _, entry in _contents(message, 1):
+            parts = [*_contents(entry, 1, 2)]
+            if len(parts) != 2:
+                raise ValueError(f"an entry has {len(parts)} fields in place of 2")
+            content = dict(parts)
+            key = bytes(content.get(1, b"")).decode()
+            feature = content.get(2, entry[:0])
+            if len(feature) or key not in features:
+                features[key] = feature
+    return features
 
 
 def _decode_feature(message: memoryview) -> Feature:
-    feature = Feature("empty", [])
-    for number, _, content in _fields(message):
-        if number == 1:
-            feature = Feature("bytes", [bytes(v) for v in _submessages(content, 1)])
-        elif number == 2:
-            feature = Feature("float", _decode_floats(content))
-        elif number == 3:
-            feature = Feature("int64", _decode_ints(content))
-    return feature
+    """Decodes the first list of a feature; nothing after the list counts."""
+    if not len(message):
+        return Feature("empty", [])
+    field, wire_type, content = next(_fields(message))
+    if wire_type != _LENGTH_DELIMITED or field not in (1, 2, 3):
+        raise ValueError(f"a feature has field {field} of wire type {wire_type}")
+    if field == 1:
+        return Feature("bytes", [bytes(value) for _, value in _contents(content, 1)])
+    if field == 2:
+        floats = _packed(content, wire_type=5)
+        return Feature("float", [*struct.unpack(f"<{len(floats) // 4}f", floats)])
+    return Feature("int64", _decode_ints(_packed(content, wire_type=_VARINT)))
 
 
-def _decode_floats(message: memoryview) -> list[float]:
-    """Decodes a FloatList, packed or not: 4 bytes a value, little endian."""
-    pieces = (content for number, _, content in _fields(message) if number == 1)
-    content = b"".join(pieces)
-    return list(struct.unpack(f"<{len(content) // 4}f", content))
+def _packed(message: memoryview, *, wire_type: int) -> bytes:
+    """Returns the numbers of a list, one after another.
+
+    Args:
+        message: A packed run, after which nothing counts, or a field for each number.
+        wire_type: Type of such a field.
+
+    Raises:
+        ValueError: If the list has another field.
+    """
+    pieces: list[memoryview] = []
+    for field, kind, content in _fields(message):
+        if (field, kind) == (1, _LENGTH_DELIMITED) and not pieces:
+            return bytes(content)
+        if (field, kind) != (1, wire_type):
+            raise ValueError(f"a list has field {field} of wire type {kind}")
+        pieces.append(content)
+    return b"".join(pieces)
 
 
-def _decode_ints(message: memoryview) -> list[int]:
-    """Decodes an Int64List, packed or not: a varint a value."""
-    values = []
-    for number, _, content in _fields(message):
-        position = 0
-        while number == 1 and position < len(content):
-            value, position = _read_varint(content, position)
-            values.append(value - (1 << 64) if value >> 63 else value)
+def _decode_ints(content: bytes) -> list[int]:
+    values, position = [], 0
+    while position < len(content):
+        value, position = _read_varint(content, position)
+        values.append(value - (1 << 64) if value >> 63 else value)
     return values
 
 
-def _submessages(message: memoryview, wanted: int) -> list[memoryview]:
-    """Returns the contents of the length-delimited fields with one field number.
+def _contents(message: memoryview, *wanted: int) -> Iterator[tuple[int, memoryview]]:
+    """Yields the number and the content of each field, all length-delimited.
 
     Raises:
-        ValueError: If the bytes are not protobuf, or such a field has another type.
+        ValueError: If the bytes are not protobuf, or a field is not one of the wanted.
     """
-    contents = []
-    for number, wire_type, content in _fields(message):
-        if number != wanted:
-            continue
-        if wire_type != _LENGTH_DELIMITED:
-            raise ValueError(f"field {number} has wire type {wire_type}")
-        contents.append(content)
-    return contents
+    for field, wire_type, content in _fields(message):
+        if wire_type != _LENGTH_DELIMITED or field not in wanted:
+            raise ValueError(f"field {field} has wire type {wire_type}")
+        yield field, content
 
 
 def _fields(message: memoryview) -> Iterator[tuple[int, int, memoryview]]:

@@ -1,9 +1,13 @@
 // Finds an image and some numbers in a serialized tf.train.Example, without copying the
 // bytes. The rules are those of tf.io.parse_example (example_proto_fast_parsing.cc):
 //
-//   several features with one key      the last counts
+//   a map entry                        two fields: key and feature, in any order
+//   several features with one key      the last counts, unless without a value
 //   a feature without a value          missing
-//   a list of numbers                  packed or not
+//   several lists in a feature         the first counts
+//   a list of numbers                  packed or not; nothing after a packed run counts
+//   several lists of features          all count
+//   an unknown field                   skipped beside the features, refused elsewhere
 //   a length beyond the end            refused here; the end in parse_example
 #ifndef TFPIPE_NATIVE_EXAMPLE_H_
 #define TFPIPE_NATIVE_EXAMPLE_H_
@@ -117,10 +121,12 @@ inline bool FindInFeatures(Span features, const Keys& keys, Features* results,
     Span entry, key, feature;
     const uint8_t* const begin = features.begin;
     if (!features.Take(kDelimited1) || !features.TakeSpan(&entry)) return false;
-    if (!entry.Take(kDelimited1) || !entry.TakeSpan(&key)) return false;
-    if (!entry.Take(kDelimited2) || !entry.TakeSpan(&feature) || !entry.empty()) {
-      return false;
+    for (int field = 0; field < 2; ++field) {
+      const bool is_key = entry.Take(kDelimited1);
+      if (!is_key && !entry.Take(kDelimited2)) return false;
+      if (!entry.TakeSpan(is_key ? &key : &feature)) return false;
     }
+    if (!entry.empty()) return false;
     if (rest != nullptr && !key.Equals(keys.image))
       rest->append(reinterpret_cast<const char*>(begin), features.begin - begin);
     if (feature.empty()) continue;
@@ -142,13 +148,11 @@ inline std::string ReadExample(Span bytes, const Keys& keys, Span* image,
   while (!bytes.empty()) {
     uint64_t tag;
     Span features;
-    bool is_sound = bytes.TakeNumber(&tag);
-    if (is_sound && tag == kDelimited1) {
-      is_sound =
-          bytes.TakeSpan(&features) && FindInFeatures(features, keys, &results, rest);
-    } else if (is_sound) {
-      is_sound = SkipField(tag, &bytes);
-    }
+    const bool is_sound =
+        bytes.Take(kDelimited1)
+            ? bytes.TakeSpan(&features) &&
+                  FindInFeatures(features, keys, &results, rest)
+            : bytes.TakeNumber(&tag) && SkipField(tag, &bytes);
     if (!is_sound) return "its data is no tf.train.Example";
   }
   const size_t num_needed = keys.numbers.size() - keys.num_optional;

@@ -4,6 +4,7 @@ import pytest
 import tensorflow as tf
 
 from tests.support.data.native_op import native_op, needs_native  # noqa: F401
+from tests.support.data.odd_examples import ODD
 from tests.support.data.trees import make_jpeg
 from tfpipe.native import record_op
 from tfpipe.ops.crop import crop_image
@@ -29,42 +30,6 @@ def example(jpeg, **numbers):
     return tf.train.Example(features=features).SerializeToString(deterministic=True)
 
 
-def span(tag, data):
-    return bytes([tag, len(data)]) + data
-
-
-def feature(key, value):
-    return span(0x0A, span(0x0A, key) + span(0x12, value))
-
-
-def number(*bytes_of_list):
-    return span(0x1A, bytes(bytes_of_list))
-
-
-IMAGE = feature(b"image", span(0x0A, span(0x0A, b"jpeg")))
-PACKED, SINGLE = number(0x0A, 1, 5), number(0x08, 6)
-HEIGHT = feature(b"height", SINGLE)
-
-# Serialized features, as other writers may order and repeat them.
-ODD = {
-    "unpacked": IMAGE + HEIGHT + feature(b"label", SINGLE),
-    "the last one counts": IMAGE
-    + HEIGHT
-    + feature(b"label", SINGLE)
-    + feature(b"label", PACKED),
-    "an empty one does not": IMAGE
-    + HEIGHT
-    + feature(b"label", PACKED)
-    + feature(b"label", b""),
-    "two values": IMAGE + HEIGHT + feature(b"label", number(0x0A, 2, 5, 6)),
-    "no value": IMAGE + HEIGHT + feature(b"label", number()),
-    "none": IMAGE + HEIGHT,
-    "another type": IMAGE + HEIGHT + feature(b"label", span(0x0A, span(0x0A, b"x"))),
-    "no image": HEIGHT + feature(b"label", PACKED),
-    "negative": IMAGE + HEIGHT + feature(b"label", number(0x0A, 10, *[0xFF] * 9, 1)),
-}
-
-
 def broken(data, rng):
     """The data with a few bytes changed, mostly outside of the image."""
     changed = bytearray(data)
@@ -79,14 +44,7 @@ def all_examples():
     sound = [
         example(b"\xff\xd8" * 9, label=[n], height=[300]) for n in (0, -1, 1 << 40)
     ]
-    whole = [span(0x0A, data) for data in ODD.values()]
-    # Unknown fields around the features, and features in two parts.
-    whole += [
-        b"\x18\x07" + whole[0] + span(0x22, b"ab"),
-        span(0x0A, IMAGE + HEIGHT) + span(0x0A, feature(b"label", PACKED)),
-        b"",
-    ]
-    pool = [*sound, *whole]
+    pool = [*sound, *ODD.values()]
     return [*pool, *(broken(rng.choice(pool) or b"\x0a", rng) for _ in range(300))]
 
 

@@ -2,8 +2,10 @@
 
 import hypothesis
 import pytest
+import tensorflow as tf
 from hypothesis import strategies
 
+from tests.support.data.odd_examples import ODD
 from tfpipe import errors
 from tfpipe.shards import example
 
@@ -100,11 +102,47 @@ def test_fields_that_no_example_has_are_passed_over() -> None:
     entry = b"".join(example.encode_entry("a", example.bytes_feature(b"x")))
     # Field 9 as a varint, 8 bytes, a string, and 4 bytes.
     others = (b"\x48\x05", b"\x49" + bytes(8), b"\x4a\x02ab", b"\x4d" + bytes(4))
+    data = example.example_head(len(entry)) + entry
     for other in others:
-        for content in (other + entry, entry + other):
-            data = example.example_head(len(content)) + content
-            assert example.decode_example(data + other) == wanted
-            assert example.locate(data + other, ["a"]).feature("a") == wanted["a"]
+        for content in (other + data, data + other):
+            assert example.decode_example(content) == wanted
+            assert example.locate(content, ["a"]).feature("a") == wanted["a"]
     for cut in (b"\x49" + bytes(7), b"\x4d" + bytes(3)):
         with pytest.raises(errors.BadRecordError, match="ends beyond its message"):
             example.decode_example(cut)
+
+
+def _by_tensorflow(content: bytes) -> dict[str, list[object]] | None:
+    """The values of an example as `tf.io.parse_example` reads them."""
+    kinds = {"image": tf.string, "height": tf.int64, "label": tf.int64}
+    keys = {
+        key: tf.io.FixedLenSequenceFeature([], kind, allow_missing=True)
+        for key, kind in kinds.items()
+    }
+    try:
+        parsed = tf.io.parse_single_example(content, keys)
+    except (tf.errors.InvalidArgumentError, UnicodeDecodeError):  # in the message
+        return None
+    return {key: value.numpy().tolist() for key, value in parsed.items()}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_examples_decode_as_tensorflow_parses_them(name: str) -> None:
+    wanted = _by_tensorflow(ODD[name])
+    kinds = {"image": "bytes", "height": "int64", "label": "int64"}
+    try:
+        decoded = example.decode_example(ODD[name])
+        found = example.locate(ODD[name], list(kinds))
+        located = {key: found.feature(key) for key in found.entries}
+    except errors.BadRecordError:
+        assert wanted is None
+        return
+
+    assert located == {key: decoded[key] for key in located}
+    wrong_kind = any(decoded[key].kind not in (kinds[key], "empty") for key in located)
+    if wanted is None:
+        assert wrong_kind
+    else:
+        empty = example.Feature("empty", [])
+        assert {key: decoded.get(key, empty).values for key in kinds} == wanted
+        assert not wrong_kind
