@@ -39,6 +39,14 @@ class Mixture:
     stages of each pipeline give one element for each that they take, in order. So a
     `Shuffle` belongs after the mixture.
 
+    Example:
+        >>> splits = ("train", "validation")
+        >>> sources = [tfpipe.TFRecordSource("DIR", split) for split in splits]
+        >>> stages = [tfpipe.Interleave()]
+        >>> parts = [tfpipe.Pipeline(source, stages) for source in sources]
+        >>> tfpipe.Mixture(parts, [0.75, 0.25], batch_size=4).num_given(8)
+        [6, 2]
+
     Args:
         pipelines: Pipelines of the sets, read endlessly. Each has a source of
             batch_size 1 with the rank of this process, and its own tuning.

@@ -36,6 +36,13 @@ DeviceOp = Callable[[Batch], Batch]
 class Pipeline:
     """A source of elements, the stages that they pass, and a tuning.
 
+    Example:
+        >>> source = tfpipe.TFRecordSource("DIR", "train", batch_size=4)
+        >>> stages = [tfpipe.Interleave(), tfpipe.Batch(4), tfpipe.Prefetch()]
+        >>> pipeline = tfpipe.Pipeline(source, stages)
+        >>> [len(batch["record"]) for batch in pipeline.build()]
+        [4, 4, 4, 4, 4, 4]
+
     Args:
         source: Callable (state, num_epochs) -> Dataset of the epochs, one after the
             other.

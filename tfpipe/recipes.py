@@ -28,6 +28,13 @@ from tfpipe.stages.traced import Op
 class Recipe:
     """The ops that turn images into the input of a network.
 
+    Example:
+        >>> crops = (tfpipe.CenterCrop(image_size=32),)
+        >>> normalize = tfpipe.Normalize()
+        >>> recipe = tfpipe.Recipe(train=crops, evaluate=crops, normalize=normalize)
+        >>> options = {"batch_size": 4, "recipe": lambda *_: recipe}
+        >>> pipeline = tfpipe.imagenet_train("DIR", **options)
+
     Attributes:
         train: Ops from an encoded image to its pixels, 0..255, for training.
         evaluate: Ops from an encoded image to its pixels, 0..255, for evaluation.
@@ -116,6 +123,10 @@ def resnet(image_size: ImageSize, dtype: Dtype, quality: Quality) -> Recipe:
     crop box, as used for ResNet by Goyal et al., "Accurate, Large Minibatch SGD", 2017,
     section 5.1; He et al., "Deep Residual Learning for Image Recognition", 2015,
     section 3.4, for evaluation.
+
+    Example:
+        >>> tfpipe.resnet(224, "uint8", "fast").normalize.mean
+        (123.675, 116.28, 103.53)
     """
     return Recipe(
         train=(
@@ -143,6 +154,10 @@ def inception(image_size: ImageSize, dtype: Dtype, quality: Quality) -> Recipe:
     numbers of TensorFlow's Inception preprocessing. Two things differ from TensorFlow's
     preprocessing: only brightness and saturation are distorted, and evaluation keeps
     the aspect ratio, as 87.5 % of both sides would not.
+
+    Example:
+        >>> tfpipe.inception(299, "uint8", "fast").train[1]
+        DistortColor(fast=True)
     """
     return Recipe(
         train=(
@@ -171,6 +186,10 @@ def vgg(image_size: ImageSize, dtype: Dtype, quality: Quality) -> Recipe:
     there is no division by the standard deviation. Source: Simonyan and Zisserman,
     "Very Deep Convolutional Networks for Large-Scale Image Recognition", 2014, section
     3.1, without its shift of colors.
+
+    Example:
+        >>> tfpipe.vgg(224, "uint8", "fast").train[0].short_side
+        (256, 512)
     """
     short_side = min(errors.require_sides("", "image_size", image_size))
     return Recipe(

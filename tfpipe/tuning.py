@@ -34,6 +34,12 @@ _FORMAT = 1  # version of the format of the file
 class Tuning:
     """The threads and the memory that a pipeline uses.
 
+    Example:
+        >>> tuning = tfpipe.Tuning(num_parallel_maps=8, private_threadpool_size=4)
+        >>> pipeline = tfpipe.imagenet_train("DIR", batch_size=4, tuning=tuning)
+        >>> pipeline.tuning.num_threads
+        4
+
     Args:
         num_parallel_reads: Number of extents that Interleave reads at the same time.
         num_parallel_maps: Number of elements that each Map processes at the same time;

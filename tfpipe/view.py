@@ -44,6 +44,13 @@ def contact_sheet(
     shares, as after `mix.MixUp`, is shown as its two largest shares. Names may be in
     any script: letters that no font of this machine has are spelled in Latin letters.
 
+    Example:
+        >>> pipeline = tfpipe.imagenet_train("DIR", batch_size=4, image_size=32)
+        >>> batch = next(iter(pipeline.build()))
+        >>> sheet = tfpipe.contact_sheet(batch, pipeline=pipeline, num_columns=2)
+        >>> sheet.width
+        76
+
     Args:
         batch: `image` [batch, height, width, 3], uint8 in 0..255, or a float type as
             `ops.Normalize` makes it; `label` integer [batch], or number [batch,
@@ -101,6 +108,12 @@ def before_and_after(
     The stored image is scaled to fit a square of the size of the result, on white.
     After `mix.MixUp` or `CutMix` the stored image is the one into which another one was
     mixed.
+
+    Example:
+        >>> pipeline = tfpipe.imagenet_train("DIR", batch_size=4, image_size=32)
+        >>> sheet = tfpipe.before_and_after(pipeline, num_images=2, num_columns=1)
+        >>> sheet.width
+        76
 
     Args:
         pipeline: Pipeline with a `Parse` in a `Map`. Its elements are batches as for

@@ -63,6 +63,12 @@ class ColorJitter:
     `tf.image.adjust_hue`. A change of strength 0 is left out. The defaults are those of
     the ResNets trained with Torch.
 
+    Example:
+        >>> example = {"image": tf.fill([8, 8, 3], tf.constant(90, tf.uint8))}
+        >>> example["seed"] = tf.constant([1, 2], tf.int64)
+        >>> tfpipe.ColorJitter(hue=0.1)(example)["image"].shape
+        TensorShape([8, 8, 3])
+
     Args:
         brightness: Strength, >= 0.
         contrast: Strength, >= 0.
@@ -124,6 +130,12 @@ class DistortColor:
     is turned by up to 0.2 of the color circle. Values may leave 0..255 between the
     changes. Unlike in the reference, the result is rounded to uint8.
 
+    Example:
+        >>> example = {"image": tf.fill([8, 8, 3], tf.constant(90, tf.uint8))}
+        >>> example["seed"] = tf.constant([1, 2], tf.int64)
+        >>> tfpipe.DistortColor(fast=False)(example)["image"].dtype
+        tf.uint8
+
     Args:
         fast: Whether to leave out hue and contrast, as the reference does by default.
     """
@@ -173,6 +185,12 @@ class RandAugment:
     probability. The operations equal Pillow's, see `pil_functions`; so does contrast,
     which the reference blends with a wrong gray. Turns, shears and translations go
     either way with probability 1/2, take the nearest pixel, and fill with gray (128).
+
+    Example:
+        >>> op = tfpipe.RandAugment(num_ops=2, magnitude=9)
+        >>> pipeline = tfpipe.imagenet_train(
+        ...     "DIR", batch_size=4, image_size=32, ops=[op], dtype="float32"
+        ... )
 
     Args:
         num_ops: Number of operations applied one after the other, >= 1.
@@ -263,6 +281,13 @@ class Cutout:
     Networks with Cutout", 2017: the square's center is uniform over the image, so that
     a part of the square may lie outside.
 
+    Example:
+        >>> example = {"image": tf.zeros([8, 8, 3], tf.uint8)}
+        >>> example["seed"] = tf.constant([1, 2], tf.int64)
+        >>> image = tfpipe.Cutout(size=16, fill=(9, 9, 9))(example)["image"]
+        >>> int(tf.reduce_max(image))
+        9
+
     Args:
         size: Side of the square in pixels, >= 1.
         fill: Red, green and blue, 0..255. The default is ImageNet's mean, which
@@ -312,6 +337,13 @@ class RandomErasing:
     its place is uniform among the places inside of the image. Nothing is erased if none
     of `max_attempts` rectangles fits. The logarithm is torchvision's choice: high and
     wide rectangles are then equally likely.
+
+    Example:
+        >>> example = {"image": tf.zeros([8, 8, 3], tf.uint8)}
+        >>> example["seed"] = tf.constant([1, 2], tf.int64)
+        >>> op = tfpipe.RandomErasing(probability=1.0, fill=(9, 9, 9))
+        >>> int(tf.reduce_max(op(example)["image"]))
+        9
 
     Args:
         probability: Share of the images that get a rectangle, 0 to 1.

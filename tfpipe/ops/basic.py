@@ -32,6 +32,12 @@ class Flip:
 
     Element: example -> example. Changes `image`, and `boxes` if there are any; equals
     `tf.image.stateless_random_flip_left_right`.
+
+    Example:
+        >>> example = {"image": tf.constant([[[1], [2]]])}
+        >>> example["seed"] = tf.constant([1, 2], tf.int64)
+        >>> tfpipe.Flip()(example)["image"].shape
+        TensorShape([1, 2, 1])
     """
 
     def __call__(self, example: Example) -> Example:
@@ -53,6 +59,11 @@ class Normalize:
 
     `Normalize()` is the mode that Keras calls "torch"; `caffe` and `inception` are
     Keras' other two modes.
+
+    Example:
+        >>> op = tfpipe.Normalize(mean=(127.5,) * 3, std=(127.5,) * 3)
+        >>> op({"image": tf.constant([[[0, 0, 255]]])})["image"].numpy().tolist()
+        [[[-1.0, -1.0, 1.0]]]
 
     Args:
         mean: Per-channel mean, 3 values, in 0..255, red first.
@@ -104,6 +115,10 @@ class Normalize:
 class Cast:
     """Changes the type of `image`. Element: example -> example.
 
+    Example:
+        >>> tfpipe.Cast("float16")({"image": tf.zeros([2, 2, 3])})["image"].dtype
+        tf.float16
+
     Args:
         dtype: "uint8", "float32", "bfloat16" or "float16".
     """
@@ -130,6 +145,10 @@ class ToNCHW:
     Changes `image`, of one example or of a batch, from [..., height, width, 3] to
     [..., 3, height, width], the layout in which some GPU kernels are fastest. This op
     belongs after every other op that changes the image.
+
+    Example:
+        >>> tfpipe.ToNCHW()({"image": tf.zeros([4, 32, 24, 3])})["image"].shape
+        TensorShape([4, 3, 32, 24])
     """
 
     takes_batches: ClassVar[bool] = True
@@ -153,6 +172,11 @@ class OneHot:
     Label smoothing follows Szegedy et al., "Rethinking the Inception Architecture for
     Computer Vision", 2015, section 7: (1 - smoothing) * one-hot + smoothing /
     num_classes.
+
+    Example:
+        >>> rows = tfpipe.OneHot(3)({"label": tf.constant([2, 0])})["label"]
+        >>> rows.numpy().tolist()
+        [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
 
     Args:
         num_classes: Length of a row; one more than the largest label.
@@ -206,6 +230,10 @@ class Reseed:
     wherever they stand, so that an op added before them changes nothing.
     `Reseed(Flip(), 1)`, `Reseed(Flip(), 2)` and `Flip()` draw different numbers.
 
+    Example:
+        >>> ops = [tfpipe.RandAugment(), tfpipe.Reseed(tfpipe.RandAugment(), 1)]
+        >>> pipeline = tfpipe.imagenet_train("DIR", batch_size=4, ops=ops)
+
     Args:
         op: A random op.
         salt: Any whole number; 0 draws the numbers of `op` alone.
@@ -233,7 +261,12 @@ _SALT_STEP = 0x3F58476D1CE4E5B9
 
 @dataclasses.dataclass(frozen=True, init=False)
 class Select:
-    """Keeps only the named features. Element: example -> example."""
+    """Keeps only the named features. Element: example -> example.
+
+    Example:
+        >>> tfpipe.Select("label")({"label": 3, "mask": 1.0})
+        {'label': 3}
+    """
 
     takes_batches: ClassVar[bool] = True
 

@@ -40,6 +40,12 @@ class ParseBoxes:
     These are the keys of TensorFlow's object detection. Boxes are clipped to the image,
     and a box without an area is left out. A box without a label gets the label 0.
 
+    Example:
+        >>> boxes = tfpipe.ParseBoxes(max_boxes=8)
+        >>> pipeline = tfpipe.imagenet_train("DIR", batch_size=4, with_boxes=boxes)
+        >>> pipeline.build().element_spec["boxes"].shape
+        TensorShape([4, 8, 4])
+
     Args:
         max_boxes: Number of places for boxes in each example. All examples have the
             same number, so that they can be batched; 100 as in TensorFlow Model Garden.

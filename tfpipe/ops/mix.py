@@ -154,6 +154,13 @@ class MixUp:
     part of itself, as in TensorFlow's EfficientNet reference; the paper draws one share
     a batch. uint8 images are rounded.
 
+    Example:
+        >>> pipeline = tfpipe.imagenet_train(
+        ...     "DIR", batch_size=4, batch_ops=[tfpipe.MixUp(alpha=0.2)]
+        ... )
+        >>> pipeline.build().element_spec["label"].shape
+        TensorShape([4, 1000])
+
     Args:
         alpha: Parameter of the distribution, >= 0.01. A larger alpha blends more; the
             paper uses 0.2 for ImageNet.
@@ -191,6 +198,13 @@ class CutMix:
     uniform over the image. The part outside of the image is cut off, and the labels are
     blended by the number of pixels of each image. Each example has its own rectangle,
     as in TensorFlow Model Garden; the paper has one a batch.
+
+    Example:
+        >>> pipeline = tfpipe.imagenet_train(
+        ...     "DIR", batch_size=4, batch_ops=[tfpipe.CutMix()]
+        ... )
+        >>> pipeline.build().element_spec["label"].shape
+        TensorShape([4, 1000])
 
     Args:
         alpha: Parameter of the distribution, >= 0.01; the paper uses 1, which makes the

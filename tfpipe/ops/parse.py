@@ -61,6 +61,12 @@ class Parse:
     The defaults are the keys of the Inception scripts, of TF Model Garden and of
     tfpipe's converters. Records of TFDS have the keys "image" and "label".
 
+    Example:
+        >>> parse = tfpipe.Parse(label_offset=1)
+        >>> pipeline = tfpipe.imagenet_train("DIR", batch_size=4, parse=parse)
+        >>> pipeline.class_names[0]
+        ''
+
     Args:
         image_key: Key of the encoded image, one byte string.
         label_key: Key of the label, one int64; with multi_label any number of labels.
@@ -203,6 +209,12 @@ class EntryPoints:
     less, and makes the same pixels.
         in   record_id: int64, number of the record in the split
         out  entry_points: string, see `crop_image`; empty for a record without them
+
+    Example:
+        >>> source = tfpipe.TFRecordSource("DIR", "train")
+        >>> op = tfpipe.EntryPoints.of(source)
+        >>> op is None or isinstance(op, tfpipe.EntryPoints)
+        True
 
     Args:
         path: The file `entry_points-<split>` of the data set. It is read while the

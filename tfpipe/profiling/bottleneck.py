@@ -23,6 +23,13 @@ _MOST_TIMES = 8
 class Bottleneck:
     """The resource that limits a pipeline.
 
+    Example:
+        >>> source = tfpipe.TFRecordSource("DIR", "train")
+        >>> pipeline = tfpipe.Pipeline(source, [tfpipe.Interleave()])
+        >>> profile = tfpipe.profile(pipeline, seconds=0.01, repeats=1)
+        >>> isinstance(profile.bottleneck, tfpipe.Bottleneck)
+        True
+
     Attributes:
         resource: "sequential stage": a stage works on too few elements at the same
             time. "CPU": all cores are busy. "storage": its bandwidth. "latency": a

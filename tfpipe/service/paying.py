@@ -18,6 +18,11 @@ _LEAST_BUSY = 0.7
 class ServicePayoff:
     """The rate that cores deliver, against the rate that a training step could take.
 
+    Example:
+        >>> payoff = tfpipe.ServicePayoff(rate=500, num_cores=2, demand=2000)
+        >>> payoff.pays, payoff.cores_elsewhere
+        (True, 9)
+
     Args:
         rate: Images per second that the pipeline delivers without a step, > 0.
         num_cores: Cores that give this rate, > 0.

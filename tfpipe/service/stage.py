@@ -46,6 +46,12 @@ class Service:
     A pipeline with this stage calls `keep_freed_memory` for the process when it is
     built, as each batch arrives as one large message.
 
+    Example:
+        >>> source = tfpipe.TFRecordSource("DIR", "train", batch_size=4)
+        >>> service = tfpipe.Service("127.0.0.1:5050", lost_after_s=30)
+        >>> stages = [tfpipe.Interleave(), service, tfpipe.Batch(4)]
+        >>> pipeline = tfpipe.Pipeline(source, stages)
+
     Args:
         address: "HOST:PORT" of the dispatcher.
         lost_after_s: Seconds without an element after which a worker, or the

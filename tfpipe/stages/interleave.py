@@ -48,6 +48,13 @@ class Interleave:
     the file, so the window is then read again record by record. `faults` decides
     whether another record stands in for the damaged one, or an error is raised.
 
+    Example:
+        >>> source = tfpipe.TFRecordSource("DIR", "train", shuffle="none")
+        >>> stage = tfpipe.Interleave(num_parallel_reads=2)
+        >>> records = tfpipe.Pipeline(source, [stage]).build()
+        >>> [int(record["record_id"]) for record in records.take(3)]
+        [0, 1, 2]
+
     Args:
         num_parallel_reads: Number of extents that are read at the same time; None is
             filled from the tuning.

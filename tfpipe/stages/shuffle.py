@@ -32,6 +32,11 @@ class Shuffle:
     the elements it has had. `TFRecordSource(shuffle="window")` shuffles too, and reads
     at most one window again.
 
+    Example:
+        >>> dataset = tfpipe.Shuffle(4, seed=1)(tf.data.Dataset.range(8))
+        >>> sorted(int(number) for number in dataset.take(4))
+        [0, 1, 2, 3]
+
     Args:
         buffer_size: Number of elements in a group, >= 1.
         seed: Seed of the permutations, 0 to 2**64 - 1.

@@ -51,6 +51,14 @@ class Rates:
 class Headspace:
     """The rates of a step and its input.
 
+    Example:
+        >>> pipeline = tfpipe.imagenet_train("DIR", batch_size=4)
+        >>> result = tfpipe.headspace(
+        ...     pipeline, len, seconds=0.01, num_rounds=1, fewer_cores=False
+        ... )
+        >>> isinstance(result, tfpipe.Headspace), len(result.rates)
+        (True, 1)
+
     Attributes:
         rates: The rates with all cores, then with fewer and fewer.
     """
@@ -141,6 +149,13 @@ def headspace(
     input holds the step back. Each thread gets its own cores back at the end, and a
     pinned thread never gets others. A step on fewer cores is slower by itself, so it is
     compared with the cached batch on as many. A pipeline that ends begins again.
+
+    Example:
+        >>> pipeline = tfpipe.imagenet_train("DIR", batch_size=4)
+        >>> step = tf.function(lambda batch: tf.reduce_sum(batch["label"]))
+        >>> options = {"seconds": 0.01, "num_rounds": 1, "fewer_cores": False}
+        >>> tfpipe.headspace(pipeline, step, **options).num_spare_cores
+        0
 
     Args:
         pipeline: Its elements are the batches that the step takes.

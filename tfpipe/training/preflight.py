@@ -46,6 +46,10 @@ def preflight(
     that the ranks are 0 to n - 1. With several ranks it takes as long as building the
     pipeline once.
 
+    Example:
+        >>> pipeline = tfpipe.imagenet_train("DIR", batch_size=4)
+        >>> tfpipe.preflight(pipeline, lambda value: [value])  # a single process
+
     Args:
         pipeline: The pipeline of this rank.
         all_gather: Takes any value that can be pickled and returns the values of all

@@ -37,7 +37,13 @@ class _Profile(Protocol):
 
 
 class StepTime(NamedTuple):
-    """One step: seconds blocked on the input, and seconds of computing."""
+    """One step: seconds blocked on the input, and seconds of computing.
+
+    Example:
+        >>> step = tfpipe.StepTime(wait_seconds=0.25, compute_seconds=0.75)
+        >>> step.wait_seconds / sum(step)
+        0.25
+    """
 
     wait_seconds: float
     compute_seconds: float
@@ -46,6 +52,13 @@ class StepTime(NamedTuple):
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StepFigures:
     """The figures of a group of consecutive steps of one rank.
+
+    Example:
+        >>> timer = tfpipe.StepTimer(batch_size=4)
+        >>> for batch in timer.batches(range(5)):
+        ...     pass
+        >>> isinstance(timer.figures, tfpipe.StepFigures), timer.figures.num_steps
+        (True, 4)
 
     Attributes:
         step: Number of steps done when the group ended.
@@ -174,6 +187,13 @@ class StepTimer:
     TensorBoard gets the scalars of `StepFigures.scalars` and the texts input/bottleneck
     and input/parallelism. They are in the folder rank-0 of log_dir (rank-1 and so on
     beside it).
+
+    Example:
+        >>> timer = tfpipe.StepTimer(batch_size=4, every=2)
+        >>> for batch in timer.batches(range(5)):
+        ...     pass
+        >>> timer.figures.step
+        5
 
     Attributes:
         figures: The figures of the last group of steps that ended; None before.

@@ -37,6 +37,14 @@ def sum_metrics(
     totals, counts and confusion matrices are summed, so the results equal those of one
     rank that evaluates all records. The model keeps the state of its own rank.
 
+    Example:
+        >>> import keras
+        >>> model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
+        >>> model.compile(loss="mse")
+        >>> _ = model.evaluate(tf.ones([4, 1]), tf.ones([4, 1]), verbose=0)
+        >>> [*tfpipe.sum_metrics(model, lambda value: value)]  # a single rank
+        ['loss']
+
     Args:
         model: A compiled Keras model that was evaluated on this rank.
         all_reduce_sum: Callable float64 [n] -> the sum over ranks, [n], as a tensor or

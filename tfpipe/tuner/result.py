@@ -59,6 +59,13 @@ class Trial:
 class Search:
     """The setting that was found, and the evidence for it.
 
+    Example:
+        >>> pipeline = tfpipe.imagenet_train("DIR", batch_size=4)
+        >>> search = tfpipe.search_tuning(pipeline, time_limit=0.5)
+        >>> isinstance(search, tfpipe.Search)
+        True
+        >>> search.save("tuned.json")
+
     Attributes:
         pipeline: The pipeline with the best setting.
         setting: The best setting. If the pipeline as it was given stays, its tuning
@@ -200,6 +207,13 @@ def load_tuned(path: str | os.PathLike[str], pipeline: Pipeline) -> Pipeline:
     If the search found that the pipeline as it was given is the fastest, the pipeline
     is returned unchanged. If the file was made for another host, TensorFlow or
     pipeline, this warns and returns the pipeline with the default tuning.
+
+    Example:
+        >>> pipeline = tfpipe.imagenet_train("DIR", batch_size=4)
+        >>> tfpipe.search_tuning(pipeline, time_limit=0.5).save("tuned.json")
+        >>> tuned = tfpipe.load_tuned("tuned.json", pipeline)
+        >>> tuned.fingerprint == pipeline.fingerprint
+        True
 
     Raises:
         OSError: If the file cannot be read.

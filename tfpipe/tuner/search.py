@@ -48,7 +48,12 @@ _MOST_THREADS = 4096
 
 
 def tune(pipeline: Pipeline, **options: Any) -> Pipeline:
-    """Returns the pipeline with the best setting; arguments as of `search_tuning`."""
+    """Returns the pipeline with the best setting; arguments as of `search_tuning`.
+
+    Example:
+        >>> pipeline = tfpipe.imagenet_train("DIR", batch_size=4)
+        >>> pipeline = tfpipe.tune(pipeline, time_limit=0.5)  # 60 s by default
+    """
     return search_tuning(pipeline, **options).pipeline
 
 
@@ -73,6 +78,11 @@ def search_tuning(
     given takes part in the last race, with its own cache and knobs. It is returned
     unchanged unless a setting is 3 % faster. If its threads or its cache exceed a
     budget, it takes part in the race but is not returned.
+
+    Example:
+        >>> pipeline = tfpipe.imagenet_train("DIR", batch_size=4)
+        >>> search = tfpipe.search_tuning(pipeline, time_limit=0.5)  # 60 s by default
+        >>> pipeline = search.pipeline
 
     Args:
         pipeline: The pipeline to tune. Its elements should be the batches that a step
