@@ -135,7 +135,10 @@ def test_missing_numbers_and_mixed_sets_are_named(folder: pathlib.Path) -> None:
 
     assert "train-00000-of-00002: missing: other shards of this set are there" in faults
     assert "train-00003-of-00004: missing: other shards of this set are there" in faults
-    assert any("split 'train' must be one set of shards" in fault for fault in faults)
+    assert (
+        "train: split 'train' must be one set of shards, got train-*-of-00002, "
+        "train-*-of-00004"
+    ) in faults
 
 
 def test_empty_and_uneven_shards_are_remarks(folder: pathlib.Path) -> None:
@@ -229,6 +232,15 @@ def test_a_label_of_two_classes_is_a_fault(folder: pathlib.Path) -> None:
     (fault,) = run(folder).faults
 
     assert "label 2 must stand for one class" in fault.fault
+
+
+def test_three_names_of_a_label_are_shown() -> None:
+    names = {1: {("n1", "")}, 2: {(f"n{n}", "") for n in range(9, 4, -1)}}
+
+    (fault,) = adopt.label_faults(names)
+
+    assert fault.shard == "labels"
+    assert fault.fault.endswith("one class, got ('n5', ''), ('n6', ''), ('n7', '')")
 
 
 def _names(labels: Mapping[int, str]) -> dict[int, set[tuple[str, str]]]:

@@ -1,5 +1,6 @@
 """Direct reading: its settings, and what is said where tensorflow-io is of no use."""
 
+import os
 import sys
 import types
 
@@ -57,3 +58,18 @@ def test_settings_of_s3_are_those_of_aws(tmp_path):
     }
     local = files | {"AWS_ENDPOINT_URL": "http://127.0.0.1:1", "AWS_REGION": "r"}
     assert direct.s3_settings(local) == {**always, "S3_ENDPOINT": "http://127.0.0.1:1"}
+
+
+def test_only_s3_gets_the_settings_of_s3(schemes, monkeypatch, tmp_path):
+    name = "S3_DISABLE_MULTI_PART_DOWNLOAD"
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv(name, "")  # is put back after the test
+    monkeypatch.delenv(name)
+    monkeypatch.setitem(sys.modules, "tensorflow_io", types.ModuleType("tensorflow_io"))
+    schemes += ["hdfs", "s3"]
+
+    direct.prepare("hdfs://host/x")
+    assert name not in os.environ
+    direct.prepare("s3://bucket/x")
+    assert os.environ[name] == "1"

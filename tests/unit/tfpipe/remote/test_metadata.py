@@ -116,3 +116,64 @@ def test_sizes_of_shards_are_checked(copy_dir: pathlib.Path) -> None:
     path.unlink()
     with pytest.raises(errors.BadIndexError, match=f"{path} must .* no such file"):
         metadata.check_sizes(files, shards)
+
+
+def _forget_the_files(folder: pathlib.Path) -> None:
+    """Makes index.json one of an earlier version, without the digest of the catalog."""
+    document = json.loads((folder / index.INDEX_NAME).read_text())
+    del document["files"]
+    (folder / index.INDEX_NAME).write_text(json.dumps(document))
+
+
+def test_an_older_data_set_may_have_a_catalog_or_none(
+    copy_dir: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    _forget_the_files(copy_dir)
+    files = Files(str(copy_dir))
+    catalog = (copy_dir / index.CATALOG_NAME).read_bytes()
+
+    folder = metadata.bring(files, tmp_path / "cache")
+    assert (folder / index.CATALOG_NAME).read_bytes() == catalog
+
+    (copy_dir / index.CATALOG_NAME).unlink()
+    folder = metadata.bring(files, tmp_path / "other")
+    assert not (folder / index.CATALOG_NAME).exists()
+
+
+def test_a_side_file_comes_once_and_again_when_it_is_damaged(
+    copy_dir: pathlib.Path,
+    tmp_path: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    files, known = Files(str(copy_dir)), index.load(copy_dir)
+    name, folder = index.CATALOG_NAME, tmp_path / "a/b"
+    content = (copy_dir / name).read_bytes()
+
+    path = metadata.bring_side_file(files, known, name, folder)
+    assert (path, path.read_bytes()) == (folder / name, content)
+    before = path.stat().st_ino
+    assert metadata.bring_side_file(files, known, name, folder) == path
+    assert path.stat().st_ino == before
+    assert capsys.readouterr().err == ""
+
+    path.write_bytes(b"cut")
+    monkeypatch.setattr(metadata, "_LARGE_BYTES", len(content))
+    metadata.bring_side_file(files, known, name, folder)
+
+    assert path.read_bytes() == content
+    said = capsys.readouterr().err
+    assert f"{path} is damaged and is fetched again from" in said
+    assert f"MB, is fetched once and kept in {folder}." in said
+    with pytest.raises(errors.BadIndexError, match=r"must list .*other"):
+        metadata.bring_side_file(files, known, "other", folder)
+
+
+def test_a_side_file_that_is_missing_is_a_fault_of_the_data_set(
+    copy_dir: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    files, known = Files(str(copy_dir)), index.load(copy_dir)
+    (copy_dir / index.CATALOG_NAME).unlink()
+
+    with pytest.raises(errors.BadIndexError, match="catalog"):
+        metadata.bring_side_file(files, known, index.CATALOG_NAME, tmp_path)

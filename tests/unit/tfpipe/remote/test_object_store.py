@@ -107,3 +107,77 @@ def test_a_profile_with_credentials_of_another_kind_says_the_way_out(
 
     with pytest.raises(errors.RemoteError, match="export-credentials"):
         object_store.aws_settings(files | {"AWS_PROFILE": "sso"})
+
+
+# As obstore words its errors: a line, then what Rust says of the error.
+REFUSED = """Generic HTTP error: Error performing GET http://127.0.0.1:9/x?sig=hidden \
+in 318.1ms, after 13 retries, retry_timeout: 300ms  - HTTP error: error sending request
+
+Debug source:
+Generic { store: "HTTP", source: RetryError( RetryErrorImpl { inner: Http( HttpError {
+    kind: Connect,
+    source: ConnectError("tcp connect error", Os { message: "Connection refused" })
+"""
+EXPIRED = REFUSED.replace(
+    'Os { message: "Connection refused" }', "InvalidCertificate(\n  Expired )"
+)
+STATUS = """Generic HTTP error: Error performing GET http://me:hidden@host/x?s=hidden \
+in 1ms - Server returned non-2xx status code: {}: <?xml version="1.0"?><Error>\
+<Code>{}</Code><Message>You &amp; I.</Message></Error>
+
+Debug source: Status
+"""
+NETWORK = "Check the network and the server, and try again."
+SERVER = "the server http://127.0.0.1:9"
+
+
+@pytest.mark.parametrize(
+    ("text", "came_back", "remedy"),
+    [
+        (REFUSED, f"{SERVER} cannot be reached (Connection refused)", NETWORK),
+        (EXPIRED, f"{SERVER} cannot be reached (InvalidCertificate(Expired))", NETWORK),
+        ("a builder error. \n", "a builder error", "Check the settings of the store"),
+        ("503 Service Unavailable, SlowDown", "", NETWORK),
+        ("403 Forbidden, AccessDenied", "", "Check the credentials."),
+        ("404 Not Found, NoSuchKey", "", "Check its name, its folder and its bucket."),
+        ("404 Not Found, NoSuchBucket", "", "Check the bucket's name; make it if it"),
+        ("416 Range Not Satisfiable, InvalidRange", "", "The file is too short: copy"),
+    ],
+)
+def test_an_error_is_one_line_with_a_remedy_and_without_secrets(
+    text: str, came_back: str, remedy: str
+) -> None:
+    store = object_store.ObjectStore("http://127.0.0.1:9/x", 10.0)
+    kind = FileNotFoundError if text.startswith("404") else OSError
+    if not came_back:
+        text, came_back = STATUS.format(*text.split(", ")), f"{text}, You & I"
+
+    is_missing, said, then = store.explain(kind(text))
+
+    assert said == came_back
+    assert then.startswith(remedy)
+    assert is_missing == ("NoSuchKey" in text)
+
+
+def test_requests_take_no_longer_than_the_time_limit() -> None:
+    store = object_store._open("https://127.0.0.1:9/x", 10.0)
+
+    retry, client = store.retry_config, store.client_options
+    assert retry["retry_timeout"].total_seconds() == 6
+    assert retry["backoff"]["max_backoff"].total_seconds() == 0.5
+    assert (client["timeout"], client["read_timeout"]) == ("3s", "1s")
+    assert client["connect_timeout"] == "1s"
+    assert client["allow_http"] == "false"
+
+
+def test_s3_has_the_bucket_and_the_folder_of_the_url(
+    files: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (files | {"AWS_PROFILE": "team"}).items():
+        monkeypatch.setenv(name, value)
+
+    store = object_store._open("s3://bucket/photos/2024", 10.0)
+
+    assert (store.config["bucket"], store.prefix) == ("bucket", "photos/2024")
+    assert store.config["endpoint"] == "http://127.0.0.1:9000"
+    assert store.client_options["allow_http"] == "true"
