@@ -92,7 +92,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the sample")
     parser.add_argument("--room", action="append", choices=ROOMS, help="only these")
     parser.add_argument(
-        "--again", action="store_true", help="only the survivors of the stored result"
+        "--again",
+        action="store_true",
+        help="only the stored survivors, by all tests of the room",
     )
     parser.add_argument("--work_dir", type=pathlib.Path, default=ROOT / "build/mutants")
     result = ROOT / "tests/torture/mutants.json"
@@ -159,7 +161,10 @@ def _test_room(room: str, options: argparse.Namespace) -> dict[str, Any]:
     limit = max(MIN_LIMIT_SECONDS, LIMIT_FACTOR * int(used))
     sys.dont_write_bytecode = True
     for item in session.pending_work_items:
-        verdict = _verdict(item.mutations[0], tests, limit)
+        mutation = item.mutations[0]
+        path = mutation.module_path
+        chosen = tests if options.again else _concerned(path, tests)
+        verdict = _verdict(mutation, chosen, limit)
         print(room, *verdict.values(), sep=" | ", flush=True)
         survived = verdict["outcome"] == "survived"
         outcome = TestOutcome.SURVIVED if survived else TestOutcome.KILLED
@@ -326,16 +331,37 @@ def _description(mutation: MutationSpec) -> dict[str, Any]:
 def _verdict(
     mutation: MutationSpec, tests: Sequence[pathlib.Path], limit: int
 ) -> dict[str, Any]:
-    """Tests a mutant, first with the test file of the same name."""
+    """Tests a mutant, first by the test of the same name."""
     mutant = _description(mutation)
     started = time.monotonic()
     outcome = "equivalent"
     if _key(mutant) not in map(_key, json.loads(EQUIVALENT.read_text())):
+        first = f"test_{mutation.module_path.name}"
         with _applied(mutation):
-            first = f"test_{mutation.module_path.name}"
-            tests = sorted(tests, key=lambda path: path.name != first)
+            tests = sorted(tests, key=lambda test: test.name != first)
             outcome = _outcome(tests, limit)
     return mutant | {"outcome": outcome, "seconds": round(time.monotonic() - started)}
+
+
+def _concerned(
+    path: pathlib.Path, tests: Sequence[pathlib.Path]
+) -> Sequence[pathlib.Path]:
+    """Returns the tests that have the name of a module or import the module."""
+    module = ".".join(path.with_suffix("").parts)
+    own = [t for t in tests if t.name == f"test_{path.name}" or module in _imports(t)]
+    return own or tests
+
+
+@functools.cache
+def _imports(path: pathlib.Path) -> set[str]:
+    """Returns the names that a file imports, and the modules of these names."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module, *(f"{node.module}.{a.name}" for a in node.names)}
+    return names
 
 
 def _log() -> pathlib.Path:
