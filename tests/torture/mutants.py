@@ -50,7 +50,7 @@ EQUIVALENT = ROOT / "tests/torture/equivalent_mutants.json"
 ROOMS = {
     "shards": ("tfpipe/shards", "tfpipe/shards converters/test_query.py"),
     "reading": ("tfpipe/reading", "tfpipe/reading"),
-    "remote": ("tfpipe/remote", "tfpipe/remote converters/remote"),
+    "remote": ("tfpipe/remote", "tfpipe/remote"),
     "shard_cache": ("tfpipe/shard_cache", "tfpipe/shard_cache"),
     "cache": ("tfpipe/cache", "tfpipe/cache"),
     "faults": ("tfpipe/stages/faults.py", "tfpipe/stages/test_faults.py"),
