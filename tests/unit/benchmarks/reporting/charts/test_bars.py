@@ -24,7 +24,7 @@ def test_three_bars_are_those_of_the_result() -> None:
     chart = bars.three_bars(_groups(document, sample_results.train(num_ranks=2)))
 
     assert chart is not None
-    assert len(chart.plots) == 1
+    assert [plot.title for plot in chart.plots] == ["1. resnet50, 1 rank"]
     assert [row["rate"] for row in chart.plots[0].spec["data"]["values"]] == [
         *(300.0, 200.0, 150.0)
     ]

@@ -19,18 +19,20 @@ def test_rates_and_latencies_are_those_of_the_result() -> None:
 
     rates, latencies = (plot.spec["data"]["values"] for plot in chart.plots)
     assert [row["rate"] for row in rates][:4] == [2150.0, 11800.0, 48.0, 610.0]
-    assert len(rates) == 8, "asking for a size has no MB/s"
     assert (latencies[0]["low"], latencies[0]["high"]) == (0.44, 1.76)
-    assert len(latencies) == 9
+    rows = sample_results.storage()["measurements"]
+    measured = [row for row in rows if "skipped" not in row]
+    with_rates = [row for row in measured if row["megabytes_per_second"] is not None]
+    assert len(rates) == len(with_rates) < len(measured), "a size has no MB/s"
+    assert len(latencies) == len(chart.rows) == len(measured)
     # Equal readings in two states have a line each.
-    assert len({row["name"] for row in rates}) == 8
+    assert len({row["name"] for row in rates}) == len(rates)
     assert [row["reading"] for row in rates][4:6] == ["shards", "shards, 16 threads"]
 
 
 def test_table_has_every_figure_and_its_proof() -> None:
     chart = _chart()
 
-    assert len(chart.rows) == 9
     assert all(len(row) == len(chart.columns) for row in chart.rows)
     assert chart.rows[4][:6] == [
         *("shards", "cold page cache", "proven", "0.0%", "1,900", "1,812")
@@ -49,17 +51,14 @@ def test_legend_has_the_states_that_are_there() -> None:
 
 def test_colours_are_the_same_in_both_drawings() -> None:
     chart = _chart()
-    scales = [
-        layer["encoding"]["color"]["scale"]
-        for plot in chart.plots
-        for layer in plot.spec["layer"]
-        if "color" in layer["encoding"]
-    ]
-
-    assert len(scales) == 3
     legend = dict(chart.legend)
-    for scale in scales:
-        assert dict(zip(scale["domain"], scale["range"], strict=True)) == legend
+
+    for plot in chart.plots:
+        colours = [layer["encoding"].get("color") for layer in plot.spec["layer"]]
+        scales = [colour["scale"] for colour in colours if colour]
+        assert scales, plot.title
+        for scale in scales:
+            assert dict(zip(scale["domain"], scale["range"], strict=True)) == legend
 
 
 def test_doubts_are_said() -> None:
