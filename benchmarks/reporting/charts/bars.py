@@ -38,7 +38,7 @@ _COSTS = {"cpu": "processor", "wait": "waiting"}
 
 
 def three_bars(groups: Sequence[Group]) -> Chart | None:
-    """Draws the input alone, the model alone, and both, for each run with --bars."""
+    """Draws the input alone, the model alone, and both, for runs with --bars."""
     plots, rows, sentences = [], [], []
     for group in groups:
         values = {
@@ -72,7 +72,7 @@ def three_bars(groups: Sequence[Group]) -> Chart | None:
 
 
 def _rates(bars: Sequence[Spec]) -> Spec:
-    """Returns bars of images/s with the number at the end of each."""
+    """Returns bars of images/s with a number at the end."""
     names = bar_names("what")
     most = max(max(bar["rate"], bar.get("high", 0)) for bar in bars)
     tooltip = [
@@ -99,7 +99,7 @@ def _rates(bars: Sequence[Spec]) -> Spec:
 
 
 def storages(groups: Sequence[Group]) -> Chart | None:
-    """Draws runs side by side that differ in their data or in its cache state only."""
+    """Draws runs side by side that differ only in data or cache state."""
     alike: dict[str, list[Group]] = {}
     for group in groups:
         if group.median.data and compare.rate(group) is not None:
@@ -174,7 +174,7 @@ def _whole(value: float | None) -> str:
 
 
 def per_rank(groups: Sequence[Group]) -> Chart | None:
-    """Draws where each rank spends its step: input, computing, other ranks."""
+    """Draws the parts of a step by rank: input, computing, other ranks."""
     plots, rows, sentences = [], [], []
     for group in groups:
         result = group.median
@@ -219,7 +219,7 @@ def per_rank(groups: Sequence[Group]) -> Chart | None:
 def _stacked(
     bars: Sequence[Spec], name: str, num_bars: int, parts: Sequence[str]
 ) -> Spec:
-    """Returns bars of milliseconds that are made of parts."""
+    """Returns bars of milliseconds, made of parts."""
     return spec(
         bars,
         height=bar_height(num_bars),
@@ -239,7 +239,7 @@ def _stacked(
 
 
 def pipeline_costs(inputs: Sequence[Result]) -> Chart | None:
-    """Draws the cost of each stage, from profiles of benchmarks.input."""
+    """Draws the costs of the stages, from profiles of benchmarks.input."""
     plots, rows, sentences = [], [], []
     for result in inputs:
         stages = [s for s in result.items("profile.stages") if isinstance(s, Mapping)]

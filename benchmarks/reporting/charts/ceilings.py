@@ -46,7 +46,7 @@ def demand(advice: Sequence[Result]) -> list[Chart]:
     return of_each(advice, _chart)
 
 
-def _chart(number: int, result: Result) -> Chart | None:
+def _chart(index: int, result: Result) -> Chart | None:
     rows = [
         row
         for row in result.items("rows")
@@ -67,7 +67,7 @@ def _chart(number: int, result: Result) -> Chart | None:
         for key, lines in drawn.items()
     ]
     return Chart(
-        f"ceilings-{number}",
+        f"ceilings-{index}",
         f"Predicted: demand and ceilings, {_name(result)}",
         [
             *(text for text in result.items("sentences") if isinstance(text, str)),

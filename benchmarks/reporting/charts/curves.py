@@ -1,7 +1,7 @@
 """Charts of lines: figures over time, the time of a step, and learning.
 
-In: groups. Out: charts with at most six runs each, so that colors stay apart; the
-median repeat stands for a group.
+In: groups. Out: charts of at most six runs, so that colors stay apart. The median
+repeat stands for a group.
 """
 
 import statistics
@@ -24,16 +24,16 @@ from benchmarks.reporting.charts.frame import (
 )
 from benchmarks.reporting.results import Group, Result, as_number
 
-# Points of a curve, of which a result may have 600; a page of many runs stays small.
+# Points of a curve: a result may have 600, and a page of many runs must stay small.
 _MAX_POINTS, _LEAST_POINTS, _POINTS_OF_ALL_RUNS = 200, 40, 1200
 _TABLE_ROWS = 12
-# Invisible points, which show their numbers when pointed at.
+# Invisible points, with numbers for a pointer.
 _UNSEEN = {"type": "point", "filled": True, "opacity": 0, "size": 120}
-_LEAST_RISE = 0.1  # of the resident share, for a cache that was filled in the run
+_LEAST_RISE = 0.1  # of the resident share, if the run has filled a cache
 
 
 class Curve(NamedTuple):
-    """A figure of `time_series`: its key, its name, and whether it is a share."""
+    """A figure of `time_series`: key, name, and whether the figure is a share."""
 
     key: str
     title: str
@@ -63,9 +63,7 @@ def over_time(groups: Sequence[Group]) -> list[Chart]:
     measured = [group for group in groups if _series(group.median)]
     share = _POINTS_OF_ALL_RUNS // max(1, len(measured))
     num_points = min(_MAX_POINTS, max(_LEAST_POINTS, share))
-    return [
-        _over_time(some, number, num_points) for number, some in _by_colors(measured)
-    ]
+    return [_over_time(some, chart, num_points) for chart, some in _by_colors(measured)]
 
 
 def _by_colors(groups: Sequence[Group]) -> Iterator[tuple[int, Sequence[Group]]]:
@@ -74,14 +72,14 @@ def _by_colors(groups: Sequence[Group]) -> Iterator[tuple[int, Sequence[Group]]]
         yield 1 + start // MAX_COLORS, groups[start : start + MAX_COLORS]
 
 
-def _title(title: str, number: int) -> str:
-    return title if number == 1 else f"{title}, more runs ({number})"
+def _title(title: str, chart: int) -> str:
+    return title if chart == 1 else f"{title}, more runs ({chart})"
 
 
 def _series(result: Result) -> dict[str, Points]:
-    """Returns seconds and value of each figure that was measured."""
+    """Returns seconds and values of the measured figures."""
     seconds = result.numbers("time_series.seconds")
-    found = {}
+    series = {}
     for curve in _CURVES:
         values = result.numbers(f"time_series.{curve.key}")
         points = [
@@ -90,11 +88,11 @@ def _series(result: Result) -> dict[str, Points]:
             if second is not None and value is not None
         ]
         if len(points) > 1:
-            found[curve.key] = points
-    return found
+            series[curve.key] = points
+    return series
 
 
-def _over_time(groups: Sequence[Group], number: int, num_points: int) -> Chart:
+def _over_time(groups: Sequence[Group], chart: int, num_points: int) -> Chart:
     measured = {group.label: _series(group.median) for group in groups}
     labels = list(measured)
     knees = {
@@ -117,8 +115,8 @@ def _over_time(groups: Sequence[Group], number: int, num_points: int) -> Chart:
     if knees:
         sentences.append("A dashed line stands where a cache is full.")
     return Chart(
-        f"time-{number}",
-        _title("Over time", number),
+        f"time-{chart}",
+        _title("Over time", chart),
         sentences,
         legend(labels),
         plots,
@@ -128,13 +126,14 @@ def _over_time(groups: Sequence[Group], number: int, num_points: int) -> Chart:
 
 
 def knee(resident: Points) -> float | None:
-    """Returns when the share of the data in memory stops growing.
-
-    It is the first time at which 99 % of the whole rise is done. None if the share
-    rises by less than 10 points, or still rises in the last tenth of the time.
+    """Returns the time at which the share of the data in memory stops growing.
 
     Args:
         resident: Seconds, and the share of the data in memory, 0 to 1.
+
+    Returns:
+        The first time at which 99 % of the whole rise is done; None if the share rises
+        by less than 10 points, or still rises in the last tenth of the time.
     """
     if not resident:
         return None
@@ -164,7 +163,7 @@ def _knee_sentence(label: str, time: float, series: Mapping[str, Points]) -> str
 
 
 def _thinned(points: Points, num_points: int) -> Points:
-    """Returns at most `num_points` points, each the mean of its neighbors."""
+    """Returns at most `num_points` points: means of neighbors."""
     width = -(-len(points) // num_points)
     parts = [points[start : start + width] for start in range(0, len(points), width)]
     return [
@@ -244,7 +243,7 @@ def _table(label: str, series: Mapping[str, Points]) -> list[list[str]]:
 def step_times(groups: Sequence[Group]) -> list[Chart]:
     """Draws how many steps take how long."""
     measured = [group for group in groups if _shares(group.median)]
-    return [_step_times(some, number) for number, some in _by_colors(measured)]
+    return [_step_times(some, chart) for chart, some in _by_colors(measured)]
 
 
 def _shares(result: Result) -> list[Spec]:
@@ -254,25 +253,23 @@ def _shares(result: Result) -> list[Spec]:
     total = sum(count or 0 for count in counts)
     if not total or len(edges) != len(counts) + 1 or None in edges:
         return []
-    known = [edge * 1e3 for edge in edges if edge is not None]
-    if min(known) <= 0:  # the axis is logarithmic
+    ends = [edge * 1e3 for edge in edges if edge is not None]
+    if min(ends) <= 0:  # the axis is logarithmic
         return []
-    shares = [(count or 0) / total for count in counts]
-    # A last bin of nothing ends the line of steps at the last edge.
+    # A last, empty bin ends the line of steps at the last edge.
+    shares = [*((count or 0) / total for count in counts), 0.0]
     return [
         {"ms": low, "high": high, "share": share}
-        for low, high, share in zip(
-            known, [*known[1:], known[-1]], [*shares, 0.0], strict=True
-        )
+        for low, high, share in zip(ends, [*ends[1:], ends[-1]], shares, strict=True)
     ]
 
 
-def _step_times(groups: Sequence[Group], number: int) -> Chart:
+def _step_times(groups: Sequence[Group], chart: int) -> Chart:
     labels = [group.label for group in groups]
     rows = [row | {"run": g.label} for g in groups for row in _shares(g.median)]
     return Chart(
-        f"steps-{number}",
-        _title("Time of a step", number),
+        f"steps-{chart}",
+        _title("Time of a step", chart),
         [
             "Steps in a second hump, at the right, had to wait: for storage, or for a "
             "new shuffle window."
@@ -316,11 +313,11 @@ def _percentiles(group: Group) -> list[str]:
 def learning(groups: Sequence[Group]) -> list[Chart]:
     """Draws loss and accuracy over the epochs of training."""
     measured = [group for group in groups if _epochs(group.median)]
-    return [_learning(some, number) for number, some in _by_colors(measured)]
+    return [_learning(some, chart) for chart, some in _by_colors(measured)]
 
 
 def _epochs(result: Result) -> list[tuple[float, float | None, float | None]]:
-    """Returns number from 1, loss and accuracy of each epoch."""
+    """Returns epoch from 1, loss and accuracy of the epochs."""
     return [
         (
             epoch + 1,
@@ -333,7 +330,7 @@ def _epochs(result: Result) -> list[tuple[float, float | None, float | None]]:
     ]
 
 
-def _learning(groups: Sequence[Group], number: int) -> Chart:
+def _learning(groups: Sequence[Group], chart: int) -> Chart:
     labels = [group.label for group in groups]
     measured = {group.label: _epochs(group.median) for group in groups}
     plots = []
@@ -352,8 +349,8 @@ def _learning(groups: Sequence[Group], number: int) -> Chart:
         for epoch, loss, accuracy in items
     ]
     return Chart(
-        f"learning-{number}",
-        _title("Learning", number),
+        f"learning-{chart}",
+        _title("Learning", chart),
         [],
         legend(labels),
         plots,

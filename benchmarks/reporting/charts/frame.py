@@ -1,8 +1,8 @@
-"""Parts, colors and library that all charts have in common.
+"""Parts, colors and library of all charts.
 
-In: rows of numbers. Out: specifications in which a color is a variable of the page's
-style sheet, so that one drawing is right in light, in dark and on paper. Specifications
-are data: no text of a result becomes part of an expression.
+In: rows of numbers. Out: specifications whose colors are variables of the page's style
+sheet, so that a drawing is right in light, in dark and on paper. Specifications are
+data: no text of a result becomes part of an expression.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,7 +39,7 @@ CONFIG: Spec = {
 
 
 class Plot(NamedTuple):
-    """One drawing of a chart.
+    """A drawing of a chart.
 
     Attributes:
         title: The heading.
@@ -57,9 +57,9 @@ class Chart(NamedTuple):
         name: Name in links, unique on a page.
         title: The heading.
         sentences: The message of the chart, in words.
-        legend: Text and color of each series; empty where the axis names the series.
+        legend: Text and color of the series; empty where the axis names the series.
         plots: At least one drawing.
-        columns: Heading of each column of the numbers.
+        columns: Headings of the numbers.
         rows: The numbers as texts.
     """
 
@@ -75,13 +75,13 @@ class Chart(NamedTuple):
 def of_each(
     results: Sequence[Result], draw: Callable[[int, Result], Chart | None]
 ) -> list[Chart]:
-    """Returns the charts of results, without those that have nothing to draw.
+    """Returns the charts of results that have a figure to draw.
 
     Args:
-        results: The results of one command.
-        draw: Takes the number of a result, from 1, and the result.
+        results: The results of a command.
+        draw: Takes the index of a result, from 1, and the result.
     """
-    charts = (draw(number, result) for number, result in enumerate(results, 1))
+    charts = (draw(index, result) for index, result in enumerate(results, 1))
     return [chart for chart in charts if chart is not None]
 
 
@@ -102,7 +102,7 @@ def color(index: int) -> str:
 
 
 def colors(labels: Sequence[str]) -> Spec:
-    """Returns the scale that gives each label its color; the page has the legend."""
+    """Returns the scale from labels to colors; the page has the legend."""
     return {
         "scale": {
             "domain": list(labels),
@@ -113,7 +113,7 @@ def colors(labels: Sequence[str]) -> Spec:
 
 
 def legend(labels: Sequence[str]) -> list[tuple[str, str]]:
-    """Returns text and color of each label."""
+    """Returns the texts and colors of labels."""
     return [(label, color(index)) for index, label in enumerate(labels)]
 
 
@@ -151,7 +151,7 @@ def bar_length(field: str, title: str, most: float, *, ticks: int = 4) -> Spec:
 
 
 def labelled_bars(encoding: Spec, color: Spec, label: str) -> list[Spec]:
-    """Returns layers of bars, each with a text at its end.
+    """Returns layers of bars with a text at the end.
 
     Args:
         encoding: Channels of the bars and of the texts.
@@ -182,7 +182,7 @@ def bar_names(field: str, **axis: Any) -> Spec:
 
 
 def _rounded(row: Spec) -> Spec:
-    """Returns a row with six digits of each number: a chart shows fewer."""
+    """Returns a row with numbers of six digits: a chart shows fewer."""
     return {
         key: float(f"{value:.6g}") if isinstance(value, float) else value
         for key, value in row.items()
@@ -190,7 +190,7 @@ def _rounded(row: Spec) -> Spec:
 
 
 def amount(value: float | None) -> str:
-    """Returns a number with three to four digits that matter, or a dash."""
+    """Returns a number with three to four significant digits, or a dash."""
     if value is None:
         return "—"
     digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2

@@ -1,4 +1,4 @@
-"""Charts of benchmarks.storage: the rate and the latency of each way to read.
+"""Charts of benchmarks.storage: rates and latencies of the ways to read.
 
 In: results of benchmarks.storage. Out: charts of two drawings. The color is the state
 of the page cache.
@@ -47,11 +47,11 @@ _PROOF = {True: "proven", False: "not so", None: "unknown"}
 
 
 def storage_rates(probes: Sequence[Result]) -> list[Chart]:
-    """Draws MB/s and latencies of each result of benchmarks.storage."""
+    """Draws MB/s and latencies of results of benchmarks.storage."""
     return of_each(probes, _chart)
 
 
-def _chart(number: int, result: Result) -> Chart | None:
+def _chart(index: int, result: Result) -> Chart | None:
     measured = [
         m
         for m in result.items("measurements")
@@ -65,7 +65,7 @@ def _chart(number: int, result: Result) -> Chart | None:
     sentences = [str(text) for text in result.items("sentences")]
     sentences += _doubts(result.items("measurements"))
     return Chart(
-        f"storage-{number}-rates",
+        f"storage-{index}-rates",
         f"How fast {where} is",
         sentences,
         legend(states),
@@ -131,7 +131,7 @@ def _latency(row: Mapping[str, Any], name: str) -> float | None:
 
 
 def _rates(measured: Sequence[Mapping[str, Any]]) -> Spec | None:
-    """Returns bars of MB/s, each with its number at the end."""
+    """Returns bars of MB/s with a number at the end."""
     rows = [
         {"reading": _name(m), "state": _state(m), "rate": rate, "shown": amount(rate)}
         for m in measured
@@ -186,8 +186,8 @@ def _by_reading(rows: Sequence[Spec], layers: Sequence[Spec], *numbers: Spec) ->
     """Returns layers over rows below each other, a row for each reading and state.
 
     Args:
-        rows: The data, with the reading and the state of each.
-        layers: Mark and encoding of each layer, without the channel of the readings.
+        rows: The data, with readings and states.
+        layers: Marks and encodings, without the channel of the readings.
         numbers: Channels of the numbers in the tooltip.
     """
     # The names must differ. The color says the state, so the axis leaves it out.

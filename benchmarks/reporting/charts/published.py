@@ -1,7 +1,7 @@
-"""Charts of sweeps beside the publications: images/s of one rank and of one GPU.
+"""Charts of sweeps beside the publications: images/s of a rank and of a GPU.
 
 In: documents of benchmarks.sweep, whose rows have the nearest published row. Out: a
-chart of each document, with the numbers in the columns of the publications.
+chart of a document, with the numbers in the columns of the publications.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,11 +37,11 @@ Row = Mapping[str, Any]
 
 
 def beside_publications(sweeps: Sequence[Result]) -> list[Chart]:
-    """Draws each sweep with at least one published row."""
+    """Draws the sweeps that have a published row."""
     return of_each(sweeps, _chart)
 
 
-def _chart(number: int, sweep: Result) -> Chart | None:
+def _chart(index: int, sweep: Result) -> Chart | None:
     rows = [
         row
         for row in sweep.items("rows")
@@ -52,7 +52,7 @@ def _chart(number: int, sweep: Result) -> Chart | None:
     if not drawn:
         return None
     return Chart(
-        f"published-{number}",
+        f"published-{index}",
         "Beside the published tests",
         [_sentence(name, row) for name, row in drawn],
         legend([_MEASURED, _PUBLISHED]),
@@ -137,11 +137,11 @@ def _texts(name: str, row: Row) -> list[str]:
 
 
 def _bars(drawn: Sequence[tuple[str, Row]]) -> Spec:
-    """Returns two bars for each row, one below the other, with their numbers."""
+    """Returns two bars for each row, with numbers."""
     bars = [
-        {"run": name, "of": of, "rate": rate, "shown": amount(rate)}
+        {"run": name, "of": owner, "rate": rate, "shown": amount(rate)}
         for name, row in drawn
-        for of, rate in (
+        for owner, rate in (
             (_MEASURED, _number(row, "examples_per_second_per_rank") or 0.0),
             (_PUBLISHED, _of_gpu(row) or 0.0),
         )

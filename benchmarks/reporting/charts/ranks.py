@@ -1,8 +1,8 @@
-"""Chart of scaling: images/s of N ranks beside N times one rank.
+"""Chart of scaling: images/s of N ranks beside N times a single rank.
 
-In: groups that differ in their number of ranks, and documents of benchmarks.sweep. Out:
-a chart with a drawing for each series, and in words the largest number of ranks whose
-gates are met.
+In: groups with different numbers of ranks, and documents of benchmarks.sweep. Out: a
+chart with a drawing for each series, and the largest number of ranks that meets its
+gates in words.
 """
 
 import dataclasses
@@ -31,11 +31,11 @@ _COLORS = {_MEASURED: "var(--c1)", _IDEAL: "var(--soft)", _PASSES: "var(--good)"
 
 
 class ScalingSeries(NamedTuple):
-    """Runs that differ only in their number of ranks.
+    """Runs with the same settings on different numbers of ranks.
 
     Attributes:
-        label: What they have in common.
-        points: The figures of each number of ranks.
+        label: The common settings.
+        points: The figures by number of ranks.
         passing: The numbers of ranks whose gates were all met; None without gates.
     """
 
@@ -46,10 +46,10 @@ class ScalingSeries(NamedTuple):
 
 def scaling_chart(groups: Sequence[Group], sweeps: Sequence[Result]) -> Chart | None:
     """Draws the rate of each series over the number of ranks."""
-    found = _of_groups(groups)
-    # The page of a sweep's folder has the runs themselves, which say more.
-    found += [] if found else _of_sweeps(sweeps)
-    if not found:
+    drawn = _of_groups(groups)
+    # The page of a sweep's folder has the runs themselves, with more figures.
+    drawn += [] if drawn else _of_sweeps(sweeps)
+    if not drawn:
         return None
     columns = ["ScalingSeries", "Ranks", "Runs", "Images/s", "Speed-up", "Efficiency"]
     rows = [
@@ -64,15 +64,15 @@ def scaling_chart(groups: Sequence[Group], sweeps: Sequence[Result]) -> Chart | 
             _efficiency(point),
             _met(series, point),
         ]
-        for series in found
+        for series in drawn
         for point in series.points
     ]
     return Chart(
         "scaling",
         "Ranks against the ideal line",
-        [_sentence(series) for series in found],
+        [_sentence(series) for series in drawn],
         list(_COLORS.items()),
-        [Plot(series.label, _drawing(series)) for series in found],
+        [Plot(series.label, _drawing(series)) for series in drawn],
         [*columns, "Gates"],
         rows,
     )
@@ -103,8 +103,8 @@ def _series(groups: Sequence[Group], *, is_weak: bool) -> ScalingSeries:
     for group in groups:
         num_ranks = int(group.median.number("num_ranks") or 1)
         rates.setdefault(num_ranks, []).extend(group.rates)
-        found = [gate for result in group.results for gate in result.items("gates")]
-        gates.setdefault(num_ranks, []).extend(found)
+        own = [gate for result in group.results for gate in result.items("gates")]
+        gates.setdefault(num_ranks, []).extend(own)
     first = groups[0].median
     batch = first.number("config.batch_size") or 0
     whole = batch * (first.number("num_ranks") or 1)
@@ -115,7 +115,7 @@ def _series(groups: Sequence[Group], *, is_weak: bool) -> ScalingSeries:
         results.short_name(first.data),
         first.cache,
     ]
-    passing = [n for n, found in sorted(gates.items()) if found and _are_met(found)]
+    passing = [n for n, own in sorted(gates.items()) if own and _are_met(own)]
     label = ", ".join(word for word in words if word)
     return ScalingSeries(
         label, scaling.points(rates), passing if any(gates.values()) else None
@@ -127,25 +127,27 @@ def _are_met(gates: Sequence[Any]) -> bool:
 
 
 def _of_sweeps(sweeps: Sequence[Result]) -> list[ScalingSeries]:
-    found = []
+    drawn = []
     for sweep in sweeps:
         for series in sweep.items("series"):
             if not isinstance(series, Mapping):
                 continue
             points = [
-                point for one in series.get("points") or () if (point := _point(one))
+                point
+                for values in series.get("points") or ()
+                if (point := _point(values))
             ]
             words = (series.get(key) for key in ("model", "scaling", "data_dir"))
             label = ", ".join(str(word) for word in words if word)
             if batch := series.get("batch_size"):
                 label += f", batch {batch}"
             if points:
-                found.append(ScalingSeries(label, points, None))
-    return found
+                drawn.append(ScalingSeries(label, points, None))
+    return drawn
 
 
 def _point(values: Any) -> Point | None:
-    """Returns a point of a sweep's document; None if it lacks ranks or rate."""
+    """Returns a point of a sweep's document; None without ranks or rate."""
     if not isinstance(values, Mapping):
         return None
     names = [field.name for field in dataclasses.fields(Point)]
@@ -189,14 +191,14 @@ def _met(series: ScalingSeries, point: Point) -> str:
 
 def _drawing(series: ScalingSeries) -> Spec:
     first = series.points[0]
-    one = first.examples_per_second / first.num_ranks
+    of_one_rank = first.examples_per_second / first.num_ranks
     rows = [{"ranks": 0, "ideal": 0.0}]
     for point in series.points:
         half = point.examples_per_second_interval or 0.0
         rate = point.examples_per_second
         row = {
             "ranks": point.num_ranks,
-            "ideal": one * point.num_ranks,
+            "ideal": of_one_rank * point.num_ranks,
             "rate": rate,
             "low": max(0.0, rate - half),
             "high": rate + half,

@@ -1,4 +1,4 @@
-"""Scaling: images/s of N ranks, compared with N times the images/s of one rank.
+"""Scaling: images/s of N ranks, compared with N times the images/s of a single rank.
 
 In: images/s of repeated runs, by number of ranks. Out: a `Point` for each number of
 ranks, with speed-up and efficiency, and a 95 % interval of the efficiency.
@@ -17,19 +17,19 @@ from benchmarks.reporting.intervals import mean_interval, ratio_interval
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Point:
-    """Figures of one number of ranks; None where a run that is needed is missing.
+    """Figures of a number of ranks; None where a necessary run is missing.
 
     Attributes:
         num_ranks: Number of ranks, N.
-        num_repeats: Number of runs that the mean is taken over.
+        num_repeats: Number of runs in the mean.
         examples_per_second: Rate of all ranks together, the mean over the repeats.
         examples_per_second_interval: Half the width of the mean's 95 % interval; None
             for a single run.
-        efficiency: rate_N / (N * rate_1); None without a run on one rank.
+        efficiency: rate_N / (N * rate_1); None without a run on a single rank.
         efficiency_low: Lower end of the efficiency's 95 % interval; None unless both N
-            ranks and one rank were repeated.
+            ranks and a single rank were repeated.
         efficiency_high: Upper end of the same interval.
-        speedup: rate_N / rate_1; None without a run on one rank.
+        speedup: rate_N / rate_1; None without a run on a single rank.
     """
 
     num_ranks: int
@@ -50,7 +50,7 @@ def points(rates: Mapping[int, Sequence[float]]) -> list[Point]:
     """Computes the scaling of a series, in the order of the numbers of ranks.
 
     Args:
-        rates: Number of ranks -> images/s of all ranks, one value for each repeat. A
+        rates: Number of ranks -> images/s of all ranks, a value for each repeat. A
             number of ranks without values gets no point.
 
     Raises:
@@ -70,12 +70,12 @@ def points(rates: Mapping[int, Sequence[float]]) -> list[Point]:
 
 
 def point(num_ranks: int, repeats: Sequence[float], single: Sequence[float]) -> Point:
-    """Computes the figures of one number of ranks.
+    """Computes the figures of a number of ranks.
 
     Args:
         num_ranks: Number of ranks.
-        repeats: Images/s of all ranks, above 0; one value or more.
-        single: The same on one rank; may be empty.
+        repeats: Images/s of all ranks, above 0; at least a value.
+        single: The same on a single rank; may be empty.
     """
     mean = statistics.mean(repeats)
     speedup = mean / statistics.mean(single) if single else None

@@ -1,4 +1,4 @@
-"""Charts of tiers: the rate on each tier of storage, and the sources of the bytes.
+"""Charts of tiers: the rates on tiers of storage, and the sources of the bytes.
 
 In: documents of benchmarks.sweep with tiers. Out: charts of two drawings, with a bar
 for each tier in the order of the sweep.
@@ -40,11 +40,11 @@ _COLUMNS = ("Tier", "images/s", "CPU, ms an image", "Stall", "Binding", "State")
 
 
 def rates_and_bytes(sweeps: Sequence[Result]) -> list[Chart]:
-    """Draws images/s and bytes of each tier, for each sweep that compared tiers."""
+    """Draws images/s and bytes of the tiers, for sweeps with tiers."""
     return of_each(sweeps, _chart)
 
 
-def _chart(number: int, sweep: Result) -> Chart | None:
+def _chart(index: int, sweep: Result) -> Chart | None:
     rows = [
         row
         for row in sweep.items("tiers")
@@ -60,7 +60,7 @@ def _chart(number: int, sweep: Result) -> Chart | None:
             Plot("Bytes of the timed steps, by the place they came from", bytes_plot)
         )
     return Chart(
-        f"tiers-{number}",
+        f"tiers-{index}",
         "Tiers: the same run on data in several places",
         [_sentence(name, row) for name, row in zip(names, rows, strict=True)],
         legend(list(_GIVERS.values())),
@@ -71,7 +71,7 @@ def _chart(number: int, sweep: Result) -> Chart | None:
 
 
 def _settings(row: Mapping[str, Any]) -> str:
-    """Returns what tells the rows of one tier apart."""
+    """Returns the settings that differ between rows of a tier."""
     words = [row.get(name) for name in ("model", "mode", "batch_size", "accelerator")]
     text = ", ".join(str(word) for word in words if word)
     return f", {text}, {count_of(int(as_number(row.get('num_ranks')) or 1), 'rank')}"

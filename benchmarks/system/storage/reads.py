@@ -1,6 +1,6 @@
-"""Reading as one process does it: a job of reads, in some threads, each read timed.
+"""The reads of a process: a job for some threads, with a time for each read.
 
-In: a `Job`. Out: bytes, the latency of each read, and when the reads began and ended.
+In: a `Job`. Out: bytes, latencies, and the begin and the end of the reads.
 Local files are read with preadv, a store by URL with ranged reads of `tfpipe.Files`.
 """
 
@@ -31,15 +31,15 @@ _HUGE_PAGE_BYTES = 2 << 20  # of x86-64, and of ARM with pages of 4 kB
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Job:
-    """The work of one process.
+    """The work of a process.
 
     Attributes:
-        kind: One of `KINDS`.
-        pieces: What to read; each begins at a multiple of `block_bytes`.
-        seconds: The threads begin no read after this time.
-        block_bytes: Bytes of each read; ignored by "open" and "stat".
+        kind: An item of `KINDS`.
+        pieces: The bytes to read; a piece begins at a multiple of `block_bytes`.
+        seconds: Time after which the threads begin no read.
+        block_bytes: Bytes of a read; ignored by "open" and "stat".
         num_threads: Threads that share the pieces.
-        url: The store that the names of pieces are in; None if they are local paths.
+        url: The store of the pieces; None if their names are local paths.
         is_direct: Whether local reads go around the page cache (O_DIRECT).
         repeats: Whether to begin again after the last piece, until the time is over.
         seed: Seed of the order of random reads.
@@ -57,7 +57,7 @@ class Job:
 
 
 class TimedReads:
-    """A job that is ready to start: random reads are in order, their files are open.
+    """A job ready to start: random reads are in order, and their files are open.
 
     Args:
         job: The job.
@@ -76,23 +76,23 @@ class TimedReads:
         self._remote = _remote(job.url)
         pieces = itertools.cycle(job.pieces) if job.repeats else iter(job.pieces)
         self._pieces = _Shared(pieces)
-        self._reads = [self._reads_of(number) for number in range(job.num_threads)]
+        self._reads = [self._reads_of(thread) for thread in range(job.num_threads)]
 
     def run(self) -> dict[str, Any]:
         """Reads until the pieces or the time are over.
 
         Returns:
             num_bytes, num_reads; counts: the latencies, for `latencies.percentiles`;
-            start_ns, end_ns: times of the monotonic clock, which is the same for all
-            processes of the host; storage_bytes: bytes that the kernel fetched for this
-            process, None if unknown.
+            start_ns, end_ns: times of the monotonic clock, common to all processes of
+            the host; storage_bytes: bytes that the kernel fetched for the process, None
+            if unknown.
 
         Raises:
             Exception: The first error of a read.
         """
         threads = [
-            threading.Thread(target=self._run, args=(number,), daemon=True)
-            for number in range(self._job.num_threads)
+            threading.Thread(target=self._run, args=(thread,), daemon=True)
+            for thread in range(self._job.num_threads)
         ]
         before = probes.process_storage_bytes()
         start = time.perf_counter_ns()
@@ -118,21 +118,21 @@ class TimedReads:
             else after - before,
         }
 
-    def _run(self, number: int) -> None:
-        clock, end, told = time.perf_counter_ns, self._end, self._nanoseconds[number]
+    def _run(self, thread: int) -> None:
+        clock, end, told = time.perf_counter_ns, self._end, self._nanoseconds[thread]
         num_bytes = 0
         try:
-            for read in self._reads[number]:
+            for read in self._reads[thread]:
                 begin = clock()
                 if begin >= end or self._errors:
                     break
                 num_bytes += read()
                 told.append(clock() - begin)
-        except BaseException as error:  # is raised in the thread that waits
+        except BaseException as error:  # `run` raises the error
             self._errors.append(error)
-        self._num_bytes[number] = num_bytes
+        self._num_bytes[thread] = num_bytes
 
-    def _reads_of(self, number: int) -> Iterator[Read]:
+    def _reads_of(self, thread: int) -> Iterator[Read]:
         job = self._job
         if job.kind == OPEN:
             return (lambda path=path: _open(path) for path, _, _ in self._pieces)
@@ -140,11 +140,11 @@ class TimedReads:
             stat = self._remote.size if self._remote else os.stat
             return (lambda path=path: _stat(stat, path) for path, _, _ in self._pieces)
         if job.kind == RANDOM:
-            return self._random(self._blocks(number))
+            return self._random(self._blocks(thread))
         return self._sequential()
 
     def _sequential(self) -> Iterator[Read]:
-        """Yields the reads of one piece after the other, which the threads share."""
+        """Yields the reads of piece after piece; the threads share the pieces."""
         job, size = self._job, self._job.block_bytes
         buffers = [whole_memory(size)]
         for name, start, stop in self._pieces:
@@ -156,13 +156,13 @@ class TimedReads:
                 for offset in offsets:
                     yield lambda at=offset, file=file: os.preadv(file, buffers, at)
 
-    def _blocks(self, number: int) -> list[tuple[str, int]]:
+    def _blocks(self, thread: int) -> list[tuple[str, int]]:
         """Returns the blocks of a thread, in random order; all blocks are whole."""
         size = self._job.block_bytes
         ends = [(stop - start) // size for _, start, stop in self._job.pieces]
         order = np.random.default_rng(self._job.seed).permutation(sum(ends))
         first = np.cumsum([0, *ends])
-        mine = order[number :: self._job.num_threads]
+        mine = order[thread :: self._job.num_threads]
         indices = np.searchsorted(first, mine, side="right") - 1
         pairs = zip(indices.tolist(), mine - first[indices], strict=True)
         return [
@@ -199,7 +199,7 @@ class TimedReads:
 
 
 class _Shared:
-    """An iterator that several threads use at a time."""
+    """An iterator for several threads at a time."""
 
     def __init__(self, items: Iterator[Piece]) -> None:
         self._items = items
@@ -231,18 +231,18 @@ def _opened(path: str, *, is_direct: bool) -> Iterator[int]:
 
 
 def whole_memory(size: int) -> memoryview:
-    """Returns memory for O_DIRECT that is one piece for the disk, where it can be.
+    """Returns memory for O_DIRECT, in a single piece for the disk if possible.
 
-    The disk gets the address of each page of a buffer that is not next to the page
-    before. 1 MB in small pages is up to 256 pieces, which halves the rate of a virtual
-    disk; how many there are is chance. So the memory is in one huge page, if the kernel
-    gives one on request (madvise, Documentation/admin-guide/mm/transhuge.rst).
+    A disk needs an address for every piece of a buffer: pages next to each other are a
+    piece. 1 MB in small pages is up to 256 pieces, depending on chance, and many pieces
+    halve the rate of a virtual disk. So the memory is in a huge page, if the kernel has
+    a huge page (madvise, Documentation/admin-guide/mm/transhuge.rst).
 
     Args:
         size: Bytes, above 0.
 
     Returns:
-        Bytes that begin at a page.
+        Bytes from the begin of a page on.
     """
     length = -(-size // _HUGE_PAGE_BYTES) * _HUGE_PAGE_BYTES
     memory = mmap.mmap(-1, length + _HUGE_PAGE_BYTES, flags=mmap.MAP_PRIVATE)
@@ -250,9 +250,9 @@ def whole_memory(size: int) -> memoryview:
         memory.madvise(mmap.MADV_HUGEPAGE)
     address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     start = -address % _HUGE_PAGE_BYTES
-    found = memoryview(memory)[start : start + size]
-    found[:] = bytes(size)  # the kernel gives the pages now
-    return found
+    buffer = memoryview(memory)[start : start + size]
+    buffer[:] = bytes(size)  # the kernel gives the pages now
+    return buffer
 
 
 def _open(path: str) -> int:
@@ -269,12 +269,12 @@ def can_read_direct(path: str, block_bytes: int) -> bool:
     """Checks whether a file can be read with O_DIRECT, by reading its first block.
 
     Args:
-        path: A file that is not empty.
+        path: A file with at least a byte.
         block_bytes: Bytes to read.
     """
     try:
         with _opened(path, is_direct=True) as file:
             os.preadv(file, [whole_memory(block_bytes)], 0)
-    except OSError:  # open or read refuses it, by file system
+    except OSError:  # some file systems refuse in open, others in read
         return False
     return True
