@@ -50,7 +50,7 @@ from absl import app, flags
 from converters.catalog import counts, facts, question, samples, shards
 from converters.catalog.samples import Sample
 from converters.engines import processes
-from converters.exports import new_shard
+from converters.exports import tables as new_shard
 from converters.exports.source import Source
 from converters.images.policy import policy_of
 from converters.jobs import run

@@ -39,7 +39,14 @@ from typing import Any, NamedTuple
 from absl import flags
 
 from converters.engines import processes
-from converters.exports import estimate, identical, new_shard, report, sizing, write
+from converters.exports import (
+    estimate,
+    identical,
+    report,
+    sizing,
+    tables as new_shard,
+    write,
+)
 from converters.exports.source import Source
 from converters.exports.write import make_plans
 from converters.images.policy import Policy, policy_of

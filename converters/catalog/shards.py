@@ -19,14 +19,13 @@ import xxhash
 from converters.catalog import question
 from converters.checks.record import CatalogRow
 from converters.engines import processes
-from converters.exports import new_shard
-from converters.exports.new_shard import NewShard, Tables
 from converters.exports.source import Pread, Source, changed
+from converters.exports.tables import Tables
 from converters.inputs.tables.extras import MoreColumns
-from converters.jobs import side_files
+from converters.jobs import side_files, write_shard
 from converters.jobs.job import Job
 from converters.jobs.plan import ShardPlan
-from converters.jobs.write_shard import Task, Written
+from converters.jobs.write_shard import NewShard, Task, Written
 from tfpipe import errors
 from tfpipe.shards import index, records
 from tfpipe.shards.sql import identifier, quoted
@@ -153,13 +152,13 @@ class ChosenWriter:
         """
         plan = task.plan
         assert isinstance(plan, ChosenPlan), "the job copies no chosen records"
-        with new_shard.opened(job, folder, plan) as made:
+        with write_shard.new_shard(job, folder, plan) as made:
             for number, chosen in plan.parts:
                 tables = [b""] * len(chosen)
                 if job.has_entry_points(plan.split):
                     tables = self.tables.of(self.source, plan.split, number, chosen)
                 _copy(self.source, plan.split, number, (chosen, tables), made)
-        return new_shard.mark(job, folder, plan, made.entry, made.decisions)
+        return write_shard.mark(job, folder, made.written())
 
 
 def _copy(
@@ -188,7 +187,8 @@ def _copy(
                     f"record out with AND NOT ({where} AND record = {row.record}) in "
                     "the clause."
                 )
-            made.add([content], row, table=table)
+            made.add([content], row.to_json(), table=table)
+            made.decisions[row.decision] += 1
             processes.image_done()
 
 

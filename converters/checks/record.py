@@ -6,6 +6,7 @@ each fault, with the actual and the expected value. No shard is read here.
 
 import io
 import itertools
+import json
 import os
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -73,6 +74,13 @@ class CatalogRow(NamedTuple):
     filename: str
     decision: str
     digest: str
+
+    def to_json(self) -> str:
+        """Returns the members of a JSON object, without the location in the shard."""
+        values = self._asdict()
+        for name in ("record", "byte_offset", "num_bytes"):
+            del values[name]
+        return json.dumps(values)[1:-1]
 
 
 def int_of(example: Example, keys: Sequence[str]) -> int | None:

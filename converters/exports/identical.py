@@ -21,8 +21,8 @@ from typing import Literal
 import xxhash
 
 from converters.engines import processes
-from converters.exports.new_shard import Tables, mark
 from converters.exports.source import Source, changed
+from converters.exports.tables import Tables
 from converters.exports.write import ReplicaPlan, plan_of
 from converters.jobs import write_shard
 from converters.jobs.job import Job
@@ -81,7 +81,14 @@ class IdenticalWriter:
             write_shard.write_entry_points(path, tables, job)
         entry = dataclasses.replace(plan.source, name=plan.name)
         decisions = {f"identical_{how}": plan.source.num_records}
-        return mark(job, folder, plan, entry, decisions)
+        written = Written(
+            split=plan.split,
+            shard=entry,
+            decisions=decisions,
+            num_source_bytes=plan.num_input_bytes,
+            job=job.identity,
+        )
+        return write_shard.mark(job, folder, written)
 
     def _make(self, plan: ReplicaPlan, path: pathlib.Path, job: Job) -> str:
         """Makes the file, and returns how: "reflink", "link" or "copy"."""

@@ -15,14 +15,12 @@ import xxhash
 
 from converters.checks.record import CatalogRow
 from converters.engines import processes
-from converters.exports import new_shard
 from converters.exports.change import Change, Changed
-from converters.exports.new_shard import NewShard
 from converters.exports.source import Source, changed
-from converters.jobs import side_files
+from converters.jobs import side_files, write_shard
 from converters.jobs.job import Job
 from converters.jobs.plan import ShardPlan
-from converters.jobs.write_shard import Task, Written
+from converters.jobs.write_shard import NewShard, Task, Written
 from tfpipe import errors
 from tfpipe.shards import index, records
 
@@ -137,12 +135,9 @@ class DistinctWriter:
             RemoteError: If the source cannot be read.
         """
         plan = plan_of(task)
-        with new_shard.opened(job, folder, plan) as made:
-            copy = _Copy(self, plan, made)
-            copy.write()
-        return new_shard.mark(
-            job, folder, plan, made.entry, made.decisions, rejects=copy.rejects
-        )
+        with write_shard.new_shard(job, folder, plan) as made:
+            _Copy(self, plan, made).write()
+        return write_shard.mark(job, folder, made.written())
 
 
 def plan_of(task: Task) -> ReplicaPlan:
@@ -158,7 +153,6 @@ class _Copy:
         self, writer: DistinctWriter, plan: ReplicaPlan, made: NewShard
     ) -> None:
         self._writer, self._plan, self._made = writer, plan, made
-        self.rejects: list[dict[str, str]] = []
 
     def write(self) -> None:
         """Copies every record, and compares the source with its digest."""
@@ -218,7 +212,7 @@ class _Copy:
                 "same command again to go on."
             )
         self._made.decisions["skipped_damaged_record"] += 1
-        self.rejects.append(
+        self._made.rejects.append(
             {
                 "name": row.filename,
                 "action": "skipped",
@@ -234,4 +228,5 @@ class _Copy:
             decision=made.decision,
             digest=made.digest,
         )
-        self._made.add(records.frame(made.data), new, table=made.table)
+        self._made.add(records.frame(made.data), new.to_json(), table=made.table)
+        self._made.decisions[made.decision] += 1

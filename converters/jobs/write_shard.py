@@ -75,12 +75,12 @@ class Written:
     split: str
     shard: index.Shard
     decisions: Mapping[str, int]
-    changes: Sequence[Mapping[str, str]]
-    rejects: Sequence[Mapping[str, str]]
     num_source_bytes: int
-    psnr: Sequence[float]
-    num_rewritten: int
-    num_bytes_saved: int
+    changes: Sequence[Mapping[str, str]] = ()
+    rejects: Sequence[Mapping[str, str]] = ()
+    psnr: Sequence[float] = ()
+    num_rewritten: int = 0
+    num_bytes_saved: int = 0
     source_digest: str = ""
     job: str = ""
 
@@ -107,36 +107,34 @@ def write_shard(job: Job, folder: pathlib.Path, task: Task) -> Written:
         ValueError: If an image is bad and the policy is to fail; names the file.
         OSError: If a file cannot be read or written.
     """
+    with new_shard(job, folder, task.plan) as new:
+        _write_records(job, task, new)
+    return mark(job, folder, new.written(source_digest=new.source.hexdigest()))
+
+
+@contextlib.contextmanager
+def new_shard(job: Job, folder: pathlib.Path, plan: ShardPlan) -> Iterator["NewShard"]:
+    """Yields a shard; after the block it is complete on the disk, without a marker.
+
+    Raises:
+        OSError: If a file cannot be written.
+    """
     keep_freed_memory()
-    path = folder / task.plan.name
-    tally = _Tally()
+    path = folder / plan.name
     with (
         new_file(path, job) as shard,
         new_file(fragment_path(path), job) as fragment,
     ):
-        digest = _write_records(job, task, tally, shard, fragment)
-    if job.policy.entry_points:
-        write_entry_points(path, tally.entry_points, job)
-    written = Written(
-        split=task.plan.split,
-        shard=index.Shard(
-            name=task.plan.name,
-            num_records=tally.num_records,
-            num_bytes=shard.num_bytes,
-            digest=digest,
-        ),
-        decisions=dict(tally.decisions),
-        changes=tally.changes,
-        rejects=tally.rejects,
-        num_source_bytes=sum(image.num_bytes for image in task.plan.images),
-        psnr=tally.psnr,
-        num_rewritten=tally.num_rewritten,
-        num_bytes_saved=tally.num_bytes_saved,
-        source_digest=tally.source.hexdigest(),
-        job=job.identity,
-    )
-    marker = written.to_json().encode()
-    atomic.write(marker_path(path), marker, fsync=job.fsync)
+        new = NewShard(job, plan, shard, fragment)
+        yield new
+    if job.has_entry_points(plan.split):
+        write_entry_points(path, new.tables, job)
+
+
+def mark(job: Job, folder: pathlib.Path, written: Written) -> Written:
+    """Writes the marker of a complete shard, and returns what the marker says."""
+    marker = marker_path(folder / written.shard.name)
+    atomic.write(marker, written.to_json().encode(), fsync=job.fsync)
     return written
 
 
@@ -151,12 +149,8 @@ def keep_freed_memory() -> None:
     bytes(_KEPT_BYTES)
 
 
-def _write_records(
-    job: Job, task: Task, tally: "_Tally", shard: "NewFile", fragment: "NewFile"
-) -> str:
-    """Writes the records and catalog rows of a shard; returns the shard's digest."""
-    start = f'{{"split": {_quoted(task.plan.split)}, "shard": {task.plan.number}, '
-    digest = xxhash.xxh3_128()
+def _write_records(job: Job, task: Task, new: "NewShard") -> None:
+    """Writes the records and catalog rows of a shard."""
     more = _features(job, task.plan)
     images = reading.readers(
         job.input_dir, task.plan.images, read=read_image, is_read=_is_read(job)
@@ -164,21 +158,8 @@ def _write_records(
     for image, read in images:
         features = more.get(catalog_name(image.name)) if more else None
         boxes = task.boxes.get(image.name, ())
-        stored = _store(image, read, boxes, job, tally, features=features)
-        if stored is not None:
-            row, buffers = stored
-            byte_offset = shard.num_bytes
-            shard.write(buffers)
-            for buffer in buffers:
-                digest.update(buffer)
-            place = (
-                f'{start}"record": {tally.num_records}, "byte_offset": {byte_offset}, '
-                f'"num_bytes": {shard.num_bytes - byte_offset}, '
-            )
-            fragment.write([f"{place}{row}}}\n".encode()])
-            tally.num_records += 1
+        _store(image, read, boxes, job, new, features=features)
         processes.image_done()
-    return digest.hexdigest()
 
 
 def _is_read(job: Job) -> Callable[[Image], bool]:
@@ -236,19 +217,72 @@ def read_marker(shard_path: pathlib.Path) -> Written | None:
         return None
 
 
-class _Tally:
-    """Counts what was decided so far about the images of a shard."""
+class NewShard:
+    """A shard while it is written, its catalog rows, and the decisions so far.
 
-    def __init__(self) -> None:
-        self.num_records = 0
+    Attributes:
+        decisions: Number of images by decision.
+        changes: As in `Written`.
+        rejects: As in `Written`.
+        tables: Entry points of the records, if the job writes them.
+        source: Digest of the digests of the images as they were read.
+    """
+
+    def __init__(
+        self, job: Job, plan: ShardPlan, shard: "NewFile", fragment: "NewFile"
+    ) -> None:
+        self._job, self._plan, self._shard, self._fragment = job, plan, shard, fragment
+        self._start = f'{{"split": {_quoted(plan.split)}, "shard": {plan.number}, '
+        self._digest, self.source = xxhash.xxh3_128(), xxhash.xxh3_128()
+        self._num_records = self._num_rewritten = self._num_bytes_saved = 0
         self.decisions: collections.Counter[str] = collections.Counter()
         self.changes: list[dict[str, str]] = []
         self.rejects: list[dict[str, str]] = []
-        self.psnr: list[float] = []
-        self.num_rewritten = 0
-        self.num_bytes_saved = 0
-        self.entry_points: list[bytes] = []
-        self.source = xxhash.xxh3_128()
+        self._psnr: list[float] = []
+        self.tables: list[bytes] = []
+
+    def add(self, buffers: Buffers, row: str, *, table: bytes = b"") -> None:
+        """Writes a record.
+
+        Args:
+            buffers: The record with its frame.
+            row: Members of the JSON object of its catalog row, without those that say
+                where the record is in its split and shard.
+            table: Its entry points.
+        """
+        byte_offset = self._shard.num_bytes
+        self._shard.write(buffers)
+        for buffer in buffers:
+            self._digest.update(buffer)
+        location = (
+            f'{self._start}"record": {self._num_records}, '
+            f'"byte_offset": {byte_offset}, '
+            f'"num_bytes": {self._shard.num_bytes - byte_offset}, '
+        )
+        self._fragment.write([f"{location}{row}}}\n".encode()])
+        self._num_records += 1
+        self.tables.append(table)
+
+    def written(self, *, source_digest: str = "") -> Written:
+        """Returns what the marker says."""
+        return Written(
+            split=self._plan.split,
+            shard=index.Shard(
+                name=self._plan.name,
+                num_records=self._num_records,
+                num_bytes=self._shard.num_bytes,
+                digest=self._digest.hexdigest(),
+            ),
+            decisions=dict(self.decisions),
+            changes=self.changes,
+            rejects=self.rejects,
+            num_source_bytes=self._plan.num_input_bytes,
+            psnr=self._psnr,
+            num_rewritten=self._num_rewritten,
+            num_bytes_saved=self._num_bytes_saved,
+            source_digest=source_digest,
+            job=self._job.identity,
+        )
 
     def reject(self, image: Image, rejected: prepare.Rejected) -> None:
         self.decisions[f"skipped_{rejected.reason}"] += 1
@@ -263,10 +297,10 @@ class _Tally:
             name = catalog_name(image.name)
             self.changes.append({"name": name, "action": prepared.decision})
         if prepared.psnr is not None:
-            self.psnr.append(prepared.psnr)
+            self._psnr.append(prepared.psnr)
         if prepared.num_bytes_saved is not None:
-            self.num_rewritten += 1
-            self.num_bytes_saved += prepared.num_bytes_saved
+            self._num_rewritten += 1
+            self._num_bytes_saved += prepared.num_bytes_saved
 
 
 @contextlib.contextmanager
@@ -314,24 +348,22 @@ def _store(
     read: Callable[[], bytes],
     boxes: Sequence[Box],
     job: Job,
-    tally: _Tally,
+    new: NewShard,
     *,
     features: Mapping[str, Buffers] | None,
-) -> tuple[str, Buffers] | None:
-    """Returns an image's catalog row, without its place, and its framed record.
-
-    Returns None if the image is left out.
-    """
+) -> None:
+    """Adds the record of an image to a shard, or the reason why it is left out."""
     prepared, source_digest = _prepare(image, read, job)
     if isinstance(prepared, prepare.Rejected):
-        tally.source.update(source_digest)
-        tally.reject(image, prepared)
-        return None
+        new.source.update(source_digest)
+        new.reject(image, prepared)
+        return
     digest = xxhash.xxh3_128_digest(prepared.encoded)
-    tally.source.update(source_digest or digest)
-    tally.store(image, prepared)
+    new.source.update(source_digest or digest)
+    new.store(image, prepared)
+    table = b""
     if job.policy.entry_points:
-        tally.entry_points.append(entry_points.find(prepared.encoded).table)
+        table = entry_points.find(prepared.encoded).table
     label = job.classes[image.class_index]
     record = image_record.ImageRecord(
         encoded=prepared.encoded,
@@ -351,7 +383,7 @@ def _store(
         f'"filename": {json.dumps(catalog_name(image.name))}, '
         f'"decision": "{prepared.decision}", "digest": "{digest.hex()}"'
     )
-    return row, records.frame(image_record.encode_image(record))
+    new.add(records.frame(image_record.encode_image(record)), row, table=table)
 
 
 def _prepare(

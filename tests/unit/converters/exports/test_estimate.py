@@ -61,7 +61,7 @@ def test_an_estimate_of_two_copies(
     monkeypatch.setattr(estimate, "disk_speed", lambda folder, free_bytes: 500.0)
 
     copies = estimate.estimate(
-        types.SimpleNamespace(known=known),
+        types.SimpleNamespace(known=known, num_bytes=lambda: 1500),
         estimate.TrialCopies(num_records=3, growth=1.5, seconds_per_byte=0.25),
         copies=2,
         num_workers=5,
