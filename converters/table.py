@@ -48,7 +48,6 @@ from converters.options import (
     command,
     labelled,
     policy,
-    reading,
     shared,
     spooled,
     start,
@@ -57,8 +56,6 @@ from converters.options import (
 if TYPE_CHECKING:
     import duckdb
 
-shared.define("input")
-flags.adopt_module_key_flags(shared)
 flags.adopt_module_key_flags(labelled)
 # Flags whose value is that of the only input.
 _OWN_FLAGS = (
@@ -68,14 +65,14 @@ _OWN_FLAGS = (
 _TABLE = flags.DEFINE_multi_string(
     "table", [], "Another table for --query, as name=PLACE; may come several times."
 )
-reading.define(*_OWN_FLAGS, "on_null")
+shared.define(*_OWN_FLAGS, "input", "on_null")
+flags.adopt_module_key_flags(shared)
 flags.DEFINE_string(
     "label_separator", None, "Text between the labels of an image, such as a |."
 )
 flags.DEFINE_list(
     "extra_columns", [], "More columns for catalog.parquet, with commas between them."
 )
-flags.adopt_module_key_flags(reading)
 flags.DEFINE_boolean(
     "extra_in_records",
     False,
@@ -185,7 +182,7 @@ def config_from_flags() -> TableOptions:
         TableOptions,
         input=places[0],
         table=tables,
-        **{name: reading.only(name) for name in _OWN_FLAGS},
+        **{name: shared.only(name) for name in _OWN_FLAGS},
     )
 
 

@@ -32,12 +32,12 @@ from absl import flags
 
 from converters.inputs.archives import example_images
 from converters.jobs.job import Job
-from converters.options import archives, command, labelled, policy, reading, start
+from converters.options import archives, command, labelled, policy, shared, start
 
 flags.adopt_module_key_flags(archives)
 
-reading.define("image_key", "name_key")
-flags.adopt_module_key_flags(reading)
+shared.define("image_key", "name_key")
+flags.adopt_module_key_flags(shared)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -71,8 +71,8 @@ def config_from_flags() -> TfrecordOptions:
     """
     return archives.options_from_flags(
         TfrecordOptions,
-        image_key=reading.only("image_key"),
-        name_key=reading.only("name_key"),
+        image_key=shared.only("image_key"),
+        name_key=shared.only("name_key"),
     )
 
 

@@ -30,12 +30,12 @@ from absl import flags
 
 from converters.inputs.archives import samples
 from converters.jobs.job import Job
-from converters.options import archives, command, labelled, policy, reading, start
+from converters.options import archives, command, labelled, policy, shared, start
 
 flags.adopt_module_key_flags(archives)
 
-reading.define("label_from", "image_part")
-flags.adopt_module_key_flags(reading)
+shared.define("label_from", "image_part")
+flags.adopt_module_key_flags(shared)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,11 +70,11 @@ def config_from_flags() -> WebdatasetOptions:
     Raises:
         ValueError: If values do not fit together.
     """
-    usual = samples.usual_source(reading.only("label_key"))
+    usual = samples.usual_source(shared.only("label_key"))
     return archives.options_from_flags(
         WebdatasetOptions,
-        label_from=reading.only("label_from") or usual,
-        image_part=reading.only("image_part"),
+        label_from=shared.only("label_from") or usual,
+        image_part=shared.only("image_part"),
     )
 
 

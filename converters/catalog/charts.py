@@ -60,11 +60,11 @@ class Chart(NamedTuple):
     name: str
     title: str
     sentence: str
-    width: float
-    height: float
     bars: Sequence[Bar]
     ticks: Sequence[Tick]
     side: Sequence[Tick]
+    width: float = WIDTH
+    height: float = HEIGHT
 
 
 def named_bars(
@@ -91,11 +91,9 @@ def ranks(numbers: Sequence[int]) -> Chart:
     for place in range(groups):
         start, stop = (len(numbers) * n // groups for n in (place, place + 1))
         height = HEIGHT * numbers[start] / most
-        which = (
-            f"class {start + 1:,}"
-            if stop - start == 1
-            else (f"classes {start + 1:,} to {stop:,}")
-        )
+        which = f"class {start + 1:,}"
+        if stop - start > 1:
+            which = f"classes {start + 1:,} to {stop:,}"
         text = f"{which}: {numbers[start]:,} records"
         bars.append(Bar(place * step, HEIGHT - height, step, height, text))
     ends = [Tick(0, "1"), Tick(WIDTH / 2, f"{(len(numbers) + 1) // 2:,}")]
@@ -104,8 +102,6 @@ def ranks(numbers: Sequence[int]) -> Chart:
         "ranks",
         "Records of each class",
         "The largest class is on the left.",
-        WIDTH,
-        HEIGHT,
         bars,
         ends,
         _side(most),
@@ -157,9 +153,7 @@ def _linear(
     )
     bars = _bars([numbers.get(n, 0) for n in range(count)], labels)
     most_records = max(numbers.values())
-    return Chart(
-        column, title, sentence, WIDTH, HEIGHT, bars, ticks, _side(most_records)
-    )
+    return Chart(column, title, sentence, bars, ticks, _side(most_records))
 
 
 def _aspects(
@@ -181,13 +175,7 @@ def _aspects(
     labels[0], labels[-1] = f"less than {edges[1]:.2f}", f"{edges[-2]:.2f} and more"
     ticks = [
         Tick(WIDTH * (place + 2) / 4, text)
-        for place, text in (
-            (-2, "1:4"),
-            (-1, "1:2"),
-            (0, "1:1"),
-            (1, "2:1"),
-            (2, "4:1"),
-        )
+        for place, text in enumerate(("1:4", "1:2", "1:1", "2:1", "4:1"), -2)
     ]
     sentence = (
         f"Median {values['median']:.2f}; 90 % from {values['p5']:.2f} to "
@@ -198,8 +186,6 @@ def _aspects(
         "aspect_ratio",
         "Width by height",
         sentence,
-        WIDTH,
-        HEIGHT,
         bars,
         ticks,
         _side(max(numbers.values())),
@@ -234,11 +220,11 @@ def _map(
         "map",
         "Width and height",
         "Width goes to the right, height upward; a full color has most images.",
-        _SQUARE,
-        _SQUARE,
         bars,
         ticks,
         [Tick(_SQUARE - tick.place, tick.text) for tick in ticks[1:]],
+        _SQUARE,
+        _SQUARE,
     )
 
 

@@ -3,11 +3,11 @@
 In: the connection of a question. Out: JSON values, and lines of text for people.
 """
 
-import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from converters.exports.sizing import shown
+from converters.inputs.classes import for_stdout
 from tfpipe.errors import count_of
 
 if TYPE_CHECKING:
@@ -132,9 +132,7 @@ def _class_lines(found: Mapping[str, Any]) -> Sequence[str]:
 
 def fit(name: str) -> str:
     """Returns a name on one line that standard output can encode, cut if it is long."""
-    line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in name)
-    encoding = sys.stdout.encoding or "ascii"
-    line = line.encode(encoding, errors="backslashreplace").decode(encoding)
+    line = for_stdout(name)
     return line if len(line) <= _NAME_WIDTH else f"{line[: _NAME_WIDTH - 3]}..."
 
 

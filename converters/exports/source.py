@@ -14,7 +14,7 @@ from typing import Any
 
 from converters.checks.record import CatalogRow
 from converters.checks.shard import load_rows
-from converters.inputs.classes import Class
+from converters.inputs.classes import Class, classes_of
 from converters.jobs import at_url, work_dir
 from tfpipe import errors
 from tfpipe.remote.files import Files
@@ -49,12 +49,7 @@ class Source:
     @property
     def classes(self) -> list[Class]:
         """All classes in label order."""
-        return [
-            Class(label, synset, text)
-            for label, (synset, text) in enumerate(
-                self.known.classes, self.known.label_base
-            )
-        ]
+        return classes_of(self.known)
 
     def num_bytes(self, *splits: str) -> int:
         """Returns the bytes of the data set, or of some of its splits."""

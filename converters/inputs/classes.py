@@ -10,8 +10,10 @@ import dataclasses
 import importlib.resources
 import os
 import pathlib
+import sys
 
 from converters.inputs import files
+from tfpipe.shards import index
 
 LABEL_BASE = 1
 
@@ -23,6 +25,25 @@ class Class:
     label: int
     synset: str
     text: str
+
+
+def classes_of(listed: index.Index) -> list[Class]:
+    """Returns the classes of a data set in label order."""
+    return [
+        Class(label, synset, text)
+        for label, (synset, text) in enumerate(listed.classes, listed.label_base)
+    ]
+
+
+def printable(name: str) -> str:
+    """Replaces unprintable characters, such as line breaks, with escapes."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in name)
+
+
+def for_stdout(text: str) -> str:
+    """Returns text on one line that standard output can encode."""
+    encoding = sys.stdout.encoding or "ascii"
+    return printable(text).encode(encoding, errors="backslashreplace").decode(encoding)
 
 
 def imagenet_classes() -> list[Class]:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from converters.inputs import files, folders, fractions, listing
-from converters.inputs.classes import Class
+from converters.inputs.classes import Class, printable
 from converters.inputs.folder_images import Place as Place
 from converters.inputs.ilsvrc import Image, Tree, catalog_name
 from converters.inputs.listing import LeftOut
@@ -290,11 +290,6 @@ def _check_labels(
 def make_classes(labels: Mapping[str, int]) -> list[Class]:
     """Returns the classes in label order, with names that text files can hold."""
     return [
-        Class(label, catalog_name(name), _printable(name))
+        Class(label, catalog_name(name), printable(name))
         for name, label in labels.items()
     ]
-
-
-def _printable(name: str) -> str:
-    """Replaces unprintable characters, such as line breaks, with escapes."""
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in name)

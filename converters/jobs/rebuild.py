@@ -16,7 +16,7 @@ from converters.engines import processes
 from converters.images.policy import policy_of
 from converters.inputs import folders, ilsvrc, reading
 from converters.inputs.boxes import read_boxes
-from converters.inputs.classes import Class
+from converters.inputs.classes import classes_of
 from converters.jobs import work_dir, write_shard
 from converters.jobs.job import Job
 from converters.jobs.plan import ShardPlan
@@ -54,10 +54,7 @@ def rebuild(
             input_dir=input_dir,
             output_dir=data_dir,
             plans=[plan for plan, _ in shards],
-            classes=[
-                Class(label, synset, text)
-                for label, (synset, text) in enumerate(known.classes, known.label_base)
-            ],
+            classes=classes_of(known),
             policy=policy_of(known.made_by["options"]["policy"]),
             boxes_of=found_boxes.of,
             num_workers=num_workers,

@@ -12,14 +12,12 @@ from absl import app, flags
 from converters.inputs import classtree
 from converters.inputs.archives import numbered, patterns, readers
 from converters.jobs.job import Job
-from converters.options import labelled, reading, shared
+from converters.options import labelled, shared
 
 flags.adopt_module_key_flags(labelled)
 
-shared.define("input")
+shared.define("input", "file_in_names", "label_key")
 flags.adopt_module_key_flags(shared)
-reading.define("file_in_names", "label_key")
-flags.adopt_module_key_flags(reading)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -62,7 +60,7 @@ def options_from_flags(kind: type[shared.Options], **own: Any) -> shared.Options
     """
     if not shared.value_of("input"):
         raise app.UsageError("--input must be given: the files to convert.")
-    return labelled.options_from_flags(kind, label_key=reading.only("label_key"), **own)
+    return labelled.options_from_flags(kind, label_key=shared.only("label_key"), **own)
 
 
 def make_job(

@@ -11,7 +11,7 @@ from absl import flags
 
 from converters.catalog import near_duplicates
 from converters.inputs.tables import columns, table_sources
-from converters.options import labelled, reading, shared
+from converters.options import labelled, shared
 from tfpipe.remote import urls
 
 flags.adopt_module_key_flags(labelled)
@@ -21,8 +21,8 @@ _HOW = (
     *("image_column", "label_column", "name_column", "split_column", "root", "query"),
     *("label_from", "label_key", "image_part", "image_key", "name_key"),
 )
-reading.define(*_HOW, "on_null", "file_in_names")
-flags.adopt_module_key_flags(reading)
+shared.define(*_HOW, "on_null", "file_in_names")
+flags.adopt_module_key_flags(shared)
 
 _CLASS_MAP = flags.DEFINE_multi_string(
     "class_map",
@@ -111,15 +111,15 @@ def config_from_flags(arguments: Sequence[str]) -> MergeOptions:
         ValueError: If values do not fit together.
     """
     how = {
-        flag: reading.by_name(f"--{flag}", shared.value_of(flag), may_be_empty=True)
+        flag: shared.by_name(f"--{flag}", shared.value_of(flag), may_be_empty=True)
         for flag in _HOW
     }
     return labelled.options_from_flags(
         MergeOptions,
-        sources=reading.by_name(
+        sources=shared.by_name(
             "Sources", arguments, form="NAME=PLACE", may_be_empty=False
         ),
-        class_map=reading.by_name(
+        class_map=shared.by_name(
             "--class_map", _CLASS_MAP.value, form="NAME=FILE", may_be_empty=False
         ),
         how={flag: values for flag, values in how.items() if values},

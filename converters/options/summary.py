@@ -11,7 +11,6 @@ import json
 import math
 import os
 import pathlib
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -19,6 +18,7 @@ from typing import Any
 from converters.engines import processes
 from converters.images import jpeg_header, lossless, prepare
 from converters.inputs import ilsvrc
+from converters.inputs.classes import for_stdout
 from converters.jobs import publish, side_files
 from converters.jobs.job import Job
 from tfpipe import errors
@@ -175,7 +175,7 @@ def summarize(
 
 def print_summary(summary: Mapping[str, Any]) -> None:
     """Prints a few lines for people, and then the JSON line for scripts."""
-    output_dir = _shown(summary["config"]["output_dir"])
+    output_dir = for_stdout(summary["config"]["output_dir"])
     if not summary["finished"]:
         print(f"{output_dir}: this task is done, others have shards to write.")
     else:
@@ -190,19 +190,12 @@ def print_summary(summary: Mapping[str, Any]) -> None:
     print(json.dumps(summary, separators=(",", ":")))
 
 
-def _shown(text: str) -> str:
-    """Returns text on one line that standard output can encode."""
-    line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
-    encoding = sys.stdout.encoding or "ascii"
-    return line.encode(encoding, errors="backslashreplace").decode(encoding)
-
-
 def _classes(spread: Mapping[str, Any] | None) -> str:
     """Returns the number of classes of a split, its smallest and its largest class."""
     if spread is None:
         return ""
     small, large = (
-        f"{spread[which]['num_images']:,} ({_shown(spread[which]['class'])})"
+        f"{spread[which]['num_images']:,} ({for_stdout(spread[which]['class'])})"
         for which in ("smallest", "largest")
     )
     each = f"{small} to {large} images each"
@@ -211,7 +204,7 @@ def _classes(spread: Mapping[str, Any] | None) -> str:
     num_classes = spread["num_classes"]
     text = f" of {count_of(num_classes, 'class')}, {each}"
     if missing := spread["num_without_images"]:
-        names = ", ".join(map(_shown, spread["first_without_images"]))
+        names = ", ".join(map(for_stdout, spread["first_without_images"]))
         more = ", ..." if missing > len(spread["first_without_images"]) else ""
         text += f"; none of {missing:,} ({names}{more})"
     return text
@@ -223,7 +216,7 @@ def _decisions(summary: Mapping[str, Any]) -> list[str]:
     for decision, count in summary["decisions"].items():
         lines[decision.startswith(_LEFT_OUT)].append(f"  {decision:<26} {count:>9,}")
     if lines[True]:
-        where = f"{_shown(summary['config']['output_dir'])}/{publish.REJECTS_NAME}"
+        where = f"{for_stdout(summary['config']['output_dir'])}/{publish.REJECTS_NAME}"
         lines[True].insert(0, f"left out; {where} says which, why and what to do:")
     return lines[False] + lines[True]
 
