@@ -39,8 +39,8 @@ from typing import Any
 import numpy as np
 from absl import flags
 
-from converters.exports import array_record, plan as plans, run, sizing, tree
-from converters.exports.plan import FORMATS, ExportPlan, Format, Paths
+from converters.exports import array_record, run, sizing, tree
+from converters.exports.plan import FORMATS, ExportPlan, Format, Paths, make_plan
 from converters.exports.source import Source
 from converters.options import shared, start
 from tfpipe import host
@@ -178,7 +178,7 @@ def _plan(
         for split in chosen.splits:
             sizes = [shard.num_records for shard in known.splits.get(split, ())]
             chosen.of_split(known, split).numbers(np.array(sizes, np.int64))
-    plan = plans.make_plan(
+    plan = make_plan(
         source, kind=config.format, paths=config.paths, subset=chosen, folder=folder
     )
     if not plan.parts:

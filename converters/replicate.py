@@ -39,14 +39,7 @@ from typing import Any, NamedTuple
 from absl import flags
 
 from converters.engines import processes
-from converters.exports import (
-    estimate,
-    identical,
-    report,
-    sizing,
-    tables as new_shard,
-    write,
-)
+from converters.exports import estimate, identical, sizing, tables as new_shard, write
 from converters.exports.source import Source
 from converters.exports.write import make_plans
 from converters.images.policy import Policy, policy_of
@@ -83,8 +76,8 @@ def make_copies(config: ReplicateOptions) -> dict[str, Any]:
     begin = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         plan = make_plan(config, pathlib.Path(folder))
-        facts = report.facts(plan.source, plan.sizing, plan.estimate)
-        for line in report.lines(plan.source, plan.sizing, plan.estimate):
+        facts = estimate.facts(plan.source, plan.sizing, plan.estimate)
+        for line in estimate.lines(plan.source, plan.sizing, plan.estimate):
             print(line, file=sys.stderr, flush=True)
         if config.dry_run:
             config_json = {"command": _COMMAND, "config": config.to_json()}
@@ -209,7 +202,7 @@ def main(argv: Sequence[str]) -> int:
 
     def work() -> int:
         done = make_copies(config_from_flags(data_dir))
-        report.print_summary(done)
+        estimate.print_summary(done)
         return 2 if done["dry_run"] and not done["estimate"]["fits"] else 0
 
     return start.exit_code(work)

@@ -19,9 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from converters.engines import processes
-from converters.exports import plan as plans
-from converters.exports.items import read_items
-from converters.exports.plan import ExportPlan, Part
+from converters.exports.plan import ExportPlan, Part, make_plan, read_items
 from converters.exports.source import open_source
 from converters.images import jpeg_header, pillow
 from tfpipe.shards import atomic, index
@@ -202,7 +200,7 @@ def write(data_dir: pathlib.Path, *, distance: int, num_workers: int) -> dict[st
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder)
         source = open_source(str(data_dir), data_dir, None, path, ())
-        plan = plans.make_plan(
+        plan = make_plan(
             source, kind="webdataset", paths="auto", subset=None, folder=path
         )
         hashed = hash_images(plan, num_workers=num_workers)

@@ -10,8 +10,7 @@ import pathlib
 from collections.abc import Iterable
 
 from converters.checks import adopt
-from converters.exports.items import ExportedRecord
-from converters.exports.plan import ExportPlan
+from converters.exports.plan import ExportedRecord, ExportPlan
 from converters.jobs import side_files
 from tfpipe.shards import index, records
 

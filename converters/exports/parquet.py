@@ -10,8 +10,7 @@ import pathlib
 from collections.abc import Iterable
 from typing import Any
 
-from converters.exports.items import ExportedRecord
-from converters.exports.plan import ExportPlan, Part
+from converters.exports.plan import ExportedRecord, ExportPlan, Part
 from converters.jobs import side_files
 from tfpipe.shards.sql import quoted
 

@@ -16,8 +16,8 @@ from typing import Any
 
 import tfpipe
 from converters.engines import processes
-from converters.exports import array_record, items, parquet, tree, webdataset
-from converters.exports.plan import ExportPlan, Part
+from converters.exports import array_record, parquet, tree, webdataset
+from converters.exports.plan import ExportPlan, Part, read_items
 from converters.jobs import replace, side_files, work_dir, write_shard
 from tfpipe.shards import atomic, index
 
@@ -102,7 +102,7 @@ def _write(
 ) -> index.File:
     """Writes one part and its marker. Runs in worker processes."""
     write_shard.keep_freed_memory()
-    found = items.read_items(plan, part)
+    found = read_items(plan, part)
     if plan.kind == "tree":
         file = tree.write_part(plan, part, found, folder / _FILES_NAME, fsync=fsync)
     else:

@@ -17,8 +17,7 @@ from xml.sax import saxutils
 import xxhash
 
 from converters.exports import naming
-from converters.exports.items import ExportedRecord
-from converters.exports.plan import ExportPlan, Part
+from converters.exports.plan import ExportedRecord, ExportPlan, Part
 from converters.exports.source import Source
 from converters.images.policy import Policy, policy_of
 from converters.inputs import classes, devkit

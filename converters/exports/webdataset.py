@@ -11,8 +11,7 @@ import tarfile
 from collections.abc import Iterable
 from typing import Any
 
-from converters.exports.items import ExportedRecord
-from converters.exports.plan import ExportPlan, Part
+from converters.exports.plan import ExportedRecord, ExportPlan, Part
 
 
 def write_part(

@@ -12,7 +12,7 @@ import pytest
 
 from converters import merge
 from converters.inputs.merged import sources
-from converters.options import reading
+from converters.options import shared
 from tests.support.data.trees import digests, make_jpeg
 from tfpipe.shards import example, index, records
 
@@ -125,7 +125,7 @@ def test_wrong_sources_are_refused(
         _merge(pathlib.Path(first) / "out", trees)
     for words, message in ((["a"], "got 'a'"), (["a=b", "a=c"], "got 'a' twice")):
         with pytest.raises(ValueError, match=message):
-            reading.by_name("Sources", words, may_be_empty=False)
+            shared.by_name("Sources", words, may_be_empty=False)
     assert sources.MergeSource(name="v1.0_x-y", place=str(out)).name == "v1.0_x-y"
 
 
@@ -302,7 +302,7 @@ def test_a_source_that_is_wrong_is_named_and_nothing_is_written(
 )
 def test_a_password_is_not_shown(word: str) -> None:
     with pytest.raises(ValueError, match="got a URL") as caught:
-        reading.by_name("Sources", [word], may_be_empty=False)
+        shared.by_name("Sources", [word], may_be_empty=False)
     assert "secret" not in str(caught.value)
     config = merge.MergeOptions(sources={"a": "mysql://u:secret@h/b"}, output_dir="x")
     assert "secret" not in f"{config}{config.to_json()}"

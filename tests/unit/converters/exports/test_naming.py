@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies
 
 from converters.checks.record import CatalogRow
 from converters.exports import naming, parquet, tree
-from converters.exports.items import ExportedRecord
+from converters.exports.plan import ExportedRecord
 from converters.inputs import boxes
 from tfpipe.shards import index
 
