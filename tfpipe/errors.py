@@ -42,27 +42,76 @@ _SECRETS = re.compile(r"(?<=:/)(/?)[^@/]*:[^@]*@|[?#].*", re.DOTALL)
 
 
 class TfpipeError(Exception):
-    """The data or the pipeline has a fault that tfpipe itself finds."""
+    """The data or the pipeline has a fault; all other errors here are kinds of it.
+
+    Example:
+        >>> try:
+        ...     tfpipe.TFRecordSource("no/such/folder", "train")
+        ... except tfpipe.TfpipeError as error:
+        ...     print(error)
+        No data set in no/such/folder: index.json is missing. Create one with ...
+    """
 
 
 class BadIndexError(TfpipeError):
-    """The index or the catalog is missing, unreadable, or contradicts the shards."""
+    """The index or the catalog is missing, unreadable, or contradicts the shards.
+
+    Example:
+        >>> try:
+        ...     tfpipe.TFRecordSource("DIR", "test")
+        ... except tfpipe.BadIndexError as error:
+        ...     print(error)
+        Unknown split 'test' in DIR: choose one of train, validation.
+    """
 
 
 class BadSubsetError(TfpipeError):
-    """A subset is missing or unreadable, or is not one of the data set that is read."""
+    """A subset is missing or unreadable, or belongs to another data set.
+
+    Example:
+        >>> try:
+        ...     tfpipe.TFRecordSource("DIR", "train", subset="cats.parquet")
+        ... except tfpipe.BadSubsetError as error:
+        ...     print(error)
+        Subset cats.parquet cannot be read: it does not exist.
+    """
 
 
 class BadRecordError(TfpipeError):
-    """A record's frame, checksum or content is wrong."""
+    """A record's frame, checksum or content is wrong.
+
+    Example:
+        >>> from tfpipe.shards.example import decode_example
+        >>> try:
+        ...     decode_example(b"no record")
+        ... except tfpipe.BadRecordError as error:
+        ...     print(error)
+        The data is not a tf.train.Example: ...
+    """
 
 
 class RemoteError(TfpipeError):
-    """A request to a store, such as s3://bucket, failed or took too long."""
+    """A request to a store, such as s3://bucket, failed or took too long.
+
+    Example:
+        >>> try:
+        ...     tfpipe.Files("DIR").read("lost.json")
+        ... except tfpipe.RemoteError as error:
+        ...     print(error)
+        Reading DIR/lost.json failed: No such file or directory. Check its name ...
+    """
 
 
 class MissingFileError(RemoteError):
-    """A file, or the folder or bucket that should hold it, does not exist."""
+    """A file does not exist, or neither does its folder or bucket.
+
+    Example:
+        >>> try:
+        ...     tfpipe.Files("DIR").size("lost.json")
+        ... except tfpipe.MissingFileError:
+        ...     print("missing")
+        missing
+    """
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

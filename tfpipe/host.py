@@ -1,4 +1,4 @@
-"""This host: the cores, memory and processor that a process can use, and its checkout.
+"""The host: the cores, memory and processor for a process, and its checkout.
 
 In: files of the kernel in /proc and /sys, git, and the C library. Out: numbers, and
 names. Imports no TensorFlow.
@@ -22,17 +22,22 @@ _MALLOC_PARAMETERS = {
 
 
 def num_cores() -> int:
-    """Returns the number of cores that affinity and cgroup quota allow this process."""
+    """Returns the number of cores that affinity and cgroup quota allow the process."""
     cores = len(os.sched_getaffinity(0))
     quota = cpu_quota()
     return cores if quota is None else min(cores, quota)
 
 
 def cpu_quota() -> int | None:
-    """Returns the cores that the processes of this control group may use together.
+    """Returns the cores that the processes of the control group may use together.
 
-    It is the quota of a control group of version 2 (kernel: cgroup-v2.rst, cpu.max),
-    rounded down, at least 1. None means that there is no quota.
+    The number is the quota of a control group of version 2 (kernel: cgroup-v2.rst,
+    cpu.max), rounded down, at least 1. None means no quota.
+
+    Example:
+        >>> quota = tfpipe.cpu_quota()
+        >>> quota is None or quota >= 1
+        True
     """
     for line in _lines(pathlib.Path("/sys/fs/cgroup/cpu.max")):
         quota, period = line.split()
@@ -42,7 +47,12 @@ def cpu_quota() -> int | None:
 
 
 def cpu_model() -> str:
-    """Returns the name of the processor."""
+    """Returns the name of the processor.
+
+    Example:
+        >>> tfpipe.cpu_model()
+        '...'
+    """
     for line in _lines(pathlib.Path("/proc/cpuinfo")):
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
@@ -50,13 +60,18 @@ def cpu_model() -> str:
 
 
 def git_revision() -> str | None:
-    """Returns the git commit that this package runs from, with "-dirty" if changed.
+    """Returns the git commit of the package's checkout, with "-dirty" if changed.
+
+    Example:
+        >>> revision = tfpipe.git_revision()
+        >>> revision is None or len(revision.removesuffix("-dirty")) == 40
+        True
 
     Returns:
         40 hexadecimal digits, followed by "-dirty" if a file differs from the commit;
         None if the package does not run from a git checkout, or git is not installed.
     """
-    # A package installed below a checkout of something else is not part of it.
+    # A package may be installed below a checkout of something else.
     if not (_CHECKOUT / ".git").exists():
         return None
     # Without optional locks git changes no file of the checkout.
@@ -81,35 +96,48 @@ def boot_id() -> str:
 
 
 def keep_freed_memory() -> list[str]:
-    """Lets this process reuse the memory of large tensors, not return it to the kernel.
+    """Lets the process keep and reuse the memory of large tensors.
 
-    A batch of images is larger than the pieces of memory that glibc keeps. Without this
-    call each batch, and each copy of it, is made in new pages, which the kernel clears
-    first. The process then stays at the largest size that it ever had.
+    A batch of images is larger than the pieces of memory that glibc keeps. By default
+    every batch, and every copy of a batch, is made in new pages, and the kernel clears
+    the pages first. After the call the process never shrinks below its largest size.
+
+    Example:
+        >>> tfpipe.keep_freed_memory()  # nothing was refused
+        []
 
     Returns:
-        The names of the parameters of mallopt(3) that were refused; all of them if
-        the C library is not glibc.
+        The names of the refused parameters of mallopt(3); all names if the C library is
+        not glibc.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     return [
         name
-        for name, (number, value) in _MALLOC_PARAMETERS.items()
-        if mallopt is None or mallopt(number, value) != 1
+        for name, parameter_and_value in _MALLOC_PARAMETERS.items()
+        if mallopt is None or mallopt(*parameter_and_value) != 1
     ]
 
 
 def ram_bytes() -> int:
-    """Returns the memory of the host in bytes."""
+    """Returns the memory of the host in bytes.
+
+    Example:
+        >>> tfpipe.ram_bytes() > 2**28
+        True
+    """
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def ram_left() -> int:
-    """Returns the bytes of memory that this process can still get, page cache included.
+    """Returns the bytes of memory that the process can still get, page cache included.
 
-    It is the smallest of the memory that the kernel calls available and of the memory
-    that each control group of the process has left (kernel: proc(5), cgroup-v2.rst and
-    cgroup-v1/memory.rst).
+    The result is the smallest of two kinds of numbers: the memory that the kernel calls
+    available, and the memory left in the control groups of the process (kernel:
+    proc(5), cgroup-v2.rst and cgroup-v1/memory.rst).
+
+    Example:
+        >>> 0 < tfpipe.ram_left() <= tfpipe.ram_bytes()
+        True
     """
     fields = _fields(pathlib.Path("/proc/meminfo"))
     left = [fields["MemAvailable:"] * 1024] if "MemAvailable:" in fields else []

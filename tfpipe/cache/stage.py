@@ -38,6 +38,14 @@ class Cache:
     `Interleave` and the first random op. After `Interleave()` it keeps encoded records;
     after `Map(Parse(...), CenterCrop(image_size=256, fraction=1.0))`, decoded images.
 
+    Example:
+        >>> source = tfpipe.TFRecordSource("DIR", "train", batch_size=8)
+        >>> cache = tfpipe.Cache("ram")
+        >>> stages = [tfpipe.Interleave(), cache, tfpipe.Batch(8)]
+        >>> batches = list(tfpipe.Pipeline(source, stages).build())
+        >>> cache.describe()
+        'cache: 24 of 24 records there, in RAM'
+
     In the first epoch each window is read to its end before it is passed on. A damaged
     record is not kept but read again each time, so that `Interleave.faults` counts it
     and a record that was repaired is used.

@@ -202,34 +202,40 @@ WEIGHT_COLUMN = "weight"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """Weights with which an epoch draws records, for data whose classes are unbalanced.
+    """Weights with which an epoch draws records, for data with unbalanced classes.
 
     Sampling(balance=1.0)                          # every class equally often
     Sampling(balance=0.5)                          # square-root sampling
     Sampling(class_weights={"cat": 3, "dog": 1})   # a record of a cat 3 times as often
-    Sampling(record_weights=1 + losses)            # one weight for each record
+    Sampling(record_weights=1 + losses)            # a weight for every record
 
     With N draws and weights w, record i comes N * w[i] / sum(w) times in an epoch on
-    average over seeds and epochs. In each epoch it comes that often rounded down or up,
-    and with weights of classes so does each class: systematic sampling (W. Madow, "On
-    the theory of systematic sampling, II", 1949). The random ops augment each copy of a
-    record differently.
+    average over seeds and epochs. In a single epoch the record comes so often, rounded
+    down or up; with weights of classes the same is true of every class. The method is
+    systematic sampling (W. Madow, "On the theory of systematic sampling, II", 1949).
+    The random ops augment every copy of a record differently.
+
+    Example:
+        >>> balanced = tfpipe.Sampling(balance=1.0, num_draws=40)
+        >>> source = tfpipe.TFRecordSource("DIR", "train", sampling=balanced)
+        >>> source.steps_per_epoch
+        40
 
     Args:
         balance: Share of the balancing of classes, 0 to 1. A record in a class of n
             records gets the weight n ** -balance. 1 draws all classes equally often, 0
             draws all records equally often, and 0.5 draws a class in proportion to the
             square root of its size. Kang et al., "Decoupling representation and
-            classifier for long-tailed recognition", 2020, compare these. A class
-            without records is never drawn.
-        class_weights: Weight of each record of a class, >= 0, by the label of the class
-            (0 for the first class of the index) or its name in the index. Every class
-            with records must have one. A record of weight 0 is never drawn.
-        record_weights: [num_records], weight of each record of the split, >= 0, in the
-            order of the catalog, which is that of `record_id`; with a subset too. Or
-            "weight", the column of that name in the subset of the source.
+            classifier for long-tailed recognition", 2020, compare the three values. A
+            class without records is never drawn.
+        class_weights: Weight of every record of a class, >= 0, by the label of the
+            class (0 for the first class of the index) or its name in the index. Every
+            class with records must have a weight. A record of weight 0 is never drawn.
+        record_weights: [num_records], weight of every record of the split, >= 0, by
+            `record_id`, in the order of the catalog; also with a subset. Or "weight",
+            the column of the subset of the source.
         num_draws: Records drawn in an epoch, >= 1; None is the size of the split. A
-            multiple of num_ranks * batch_size leaves out none of the records drawn.
+            multiple of num_ranks * batch_size leaves out no drawn record.
 
     Exactly one of balance, class_weights and record_weights must be given.
 

@@ -1,8 +1,8 @@
-"""The files of a folder that is given by its URL or its path.
+"""The files of a folder, by its URL or its path.
 
-In: a place, such as s3://bucket/imagenet. Out: bytes, sizes and names of its files.
-Every failure is a `RemoteError` that says which file was asked for, what came back, and
-what to do. No error holds credentials.
+In: a location, such as s3://bucket/imagenet. Out: bytes, sizes and names of its files.
+Every failure is a `RemoteError` with the name of the file, the answer of the store, and
+a remedy. No error holds credentials.
 """
 
 import contextlib
@@ -20,13 +20,20 @@ from tfpipe.remote import folders, object_store, urls
 class Files:
     """The files of a folder, by a URL or a path of this machine.
 
-    The object can be used by several threads at once and be pickled. A process that was
-    made by `fork` after its parent used a URL cannot use URLs, because a fork does not
-    copy the threads of the connections.
+    Several threads can use the object at once, and it can be pickled. A process that
+    was made by `fork` after its parent used a URL cannot use URLs, because a fork does
+    not copy the threads of the connections.
+
+    Example:
+        >>> files = tfpipe.Files("DIR")
+        >>> sorted(files.names("train"))[0]
+        'train-00000-of-00003'
+        >>> files.exists("index.json")
+        True
 
     Attributes:
-        place: URL of the folder, of a scheme that `urls.require_place` names, or its
-            path. Nothing is read until a method asks for it.
+        place: URL of the folder, of a scheme in `urls.require_place`, or its path.
+            Nothing is read before a method is called.
         time_limit: Seconds that a request may take with all its retries, > 0, at most
             a day. A stalled connection counts. A large file is uploaded with one
             request a part. Paths and hdfs:// have only the limits of their own systems.
@@ -50,7 +57,7 @@ class Files:
         return (type(self), (self.place, self.time_limit))
 
     def read(self, name: str) -> bytes:
-        """Returns the content of a file, all of which comes within the time limit.
+        """Returns the content of a file; all bytes come within the time limit.
 
         Raises:
             RemoteError: If the file is missing (a `MissingFileError`), or cannot be
@@ -95,7 +102,7 @@ class Files:
             return int(self._folder.size(name))
 
     def names(self, prefix: str = "") -> dict[str, int]:
-        """Returns the bytes of each file whose name begins with a prefix, by its name.
+        """Returns the bytes of the files whose names begin with a prefix, by name.
 
         Files in folders below count too; their names contain a slash. A folder of an
         object store that does not exist has no files.
@@ -109,11 +116,11 @@ class Files:
                     f"{urls.shown(self.place)} is a web server, which cannot list its "
                     "files. Use a data set with index.json, or an object store."
                 )
-            found: dict[str, int] = self._folder.names()
-        return {name: found[name] for name in sorted(found) if name.startswith(prefix)}
+            sizes: dict[str, int] = self._folder.names()
+        return {name: sizes[name] for name in sorted(sizes) if name.startswith(prefix)}
 
     def write(self, name: str, content: bytes) -> None:
-        """Writes a file whole or not at all, in place of one with this name.
+        """Writes a file whole or not at all; an older file of this name is replaced.
 
         Raises:
             RemoteError: If it cannot be written.
@@ -129,7 +136,7 @@ class Files:
             RemoteError: If it cannot be written.
             OSError: If the local file cannot be read.
         """
-        with open(path, "rb"):  # an error of this file is not one of the store
+        with open(path, "rb"):  # an error of the local file is no error of the store
             pass
         with self._asked("writing", name):
             self._require_writable()
@@ -182,7 +189,7 @@ class Files:
         except Exception as error:
             is_missing, came_back, remedy = self._folder.explain(error)
             kind = errors.MissingFileError if is_missing else errors.RemoteError
-            # The cause is left out, because it may hold parts of the request.
+            # The cause is left out: the cause may hold parts of the request.
             # A short time says nothing.
             seconds = time.monotonic() - start
             after = f" after {seconds:.1f} s" if seconds >= 1 else ""

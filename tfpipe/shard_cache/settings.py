@@ -31,11 +31,19 @@ INDEX_FOLDER = "index"
 class Filled:
     """The result of `ShardCache.fill`.
 
+    Example:
+        >>> cache = tfpipe.ShardCache("cache", max_bytes=10**8)
+        >>> filled = cache.fill("DIR")
+        >>> isinstance(filled, tfpipe.Filled)
+        True
+        >>> filled.num_bytes_present == filled.num_bytes_total
+        True
+
     Attributes:
-        num_bytes_fetched: Bytes of the shards that this call fetched.
+        num_bytes_fetched: Bytes of the shards that the call fetched.
         num_bytes_present: Bytes of the shards that are in the cache now.
         num_bytes_total: Bytes of all shards.
-        seconds: Seconds that it took.
+        seconds: Seconds of the call.
     """
 
     num_bytes_fetched: int
@@ -48,25 +56,30 @@ class Filled:
 class ShardCache:
     """A folder on a local disk for the parts of remote shards that are in use.
 
-    All processes of a host share it: each part of a shard is fetched once. Records are
-    fetched in pieces of 2 to 4 MB with parallel ranged reads, ahead of use, in the
-    order of reading. A piece is used once its lengths and CRCs are those that the
-    catalog and its records state. A whole shard is *published*, that is, kept after a
-    reboot, once it also has the digest in index.json. If the data set does not fit, the
+    All processes of a host share the folder: every part of a shard is fetched once.
+    Records are fetched in pieces of 2 to 4 MB with parallel ranged reads, ahead of use,
+    in the order of reading. A piece is used after its lengths agree with the catalog
+    and its CRCs with its records. A whole shard is *published*, or kept after a reboot,
+    after its digest also agrees with index.json. If the data set does not fit, the
     piece that is used farthest in the future makes room. Several data sets and splits
-    can share a folder; those that nobody reads make room first.
+    can share a folder; data sets that nobody reads make room first.
 
     The cache survives killed processes. If the disk is full, or the server fails,
-    stalls, or alters bytes, reading goes on with what there is, and with new attempts.
+    stalls, or alters bytes, reading goes on with the sound pieces and tries again.
+
+    Example:
+        >>> cache = tfpipe.ShardCache("cache", max_bytes=10**8)
+        >>> source = tfpipe.TFRecordSource("DIR", "train", shard_cache=cache)
+        >>> len(list(tfpipe.Pipeline(source, [tfpipe.Interleave()]).build()))
+        24
 
     Args:
-        directory: Folder on a local disk of this host; it is made if it is missing.
+        directory: Folder on a local disk of this host; a missing folder is made.
         max_bytes: Bytes on the disk that all pieces may take, of all data sets and
             splits in the folder; at least three windows of each rank of the host. None
-            is 80 % of the disk's free bytes, cached bytes included, when it is opened.
+            is 80 % of the disk's free bytes at the opening, cached bytes included.
         num_connections: Requests that a process has under way at once, for each split.
-        time_limit: Seconds that one piece may take with all retries, > 0, at most
-            a day.
+        time_limit: Seconds that a piece may take with all retries, > 0, at most a day.
 
     Raises:
         ValueError: If an argument is wrong.
@@ -84,13 +97,7 @@ class ShardCache:
             raise ValueError(
                 f"ShardCache.directory must be a folder, got {self.directory!r}."
             )
-        errors.settle(
-            self,
-            "max_bytes",
-            errors.require_int(
-                self, "max_bytes", self.max_bytes, least=1, also=(None,)
-            ),
-        )
+        errors.settle_ints(self, ["max_bytes"], least=1, also=[None])
         errors.settle_ints(self, ["num_connections"], least=1, most=1024)
         errors.settle_numbers(self, ["time_limit"], above=0, most=86_400)
 
@@ -108,7 +115,7 @@ class ShardCache:
         Args:
             data_dir: Folder or URL of the data set.
             split: Name of a split; None is all.
-            on_progress: Receives the bytes that are there and the bytes of all shards,
+            on_progress: Receives the bytes in the cache and the bytes of all shards,
                 several times a second.
 
         Raises:
@@ -157,7 +164,7 @@ class ShardCache:
         shards: Sequence[Shard],
         byte_offsets: Ints,
     ) -> OpenCache:
-        """Opens the cache for one split; for the sources of tfpipe.
+        """Opens the cache for a split; for the sources of tfpipe.
 
         Args:
             files: The files of the data set.

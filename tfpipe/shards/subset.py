@@ -173,6 +173,13 @@ def _require_weights(weight: npt.NDArray[np.float64] | None) -> None:
 class Subset:
     """A choice of records of a data set.
 
+    Example:
+        >>> index = tfpipe.TFRecordSource("DIR", "train").index
+        >>> subset = tfpipe.Subset.of_records(index, "train", [0, 3, 7])
+        >>> source = tfpipe.TFRecordSource("DIR", "train", subset=subset)
+        >>> source.steps_per_epoch
+        3
+
     Args:
         splits: The chosen records of each split that has any.
         index_digest: `identity` of the data set's index.
