@@ -1,10 +1,10 @@
 """The exceptions of tfpipe, the checks of arguments, and a word for messages.
 
     Exception
-    └── TfpipeError         a fault of the data or the pipeline that tfpipe finds
+    └── TfpipeError         a fault of the data or the pipeline
         ├── BadIndexError   index.json or catalog.parquet is missing, unreadable, or
         │                   contradicts the shards
-        ├── BadSubsetError  a subset is unreadable, or one of other data
+        ├── BadSubsetError  a subset is unreadable, or belongs to other data
         ├── BadRecordError  a record whose frame, checksum or content is wrong
         └── RemoteError     a request for a file by its URL failed
             └── MissingFileError
@@ -16,8 +16,8 @@ number >= 1, got 2.5.". NumPy's numbers are accepted as numbers; True and False 
 The owner is an object, whose class is named in the error, or a name; "" names no owner.
 Imports no TensorFlow.
 
-An error that TensorFlow raises while a pipeline is built keeps its type and gets a note
-that names the stage.
+An error of TensorFlow while a pipeline is built keeps its type and gets a note with the
+name of the stage.
 """
 
 import dataclasses
@@ -37,7 +37,7 @@ MOST_SEED = (1 << 64) - 1
 # A scheme of two letters or more; pathlib makes one slash of the two after it.
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 
-# What a URL may hold of credentials: a user with a password, and a signed query.
+# Credentials in a URL: a user with a password, and a signed query.
 _SECRETS = re.compile(r"(?<=:/)(/?)[^@/]*:[^@]*@|[?#].*", re.DOTALL)
 
 
@@ -116,21 +116,21 @@ class MissingFileError(RemoteError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Bounds:
-    """The range of a number; a bound that is None is absent."""
+    """The range of a number; None is no bound."""
 
     least: float | None = None
     most: float | None = None
     above: float | None = None
     below: float | None = None
 
-    def hold(self, number: float) -> bool:
+    def hold(self, value: float) -> bool:
         """Checks whether a number is finite and within the bounds."""
         return (
-            math.isfinite(number)
-            and (self.least is None or number >= self.least)
-            and (self.most is None or number <= self.most)
-            and (self.above is None or number > self.above)
-            and (self.below is None or number < self.below)
+            math.isfinite(value)
+            and (self.least is None or value >= self.least)
+            and (self.most is None or value <= self.most)
+            and (self.above is None or value > self.above)
+            and (self.below is None or value < self.below)
         )
 
     def __str__(self) -> str:
@@ -164,10 +164,10 @@ def require_int(
     if (value is None or isinstance(value, str)) and value in also:
         return value
     if _is_number(value, numbers.Integral):
-        number = int(value)
-        if number in also or (bounds.hold(number) and _fits(number, most)):
-            return number
-        if bounds.hold(number):
+        whole = int(value)
+        if whole in also or (bounds.hold(whole) and _fits(whole, most)):
+            return whole
+        if bounds.hold(whole):
             bounds = _Bounds(least=LEAST_INT if least is None else least, most=MOST_INT)
     others = "".join(f" or {other!r}" for other in also)
     raise _wrong(owner, name, f"a whole number{bounds}{others}", value)
@@ -218,18 +218,18 @@ def require_numbers(
         ValueError: If the value is anything else.
     """
     wanted, kind = _Bounds(**bounds), numbers.Integral if whole else numbers.Real
-    found = tuple(values) if isinstance(values, list | tuple | np.ndarray) else ()
-    sound = all(_is_number(value, kind) and wanted.hold(value) for value in found)
-    if len(found) != count or not sound:
+    items = tuple(values) if isinstance(values, list | tuple | np.ndarray) else ()
+    sound = all(_is_number(value, kind) and wanted.hold(value) for value in items)
+    if len(items) != count or not sound:
         what = "whole" if whole else "finite"
         raise _wrong(owner, name, f"{count} {what} numbers{wanted}", values)
-    return tuple(map(_as_plain, found))
+    return tuple(map(_as_plain, items))
 
 
 def require_sides(
     owner: object, name: str, value: Any, **bounds: Any
 ) -> tuple[int, int]:
-    """Checks an image size: one whole number >= 1, or two of them, (height, width).
+    """Checks an image size: a whole number >= 1, or two numbers, (height, width).
 
     Args:
         owner: See the module.
@@ -254,7 +254,7 @@ def require_bool(owner: object, name: str, value: Any) -> bool:
     """Checks that a value is True or False.
 
     Raises:
-        ValueError: If it is anything else, such as 1 or "no".
+        ValueError: If the value is anything else, such as 1 or "no".
     """
     if not isinstance(value, bool | np.bool_):
         raise _wrong(owner, name, "True or False", value)
@@ -264,10 +264,10 @@ def require_bool(owner: object, name: str, value: Any) -> bool:
 def require_choice(
     owner: object, name: str, value: Any, choices: Sequence[str]
 ) -> None:
-    """Checks that a value is one of some words.
+    """Checks that a value is among some words.
 
     Raises:
-        ValueError: If it is anything else.
+        ValueError: If the value is anything else.
     """
     if not isinstance(value, str) or value not in choices:
         raise _wrong(owner, name, f"one of {', '.join(choices)}", value)
@@ -277,7 +277,7 @@ def require_bools(owner: object, **values: Any) -> None:
     """Checks that several arguments, given by name, are True or False.
 
     Raises:
-        ValueError: If one is anything else.
+        ValueError: If an argument is anything else.
     """
     for name, value in values.items():
         require_bool(owner, name, value)
@@ -289,7 +289,7 @@ def require_kind(
     """Checks that a value is an object of some type.
 
     Raises:
-        TypeError: If it is of another type.
+        TypeError: If the value is of another type.
     """
     if not isinstance(value, kind) and not (or_none and value is None):
         others = " or None" if or_none else ""
@@ -303,12 +303,12 @@ def require_callable(
     """Checks that a value can be called.
 
     Raises:
-        TypeError: If it cannot be called, or if it is the class of an op or of a stage
-            in place of an object.
+        TypeError: If the value cannot be called, or is the class of an op or a stage
+            and no object.
     """
     if isinstance(value, type) and dataclasses.is_dataclass(value):
         raise TypeError(
-            f"{_named(owner, name)} must be an object, got the class {value.__name__}: "
+            f"{named(owner, name)} must be an object, got the class {value.__name__}: "
             f"write {value.__name__}(...)."
         )
     if not callable(value) and not (or_none and value is None):
@@ -316,94 +316,93 @@ def require_callable(
 
 
 def require_local_path(owner: object, name: str, value: Any) -> None:
-    """Checks that a path is not a URL, which the system would take for a folder.
+    """Checks that a path is not a URL: the system would take a URL for a folder.
 
     Args:
         owner: See the module.
         name: Name of the argument or flag.
-        value: A path, or a list or tuple of paths. Anything that is neither text nor a
-            path is not looked at.
+        value: A path, or a list or tuple of paths. Values of other types pass.
 
     Raises:
-        ValueError: If it is a URL, such as s3://bucket/photos or file:///photos.
+        ValueError: If a path is a URL, such as s3://bucket/photos or file:///photos.
     """
     for item in value if isinstance(value, list | tuple) else [value]:
         text = os.fspath(item) if isinstance(item, str | os.PathLike) else ""
-        found = _URL.match(text) if isinstance(text, str) else None
-        if found is None:
+        scheme = _URL.match(text) if isinstance(text, str) else None
+        if scheme is None:
             continue
-        path = "/" + text[found.end() :].lstrip("/")
+        path = "/" + text[scheme.end() :].lstrip("/")
         remedy = (
             f"Write the path: {path}."
-            if found[1].lower() == "file"
+            if scheme[1].lower() == "file"
             else "A URL cannot be given here. Mount that place as a folder, or copy "
             "its files to this machine, and give the path."
         )
         shown = _SECRETS.sub(r"\1", text)
         raise ValueError(
-            f"{_named(owner, name)} must be a path on this machine, got {shown}. "
+            f"{named(owner, name)} must be a path on this machine, got {shown}. "
             f"{remedy}"
         )
 
 
-def settle_ints(of: object, names: Sequence[str], **bounds: Any) -> None:
-    """Checks attributes of a frozen dataclass and stores each as an `int`.
+def settle_ints(owner: object, names: Sequence[str], **bounds: Any) -> None:
+    """Checks attributes of a frozen dataclass and stores them as `int`.
 
     A whole number of NumPy then prints, compares and is saved as an `int` does.
 
     Raises:
-        ValueError: If one is not a whole number in the bounds, see `require_int`.
+        ValueError: If a value is no whole number in the bounds, see `require_int`.
     """
     for name in names:
-        settle(of, name, require_int(of, name, getattr(of, name), **bounds))
+        settle(owner, name, require_int(owner, name, getattr(owner, name), **bounds))
 
 
-def settle_numbers(of: object, names: Sequence[str], **bounds: Any) -> None:
-    """Checks attributes of a frozen dataclass and stores each as an `int` or `float`.
+def settle_numbers(owner: object, names: Sequence[str], **bounds: Any) -> None:
+    """Checks attributes of a frozen dataclass and stores them as `int` or `float`.
 
     Raises:
-        ValueError: If one is not a finite number in the bounds, see `require_number`.
+        ValueError: If a value is no finite number in the bounds, see `require_number`.
     """
     for name in names:
-        settle(of, name, require_number(of, name, getattr(of, name), **bounds))
+        settle(owner, name, require_number(owner, name, getattr(owner, name), **bounds))
 
 
-def settle_sides(of: object, name: str, **bounds: Any) -> None:
-    """Checks an image size of a frozen dataclass; equal sides are stored as one number.
+def settle_sides(owner: object, name: str, **bounds: Any) -> None:
+    """Checks an image size of a frozen dataclass; equal sides are stored as a number.
 
     Raises:
-        ValueError: If it is no image size, see `require_sides`.
+        ValueError: If the value is no image size, see `require_sides`.
     """
-    height, width = require_sides(of, name, getattr(of, name), **bounds)
-    settle(of, name, height if height == width else (height, width))
+    height, width = require_sides(owner, name, getattr(owner, name), **bounds)
+    settle(owner, name, height if height == width else (height, width))
 
 
-def settle_range(of: object, name: str, **bounds: Any) -> None:
+def settle_range(owner: object, name: str, **bounds: Any) -> None:
     """Checks a range, (low, high), of a frozen dataclass and stores it as a tuple.
 
     Raises:
-        ValueError: If it is not two numbers in the bounds, see `require_numbers`, or
-            low > high.
+        ValueError: If the value is not two numbers in the bounds, see
+            `require_numbers`, or low > high.
     """
-    pair = require_numbers(of, name, getattr(of, name), count=2, **bounds)
+    pair = require_numbers(owner, name, getattr(owner, name), count=2, **bounds)
     if pair[0] > pair[1]:
-        raise _wrong(of, name, "low <= high", pair)
-    settle(of, name, pair)
+        raise _wrong(owner, name, "low <= high", pair)
+    settle(owner, name, pair)
 
 
-def settle_bools(of: object, *names: str) -> None:
-    """Checks attributes of a frozen dataclass and stores each as a `bool`.
+def settle_bools(owner: object, *names: str) -> None:
+    """Checks attributes of a frozen dataclass and stores them as `bool`.
 
     Raises:
-        ValueError: If one is neither True nor False.
+        ValueError: If a value is neither True nor False.
     """
     for name in names:
-        settle(of, name, require_bool(of, name, getattr(of, name)))
+        settle(owner, name, require_bool(owner, name, getattr(owner, name)))
 
 
-def settle(of: object, name: str, value: Any) -> None:
+def settle(owner: object, name: str, value: Any) -> None:
     """Sets an attribute of a frozen dataclass, in its `__post_init__`."""
-    object.__setattr__(of, name, value)
+    object.__setattr__(owner, name, value)
 
 
 def _is_number(value: object, kind: type) -> bool:
@@ -415,27 +414,28 @@ def _as_plain(value: Any) -> int | float:
     return int(value) if _is_number(value, numbers.Integral) else float(value)
 
 
-def _fits(number: int, most: int | None) -> bool:
+def _fits(value: int, most: int | None) -> bool:
     """Checks whether a number fits an int64, unless `most` is given."""
-    return number >= LEAST_INT and (most is not None or number <= MOST_INT)
+    return value >= LEAST_INT and (most is not None or value <= MOST_INT)
 
 
 def _wrong(owner: object, name: str, wanted: str, value: object) -> ValueError:
-    return ValueError(f"{_named(owner, name)} must be {wanted}, got {value!r}.")
+    return ValueError(f"{named(owner, name)} must be {wanted}, got {value!r}.")
 
 
-def _named(owner: object, name: str) -> str:
+def named(owner: object, name: str) -> str:
+    """Returns an argument with its owner, as the module says."""
     if isinstance(owner, str):
         return f"{owner}.{name}" if owner else name
     return f"{type(owner).__name__}.{name}"
 
 
-def count_of(number: int, noun: str) -> str:
+def count_of(count: int, noun: str) -> str:
     """Returns a number with its noun, such as "1 class" or "2,000 records"."""
-    if number != 1:
+    if count != 1:
         ending = "es" if noun.endswith(("s", "x")) else "s"
         noun = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}{ending}"
-    return f"{number:,} {noun}"
+    return f"{count:,} {noun}"
 
 
 def _plain(bound: float) -> str:

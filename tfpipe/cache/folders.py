@@ -22,7 +22,7 @@ import re
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from typing import IO, Any
+from typing import Any
 
 from tfpipe import host
 from tfpipe.cache import store
@@ -88,7 +88,7 @@ def open_store(
     directory = pathlib.Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     folder = directory / content.fingerprint
-    with store.locked(directory / "lock"):
+    with atomic.locked(directory / "lock"):
         for leftover in directory.glob(".*.tmp"):
             shutil.rmtree(leftover)
         if folder.exists() and (fault := _fault(folder, content)):
@@ -247,7 +247,9 @@ def _create(folder: pathlib.Path, content: CacheContent) -> None:
     try:
         for name, size in store.layout(content.features, content.num_records).items():
             with open(temporary / name, "xb") as file:
-                _allocate(file, size)
+                # A write through a memory map to a hole of a file would, on a full
+                # disk, kill the process.
+                os.posix_fallocate(file.fileno(), 0, size)
         (temporary / _IN_USE_NAME).touch()
         manifest = {
             "content": content.document(),
@@ -261,12 +263,6 @@ def _create(folder: pathlib.Path, content: CacheContent) -> None:
         raise
     temporary.rename(folder)
     atomic.sync(folder.parent)
-
-
-def _allocate(file: IO[bytes], size: int) -> None:
-    # A write through a memory map to a hole of a file, on a full disk, would kill the
-    # process.
-    os.posix_fallocate(file.fileno(), 0, size)
 
 
 def _say(text: str) -> None:

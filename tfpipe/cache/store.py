@@ -7,7 +7,6 @@ and ranks, so it cannot change them. Imports no TensorFlow.
 
 import contextlib
 import dataclasses
-import fcntl
 import os
 import pathlib
 import threading
@@ -210,7 +209,7 @@ class DiskStore:
     def _finish_if_full(self) -> None:
         if self._complete or not (self.have != MISSING).all():
             return
-        with locked(self.folder / "finish"):
+        with atomic.locked(self.folder / "finish"):
             if not self.is_complete:
                 self._sync()
                 atomic.write(self.folder / COMPLETE_NAME, b"")
@@ -232,14 +231,6 @@ def layout(features: Sequence[StoredFeature], num_records: int) -> dict[str, int
         else:
             files[f"{number}.numbers"] = feature.num_bytes * num_records
     return files
-
-
-@contextlib.contextmanager
-def locked(path: pathlib.Path) -> Iterator[None]:
-    """Holds the lock of a file, after waiting for other processes to release it."""
-    with open(path, "ab") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _note_damaged(have: Array, records: Ints) -> None:

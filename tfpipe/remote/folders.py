@@ -28,11 +28,8 @@ class LocalFolder:
         return (self._folder / name).read_bytes()
 
     def read_range(self, name: str, start: int, stop: int) -> bytes:
-        descriptor = os.open(self._folder / name, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            return os.pread(descriptor, stop - start, start)
-        finally:
-            os.close(descriptor)
+        with open(self._folder / name, "rb", buffering=0) as file:
+            return os.pread(file.fileno(), stop - start, start)
 
     def size(self, name: str) -> int:
         path = self._folder / name

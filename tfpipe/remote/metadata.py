@@ -6,13 +6,10 @@ data set; side files that a reader asks for; and the proof that all shards are t
 Imports no TensorFlow.
 """
 
-import contextlib
-import fcntl
 import os
 import pathlib
 import sys
-import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from tfpipe import errors
@@ -55,7 +52,8 @@ def bring(files: Files, folder: pathlib.Path) -> pathlib.Path:
     """
     content = _read_index(files)
     folder.mkdir(parents=True, exist_ok=True)
-    known = _decode(files, content, folder)
+    url = urls.shown(files.place).rstrip("/")
+    known = index.parse(content, f"{url}/{index.INDEX_NAME}")
     target = folder / index.describe(content).digest
     target.mkdir(exist_ok=True)
     local = Files(str(target))
@@ -107,25 +105,12 @@ def _read_index(files: Files) -> bytes:
             f"No data set in {place}: {index.INDEX_NAME} is missing. Check the URL, or "
             f"create one with python -m converters.imagenet --output_dir={place}."
         ) from None
-    with tempfile.TemporaryDirectory() as folder:
-        (pathlib.Path(folder) / index.INDEX_NAME).write_bytes(content)
-        try:
-            is_sound = not index.change(folder)
-        except errors.BadIndexError:
-            is_sound = False
-    # A person may have edited it, and then it is the same again.
+    try:
+        is_sound = not index.change_of(content, "")
+    except errors.BadIndexError:
+        is_sound = False
+    # If a person edited the file, the second content is the same.
     return content if is_sound else files.read(index.INDEX_NAME)
-
-
-def _decode(files: Files, content: bytes, folder: pathlib.Path) -> index.Index:
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".") as temporary:
-        (pathlib.Path(temporary) / index.INDEX_NAME).write_bytes(content)
-        try:
-            return index.load(temporary)
-        except errors.BadIndexError as error:
-            place = urls.shown(files.place).rstrip("/")
-            text = str(error).replace(temporary, place)
-            raise errors.BadIndexError(text) from None
 
 
 def _bring_catalog(files: Files, known: index.Index, path: pathlib.Path) -> None:
@@ -167,7 +152,7 @@ def bring_side_file(
         raise errors.BadIndexError(f"{index.INDEX_NAME} must list {shown}.")
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / name
-    with _locked(folder / f".{name}.lock"):
+    with atomic.locked(folder / f".{name}.lock"):
         if path.exists():
             if index.describe_file(path) == wanted:
                 return path
@@ -183,14 +168,6 @@ def bring_side_file(
             )
         _fetch(files, wanted, path)
     return path
-
-
-@contextlib.contextmanager
-def _locked(path: pathlib.Path) -> Iterator[None]:
-    """Waits for other processes of this host; the lock ends with the process."""
-    with open(path, "ab") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _fetch(files: Files, wanted: index.File | None, path: pathlib.Path) -> None:

@@ -90,7 +90,7 @@ class Directory:
 
     def locked(self) -> contextlib.AbstractContextManager[None]:
         """Holds the lock of the directory."""
-        return stores.locked(self.path / "lock")
+        return atomic.locked(self.path / "lock")
 
     def open(self, content: SplitContent) -> tuple[PieceStore, User]:
         """Opens the store of a content, or creates it.

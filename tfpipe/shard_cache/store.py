@@ -13,7 +13,6 @@ local files, one sparse file a shard, and a mark that says which pieces are ther
     users/ID            locked by a process; when its readers use each piece next
 """
 
-import contextlib
 import ctypes
 import dataclasses
 import fcntl
@@ -22,7 +21,7 @@ import os
 import pathlib
 import shutil
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -45,14 +44,6 @@ NOT_WHOLE = (OSError, EOFError, ValueError, KeyError, TypeError)
 
 _PUNCH_HOLE_KEEP_SIZE = 1 | 2
 _libc = ctypes.CDLL(None, use_errno=True)
-
-
-@contextlib.contextmanager
-def locked(path: pathlib.Path) -> Iterator[None]:
-    """Holds the lock of a file, after waiting for other processes and threads."""
-    with open(path, "ab") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def punch(descriptor: int, start: int, stop: int) -> None:
@@ -259,30 +250,21 @@ class PieceStore:
         Raises:
             OSError: If the disk is full or damaged.
         """
-        descriptor = os.open(self.path(int(self.shard[piece])), os.O_WRONLY)
-        try:
-            _write(descriptor, content, int(self.start[piece]))
-        finally:
-            os.close(descriptor)
+        with open(self.path(int(self.shard[piece])), "r+b", buffering=0) as file:
+            _write(file.fileno(), content, int(self.start[piece]))
 
     def read(self, piece: int) -> memoryview:
         """Returns the bytes of a piece that is there."""
         start, stop = int(self.start[piece]), int(self.stop[piece])
-        descriptor = os.open(self.path(int(self.shard[piece])), os.O_RDONLY)
-        try:
-            return memoryview(os.pread(descriptor, stop - start, start))
-        finally:
-            os.close(descriptor)
+        with open(self.path(int(self.shard[piece])), "rb", buffering=0) as file:
+            return memoryview(os.pread(file.fileno(), stop - start, start))
 
     def drop(self, piece: int) -> None:
         """Frees the bytes of a piece, under the directory's lock."""
         shard = int(self.shard[piece])
         self.published(shard).unlink(missing_ok=True)
-        descriptor = os.open(self.path(shard), os.O_WRONLY)
-        try:
-            punch(descriptor, *self._freed(piece))
-        finally:
-            os.close(descriptor)
+        with open(self.path(shard), "r+b", buffering=0) as file:
+            punch(file.fileno(), *self._freed(piece))
         self.marks[piece] = ABSENT
 
     def _freed(self, piece: int) -> tuple[int, int]:

@@ -1,10 +1,11 @@
-"""Files that appear whole: written under a temporary name, then renamed.
+"""Files that appear whole, and locks of files, for processes that share a folder.
 
 In: a path and its new content. Out: the file with all of the new content; after an
-error or a kill the file of before, or none. Imports nothing but Python's own modules.
+error or a kill the old file, or no file. Imports nothing but Python's own modules.
 """
 
 import contextlib
+import fcntl
 import os
 import pathlib
 from collections.abc import Iterator
@@ -57,6 +58,17 @@ def write(path: pathlib.Path, content: bytes, *, fsync: bool = True) -> None:
         part.write_bytes(content)
     if fsync:
         sync(path.parent)
+
+
+@contextlib.contextmanager
+def locked(path: pathlib.Path) -> Iterator[None]:
+    """Holds the lock of a file, after waiting for other processes and threads.
+
+    The file is made if it is missing. The lock ends with the process.
+    """
+    with open(path, "ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def sync(path: pathlib.Path) -> None:

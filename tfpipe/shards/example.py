@@ -9,6 +9,7 @@ Protobuf's wire format is written and read by hand, as protobuf serializes
 deterministically: keys sorted by their bytes.
 """
 
+import contextlib
 import struct
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
@@ -93,13 +94,9 @@ def decode_example(data: bytes) -> dict[str, Feature]:
     Raises:
         BadRecordError: If the bytes are not a `tf.train.Example`.
     """
-    try:
+    with _as_bad_record("The data is not a tf.train.Example"):
         entries = _encoded_features(data)
         return {key: _decode_feature(feature) for key, feature in entries.items()}
-    except (ValueError, struct.error) as error:
-        raise errors.BadRecordError(
-            f"The data is not a tf.train.Example: {error}."
-        ) from None
 
 
 class Entry(NamedTuple):
@@ -134,12 +131,8 @@ class Located(NamedTuple):
             BadRecordError: If it is no `tf.train.Feature`.
         """
         entry = self.entries[key]
-        try:
+        with _as_bad_record(f"Feature {key} is not a tf.train.Feature"):
             return _decode_feature(memoryview(self.data)[entry.feature : entry.stop])
-        except (ValueError, struct.error) as error:
-            raise errors.BadRecordError(
-                f"Feature {key} is not a tf.train.Feature: {error}."
-            ) from None
 
     def replaced(self, changes: Mapping[str, Buffers]) -> Buffers:
         """Encodes the example with other features under some of the located keys.
@@ -238,12 +231,8 @@ def _normal(data: bytes) -> Buffers:
     Raises:
         BadRecordError: If the bytes are not a `tf.train.Example`.
     """
-    try:
+    with _as_bad_record("The data is not a tf.train.Example"):
         entries = _encoded_features(data)
-    except ValueError as error:
-        raise errors.BadRecordError(
-            f"The data is not a tf.train.Example: {error}."
-        ) from None
     return encode_example({key: [bytes(value)] for key, value in entries.items()})
 
 
@@ -270,6 +259,14 @@ def _encoded_features(data: bytes) -> dict[str, memoryview]:
             if len(feature) or key not in features:
                 features[key] = feature
     return features
+
+
+@contextlib.contextmanager
+def _as_bad_record(fault: str) -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, struct.error) as error:
+        raise errors.BadRecordError(f"{fault}: {error}.") from None
 
 
 def _decode_feature(message: memoryview) -> Feature:

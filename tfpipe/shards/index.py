@@ -36,7 +36,7 @@ _DIGEST = "digest"
 _FILES = "files"
 # Names of JSON types in errors.
 _TYPE_NAMES = {str: "a text", int: "a whole number", dict: "an object", list: "a list"}
-_MAX_NUMBER = 2**63 - 1
+_MAX_COUNT = 2**63 - 1
 _SHOWN = 60
 _quoted = json.JSONEncoder(ensure_ascii=False).encode
 
@@ -60,8 +60,6 @@ CATALOG_COLUMNS: Mapping[str, str] = {
 }
 
 Path = str | os.PathLike[str]
-_In = TypeVar("_In")
-_Out = TypeVar("_Out")
 
 _PIECE_BYTES = 1 << 20
 
@@ -98,8 +96,8 @@ class Shard:
 
     def __post_init__(self) -> None:
         require_base_name(self.name)
-        _require_number(self.num_records, "'num_records'")
-        _require_number(self.num_bytes, "'num_bytes'")
+        _require_count(self.num_records, "'num_records'")
+        _require_count(self.num_bytes, "'num_bytes'")
         _typed(self.digest, str, "'digest'")
 
 
@@ -115,8 +113,11 @@ class File:
     digest: str
 
     def __post_init__(self) -> None:
-        _require_number(self.num_bytes, "'num_bytes'")
+        _require_count(self.num_bytes, "'num_bytes'")
         _typed(self.digest, str, "'digest'")
+
+
+_Entry = TypeVar("_Entry", Shard, File)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -157,47 +158,50 @@ def load(data_dir: Path) -> Index:
         BadIndexError: If it is missing, is not an index, or is of a later format.
     """
     path = pathlib.Path(data_dir) / INDEX_NAME
-    return _decoded(path, _read(path))
+    return parse(_read(path), os.fspath(path))
 
 
-# A pipeline reads the index several times. To decode it takes longer than to read it.
+# A pipeline reads the index several times. Decoding takes longer than reading.
 @functools.lru_cache(maxsize=4)
-def _decoded(path: pathlib.Path, text: str) -> Index:
-    document = _as_bad_index(path, json.loads, text)
+def parse(content: bytes, shown: str) -> Index:
+    """Returns the index in the content of an index.json.
+
+    Args:
+        content: The content.
+        shown: Path or URL of the file, for errors.
+
+    Raises:
+        BadIndexError: If the content is no index, or has a later format.
+    """
+    with _as_bad_index(shown):
+        document = json.loads(content.decode())
     version = document.get("format_version") if isinstance(document, dict) else None
     if version != FORMAT_VERSION:
         raise errors.BadIndexError(
-            f"{path} must have format_version {FORMAT_VERSION}, got {version!r}. "
+            f"{shown} must have format_version {FORMAT_VERSION}, got {version!r}. "
             "It was written by another version of tfpipe."
         )
     try:
         return decode(document)
     except ValueError as error:
         raise errors.BadIndexError(
-            f"{path} is not a tfpipe index: {error}. Convert the data set again."
+            f"{shown} is not a tfpipe index: {error}. Convert the data set again."
         ) from error
 
 
 def change(data_dir: Path) -> str:
-    """Describes how index.json was changed after it was written, for people.
-
-    The text is empty if the index is unchanged, and also if an older version wrote the
-    index: it holds no digest to compare with.
-
-    Raises:
-        BadIndexError: If it is missing or is not an index.
-    """
+    """Describes how index.json was changed after it was written, see `change_of`."""
     path = pathlib.Path(data_dir) / INDEX_NAME
-    return _as_bad_index(path, _change_of_text, _read(path))
+    return change_of(_read(path), os.fspath(path))
 
 
-def _read(path: pathlib.Path) -> str:
-    """Reads the text of an index.json."""
+def _read(path: pathlib.Path) -> bytes:
+    """Reads an index.json."""
     if path.exists() and not path.is_file():
         # Reading a named pipe would wait forever.
         raise errors.BadIndexError(f"{path} cannot be read: it is no regular file.")
     try:
-        content = path.read_bytes()
+        return path.read_bytes()
     except FileNotFoundError:
         raise errors.BadIndexError(
             f"No data set in {path.parent}: {INDEX_NAME} is missing. Create one with "
@@ -207,17 +211,15 @@ def _read(path: pathlib.Path) -> str:
         raise errors.BadIndexError(
             f"{path} cannot be read: {error.strerror}."
         ) from error
-    return _as_bad_index(path, bytes.decode, content)
 
 
-def _as_bad_index(
-    path: pathlib.Path, function: "Callable[[_In], _Out]", value: "_In"
-) -> "_Out":
-    """Calls a function on the content of an index; its ValueError is a bad index."""
+@contextlib.contextmanager
+def _as_bad_index(shown: str) -> Iterator[None]:
+    """Turns a ValueError about the content of an index into a BadIndexError."""
     try:
-        return function(value)
+        yield
     except (ValueError, RecursionError) as error:
-        raise errors.BadIndexError(f"{path} cannot be read: {error}.") from error
+        raise errors.BadIndexError(f"{shown} cannot be read: {error}.") from error
 
 
 def write(index: Index, data_dir: Path, *, fsync: bool = True) -> None:
@@ -339,12 +341,12 @@ def decode(document: object) -> Index:
     classes = (_typed(c, dict, "a class") for c in _get(top, "classes", list))
     splits = {
         split: tuple(
-            _shard(_typed(shard, dict, "a shard"))
+            _built(Shard, _typed(shard, dict, "a shard"))
             for shard in _typed(shards, list, f"split {split!r}")
         )
         for split, shards in _get(top, "splits", dict).items()
     }
-    _require_number(_value(top, "label_base"), "'label_base'")
+    _require_count(_value(top, "label_base"), "'label_base'")
     return Index(
         name=_get(top, "name", str),
         label_base=top["label_base"],
@@ -355,20 +357,21 @@ def decode(document: object) -> Index:
     )
 
 
-def _change_of_text(text: str) -> str:
-    """Describes how the text of an index.json was changed, for people.
+def change_of(content: bytes, shown: str) -> str:
+    """Describes how the content of an index.json was changed, for people.
 
-    The result is empty if the text is unchanged, or if an older version wrote it, which
-    wrote no digest.
+    The text is empty if the content is unchanged, and also if an older version wrote
+    the index: such an index holds no digest to compare with.
 
     Raises:
-        ValueError: If the text is not an index.
+        BadIndexError: If the content is not an index.
     """
-    document = json.loads(text)
-    known = decode(document)
+    with _as_bad_index(shown):
+        text = content.decode()
+        document = json.loads(text)
+        wanted = encode(decode(document))
     if _DIGEST not in document and _FILES not in document:
         return ""
-    wanted = encode(known)
     if text == wanted:
         return ""
     expected, got = document.get(_DIGEST), json.loads(wanted)[_DIGEST]
@@ -379,9 +382,9 @@ def _change_of_text(text: str) -> str:
     return f"its digest is right, but it was written otherwise from character {first}"
 
 
-def _shard(fields: Mapping[str, Any]) -> Shard:
-    keys = ("name", "num_records", "num_bytes", "digest")
-    return Shard(**{key: _value(fields, key) for key in keys})
+def _built(kind: type[_Entry], values: Mapping[str, Any]) -> _Entry:
+    names = [field.name for field in dataclasses.fields(kind)]
+    return kind(**{name: _value(values, name) for name in names})
 
 
 def _decode_files(entries: Mapping[str, Any]) -> dict[str, File]:
@@ -389,9 +392,7 @@ def _decode_files(entries: Mapping[str, Any]) -> dict[str, File]:
     for path, entry in entries.items():
         for part in path.split("/", 1):  # a side file may be in a folder
             require_base_name(part)
-        fields = _typed(entry, dict, f"file {_shown(path)}")
-        keys = ("num_bytes", "digest")
-        files[path] = File(**{key: _value(fields, key) for key in keys})
+        files[path] = _built(File, _typed(entry, dict, f"file {_shown(path)}"))
     return files
 
 
@@ -405,10 +406,9 @@ def _get(fields: Mapping[str, Any], key: str, kind: type) -> Any:
     return _typed(_value(fields, key), kind, repr(key))
 
 
-def _require_number(value: object, what: str) -> None:
-    number = _typed(value, int, what)
-    if not 0 <= number <= _MAX_NUMBER:
-        raise ValueError(f"{what} must be 0 to {_MAX_NUMBER}, got {_shown(number)}")
+def _require_count(value: object, what: str) -> None:
+    if not 0 <= _typed(value, int, what) <= _MAX_COUNT:
+        raise ValueError(f"{what} must be 0 to {_MAX_COUNT}, got {_shown(value)}")
 
 
 def _typed(value: object, kind: type, what: str) -> Any:
