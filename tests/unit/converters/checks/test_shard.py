@@ -1,9 +1,10 @@
 """converters.checks.shard and record: faults with record, offset and file."""
 
 import dataclasses
+import itertools
 import pathlib
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import hypothesis
 import numpy as np
@@ -400,3 +401,21 @@ def test_source_compares_with_the_files(
     ]
     assert "they differ from byte 50" in found.faults[0].fault
     assert "the source cannot be read" in found.faults[1].fault
+
+
+def test_a_shard_that_cannot_be_read_on_has_a_bad_record_there(
+    copy_dir: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, real = copy_dir / SHARD, records.read
+
+    def fail(path: pathlib.Path, **options: object) -> Iterator[records.Record]:
+        yield from itertools.islice(real(path, **options), 2)
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(records, "read", fail)
+    *sound, bad = shard_checks.read_shard(path, None, lambda data: None)
+
+    assert [record.fault for record in sound] == ["", ""]
+    end = sound[1].byte_offset + sound[1].num_bytes
+    said = "the shard cannot be read from here on: Input/output error"
+    assert bad == records.Record(end, 0, b"", said)

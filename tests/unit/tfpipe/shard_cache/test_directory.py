@@ -216,6 +216,14 @@ def test_a_full_disk_keeps_the_cache_from_growing_for_a_while(tmp_path, even):
     assert fetch(directory, store, even, [2]).pieces == [2]
 
 
+def test_folders_above_the_directory_are_made(tmp_path, made):
+    directory = Directory(tmp_path / "a/b", 1 << 30)
+    store, _ = directory.open(content_of(made))
+
+    assert fetch(directory, store, made, [0]).pieces == [0]
+    assert Directory(tmp_path / "a/b", 1 << 30).path.is_dir()
+
+
 def test_a_smaller_budget_holds_from_the_start(tmp_path, made):
     directory = Directory(tmp_path, 1 << 30)
     store, _ = directory.open(content_of(made))

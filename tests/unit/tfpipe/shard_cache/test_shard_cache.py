@@ -1,5 +1,6 @@
 """The shard cache on a folder whose answers the tests change: no wrong byte is used."""
 
+import collections
 import contextlib
 import errno
 import gc
@@ -210,7 +211,9 @@ def test_a_shard_with_another_digest_is_not_used(
     with pytest.raises(tfpipe.BadIndexError, match="fetched twice with another one"):
         cache.fill(other.folder)
 
-    assert "is fetched again" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "is fetched again" in said
+    assert "has another digest again, and is not used." in said
     split = opened(of=other)
     # It may have been repaired, so it is fetched anew, and refused again.
     with pytest.raises(tfpipe.BadIndexError, match=made.shards[0].name):
@@ -220,6 +223,33 @@ def test_a_shard_with_another_digest_is_not_used(
     assert read_records(made, good, split.bring(good)) == list(made.data[80:])
     with pytest.raises(tfpipe.BadIndexError, match=made.shards[0].name):
         split.bring(EVERYTHING)
+
+
+def test_a_shard_that_came_with_another_digest_once_is_fetched_again_and_published(
+    opened, made, tmp_path, tmp_path_factory, capsys
+):
+    """A server may have had an older file of the shard while the pieces came."""
+    other = exchanged(made, tmp_path_factory.mktemp("exchanged"))
+    name, old = made.shards[0].name, (other.folder / made.shards[0].name).read_bytes()
+    asked = collections.Counter()
+
+    def change(shard, start, content):
+        asked[shard, start] += 1
+        if shard == name and asked[shard, start] == 1:
+            return old[start : start + len(content)]
+        return content
+
+    cache = opened(ScriptedFiles(str(made.folder), change=change))
+    for _ in cache.fill():
+        pass
+
+    assert {path.name for path in (tmp_path / "cache").rglob("published/*")} == {
+        shard.name for shard in made.shards if shard.num_records
+    }
+    assert read_records(made, EVERYTHING, cache.bring(EVERYTHING)) == list(made.data)
+    said = capsys.readouterr().err
+    assert said.count("is fetched again") == 1
+    assert "is not used" not in said
 
 
 def test_a_full_disk_reads_through_memory_and_says_so_once(

@@ -225,6 +225,36 @@ def test_summary_says_the_first_ten_of_each_kind():
     assert lines[12:] == ["decode: 1", "  /t at 7"]
 
 
+def fault_of(record_id, shard="/s"):
+    return tfpipe.Fault(
+        reason="crc", shard=shard, byte_offset=0, record_id=record_id, detail="bad"
+    )
+
+
+def test_logs_are_shown_as_one_and_each_keeps_its_budget():
+    one, two, three = tfpipe.FaultLog(2), tfpipe.FaultLog(1), tfpipe.FaultLog(0)
+    two.add(fault_of(5))
+    one.add(fault_of(9))
+    one.add(fault_of(3))
+
+    assert faults.combined([None, one, one, None]) is one
+    assert faults.combined([None]) is faults.combined([]) is None
+    both = faults.combined([one, None, two])
+    assert both.faults == [fault_of(3), fault_of(9), fault_of(5)]
+    assert both.max_faults == 3
+    assert both.num_faults_by_reason == {"crc": 3}
+    assert both.error() is None
+    with pytest.raises(TypeError, match="must be added to one of the 2 logs"):
+        both.add(fault_of(1))
+
+    with pytest.raises(tfpipe.BadRecordError, match="Found 2 damaged records"):
+        two.add(fault_of(1, shard="/last"))
+    error = faults.combined([one, two, three]).error()
+    assert str(error).startswith(
+        "Found 2 damaged records, max_faults allows 1. The last one: /last: record 1 "
+    )
+
+
 def test_budget_below_zero_is_refused():
     with pytest.raises(
         ValueError, match="max_faults must be a whole number >= 0, got -1"
