@@ -8,10 +8,11 @@ in it, named by its path. If RAW has train/ with directories in it, RAW/train, R
 split, train. --validation_fraction takes a part of it as the validation split, and
 --split_fractions divides it into train, validation and test.
 
-Images end in .jpeg .jpg .jpe .jfif .jif .mpo .png .gif .bmp .dib .webp .tif .tiff .avif
-.jp2 .j2k .jpf .jpx .heic .heif or .hif, in any case; .heic needs `pip install
-pillow-heif`. Their content decides what they are. rejects.jsonl names each file that is
-left out, with the reason and what to do.
+Images end as those of JPEG and of any format that Pillow reads do, in any case: .jpg,
+.png, .webp, .tif, .avif, .jp2, .ppm, .tga and others; .heic needs `pip install
+pillow-heif`. docs/convert.md names the formats that are left out. The content decides
+what an image is. rejects.jsonl names each file that is left out, with the reason and
+what to do.
 
 Labels count up from --label_base in the order of the class names, or come from
 --label_map: a file of lines `<label> <class>`, or of classes in label order. --classes

@@ -16,10 +16,11 @@ import PIL.Image
 import PIL.ImageChops
 import xxhash
 
-from converters.images import formats, jpeg_header, pillow
+from converters.images import jpeg_header, pillow
 from converters.inputs import ilsvrc
 from converters.inputs.tables import extras
 from tfpipe import errors
+from tfpipe.pictures import formats, pixels
 from tfpipe.shards import image_record
 from tfpipe.shards.example import Feature, Kind, decode_example
 
@@ -340,7 +341,8 @@ def _require_png(encoded: bytes) -> None:
         )
     if _PNG_END not in encoded:
         raise ValueError(f"a PNG must have an IEND chunk, got none: {_CUT}")
-    with PIL.Image.open(io.BytesIO(encoded), formats=["PNG"]) as image:
+    same = pixels.limits(PIL.Image.MAX_IMAGE_PIXELS)
+    with same, PIL.Image.open(io.BytesIO(encoded), formats=["PNG"]) as image:
         image.verify()  # checks the checksums; decoding ignores them
 
 
@@ -362,11 +364,11 @@ def _decode(encoded: bytes) -> PIL.Image.Image:
     kind = "JPEG" if encoded.startswith(jpeg_header.MAGIC) else formats.sniff(encoded)
     # Pillow may try no other format: for some formats it runs other programs.
     kinds = [] if kind is None or formats.remedy(kind) else [kind]
-    stream = io.BytesIO(encoded)
-    with warnings.catch_warnings(), PIL.Image.open(stream, formats=kinds) as image:
+    with warnings.catch_warnings(), pixels.limits(PIL.Image.MAX_IMAGE_PIXELS):
         warnings.simplefilter("ignore")  # Pillow warns about odd but readable files
-        image.load()
-        return image
+        with PIL.Image.open(io.BytesIO(encoded), formats=kinds) as image:
+            image.load()
+            return image
 
 
 def source_faults(example: Example, source: bytes) -> Iterator[str]:

@@ -19,10 +19,11 @@ from converters.checks.record import CatalogRow
 from converters.engines import processes
 from converters.exports import naming
 from converters.exports.source import Source
-from converters.images import formats, jpeg_header
+from converters.images import jpeg_header
 from converters.inputs.boxes import Box
 from converters.jobs import side_files
 from tfpipe import errors
+from tfpipe.pictures import formats
 from tfpipe.shards import index, records
 from tfpipe.shards.example import Located, locate
 from tfpipe.shards.sql import one_file, quoted

@@ -9,7 +9,9 @@ EOI marker. A JPEG with bytes after its last EOI marker is read to its end.
 """
 
 import re
-from typing import Literal, NamedTuple
+from typing import NamedTuple
+
+from tfpipe.pictures import orientation
 
 MAGIC = b"\xff\xd8\xff"
 EOI = b"\xff\xd9"
@@ -18,8 +20,6 @@ BASELINE, EXTENDED, PROGRESSIVE = 0xC0, 0xC1, 0xC2
 # Arithmetic coding: TensorFlow decodes it, hardware decoders do not.
 ARITHMETIC = frozenset({0xC9, 0xCA})
 _PROGRESSIVE = frozenset({PROGRESSIVE, 0xCA})
-# EXIF orientations whose rows are the columns of the upright image.
-SIDEWAYS = frozenset({5, 6, 7, 8})
 # libjpeg's own limit of a side, in pixels.
 MAX_SIDE = 65500
 
@@ -37,7 +37,7 @@ _SEGMENTS = frozenset({0xC4, 0xCC, 0xDB, 0xDC, 0xDD, 0xFE, *range(0xE0, 0xF0)})
 # Markers without a length: the stuffed zero, TEM and the restart markers.
 _BARE = frozenset({0x00, 0x01, *range(0xD0, 0xD8)})
 _APP1, _APP14, _TEM = 0xE1, 0xEE, 0x01
-_EXIF = b"Exif\0\0"
+_EXIF, _XMP = b"Exif\0\0", b"http://ns.adobe.com/xap/1.0/\0"
 # The codes of a scan end at a marker other than stuffed zero, restart and fill byte.
 _END_OF_SCAN = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")
 
@@ -64,7 +64,7 @@ class Header(NamedTuple):
         width: Width in pixels.
         num_components: 1, 3 or 4.
         process: Second byte of the frame marker: BASELINE, PROGRESSIVE ...
-        orientation: EXIF orientation, 1 to 8; 1 if there is none.
+        orientation: EXIF orientation, 1 to 8, also from XMP; 1 if there is none.
         adobe_transform: Color transform in the Adobe marker (0 none, 1 YCbCr, 2 YCCK);
             None without that marker.
         scan: Offset of the codes of the first scan in bytes.
@@ -107,16 +107,22 @@ def read_header(data: bytes) -> Header:
 
 def _walk(data: bytes) -> Header:
     """Reads one marker after another; raises IndexError where the data ends."""
-    frame, orientation, adobe_transform = 0, 1, None
+    frame, adobe_transform = 0, None
+    # As Pillow has it: EXIF segments are parts of one, the last XMP segment counts.
+    exif: list[bytes] = []
+    xmp = b""
     position = 2
     for _ in range(_MAX_MARKERS):
         if data[position] != 0xFF:
             position = _next_marker(data, position)
         marker = data[position + 1]
         if marker in _SEGMENTS:
-            if marker == _APP1 and data.startswith(_EXIF, position + 4):
+            if marker == _APP1:
                 end = position + 2 + (data[position + 2] << 8 | data[position + 3])
-                orientation = exif_orientation(data, position + 10, end)
+                if data.startswith(_EXIF, position + 4):
+                    exif.append(data[position + (10 if exif else 4) : end])
+                elif data.startswith(_XMP, position + 4):
+                    xmp = data[position + 4 + len(_XMP) : end]
             elif marker == _APP14 and data.startswith(b"Adobe", position + 4):
                 adobe_transform = data[position + 15]
         elif marker in _FRAMES and not frame:
@@ -133,7 +139,8 @@ def _walk(data: bytes) -> Header:
         if length < 2:
             raise _undecodable(f"got a segment length of {length} at byte {position}")
         if marker == _SOS:
-            return _header(data, frame, orientation, adobe_transform, position)
+            turned = orientation.read(b"".join(exif), xmp)
+            return _header(data, frame, turned, adobe_transform, position)
         position += 2 + length
     raise _undecodable(f"got {_MAX_MARKERS:,} markers before its first scan")
 
@@ -194,7 +201,7 @@ def count_scans(data: bytes, scan: int) -> int:
 
 
 def _header(
-    data: bytes, frame: int, orientation: int, adobe_transform: int | None, sos: int
+    data: bytes, frame: int, turned: int, adobe_transform: int | None, sos: int
 ) -> Header:
     """Reads the frame header at `frame` and the scan header at `sos`, and checks both.
 
@@ -223,7 +230,7 @@ def _header(
         width,
         num_components,
         process,
-        orientation,
+        turned,
         adobe_transform,
         scan,
         whole,
@@ -233,31 +240,3 @@ def _header(
 
 def _undecodable(got: str) -> BadImageError:
     return BadImageError("undecodable", f"a JPEG must be one that decodes, {got}")
-
-
-def exif_orientation(data: bytes, start: int, end: int) -> int:
-    """Returns the orientation in EXIF data, 1 to 8; 1 if it is missing or damaged.
-
-    Args:
-        data: Bytes that hold the EXIF data.
-        start: Offset of its byte order mark, "II" or "MM".
-        end: Offset after the EXIF data; nothing is read after that.
-    """
-    order = data[start : start + 2]
-    if order not in (b"II", b"MM"):
-        return 1
-    big = order == b"MM"
-    # The entry of the orientation: tag 0x0112, type SHORT, one value.
-    entry = b"\x01\x12\0\3\0\0\0\1" if big else b"\x12\1\3\0\1\0\0\0"
-    byteorder: Literal["big", "little"] = "big" if big else "little"
-    first = start + int.from_bytes(data[start + 4 : start + 8], byteorder)
-    count = int.from_bytes(data[first : first + 2], byteorder)
-    first += 2
-    end = min(end, len(data), first + 12 * count)
-    found = data.find(entry, first, end)
-    while found >= 0 and (found - first) % 12:
-        found = data.find(entry, found + 1, end)
-    if found < 0 or found + 10 > end:
-        return 1
-    value = data[found + 9] if big else data[found + 8]
-    return value if 1 <= value <= 8 else 1

@@ -11,32 +11,16 @@ import contextlib
 import io
 import re
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-import numpy as np
 import PIL.Image
 from PIL import ImageChops, ImageFile, JpegImagePlugin, TiffImagePlugin
 
 from converters.images import jpeg_header, shrink
+from tfpipe.pictures import orientation, pixels
 
-# The rotation or reflection that undoes each EXIF orientation from 2 to 8.
-_TRANSPOSE = {
-    2: PIL.Image.Transpose.FLIP_LEFT_RIGHT,
-    3: PIL.Image.Transpose.ROTATE_180,
-    4: PIL.Image.Transpose.FLIP_TOP_BOTTOM,
-    5: PIL.Image.Transpose.TRANSPOSE,
-    6: PIL.Image.Transpose.ROTATE_270,
-    7: PIL.Image.Transpose.TRANSVERSE,
-    8: PIL.Image.Transpose.ROTATE_90,
-}
-_TURN_BACK = _TRANSPOSE | {
-    6: PIL.Image.Transpose.ROTATE_90,
-    8: PIL.Image.Transpose.ROTATE_270,
-}
-_ORIENTATION_TAG, _TILE_WIDTH_TAG, _TILE_LENGTH_TAG = 0x0112, 0x0142, 0x0143
-# Pixels that are converted at a time, to limit the memory of intermediate results.
-_BAND_PIXELS = 1 << 22
+_TILE_WIDTH_TAG, _TILE_LENGTH_TAG = 0x0142, 0x0143
 
 Size = tuple[int, int]
 
@@ -60,30 +44,28 @@ class Picture(NamedTuple):
 
 
 @contextlib.contextmanager
-def _pillow() -> Iterator[None]:
+def _pillow(max_pixels: float | None = None) -> Iterator[None]:
     """Hides Pillow's warnings, and turns its exceptions into BadImageError.
 
     Pillow's decoders raise almost any exception on damaged bytes. Only MemoryError is
     passed on, because this machine is the reason and not the image. Pillow's own limit
-    of pixels is turned off: the caller checks the limit of the policy after the header
-    and before the pixels.
+    of pixels is mostly turned off: the caller checks the limit of the policy after the
+    header and before the pixels.
     """
-    limit = PIL.Image.MAX_IMAGE_PIXELS
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), pixels.limits(max_pixels):
         warnings.simplefilter("ignore")
         try:
-            PIL.Image.MAX_IMAGE_PIXELS = None
             yield
         except (jpeg_header.BadImageError, MemoryError):
             raise
+        except PIL.Image.DecompressionBombError as error:
+            raise jpeg_header.BadImageError("too_expensive", _line(error)) from error
         except Exception as error:
             cut = isinstance(error, EOFError) or "truncated" in str(error).lower()
             raise jpeg_header.BadImageError(
                 "truncated" if cut else "undecodable",
                 f"the image must decode, got {type(error).__name__}: {_line(error)}",
             ) from error
-        finally:
-            PIL.Image.MAX_IMAGE_PIXELS = limit
 
 
 def _line(error: Exception) -> str:
@@ -213,106 +195,37 @@ def _cmyk_to_rgb(image: PIL.Image.Image, *, adobe: bool) -> PIL.Image.Image:
     return (image if adobe else ImageChops.invert(image)).convert("RGB")
 
 
-def decode_other(data: bytes, kind: str) -> Picture:
+def decode_other(data: bytes, kind: str, *, max_pixels: int | None = None) -> Picture:
     """Decodes the first frame of an image of another format than JPEG.
 
     Args:
         data: Content of the file.
         kind: Its format, from `formats.sniff`.
+        max_pixels: Most pixels of an image inside of the file, such as those of an
+            icon, whose header may claim fewer; None is no limit.
 
     Raises:
-        BadImageError: If it does not decode.
+        BadImageError: "too_expensive" if it has more pixels, another reason if it does
+            not decode.
     """
-    with _pillow(), PIL.Image.open(io.BytesIO(data), formats=[kind]) as image:
-        turned = _tiff_orientation(image)
-        image.load()
-        if turned != 1 and _tiff_orientation(image) == 1:
-            # Pillow has turned the pixels. They are turned back, because the policy
-            # decides about that.
-            return Picture(
-                _to_8_bits(image.transpose(_TURN_BACK[turned])), orientation=turned
-            )
-        exif = image.info.get("exif") or b""  # HEIC without EXIF data has None
-        start = 6 if exif.startswith(b"Exif\0\0") else 0
-        orientation = jpeg_header.exif_orientation(exif, start, len(exif))
-        if kind == "TIFF":
-            orientation = turned
-        return Picture(_to_8_bits(image), orientation=orientation)
-
-
-def _tiff_orientation(image: PIL.Image.Image) -> int:
-    """Returns the orientation in the tags of a TIFF, 1 to 8; 1 for other formats."""
-    if not isinstance(image, TiffImagePlugin.TiffImageFile):
-        return 1
-    value = image.tag_v2.get(_ORIENTATION_TAG, 1)
-    return value if value in _TRANSPOSE else 1
-
-
-def _to_8_bits(image: PIL.Image.Image) -> PIL.Image.Image:
-    """Converts any Pillow mode to L or RGB, with transparency on white.
-
-    Raises:
-        BadImageError: If samples have more than 16 bits.
-    """
-    if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PNG"):
-        return _in_bands(image, "L", _shift_16_bits)
-    if image.mode in ("I", "F"):
-        raise jpeg_header.BadImageError(
-            "undecodable",
-            "samples must have at most 16 bits, got 32: their brightness is undefined",
-        )
-    gray = image.mode in ("1", "L", "LA", "La")
-    if image.mode in ("RGBa", "La") or image.has_transparency_data:
-        return _in_bands(image, "L" if gray else "RGB", _on_white)
-    # `convert` makes a copy even if the mode stays, because the caller closes the file.
-    return image.convert("L") if gray else image.convert("RGB")
-
-
-def _in_bands(
-    image: PIL.Image.Image,
-    mode: str,
-    convert: Callable[[PIL.Image.Image], PIL.Image.Image],
-) -> PIL.Image.Image:
-    """Converts an image to this mode a few rows at a time, to save memory."""
-    height = max(_BAND_PIXELS // image.width, 1)
-    if height >= image.height:
-        return convert(image).convert(mode)
-    whole = PIL.Image.new(mode, image.size)
-    for top in range(0, image.height, height):
-        bottom = min(top + height, image.height)
-        band = convert(image.crop((0, top, image.width, bottom)))
-        whole.paste(band.convert(mode), (0, top))
-    return whole
-
-
-def _on_white(image: PIL.Image.Image) -> PIL.Image.Image:
-    """Puts a transparent image on a white background."""
-    top = image.convert("RGBA")
-    white = PIL.Image.new("RGBA", top.size, "white")
-    return PIL.Image.alpha_composite(white, top).convert("RGB")
-
-
-def _shift_16_bits(image: PIL.Image.Image) -> PIL.Image.Image:
-    """Returns the high byte of each 16-bit sample, as Pillow does for color."""
-    samples = np.asarray(image).astype(np.int32)
-    high = np.clip(samples >> 8, 0, 255).astype(np.uint8)
-    transparent = image.info.get("transparency")
-    if isinstance(transparent, int):
-        high[samples == transparent] = 255
-    return PIL.Image.fromarray(high)
+    limit = None if max_pixels is None else max_pixels / 2  # Pillow fails above twice
+    with _pillow(limit), PIL.Image.open(io.BytesIO(data), formats=[kind]) as image:
+        stored, turned = pixels.load(image)
+        return Picture(pixels.to_8_bits(stored), orientation=turned)
 
 
 def upright(picture: Picture) -> Picture:
     """Turns and mirrors a picture as its EXIF orientation says."""
-    orientation = picture.orientation
-    if orientation == 1:
+    if picture.orientation == 1:
         return picture
     tables, subsampling = picture.tables, picture.subsampling
-    if orientation in jpeg_header.SIDEWAYS:  # the quantization tables are turned too
+    if (
+        picture.orientation in orientation.SIDEWAYS
+    ):  # the quantization tables are turned too
         tables = [[t[i % 8 * 8 + i // 8] for i in range(64)] for t in tables]
         # 4:2:2 would become 4:4:0, which Pillow cannot write.
         subsampling = 0 if subsampling == 1 else subsampling
-    image = picture.image.transpose(_TRANSPOSE[orientation])
+    image = pixels.upright(picture.image, picture.orientation)
     return Picture(image, tables, subsampling)
 
 
@@ -337,7 +250,7 @@ def encode(picture: Picture, *, quality: int | None, optimize: bool) -> bytes:
         options["subsampling"] = picture.subsampling
     if picture.orientation != 1:
         exif = PIL.Image.Exif()
-        exif[_ORIENTATION_TAG] = picture.orientation
+        exif[orientation.TAG] = picture.orientation
         options["exif"] = exif
     out = io.BytesIO()
     with _pillow(), _room_for(image):

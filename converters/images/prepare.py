@@ -10,8 +10,9 @@ thousand images.
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from converters.images import formats, jpeg_header, limits, lossless, shrink
+from converters.images import jpeg_header, limits, lossless, shrink
 from converters.images.policy import REENCODE_QUALITY, Policy
+from tfpipe.pictures import formats, orientation
 
 if TYPE_CHECKING:
     from converters.images import pillow
@@ -184,7 +185,7 @@ def _turned_without_loss(
     if left:
         return None
     sides = kept.height, kept.width
-    if header.orientation in jpeg_header.SIDEWAYS:
+    if header.orientation in orientation.SIDEWAYS:
         sides = kept.width, kept.height
     decision = "+".join(done).replace("rotated_exif", "rotated_exif_lossless")
     return kept._replace(
@@ -290,8 +291,9 @@ def _prepare_other(data: bytes, policy: Policy) -> Prepared:
     if kind is None:
         raise jpeg_header.BadImageError(
             "not_an_image",
-            "an image must begin as JPEG, PNG, GIF, WebP, BMP, TIFF, AVIF, HEIC or "
-            f"JPEG 2000 do, got {data[:12]!r}",
+            "an image must begin as JPEG, PNG, GIF, WebP, BMP, TIFF, AVIF, HEIC, "
+            "JPEG 2000 or another format do that Pillow reads, got "
+            f"{data[:12]!r}",
         )
     _require_convert(policy.other_format, "other_format", f"got an image in {kind}")
     if (remedy := formats.remedy(kind)) is not None:
@@ -304,7 +306,8 @@ def _prepare_other(data: bytes, policy: Policy) -> Prepared:
     size, decoded = pillow.read_size(data, kind)
     limits.check_pixels(*size, policy)
     limits.check_decoding(*decoded, policy)
-    picture = pillow.decode_other(data, kind)
+    most = policy.max_decoded_pixels
+    picture = pillow.decode_other(data, kind, max_pixels=most)
     if picture.image.mode == "L" and policy.grayscale == "skip":
         _require_convert("skip", "grayscale", f"got a grayscale {kind}")
     actions = [f"converted_{kind.lower()}"]

@@ -11,8 +11,9 @@ import io
 import math
 from typing import TYPE_CHECKING
 
-from converters.images import formats, jpeg_header, limits, lossless
+from converters.images import jpeg_header, limits, lossless
 from converters.images.policy import Policy
+from tfpipe.pictures import formats
 
 if TYPE_CHECKING:
     from converters.images import pillow

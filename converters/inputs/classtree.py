@@ -72,10 +72,10 @@ def read_class_tree(input_dir: pathlib.Path) -> ClassTree:
     for split, top in _split_folders(source, left_out).items():
         found = _walk(source, top, left_out)
         if not found:
-            endings = " ".join(f"*{suffix}" for suffix in listing.IMAGE_SUFFIXES)
             raise ValueError(
                 f"{source.shown(top)} must hold a folder for each class, with images "
-                f"named {endings} in it; got none."
+                "named *.jpg, *.png or as another format that Pillow reads in it; got "
+                "none."
             )
         splits[split] = {name: found[name] for name in sorted(found)}
     return ClassTree(splits, left_out)

@@ -13,16 +13,12 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from tfpipe.pictures import formats
+
+# Names of JPEGs in ImageNet's own archives.
 JPEG_SUFFIXES = (".jpeg", ".jpg")
-# Formats that are converted to JPEG. Whether Pillow can read one is found out when the
-# file is read.
-OTHER_SUFFIXES = (
-    *(".bmp", ".dib", ".gif", ".png", ".webp", ".tif", ".tiff", ".avif"),
-    *(".heic", ".heif", ".hif", ".jp2", ".j2k", ".jpf", ".jpx"),
-)
-# Cameras and browsers also name JPEGs so; .mpo is a JPEG with more pictures behind it.
-_RARE_JPEG_SUFFIXES = (".jpe", ".jfif", ".jif", ".mpo")
-IMAGE_SUFFIXES = (*JPEG_SUFFIXES, *_RARE_JPEG_SUFFIXES, *OTHER_SUFFIXES)
+OTHER_SUFFIXES = formats.OTHER_SUFFIXES  # those that are converted to JPEG
+IMAGE_SUFFIXES = (*formats.JPEG_SUFFIXES, *OTHER_SUFFIXES)
 
 OTHER_NAME = "other_name"
 NOT_A_FILE = "not_a_file"

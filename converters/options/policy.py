@@ -18,9 +18,9 @@ from converters.options import shared
 # Help of each flag, by the field of the policy. Everything else follows from the field.
 _HELP = {
     "other_format": (
-        "Images that are not JPEGs, whatever their name (PNG, GIF, WebP, BMP, TIFF, "
-        "AVIF, JPEG 2000; HEIC where pillow-heif is installed), and JPEGs in "
-        "arithmetic coding. convert: store the first frame as an "
+        "Images that are not JPEGs, whatever their name (PNG, WebP, TIFF, AVIF and "
+        "the others that Pillow reads; HEIC where pillow-heif is installed), and JPEGs "
+        "in arithmetic coding. convert: store the first frame as an "
         f"RGB JPEG of quality {policy.REENCODE_QUALITY} without chroma subsampling, "
         "with white behind transparent pixels, and 16 bits a sample cut to 8. skip: "
         "leave the image out and report it. fail: stop."

@@ -17,14 +17,13 @@ import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 import PIL.Image
-import PIL.ImageOps
 import tensorflow as tf
 
 from tfpipe.consumers import records_of
 from tfpipe.ops.basic import Example, Select
+from tfpipe.pictures import formats, pixels
 from tfpipe.reading.building import Wrapper
 from tfpipe.stages.basic import AssertCardinality, Batch, Prefetch, Take
 from tfpipe.stages.map import Map, by_examples
@@ -36,7 +35,6 @@ Images = Image | Sequence[Image]
 Op = Callable[[Example], Example]
 
 _JPEG_MAGIC = b"\xff\xd8"
-_ORIENTATION_TAG = 0x0112
 # The qualities of the converters for images of other formats than JPEG, and for images
 # that they scale down.
 _QUALITY, _QUALITY_OF_SMALLER = 95, 90
@@ -175,25 +173,32 @@ def _stored(data: bytes, policy: Mapping[str, Any]) -> tuple[bytes, int, int]:
         data: Content of an image file.
         policy: Options of the converter, from the index; empty if it made no index.
     """
-    is_jpeg = data.startswith(_JPEG_MAGIC)
-    with PIL.Image.open(io.BytesIO(data)) as image:
-        turn = policy.get("exif_orientation") == "apply"
-        turn &= image.getexif().get(_ORIENTATION_TAG, 1) != 1
+    kind = "JPEG" if data.startswith(_JPEG_MAGIC) else formats.sniff(data)
+    if kind is None:
+        raise ValueError(f"no format is known that begins with {data[:12]!r}")
+    if (remedy := formats.remedy(kind)) is not None:
+        raise ValueError(f"Pillow cannot read the format {kind} here: {remedy}")
+    limits = pixels.limits(PIL.Image.MAX_IMAGE_PIXELS)
+    turns = policy.get("exif_orientation") == "apply"
+    with limits, PIL.Image.open(io.BytesIO(data), formats=[kind]) as image:
         size = _fit(image.size, policy)
-        if is_jpeg and not turn and size == image.size:
+        keeps = kind == "JPEG" and size == image.size
+        if keeps and not (turns and pixels.read_orientation(image) != 1):
             return data, image.height, image.width
-        upright = PIL.ImageOps.exif_transpose(image) if turn else image
-        pixels = _to_8_bits(upright)
+        stored, turned = pixels.load(image)
+        picture = pixels.to_8_bits(stored)
     quality = policy.get("quality") or _QUALITY
-    if size != image.size:
+    size = _fit(picture.size, policy)
+    if size != picture.size:
         quality = policy.get("quality") or _QUALITY_OF_SMALLER
-        size = size[::-1] if pixels.size != image.size else size
-        pixels = pixels.resize(size, PIL.Image.Resampling.LANCZOS, reducing_gap=3)
+        picture = picture.resize(size, PIL.Image.Resampling.LANCZOS, reducing_gap=3)
+    if turns:
+        picture = pixels.upright(picture, turned)
     out = io.BytesIO()
     # Other tools' records may hold such an image as it is: nothing may be lost then.
-    quality = 100 if is_jpeg or not policy else quality
-    pixels.save(out, "JPEG", quality=quality, subsampling=0)
-    return out.getvalue(), pixels.height, pixels.width
+    quality = 100 if kind == "JPEG" or not policy else quality
+    picture.save(out, "JPEG", quality=quality, subsampling=0)
+    return out.getvalue(), picture.height, picture.width
 
 
 def _fit(size: tuple[int, int], policy: Mapping[str, Any]) -> tuple[int, int]:
@@ -205,16 +210,3 @@ def _fit(size: tuple[int, int], policy: Mapping[str, Any]) -> tuple[int, int]:
         return size
     width, height = (max((2 * n * limit + side) // (2 * side), 1) for n in size)
     return width, height
-
-
-def _to_8_bits(image: PIL.Image.Image) -> PIL.Image.Image:
-    """Returns the image as L or RGB, with transparency on white."""
-    mode = "L" if image.mode in ("1", "L", "LA", "La") else "RGB"
-    if image.mode.startswith("I"):
-        # The high byte, which Pillow itself takes of colors of 16 bits.
-        high = np.clip(np.asarray(image).astype(np.int32) >> 8, 0, 255)
-        return PIL.Image.fromarray(high.astype(np.uint8))
-    if image.has_transparency_data:
-        white = PIL.Image.new("RGBA", image.size, "white")
-        image = PIL.Image.alpha_composite(white, image.convert("RGBA"))
-    return image.convert(mode)

@@ -12,11 +12,11 @@ import pytest
 
 import tfpipe
 from converters import folder
-from converters.images import formats
 from converters.options import summary
 from tests.support.data.own_photos import OwnPhotos, make_own_photos
 from tests.support.data.trees import make_jpeg
 from tfpipe import imagenet_eval
+from tfpipe.pictures import formats
 from tfpipe.shards import index
 
 HEIC = b"\0\0\0\x18ftypmif1\0\0\0\0mif1heic"
