@@ -113,7 +113,10 @@ class Pipeline:
             ValueError: If a number is out of range, or the state belongs to other data.
             Exception: Any error of a stage, with a note that names the stage.
         """
-        _require_place(epoch, num_epochs, start_step, state)
+        errors.require_int("", "num_epochs", num_epochs, least=1, also=[None])
+        errors.require_int("", "epoch", epoch, least=0)
+        errors.require_int("", "start_step", start_step, least=0)
+        errors.require_kind("", "state", state, State, or_none=True)
         if state is None:
             state = State(epoch=epoch, step=start_step)
         elif epoch or start_step:
@@ -407,15 +410,6 @@ def _require_stage(number: int, stage: object) -> None:
         raise TypeError(
             f"Stage {number} must be callable Dataset -> Dataset, got {stage!r}."
         )
-
-
-def _require_place(
-    epoch: int, num_epochs: int | None, start_step: int, state: State | None
-) -> None:
-    errors.require_int("", "num_epochs", num_epochs, least=1, also=[None])
-    errors.require_int("", "epoch", epoch, least=0)
-    errors.require_int("", "start_step", start_step, least=0)
-    errors.require_kind("", "state", state, State, or_none=True)
 
 
 def _tuned(stages: Sequence[Stage | Wrapper], tuning: Tuning) -> list[Stage | Wrapper]:

@@ -278,13 +278,14 @@ class _Arguments:
             names=names,
             num_classes=_num_classes(source, parse),
         )
+        image_bytes = 3 * sides[0] * sides[1] * tf.as_dtype(dtype).size
         return self._composed(
             source,
             [*_parse_boxes(self.with_boxes, parse), parse],
             image,
             batch_ops,
             device_ops=(recipe.normalize,) if recipe and dtype == "uint8" else (),
-            batch_bytes=_image_bytes(sides, dtype) * source.batch_size if recipe else 0,
+            batch_bytes=image_bytes * source.batch_size if recipe else 0,
         )
 
     def _composed(
@@ -357,11 +358,6 @@ def _paths_taken(
     kinds = [type(stage) for stage in stages if isinstance(stage, Map | Cache)]
     keeps_examples = Cache in kinds and Map in kinds[: kinds.index(Cache)]
     return chosen.taken_by(stages, keeps_examples=keeps_examples)
-
-
-def _image_bytes(sides: tuple[int, int], dtype: str) -> int:
-    """Returns the bytes of the pixels of an image in a batch."""
-    return 3 * sides[0] * sides[1] * int(tf.as_dtype(dtype).size)
 
 
 def _parse_boxes(with_boxes: bool | ParseBoxes, parse: Parse) -> list[Op]:

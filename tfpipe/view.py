@@ -159,14 +159,10 @@ def before_and_after(
 def _parsing(pipeline: Pipeline) -> Pipeline:
     """Returns the pipeline up to its Parse, with it."""
     number, position, _ = records_of.find_parse(pipeline.stages)
-    ops = _ops(pipeline.stages[number])
+    mapped: Any = pipeline.stages[number]
     before = building.interleaved(pipeline.stages[:number])
-    stages: list[Any] = [*before, Map(*ops[: position + 1])]
+    stages: list[Any] = [*before, Map(*mapped.ops[: position + 1])]
     return dataclasses.replace(pipeline, stages=stages)
-
-
-def _ops(stage: object) -> Sequence[Any]:
-    return stage.ops if isinstance(stage, Map) else ()
 
 
 def _names(pipeline: Pipeline | None) -> Sequence[str]:
@@ -179,12 +175,13 @@ def _names(pipeline: Pipeline | None) -> Sequence[str]:
 
 def _normalize(pipeline: Pipeline) -> Normalize | None:
     """Returns the last normalization in the pipeline; None if there is none."""
-    ops = [op for stage in pipeline.stages for op in ops_within(_ops(stage))]
-    found = (
-        op if isinstance(op, Normalize) else getattr(op, "normalize", None)
-        for op in [*ops, *pipeline.device_ops]
-    )
-    return next((op for op in reversed([*found]) if op is not None), None)
+    maps = (stage.ops for stage in pipeline.stages if isinstance(stage, Map))
+    ops = [op for mapped in maps for op in ops_within(mapped)]
+    for op in reversed([*ops, *pipeline.device_ops]):
+        normalize = op if isinstance(op, Normalize) else getattr(op, "normalize", None)
+        if normalize is not None:
+            return normalize
+    return None
 
 
 def _fit(image: Pixels, height: int, width: int) -> Pixels:

@@ -53,7 +53,10 @@ ROOMS = {
     "remote": ("tfpipe/remote", "tfpipe/remote"),
     "shard_cache": ("tfpipe/shard_cache", "tfpipe/shard_cache"),
     "cache": ("tfpipe/cache", "tfpipe/cache"),
-    "faults": ("tfpipe/stages/faults.py", "tfpipe/stages/test_faults.py"),
+    "faults": (
+        "tfpipe/stages/faults.py tfpipe/stages/stand_in.py",
+        "tfpipe/stages/test_faults.py",
+    ),
     "jobs": (
         "converters/jobs",
         "converters/jobs converters/test_folder.py converters/test_left_out.py",

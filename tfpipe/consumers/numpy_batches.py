@@ -1,7 +1,7 @@
 """The batches of a pipeline as NumPy arrays, for training with JAX or PyTorch.
 
 In: a function that builds datasets, and the arguments of `Pipeline.build`. Out: an
-iterable with a length, whose every iteration is the next epoch.
+iterable with a length; every iteration is the next epoch.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,20 +15,20 @@ from tfpipe.reading.state import State
 
 
 class NumpyBatches:
-    """Batches as NumPy arrays; each iteration gives the epochs after the last ones.
+    """Batches as NumPy arrays; an iteration gives the epochs after the last iteration.
 
-    The first iteration gives the epochs that `build` gives with the same arguments, the
-    second one the same number of epochs after them, and so on. An iteration that is
-    broken off counts too. An endless one begins with the epoch after the one in which
-    the last one began.
+    The first iteration gives the epochs that `build` gives with the same arguments. The
+    second iteration gives the same number of epochs after them, and so on. A broken off
+    iteration counts as a whole. An endless iteration begins in the epoch after the
+    first epoch of the iteration before.
 
-    Element: the element of the pipeline, with an array in place of each tensor.
+    Element: the element of the pipeline, with arrays in place of tensors.
 
     Args:
         build: `Pipeline.build`.
-        writable: Whether arrays may be written to. Each one is then a copy, which takes
-            the time to write a batch to memory once more. Otherwise an array is the
-            memory of the tensor.
+        writable: Whether arrays may be written to. An array is then a copy: writing a
+            batch to memory once more takes time. Otherwise an array is the memory of
+            the tensor.
         arguments: The arguments of `build`.
 
     Raises:
@@ -85,7 +85,7 @@ def _after(
     start_step: int = 0,
     state: State | None = None,
 ) -> dict[str, Any]:
-    """Returns the arguments of `build` for the epochs after those of the arguments."""
+    """Returns the arguments of `build` for the epochs of the next iteration."""
     first = epoch if state is None else state.epoch
     return {"epoch": first + (num_epochs or 1), "num_epochs": num_epochs}
 

@@ -99,24 +99,18 @@ class ColorJitter:
 
     def _changes(self, draws: tf.Tensor) -> list[_Change]:
         """Returns the changes of this image; draws: float32 [4], 0..1."""
-
-        def enhanced(
-            change: Callable[..., tf.Tensor], strength: float, draw: tf.Tensor
-        ) -> _Change:
+        strengths = (self.brightness, self.contrast, self.saturation)
+        blends = (pil_functions.brightness, pil_functions.contrast, pil_functions.color)
+        changes: list[_Change] = []
+        for position, strength in enumerate(strengths):
             low, high = max(0.0, 1.0 - strength), 1.0 + strength
-            return functools.partial(change, factor=low + (high - low) * draw)
-
+            factor = low + (high - low) * draws[position]
+            if strength > 0:
+                changes.append(functools.partial(blends[position], factor=factor))
         turn = self.hue * (2.0 * draws[3] - 1.0)
-        changes: list[tuple[float, _Change]] = [
-            (
-                self.brightness,
-                enhanced(pil_functions.brightness, self.brightness, draws[0]),
-            ),
-            (self.contrast, enhanced(pil_functions.contrast, self.contrast, draws[1])),
-            (self.saturation, enhanced(pil_functions.color, self.saturation, draws[2])),
-            (self.hue, functools.partial(tf.image.adjust_hue, delta=turn)),
-        ]
-        return [change for strength, change in changes if strength > 0]
+        if self.hue > 0:
+            changes.append(functools.partial(tf.image.adjust_hue, delta=turn))
+        return changes
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

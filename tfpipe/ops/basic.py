@@ -129,10 +129,7 @@ class Cast:
 
     def __post_init__(self) -> None:
         choices = ("uint8", "float32", "bfloat16", "float16")
-        if self.dtype not in choices:
-            raise ValueError(
-                f"Cast.dtype must be one of {', '.join(choices)}, got {self.dtype!r}."
-            )
+        errors.require_choice(self, "dtype", self.dtype, choices)
 
     def __call__(self, example: Example) -> Example:
         return example | {"image": tf.cast(example["image"], self.dtype)}

@@ -272,11 +272,8 @@ def _imports(path: pathlib.Path, module: str) -> list[str]:
             base = parts[: len(parts) - up] if node.level else []
             start = ".".join([*base, *filter(None, [node.module])])
             names |= {start, *(f"{start}.{alias.name}" for alias in node.names)}
-    return sorted(names | {name[:i] for name in names for i in _dots(name)})
-
-
-def _dots(name: str) -> list[int]:
-    return [match.start() for match in re.finditer(r"\.", name)]
+    dots = ((name, m.start()) for name in names for m in re.finditer(r"\.", name))
+    return sorted(names | {name[:dot] for name, dot in dots})
 
 
 def _at_run_time(tree: ast.AST) -> Iterator[ast.AST]:

@@ -25,13 +25,8 @@ if TYPE_CHECKING:
 _KINDS = {tf.string: "bytes", tf.int64: "int64", tf.float32: "float"}
 
 # Their images are JPEG, and their records state height and width.
-_CONVERTERS = tuple(
-    f"converters.{name}"
-    for name in (
-        *("imagenet", "folder", "table", "webdataset", "tfrecord", "merge"),
-        "replicate",
-    )
-)
+_NAMES_OF_CONVERTERS = "imagenet folder table webdataset tfrecord merge replicate"
+_CONVERTERS = {f"converters.{name}" for name in _NAMES_OF_CONVERTERS.split()}
 
 # Names of the features that `Parse` and the crops make.
 _NAMES = (
@@ -162,10 +157,9 @@ class Parse:
         is_stated = by_us and keys == (image_record.HEIGHT, image_record.WIDTH)
         if not by_us or _keys(self) != _keys(Parse()):
             _require_fits(self, source)
-        filled = dataclasses.replace(self, as_converted=is_stated or self.as_converted)
+        stated: dict[str, Any] = {"as_converted": is_stated or self.as_converted}
         if self.label_base is None:
-            base = source.index.label_base
-            filled = dataclasses.replace(filled, label_base=base)
+            stated["label_base"] = source.index.label_base
         if self.multi_label and self.num_classes is None:
             count = source.index.num_classes
             if not count:
@@ -173,9 +167,8 @@ class Parse:
                     f"The shards in {source.data_dir} have no index, so nothing says "
                     "how many classes there are. Write Parse(num_classes=...)."
                 )
-            count += self.first_label(source.index)
-            filled = dataclasses.replace(filled, num_classes=count)
-        return filled
+            stated["num_classes"] = count + self.first_label(source.index)
+        return dataclasses.replace(self, **stated)
 
     def __call__(self, example: Example) -> Example:
         if self.label_base is None or (self.multi_label and self.num_classes is None):

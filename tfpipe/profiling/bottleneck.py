@@ -73,11 +73,8 @@ class Situation:
     def rate(self, limit: Limit) -> str:
         """Returns the rate of a limit in words."""
         value = limit.rate * self.count
-        return (
-            f"{value:,.0f} {self.unit}/s"
-            if value >= 10
-            else f"{value:.3g} {self.unit}/s"
-        )
+        text = f"{value:,.0f}" if value >= 10 else f"{value:.3g}"
+        return f"{text} {self.unit}/s"
 
     def cost(self, limit: Limit) -> StageCost:
         """Returns the cost of the stage that a limit is about."""
@@ -119,9 +116,8 @@ def find(situation: Situation) -> Bottleneck:
 def _is_bound_by_memory(situation: Situation, limit: Limit) -> bool:
     if limit.resource not in ("CPU", "sequential stage"):
         return False
-    return _moved(situation.cost(limit)) > (
-        _MOSTLY_COPIES * situation.host.copy_bytes_per_second
-    )
+    most = _MOSTLY_COPIES * situation.host.copy_bytes_per_second
+    return _moved(situation.cost(limit)) > most
 
 
 def _moved(cost: StageCost) -> float:
@@ -189,12 +185,10 @@ def _faster_storage(situation: Situation, limit: Limit) -> str:
 
 def _faster_step(situation: Situation, limit: Limit) -> str:
     then = situation.after(limit)
+    text = f"{limit.what} takes {situation.rate(limit)}: the input is fast enough"
     if then is None:
-        return f"{limit.what} takes {situation.rate(limit)}: the input is fast enough."
-    return (
-        f"{limit.what} takes {situation.rate(limit)}: the input is fast enough, as "
-        f"{then.what} allows {situation.rate(then)}."
-    )
+        return f"{text}."
+    return f"{text}, as {then.what} allows {situation.rate(then)}."
 
 
 def _fewer_bytes(situation: Situation, limit: Limit) -> str:

@@ -136,10 +136,8 @@ class Host:
 
 
 def stage_rate(cost: StageCost, host: Host) -> float:
-    """Returns the outputs per second that one stage could give alone."""
-    calls = _calls(cost, host)
-    cpu = cost.cpu_seconds_per_output * host.slowdown_of(calls)
-    time = cpu + cost.wait_seconds_per_output
+    """Returns the outputs per second that a stage could give alone."""
+    calls, cpu, time = _calls(cost, host)
     return min(_per_second(calls, time), _per_second(host.num_cores, cpu))
 
 
@@ -167,12 +165,11 @@ def limits(costs: Sequence[StageCost], host: Host) -> list[Limit]:
 def merged(costs: Sequence[StageCost]) -> list[StageCost]:
     """Returns one cost for each stage: the ops of a `Map` are added up."""
     groups = itertools.groupby(costs, key=lambda cost: cost.number)
-    return [_merged([*ops]) for _, ops in groups]
+    rows = [[*ops] for _, ops in groups]
+    return [ops[0] if len(ops) == 1 else _sum_of_ops(ops) for ops in rows]
 
 
-def _merged(ops: Sequence[StageCost]) -> StageCost:
-    if len(ops) == 1:
-        return ops[0]
+def _sum_of_ops(ops: Sequence[StageCost]) -> StageCost:
     names = [op.name.partition("(")[0] for op in ops]
     return dataclasses.replace(
         ops[-1],
@@ -184,9 +181,12 @@ def _merged(ops: Sequence[StageCost]) -> StageCost:
     )
 
 
-def _calls(cost: StageCost, host: Host) -> int:
+def _calls(cost: StageCost, host: Host) -> tuple[int, float, float]:
+    """Returns the calls of a stage at a time, and CPU and all seconds of an output."""
     threads = cost.parallelism if cost.kind == "reader" else host.num_threads
-    return max(1, min(cost.parallelism, threads))
+    calls = max(1, min(cost.parallelism, threads))
+    cpu = cost.cpu_seconds_per_output * host.slowdown_of(calls)
+    return calls, cpu, cpu + cost.wait_seconds_per_output
 
 
 def _cpu_limit(costs: Sequence[StageCost], host: Host) -> Limit:
@@ -198,9 +198,7 @@ def _cpu_limit(costs: Sequence[StageCost], host: Host) -> Limit:
 
 
 def _stage_limit(cost: StageCost, host: Host) -> Limit:
-    calls = _calls(cost, host)
-    cpu = cost.cpu_seconds_per_output * host.slowdown_of(calls)
-    time = cpu + cost.wait_seconds_per_output
+    calls, cpu, time = _calls(cost, host)
     resource: Resource = "sequential stage"
     if cost.wait_seconds_per_output > cpu:
         resource = "latency"
@@ -224,9 +222,7 @@ def _serial_limit(segment: Sequence[StageCost]) -> list[Limit]:
     resource: Resource = "latency" if wait > cpu else "sequential stage"
     what = f"{heaviest.name} in one thread"
     if len(working) > 1:
-        what = (
-            f"{heaviest.name} in one thread with {count_of(len(working) - 1, 'other')}"
-        )
+        what += f" with {count_of(len(working) - 1, 'other')}"
     rate = _per_second(1, cpu + wait)
     return [Limit(resource, rate, what, heaviest.number)]
 

@@ -27,7 +27,6 @@ from tfpipe.profiling.host_share import HostWatch
 from tfpipe.profiling.process_usage import ProcessMeter, Spent
 from tfpipe.profiling.profile import Profile, Rate
 from tfpipe.profiling.timed_reader import TimedReader
-from tfpipe.tuning import Tuning
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -77,18 +76,15 @@ class Throughput:
     def __str__(self) -> str:
         count = self.examples_per_element or 1
         unit = "examples" if self.examples_per_element else "elements"
+        busy = f"; other processes had {self.others_cores:.1f} cores: the host was busy"
         return (
             f"{self.elements_per_second * count:,.1f} {unit}/s "
             f"({self.elements_per_second_least * count:,.1f} to "
             f"{self.elements_per_second_most * count:,.1f}), "
             f"{self.cpu_seconds_per_element / count * 1e3:.3f} CPU-ms each, "
-            f"the first after {self.seconds_to_first_element:.2f} s" + self._remark()
+            f"the first after {self.seconds_to_first_element:.2f} s"
+            + (busy if self.others_cores else "")
         )
-
-    def _remark(self) -> str:
-        if not self.others_cores:
-            return ""
-        return f"; other processes had {self.others_cores:.1f} cores: the host was busy"
 
 
 def throughput(
@@ -189,12 +185,11 @@ def profile(
         TimeoutError: If the profile did not end within `time_limit`.
         ValueError: If the pipeline has no elements, or a number is out of range.
     """
-    _require_profile(
-        pipeline, consumer_seconds, storage_bytes_per_second, time_limit=time_limit
-    )
+    _require_profile(pipeline, consumer_seconds, storage_bytes_per_second, time_limit)
     _require_extent(num_elements, seconds, repeats, per_op=per_op, progress=progress)
     ram_left, steps = host.ram_left(), prefixes.steps(pipeline, per_op=per_op)
-    watch, begun = _watch(pipeline.tuning), time.perf_counter()
+    watch = HostWatch(own_cores=pipeline.tuning.private_threadpool_size)
+    begun = time.perf_counter()
     num_runs = 6 + repeats * sum(step.is_measured for step in steps)
     with _progress_bar(num_runs, is_shown=progress) as bar:
         task = profile_runs.ProfileTask(
@@ -229,11 +224,6 @@ def profile(
         one_thread=_rate(whole.on_one_thread) if whole.on_one_thread else None,
         pipeline=pipeline,
     )
-
-
-def _watch(tuning: Tuning) -> HostWatch:
-    """Watches what others take of the cores that a pipeline has threads for."""
-    return HostWatch(own_cores=tuning.private_threadpool_size)
 
 
 def _progress_bar(num_runs: int, *, is_shown: bool) -> "tqdm.tqdm[Any]":
@@ -272,7 +262,6 @@ def _require_profile(
     pipeline: Pipeline,
     consumer_seconds: float,
     bandwidth: float | None,
-    *,
     time_limit: float | None,
 ) -> None:
     errors.require_kind("", "pipeline", pipeline, Pipeline)

@@ -77,12 +77,8 @@ def steps(pipeline: Pipeline, *, per_op: bool = False) -> list[Step]:
 
 def first_mark(pipeline: Pipeline) -> int:
     """Returns the number of the last stage that replaces those before it, or 0."""
-    numbers = [
-        number
-        for number, stage in enumerate(pipeline.stages, start=1)
-        if isinstance(stage, Wrapper)
-    ]
-    return max(numbers, default=0)
+    stages = enumerate(pipeline.stages, start=1)
+    return max((n for n, stage in stages if isinstance(stage, Wrapper)), default=0)
 
 
 def prefixes(pipeline: Pipeline, all_steps: Sequence[Step]) -> list[tf.data.Dataset]:
@@ -128,10 +124,8 @@ def tallied(
     pipeline: Pipeline, all_steps: Sequence[Step], sums: Sequence[tf.Variable]
 ) -> tf.data.Dataset:
     """Returns the last prefix, counting what passes each step; see `Tally`."""
-    tallies = map(Tally, sums)
-    parts = [
-        (step, step.own, tally) for step, tally in zip(all_steps, tallies, strict=True)
-    ]
+    steps_and_sums = zip(all_steps, sums, strict=True)
+    parts = [(step, step.own, Tally(total)) for step, total in steps_and_sums]
     return _alone(_build(pipeline, parts))
 
 
@@ -222,9 +216,8 @@ def _of_ops(number: int, stage: Map) -> list[Step]:
         # Between ops the elements may differ in shape, which `faults` does not allow.
         faults = stage.faults if count == len(stage.ops) else None
         so_far = Map(*stage.ops[:count], faults=faults)
-        found.append(
-            Step(number, short_name(op), in_turn(Map(op)), so_far=in_turn(so_far))
-        )
+        own = in_turn(Map(op))
+        found.append(Step(number, short_name(op), own, so_far=in_turn(so_far)))
     return found
 
 

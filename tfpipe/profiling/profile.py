@@ -1,7 +1,7 @@
-"""A profile: the cost of each stage, what limits the pipeline, and predictions.
+"""A profile: the costs of the stages, the limits of the pipeline, and predictions.
 
-In: the figures that `measure.profile` measures. Out: a table, a plain dict, and the
-rate that another tuning would give.
+In: the figures of `measure.profile`. Out: a table, a plain dict, and the rate of
+another tuning.
 """
 
 import dataclasses
@@ -23,6 +23,9 @@ _HANDOVER_SECONDS, _MUCH_HANDING = 10e-6, 0.15
 # second the state of the memory: a pipeline that only copies records was 0.7 to 1.3
 # times as fast in other processes, or beside other pipelines.
 _MUCH_READING, _MOSTLY_READING = 0.25, 0.5
+
+# Properties of `StageCost` that stand in the JSON beside its fields.
+_DERIVED_COSTS = ("cpu_seconds_per_element", "wait_seconds_per_output")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -96,10 +99,10 @@ class Profile:
             not tell.
         consumer_seconds: Seconds that the training step takes for an output; 0 if
             unknown.
-        ram_left_bytes: Memory that was available to the process before the profile.
+        ram_left_bytes: Memory available to the process before the profile.
         memory_bytes: Growth of the process while the pipeline ran, in bytes.
         notes: Remarks about the figures.
-        pipeline: The pipeline that was measured.
+        pipeline: The measured pipeline.
         one_thread: The rate with a single thread in `Tuning.private_threadpool_size`;
             None if it was not measured.
         host_share: The part of the host that other processes took during the profile.
@@ -175,20 +178,20 @@ class Profile:
         is_one = (tuning.private_threadpool_size or cores) == 1
         if self.one_thread is None or not is_one or cores != self.host.num_cores:
             return rate
-        one = dataclasses.replace(own, private_threadpool_size=1)
-        return self.one_thread.median * rate / _rate_of(self, one, cores)
+        single = dataclasses.replace(own, private_threadpool_size=1)
+        return self.one_thread.median * rate / _rate_of(self, single, cores)
 
     def doubt(self, tuning: Tuning, *, num_cores: int | None = None) -> str:
         """Returns why the rate of another tuning cannot be predicted; empty if it can.
 
         | pipeline                     | why the rate cannot be predicted             |
         |------------------------------|----------------------------------------------|
-        | its elements take            | handing elements from thread to thread costs |
+        | elements take                | handing elements from thread to thread costs |
         | microseconds                 | more than the stages, and the cost changes   |
         |                              | with threads and calls and from run to run   |
-        | it does little but read      | it is as fast as memory is copied, and the   |
-        |                              | memory is shared with other data             |
-        | it reads much, with another  | only a measurement tells the gain of more    |
+        | hardly more than reading     | the rate is the rate of copying memory, and  |
+        |                              | other data share the memory                  |
+        | much reading, with another   | only a measurement tells the gain of more    |
         | number of reads              | reads at the same time                       |
 
         The measured tunings can always be predicted: the tuning of the profile, and the
@@ -201,9 +204,9 @@ class Profile:
         own, costs = self.pipeline.tuning, merged(self.stages)
         if doubt := _doubt(costs):
             return doubt
-        one = dataclasses.replace(own, private_threadpool_size=1)
-        is_measured = tuning == own or (tuning == one and self.one_thread is not None)
-        if is_measured and num_cores in (None, self.host.num_cores):
+        single = dataclasses.replace(own, private_threadpool_size=1)
+        has_single = tuning == single and self.one_thread is not None
+        if (tuning == own or has_single) and num_cores in (None, self.host.num_cores):
             return ""
         reading, reads = _reading(costs), own.num_parallel_reads
         if reading <= _MUCH_READING or tuning.num_parallel_reads == reads:
@@ -217,7 +220,11 @@ class Profile:
     def as_json(self) -> dict[str, Any]:
         """Returns the profile as plain values, units in the names; None is unknown."""
         values = {
-            "stages": [_stage_as_json(cost) for cost in self.stages],
+            "stages": [
+                dataclasses.asdict(cost)
+                | {name: getattr(cost, name) for name in _DERIVED_COSTS}
+                for cost in self.stages
+            ],
             "outputs_per_second": self.rate.median,
             "outputs_per_second_least": self.rate.least,
             "outputs_per_second_most": self.rate.most,
@@ -292,7 +299,7 @@ def _doubt(costs: Sequence[StageCost]) -> str:
 
 
 def _reading(costs: Sequence[StageCost]) -> float:
-    """Returns the share of the CPU time that reading takes."""
+    """Returns the share of reading in the CPU time."""
     return sum(cost.share for cost in costs if cost.kind == "reader")
 
 
@@ -312,7 +319,7 @@ def _rate_of(profile: Profile, tuning: Tuning, cores: int) -> float:
 
 
 def _with_losses(host: Host, bound: Limit, rate: float) -> Host:
-    """Returns the host with the slowdown that explains the measured rate.
+    """Returns the host with a slowdown fit to the measured rate.
 
     The slowdown only changes if the CPU is the lowest limit.
     """
@@ -388,13 +395,6 @@ def _bytes(count: float) -> str:
             return f"{count:.3g} {unit}"
         count /= 1000
     return f"{count:.3g} GB"
-
-
-def _stage_as_json(cost: StageCost) -> dict[str, Any]:
-    return dataclasses.asdict(cost) | {
-        "cpu_seconds_per_element": cost.cpu_seconds_per_element,
-        "wait_seconds_per_output": cost.wait_seconds_per_output,
-    }
 
 
 def _finite(value: Any) -> Any:

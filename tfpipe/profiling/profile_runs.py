@@ -297,8 +297,13 @@ def _on_all_cores(
     if most_calls >= (cores := host.num_cores()):
         task.bar.update()
         return spent
-    wide = _with_a_call_for_each(task.pipeline, cores).build(num_epochs=None)
-    return _repeated(task, wide, group)[1]
+    tuning = dataclasses.replace(
+        task.pipeline.tuning, num_parallel_maps=cores, private_threadpool_size=None
+    )
+    # No knob of a stage is set, so a map makes a call for every core.
+    stages = without_tuning(task.pipeline.stages)
+    wide = Pipeline(task.pipeline.source, stages, tuning=tuning)
+    return _repeated(task, wide.build(num_epochs=None), group)[1]
 
 
 def _on_one_thread(
@@ -370,16 +375,3 @@ def _run(task: ProfileTask, plan: RunPlan, position: int) -> Spent:
     reader = TimedReader(task.prefixes[position], group, meter=task.meter)
     reader.pull()
     return reader.pull(_PULLS).times(visits)
-
-
-def _with_a_call_for_each(pipeline: Pipeline, num_cores: int) -> Pipeline:
-    """Returns the pipeline with a map call for every core and no other knob set."""
-    return Pipeline(
-        pipeline.source,
-        without_tuning(pipeline.stages),
-        tuning=dataclasses.replace(
-            pipeline.tuning,
-            num_parallel_maps=num_cores,
-            private_threadpool_size=None,
-        ),
-    )

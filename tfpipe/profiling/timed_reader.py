@@ -1,7 +1,7 @@
-"""Reads a dataset without end inside tf.data and says what an element takes.
+"""Reads a dataset without end inside tf.data and tells the cost of an element.
 
-In: a dataset. Out: seconds, CPU-seconds and bytes read for each element. The elements
-are dropped inside tf.data and never reach Python.
+In: a dataset. Out: seconds, CPU-seconds and bytes read for an element. The elements are
+dropped inside tf.data and never reach Python.
 """
 
 import tensorflow as tf
@@ -10,34 +10,34 @@ from tfpipe.profiling.process_usage import ProcessMeter, Spent
 
 EMPTY = "The dataset must have at least one element, got none."
 
-# Seconds of a pull beside which the time that Python needs for it is negligible.
+# Seconds of a pull beside which the time of Python is negligible.
 _MIN_PULL_SECONDS = 2e-3
 
 
 def endless(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Returns the dataset without end: one that ends begins again."""
+    """Returns the dataset without end: after its end it begins again."""
     if dataset.cardinality() == tf.data.INFINITE_CARDINALITY:
         return dataset
     return dataset.repeat()
 
 
 class TimedReader:
-    """Reads a dataset in groups of elements; one that ends begins again.
+    """Reads a dataset in groups of elements; after its end the dataset begins again.
 
-    The elements of a group are dropped inside tf.data: an element that passes through
-    Python costs 50 us and more.
+    The elements of a group are dropped inside tf.data: to pass an element to Python
+    costs 50 us and more.
 
     Args:
         dataset: The dataset to read.
-        group: Number of elements that are read at a time.
-        meter: Measures what the process spends.
+        group: Number of elements to read at a time.
+        meter: Measures the use of the process.
     """
 
     def __init__(
         self, dataset: tf.data.Dataset, group: int, *, meter: ProcessMeter | None = None
     ) -> None:
         # `shard` skips, and readers skip records without reading them. The assertion
-        # is the cheapest transformation that passes elements on one by one.
+        # is the cheapest transformation that passes on single elements.
         repeated = dataset.repeat().apply(
             tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
         )
@@ -49,7 +49,7 @@ class TimedReader:
         self._meter = meter or ProcessMeter()
 
     def pull(self, num_groups: int = 1) -> Spent:
-        """Reads `num_groups` groups; returns what the process spent for each element.
+        """Reads `num_groups` groups; returns the use of the process for an element.
 
         Raises:
             ValueError: If the dataset is empty.

@@ -20,23 +20,17 @@ from tfpipe.shards.records import Ints
 Arrays = dict[str, npt.NDArray[Any]]
 Tensors = dict[str, tf.Tensor]
 
-# Arrays of one epoch, see `EpochWindows.arrays`, with the shapes of all epochs.
-ARRAYS = {
-    "extents_end": tf.TensorSpec([None], tf.int64),
+# Arrays of an epoch, see `EpochWindows.arrays`, with the shapes of all epochs.
+_INT64 = (
+    *("extents_end", "byte_offset", "num_records", "first_record"),
+    *("skip", "num_real", "start", "epoch_seed"),
+    *("piece_window", "piece_start", "piece_take"),
+)
+ARRAYS = {name: tf.TensorSpec([None], tf.int64) for name in _INT64} | {
     "shard": tf.TensorSpec([None], tf.int32),
-    "byte_offset": tf.TensorSpec([None], tf.int64),
-    "num_records": tf.TensorSpec([None], tf.int64),
-    "first_record": tf.TensorSpec([None], tf.int64),
     "shuffle_seed": tf.TensorSpec([None, 2], tf.int64),
-    "skip": tf.TensorSpec([None], tf.int64),
-    "num_real": tf.TensorSpec([None], tf.int64),
     "is_real": tf.TensorSpec([None], tf.bool),
     "has_right_lengths": tf.TensorSpec([None], tf.bool),
-    "start": tf.TensorSpec([None], tf.int64),
-    "epoch_seed": tf.TensorSpec([None], tf.int64),
-    "piece_window": tf.TensorSpec([None], tf.int64),
-    "piece_start": tf.TensorSpec([None], tf.int64),
-    "piece_take": tf.TensorSpec([None], tf.int64),
 }
 
 

@@ -1,7 +1,7 @@
 """Workers of a tf.data service: they read windows, and apply stages to them.
 
-In: a source, and the stages before `Service`. Out: a dataset that calls no Python, each
-element of which says which records of the epoch it holds.
+In: a source, and the stages before `Service`. Out: a dataset without calls of Python,
+whose elements name the records of the epoch that they hold.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ from tfpipe.stages.traced import as_they_are, traced
 
 Stage = Callable[[tf.data.Dataset], tf.data.Dataset]
 
-# The feature in which an element says which records of the epoch it holds.
+# The feature of an element with the positions of its records in the epoch.
 POSITION = "service/position"
 
 # Examples in a message, if `Batch` comes after the service. A message of 5 MB, as 32
@@ -39,10 +39,10 @@ class OnWorkers:
     stages: Sequence[Any]
 
     def check(self) -> None:
-        """Checks that a worker can do all of it.
+        """Checks that a worker can do all stages.
 
         Raises:
-            ValueError: If it cannot.
+            ValueError: If a worker cannot.
         """
         if not isinstance(self.source, TFRecordSource):
             raise ValueError(f"Service needs a TFRecordSource, got {self.source!r}.")
@@ -90,7 +90,7 @@ class OnWorkers:
         )
 
     def elements(self, arrays: Tensors) -> tf.data.Dataset:
-        """Returns the batches or chunks of examples that a worker sends."""
+        """Returns the batches or chunks of examples from a worker."""
         dataset = self.windows(arrays)
         for stage in self.stages:
             dataset = _on_worker(stage)(dataset)
@@ -134,7 +134,7 @@ def _require_remote(stage: Any) -> None:
 
 
 def _on_worker(stage: Any) -> Stage:
-    """Returns a stage as workers do it: without Python, and with `POSITION`."""
+    """Returns the stage of a worker: without Python, and with `POSITION`."""
     if isinstance(stage, Interleave):
         read = functools.partial(
             _read, stage.num_parallel_reads, stage.read_buffer_bytes
@@ -153,7 +153,7 @@ def _on_worker(stage: Any) -> Stage:
 def _read(
     num_parallel_reads: int | None, read_buffer_bytes: int | None, window: Example
 ) -> Example:
-    """Returns the records that a window passes on, [take] of each feature."""
+    """Returns the records to pass on from a window, [take] of every feature."""
     read = traced(read_extents, num_parallel_reads, read_buffer_bytes)
     records = read(window)
     is_whole = tf.size(records["record"], tf.int64) == tf.reduce_sum(
@@ -181,7 +181,7 @@ def _read(
 
 
 def _apply(ops: Sequence[Any], example: Example) -> Example:
-    """Applies ops to an example, past which its position goes."""
+    """Applies ops to an example; its position goes past the ops."""
     position = example[POSITION]
     example = {n: value for n, value in example.items() if n != POSITION}
     return apply_ops(ops, example) | {POSITION: position}

@@ -101,18 +101,15 @@ class ServicePayoff:
             )
         if not needed:
             return f"{asked}: a tfpipe.Service would not pay."
+        network = ""
+        if self.bytes_per_image is not None:
+            rate = self.demand * self.bytes_per_image / 1e9
+            network = f", and {rate:,.2g} GB/s of the network"
         return (
             f"{asked}: a tfpipe.Service with {needed:,} cores of other hosts would "
             f"close the gap. It costs {1 - self.efficiency:.0%} of the {self.unit}/s a "
-            f"core{self._network}."
+            f"core{network}."
         )
-
-    @property
-    def _network(self) -> str:
-        if self.demand is None or self.bytes_per_image is None:
-            return ""
-        rate = self.demand * self.bytes_per_image / 1e9
-        return f", and {rate:,.2g} GB/s of the network"
 
     def as_json(self) -> dict[str, Any]:
         """Returns the figures as plain values, units in the names; None is unknown."""

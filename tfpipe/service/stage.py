@@ -1,7 +1,7 @@
 """Service: the stage that lets other processes or hosts do the stages before it.
 
-In: the address of a tf.data service, see docs/service.md. Out: the elements that its
-workers make. The stages before this one run on the workers, those after it here.
+In: the address of a tf.data service, see docs/service.md. Out: the elements from its
+workers. The stages before `Service` run on the workers, the stages after it here.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ from tfpipe.reading.state import State
 from tfpipe.service.epoch_windows import Tensors
 from tfpipe.service.on_workers import POSITION, OnWorkers, Stage
 from tfpipe.service.received import Received
-from tfpipe.stages.basic import AssertCardinality, Example, as_it_is
+from tfpipe.stages.basic import AssertCardinality, Example, as_it_is, keeps_count
 from tfpipe.stages.iterations import counters
 
 _TIME_LIMIT = 10.0  # seconds in which the dispatcher must accept a connection
@@ -28,23 +28,22 @@ _TIME_LIMIT = 10.0  # seconds in which the dispatcher must accept a connection
 
 @dataclasses.dataclass(frozen=True)
 class Service:
-    """Lets the workers of a tf.data service do all stages before this one.
+    """Lets the workers of a tf.data service do all stages before `Service`.
 
     `Interleave`, `Map`, `Batch`, `AssertCardinality` and `Prefetch` may stand before
-    it. The other stages, and Python functions within an op, belong after it.
+    it. The other stages, and Python functions within an op, belong after `Service`.
 
-    Each pipeline, so each rank, has its own windows. A worker takes the next window
-    that is left; several trainers share the workers. Each record comes once an epoch,
-    and every rank makes equal steps, also if a worker is killed: it must be started
-    again with the same address, and the records that it had are asked for again. Until
-    then the epoch goes on; after `lost_after_s` it ends with an error. The elements are
-    those of the pipeline without the service, with the same random numbers. Their order
-    within an epoch is that in which the workers finish, so another run has another
-    order, and a run that is resumed within an epoch repeats some records of it and
-    leaves out as many.
+    Every pipeline, so every rank, has its own windows. A worker takes the next free
+    window; several trainers share the workers. A record comes once an epoch, and every
+    rank makes equal steps, also if a worker is killed: start the worker again with the
+    same address, and its records are asked for again. Until then the epoch goes on;
+    after `lost_after_s` the epoch ends with an error. The elements and their random
+    numbers are the same as without the service. Their order within an epoch is the
+    order in which the workers finish, so another run has another order. A run resumed
+    within an epoch repeats some records of the epoch and leaves out as many.
 
-    A pipeline with this stage calls `keep_freed_memory` for the process when it is
-    built, as each batch arrives as one large message.
+    A pipeline with a `Service` calls `keep_freed_memory` for the process when it is
+    built, as a batch arrives as a single large message.
 
     Example:
         >>> source = tfpipe.TFRecordSource("DIR", "train", batch_size=4)
@@ -54,15 +53,15 @@ class Service:
 
     Args:
         address: "HOST:PORT" of the dispatcher.
-        lost_after_s: Seconds without an element after which a worker, or the
-            dispatcher, that gives no answer is taken for lost, and ends the run with an
-            error; None waits without a limit.
-        compress: Whether what the workers send is compressed, with Snappy. It pays only
-            on networks of less than 1 Gbit/s: pixels hardly get smaller.
+        lost_after_s: Seconds without an element after which a worker or dispatcher
+            without an answer counts as lost, and ends the run with an error; None waits
+            without a limit.
+        compress: Whether the workers compress their elements, with Snappy: useful only
+            on networks of less than 1 Gbit/s, as pixels hardly get smaller.
 
     Raises, when the pipeline is built:
         ConnectionError: If no dispatcher answers.
-        ValueError: If a stage before this one cannot run on a worker.
+        ValueError: If a stage before `Service` cannot run on a worker.
 
     Raises, while the dataset is read:
         tf.errors.OpError: If a worker cannot read a record, an op fails, or a worker
@@ -86,9 +85,7 @@ class Service:
                 f"127.0.0.1:5050, got {self.address!r}."
             )
 
-    def num_out(self, num_in: int) -> int:
-        """Returns the number of elements that come out for `num_in` elements."""
-        return num_in
+    num_out = keeps_count
 
     def from_state(
         self, state: State, num_epochs: int | None, *, is_continued: bool
@@ -102,13 +99,13 @@ class Service:
 
         Raises:
             ConnectionError: If no dispatcher answers.
-            ValueError: If the source or a stage cannot be that of a worker.
+            ValueError: If the source or a stage cannot run on a worker.
         """
         run = self._run or _Run(State(), 1, False)
         remote = OnWorkers(source, building.interleaved(stages))
         remote.check()
         _require_dispatcher(self.address)
-        host.keep_freed_memory()  # each message is larger than what glibc would keep
+        host.keep_freed_memory()  # a message is larger than glibc would keep
         return lambda _: _dataset(self, remote, run)
 
 
@@ -165,7 +162,7 @@ def _dataset(service: Service, remote: OnWorkers, run: _Run) -> tf.data.Dataset:
             compression="AUTO" if service.compress else None,
         )
         with warnings.catch_warnings():
-            # TensorFlow looks at the options of the dataset, which are unknown here.
+            # TensorFlow looks at the options of the dataset, unknown here.
             warnings.simplefilter("ignore", UserWarning)
             elements = remote.elements(arrays).apply(distribute)
         elements = elements.filter(

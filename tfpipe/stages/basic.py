@@ -21,6 +21,11 @@ Example = dict[str, tf.Tensor]
 as_it_is = tf.autograph.experimental.do_not_convert
 
 
+def keeps_count(stage: object, num_in: int) -> int:
+    """Returns the number of elements that come out for `num_in` elements: as many."""
+    return num_in
+
+
 @dataclasses.dataclass(frozen=True)
 class AssertCardinality:
     """States the number of elements; another number is an error at the end.
@@ -52,9 +57,7 @@ class AssertCardinality:
             tf.data.INFINITE_CARDINALITY if num_records is None else num_records
         )
 
-    def num_out(self, num_in: int) -> int:
-        """Returns the number of elements that come out for `num_in` elements."""
-        return num_in
+    num_out = keeps_count
 
     def __call__(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
         if self.num_elements is None:
@@ -124,9 +127,7 @@ class Prefetch:
         """Returns the stage with its knob open."""
         return Prefetch()
 
-    def num_out(self, num_in: int) -> int:
-        """Returns the number of elements that come out for `num_in` elements."""
-        return num_in
+    num_out = keeps_count
 
     def __call__(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
         return dataset.prefetch(self.buffer_size)

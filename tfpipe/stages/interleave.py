@@ -1,7 +1,7 @@
 """Interleave: the stage that reads windows of records, several extents at a time.
 
 In: a dataset of windows. Out: a dataset of their records, with sound records in the
-places of damaged ones.
+places of damaged records.
 """
 
 import dataclasses
@@ -11,14 +11,14 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from tfpipe import errors
-from tfpipe.stages.basic import Example, as_it_is, batch_or_empty
+from tfpipe.stages.basic import Example, as_it_is, batch_or_empty, keeps_count
 from tfpipe.stages.faults import FaultLog
 from tfpipe.stages.shuffle import shuffled
 from tfpipe.stages.stand_in import Spare, read_damaged
 from tfpipe.stages.traced import traced
 from tfpipe.tuning import Tuning
 
-# Elements that come out of `Interleave`.
+# Elements of `Interleave`.
 RECORD_SPEC = {
     "record": tf.TensorSpec([], tf.string),
     "record_id": tf.TensorSpec([], tf.int64),
@@ -34,19 +34,19 @@ _BUFFER_BYTES_A_RECORD = 1 << 18
 class Interleave:
     """Reads windows of records, several extents at a time.
 
-    The next window is read while the current one is used.
+    The next window is read while the current window is used.
 
     Element: window -> record.
         in   window, see `source.TFRecordSource`
         out  record: string, a serialized tf.train.Example
              record_id: int64, number of the record in the split
              is_real: bool, False if the record only fills the last batch or stands in
-                 for a damaged one
-             epoch_seed: int64, this epoch's half of the seed of random ops
+                 for a damaged record
+             epoch_seed: int64, the epoch's half of the seed of random ops
 
-    A damaged record costs only that record. TensorFlow's reader gives up the rest of
-    the file, so the window is then read again record by record. `faults` decides
-    whether another record stands in for the damaged one, or an error is raised.
+    A damaged record costs a single record. TensorFlow's reader gives up the rest of the
+    file, so the window is then read again record by record. `faults` decides whether
+    another record stands in for the damaged record, or an error is raised.
 
     Example:
         >>> source = tfpipe.TFRecordSource("DIR", "train", shuffle="none")
@@ -56,10 +56,10 @@ class Interleave:
         [0, 1, 2]
 
     Args:
-        num_parallel_reads: Number of extents that are read at the same time; None is
-            filled from the tuning.
-        read_buffer_bytes: Bytes of the buffer of each open shard; None is filled from
-            the tuning.
+        num_parallel_reads: Number of extents to read at the same time; None is filled
+            from the tuning.
+        read_buffer_bytes: Bytes of the buffer of an open shard; None is filled from the
+            tuning.
         faults: Log that counts damaged records, up to its budget; other records then
             stand in for them. None raises at the first damaged record.
 
@@ -90,9 +90,7 @@ class Interleave:
         """Returns the stage with its knobs open."""
         return Interleave(faults=self.faults)
 
-    def num_out(self, num_in: int) -> int:
-        """Returns the number of records that come out for `num_in` records."""
-        return num_in
+    num_out = keeps_count
 
     def with_spare(self, dataset: Callable[[], tf.data.Dataset]) -> "Interleave":
         """Returns the stage with windows to find a sound record in.
@@ -102,12 +100,12 @@ class Interleave:
         return dataclasses.replace(self, _spare=Spare(dataset))
 
     def __call__(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
-        # Two windows are in memory: one is passed on while the next one is read.
+        # Two windows are in memory: a window is passed on while the next is read.
         stage = self if self._spare else self.with_spare(lambda: dataset)
         return dataset.map(as_it_is(stage._reader())).prefetch(1).unbatch()
 
     def sound(self, dataset: tf.data.Dataset, log: FaultLog | None) -> tf.data.Dataset:
-        """Returns the sound records; only `log` counts the damaged ones."""
+        """Returns the sound records; only `log` counts damaged records."""
         stage = dataclasses.replace(self, faults=log, _spare=None)
         records = dataset.map(as_it_is(stage._reader())).prefetch(1).unbatch()
         return records.filter(as_it_is(lambda record: record["is_real"]))
@@ -128,7 +126,7 @@ def _read_window(
     spare: Spare | None,
     window: Example,
 ) -> Example:
-    """Returns the records of a window that are passed on, as `Interleave` says."""
+    """Returns the records to pass on from a window, as `Interleave` says."""
     num_records = tf.size(window["record_byte_offset"], tf.int64)
     read = traced(read_extents, num_parallel_reads, read_buffer_bytes)
     records = read(window)
@@ -137,7 +135,7 @@ def _read_window(
         lambda: records | {"is_real": tf.fill([num_records], window["is_real"])},
         lambda: read_damaged(window, faults, spare),
     )
-    # tf.slice is one op; value[start:stop] with tensors is ten.
+    # tf.slice is a single op; value[start:stop] with tensors is ten.
     begin, size = tf.stack([window["skip"]]), tf.stack([window["take"]])
     passed_on = {n: tf.slice(value, begin, size) for n, value in records.items()}
     return passed_on | {"epoch_seed": window["epoch_seed"]}
@@ -149,18 +147,18 @@ def read_extents(
     """Reads the extents of a window.
 
     Returns:
-        record, record_id: [w] each, in the order in which they are passed on; [m] with
-        m < w if a record is damaged.
+        record, record_id: [w], in the order in which they are passed on; [m] with m < w
+        if a record is damaged.
     """
     names = ("path", "byte_offset", "num_records", "first_record")
     extents = tf.data.Dataset.from_tensor_slices({name: window[name] for name in names})
-    # A wrong length may be huge: TensorFlow's reader would allocate that much memory,
-    # and end the process.
+    # A wrong length may be huge: TensorFlow's reader would allocate as much memory, and
+    # end the process.
     extents = extents.take(tf.where(window["has_right_lengths"], tf.int64.max, 0))
     records = extents.interleave(
         functools.partial(_extent, read_buffer_bytes or Tuning.read_buffer_bytes),
         cycle_length=num_parallel_reads,
-        # Longer than any extent: each extent is read to its end before the next one,
+        # Longer than any extent: an extent is read to its end before the next extent,
         # so the number of parallel reads does not change the order.
         block_length=1 << 20,
         num_parallel_calls=num_parallel_reads,
@@ -175,8 +173,8 @@ def read_extents(
 
 
 def _extent(read_buffer_bytes: int, extent: Example) -> tf.data.Dataset:
-    # A full buffer is read for an extent of one record, too. With a quarter of it the
-    # records of a subset, or of a full shuffle, take a quarter less CPU time.
+    # A full buffer is read for an extent of a single record, too. With a buffer of a
+    # quarter, the records of a subset or a full shuffle take a quarter less CPU time.
     buffer_bytes = tf.minimum(
         tf.constant(read_buffer_bytes, tf.int64),
         extent["num_records"] * _BUFFER_BYTES_A_RECORD,
@@ -196,6 +194,6 @@ def _extent(read_buffer_bytes: int, extent: Example) -> tf.data.Dataset:
             "record": records.take(count),
             "record_id": tf.data.Dataset.range(first, first + count),
         }
-        # Ends early at a damaged record. It is around both datasets, as a shard that
-        # cannot be opened gives endless errors, but the numbers end.
+        # Ends early at a damaged record. It is around both datasets: a missing shard
+        # gives endless errors, but the numbers end.
     ).ignore_errors()

@@ -1,7 +1,7 @@
 """Iterations: numbers that go on where the last iteration of a dataset ended.
 
-In: how many numbers each iteration takes. Out: a `tf.data.Dataset` of them. A plain
-dataset begins again at each iteration; Keras iterates once for each of its epochs.
+In: how many numbers an iteration takes. Out: a `tf.data.Dataset` of them. A plain
+dataset begins again at every iteration; Keras iterates once for every of its epochs.
 """
 
 import itertools
@@ -11,14 +11,14 @@ import tensorflow as tf
 
 
 def counters(first: int, later: int) -> tf.data.Dataset:
-    """Returns the numbers 0, 1, 2, ..., a part of them in each iteration.
+    """Returns the numbers 0, 1, 2, ..., a part of them in every iteration.
 
     Element: int64. An iteration takes its part when its first element is read, so two
-    iterators that are open at once have different parts.
+    iterators open at once have different parts.
 
     Args:
         first: Number of elements of the first iteration, >= 0.
-        later: Number of elements of each later iteration, >= 0.
+        later: Number of elements of every later iteration, >= 0.
     """
     bounds = parts(first, later)
 
@@ -27,12 +27,12 @@ def counters(first: int, later: int) -> tf.data.Dataset:
         return tf.ensure_shape(begin, []), tf.ensure_shape(end, [])
 
     as_it_is = tf.autograph.experimental.do_not_convert
-    one = tf.data.Dataset.range(1).map(as_it_is(draw))
-    return one.flat_map(as_it_is(tf.data.Dataset.range))
+    bounds_drawn = tf.data.Dataset.range(1).map(as_it_is(draw))
+    return bounds_drawn.flat_map(as_it_is(tf.data.Dataset.range))
 
 
 def parts(first: int, later: int) -> Callable[[], tuple[int, int]]:
-    """Returns a function that gives (begin, end) of the next iteration's numbers.
+    """Returns a function () -> (begin, end) of the next iteration's numbers.
 
     Args:
         first: As for `counters`.
@@ -41,8 +41,8 @@ def parts(first: int, later: int) -> Callable[[], tuple[int, int]]:
     iterations = itertools.count()  # its `next` is atomic
 
     def bounds() -> tuple[int, int]:
-        number = next(iterations)
-        begin = first + (number - 1) * later if number else 0
-        return begin, begin + (later if number else first)
+        iteration = next(iterations)
+        begin = first + (iteration - 1) * later if iteration else 0
+        return begin, begin + (later if iteration else first)
 
     return bounds

@@ -22,6 +22,7 @@ from tfpipe.stages.basic import (
     Example,
     as_it_is,
     batch_or_empty,
+    keeps_count,
 )
 from tfpipe.stages.faults import FaultLog, Uncounted
 from tfpipe.stages.stand_in import Spare, leave_out, stand_in
@@ -176,9 +177,7 @@ class Map:
         """Returns the stage with its knob open."""
         return Map(*self.ops, faults=self.faults)
 
-    def num_out(self, num_in: int) -> int:
-        """Returns the number of elements that come out for `num_in` elements."""
-        return num_in
+    num_out = keeps_count
 
     def with_spare(self, dataset: Callable[[], tf.data.Dataset]) -> "Map":
         """Returns the stage with a dataset to find a sound element in.

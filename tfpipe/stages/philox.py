@@ -1,8 +1,9 @@
 """Computes, without TensorFlow, how tf.data's shuffle permutes a whole window.
 
 In: the number of elements and the two seeds of `ShuffleDatasetV3`. Out: the order of
-the elements, from which `order` knows which records a run has read that stopped within
-a window. tf.data's shuffle moves records; a permutation made here would copy them.
+the elements. A run that stopped within a window has read the first records in this
+order, so `reading.order` can resume it. tf.data's shuffle moves records; a permutation
+made here would copy them.
 """
 
 import numpy as np

@@ -1,9 +1,9 @@
 """Shuffle: permutes the elements of an epoch, group by group.
 
-In: a dataset of whole epochs. Out: the same elements, each group of consecutive
+In: a dataset of whole epochs. Out: the same elements, every group of consecutive
 elements of an epoch permuted. The groups and their permutations depend only on the
 seed, the epoch and the position in the epoch, so a resumed run gets the same elements
-as a run that never stopped.
+as an uninterrupted run.
 """
 
 import dataclasses
@@ -13,24 +13,24 @@ from typing import Any
 import tensorflow as tf
 
 from tfpipe import errors
-from tfpipe.stages.basic import as_it_is
+from tfpipe.stages.basic import as_it_is, keeps_count
 from tfpipe.stages.iterations import counters
 
 
 @dataclasses.dataclass(frozen=True)
 class Shuffle:
-    """Permutes each group of `buffer_size` consecutive elements of an epoch.
+    """Permutes every group of `buffer_size` consecutive elements of an epoch.
 
     Element: any dict of dense tensors.
 
-    Two groups are in memory: one is passed on while the next one is read. The stage
+    Two groups are in memory: a group is passed on while the next is read. The stage
     belongs before decoding, where an element is an encoded image of about 110 kB for
-    ImageNet. The permutations depend on `seed` alone; those of `Dataset.shuffle` also
-    depend on `tf.random.set_seed`, which Keras calls.
+    ImageNet. The permutations depend on `seed` alone; the permutations of
+    `Dataset.shuffle` also depend on `tf.random.set_seed`, which Keras calls.
 
-    A run that is resumed within an epoch reads that epoch from its beginning and drops
-    the elements it has had. `TFRecordSource(shuffle="window")` shuffles too, and reads
-    at most one window again.
+    A run resumed within an epoch reads the epoch from its beginning and drops the
+    elements before the state. `TFRecordSource(shuffle="window")` shuffles too, and
+    reads at most a single window again.
 
     Example:
         >>> dataset = tfpipe.Shuffle(4, seed=1)(tf.data.Dataset.range(8))
@@ -45,11 +45,11 @@ class Shuffle:
     buffer_size: int
     _: dataclasses.KW_ONLY
     seed: int = 0
-    # Number of the first epoch, and elements in each; None is one long epoch.
+    # Number of the first epoch, and elements in an epoch; None is a single long epoch.
     _epochs: tuple[int, int] | None = dataclasses.field(
         default=None, repr=False, compare=False
     )
-    # Elements in an iteration that goes on after the last one; None begins again.
+    # Elements in an iteration that goes on after the last; None begins again.
     _iteration_size: int | None = dataclasses.field(
         default=None, repr=False, compare=False
     )
@@ -58,9 +58,7 @@ class Shuffle:
         errors.settle_ints(self, ["buffer_size"], least=1)
         errors.settle_ints(self, ["seed"], least=0, most=errors.MOST_SEED)
 
-    def num_out(self, num_in: int) -> int:
-        """Returns the number of elements that come out for `num_in` elements."""
-        return num_in
+    num_out = keeps_count
 
     def in_epochs(
         self, first: int, num_elements: int, num_epochs: int | None = None
@@ -69,9 +67,9 @@ class Shuffle:
 
         Args:
             first: Number of the first epoch.
-            num_elements: Number of elements in each epoch.
-            num_epochs: Number of epochs in an iteration, if each iteration of the
-                dataset has the next ones; None if each begins at `first`.
+            num_elements: Number of elements in an epoch.
+            num_epochs: Number of epochs in an iteration, if every iteration of the
+                dataset has the next epochs; None if every iteration begins at `first`.
         """
         size = num_epochs and num_epochs * num_elements
         return dataclasses.replace(
@@ -127,7 +125,7 @@ def shuffled(
 
     Args:
         dataset: Elements to shuffle.
-        buffer_size: Number of elements among which the next one is drawn.
+        buffer_size: Number of elements among which the next element is drawn.
         seed: Two whole numbers or int64 scalars, not both 0: the op would then draw a
             seed of its own.
     """

@@ -1,12 +1,13 @@
 """Traced functions: the graph of a function is made once for all pipelines.
 
-In: a function and the plain values that decide what it does, or ops. Out: a
-`tf.function`, the same object for equal values; the ops such that AutoGraph converts
-those of users alone. Tracing the ops took two thirds of the time of a build. A traced
-function refers to no pipeline: Python that it calls must not either.
+In: a function and the plain values that decide its work, or ops. Out: a `tf.function`,
+the same object for equal values; the ops, of which AutoGraph converts only the ops of
+users. Tracing the ops took two thirds of the time of a build. A traced function refers
+to no pipeline, and neither must the Python functions that it calls.
 """
 
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -26,29 +27,34 @@ def traced(function: Callable[..., Any], *values: Any) -> Callable[..., Any]:
 
     Args:
         function: Callable (*values, *tensors). Its result must depend on its arguments
-            alone, never on what else the process has changed.
+            alone, never on other state of the process.
         values: Hashable values.
     """
 
-    def of_tensors(*tensors: Any) -> Any:
+    def call(*tensors: Any) -> Any:
         return function(*values, *tensors)
 
-    made: Callable[..., Any] = tf.function(of_tensors, autograph=False)
-    return made
+    graph: Callable[..., Any] = tf.function(call, autograph=False)
+    return graph
 
 
 def as_they_are(ops: Sequence[Op]) -> list[Op]:
-    """Returns the ops such that AutoGraph converts those of users, and nothing else.
+    """Returns the ops for a map; AutoGraph converts only the ops of users.
 
-    A dataset lets AutoGraph convert the function that it maps with all functions that
-    this one calls. For tfpipe's own that would take seconds of the first build. They
-    are therefore mapped by `as_it_is`, and the ops of users are converted within them.
+    A dataset lets AutoGraph convert the mapped function and all functions that the
+    mapped function calls. For the functions of tfpipe the conversion would take seconds
+    of the first build. Maps of tfpipe therefore use `as_it_is`:
+
+    | op        | AutoGraph                                    |
+    |-----------|----------------------------------------------|
+    | of tfpipe | does not look at the op                      |
+    | of a user | converts the op, even within such a map      |
     """
     return [as_it_is(op) if is_fixed([op]) else _converted(op) for op in ops]
 
 
 def _converted(op: Op) -> Op:
-    """Returns an op that AutoGraph converts, also where it converts nothing else.
+    """Returns the op of a user with a conversion by AutoGraph around it.
 
     Outside of a graph Python's control flow works, and errors are TensorFlow's own.
     """
@@ -60,8 +66,8 @@ def _converted(op: Op) -> Op:
         if tf.executing_eagerly():
             return op(example)
         with enabled:
-            made: Example = autograph.tf_convert(op, enabled)(example)
-        return made
+            result: Example = autograph.tf_convert(op, enabled)(example)
+        return result
 
     return apply
 
@@ -79,7 +85,5 @@ def is_fixed(ops: Iterable[object]) -> bool:
 
 def _ops_within(op: object) -> list[object]:
     """Returns the ops that an op applies, alone or in a tuple of ops."""
-    found: list[object] = []
-    for value in vars(op).values():
-        found += value if isinstance(value, tuple) else [value]
-    return [value for value in found if callable(value)]
+    values = (v if isinstance(v, tuple) else (v,) for v in vars(op).values())
+    return [value for value in itertools.chain(*values) if callable(value)]

@@ -173,7 +173,10 @@ def headspace(
     errors.require_number("", "seconds", seconds, above=0)
     errors.require_int("", "num_rounds", num_rounds, least=1)
     errors.require_bool("", "fewer_cores", fewer_cores)
-    bench = Bench(*_sources(pipeline), step, seconds=seconds, num_rounds=num_rounds)
+    dataset = prefixes.endless(pipeline).build(num_epochs=None)
+    # A batch again and again, and the batches of the pipeline.
+    sources = iter(dataset.take(1).cache().repeat()), iter(dataset)
+    bench = Bench(*sources, step, seconds=seconds, num_rounds=num_rounds)
     bench.warm_up()
     cores = sorted(os.sched_getaffinity(0))
 
@@ -196,12 +199,6 @@ def with_fewer(
         num_cores //= 2
         found.append(measure(num_cores))
     return found
-
-
-def _sources(pipeline: Pipeline) -> tuple[Iterator[Any], Iterator[Any]]:
-    """Returns one batch again and again, and the pipeline's batches without end."""
-    dataset = prefixes.endless(pipeline).build(num_epochs=None)
-    return iter(dataset.take(1).cache().repeat()), iter(dataset)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Checks before the first step that all ranks mean the same run.
 
-In: the pipeline of this rank, and a function that gathers a value of every rank. Out:
-nothing, or on every rank the same error, which names the rank that differs. Without the
-check, ranks that differ train on wrong data or wait for each other for ever.
+In: the pipeline of a rank, and a function that gathers a value of every rank. Out:
+nothing, or on every rank the same error with the name of the odd rank. Without the
+check, different ranks train on wrong data or wait for each other for ever.
 """
 
 import collections
@@ -19,8 +19,8 @@ from tfpipe.shards import index
 Gather = Callable[[Any], Sequence[Any]]
 Facts = dict[str, str]
 
-# The attributes of sources that are compared, if a source has them. The rank and the
-# place of the files may differ.
+# Attributes of sources to compare, if a source has them. The rank and the folder of the
+# files may differ.
 _FIELDS = (
     "split",
     "seed",
@@ -39,11 +39,11 @@ _FIELDS = (
 def preflight(
     pipeline: Pipeline, all_gather: Gather, *, state: State | None = None
 ) -> None:
-    """Compares what the ranks are about to read; call it on every rank.
+    """Compares the runs that the ranks are about to begin; call it on every rank.
 
-    It compares the shards, seed and order, batches and steps of the source, the form of
-    the elements, the state to go on from, and the version of tfpipe. It also checks
-    that the ranks are 0 to n - 1. With several ranks it takes as long as building the
+    The check covers the shards, seed and order, batches and steps of the source, the
+    form of the elements, the state to go on from, the version of tfpipe, and the ranks,
+    which must be 0 to n - 1. With several ranks the check takes as long as building the
     pipeline once.
 
     Example:
@@ -51,21 +51,21 @@ def preflight(
         >>> tfpipe.preflight(pipeline, lambda value: [value])  # a single process
 
     Args:
-        pipeline: The pipeline of this rank.
+        pipeline: The pipeline of the calling rank.
         all_gather: Takes any value that can be pickled and returns the values of all
-            processes, in the same order on each: Horovod's `allgather_object`, or
-            `lambda value: [value]` for one process. It is called once, and with
+            processes, in the same order everywhere: Horovod's `allgather_object`, or
+            `lambda value: [value]` for a single process. It is called once, and with
             several processes a second time.
-        state: The state that the run goes on from.
+        state: The state from which the run goes on.
 
     Raises:
-        TfpipeError: On every rank, if the ranks differ, or if one of them cannot build
-            its pipeline.
+        TfpipeError: On every rank, if the ranks differ, or if a rank cannot build its
+            pipeline.
     """
     errors.require_callable("", "all_gather", all_gather)
     rank = getattr(getattr(pipeline, "source", None), "rank", None)
-    # The facts that cost nothing come first: ranks that differ in them need not build
-    # their pipelines, nor does a single rank.
+    # The facts without a cost come first: ranks with other facts need not build their
+    # pipelines, nor does a single rank.
     if _agree(lambda: _run_facts(pipeline, state), rank, all_gather) > 1:
         _agree(lambda: _element_facts(pipeline, state), rank, all_gather)
 
@@ -75,7 +75,7 @@ def _agree(find: Callable[[], Facts], rank: int | None, all_gather: Gather) -> i
     try:
         mine = find()
     except Exception as error:
-        # The other ranks must get the error, or they would wait for this rank.
+        # The other ranks must get the error, or they would wait for ever.
         all_gather((rank, f"{type(error).__name__}: {error}"))
         raise
     gathered = all_gather((rank, mine))
@@ -90,35 +90,35 @@ def _agree(find: Callable[[], Facts], rank: int | None, all_gather: Gather) -> i
 
 
 def differences(gathered: Sequence[tuple[int | None, Facts | str]]) -> list[str]:
-    """Returns a line for each difference among the ranks; the same on every rank.
+    """Returns a line for every difference among the ranks; the same on every rank.
 
     Args:
-        gathered: For each process the rank of its source, None if it has none, and its
-            facts by name, or the error that it met.
+        gathered: By process, the rank of its source, None without a rank, and its facts
+            by name, or its error.
     """
     failed = [
-        f"rank {number} could not build its pipeline: {facts}"
-        for number, (_, facts) in enumerate(gathered)
+        f"rank {process} could not build its pipeline: {facts}"
+        for process, (_, facts) in enumerate(gathered)
         if isinstance(facts, str)
     ]
     if failed:
         return failed
     all_facts = [facts for _, facts in gathered if not isinstance(facts, str)]
     names = dict.fromkeys(name for facts in all_facts for name in facts)
-    found = _rank_faults([rank for rank, _ in gathered], all_facts)
+    faults = _rank_faults([rank for rank, _ in gathered], all_facts)
     for name in names:
-        found += _odd_ones(name, [facts.get(name, "absent") for facts in all_facts])
-    return found
+        faults += _odd_ranks(name, [facts.get(name, "absent") for facts in all_facts])
+    return faults
 
 
-def _odd_ones(name: str, values: Sequence[str]) -> list[str]:
-    """Returns a line for each rank that differs from most, or one without majority."""
+def _odd_ranks(name: str, values: Sequence[str]) -> list[str]:
+    """Returns a line for every odd rank, or a single line without a majority."""
     (usual, count), *others = collections.Counter(values).most_common()
     if not others:
         return []
     if 2 * count <= len(values):  # no majority: either may be wrong
-        each = ", ".join(f"{value} on rank {rank}" for rank, value in enumerate(values))
-        return [f"{name} must be the same on every rank, got {each}"]
+        listed = [f"{value} on rank {rank}" for rank, value in enumerate(values)]
+        return [f"{name} must be the same on every rank, got {', '.join(listed)}"]
     return [
         f"{name} must be {usual} as on most ranks, got {value} on rank {rank}"
         for rank, value in enumerate(values)
@@ -129,19 +129,19 @@ def _odd_ones(name: str, values: Sequence[str]) -> list[str]:
 def _rank_faults(
     ranks: Sequence[int | None], all_facts: Sequence[Mapping[str, str]]
 ) -> list[str]:
-    """Returns what is wrong with the ranks, unless no source has a rank."""
+    """Returns the faults of the ranks; none if no source has a rank."""
     if all(rank is None for rank in ranks):
         return []
     count = str(len(ranks))
-    found = [
-        f"num_ranks must be {count}, as many as there are, got {got} on process {rank}"
-        for rank, facts in enumerate(all_facts)
+    wrong = [
+        f"num_ranks must be {count}, as many as there are, got {got} on process {i}"
+        for i, facts in enumerate(all_facts)
         if (got := facts.get("num_ranks", count)) != count
     ]
-    if found or sorted(ranks, key=str) == sorted(range(len(ranks)), key=str):
-        return found
-    each = ", ".join(f"{rank} on process {number}" for number, rank in enumerate(ranks))
-    return [f"the ranks must be 0 to {len(ranks) - 1}, each once, got {each}"]
+    if wrong or sorted(ranks, key=str) == sorted(range(len(ranks)), key=str):
+        return wrong
+    listed = ", ".join(f"{rank} on process {i}" for i, rank in enumerate(ranks))
+    return [f"the ranks must be 0 to {len(ranks) - 1}, each once, got {listed}"]
 
 
 def _run_facts(pipeline: Pipeline, state: State | None) -> Facts:
@@ -165,22 +165,22 @@ def _source_facts(source: Any) -> Facts:
     }
     if hasattr(source, "index"):
         facts["shards"] = _describe_shards(source)
-    for number, part in enumerate(getattr(source, "pipelines", ())):
+    for position, part in enumerate(getattr(source, "pipelines", ())):
         facts |= {
-            f"{name} of part {number}": value
+            f"{name} of part {position}": value
             for name, value in _source_facts(part.source).items()
         }
     return facts
 
 
 def _describe_shards(source: Any) -> str:
-    """Describes the shards in short, with a digest that differs if any shard does."""
+    """Describes the shards in short; another shard gives another digest."""
     text = repr([dataclasses.astuple(shard) for shard in source.shards])
     digest = index.digest(text)[:16]
     num_records = source.index.num_records(source.split)
     num_shards = count_of(len(source.shards), "shard")
-    known = f"{num_records} records in {num_shards} with digest {digest}"
+    text = f"{num_records} records in {num_shards} with digest {digest}"
     chosen = getattr(source, "chosen", None)
     if chosen is None:
-        return known
-    return f"{len(chosen)} chosen ones, with digest {chosen.digest[:16]}, of {known}"
+        return text
+    return f"{len(chosen)} chosen ones, with digest {chosen.digest[:16]}, of {text}"

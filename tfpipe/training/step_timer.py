@@ -354,14 +354,10 @@ def _board(log_dir: str | os.PathLike[str] | None, rank: int) -> _Board | None:
     """Returns the writer of a rank for TensorBoard; None without a folder."""
     if log_dir is None:
         return None
-    _require_tensorboard()
-    return _Board(os.path.join(log_dir, f"rank-{rank}"))
-
-
-def _require_tensorboard() -> None:
     # Otherwise tf.summary fails in the middle of training, at the first figure.
     if importlib.util.find_spec("tensorboard") is None:
         raise ImportError(
             "log_dir needs TensorBoard, which this TensorFlow came without: "
             "pip install tensorboard, or leave log_dir out."
         )
+    return _Board(os.path.join(log_dir, f"rank-{rank}"))

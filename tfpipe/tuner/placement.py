@@ -20,7 +20,6 @@ from tfpipe.reading.state import State
 from tfpipe.stages.basic import AssertCardinality
 from tfpipe.stages.interleave import Interleave
 from tfpipe.stages.map import Map, by_examples
-from tfpipe.stages.traced import Op
 
 # Relative difference of sizes below which two caches hold the same bytes.
 _SAME = 0.02
@@ -185,12 +184,9 @@ def _parted(stages: Sequence[Any], num_ops: int) -> tuple[list[Any], list[Any]]:
 
 
 def _part(stage: Map, num_ops: int) -> tuple[Map, Map]:
-    def made(ops: Sequence[Op]) -> Map:
-        return Map(
-            *ops, num_parallel_calls=stage.num_parallel_calls, faults=stage.faults
-        )
-
-    return made(stage.ops[:num_ops]), made(stage.ops[num_ops:])
+    head, tail = stage.ops[:num_ops], stage.ops[num_ops:]
+    own: Any = {"num_parallel_calls": stage.num_parallel_calls, "faults": stage.faults}
+    return Map(*head, **own), Map(*tail, **own)
 
 
 def of_first_window(pipeline: Pipeline) -> Pipeline:

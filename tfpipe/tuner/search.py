@@ -116,15 +116,18 @@ def search_tuning(
     errors.require_number("", "demand", demand, above=0, or_none=True)
     errors.require_int("", "disk_budget_bytes", disk_budget_bytes, least=1, also=[None])
     ram_left = host.ram_left()
-    budget = _share(cpu_budget, ram_budget_bytes, num_local_ranks, ram_left // 2)
-    # The cache of the given pipeline may use all memory that is left, unless a budget
-    # says less.
-    own = _share(cpu_budget, ram_budget_bytes, num_local_ranks, ram_left)
-    disk_bytes = disk_budget_bytes or 0
-    budget = dataclasses.replace(
-        budget, disk_bytes=disk_bytes, cache_dir=cache_dir, any_order=any_order
+    share = functools.partial(
+        _share,
+        cpu_budget,
+        ram_budget_bytes,
+        num_local_ranks,
+        disk_bytes=disk_budget_bytes or 0,
+        cache_dir=cache_dir,
     )
-    own = dataclasses.replace(own, disk_bytes=disk_bytes, cache_dir=cache_dir)
+    budget = share(ram_left // 2, any_order=any_order)
+    # The cache of the original pipeline may use all memory that is left, unless a
+    # budget says less.
+    own = share(ram_left)
     deadline = Deadline(None if exhaustive else time_limit)
     searcher = _Searcher(pipeline, budget, own, deadline)
     with deadline.bar:
@@ -133,9 +136,13 @@ def search_tuning(
 
 
 def _share(
-    cpu_budget: int | None, ram_bytes: int | None, num_ranks: int, ram_default: int
+    cpu_budget: int | None,
+    ram_bytes: int | None,
+    num_ranks: int,
+    ram_default: int,
+    **others: Any,
 ) -> Budget:
-    """Returns the budget of one of several ranks of a host.
+    """Returns the budget of a rank among the ranks of a host.
 
     A budget of more memory than the host has counts as the memory of the host.
     """
@@ -150,6 +157,7 @@ def _share(
     return Budget(
         num_threads=max(1, threads // num_ranks),
         ram_bytes=max(in_all, num_ranks) // num_ranks,
+        **others,
     )
 
 

@@ -1,8 +1,8 @@
-"""The time limit of a search, which holds whatever the pipeline does.
+"""The time limit of a search, for any pipeline, also for a blocked one.
 
-In: a limit in seconds. Out: the seconds that are left, a progress bar, and work that is
-left alone when its time is over. An element that blocks cannot be interrupted, so the
-work runs in a thread of its own, which ends when its element has come.
+In: a limit in seconds. Out: the seconds until then, a progress bar, and work that is
+left alone when its time is over. Nothing can interrupt a blocked element, so the work
+runs in a thread of its own, until its element has come.
 """
 
 import math
@@ -13,12 +13,12 @@ from collections.abc import Callable
 
 import tqdm
 
-# Part of the limit that is kept for ending a race and for the result.
+# Part of the limit for ending a race and for the result.
 _RESERVE = 0.04
 
 
 class Deadline:
-    """The time that a search may take, shown as a progress bar.
+    """The time for a search, shown as a progress bar.
 
     Args:
         limit: Seconds; None is as many as the search needs.
@@ -36,13 +36,13 @@ class Deadline:
         self.bar = tqdm.tqdm(total=total, unit="s", file=sys.stderr, disable=None)
 
     def show(self, what: str) -> None:
-        """Shows what is being done now."""
+        """Shows the present work."""
         self.bar.set_description(what)
         passed = min(self.clock() - self._start, self.limit)
         self.bar.update(max(0, round(passed) - int(self.bar.n)))
 
     def left(self, part: float = 1.0) -> float:
-        """Returns the seconds until that part of the limit is over, less a reserve.
+        """Returns the seconds until a part of the limit is over, less a reserve.
 
         Args:
             part: 0 to 1.
@@ -53,13 +53,12 @@ class Deadline:
         return self._start + end - self.clock()
 
     def keep(self, work: Callable[[], None]) -> bool:
-        """Runs the work in a thread; returns whether it ended in time.
+        """Runs the work in a thread; returns whether the work ended in time.
 
-        Work that did not end in time goes on until it asks `left`, which tells it to
-        end.
+        Late work goes on until it asks `left`, and then finds no time.
 
         Raises:
-            BaseException: What the work raises.
+            BaseException: Any error of the work.
         """
         raised: list[BaseException] = []
 

@@ -1,6 +1,6 @@
-"""Decides races: which settings run on, which one leads, which pipeline is returned.
+"""Decides races: the settings that run on, the leader, and the returned pipeline.
 
-In: the turns of a race. Out: names. Pure arithmetic, so each rule is tested with
+In: the turns of a race. Out: names. Pure arithmetic, so every rule is tested with
 made-up figures.
 """
 
@@ -12,19 +12,18 @@ from tfpipe.tuner.race import Turns
 
 GIVEN, AUTOTUNE, BEST = "as given", "AUTOTUNE", "the best so far"
 
-# A setting must be this many times as fast to win: less is the noise of a race.
+# A winner is at least so many times as fast: less is the noise of a race.
 GAIN = 1.03
-# A step must be this many times as fast to be taken. Several small steps add up, and
-# the last race corrects a step that was taken by chance.
+# A step is taken if it is so many times as fast. Several small steps add up, and the
+# last race corrects a step taken by chance.
 STEP_GAIN = 1.01
 # A race on a busy host is noisier: with all cores taken, a winner needs 10 % more.
 _BUSY_GAIN = 0.1
 
-# A setting that lost all of its n rounds leaves if it is slower by this fraction
-# divided by n.
+# A setting that lost all of its n rounds leaves if it is slower by this / n.
 _CLEARLY = 0.3
 _FEW = 3
-# Rounds without which the given pipeline is not replaced, on a quiet and a busy host.
+# Fewest rounds to replace the original pipeline, on a quiet and a busy host.
 _ENOUGH, ENOUGH_BUSY = 3, 5
 
 
@@ -32,7 +31,7 @@ def gain(taken: float) -> float:
     """Returns how many times as fast a winner must be.
 
     Args:
-        taken: Fraction of the cores that other processes had, 0 to 1.
+        taken: Fraction of the cores in use by other processes, 0 to 1.
     """
     return GAIN + _BUSY_GAIN * taken
 
@@ -40,8 +39,8 @@ def gain(taken: float) -> float:
 def still_open(turns: Mapping[str, Turns], *, fewest: int = 1) -> list[str]:
     """Returns the names that run another round; none if the race is decided.
 
-    A name leaves when it lost all its rounds against the fastest one, and by much: by
-    30 % in one round, 15 % in two, 10 % in three.
+    A name leaves when it lost all its rounds against the fastest name, and by much: by
+    30 % in a single round, 15 % in two, 10 % in three.
 
     Args:
         turns: The turns so far. A name with fewer rounds than others has left.
@@ -66,9 +65,9 @@ def leader(turns: Mapping[str, Turns], base: str, *, least: float) -> str:
     """Returns the name with the highest ratio to the base, if it is high enough.
 
     Args:
-        turns: The turns of a race, of at least one round each.
-        base: Name that stays if no other one is better.
-        least: Ratio from which another one is better. After fewer than three rounds it
+        turns: The turns of a race, all of at least one round.
+        base: Name that stays if no other name is better.
+        least: Lowest ratio of a better name. After fewer than three rounds the ratio
             must be higher.
     """
     ratios = {name: mine.ratio(turns[base]) for name, mine in turns.items()}
@@ -92,17 +91,21 @@ def _beats(mine: Turns, other: Turns, least: float) -> bool:
 def chosen(turns: Mapping[str, Turns], *, may_stay: bool, taken: float = 0.0) -> str:
     """Returns the name of the winner of the last race.
 
-    AUTOTUNE wins unless another setting is 3 % faster, see `gain`. The pipeline as it
-    was given stays unless the winner, or the fastest setting, is 3 % faster than it in
-    three rounds or more. On a busy host, the faster one must win all of five rounds or
-    more, or be faster in each of three by more than others can explain. So the given
-    pipeline wins a tie, and whenever too little is known.
+    | wins              | unless                                                      |
+    |-------------------|-------------------------------------------------------------|
+    | AUTOTUNE          | another setting is 3 % faster, see `gain`                   |
+    | the original      | the winner, or the fastest setting, is 3 % faster in three  |
+    | pipeline          | rounds or more; on a busy host also wins all of five rounds |
+    |                   | or more, or is faster in all of three rounds by more than   |
+    |                   | other processes can explain                                 |
+
+    So the original pipeline wins a tie, and whenever too little is known.
 
     Args:
-        turns: The turns of the last race. Those of the pipeline as it was given are
+        turns: The turns of the last race. The turns of the original pipeline are
             missing if it could not be run.
-        may_stay: Whether the pipeline as it was given is within the budget.
-        taken: Fraction of the cores that other processes had, 0 to 1.
+        may_stay: Whether the original pipeline is within the budget.
+        taken: Fraction of the cores in use by other processes, 0 to 1.
     """
     settings = {name: mine for name, mine in turns.items() if name != GIVEN}
     if not settings:
