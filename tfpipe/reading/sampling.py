@@ -1,8 +1,8 @@
-"""Sampling: which records an epoch draws, and how often each record comes.
+"""Sampling: the records that an epoch draws, with their copies.
 
 In: weights of classes or records, the labels of a split and its classes; and the raw
 random words of an epoch. Out: how often an epoch draws each record on average, and the
-records of one epoch with their copies. The draws are whole-number arithmetic in numpy:
+records of an epoch with their copies. The draws are whole-number arithmetic in numpy:
 equal on every machine. Over all random words, a record comes exactly as often as its
 weight says.
 """
@@ -27,7 +27,7 @@ from tfpipe.shards.records import Ints
 Weight = int | float | fractions.Fraction | decimal.Decimal
 Words = npt.NDArray[np.uint64]
 
-# Fractions of a copy are counted in units of 2**-64, the values of one random word.
+# Fractions of a copy are counted in units of 2**-64, the values of a random word.
 _WORD_BITS = 64
 _WORD_MASK = (1 << _WORD_BITS) - 1
 
@@ -36,8 +36,8 @@ _WORD_MASK = (1 << _WORD_BITS) - 1
 class Draws:
     """The records drawn in an epoch, in passes over the split.
 
-    The first pass holds each drawn record once, the second pass the second copy of each
-    record that has one, and so on.
+    The first pass holds every drawn record once, the second pass holds all second
+    copies, and so on.
 
     Attributes:
         records: int64 [num_draws], the record of each draw; rising in each pass.
@@ -53,7 +53,7 @@ class Draws:
         return np.diff(self.pass_ends, prepend=0)
 
     def copies(self, numbers: Ints) -> Ints:
-        """Returns which copy of its record each of some draws is, from 0 on.
+        """Returns the number of the copy of some draws, from 0 on.
 
         Args:
             numbers: int64 [n], numbers of draws.
@@ -72,8 +72,8 @@ class ExpectedCopies:
         whole: int64 [num_records], whole part of the average.
         part: uint64 [num_records], the rest of the average in units of 2**-64. The sum
             of all averages is a whole number.
-        group: unsigned [num_records], group of each record, from 0 on. A group is drawn
-            as often as its averages add up to, rounded down or up.
+        group: unsigned [num_records], group of each record, from 0 on. The draws of a
+            group are the sum of its averages, rounded down or up.
     """
 
     whole: Ints
@@ -107,10 +107,10 @@ class ExpectedCopies:
     def times(self, raw: Words) -> Ints:
         """Returns how often each record is drawn: its average, rounded down or up.
 
-        The records lie on a line, each as long as the fraction of its average. Groups
-        follow each other in random order, as do the records of a group. Marks stand on
-        the line at distances of 1 from a random start on. A record with a mark is
-        rounded up.
+        The records lie on a line. The length of a record is the fraction of its
+        average. Groups follow each other in random order, as do the records of a group.
+        Marks stand on the line at distances of 1 from a random start on. A record with
+        a mark is rounded up.
 
         Args:
             raw: uint64 [num_words], random words: the start, the sort key of each
@@ -125,7 +125,7 @@ class ExpectedCopies:
         turn[np.argsort(raw[num_records + 1 :], kind="stable")] = np.arange(len(turn))
         line = line[np.argsort(turn[self.group[line]], kind="stable")]
         part = self.part[line]
-        # A sum that passes 2**64 wraps around: the record holds a mark.
+        # If a sum passes 2**64 and wraps around, the record holds a mark.
         ends = np.cumsum(part)
         ends += raw[0]
         times = self.whole.copy()
@@ -167,28 +167,23 @@ def expected(
         ValueError: If every record has the weight 0.
     """
     common = math.lcm(*{weight.as_integer_ratio()[1] for weight in weights})
-    exact = [_scaled(weight, common) for weight in weights]
+    exact = [int(fractions.Fraction(weight) * common) for weight in weights]
     total = sum(map(int.__mul__, exact, counts))
     if not total:
         raise ValueError(
             "Sampling must leave a record with a weight > 0, but every record of the "
             "split has the weight 0."
         )
-    average = [(number * num_draws << _WORD_BITS) // total for number in exact]
-    whole = np.array([number >> _WORD_BITS for number in average], np.int64)[kind]
-    part = np.array([number & _WORD_MASK for number in average], np.uint64)[kind]
-    # All averages are rounded down: some records get the units that this leaves.
+    average = [(weight * num_draws << _WORD_BITS) // total for weight in exact]
+    whole = np.array([units >> _WORD_BITS for units in average], np.int64)[kind]
+    part = np.array([units & _WORD_MASK for units in average], np.uint64)[kind]
+    # All averages are rounded down: some records get the units that are left.
     missing = (num_draws << _WORD_BITS) - sum(map(int.__mul__, average, counts))
-    positive = np.array([number > 0 for number in exact])[kind]
+    positive = np.array([weight > 0 for weight in exact])[kind]
     getting = np.flatnonzero(positive)[:missing]
     part[getting] += np.uint64(1)
     whole[getting] += part[getting] == 0
     return ExpectedCopies(whole, part, group.astype(_narrow(int(group.max()))))
-
-
-def _scaled(weight: Weight, common: int) -> int:
-    numerator, denominator = weight.as_integer_ratio()
-    return numerator * (common // denominator)
 
 
 def _narrow(most: int) -> np.dtype[Any]:
@@ -196,7 +191,7 @@ def _narrow(most: int) -> np.dtype[Any]:
     return np.min_scalar_type(most)
 
 
-# Column of a subset that `Sampling.record_weights` may name.
+# The column of a subset with weights, for `Sampling.record_weights`.
 WEIGHT_COLUMN = "weight"
 
 
@@ -257,11 +252,11 @@ class Sampling:
 
     def __post_init__(self) -> None:
         names = ("balance", "class_weights", "record_weights")
-        given = [name for name in names if getattr(self, name) is not None]
-        if len(given) != 1:
+        present = [name for name in names if getattr(self, name) is not None]
+        if len(present) != 1:
             raise ValueError(
                 "Exactly one of Sampling.balance, class_weights and record_weights "
-                f"must be given, got {' and '.join(given) or 'none'}."
+                f"must be given, got {' and '.join(present) or 'none'}."
             )
         errors.settle_numbers(self, ["balance"], least=0, most=1, or_none=True)
         errors.settle_ints(self, ["num_draws"], least=1, also=[None])
@@ -292,7 +287,7 @@ class Sampling:
         Args:
             num_records: Records of the split.
             labels: Returns int64 [num_records], the label of each record, 0 for the
-                first class; called only if the weights are those of classes.
+                first class; called only for weights of classes.
             classes: (synset, text) of each class, in label order.
             chosen: int64 [num_chosen], numbers of the records of a subset; only these
                 are drawn. None is all records.
@@ -304,20 +299,23 @@ class Sampling:
         Raises:
             ValueError: If the weights do not fit the split, or no record has a weight.
         """
+        values: npt.NDArray[Any]
+        if self.record_weights is not None:
+            values = self._weights(num_records, chosen, weight)
+        else:
+            values = labels() if chosen is None else labels()[chosen]
+        distinct, kind, counts = np.unique(
+            values, return_inverse=True, return_counts=True
+        )
+        kind = group = kind.reshape(-1)
         weights: Sequence[Weight]
         if self.record_weights is not None:
-            given = self._weights(num_records, chosen, weight)
-            found, kind, counts = _unique(given)
-            weights, group = found.tolist(), np.zeros_like(kind)
+            weights, group = distinct.tolist(), np.zeros_like(kind)
+        elif self.class_weights is not None:
+            by_label = _by_label(self.class_weights, classes)
+            weights = _of_classes(by_label, distinct.tolist(), classes)
         else:
-            known = labels() if chosen is None else labels()[chosen]
-            found, kind, counts = _unique(known)
-            group = kind
-            if self.class_weights is not None:
-                by_label = _by_label(self.class_weights, classes)
-                weights = _of_classes(by_label, found.tolist(), classes)
-            else:
-                weights = [_balanced(n, self.balance) for n in counts.tolist()]
+            weights = [_balanced(n, self.balance) for n in counts.tolist()]
         num_draws = self.num_draws or len(kind)
         return expected(weights, kind, counts.tolist(), group, num_draws)
 
@@ -336,19 +334,13 @@ class Sampling:
                     "converters.query --weight writes it."
                 )
             return weight
-        given = np.asarray(self.record_weights)
-        if len(given) != num_records:
+        weights = np.asarray(self.record_weights)
+        if len(weights) != num_records:
             raise ValueError(
                 "Sampling.record_weights must have a weight for each of the "
-                f"{num_records} records of the split, got {len(given)}."
+                f"{num_records} records of the split, got {len(weights)}."
             )
-        return given if chosen is None else given[chosen]
-
-
-def _unique(values: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Ints, Ints]:
-    """Returns the distinct values, the number of each value's, and their counts."""
-    found, kind, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return found, kind.reshape(-1), counts
+        return weights if chosen is None else weights[chosen]
 
 
 def _balanced(count: int, balance: float | None) -> Weight:
@@ -371,7 +363,7 @@ def _by_label(
     for label, names in enumerate(classes):
         for name in names:
             named[name].add(label)
-    found: dict[int, float] = {}
+    by_label: dict[int, float] = {}
     for key, weight in weights.items():
         labels = named.get(key, set()) if isinstance(key, str) else {key}
         if len(labels) != 1 or (classes and not labels <= set(range(len(classes)))):
@@ -383,13 +375,13 @@ def _by_label(
                 f"classes.{' Close names: ' + ', '.join(near) + '.' if near else ''}"
             )
         (label,) = labels
-        if label in found:
+        if label in by_label:
             raise ValueError(
                 "A class in Sampling.class_weights must be named once, got two keys "
                 f"for class {label}, one of them {key!r}."
             )
-        found[label] = weight
-    return found
+        by_label[label] = weight
+    return by_label
 
 
 def _of_classes(
@@ -397,7 +389,7 @@ def _of_classes(
     labels: Sequence[int],
     classes: Sequence[tuple[str, str]],
 ) -> list[float]:
-    """Returns the weight of each of the labels."""
+    """Returns the weight of every label."""
     missing = [label for label in labels if label not in weights]
     if missing:
         shown = [
@@ -431,14 +423,14 @@ def _class_weights(weights: Any) -> dict[int | str, float]:
 
 
 def _record_weights(weights: Any) -> npt.NDArray[np.float64]:
-    """Returns record weights as a new array that cannot be changed."""
-    given = np.asarray(weights)
-    if given.ndim != 1 or given.dtype.kind not in "iuf":
+    """Returns record weights as a new read-only array."""
+    array = np.asarray(weights)
+    if array.ndim != 1 or array.dtype.kind not in "iuf":
         raise ValueError(
             "Sampling.record_weights must be one row of numbers, got "
-            f"{given.dtype} {list(given.shape)}."
+            f"{array.dtype} {list(array.shape)}."
         )
-    checked = given.astype(np.float64)
+    checked = array.astype(np.float64)
     wrong = np.flatnonzero(~(np.isfinite(checked) & (checked >= 0)))
     if len(wrong):
         raise ValueError(

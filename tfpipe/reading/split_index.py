@@ -1,9 +1,8 @@
-"""The files of a data set and the index of one split: where its records are.
+"""The files of a data set and the index of a split: the shards and byte offsets.
 
-In: the folder or URL of a data set, how to read it, and the name of a split. Out: a
-`SplitIndex`, from index.json and the catalog, or from a scan of the shards if there is
-no index. The index and the catalog of a URL are copied to this machine. Shards are read
-through a shard cache, if there is one.
+In: the folder or URL of a data set, the wish how to read it, and the name of a split.
+Out: a `SplitIndex`, from index.json and the catalog, or without an index from a scan of
+the shards. The index and the catalog of a URL are copied to this machine.
 """
 
 import dataclasses
@@ -33,37 +32,37 @@ DIRECTORY_VARIABLE = "TFPIPE_SHARD_CACHE"
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class DataSetStorage:
-    """The place of a data set.
+    """The files of a data set, and how its shards are read.
 
     Attributes:
-        place: A local folder or a URL.
+        location: A local folder or a URL.
         folder: A local folder with the index and the catalog.
-        files: The files at the place; None if the system reads them in place.
-        cache: The cache through which the shards are read; None reads them directly.
+        files: The files at the location; None for local files without a cache.
+        cache: The cache through which the shards are read; None reads shards directly.
     """
 
-    place: str
+    location: str
     folder: str
     files: Files | None = None
     cache: ShardCache | None = None
 
-    def bring(self, known: index.Index, name: str) -> pathlib.Path:
-        """Returns the path of a side file on this host; fetched if it is elsewhere.
+    def bring(self, whole: Index, name: str) -> pathlib.Path:
+        """Returns the path of a side file on this host; remote files are fetched.
 
-        The files of a folder with a cache, such as a shared mount, are elsewhere too.
+        The files of a folder with a cache, such as a shared mount, are remote files.
 
         Args:
-            known: The index of the data set.
-            name: Name of a file that the index lists.
+            whole: The index of the data set.
+            name: Name of a file in the index.
 
         Raises:
-            BadIndexError: If the file is missing, or is not the one in the index.
+            BadIndexError: If the file is missing or differs from the index.
             RemoteError: If a URL cannot be read.
             OSError: If the file cannot be looked at, or the cache cannot be written.
         """
         if self.files is not None:
-            return metadata.bring_side_file(self.files, known, name, self._near())
-        path, wanted = pathlib.Path(self.folder).absolute() / name, known.files or {}
+            return metadata.bring_side_file(self.files, whole, name, self._near())
+        path, wanted = pathlib.Path(self.folder).absolute() / name, whole.files or {}
         size = path.stat().st_size if path.exists() else None
         if name not in wanted or size != wanted[name].num_bytes:
             got = "no such file" if size is None else f"{size} bytes"
@@ -74,7 +73,7 @@ class DataSetStorage:
 
     def _near(self) -> pathlib.Path:
         """Returns the folder of this host for files of the data set."""
-        if self.cache is None or urls.is_url(self.place):
+        if self.cache is None or urls.is_url(self.location):
             return pathlib.Path(self.folder)
         text = (pathlib.Path(self.folder) / index.INDEX_NAME).read_bytes()
         folder = pathlib.Path(self.cache.directory) / INDEX_FOLDER
@@ -85,7 +84,7 @@ def require_cache_choice(owner: object, name: str, value: Any) -> None:
     """Checks that a value is a ShardCache, "auto" or "direct".
 
     Raises:
-        TypeError: If it is anything else.
+        TypeError: If the value is anything else.
     """
     if not isinstance(value, ShardCache) and value not in ("auto", "direct"):
         raise TypeError(
@@ -104,25 +103,28 @@ def find_storage(
         choice: As `shard_cache` of `source.TFRecordSource`.
 
     Raises:
-        BadIndexError: If the place of a URL has no index or catalog.
+        BadIndexError: If a URL has no index or catalog.
         RemoteError: If a URL cannot be read.
         ValueError: If the URL cannot be read directly on this machine.
     """
-    place = os.fspath(data_dir)
-    given = choice if isinstance(choice, ShardCache) else None
-    if not urls.is_url(place):
-        files = None if given is None else Files(place, given.time_limit)
-        return DataSetStorage(place=place, folder=place, files=files, cache=given)
+    location = os.fspath(data_dir)
+    cache = choice if isinstance(choice, ShardCache) else None
+    if not urls.is_url(location):
+        files = None if cache is None else Files(location, cache.time_limit)
+        return DataSetStorage(
+            location=location, folder=location, files=files, cache=cache
+        )
     if choice == "direct":
-        direct.prepare(place)
-    directory = _default_directory() if given is None else given.directory
-    cache = ShardCache(directory) if choice == "auto" else given
-    files = Files(place, *([] if cache is None else [cache.time_limit]))
+        direct.prepare(location)
+    directory = _default_directory() if cache is None else cache.directory
+    if choice == "auto":
+        cache = ShardCache(directory)
+    files = Files(location, *([] if cache is None else [cache.time_limit]))
     folder = metadata.bring(files, pathlib.Path(directory) / INDEX_FOLDER)
     if choice == "auto":
         _say_once(os.fspath(directory))
     return DataSetStorage(
-        place=place, folder=os.fspath(folder), files=files, cache=cache
+        location=location, folder=os.fspath(folder), files=files, cache=cache
     )
 
 
@@ -142,13 +144,13 @@ def _say_once(directory: str) -> None:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SplitIndex:
-    """The shards of one split and the places of its records, read when first asked for.
+    """The shards of a split and the byte offsets of its records, read at first use.
 
     Args:
         data_dir: Folder or URL with index.json, catalog.parquet and the shards.
         split: Name of the split.
-        files: Pattern of the shards' names, see `matching.matching_files`; None reads
-            the index, if there is one.
+        files: Pattern of the shards' names, see `scan.matching_files`; None reads the
+            index, or scans a folder without an index.
         shard_cache: How the shards are read, see `source.TFRecordSource`.
 
     Raises:
@@ -163,7 +165,7 @@ class SplitIndex:
 
     @functools.cached_property
     def storage(self) -> DataSetStorage:
-        """Where the files are, and how they are read."""
+        """The files of the data set."""
         return find_storage(self.data_dir, self.shard_cache)
 
     @functools.cached_property
@@ -186,18 +188,17 @@ class SplitIndex:
 
     @property
     def origins(self) -> list[str]:
-        """The path or URL of each shard, where the data set is."""
-        place = self.storage.place
-        return [urls.join(place, shard.name) for shard in self.shards]
+        """The path or URL of every shard in the data set."""
+        return [urls.join(self.storage.location, shard.name) for shard in self.shards]
 
     @property
     def paths(self) -> list[str]:
-        """The path or URL from which TensorFlow reads each shard."""
+        """The path or URL from which TensorFlow reads every shard."""
         return self.origins if self.open_cache is None else self.open_cache.paths
 
     @functools.cached_property
     def open_cache(self) -> OpenCache | None:
-        """The shard cache through which the shards are read; None without one."""
+        """The shard cache of the shards; None without a shard cache."""
         cache, files = self.storage.cache, self.storage.files
         if cache is None or files is None:
             return None
@@ -206,31 +207,31 @@ class SplitIndex:
         )
 
     def check(self) -> None:
-        """Checks that the split exists, and its shards with the size the index states.
+        """Checks that the split exists, and that its shards have their stated sizes.
 
         Raises:
-            BadIndexError: If one does not.
+            BadIndexError: If the split or a shard is missing, or a size is wrong.
             RemoteError: If a URL cannot be read.
         """
-        place, files = self.storage.place, self.storage.files
-        if files is None or not urls.is_url(place):
-            index.check(self.whole, place, self.split)
+        location, files = self.storage.location, self.storage.files
+        if files is None or not urls.is_url(location):
+            index.check(self.whole, location, self.split)
         else:
-            index.require_split(self.whole, place, self.split)
+            index.require_split(self.whole, location, self.split)
             metadata.check_sizes(files, self.shards)
 
     def first_records(
         self, count: int, *, numbers: Ints | None = None
     ) -> Iterator[tuple[str, records.Record]]:
-        """Yields the first records of the split, each with the place of its shard.
+        """Yields the first records of the split, with the path or URL of their shard.
 
         Without a URL, a cache and a subset, all records are yielded, whatever the count
-        is. Otherwise all are of one shard.
+        is. Otherwise at most `count` records of the first shard are yielded.
 
         Args:
             count: Number of records that are enough.
-            numbers: int64, rising: the numbers of the records of a subset, which alone
-                are read; None is all records.
+            numbers: int64, rising: the numbers of the only records to read, for a
+                subset; None is all records.
         """
         if self.storage.files is None and numbers is None:
             for path in self.paths:
@@ -240,10 +241,10 @@ class SplitIndex:
         ends = np.cumsum(self.shard_sizes)
         first = 0 if numbers is None else int(numbers[0])
         shard = int(np.searchsorted(ends, first, side="right"))
-        known = np.arange(first, ends[shard]) if numbers is None else numbers
-        for number in known[known < ends[shard]][:count].tolist():
-            is_last = bool(number + 1 == ends[shard])
-            yield from _read_alone(self, shard, number, is_last=is_last)
+        chosen = np.arange(first, ends[shard]) if numbers is None else numbers
+        for record_id in chosen[chosen < ends[shard]][:count].tolist():
+            is_last = bool(record_id + 1 == ends[shard])
+            yield from _read_alone(self, shard, record_id, is_last=is_last)
 
     @functools.cached_property
     def shard_sizes(self) -> Ints:
@@ -307,10 +308,9 @@ class SplitIndex:
     def is_checked(self) -> npt.NDArray[np.bool_]:
         """bool [num_records], whether the length in the record's header is checked.
 
-        Converters write the index last, and a scan has read every header. Only a shard
-        that was written after the index may hold lengths that nobody has checked. A
-        shard cache checks what it fetches.
-        Reading sets the values of records that it has checked.
+        Converters write the index last, a scan has read every header, and a shard cache
+        checks all pieces. Only a shard that is newer than the index may hold unchecked
+        lengths. Reading checks them and sets the values.
         """
         if self._scan is not None or self.storage.files is not None:
             return np.ones(int(self.shard_sizes.sum()), np.bool_)
@@ -320,19 +320,19 @@ class SplitIndex:
 
 
 def _read_alone(
-    known: SplitIndex, shard: int, number: int, *, is_last: bool
+    split: SplitIndex, shard: int, record_id: int, *, is_last: bool
 ) -> Iterator[tuple[str, records.Record]]:
     """Yields a record of the split, and reads no other byte of its shard."""
-    start = int(known.byte_offsets[number])
-    after = known.shard_bytes[shard] if is_last else known.byte_offsets[number + 1]
-    name, origin = known.shards[shard].name, known.origins[shard]
-    if known.storage.files is not None:
-        content = known.storage.files.read_range(name, start, int(after))
+    start = int(split.byte_offsets[record_id])
+    stop = split.shard_bytes[shard] if is_last else split.byte_offsets[record_id + 1]
+    origin = split.origins[shard]
+    if split.storage.files is not None:
+        name = split.shards[shard].name
+        content = split.storage.files.read_range(name, start, int(stop))
     else:
         with open(origin, "rb") as file:
-            content = os.pread(file.fileno(), int(after) - start, start)
-    found = records.read_from(
+            content = os.pread(file.fileno(), int(stop) - start, start)
+    for record in records.read_from(
         lambda size, offset: content[offset : offset + size], len(content)
-    )
-    for record in found:
+    ):
         yield origin, record._replace(byte_offset=start)

@@ -1,9 +1,8 @@
-"""The index and the catalog of a data set that is elsewhere, brought to this host.
+"""The index and the catalog of a remote data set, brought to this host.
 
-In: the files of a data set by URL, and a local folder. Out: a folder with its
-index.json and its catalog.parquet, checked, which the readers use as they use a local
-data set; side files that a reader asks for; and the proof that all shards are there.
-Imports no TensorFlow.
+In: the files of a data set by URL, and a local folder. Out: a folder with its checked
+index.json and catalog.parquet, for readers like a local data set; side files for
+readers; and the proof that all shards are there. Imports no TensorFlow.
 """
 
 import os
@@ -22,7 +21,7 @@ _NUM_CONNECTIONS = 8
 _NUM_HEADS = 16
 # Bytes that the network altered are right the next time.
 _NUM_TRIES = 3
-# From this size on a person is told what is waited for.
+# From this size on a line on stderr announces the file.
 _LARGE_BYTES = 64 << 20
 
 
@@ -33,13 +32,13 @@ class _AlteredError(Exception):
 def bring(files: Files, folder: pathlib.Path) -> pathlib.Path:
     """Brings index.json and catalog.parquet of a data set into a local folder.
 
-    Each index.json has a folder of its own, named by its digest, so that data sets and
-    their versions do not mix. A catalog that is there already is checked and kept.
-    Several processes may bring the same at once.
+    An index.json has a folder of its own, named by its digest: data sets and their
+    versions do not mix. A catalog of an earlier call is checked and kept. Several
+    processes may bring the same files at once.
 
     Args:
         files: The data set.
-        folder: A local folder, which is created.
+        folder: A local folder; a missing folder is made.
 
     Returns:
         The folder with the two files. An older data set may have no catalog.
@@ -53,20 +52,20 @@ def bring(files: Files, folder: pathlib.Path) -> pathlib.Path:
     content = _read_index(files)
     folder.mkdir(parents=True, exist_ok=True)
     url = urls.shown(files.place).rstrip("/")
-    known = index.parse(content, f"{url}/{index.INDEX_NAME}")
+    whole = index.parse(content, f"{url}/{index.INDEX_NAME}")
     target = folder / index.describe(content).digest
     target.mkdir(exist_ok=True)
     local = Files(str(target))
     if not (target / index.INDEX_NAME).exists():
         local.write(index.INDEX_NAME, content)
-    _bring_catalog(files, known, target / index.CATALOG_NAME)
+    _bring_catalog(files, whole, target / index.CATALOG_NAME)
     return target
 
 
 def check_sizes(files: Files, shards: Sequence[index.Shard]) -> None:
-    """Checks that all shards exist with the bytes that the index states.
+    """Checks that all shards exist with the sizes in the index.
 
-    This takes one listing; a web server, which cannot list, is asked for each shard.
+    The check takes one listing. A web server cannot list, and is asked for every shard.
 
     Raises:
         BadIndexError: If a shard is missing or has another size.
@@ -74,11 +73,11 @@ def check_sizes(files: Files, shards: Sequence[index.Shard]) -> None:
     """
     if urls.scheme(files.place) in ("http", "https"):
         with ThreadPoolExecutor(_NUM_HEADS) as pool:
-            found = list(pool.map(lambda shard: _size(files, shard.name), shards))
+            sizes = list(pool.map(lambda shard: _size(files, shard.name), shards))
     else:
         listing = files.names()
-        found = [listing.get(shard.name) for shard in shards]
-    for shard, size in zip(shards, found, strict=True):
+        sizes = [listing.get(shard.name) for shard in shards]
+    for shard, size in zip(shards, sizes, strict=True):
         if size != shard.num_bytes:
             got = "no such file" if size is None else f"{size}"
             raise errors.BadIndexError(
@@ -96,14 +95,14 @@ def _size(files: Files, name: str) -> int | None:
 
 
 def _read_index(files: Files) -> bytes:
-    """Reads index.json; twice if it is not as it was written."""
+    """Reads index.json; reads a changed index.json twice."""
     try:
         content = files.read(index.INDEX_NAME)
     except errors.MissingFileError:
-        place = urls.shown(files.place)
+        url = urls.shown(files.place)
         raise errors.BadIndexError(
-            f"No data set in {place}: {index.INDEX_NAME} is missing. Check the URL, or "
-            f"create one with python -m converters.imagenet --output_dir={place}."
+            f"No data set in {url}: {index.INDEX_NAME} is missing. Check the URL, or "
+            f"create one with python -m converters.imagenet --output_dir={url}."
         ) from None
     try:
         is_sound = not index.change_of(content, "")
@@ -113,8 +112,8 @@ def _read_index(files: Files) -> bytes:
     return content if is_sound else files.read(index.INDEX_NAME)
 
 
-def _bring_catalog(files: Files, known: index.Index, path: pathlib.Path) -> None:
-    wanted = (known.files or {}).get(index.CATALOG_NAME)
+def _bring_catalog(files: Files, whole: index.Index, path: pathlib.Path) -> None:
+    wanted = (whole.files or {}).get(index.CATALOG_NAME)
     if path.exists() and wanted in (None, index.describe_file(path)):
         return
     if wanted is None and not files.exists(index.CATALOG_NAME):
@@ -123,32 +122,31 @@ def _bring_catalog(files: Files, known: index.Index, path: pathlib.Path) -> None
 
 
 def bring_side_file(
-    files: Files, known: index.Index, name: str, folder: pathlib.Path
+    files: Files, whole: index.Index, name: str, folder: pathlib.Path
 ) -> pathlib.Path:
-    """Brings a file that the index lists into a local folder, unless it is there.
+    """Brings a file of the index into a local folder, unless the file is there.
 
-    A file that is there is compared with its digest, and fetched again if it differs.
-    If several processes need the file, one fetches it and the others wait. A file of 64
-    MB or more is announced on stderr.
+    A local file with a wrong digest is fetched again. If several processes need the
+    file, a process fetches it and the others wait. A file of 64 MB or more is announced
+    on stderr.
 
     Args:
         files: The data set.
-        known: Its index.
+        whole: The index of the data set.
         name: Name of the file.
-        folder: Local folder for this index, as `bring` returns it; it is made if it is
-            missing.
+        folder: Local folder for the index, from `bring`; a missing folder is made.
 
     Returns:
         The path of the file.
 
     Raises:
         BadIndexError: If the index does not list the file, or the file is missing or
-            has not the digest that the index says.
+            has another digest than the index says.
         RemoteError: If the store fails.
         OSError: If the folder cannot be written.
     """
     shown = urls.shown(urls.join(files.place, name))
-    if (wanted := (known.files or {}).get(name)) is None:
+    if (wanted := (whole.files or {}).get(name)) is None:
         raise errors.BadIndexError(f"{index.INDEX_NAME} must list {shown}.")
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / name
@@ -171,7 +169,7 @@ def bring_side_file(
 
 
 def _fetch(files: Files, wanted: index.File | None, path: pathlib.Path) -> None:
-    """Fetches the file of this name, and checks it; None is no file to compare with.
+    """Fetches the file of this name, and compares its digest, if it is wanted.
 
     Raises:
         BadIndexError: If the file is missing, or has another digest each time.
@@ -183,8 +181,8 @@ def _fetch(files: Files, wanted: index.File | None, path: pathlib.Path) -> None:
         f"{urls.shown(urls.join(files.place, name))} must have the digest that "
         f"{index.INDEX_NAME} says"
     )
-    for number in range(_NUM_TRIES):
-        if number:
+    for attempt in range(_NUM_TRIES):
+        if attempt:
             print(f"tfpipe: {fault}: it is read again.", file=sys.stderr)
         try:
             with atomic.new_file(path) as part:

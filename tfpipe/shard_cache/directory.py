@@ -1,9 +1,9 @@
-"""The directory of a shard cache: one budget of bytes for all the splits in it.
+"""The directory of a shard cache: a common budget of bytes for all its splits.
 
-In: the pieces that a process needs. Out: which of them this process fetches now, after
-room was made for them. All decisions are made under one lock of the directory, from the
-marks and users on the disk, so a killed process leaves nothing that is counted wrong.
-Imports no TensorFlow.
+In: the pieces that a process needs. Out: the pieces that the process fetches now, after
+room was made for them. All decisions are made under the lock of the directory, from the
+marks and users on the disk: after a killed process all counts are right. Imports no
+TensorFlow.
 """
 
 import contextlib
@@ -28,9 +28,9 @@ from tfpipe.shard_cache.users import User
 from tfpipe.shards import atomic
 
 VERSION = "tfpipe shard cache 1"
-# After a write failed for lack of room, this long no more bytes are kept than now.
+# Seconds without growth after a write failed for lack of room.
 _FULL_SECONDS = 10.0
-# Share of the disk's free bytes that a cache takes by default.
+# Share of the disk's free bytes for a cache by default.
 _SHARE = 0.8
 
 _FINGERPRINT = re.compile(r"[0-9a-f]{32}")
@@ -40,8 +40,8 @@ class Granted(NamedTuple):
     """The answer to a request for pieces.
 
     Attributes:
-        pieces: Pieces that are claimed for this process, which must fetch them.
-        no_room: Pieces that the cache has no room for.
+        pieces: Pieces that are claimed for the process; the process must fetch them.
+        no_room: Pieces for which the cache has no room.
         wrong: Pieces of shards whose digest differs from the index's.
     """
 
@@ -51,10 +51,10 @@ class Granted(NamedTuple):
 
 
 class Directory:
-    """The folder of a shard cache, as one process sees it.
+    """The folder of a shard cache, as a process sees it.
 
     Args:
-        path: The folder; it is made if it is missing.
+        path: The folder; a missing folder is made.
         max_bytes: Bytes of all pieces that are there or on their way; None is 80 % of
             the bytes that are free on the disk or taken by the cache now.
         clock: Function that returns seconds.
@@ -73,7 +73,7 @@ class Directory:
         self.path = path
         self._clock = clock
         self._full_until = -1.0
-        self._known: dict[str, PieceStore] = {}
+        self._open_stores: dict[str, PieceStore] = {}
         self._said: set[str] = set()
         try:
             _prepare(path)
@@ -115,21 +115,21 @@ class Directory:
             raise _unusable(self.path, error) from None
 
     def _trim(self) -> None:
-        """Evicts pieces if an earlier process was given more bytes."""
-        known = self._stores()
-        too_many = sum(store.num_bytes() for store in known) - self.max_bytes
+        """Evicts pieces if an earlier process had a larger max_bytes."""
+        all_stores = self._stores()
+        too_many = sum(store.num_bytes() for store in all_stores) - self.max_bytes
         if too_many > 0:
-            _MakingRoom(known, self._said).free(too_many, 0)
+            _MakingRoom(all_stores, self._said).free(too_many, 0)
 
     def close(self) -> None:
         """Ends all claims of this object."""
-        for store in self._known.values():
+        for store in self._open_stores.values():
             store.close()
 
     def load(self) -> tuple[int, int]:
-        """Returns the number of live readers, and the bytes of all that they may read.
+        """Returns the number of live readers, and the bytes of all splits they read.
 
-        A split counts once, however many processes read it.
+        A split counts once, even if many processes read the split.
         """
         with self.locked():
             used = [store for store in self._stores() if store.users.are_there()]
@@ -148,17 +148,17 @@ class Directory:
         Args:
             store: The store of the pieces, which `open` returned.
             pieces: Numbers of the pieces, in the order of use.
-            ahead: Whether the pieces are not needed yet. Then only pieces are evicted
-                whose next use is later than that of the piece, and the request ends at
-                the first piece without room.
+            ahead: Whether the pieces are not needed yet. A piece then evicts only
+                pieces with a later next use, and the request ends at the first piece
+                without room.
         """
         granted = Granted([], [], [])
         with self.locked():
-            known = self._stores()
-            used = sum(store.num_bytes() for store in known)
+            all_stores = self._stores()
+            used = sum(store.num_bytes() for store in all_stores)
             is_full = self._clock() < self._full_until
             room = 0 if is_full else self.max_bytes - used
-            making_room = _MakingRoom(known, self._said)
+            making_room = _MakingRoom(all_stores, self._said)
             readers = store.users.readers() if ahead else []
             for piece in pieces:
                 mark = store.marks[piece]
@@ -191,29 +191,29 @@ class Directory:
 
     def _stores(self) -> list[PieceStore]:
         """Returns all stores of the directory, under its lock."""
-        found = []
+        stores_now = []
         for entry in list(os.scandir(self.path)):
             if not _FINGERPRINT.fullmatch(entry.name):
                 continue
-            store = self._known.get(entry.name)
+            store = self._open_stores.get(entry.name)
             try:
                 if store is None or not store.is_same():
                     store = PieceStore(self.path / entry.name)
             except stores.NOT_WHOLE:
                 continue  # the process that opens it says so
-            self._known[entry.name] = store
-            found.append(store)
-        return found
+            self._open_stores[entry.name] = store
+            stores_now.append(store)
+        return stores_now
 
 
 class _MakingRoom:
-    """Evicts pieces under the directory's lock, those used farthest away first.
+    """Evicts pieces under the directory's lock, the pieces used farthest away first.
 
     The victims are sorted when the first piece is evicted.
     """
 
-    def __init__(self, known: list[PieceStore], said: set[str]) -> None:
-        self._stores, self._said = known, said
+    def __init__(self, all_stores: list[PieceStore], said: set[str]) -> None:
+        self._stores, self._said = all_stores, said
         self._victims: Iterator[tuple[int, PieceStore, int]] | None = None
         self._next: tuple[int, PieceStore, int] | None = None
 
@@ -221,7 +221,7 @@ class _MakingRoom:
         """Evicts pieces whose next use is farther away than `least`.
 
         Returns:
-            Bytes that were freed; fewer than `num_bytes` if no piece may go.
+            The freed bytes; fewer than `num_bytes` if no piece may go.
         """
         freed = 0
         if self._victims is None:
@@ -248,29 +248,30 @@ class _MakingRoom:
             )
 
     def _sorted(self) -> Iterator[tuple[int, PieceStore, int]]:
-        """Yields (distance, store, piece) of the pieces that may go, the best first."""
+        """Yields (distance, store, piece) of possible victims, the best first."""
         unused = [store for store in self._stores if not store.users.are_there()]
         unused.sort(key=lambda store: -_last_opened(store))
-        found = []
+        candidates = []
         for store in self._stores:
             distances = next_use.distances(store.users.readers(), len(store.marks))
             if store in unused:
-                # Farther away than any piece of a data set that is in use.
+                # Farther away than any piece of a data set in use.
                 distances += unused.index(store) + 1
-            found.append(next_use.candidates(distances, store.marks >= stores.WRONG))
-        owner = np.repeat(np.arange(len(found)), [len(pieces) for pieces, _ in found])
-        pieces = np.concatenate([pieces for pieces, _ in found])
-        distance = np.concatenate([distance for _, distance in found])
-        for place in np.argsort(-distance, kind="stable"):
-            store = self._stores[owner[place]]
-            yield int(distance[place]), store, int(pieces[place])
+            is_there = store.marks >= stores.WRONG
+            candidates.append(next_use.candidates(distances, is_there))
+        sizes = [len(pieces) for pieces, _ in candidates]
+        owner = np.repeat(np.arange(len(candidates)), sizes)
+        pieces, distance = map(np.concatenate, zip(*candidates, strict=True))
+        for index in np.argsort(-distance, kind="stable"):
+            store = self._stores[owner[index]]
+            yield int(distance[index]), store, int(pieces[index])
 
 
 def _claim_abandoned(store: PieceStore, piece: int) -> bool:
-    """Claims a piece whose process was killed while it fetched it.
+    """Claims a piece of a process that was killed while it fetched the piece.
 
-    A process that fetched a piece marks it first and then ends its claim. The mark is
-    therefore looked at again: between a look and the claim it may have changed.
+    After fetching, a process first sets the mark and then ends its claim. The mark is
+    therefore looked at again: the mark may have changed between a look and the claim.
     """
     if store.marks[piece] != stores.FETCHING or not store.claim(piece):
         return False
@@ -281,7 +282,7 @@ def _claim_abandoned(store: PieceStore, piece: int) -> bool:
 
 
 def _free_abandoned(store: PieceStore) -> int:
-    """Frees the pieces of processes that were killed while they fetched them."""
+    """Frees the pieces of processes that were killed while they fetched."""
     freed = 0
     for piece in np.flatnonzero(store.marks == stores.FETCHING).tolist():
         if _claim_abandoned(store, piece):
@@ -292,9 +293,9 @@ def _free_abandoned(store: PieceStore) -> int:
 
 
 def _evict(store: PieceStore, piece: int) -> bool:
-    """Evicts a piece, unless a reader has come to need it."""
+    """Evicts a piece, unless a reader has come to need the piece."""
     mark = store.marks[piece]
-    # A reader first says what it needs and then looks at the marks.
+    # A reader first publishes its needs and then looks at the marks.
     store.marks[piece] = stores.FETCHING
     if store.users.do_need(piece):
         store.marks[piece] = mark
@@ -310,11 +311,11 @@ def _create(folder: pathlib.Path, content: SplitContent) -> None:
     stores.create(folder, content)
 
 
-def _clean(path: pathlib.Path, known: list[PieceStore]) -> None:
-    """Removes what killed processes left, and stores without a piece and a user."""
+def _clean(path: pathlib.Path, all_stores: list[PieceStore]) -> None:
+    """Removes leftovers of killed processes, and stores without a piece and a user."""
     for leftover in path.glob(".*.tmp"):
         shutil.rmtree(leftover)
-    for store in known:
+    for store in all_stores:
         if not store.users.are_there() and not store.num_bytes():
             shutil.rmtree(store.folder)
 
@@ -330,7 +331,7 @@ def _forget_wrong(store: PieceStore) -> None:
 
 
 def _prepare(path: pathlib.Path) -> None:
-    """Makes the folder, and tries what the cache needs of its file system."""
+    """Makes the folder, and tries the needed features of its file system."""
     path.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=path) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -344,10 +345,10 @@ def _check_version(path: pathlib.Path) -> None:
     version = path / "version"
     if not version.exists():
         atomic.write(version, f"{VERSION}\n".encode(), fsync=False)
-    found = version.read_text(encoding="utf-8").strip()
-    if found != VERSION:
+    text = version.read_text(encoding="utf-8").strip()
+    if text != VERSION:
         raise ValueError(
-            f"ShardCache.directory must hold a {VERSION!r}, got {found!r} in {path}. "
+            f"ShardCache.directory must hold a {VERSION!r}, got {text!r} in {path}. "
             "Another version of tfpipe made it: give another folder, or delete it."
         )
 

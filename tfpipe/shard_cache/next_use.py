@@ -1,13 +1,13 @@
-"""Next use: when each piece is read again, and so which pieces to evict.
+"""Next use: when pieces are read again, and so which pieces to evict.
 
-In: the pieces of each window to come. Out: the time of the next use of each piece, and
-the victims: the pieces whose next use is farthest away. The order of reading is known,
-so this is Belady's optimal rule and no guess (L. A. Belady, "A study of replacement
+In: the pieces of the windows to come. Out: the time of the next use of every piece, and
+the victims: the pieces whose next use is farthest away. The order of reading is known:
+the rule is Belady's optimal rule and no guess (L. A. Belady, "A study of replacement
 algorithms for a virtual-storage computer", IBM Systems Journal 5(2), 1966). The module
 is pure numpy.
 
-Time is counted in records that a reader has read. All ranks read equally fast, so the
-times of several readers can be compared.
+Time is counted in records of a reader. All ranks read equally fast, so the times of
+several readers can be compared.
 """
 
 import collections
@@ -19,36 +19,36 @@ import numpy.typing as npt
 
 from tfpipe.shards.records import Ints
 
-# The time of a use that is not planned.
+# The time of an unplanned use.
 NEVER = 1 << 61
-# The distance of a piece that a reader needs now.
+# The distance of a piece in use.
 PINNED = -1
 
 _FIRST_CAPACITY = 1024
 
 
 class PlannedWindow(NamedTuple):
-    """One window of a plan.
+    """A window of a plan.
 
     Attributes:
-        time: Records of the plan before it.
-        number: Number of its first use; each piece of a window is one use.
-        pieces: int64, sorted: its pieces, each once.
+        time: Records of the plan before the window.
+        first_use: Number of its first use; every piece of a window is a use.
+        pieces: int64, sorted: its pieces, without repeats.
     """
 
     time: int
-    number: int
+    first_use: int
     pieces: Ints
 
 
 class UsePlan:
-    """The windows of one reader that are to come, and the next use of each piece.
+    """The future windows of a reader, and the next use of every piece.
 
     Planning and releasing a window take time in proportion to its pieces.
 
     Args:
-        use: int64 [num_pieces], is set to the time of the next use of each piece, or to
-            NEVER. It may be shared memory that other processes read.
+        use: int64 [num_pieces], is set to the time of the next use of every piece, or
+            to NEVER. The array may be memory that other processes read too.
     """
 
     def __init__(self, use: Ints) -> None:
@@ -58,13 +58,13 @@ class UsePlan:
         self._use = use
         # Number of the last planned use of each piece.
         self._last: Ints = np.full(len(use), -1, np.int64)
-        # A ring: for the use with number n, the time of the use after it, at place
-        # n % capacity. Uses from _base on are not released.
+        # A ring: index n % capacity has the time of the use after use number n. Uses
+        # from _base on are not released.
         self._following: Ints = np.full(_FIRST_CAPACITY, NEVER, np.int64)
         self._base = self._end = 0
 
     def add(self, pieces: Ints, num_records: int) -> None:
-        """Plans one more window, after all others."""
+        """Plans a window after all other windows."""
         self._grow(len(pieces))
         numbers = np.arange(self._end, self._end + len(pieces))
         capacity = len(self._following)
@@ -80,9 +80,9 @@ class UsePlan:
 
     def release(self) -> None:
         """Removes the first window; its pieces get the time of their next use."""
-        _, number, pieces = self.windows.popleft()
-        self._base = number + len(pieces)
-        numbers = np.arange(number, self._base)
+        _, first_use, pieces = self.windows.popleft()
+        self._base = first_use + len(pieces)
+        numbers = np.arange(first_use, self._base)
         self._use[pieces] = self._following[numbers % len(self._following)]
 
     def _grow(self, count: int) -> None:
@@ -97,32 +97,32 @@ class UsePlan:
 
 
 def distances(readers: Sequence[Ints], num_pieces: int) -> Ints:
-    """Returns how far away the next use of each piece is.
+    """Returns the distance of the next use of every piece.
 
     Args:
-        readers: Of each reader int64 [2 + num_pieces]: the time now, the time until
-            which its pieces are pinned, and the time of the next use of each piece.
+        readers: int64 [2 + num_pieces] for each reader: the time now, the end of the
+            time in which its pieces are pinned, and the next use of every piece.
         num_pieces: Number of pieces.
 
     Returns:
         int64 [num_pieces]: records until the first use by any reader, at most NEVER;
-        PINNED for pieces that a reader needs now.
+        PINNED for pieces in use.
     """
-    found: Ints = np.full(num_pieces, NEVER, np.int64)
+    nearest: Ints = np.full(num_pieces, NEVER, np.int64)
     for reader in readers:
         now, pinned_until, use = int(reader[0]), int(reader[1]), reader[2:]
-        np.minimum(found, use - now, out=found)
-        found[use <= pinned_until] = PINNED
-    return found
+        np.minimum(nearest, use - now, out=nearest)
+        nearest[use <= pinned_until] = PINNED
+    return nearest
 
 
 def distance(readers: Sequence[Ints], piece: int) -> int:
-    """Returns the same of one piece, not less than 0."""
+    """Returns the distance of a single piece, at least 0."""
     return max(min((int(row[2 + piece] - row[0]) for row in readers), default=NEVER), 0)
 
 
 def candidates(distance: Ints, is_there: npt.NDArray[np.bool_]) -> tuple[Ints, Ints]:
-    """Returns the pieces that may be evicted, and their distances."""
+    """Returns the possible victims, and their distances."""
     pieces = np.flatnonzero(is_there & (distance > PINNED))
     return pieces, distance[pieces]
 
@@ -130,17 +130,17 @@ def candidates(distance: Ints, is_there: npt.NDArray[np.bool_]) -> tuple[Ints, I
 def optimal_hits(windows: Iterable[Ints], costs: Ints, max_bytes: int) -> float:
     """Returns the share of uses that Belady's rule serves from a cache.
 
-    The rule knows all uses to the end, and fetches a piece when it is used.
+    The rule knows all uses to the end, and fetches a piece at its use.
 
     Args:
-        windows: The pieces of each window, in the order of use.
-        costs: int64 [num_pieces], bytes of each piece.
+        windows: The pieces of every window, in the order of use.
+        costs: int64 [num_pieces], bytes of every piece.
         max_bytes: Bytes of the cache; the cache is empty at first.
     """
     use: Ints = np.empty(len(costs), np.int64)
     plan = UsePlan(use)
     for pieces in windows:
-        # Each piece is a window of its own, as in Belady's sequence of references.
+        # A piece is a window of its own, as in Belady's sequence of references.
         for piece in pieces:
             plan.add(np.array([piece]), 1)
     is_there = np.zeros(len(costs), np.bool_)

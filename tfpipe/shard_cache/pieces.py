@@ -1,7 +1,7 @@
 """Pieces: the runs of consecutive records in which shards are fetched and evicted.
 
 In: the records of a split and their byte offsets. Out: pieces of 2 to 4 MB, the pieces
-of any ranges of records, and what is wrong with the bytes of a piece. Opens no file.
+of any ranges of records, and the fault in the bytes of a piece. Opens no file.
 """
 
 import dataclasses
@@ -24,14 +24,14 @@ BLOCK_BYTES = 4096
 
 
 class Wanted(NamedTuple):
-    """The pieces that hold some records.
+    """The pieces with some records. An extent is cut into parts at the ends of pieces.
 
     Attributes:
-        shard: int64 [num_extents], the shard of each extent.
-        extent: int64 [n], the extent of each part of an extent that is in one piece.
-        piece: int64 [n], the piece of each part.
-        num_bytes: int64 [n], the bytes of each part.
-        pieces: int64, sorted: each of these pieces once.
+        shard: int64 [num_extents], the shard of every extent.
+        extent: int64 [n], the extent of every part.
+        piece: int64 [n], the piece of every part.
+        num_bytes: int64 [n], the bytes of every part.
+        pieces: int64, sorted: the pieces without repeats.
     """
 
     shard: Ints
@@ -43,15 +43,15 @@ class Wanted(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Pieces:
-    """All records of a split in pieces, each in one shard.
+    """All records of a split in pieces. A piece lies within a shard.
 
     Attributes:
-        shard_sizes: int64 [num_shards], records in each shard.
-        byte_offsets: int64 [num_records], byte offset of each record in its shard.
-        shard_bytes: int64 [num_shards], size of each shard.
-        first: int64 [num_pieces + 1], the first record of each piece; at the end the
+        shard_sizes: int64 [num_shards], records in every shard.
+        byte_offsets: int64 [num_records], byte offset of every record in its shard.
+        shard_bytes: int64 [num_shards], size of every shard.
+        first: int64 [num_pieces + 1], the first record of every piece; at the end the
             number of records.
-        shard: int64 [num_pieces], the shard of each piece.
+        shard: int64 [num_pieces], the shard of every piece.
     """
 
     shard_sizes: Ints
@@ -65,13 +65,13 @@ class Pieces:
 
     @functools.cached_property
     def start(self) -> Ints:
-        """int64 [num_pieces], byte offset of each piece in its shard."""
+        """int64 [num_pieces], byte offset of every piece in its shard."""
         starts: Ints = self.byte_offsets[self.first[:-1]]
         return starts
 
     @functools.cached_property
     def stop(self) -> Ints:
-        """int64 [num_pieces], byte offset after each piece."""
+        """int64 [num_pieces], byte offset after every piece."""
         return self._ends(self.first[1:], self.shard)
 
     @functools.cached_property
@@ -79,14 +79,14 @@ class Pieces:
         return np.cumsum(self.shard_sizes)
 
     def _ends(self, stop: Ints, shard: Ints) -> Ints:
-        """Returns the byte offset after the record before each record `stop`."""
+        """Returns the byte offsets after the records before `stop`."""
         following = self.byte_offsets[np.minimum(stop, len(self.byte_offsets) - 1)]
         is_last = stop == self._shard_ends[shard]
         ends: Ints = np.where(is_last, self.shard_bytes[shard], following)
         return ends
 
     def of(self, ranges: RecordRanges) -> Ints:
-        """Returns int64, sorted: the pieces that hold some records, each once."""
+        """Returns int64, sorted: the pieces with some records, without repeats."""
         low = np.searchsorted(self.first, ranges.first, side="right") - 1
         last = ranges.first + ranges.length - 1
         count = np.searchsorted(self.first, last, side="right") - low
@@ -95,7 +95,7 @@ class Pieces:
         return pieces
 
     def wanted(self, ranges: RecordRanges) -> Wanted:
-        """Returns the pieces of each extent of some records, see `ranges.by_shard`."""
+        """Returns the pieces of the extents of some records, see `ranges.by_shard`."""
         shard, extents = by_shard(ranges, self.shard_sizes)
         low = np.searchsorted(self.first, extents.first, side="right") - 1
         stop = extents.first + extents.length
@@ -109,7 +109,7 @@ class Pieces:
         return Wanted(shard, extent, piece, num_bytes, np.unique(piece))
 
     def record_sizes(self, piece: int) -> list[int]:
-        """Returns the size of each record of a piece with its header and footer."""
+        """Returns the sizes of a piece's records with header and footer."""
         offsets = self.byte_offsets[self.first[piece] : self.first[piece + 1]]
         sizes: list[int] = np.diff(offsets, append=self.stop[piece]).tolist()
         return sizes
@@ -125,23 +125,21 @@ def cut(shard_sizes: Ints, byte_offsets: Ints, shard_bytes: Ints) -> Pieces:
     """Cuts the records of a split into pieces.
 
     A piece begins at a multiple of a power of two, as blocks of records do, or at the
-    start of a shard. The power of two is the largest that gives pieces of at most 4 MiB
-    on average.
+    start of a shard. The power of two is the largest with pieces of at most 4 MiB on
+    average.
 
     Args:
-        shard_sizes: int64 [num_shards], records in each shard.
-        byte_offsets: int64 [num_records], byte offset of each record in its shard.
-        shard_bytes: int64 [num_shards], size of each shard.
+        shard_sizes, byte_offsets, shard_bytes: See `Pieces`.
 
     Raises:
-        BadIndexError: If these contradict each other.
+        BadIndexError: If the arguments contradict each other.
     """
     num_records = len(byte_offsets)
     mean = int(shard_bytes.sum()) / max(num_records, 1)
     step = 1 << max(int(_MOST_BYTES / max(mean, 1)).bit_length() - 1, 0)
     ends = np.cumsum(shard_sizes)
     starts = ends - shard_sizes
-    # Counted from the start of each shard, as blocks are.
+    # Counted from the start of the shard, as blocks are.
     count = -(-shard_sizes // step)
     shard = np.repeat(np.arange(len(shard_sizes)), count)
     within = np.arange(len(shard)) - np.repeat(np.cumsum(count) - count, count)
@@ -173,7 +171,7 @@ def fault(content: memoryview, sizes: Sequence[int]) -> tuple[int, str] | None:
 
     Args:
         content: The bytes of the piece.
-        sizes: Size of each record with its header and footer, as the catalog says.
+        sizes: Sizes of the records with header and footer, from the catalog.
 
     Returns:
         The number of the record in the piece, and its damage for people; None if the
@@ -182,19 +180,17 @@ def fault(content: memoryview, sizes: Sequence[int]) -> tuple[int, str] | None:
     # Parts of an array share its bytes; parts of `bytes` are copies.
     array = np.frombuffer(content, np.uint8)
     offset = 0
-    for number, size in enumerate(sizes):
+    for record, size in enumerate(sizes):
         header = bytes(content[offset : offset + records.HEADER_BYTES])
         tail = bytes(content[offset + size - records.FOOTER_BYTES : offset + size])
         stated = records.record_bytes(header)
         if stated is None:
-            return number, "the header (length and its CRC) is damaged"
+            return record, "the header (length and its CRC) is damaged"
         if stated != size:
-            return (
-                number,
-                f"the record must have {size} bytes, its header says {stated}",
-            )
+            damage = f"the record must have {size} bytes, its header says {stated}"
+            return record, damage
         data = array[offset + records.HEADER_BYTES : offset + size - len(tail)]
         if damage := records.data_fault(data, tail):
-            return number, damage
+            return record, damage
         offset += size
     return None

@@ -1,7 +1,8 @@
-"""The users of a store: when the readers of each live process use each piece next.
+"""The users of a store: when the readers of live processes use a piece next.
 
-In: the next uses of this process's readers. Out: those of all live processes, for the
-choice of what to evict. A killed process counts no more, as the kernel ends its lock.
+In: the next uses of this process's readers. Out: the next uses of all live processes,
+for the choice of victims. The kernel ends the lock of a killed process, and then the
+process does not count.
 """
 
 import fcntl
@@ -15,13 +16,13 @@ import numpy as np
 from tfpipe.shard_cache import next_use
 from tfpipe.shards.records import Ints
 
-# Readers of one process, beside one row for `OpenCache.bring`.
+# Readers of a process, beside a row for `OpenCache.bring`.
 NUM_READERS = 8
 _INACTIVE = -1
 
 
 def allocate(descriptor: int, num_bytes: int) -> None:
-    """Takes room on the disk for a file that is written through a memory map.
+    """Takes room on the disk for a file under a memory map.
 
     A write to a hole of a file, on a full disk, would kill the process.
     """
@@ -32,16 +33,16 @@ class Users:
     """The users of a store; all methods are called under the directory's lock.
 
     Args:
-        folder: Folder with a file of each process.
+        folder: Folder with a file of every process.
         num_pieces: Number of pieces of the store.
     """
 
     def __init__(self, folder: pathlib.Path, num_pieces: int) -> None:
         self._folder, self._num_pieces = folder, num_pieces
-        self._known: dict[str, Ints] = {}
+        self._rows_of: dict[str, Ints] = {}
 
     def readers(self) -> list[Ints]:
-        """Returns the next uses of each live reader, see `next_use.distances`."""
+        """Returns the next uses of every live reader, see `next_use.distances`."""
         return [row for rows in self._live() for row in rows if row[0] != _INACTIVE]
 
     def num_readers(self) -> int:
@@ -49,20 +50,20 @@ class Users:
         return sum(int((rows[1:, 0] != _INACTIVE).sum()) for rows in self._live())
 
     def _live(self) -> list[Ints]:
-        """Returns the rows of live processes; removes the files of others."""
+        """Returns the rows of live processes; removes the files of dead processes."""
         for path in self._folder.iterdir():
             if not _is_locked(path):
                 path.unlink()
-                self._known.pop(path.name, None)
-            elif path.name not in self._known:
-                self._known[path.name] = _rows(path, self._num_pieces, "r")
-        return list(self._known.values())
+                self._rows_of.pop(path.name, None)
+            elif path.name not in self._rows_of:
+                self._rows_of[path.name] = _rows(path, self._num_pieces, "r")
+        return list(self._rows_of.values())
 
     def do_need(self, piece: int) -> bool:
         """Whether a reader needs a piece now; `readers` was called before."""
         return any(
             bool((rows[:, 2 + piece] <= rows[:, 1]).any())
-            for rows in self._known.values()
+            for rows in self._rows_of.values()
         )
 
     def are_there(self) -> bool:
@@ -85,16 +86,16 @@ def _rows(path: pathlib.Path, num_pieces: int, mode: Literal["r", "r+"]) -> Ints
 
 
 class User:
-    """The next uses of this process's readers, which every process can see.
+    """The next uses of this process's readers, in a file for all processes.
 
-    It is made under the directory's lock.
+    A user is made under the directory's lock.
 
     Args:
-        folder: Folder with a file of each process.
+        folder: Folder with a file of every process.
         num_pieces: Number of pieces of the store.
 
     Raises:
-        OSError: If the disk has no room for it.
+        OSError: If the disk has no room for the file.
     """
 
     def __init__(self, folder: pathlib.Path, num_pieces: int) -> None:
@@ -111,7 +112,7 @@ class User:
         self._rows[:] = next_use.NEVER
         self._rows[:, :2] = _INACTIVE
         self._free = list(range(1, NUM_READERS + 1))
-        # Pieces that are needed outside of any reader, as of `next_use.distances`.
+        # The row of pieces that are needed outside of any reader.
         self.outside = self._rows[0]
         self.outside[:2] = 0
 
@@ -126,16 +127,16 @@ class User:
                 f"A shard cache must have at most {NUM_READERS} readers at once in a "
                 "process. Close one first."
             )
-        number = self._free.pop()
-        row = self._rows[number]
+        key = self._free.pop()
+        row = self._rows[key]
         row[2:], row[:2] = next_use.NEVER, 0
-        return number, row
+        return key, row
 
-    def give_back(self, number: int) -> None:
+    def give_back(self, key: int) -> None:
         """Ends a reader."""
-        self._rows[number, :2] = _INACTIVE
-        self._rows[number, 2:] = next_use.NEVER
-        self._free.append(number)
+        self._rows[key, :2] = _INACTIVE
+        self._rows[key, 2:] = next_use.NEVER
+        self._free.append(key)
 
     def close(self) -> None:
         """Ends all readers."""
