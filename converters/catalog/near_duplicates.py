@@ -20,7 +20,7 @@ import numpy as np
 
 from converters.engines import processes
 from converters.exports.plan import ExportPlan, Part, make_plan, read_items
-from converters.exports.source import open_source
+from converters.exports.source import open_source, require_package
 from converters.images import jpeg_header, pillow
 from tfpipe.shards import atomic, index
 
@@ -54,13 +54,7 @@ def require() -> None:
     Raises:
         ValueError: If it is not.
     """
-    try:
-        import imagehash  # noqa: F401
-    except ImportError as error:
-        raise ValueError(
-            "--near_duplicates needs a package that is not installed: pip install "
-            f"'tfpipe[near_duplicates]' ({error})."
-        ) from error
+    require_package("--near_duplicates", "imagehash", "near_duplicates")
 
 
 def hash_images(plan: ExportPlan, *, num_workers: int) -> Sequence[Hashed]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from converters.catalog import added
 from converters.catalog.added import Added
 from converters.exports.source import Source
+from converters.inputs.tables.sql import interruptible
 from tfpipe import errors
 from tfpipe.shards import index
 from tfpipe.shards.sql import identifier, one_file, quoted
@@ -136,17 +137,6 @@ def ask(
         if question.weight is not None:
             _check_weights(connection, question.weight)
         yield connection
-
-
-@contextlib.contextmanager
-def interruptible() -> Iterator[None]:
-    """Turns DuckDB's error for Ctrl-C into Python's own."""
-    try:
-        yield
-    except RuntimeError as error:
-        if "nterrupt" in str(error):
-            raise KeyboardInterrupt from error
-        raise
 
 
 def _open_catalog(

@@ -95,15 +95,9 @@ def make_plans(
         mean = sum(shard.num_bytes for shard in shards) / len(shards)
         full = math.ceil(sum(row[2] for row in rows) / max(mean, 1))
         count = min(max(full, 1), len(rows))
-        for number in range(count):
+        names = side_files.shard_names(layout, source.known.name, split, count)
+        for number, name in enumerate(names):
             start, stop = (len(rows) * n // count for n in (number, number + 1))
-            name = side_files.shard_name(
-                layout,
-                source.known.name,
-                split=split,
-                number=number,
-                num_shards=count,
-            )
             plans.append(_plan(split, number, name, rows[start:stop]))
     if not plans:
         raise ValueError("No record is chosen, so there is nothing to write.")

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from converters.checks import adopt
 from converters.exports.plan import ExportedRecord, ExportPlan
+from converters.exports.source import require_package
 from converters.jobs import side_files
 from tfpipe.shards import index, records
 
@@ -24,13 +25,8 @@ def require() -> None:
     Raises:
         ValueError: If it is not.
     """
-    try:
-        from array_record.python import array_record_module  # noqa: F401
-    except ImportError as error:
-        raise ValueError(
-            "--format=arrayrecord needs a package that is not installed: pip install "
-            f"'tfpipe[arrayrecord]' ({error})."
-        ) from error
+    module = "array_record.python.array_record_module"
+    require_package("--format=arrayrecord", module, "arrayrecord")
 
 
 def write_part(items: Iterable[ExportedRecord], path: pathlib.Path) -> None:

@@ -194,10 +194,9 @@ def estimate(
         output_dir: Folder of the copies; None for a URL.
         how: How the bytes of identical copies are shared; "copy" for all others.
     """
-    num_shards = sum(map(len, source.known.splits.values()))
     num_bytes = round(copies * source.num_bytes() * found.growth)
     linked = how != "copy"
-    room = copies * num_shards * _LINK_BYTES if linked else num_bytes
+    room = copies * source.num_shards * _LINK_BYTES if linked else num_bytes
     free = speed = None
     if output_dir is not None:
         folder = nearest_folder(output_dir)
@@ -218,13 +217,12 @@ _KEPT = "kept_"
 
 def facts(source: Source, sizing: Sizing, cost: Estimate) -> dict[str, Any]:
     """Returns the plan of the copies as JSON values."""
-    splits = source.known.splits
     return {
         "copies": sizing.copies,
         "needed_bytes": sizing.needed_bytes,
         "sizing": list(sizing.lines),
-        "num_records": sizing.copies * sum(map(source.known.num_records, splits)),
-        "num_shards": sizing.copies * sum(map(len, splits.values())),
+        "num_records": sizing.copies * source.num_records,
+        "num_shards": sizing.copies * source.num_shards,
         "num_bytes": cost.num_bytes,
         "seconds": round(cost.seconds, 3),
         "estimate": cost.to_json(),
@@ -235,8 +233,7 @@ def lines(source: Source, sizing: Sizing, cost: Estimate) -> list[str]:
     """Returns the plan of the copies for people: the arithmetic, time and room."""
     splits = source.known.splits
     listed = ", ".join(f"{split} {shown(source.num_bytes(split))}" for split in splits)
-    num_records = sum(map(source.known.num_records, splits))
-    num_shards = sum(map(len, splits.values()))
+    num_records, num_shards = source.num_records, source.num_shards
     copies = sizing.copies
     return [
         f"{source.name}: {count_of(num_records, 'record')} in "

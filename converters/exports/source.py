@@ -7,6 +7,7 @@ Nothing is changed.
 import contextlib
 import dataclasses
 import functools
+import importlib
 import os
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
@@ -55,6 +56,16 @@ class Source:
         """Returns the bytes of the data set, or of some of its splits."""
         chosen = splits or tuple(self.known.splits)
         return sum(s.num_bytes for split in chosen for s in self.known.splits[split])
+
+    @property
+    def num_records(self) -> int:
+        """Number of records of the data set."""
+        return sum(map(self.known.num_records, self.known.splits))
+
+    @property
+    def num_shards(self) -> int:
+        """Number of shards of the data set."""
+        return sum(map(len, self.known.splits.values()))
 
     @property
     def read_split(self) -> str:
@@ -127,6 +138,21 @@ def changed(source: Source, shard: index.Shard, what: str) -> OSError:
         f"{what}. It is damaged, or was changed after the index was written. Look at "
         "it with python -m converters.verify."
     )
+
+
+def require_package(flag: str, module: str, extra: str) -> None:
+    """Checks that a package is installed, which a flag needs.
+
+    Raises:
+        ValueError: If the package cannot be imported.
+    """
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        raise ValueError(
+            f"{flag} needs a package that is not installed: pip install "
+            f"'tfpipe[{extra}]' ({error})."
+        ) from error
 
 
 def require_beside(flag: str, output: pathlib.Path, data_dir: pathlib.Path) -> None:

@@ -229,11 +229,10 @@ def is_identical(plan: ExportPlan) -> bool:
     known = plan.source.known
     command = known.made_by.get("command")
     reader = naming.IMAGENET if is_imagenet(plan) else FOLDER_COMMAND
-    num_records = sum(known.num_records(split) for split in known.splits)
     options = known.made_by.get("options", {})
     return (
         command == reader
         and plan.style == "source"
-        and num_records == plan.num_records
+        and plan.source.num_records == plan.num_records
         and "seed" in options
     )

@@ -79,16 +79,11 @@ def make_plans(
     """
     plans, first = [], 0
     for split, shards in source.known.splits.items():
-        for number in range(copies * len(shards)):
+        num_shards = copies * len(shards)
+        names = side_files.shard_names(layout, source.known.name, split, num_shards)
+        for number, name in enumerate(names):
             copy, source_number = divmod(number, len(shards))
             shard = shards[source_number]
-            name = side_files.shard_name(
-                layout,
-                source.known.name,
-                split=split,
-                number=number,
-                num_shards=copies * len(shards),
-            )
             plans.append(
                 ReplicaPlan(
                     split,

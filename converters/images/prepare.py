@@ -1,10 +1,10 @@
-"""Decides from the bytes of an image file what is stored for it.
+"""Decides from the bytes of an image file which JPEG is stored.
 
-In: the bytes of a file, whatever its name, and a `Policy`. Out: `Prepared`, a JPEG that
-TensorFlow's decode_and_crop_jpeg decodes, with its height and width, or `Rejected` with
-the reason. A sound JPEG of one or three components is stored byte for byte; only its
-header is read. Pixels are decoded only if the policy or the content requires it. Only
-then Pillow and numpy are imported, because the import takes longer than storing a
+In: the bytes of a file, whatever its name, and a `Policy`. Out: `Prepared`, a JPEG for
+TensorFlow's decode_and_crop_jpeg, with its height and width, or `Rejected` with the
+reason. A sound JPEG of one or three components is stored byte for byte; only its header
+is read. Pixels are decoded only if the policy or the content requires their change.
+Only then Pillow and numpy are imported, because the import takes longer than storing a
 thousand images.
 """
 
@@ -17,7 +17,7 @@ from tfpipe.pictures import formats, orientation
 if TYPE_CHECKING:
     from converters.images import pillow
 
-# The policy for each reason that is not called like its policy.
+# The policies of the reasons with another name than their policy.
 _POLICY_OF_REASON = {
     "zero_byte": "not_an_image",
     "ycck": "cmyk",
@@ -27,13 +27,13 @@ _SHRUNK = "shrunk"
 
 
 class Prepared(NamedTuple):
-    """The JPEG that is stored for an image, and how it was made.
+    """The stored JPEG of an image, and how the JPEG was made.
 
     Attributes:
         encoded: A JPEG.
         height: Height of the decoded JPEG in pixels.
         width: Width in pixels.
-        decision: What was done, joined by "+". The bytes of the source are stored
+        decision: The changes, joined by "+". The bytes of the source are stored
             after "kept" and "kept_grayscale", "kept_progressive" and "kept_exif" (the
             pixels are not upright and stay so). Other decisions are
             "completed_truncated", "converted_<source>", "rotated_exif" (decoded, turned
@@ -42,10 +42,10 @@ class Prepared(NamedTuple):
             `Policy.restart_rows`, "rewritten" replaces "kept" or is added, and
             "left_<reason>" is added if the JPEG could not be rewritten.
         psnr: Peak signal-to-noise ratio of the JPEG in decibels, against the pixels
-            before encoding; None unless it was shrunk and is in the sample.
-        grayscale: Whether the JPEG has one component.
-        num_bytes_saved: Bytes that rewriting saved; negative if the JPEG grew, None if
-            it was not rewritten.
+            before encoding; None unless the image was shrunk and is in the sample.
+        grayscale: Whether the JPEG has a single component.
+        num_bytes_saved: Bytes saved by rewriting; negative if the JPEG grew, None if
+            the JPEG was not rewritten.
     """
 
     encoded: bytes
@@ -62,10 +62,10 @@ class Rejected(NamedTuple):
 
     Attributes:
         reason: "zero_byte", "not_an_image", "truncated", "undecodable",
-            "too_many_pixels", "too_many_bytes", "too_expensive", "no_decoder" (a format
-            that the installed Pillow cannot read), or a kind that the policy skips:
+            "too_many_pixels", "too_many_bytes", "too_expensive", "no_decoder" (the
+            installed Pillow cannot read the format), or a kind skipped by the policy:
             "other_format", "cmyk", "ycck", "grayscale".
-        detail: An explanation of one line.
+        detail: An explanation on a single line.
     """
 
     reason: str
@@ -78,11 +78,11 @@ def is_changed(decision: str) -> bool:
 
 
 def prepare(data: bytes, policy: Policy) -> Prepared | Rejected:
-    """Decides what to store for a file.
+    """Decides which JPEG to store for a file.
 
     Args:
         data: Content of the file; any bytes.
-        policy: What to do about each kind of image.
+        policy: The choices for the kinds of images.
 
     Raises:
         ValueError: If the image has a fault whose policy is "fail".
@@ -97,13 +97,13 @@ def prepare(data: bytes, policy: Policy) -> Prepared | Rejected:
 
 
 def check_bytes(num_bytes: int, policy: Policy) -> Rejected | None:
-    """Checks the size of a file before it is read.
+    """Checks the size of a file before the file is read.
 
     Returns:
-        The reason not to read it, or None.
+        The reason not to read the file, or None.
 
     Raises:
-        ValueError: If the file is too large and the policy for this is "fail".
+        ValueError: If the file is too large and `too_many_bytes` is "fail".
     """
     try:
         limits.check_bytes(num_bytes, policy)
@@ -175,8 +175,8 @@ def _prepare_jpeg(data: bytes, policy: Policy) -> Prepared:
 def _turned_without_loss(
     kept: Prepared, header: jpeg_header.Header, done: list[str], policy: Policy
 ) -> Prepared | None:
-    """Turns a JPEG by its coefficients; returns None if it must be encoded again."""
-    # What `turn` makes is whole and sequential.
+    """Turns a JPEG by its coefficients; returns None if only encoding can turn it."""
+    # The results of `turn` are whole and sequential.
     free = {"rotated_exif", "completed_truncated", "converted_progressive"}
     turns = policy.lossless_rotation and "rotated_exif" in done
     if not turns or policy.squeezes or not free.issuperset(done):
@@ -194,11 +194,11 @@ def _turned_without_loss(
 
 
 def _whole(data: bytes, header: jpeg_header.Header, policy: Policy) -> bytes:
-    """Returns the JPEG, with an end marker added if it lacks one and may be kept.
+    """Returns the JPEG, with a missing end marker added if the policy keeps the JPEG.
 
     Raises:
-        BadImageError: If the JPEG is cut short and the policy does not keep it, or if
-            the policy asks for a full decode and it fails.
+        BadImageError: If the JPEG is cut short and the policy does not keep such files,
+            or if the policy asks for a full decode and the decode fails.
     """
     full = policy.decode == "full"
     if header.whole and (not full or jpeg_header.has_end(data, header.scan)):
@@ -217,7 +217,7 @@ def _whole(data: bytes, header: jpeg_header.Header, policy: Policy) -> bytes:
         )
     from converters.images import pillow
 
-    # With the end marker the missing part decodes as gray; without it, decoding fails.
+    # The missing part decodes as gray; without an end marker, decoding fails.
     completed = data + jpeg_header.EOI
     try:
         pillow.check_jpeg(completed)
@@ -233,7 +233,7 @@ def _whole(data: bytes, header: jpeg_header.Header, policy: Policy) -> bytes:
 
 
 def _actions(header: jpeg_header.Header, policy: Policy) -> list[str]:
-    """Returns the decisions that need the JPEG to be decoded and encoded again.
+    """Returns the decisions for which the JPEG is decoded and encoded again.
 
     Scaling down is not among them.
 
@@ -272,7 +272,7 @@ def _require_convert(choice: str, reason: str, got: str) -> None:
 
 
 def _notes(header: jpeg_header.Header) -> list[str]:
-    """Returns the decisions about a JPEG that is stored byte for byte."""
+    """Returns the decisions about a JPEG stored byte for byte."""
     notes = []
     if header.num_components == 1:
         notes.append("kept_grayscale")
@@ -354,8 +354,8 @@ def _encode(
     optimize = policy.optimize != "none"
     encoded = pillow.encode(picture, quality=quality, optimize=optimize)
     psnr = None
-    # An image of another format is encoded in any case, so that quality and optimize
-    # alone do not make it "shrunk".
+    # An image of another format is encoded in any case: quality and optimize alone do
+    # not make such an image "shrunk".
     if resized or (policy.squeezes and data.startswith(jpeg_header.MAGIC)):
         actions = [*actions, _SHRUNK]
         psnr = shrink.psnr(image, encoded) if shrink.in_sample(data) else None

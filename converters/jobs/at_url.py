@@ -15,7 +15,6 @@ import json
 import pathlib
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
-from types import TracebackType
 
 import xxhash
 
@@ -50,12 +49,7 @@ class Ahead:
     def __enter__(self) -> "Ahead":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def pread(self, num_bytes: int, offset: int) -> bytes:

@@ -136,12 +136,7 @@ def make_plan(
                 f"split, so that no shard is empty; got {shards}."
             )
         ordered = _shuffle(images, seed)
-        names = [
-            side_files.shard_name(
-                layout, dataset_name, split=split, number=number, num_shards=shards
-            )
-            for number in range(shards)
-        ]
+        names = side_files.shard_names(layout, dataset_name, split, shards)
         bounds = [len(ordered) * number // shards for number in range(shards + 1)]
         plans += [
             ShardPlan(split, number, name, pack(ordered[start:stop]))

@@ -9,6 +9,7 @@ of the shards, and are therefore in a folder of their own.
 """
 
 import collections
+import functools
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -74,6 +75,16 @@ def shard_name(
     if layout == "tfds":
         require_name(dataset_name)
     return _expand(LAYOUTS[layout], dataset_name, split, number, num_shards)
+
+
+def shard_names(
+    layout: str, dataset_name: str, split: str, num_shards: int
+) -> list[str]:
+    """Returns the file names of all shards of a split, see `shard_name`."""
+    name = functools.partial(
+        shard_name, layout, dataset_name, split=split, num_shards=num_shards
+    )
+    return [name(number=number) for number in range(num_shards)]
 
 
 def require_name(dataset_name: str) -> None:

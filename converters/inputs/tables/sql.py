@@ -32,17 +32,24 @@ def connected(folder: pathlib.Path) -> Iterator["duckdb.DuckDBPyConnection"]:
         "autoload_known_extensions": False,
         "temp_directory": str(folder / "temporary"),
     }
-    with duckdb.connect(config=settings) as connection:
+    with interruptible(), duckdb.connect(config=settings) as connection:
         connection.execute("SET enable_progress_bar = false")
         try:
             yield connection
         except duckdb.Error as error:
             kind = OSError if isinstance(error, duckdb.IOException) else ValueError
             raise kind(f"The table cannot be read: {in_one_line(error)}.") from error
-        except RuntimeError as error:
-            if "nterrupted" in str(error):
-                raise KeyboardInterrupt from error
-            raise
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """Turns DuckDB's error for Ctrl-C into Python's own."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "nterrupt" in str(error):
+            raise KeyboardInterrupt from error
+        raise
 
 
 def in_one_line(error: Exception) -> str:

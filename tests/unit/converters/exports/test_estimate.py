@@ -7,7 +7,6 @@ import types
 import pytest
 
 from converters.exports import estimate
-from tfpipe.shards import index
 
 MEBIBYTE = 1 << 20
 
@@ -53,15 +52,10 @@ def test_an_estimate_of_two_copies(
     tmp_path: pathlib.Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    shards = [
-        index.Shard(name=f"{number}", num_records=1, num_bytes=500, digest="")
-        for number in range(3)
-    ]
-    known = types.SimpleNamespace(splits={"train": shards[:2], "test": shards[2:]})
     monkeypatch.setattr(estimate, "disk_speed", lambda folder, free_bytes: 500.0)
 
     copies = estimate.estimate(
-        types.SimpleNamespace(known=known, num_bytes=lambda: 1500),
+        types.SimpleNamespace(num_shards=3, num_bytes=lambda: 1500),
         estimate.TrialCopies(num_records=3, growth=1.5, seconds_per_byte=0.25),
         copies=2,
         num_workers=5,
