@@ -33,7 +33,8 @@ import os
 import pathlib
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from absl import app, flags
 
@@ -151,22 +152,13 @@ class DrawnImage:
     class_index: int
 
 
-@dataclasses.dataclass(frozen=True)
-class Totals:
+class Totals(NamedTuple):
     """Sums over images: their number, bytes, and widths and heights in pixels."""
 
     images: int = 0
     bytes: int = 0
     width: int = 0
     height: int = 0
-
-    def __add__(self, other: "Totals") -> "Totals":
-        return Totals(
-            self.images + other.images,
-            self.bytes + other.bytes,
-            self.width + other.width,
-            self.height + other.height,
-        )
 
 
 def synthesize(config: SynthesizeOptions) -> Totals:
@@ -296,7 +288,11 @@ def _run(
     results = processes.run(
         make, tasks, num_workers=config.num_workers, num_images=len(images)
     )
-    return sum(results, Totals())
+    return _sum(results)
+
+
+def _sum(parts: Sequence[Totals]) -> Totals:
+    return Totals(*map(sum, zip(*parts, strict=True)))
 
 
 def _make_images(
@@ -304,7 +300,7 @@ def _make_images(
 ) -> Totals:
     """Makes a few images; runs in a worker process."""
     wanted = config.bytes_per_pixel or camera.MEAN_BYTES_PER_PIXEL
-    totals = Totals()
+    parts = []
     for image in task:
         encoded, width, height = scenes.make_image(
             config.seed,
@@ -315,9 +311,9 @@ def _make_images(
             bytes_scale=wanted / camera.MEAN_BYTES_PER_PIXEL,
         )
         (root / image.path).write_bytes(encoded)
-        totals += Totals(1, len(encoded), width, height)
+        parts.append(Totals(1, len(encoded), width, height))
         processes.image_done()
-    return totals
+    return _sum(parts)
 
 
 def config_from_flags() -> SynthesizeOptions:

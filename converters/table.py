@@ -144,21 +144,15 @@ class TableOptions(labelled.LabelledOptions):
 
     def shown(self) -> dict[str, Any]:
         """Returns the options that say what is read, without passwords."""
-        tables = {
-            name: table_sources.shown(value) for name, value in self.table.items()
-        }
+        names = (
+            *("query", "image_column", "label_column", "name_column", "split_column"),
+            *("label_separator", "extra_columns", "extra_in_records", "on_null"),
+        )
         return {
             "input": table_sources.shown(self.input),
-            "table": tables,
-            "query": self.query,
-            "image_column": self.image_column,
-            "label_column": self.label_column,
-            "name_column": self.name_column,
-            "split_column": self.split_column,
-            "label_separator": self.label_separator,
+            "table": {n: table_sources.shown(value) for n, value in self.table.items()},
+            **{name: getattr(self, name) for name in names},
             "extra_columns": list(self.extra_columns),
-            "extra_in_records": self.extra_in_records,
-            "on_null": self.on_null,
         }
 
 

@@ -56,12 +56,9 @@ def check_foreign(request: Request, *, write: bool) -> Result:
             # A random name: a fixed one could be a link, or in use by another check.
             temporary = tempfile.TemporaryDirectory(prefix=_PREFIX, dir=data_dir)
             folder = pathlib.Path(stack.enter_context(temporary))
-        settings = foreign.AdoptSettings(
-            data_dir=data_dir, level=request.level, work_dir=folder
-        )
         # The number of records is unknown until the shards are read: 0 shows no total.
         examined: list[Examined] = request.run(
-            functools.partial(foreign.examine, settings), shards, num_records=0
+            functools.partial(foreign.examine, request, folder), shards, num_records=0
         )
         facts = Facts()
         for one in examined:

@@ -30,7 +30,7 @@ from converters.checks.record import (
     size_faults,
     text_of,
 )
-from converters.checks.shard import MAX_FAULTS, Fault, Findings, read_shard
+from converters.checks.shard import MAX_FAULTS, Fault, Findings, Request, read_shard
 from converters.engines import processes
 from converters.images import jpeg_header
 from tfpipe import errors
@@ -120,21 +120,6 @@ class Examined(NamedTuple):
     findings: Findings
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class AdoptSettings:
-    """Settings that are the same for all shards.
-
-    Attributes:
-        data_dir: Folder of the shards.
-        level: One of `shard.LEVELS` except "source".
-        work_dir: Folder for the catalog fragments; None to write none.
-    """
-
-    data_dir: pathlib.Path
-    level: str
-    work_dir: pathlib.Path | None
-
-
 def find_shards(data_dir: pathlib.Path) -> list[ForeignShard]:
     """Finds the shards in a folder, sorted by split, prefix and number."""
     found = []
@@ -191,22 +176,24 @@ def _missing_faults(
         yield Fault(shard=name, fault="missing: other shards of this set are there")
 
 
-def examine(settings: AdoptSettings, shard: ForeignShard) -> Examined:
+def examine(
+    request: Request, work_dir: pathlib.Path | None, shard: ForeignShard
+) -> Examined:
     """Examines one shard; runs in a worker process.
 
-    The level "quick" reads only the headers of the records. With `settings.work_dir`,
-    the other levels also write the shard's catalog fragment there.
+    The level "quick" reads only the headers of the records. The other levels also write
+    the catalog fragment of the shard into `work_dir`, if there is a `work_dir`.
     """
     facts, findings = Facts(), Findings(shard.file)
     digest = xxhash.xxh3_128()
-    path = settings.data_dir / shard.file
-    if settings.level == "quick":
+    path = request.data_dir / shard.file
+    if request.level == "quick":
         _count(path, facts, findings)
     else:
-        rows = _examine_records(settings, shard, facts, findings, digest.update)
-        if settings.work_dir is not None:
+        rows = _examine_records(request, shard, facts, findings, digest.update)
+        if work_dir is not None:
             lines = "".join(json.dumps(row) + "\n" for row in rows)
-            fragment = fragment_path(settings.work_dir, shard.file)
+            fragment = fragment_path(work_dir, shard.file)
             fragment.write_text(lines, encoding="utf-8")
     entry = index.Shard(
         name=shard.file,
@@ -230,7 +217,7 @@ def _count(path: pathlib.Path, facts: Facts, findings: Findings) -> None:
 
 
 def _examine_records(
-    settings: AdoptSettings,
+    request: Request,
     shard: ForeignShard,
     facts: Facts,
     findings: Findings,
@@ -239,16 +226,16 @@ def _examine_records(
     """Returns the catalog rows of a shard; adds to facts and findings.
 
     Args:
-        settings: The settings.
+        request: The data set and the level.
         shard: The shard.
         facts: Gets the counts.
         findings: Gets the faults.
         on_bytes: Called with all bytes of the shard in order, for its digest.
     """
     rows = []
-    path = settings.data_dir / shard.file
+    path = request.data_dir / shard.file
     for number, record in enumerate(read_shard(path, None, on_bytes)):
-        row, faults = _examine_record(path, record, settings.level, facts)
+        row, faults = _examine_record(path, record, request.level, facts)
         for fault in faults:
             findings.add(
                 Fault(

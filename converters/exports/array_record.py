@@ -5,7 +5,6 @@ the files with which TFDS loads the folder. Needs the package array_record.
 """
 
 import dataclasses
-import json
 import pathlib
 from collections.abc import Iterable
 
@@ -66,9 +65,9 @@ def side_files_of(plan: ExportPlan) -> dict[str, bytes]:
     names = side_files.label_names(plan.source.classes)
     info = side_files.dataset_info(exported) | {"fileFormat": "array_record"}
     return {
-        side_files.DATASET_INFO_NAME: _json(info),
+        side_files.DATASET_INFO_NAME: side_files.as_json(info),
         side_files.FEATURES_NAME: features,
-        side_files.LABEL_NAMES_NAME: "".join(f"{name}\n" for name in names).encode(),
+        side_files.LABEL_NAMES_NAME: side_files.as_lines(names),
     }
 
 
@@ -80,8 +79,4 @@ def _features(plan: ExportPlan) -> bytes | None:
     if plan.source.known.made_by.get("command") == adopt.COMMAND:
         return None
     names = side_files.label_names(plan.source.classes)
-    return _json(side_files.features(len(names)))
-
-
-def _json(document: object) -> bytes:
-    return (json.dumps(document, indent=1) + "\n").encode()
+    return side_files.as_json(side_files.features(len(names)))

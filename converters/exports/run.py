@@ -182,7 +182,8 @@ def _publish(
 ) -> dict[str, Any]:
     """Moves the files to the output folder, and writes export.json last."""
     plan = export.plan
-    more = {side_files.CLASSES_NAME: _classes_table(plan)}
+    classes = side_files.classes_table(plan.source.classes)
+    more = {side_files.CLASSES_NAME: side_files.as_lines(classes)}
     if plan.kind == "tree":
         more |= tree.side_files_of(plan)
     elif plan.kind == "arrayrecord":
@@ -192,11 +193,6 @@ def _publish(
     text = json.dumps(document, indent=1).encode()
     atomic.write(folder / _JOURNAL_NAME, text, fsync=export.fsync)
     return _move(folder, export.output_dir)
-
-
-def _classes_table(plan: ExportPlan) -> bytes:
-    lines = side_files.classes_table(plan.source.classes)
-    return "".join(f"{line}\n" for line in lines).encode()
 
 
 def _move(folder: pathlib.Path, output_dir: pathlib.Path) -> dict[str, Any]:

@@ -134,14 +134,16 @@ def side_files_of(plan: ExportPlan) -> dict[str, bytes]:
     """Returns the files that say which label a class has, by name."""
     known = plan.source.classes
     if not is_imagenet(plan):
-        text = "".join(f"{item.label} {item.synset}\n" for item in known)
-        return {side_files.LABELS_NAME: text.encode()}
+        lines = side_files.as_lines(f"{item.label} {item.synset}" for item in known)
+        return {side_files.LABELS_NAME: lines}
     files = {
-        SYNSETS_NAME: _lines([item.synset for item in known]),
-        WORDS_NAME: _lines([f"{item.synset}\t{item.text}" for item in known]),
+        SYNSETS_NAME: side_files.as_lines([item.synset for item in known]),
+        WORDS_NAME: side_files.as_lines(
+            [f"{item.synset}\t{item.text}" for item in known]
+        ),
     }
     flat = _flat_labels(plan)
-    return files | ({devkit.LABELS_NAME: _lines(flat)} if flat else {})
+    return files | ({devkit.LABELS_NAME: side_files.as_lines(flat)} if flat else {})
 
 
 def is_imagenet(plan: ExportPlan) -> bool:
@@ -168,10 +170,6 @@ def _flat_labels(plan: ExportPlan) -> Sequence[str]:
     with index.catalog_connection() as connection:
         rows = connection.execute(query, [one_file(plan.rows_path)]).fetchall()
     return [synset for (synset,) in rows]
-
-
-def _lines(lines: Sequence[str]) -> bytes:
-    return "".join(f"{line}\n" for line in lines).encode()
 
 
 FOLDER_COMMAND = "converters.folder"

@@ -15,7 +15,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from converters.inputs.classes import Class
+from converters.inputs.classes import Class, classes_of
 from tfpipe.shards import image_record, index, records
 
 LABELS_NAME = "labels.txt"
@@ -121,19 +121,16 @@ def side_files(
     Raises:
         ValueError: If the places contradict the index, or the label base is not 0 or 1.
     """
-    classes = [
-        Class(label, synset, text)
-        for label, (synset, text) in enumerate(index.classes, start=index.label_base)
-    ]
+    classes = classes_of(index)
     names = label_names(classes)
     files = {
         LABELS_NAME: labels_text(classes).encode(),
-        CLASSES_NAME: _lines(classes_table(classes)),
+        CLASSES_NAME: as_lines(classes_table(classes)),
     }
     if tfds_obstacle(index) is None:
-        files[DATASET_INFO_NAME] = _json(dataset_info(index))
-        files[FEATURES_NAME] = _json(features(len(names), keys=keys))
-        files[LABEL_NAMES_NAME] = _lines(names)
+        files[DATASET_INFO_NAME] = as_json(dataset_info(index))
+        files[FEATURES_NAME] = as_json(features(len(names), keys=keys))
+        files[LABEL_NAMES_NAME] = as_lines(names)
     known = {shard.name: shard for shards in index.splits.values() for shard in shards}
     for name, places in record_places:
         files[f"{DALI_DIR_NAME}/{name}"] = dali_index(known[name], places)
@@ -320,7 +317,7 @@ def dali_index(shard: index.Shard, places: Sequence[tuple[int, int]]) -> bytes:
             f"{shard.num_bytes} bytes as the index says, got {len(places)}, of which "
             f"the first {end} bytes are without a gap. Make the catalog again."
         )
-    return _lines([f"{offset} {num_bytes}" for offset, num_bytes in places])
+    return as_lines([f"{offset} {num_bytes}" for offset, num_bytes in places])
 
 
 def _filepath_template(
@@ -362,9 +359,11 @@ def _place(number: int, num_shards: int) -> str:
     return f"{number:0{digits}d}-of-{num_shards:0{digits}d}"
 
 
-def _json(document: Mapping[str, Any]) -> bytes:
+def as_json(document: Mapping[str, Any]) -> bytes:
+    """Returns the content of a JSON file."""
     return (json.dumps(document, indent=1) + "\n").encode()
 
 
-def _lines(lines: Sequence[str]) -> bytes:
+def as_lines(lines: Iterable[str]) -> bytes:
+    """Returns the content of a file of these lines."""
     return "".join(f"{line}\n" for line in lines).encode()
