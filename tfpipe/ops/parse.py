@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tfpipe import errors
 from tfpipe.native import entry_file, op as native_op, record_op
-from tfpipe.ops import basic, boxes, identity, other_formats
+from tfpipe.ops import basic, boxes, identity, other_formats, stated_sizes
 from tfpipe.ops.basic import Example
 from tfpipe.shards import first_record, image_record
 from tfpipe.shards.index import Index
@@ -44,7 +44,8 @@ class Parse:
                  native op reads, or held in place of num_bytes; record_id, epoch_seed:
                  int64; is_real: bool
         out  encoded: string, JPEG or PNG; after a place a variant, for the native ops
-             height, width: int32, pixels, from the record or from the image's header
+             height, width: int32, pixels, from the image's header, or with
+                 as_converted from the record
              label: int32, label on disk - label_base + label_offset; with multi_label
                  float32 [num_classes], 1 for each such label and otherwise 0
              record_id: int64
@@ -65,12 +66,15 @@ class Parse:
     Args:
         image_key: Key of the encoded image, one byte string.
         label_key: Key of the label, one int64; with multi_label any number of labels.
-        height_key: Key of the height in pixels, one int64. If the key is None, or a
-            record has no height or no width, the image's header tells both.
+        height_key: Key of the height in pixels, one int64. The image's header tells
+            height and width; the first record that states others is named on stderr,
+            and the count of such records when the process ends. None compares nothing.
         width_key: Key of the width in pixels, one int64; or None, as for height_key.
         as_converted: Whether all records are as tfpipe's converters write them: JPEG,
             with height and width. Then no header is looked at, and the presets' crops
             decode nothing else. The presets know it from the index.
+        data_name: Name of the data set in messages; the presets set it. With None
+            nothing is compared, and no Python is called.
         extra: Further features, which presets deliver in their batches: a dict from
             the key of the feature to a `tf.io.FixedLenFeature`, to a dtype, or to
             (dtype, shape); the dtype is string, int64 or float32.
@@ -88,6 +92,8 @@ class Parse:
     """
 
     takes_batches: ClassVar[bool] = True
+    # Python only counts what records state.
+    repeatable: ClassVar[bool] = True
 
     image_key: str = image_record.ENCODED
     label_key: str = image_record.LABEL
@@ -99,6 +105,10 @@ class Parse:
     label_offset: int = 0
     multi_label: bool = False
     num_classes: int | None = None
+    # A data set that is moved stays the same.
+    data_name: str | None = dataclasses.field(
+        default="", metadata={identity.PLACE: True}
+    )
 
     def __post_init__(self) -> None:
         errors.settle_ints(self, ["label_base"], also=[None])
@@ -128,6 +138,7 @@ class Parse:
             f"{field.name}={getattr(self, field.name)!r}"
             for field in dataclasses.fields(self)
             if field.name in always or getattr(self, field.name) != field.default
+            if field.name != "data_name"
         ]
         return f"Parse({', '.join(shown)})"
 
@@ -158,6 +169,9 @@ class Parse:
         if not by_us or _keys(self) != _keys(Parse()):
             _require_fits(self, source)
         stated: dict[str, Any] = {"as_converted": is_stated or self.as_converted}
+        if self.data_name == "" and not stated["as_converted"]:
+            stated["data_name"] = f"{source.data_dir}, {source.files or source.split}"
+            stated_sizes.register(stated["data_name"], source.locate)
         if self.label_base is None:
             stated["label_base"] = source.index.label_base
         if self.multi_label and self.num_classes is None:
@@ -181,7 +195,7 @@ class Parse:
             )
         parsed = _parsed(self, example)
         encoded = parsed[self.image_key]
-        height, width = _sizes(self, parsed, encoded)
+        height, width = _sizes(self, parsed, encoded, example["record_id"])
         return {name: example[name] for name in boxes.FEATURES if name in example} | {
             "encoded": encoded,
             "height": height,
@@ -297,24 +311,16 @@ def _features(op: Parse) -> dict[str, Any]:
 
 
 def _sizes(
-    op: Parse, parsed: Example, encoded: tf.Tensor
+    op: Parse, parsed: Example, encoded: tf.Tensor, record_id: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns heights and widths, from the header where a record lacks one."""
+    """Returns heights and widths, from the headers of images of other tools."""
     if op.height_key is None or op.width_key is None:
         return other_formats.sizes(encoded)
-    stated = [tf.cast(parsed[key], tf.int32) for key in (op.height_key, op.width_key)]
+    height, width = parsed[op.height_key], parsed[op.width_key]
     if op.as_converted:
-        return stated[0], stated[1]
-    is_stated = tf.minimum(*stated) > 0
-
-    def filled() -> tuple[tf.Tensor, ...]:
-        sides = zip(stated, other_formats.sizes(encoded), strict=True)
-        return tuple(tf.where(is_stated, *pair) for pair in sides)
-
-    height, width = tf.cond(
-        tf.reduce_all(is_stated), lambda: tuple(stated), other_formats.one_node(filled)
-    )
-    return height, width
+        return tf.cast(height, tf.int32), tf.cast(width, tf.int32)
+    stated = tf.stack([height, width], -1)
+    return stated_sizes.of_headers(stated, encoded, record_id, op.data_name)
 
 
 def _label(op: Parse, label: Any) -> tf.Tensor:

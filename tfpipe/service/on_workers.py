@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfpipe.ops.parse import Parse
 from tfpipe.reading.source import TFRecordSource
 from tfpipe.service import epoch_windows
 from tfpipe.service.epoch_windows import Tensors
@@ -141,7 +142,11 @@ def _on_worker(stage: Any) -> Stage:
         )
         return lambda dataset: dataset.map(as_it_is(read)).prefetch(1).unbatch()
     if isinstance(stage, Map):
-        apply = as_it_is(functools.partial(_apply, as_they_are(stage.ops)))
+        ops = [
+            dataclasses.replace(op, data_name=None) if isinstance(op, Parse) else op
+            for op in stage.ops
+        ]
+        apply = as_it_is(functools.partial(_apply, as_they_are(ops)))
         calls = stage.num_parallel_calls
         return lambda dataset: dataset.map(apply, num_parallel_calls=calls)
     if isinstance(stage, AssertCardinality):

@@ -55,14 +55,17 @@ def test_own_keys_and_extra_features_are_parsed_alone_and_in_batches():
 @pytest.mark.parametrize(
     ("stated", "keys", "size"),
     [
-        ({"h": 3, "w": 4}, ("h", "w"), (3, 4)),
+        ({"h": 3, "w": 4}, ("h", "w"), (32, 40)),
+        ({"h": 3, "w": 4}, ("h", "w", True), (3, 4)),
         ({"h": 3}, ("h", "w"), (32, 40)),
         ({}, ("h", "w"), (32, 40)),
         ({"h": 3, "w": 4}, (None, "w"), (32, 40)),
     ],
 )
-def test_size_is_of_the_record_or_else_of_the_header(stated, keys, size):
-    op = tfpipe.Parse(**PARSE, height_key=keys[0], width_key=keys[1])
+def test_size_is_of_the_header_or_else_of_a_converted_record(stated, keys, size):
+    op = tfpipe.Parse(
+        **PARSE, height_key=keys[0], width_key=keys[1], as_converted=keys[2:] == (True,)
+    )
     record = make_record(OWN | stated)
 
     one, batch = parsed(op, record), parsed(op, [record, record])
