@@ -370,7 +370,7 @@ def _outcome(tests: Sequence[pathlib.Path], limit: int) -> str:
         limit: CPU seconds.
     """
     sys.stdout.flush()
-    # pytest would remove it as soon as a test needs it, with what that test has patched.
+    # pytest would remove it when a test needs it, with what that test has patched.
     shutil.rmtree(_log().with_name("tmp"), ignore_errors=True)
     child = os.fork()
     if not child:

@@ -2,6 +2,7 @@
 
 import array
 import collections
+import re
 
 import pytest
 from hypothesis import given, settings, strategies
@@ -90,6 +91,17 @@ def test_boxes_come_back_from_their_xml(
 
     decisions: collections.Counter[str] = collections.Counter()
     assert boxes.parse_xml(text.encode(), "n01_1", ["n01"], decisions) == kept
+
+
+def test_sides_are_whole_pixels_where_these_give_the_same_side_again() -> None:
+    row = CatalogRow(0, 0, 0, 1, "n01", 30, 40, "", "kept", "")
+    third = array.array("f", [10 / 30])[0]
+    box = (0.25, third, 0.51, 1.0)
+
+    text = tree.annotation(ExportedRecord(row, "a.JPEG", b"", b"", [box], [1]), {})
+
+    sides = re.findall("<[xy]m..>(.*)</", text)
+    assert sides == ["10", "10", repr(0.51 * 40), "30"]
 
 
 @given(strategies.lists(strategies.integers(1, 20_000_000), min_size=1, max_size=40))
