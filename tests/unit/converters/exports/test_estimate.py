@@ -6,7 +6,7 @@ import types
 
 import pytest
 
-from converters.exports import estimate
+from converters.exports import estimate, sizing
 
 MEBIBYTE = 1 << 20
 
@@ -69,3 +69,54 @@ def test_an_estimate_of_two_copies(
     assert copies.disk_bytes_per_second == 500
     assert copies.disk_seconds == disk_seconds
     assert copies.seconds == max(copies.cpu_seconds, disk_seconds)
+
+
+@pytest.mark.parametrize(
+    ("cost", "time", "room"),
+    [
+        (
+            {"cpu_seconds": 7200.0, "disk_seconds": 90.0, "free_bytes": 9000},
+            "time: about 2.0 hours (the workers need 2.0 hours, "
+            "the disk 90 s at 50 MB/s)",
+            "room: 8 kB of 9 kB free",
+        ),
+        (
+            {"cpu_seconds": 0.0, "disk_seconds": 172_800.0, "free_bytes": 7999},
+            "time: about 2.0 days (the disk 2.0 days at 50 MB/s)",
+            "room: 8 kB of 7.999 kB free; THIS IS TOO LITTLE",
+        ),
+        (
+            {"cpu_seconds": 0.2, "disk_seconds": None, "free_bytes": None},
+            "time: about 1 s (the workers need 1 s)",
+            "room: 8 kB at the URL",
+        ),
+        (
+            {"cpu_seconds": 0.0, "disk_seconds": None, "free_bytes": 8000},
+            "time: not known before the first shards",
+            "room: 8 kB of 8 kB free",
+        ),
+    ],
+)
+def test_an_estimate_in_words(
+    cost: dict[str, float | None], time: str, room: str
+) -> None:
+    source = types.SimpleNamespace(
+        known=types.SimpleNamespace(splits={"train": ()}),
+        name="photos",
+        num_records=4,
+        num_shards=1,
+        num_bytes=lambda *splits: 2500,
+    )
+    speed = None if cost["disk_seconds"] is None else 50e6
+    measured = estimate.Estimate(
+        num_bytes=5000, room_bytes=8000, disk_bytes_per_second=speed, **cost
+    )
+    copies = sizing.Sizing(copies=2, needed_bytes=None, lines=("why",))
+
+    assert estimate.lines(source, copies, measured) == [
+        "photos: 4 records in 1 shard, 2.5 kB (train 2.5 kB)",
+        "why",
+        "2 copies: 8 records in 2 shards, about 5 kB",
+        time,
+        room,
+    ]
