@@ -1,7 +1,7 @@
-"""The ceilings of a scenario: how fast each resource lets it go, and which one binds.
+"""The ceilings of a scenario: the rates of the resources, and the resource that binds.
 
-In: a `Scenario`. Out: a `Prediction`. The images of a run pass every resource, each
-with its own rate, so the slowest resource sets the rate of all.
+In: a `Scenario`. Out: a `Prediction`. The images of a run pass every resource, so the
+slowest resource sets the rate.
 """
 
 import dataclasses
@@ -16,13 +16,13 @@ RESOURCES = ("accelerator", "cpu", "storage", "link", "requests")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Demand:
-    """Consumption of the resources at one rate.
+    """Consumption of the resources at a rate.
 
     Attributes:
         cores: Busy cores of all hosts together.
         storage_bytes_per_second: Bytes a second from the storage to all hosts.
         requests_per_second: Requests a second to the storage.
-        host_bytes_per_second: Bytes a second over the link of each host.
+        host_bytes_per_second: Bytes a second over the link of a host.
     """
 
     cores: float
@@ -37,12 +37,12 @@ class Prediction:
 
     Attributes:
         images_per_second: Images a second of all accelerators together.
-        binding: The resource with the lowest ceiling, one of `RESOURCES`.
-        ceilings: Images a second of all accelerators that each resource allows, by
-            resource; infinite for a resource that is not limited.
+        binding: The resource with the lowest ceiling, an item of `RESOURCES`.
+        ceilings: Highest images a second of all accelerators, by resource; infinite for
+            a resource without a limit.
         busy_share: Share of the time in which the accelerators do not wait for images,
-            0 to 1. The exchange of gradients counts as busy, as tools of vendors count.
-        demand: Consumption of the resources at this rate.
+            0 to 1. The exchange of gradients counts as busy, as in tools of vendors.
+        demand: Consumption of the resources at the rate.
         needs: Consumption of the resources if the accelerators never waited.
     """
 
@@ -55,16 +55,16 @@ class Prediction:
 
     @property
     def next_binding(self) -> str:
-        """The resource that binds next, once the binding one has no limit."""
+        """The resource that binds if the binding resource has no limit."""
         others = {k: v for k, v in self.ceilings.items() if k != self.binding}
         return min(others, key=lambda name: others[name])
 
 
 def predict(scenario: Scenario) -> Prediction:
-    """Returns the rate of the epochs after the first one.
+    """Returns the rate of the epochs after the first epoch.
 
-    Caches are full: the storage gives the fraction of the bytes that no cache holds.
-    `first_epoch` makes the scenario of the epoch in which the caches are filled.
+    The caches are full: the storage gives the fraction of the bytes outside all caches.
+    `first_epoch` returns the scenario of the epoch before.
     """
     ceilings = _ceilings(scenario)
     binding = min(RESOURCES, key=lambda name: ceilings[name])
@@ -80,7 +80,7 @@ def predict(scenario: Scenario) -> Prediction:
 
 
 def first_epoch(scenario: Scenario) -> Scenario:
-    """Returns the scenario of an epoch that finds all caches empty."""
+    """Returns the scenario of an epoch with empty caches."""
     return dataclasses.replace(scenario, cached_fraction=0.0)
 
 
@@ -101,7 +101,7 @@ def demand_at(scenario: Scenario, images_per_second: float) -> Demand:
 
 
 def _ceilings(scenario: Scenario) -> dict[str, float]:
-    """Returns the images a second of all accelerators that each resource allows."""
+    """Returns the highest images a second of all accelerators, by resource."""
     work, host, storage = scenario.work, scenario.host, scenario.storage
     num_storages = 1 if storage.is_shared else scenario.num_hosts
     read_bytes = _read_bytes(scenario)
@@ -119,7 +119,7 @@ def _ceilings(scenario: Scenario) -> dict[str, float]:
 
 
 def _read_bytes(scenario: Scenario) -> float:
-    """Returns the mean bytes of an image that no cache of a host holds."""
+    """Returns the mean bytes of an image outside the caches of a host."""
     return scenario.data.record_bytes * (1 - scenario.cached_fraction)
 
 

@@ -1,5 +1,5 @@
-"""The ranks of a run: how they communicate, and what happens if one is lost.
+"""The ranks of a run: their communication, and the loss of a rank.
 
-In: the processes that horovodrun started. Out: ranks, their connections, a watch.
-Never here: models; `ranks` is the only module that imports Horovod.
+In: the processes of horovodrun. Out: ranks, their connections, a watch.
+Never here: models; `ranks` is the only module with Horovod.
 """

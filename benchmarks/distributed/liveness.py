@@ -1,8 +1,8 @@
-"""Liveness: which rank of a run is lost or delays the others; which worker is silent.
+"""Liveness: lost and late ranks of a run, and silent workers of a service.
 
-In: the steps that each rank reports, and the time of each report; or the addresses of
-the workers of a tf.data service. Out: an error text, or None; or sentences. Nothing
-here waits or communicates. Times are in seconds, as `time.monotonic` returns.
+In: the reports of ranks about their steps, and the times of the reports; or the
+addresses of the workers of a tf.data service. Out: an error text, or None; or
+sentences. Nothing here waits or communicates. Times are seconds of `time.monotonic`.
 """
 
 import dataclasses
@@ -45,7 +45,7 @@ class Position(NamedTuple):
 
 @dataclasses.dataclass(kw_only=True)
 class Peer:
-    """The last report of one rank.
+    """The last report of a rank.
 
     Attributes:
         rank: Number of the rank.
@@ -72,12 +72,12 @@ class Peer:
 
 @dataclasses.dataclass(kw_only=True)
 class Liveness:
-    """The reports that one rank has.
+    """The reports that a rank has.
 
-    Rank 0 has reports of all ranks; each other rank has its own and those of rank 0.
+    Rank 0 has reports of all ranks. Another rank has the reports of rank 0 and its own.
 
     Attributes:
-        peers: The last report of each known rank, by rank.
+        peers: The last reports, by rank.
         num_ranks: Number of ranks in the run.
         timeout: Seconds that a rank may stay at the same position.
     """
@@ -92,13 +92,13 @@ class Liveness:
         return all(peer.is_done for peer in self.peers.values())
 
     def forgive(self, seconds: float) -> None:
-        """Leaves out a time in which this process could not receive reports."""
+        """Leaves out seconds in which the process could not receive reports."""
         for peer in self.peers.values():
             peer.heard += seconds
             peer.moved += seconds
 
     def judge(self, now: float, *, silence_limit: float) -> str | None:
-        """Returns an error that names lost or late ranks; None while there are none.
+        """Returns an error with the lost or late ranks; None without such ranks.
 
         Args:
             now: The current time.
@@ -111,7 +111,7 @@ class Liveness:
         ]
         if silent:
             return self._silence(silent, now)
-        # Only a process that knows all ranks can say which of them is late.
+        # Only a process with reports of all ranks can tell a late rank.
         return self._lateness(now) if len(self.peers) == self.num_ranks else None
 
     def _lateness(self, now: float) -> str | None:
@@ -129,7 +129,7 @@ class Liveness:
         ]
         if not late:
             return None
-        # A late rank that sends no reports is why the others are late.
+        # A late rank without reports makes the others late.
         if silent := [p for p in late if now - p.heard > self.timeout / 2]:
             return self._silence(silent, now)
         limit = f"for {self.timeout:g} s (--rank_timeout), {late[0].position}"
@@ -144,9 +144,9 @@ class Liveness:
         )
 
     def lose(self, rank: int) -> str | None:
-        """Returns the error for a rank whose connection broke; None if it was done."""
+        """Returns the error for a broken connection; None if the rank was done."""
         peer = self.peers[rank]
-        # Rank 0 closes its connections only after it has said that all ranks are done.
+        # Rank 0 reports the end of all ranks before it closes a connection.
         if peer.is_done and rank:
             return None
         return (
@@ -170,10 +170,10 @@ class Liveness:
 
 @dataclasses.dataclass
 class SilentWorkers:
-    """Finds the workers that have not answered for some time.
+    """Finds the workers without an answer for some time.
 
     Args:
-        limit: Seconds after which a worker is silent.
+        limit: Seconds without an answer until a worker is silent.
         is_answering: Whether a worker answers, `tfpipe.service_worker_answers`.
         clock: Seconds; for tests.
     """
@@ -187,7 +187,7 @@ class SilentWorkers:
         self._silent: set[str] = set()
 
     def look(self, addresses: Collection[str]) -> list[str]:
-        """Asks each worker, and returns a sentence for each that is silent or back."""
+        """Asks the workers; returns sentences about silent workers and workers back."""
         sentences = []
         for address in addresses:
             is_alive, now = self.is_answering(address), self.clock()

@@ -1,8 +1,8 @@
-"""NUMA: the cores that a rank is bound to, on a host with several memory nodes.
+"""NUMA: the cores of a rank, on a host with several memory nodes.
 
-In: the nodes that the kernel reports (kernel: Documentation/admin-guide/mm/numaperf),
-and how many ranks share the host. Out: the cores of a node for each rank. Ranks with
-neighboring numbers share a node, as they use neighboring GPUs.
+In: the nodes of the kernel (kernel: Documentation/admin-guide/mm/numaperf), and the
+number of ranks on the host. Out: the cores of a node for each rank. Neighboring ranks
+share a node, as they use neighboring GPUs.
 """
 
 import dataclasses
@@ -22,11 +22,11 @@ class Seat:
     """The cores of a rank.
 
     Attributes:
-        nodes: Numbers of the memory nodes that the rank is bound to; empty if it is not
-            bound.
-        cores: Numbers of the cores that the rank may use.
+        nodes: Numbers of the memory nodes of the rank; empty for a rank without a bond.
+        cores: Numbers of the cores for the rank.
         num_ranks: Number of ranks that use the same cores.
-        most_threads: The rank's share of the CPU quota of the host; None without one.
+        most_threads: The rank's share of the CPU quota of the host; None without a
+            quota.
     """
 
     nodes: tuple[int, ...]
@@ -43,7 +43,7 @@ class Seat:
 
 
 def unbound(num_local_ranks: int) -> Seat:
-    """Returns the seat of a rank that shares all cores with the other ranks."""
+    """Returns the seat of a rank on all cores, shared with the other ranks."""
     quota = tfpipe.cpu_quota()
     return Seat(
         nodes=(),
@@ -56,8 +56,8 @@ def unbound(num_local_ranks: int) -> Seat:
 def take_seat(ranks: Ranks) -> Seat:
     """Binds this process to the cores of its node, and returns the seat.
 
-    Call it before threads start: a thread keeps the cores that its process had when it
-    started. Ranks that the launcher has bound to cores already are left as they are.
+    Call the function before threads start: a thread keeps the cores of its start. A
+    rank that the launcher has bound to cores keeps its cores.
     """
     free = unbound(ranks.num_local_ranks)
     everyone = ranks.gather((platform.node(), free.cores))
@@ -74,27 +74,27 @@ def take_seat(ranks: Ranks) -> Seat:
 def assign(
     nodes: Sequence[frozenset[int]], free: Seat, local_rank: int, num_local_ranks: int
 ) -> Seat:
-    """Returns the seat of a rank: the usable cores of one node or more.
+    """Returns the seat of a rank: the usable cores of a node or of several nodes.
 
-    A single rank keeps all cores, as do the ranks of a host with one node.
+    A single rank keeps all cores, as do the ranks of a host with a single node.
 
     Args:
-        nodes: The cores of each node.
-        free: The seat of a rank that is not bound.
-        local_rank: Number of the rank on this host.
-        num_local_ranks: Number of ranks on this host.
+        nodes: The cores by node.
+        free: The seat of an unbound rank.
+        local_rank: Number of the rank on the host.
+        num_local_ranks: Number of ranks on the host.
     """
-    usable = [number for number, node in enumerate(nodes) if node & free.cores]
+    usable = [index for index, node in enumerate(nodes) if node & free.cores]
     if len(usable) < 2 or num_local_ranks == 1:
         return free
     spans = [
         _span(rank, num_local_ranks, len(usable)) for rank in range(num_local_ranks)
     ]
-    mine = tuple(usable[place] for place in spans[local_rank])
+    mine = tuple(usable[index] for index in spans[local_rank])
     return dataclasses.replace(
         free,
         nodes=mine,
-        cores=free.cores & frozenset().union(*(nodes[number] for number in mine)),
+        cores=free.cores & frozenset().union(*(nodes[index] for index in mine)),
         num_ranks=spans.count(spans[local_rank]),
     )
 

@@ -1,8 +1,8 @@
-"""TCP connections from every rank to rank 0, which do not depend on Horovod.
+"""TCP connections from every rank to rank 0, independent of Horovod.
 
-In: the ranks. Out: `Links`: on rank 0 to each other rank, on the other ranks to rank 0.
-A link carries lines of JSON and never blocks. Horovod is used once, to tell the other
-ranks where rank 0 listens.
+In: the ranks. Out: `Links`: on rank 0 to the other ranks, on the other ranks to rank 0.
+A link carries lines of JSON and never blocks. Horovod only tells the other ranks the
+addresses of rank 0.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ _SIOCGIFADDR = 0x8915  # netdevice(7): the IPv4 address of an interface
 
 
 class _Offer(NamedTuple):
-    """Where rank 0 listens; the token is different for each run."""
+    """Addresses and port of rank 0; every run has another token."""
 
     addresses: list[str]
     port: int
@@ -36,7 +36,7 @@ class _Offer(NamedTuple):
 
 
 class Link:
-    """A connection to one rank.
+    """A connection to a rank.
 
     Attributes:
         rank: The rank at the other end.
@@ -51,7 +51,7 @@ class Link:
         self._unsent = b""
 
     def send(self, message: Message) -> None:
-        """Sends a message, or drops it if an earlier message is not fully sent yet."""
+        """Sends a message; drops the message while an earlier message is not sent."""
         if not self._unsent:
             self._unsent = json.dumps(message).encode() + b"\n"
         # An error is ignored here: `receive` reports a broken connection.
@@ -59,7 +59,7 @@ class Link:
             self._unsent = self._unsent[self.socket.send(self._unsent) :]
 
     def receive(self) -> list[Message] | None:
-        """Returns the messages that arrived; None if the other end has closed."""
+        """Returns the received messages; None if the other end has closed."""
         try:
             data = self.socket.recv(1 << 16)
         except BlockingIOError:
@@ -72,8 +72,8 @@ class Link:
         return [json.loads(line) for line in lines]
 
     def close(self, seconds: float) -> None:
-        """Closes the connection when the other end has closed it, or after a time."""
-        # To close at once may discard data that the other end has not read: tcp(7).
+        """Closes the connection after the other end has closed, or after a time."""
+        # To close at once may discard data before the other end reads: tcp(7).
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_WR)
             self.socket.settimeout(seconds)
@@ -97,38 +97,38 @@ class Links:
             seconds: Longest time to wait.
 
         Returns:
-            (rank, messages) for each rank that sent something. The messages are None if
-            the rank has closed its connection, which is reported once.
+            (rank, messages) for each rank with messages. The messages of a rank that
+            has closed its connection are None, once.
         """
-        found = []
+        received = []
         for key, _ in self._selector.select(seconds):
             messages = key.data.receive()
-            found.append((key.data.rank, messages))
+            received.append((key.data.rank, messages))
             if messages is None:
                 self._selector.unregister(key.fileobj)
                 key.data.socket.close()
-        return found
+        return received
 
     def send(self, message: Message) -> None:
-        """Sends a message to each linked rank."""
+        """Sends a message to all linked ranks."""
         for key in self._selector.get_map().values():
             key.data.send(message)
 
     def close(self, seconds: float) -> None:
-        """Closes each link when its other end has closed it, or after a time."""
+        """Closes the links after the other ends have closed, or after a time."""
         for key in self._selector.get_map().values():
             key.data.close(seconds)
         self._selector.close()
 
 
 def connect(ranks: Ranks) -> tuple[Links, list[str]]:
-    """Connects every rank with rank 0; all ranks call it together.
+    """Connects every rank with rank 0; all ranks call the function together.
 
     Returns:
-        The links of this rank, and the host name of every rank.
+        The links of the rank, and the host names of all ranks.
 
     Raises:
-        OSError: On every rank, if one of them cannot connect to rank 0.
+        OSError: On every rank, if any rank cannot connect to rank 0.
     """
     if ranks.is_first:
         with socket.create_server(("", 0), backlog=ranks.num_ranks) as server:
@@ -142,7 +142,7 @@ def connect(ranks: Ranks) -> tuple[Links, list[str]]:
 def _accept(server: socket.socket, ranks: Ranks) -> tuple[Links, list[str]]:
     offer = _Offer(_addresses(), server.getsockname()[1], secrets.token_hex(16))
     links: list[Link] = []
-    # A thread accepts, because this one waits until all ranks report their connection.
+    # A thread accepts, because the main thread waits for the reports of all ranks.
     thread = threading.Thread(
         target=_accept_others, args=(server, offer.token, ranks, links), daemon=True
     )
@@ -179,17 +179,17 @@ def _accept_others(
         except OSError:  # the main thread closed the server: a rank cannot connect
             return
         if (rank := _greeting(sock, token)) is None:
-            sock.close()  # not a rank of this run
+            sock.close()  # not a rank of the run
         else:
             links.append(Link(sock, rank))
 
 
 def _greeting(sock: socket.socket, token: str) -> int | None:
-    """Reads the first message and returns the rank; None if it is not of this run."""
+    """Reads the first message and returns the rank; None for another run."""
     sock.settimeout(_ADDRESS_SECONDS)
     try:
-        found, _, rank = sock.recv(256).decode().partition(" ")
-        if found != token:
+        received, _, rank = sock.recv(256).decode().partition(" ")
+        if received != token:
             return None
         sock.sendall(token.encode())
         return int(rank)
@@ -198,11 +198,11 @@ def _greeting(sock: socket.socket, token: str) -> int | None:
 
 
 def _reach(offer: _Offer, rank: int) -> Link | None:
-    """Connects to rank 0 on its first address that answers; None if none does."""
+    """Connects to rank 0 on the first address that answers; None without answers."""
     for address in offer.addresses:
         with contextlib.suppress(OSError):
             sock = socket.create_connection((address, offer.port), _ADDRESS_SECONDS)
-            # One `recv` gets the whole message: it is far shorter than a packet.
+            # A single `recv` gets the whole message, far shorter than a packet.
             sock.sendall(f"{offer.token} {rank}".encode())
             if sock.recv(256).decode() == offer.token:
                 return Link(sock, 0)
@@ -211,14 +211,14 @@ def _reach(offer: _Offer, rank: int) -> Link | None:
 
 
 def _addresses() -> list[str]:
-    """Returns names and IPv4 addresses of this host; loopback addresses come last."""
+    """Returns names and IPv4 addresses of the host; loopback addresses come last."""
     names = [os.environ.get("HOROVOD_HOSTNAME", ""), socket.gethostname()]
-    found = []
+    addresses = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         for _, interface in socket.if_nameindex():
-            with contextlib.suppress(OSError):  # it has no IPv4 address
+            with contextlib.suppress(OSError):  # an interface without IPv4
                 request = struct.pack("256s", interface.encode()[:15])
                 answer = fcntl.ioctl(sock.fileno(), _SIOCGIFADDR, request)
-                found.append(socket.inet_ntoa(answer[20:24]))
-    found.sort(key=lambda address: address.startswith("127."))
-    return list(dict.fromkeys([name for name in names if name] + found))
+                addresses.append(socket.inet_ntoa(answer[20:24]))
+    addresses.sort(key=lambda address: address.startswith("127."))
+    return list(dict.fromkeys([name for name in names if name] + addresses))

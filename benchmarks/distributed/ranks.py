@@ -1,8 +1,7 @@
-"""Ranks: the processes of one run, and their collective operations.
+"""Ranks: the processes of a run, and their collective operations.
 
-This is the only file that imports Horovod. In: the environment that horovodrun sets.
-Out: a `Ranks`; without Horovod it is one rank that communicates with nobody. A test
-that Horovod works:
+No other file imports Horovod. In: the environment of horovodrun. Out: a `Ranks`;
+without Horovod a single rank, which communicates with nobody. A test of Horovod:
 
   horovodrun -np 2 python -m benchmarks.distributed.ranks
 """
@@ -28,7 +27,7 @@ Result = TypeVar("Result")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ranks:
-    """The number of this process among all processes of the run, and on its host.
+    """The number of the process among all processes of the run, and on its host.
 
     Attributes:
         rank: Number of the process in the run, from 0.
@@ -44,7 +43,7 @@ class Ranks:
 
     @property
     def is_first(self) -> bool:
-        """Whether this is rank 0, which prints and saves for all."""
+        """Whether the process is rank 0, which prints and saves for all ranks."""
         return self.rank == 0
 
     def now(self) -> "Ranks":
@@ -52,10 +51,10 @@ class Ranks:
         return self if hvd is None or not hvd.is_initialized() else _current()
 
     def average(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Returns the mean over ranks of each tensor; also within a tf.function."""
+        """Returns the means of tensors over ranks; also within a tf.function."""
         if self.num_ranks == 1:
             return list(gradients)
-        # One call a tensor: each is sent as soon as the backward pass has computed it.
+        # A call for every tensor, sent as soon as the backward pass has computed it.
         return [hvd.allreduce(gradient, op=hvd.Average) for gradient in gradients]
 
     def broadcast(self, variables: Sequence[tf.Variable]) -> None:
@@ -72,14 +71,14 @@ class Ranks:
 
 
 class Committed(ObjectState):  # type: ignore[misc]
-    """The state that all ranks of an elastic run share: variables and named objects.
+    """The shared state of the ranks of an elastic run: variables and named objects.
 
     Horovod's own state classes do not support Keras 3, and cannot broadcast without a
     TensorFlow session.
 
     Attributes:
         data_state: How far the data was read, a `tfpipe.State` as JSON.
-        counts: int64 [num_records], how often each record was used.
+        counts: int64 [num_records], uses of the records.
     """
 
     def __init__(self, variables: Sequence[tf.Variable], **objects: Any) -> None:
@@ -94,7 +93,7 @@ class Committed(ObjectState):  # type: ignore[misc]
         super().save()
 
     def restore(self) -> None:
-        """Sets all values back to those of the last `save`."""
+        """Sets all values back to the values of the last `save`."""
         for variable, value in zip(self._variables, self._values, strict=True):
             variable.assign(value)
         super().restore()
@@ -111,7 +110,7 @@ def run_elastic(
     work: Callable[[Ranks, Committed], Result],
     **objects: Any,
 ) -> Result:
-    """Calls `work`, and calls it again from the last commit when the ranks change.
+    """Calls `work`, and again from the last commit after a change of the ranks.
 
     Args:
         variables: The variables to share between ranks and to set back after a loss.
@@ -122,7 +121,7 @@ def run_elastic(
         The result of the last call of `work`.
 
     Raises:
-        ValueError: If elastic Horovod did not start this process.
+        ValueError: If elastic Horovod did not start the process.
     """
     if hvd is None or "HOROVOD_ELASTIC" not in os.environ:
         raise ValueError(
@@ -139,13 +138,13 @@ def run_elastic(
 
 
 def connect() -> Ranks:
-    """Joins the run that horovodrun started, or returns a run of one rank.
+    """Joins the run of horovodrun, or returns a run of a single rank.
 
-    Each rank uses the local GPU with its number, if there are GPUs. Call it before
-    TensorFlow is used: the choice of GPUs cannot change afterwards.
+    A rank uses the local GPU with its number, if there are GPUs. Call the function
+    before TensorFlow is used: the choice of GPUs cannot change afterwards.
 
     Raises:
-        ValueError: If horovodrun started this process and Horovod is not installed.
+        ValueError: If horovodrun started the process and Horovod is not installed.
     """
     if hvd is None:
         if "HOROVOD_RANK" in os.environ:
@@ -178,7 +177,7 @@ def _take_gpu(local_rank: int) -> None:
 
 
 def version() -> str | None:
-    """Returns Horovod's version; None if it is not installed."""
+    """Returns Horovod's version; None without Horovod."""
     return None if hvd is None else str(horovod.__version__)
 
 

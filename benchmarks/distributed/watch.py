@@ -1,9 +1,9 @@
-"""A watch over the ranks: if one is lost, the others end with an error that names it.
+"""A watch over the ranks: if a rank is lost, the others end with an error about it.
 
 A collective operation waits for every rank, so a rank that died, was stopped or gets no
-data leaves the others waiting. Here a thread of each rank reports to rank 0 over TCP
-how far the rank is, and rank 0 answers; no collective operation is used. Rank 0 watches
-the others, and they watch rank 0.
+data leaves the others waiting. Here a thread of every rank reports the position of the
+rank to rank 0 over TCP, and rank 0 answers; no collective operation is used. Rank 0
+watches the others, and the others watch rank 0.
 
 In: the ranks, a time-out, and two calls a step. Out: nothing; or, if a rank is lost,
 "Error: " with the rank and its last step on stderr of every other rank, and exit code
@@ -26,12 +26,12 @@ from benchmarks.distributed.ranks import Ranks
 _INTERVAL_SECONDS = 0.1  # between messages of a rank; longer with very many ranks
 _INTERVAL_SECONDS_PER_RANK = 0.002
 _INTERVALS_PER_TIMEOUT = 10  # smallest number of messages in a time-out
-_SILENCE_SECONDS = 2.0  # a rank silent for this long explains a failed collective
+_SILENCE_SECONDS = 2.0  # silence of a rank that explains a failed collective
 _PATIENCE_SECONDS = 5.0  # time to learn of a lost rank that explains an error
 _LAST_WORDS_SECONDS = 2.0  # time after SIGTERM for the watch to print its error
-_OWN_ERROR_SECONDS = 0.3  # time for this rank to fail with the same error as another
+_OWN_ERROR_SECONDS = 0.3  # time for a rank to fail with the error of another rank
 _CLOSE_SECONDS = 1.0  # time for another rank to read the last message
-_MAX_TEXT = 500  # characters of an error that are sent to other ranks
+_MAX_TEXT = 500  # characters of an error for other ranks
 
 
 class Beat:
@@ -73,9 +73,9 @@ def watched(
     is_elastic: bool = False,
     end: Callable[[str], None] = end_process,
 ) -> Iterator[Beat]:
-    """Ends this process if another rank is lost while the block runs.
+    """Ends the process if another rank is lost while the block runs.
 
-    All ranks enter the block together, and each leaves it when all have reached its
+    All ranks enter the block together, and leave the block after all have reached the
     end. If a rank leaves the block by an exception, the others end with its message.
     A single rank is not watched.
 
@@ -83,8 +83,8 @@ def watched(
         ranks: All ranks.
         timeout: Seconds that a rank may stay without a new step or batch within
             `Beat.loop`, also before the first step; and without a report anywhere.
-        is_elastic: Whether elastic Horovod handles a rank that dies, by an error in the
-            other ranks. A rank that is stopped or gets no data still ends the others.
+        is_elastic: Whether elastic Horovod handles a dead rank, by an error in the
+            other ranks. A stopped rank, or a rank without data, still ends the others.
         end: Called with the message if a rank is lost, in another thread.
 
     Raises:
@@ -115,11 +115,11 @@ def watched(
 
 @contextlib.contextmanager
 def _last_words(has_ended: threading.Event) -> Iterator[None]:
-    """Delays the end of this process by SIGTERM until the watch has printed its error.
+    """Delays the end of the process by SIGTERM until the watch has printed its error.
 
-    A launcher that sees one rank die ends the other ranks, possibly before they have
-    printed which rank was lost. A signal handler alone is not enough: Python runs it in
-    the main thread, which may be blocked.
+    A launcher ends all ranks after the death of a rank, possibly before the other ranks
+    have printed the lost rank. A signal handler alone is not enough: Python runs the
+    handler in the main thread, and the main thread may be blocked.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -128,8 +128,8 @@ def _last_words(has_ended: threading.Event) -> Iterator[None]:
     os.set_blocking(tell, False)
 
     def end() -> None:
-        while number := os.read(told, 1):
-            if number[0] == signal.SIGTERM:
+        while kind := os.read(told, 1):
+            if kind[0] == signal.SIGTERM:
                 has_ended.wait(_LAST_WORDS_SECONDS)
                 os._exit(128 + signal.SIGTERM)
         os.close(told)
@@ -146,7 +146,7 @@ def _last_words(has_ended: threading.Event) -> Iterator[None]:
 
 
 class _Watch:
-    """The thread of a rank that receives reports of other ranks and sends its own."""
+    """The thread of a rank that receives reports of other ranks and sends reports."""
 
     def __init__(
         self,
@@ -167,13 +167,13 @@ class _Watch:
         self._has_failed, self.has_ended = threading.Event(), threading.Event()
 
     def finish(self) -> None:
-        """Reports that this rank is done, and returns when all ranks are."""
+        """Reports the end of the rank, and returns after the end of all ranks."""
         self._is_done = True
         self.has_ended.wait()
 
     def fail(self, error: BaseException) -> None:
-        """Reports an error to the other ranks, unless the loss of one explains it."""
-        # Horovod raises this one when the ranks of an elastic run change: no error.
+        """Reports an error to the other ranks, unless a lost rank explains it."""
+        # Horovod raises this class after a change of the ranks of an elastic run.
         if type(error).__name__ == "HostsUpdatedInterrupt":
             self._has_left = True
         elif type(error).__module__.startswith(("tensorflow", "horovod")):
@@ -187,13 +187,13 @@ class _Watch:
         self.has_ended.wait(_PATIENCE_SECONDS)
 
     def run(self) -> None:
-        """Watches until all ranks are done or one is lost."""
+        """Watches until all ranks are done or a rank is lost."""
         try:
             self._loop()
         except Exception as error:
             self._conclude(f"The watch over the ranks broke: {error!r}")
         self._others.close(_CLOSE_SECONDS)
-        # The rank's own error is printed instead if it raises one: its text says more.
+        # If the rank raises an own error, its text says more and is printed instead.
         if self._verdict and not self._has_failed.wait(_OWN_ERROR_SECONDS):
             self._end(self._verdict)
         self.has_ended.set()
@@ -210,7 +210,7 @@ class _Watch:
             now = time.monotonic()
             if now < due or self._is_ending:
                 continue
-            # If this process was stopped for a time, the others may have been as well.
+            # If the process was stopped for a time, the others may have been as well.
             if now - due > self._liveness.timeout / 2:
                 self._liveness.forgive(now - due)
             due = now + self._interval
@@ -239,7 +239,7 @@ class _Watch:
             peer.hear(position, is_done=is_done, now=time.monotonic())
 
     def _tell(self, now: float) -> None:
-        """Sends the report of this rank, and checks those of the others."""
+        """Sends the report of the rank, and checks the reports of the others."""
         position, is_done = self._beat.position, self._is_done
         own = self._liveness.peers[self._rank]
         own.hear(position, is_done=is_done, now=now)
@@ -251,7 +251,7 @@ class _Watch:
             self._is_ending = True
         else:
             self._others.send({"position": position, "is_done": is_done})
-            # Gloo gives up a silent rank after 30 s and does not name it: the watch
+            # Gloo gives up a silent rank after 30 s and does not name the rank: the watch
             # must be faster once a collective has failed.
             limit = self._liveness.timeout
             if self._is_broken:
@@ -259,11 +259,11 @@ class _Watch:
             self._conclude(self._liveness.judge(now, silence_limit=limit))
 
     def _conclude(self, error: str | None) -> None:
-        """Ends the watch by an error, which is sent to the other ranks."""
+        """Ends the watch by an error, also on the other ranks."""
         if error is None or self._is_ending:
             return
         self._is_ending, self._verdict = True, error
-        # Without this message rank 0 would only see that this rank has closed.
+        # Without the message rank 0 would only see a closed connection.
         self._others.send({"error": error})
 
 

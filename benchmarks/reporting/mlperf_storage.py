@@ -1,8 +1,8 @@
 """MLPerf Storage's figures: accelerator utilization and reproducibility.
 
-In: the steps of each rank, or the results of several runs. Out: figures that can be
-compared with those that MLPerf Storage publishes. Source: github.com/mlcommons/storage
-v2.0, Rules.md, and statscounter.py of DLIO, the program that it measures with.
+In: the steps of the ranks, or the results of several runs. Out: figures to compare with
+published results of MLPerf Storage. Source: github.com/mlcommons/storage v2.0,
+Rules.md, and statscounter.py of DLIO, the measuring program of MLPerf Storage.
 """
 
 import itertools
@@ -20,19 +20,19 @@ def utilization_of_epochs(
     compute_seconds: Sequence[float],
     end_seconds: Sequence[float],
 ) -> dict[int, float]:
-    """Computes the accelerator utilization of one rank in each epoch.
+    """Computes the accelerator utilization of a rank by epoch.
 
     The numerator is the compute time of the epoch without the first step. The
-    denominator is the time of the epoch without wait and compute of the first step; it
-    includes the time between steps and the time spent waiting for other ranks. An epoch
-    with one step has no utilization.
+    denominator is the time of the epoch without wait and compute of the first step, but
+    with the time between steps and the waits for other ranks. An epoch of a single step
+    has no utilization.
 
     Args:
-        epochs: Epoch of each step; the steps of an epoch are consecutive.
-        wait_seconds: Seconds that each step waited for its input.
-        compute_seconds: Seconds of computing of each step.
-        end_seconds: Time at which each step ended. The first epoch begins at 0, every
-            other epoch at the end of the epoch before.
+        epochs: Epochs of the steps; the steps of an epoch are consecutive.
+        wait_seconds: Seconds that the steps waited for input.
+        compute_seconds: Seconds that the steps computed.
+        end_seconds: Ends of the steps. The first epoch begins at 0, every other epoch
+            at the end of the epoch before.
 
     Returns:
         Epoch -> utilization, 0 to 1.
@@ -56,7 +56,7 @@ def utilization(ranks: Sequence[Mapping[int, float]]) -> float | None:
     None if no epoch has at least two steps on every rank.
 
     Args:
-        ranks: Result of `utilization_of_epochs` for each rank.
+        ranks: Results of `utilization_of_epochs`, by rank.
     """
     epochs = sorted(set(ranks[0]).intersection(*ranks))
     if not epochs:
@@ -69,8 +69,8 @@ def utilization(ranks: Sequence[Mapping[int, float]]) -> float | None:
 def reproducibility(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Compares the rates of runs with equal settings.
 
-    spread is (max - min) / mean of their examples/s; the runs are reproducible if it is
-    at most 5 %.
+    spread is (max - min) / mean of the examples/s. The runs are reproducible if the
+    spread is at most 5 %.
 
     Raises:
         ValueError: If there are fewer than two results.

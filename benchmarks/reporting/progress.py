@@ -1,8 +1,8 @@
-"""Progress of a run, as one line on stderr every 10 s, where a bar cannot be drawn.
+"""Progress of a run, as a line on stderr every 10 s, where no bar can be drawn.
 
 In: the phase of the run and its steps, as the loop goes on. Out: lines such as
 "[ 30 s] timed: step 240 of 1000, 483.9 images/s, waited 4.4 %, 32 s left". A thread
-prints them, so that a line also appears while the main thread builds a model or waits.
+prints the lines, also while the main thread builds a model or waits.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-# Tests set it, to see lines of short runs.
+# Tests set the variable, to see lines of short runs.
 _INTERVAL_SECONDS = float(os.environ.get("TFPIPE_PROGRESS_SECONDS", "10"))
 
 
@@ -28,9 +28,9 @@ class _Work:
 
 
 class Progress:
-    """The phase of a run and the steps in it; a call costs about a microsecond.
+    """The phase of a run and its steps; a call costs about a microsecond.
 
-    One thread sets it, another one reads it.
+    A thread sets the phase, and another thread reads the phase.
 
     Args:
         clock: Returns the time in seconds.
@@ -45,8 +45,8 @@ class Progress:
         """Begins a phase.
 
         Args:
-            phase: Its name, for people.
-            num_steps: Number of steps in it; None if it has no steps.
+            phase: Name of the phase, for people.
+            num_steps: Number of steps in the phase; None without steps.
         """
         self._phase, self._num_steps = phase, num_steps
         self._first = self._told = self._work = _Work(self._clock())
@@ -55,8 +55,8 @@ class Progress:
         """Adds a step of this rank to the phase.
 
         Args:
-            num_examples: Examples in the batch of this rank.
-            wait_seconds: Seconds that the rank waited for the batch.
+            num_examples: Examples in the batch of the rank.
+            wait_seconds: Seconds of waiting for the batch.
         """
         work = self._work
         self._work = _Work(

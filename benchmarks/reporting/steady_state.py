@@ -1,12 +1,12 @@
-"""Steady state: whether timed steps show the storage, or what was read before them.
+"""Steady state: whether timed steps show the storage, or records read in advance.
 
-In: where the windows of a rank begin, and the timed steps of all ranks. Out: the number
-of steps before timing may begin, and the section `steady_state` of the result.
+In: the begins of the windows of a rank, and the timed steps of all ranks. Out: the
+number of steps before timing may begin, and the section `steady_state` of the result.
 
-A rank reads whole shuffle windows, one ahead of the window in use. The first windows
-are read while the model is built; steps that use them are as fast as memory. Later a
-slow storage gives one window at a time: many steps without a wait, then one long wait.
-A rate over few windows depends on where in a window it begins and ends.
+A rank reads whole shuffle windows: the window after the window in use. The first
+windows are read while the model is built; steps with their records are as fast as
+memory. Later a slow storage gives window after window: many steps without a wait, then
+a long wait. So a rate over few windows depends on its begin and end within a window.
 """
 
 import dataclasses
@@ -17,23 +17,23 @@ from typing import Any
 
 import numpy as np
 
-# Timing may begin and end anywhere in a window, and with batches that were made before.
-# The error of the rate is then one window, or these batches, of all that is timed.
+# Timing may begin and end anywhere in a window, and with batches made in advance. The
+# error of the rate is then a window, or the batches, over all timed steps.
 LEAST_WINDOWS = 10
 _DRIFT = 0.1  # a smaller change of the rate is not worth a sentence
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReadAhead:
-    """Examples that a rank reads before it needs them, and how long a run must be.
+    """Examples that a rank reads in advance, and the necessary length of a run.
 
     Attributes:
-        num_examples: Number of examples that are read before the first one is used, at
-            most; 0 if nothing is read.
-        num_warmup_steps: Number of whole steps that use these examples; timing may
-            begin after them.
-        num_timed_steps: Number of steps that must be timed, for `LEAST_WINDOWS` windows
-            and as many times the batches that are made in advance.
+        num_examples: Largest number of examples read before the first example is used;
+            0 if nothing is read.
+        num_warmup_steps: Number of whole steps with these examples. Timing may begin
+            after the steps.
+        num_timed_steps: Number of steps to time, for `LEAST_WINDOWS` windows and as
+            many times the batches made in advance.
     """
 
     num_examples: int = 0
@@ -44,17 +44,17 @@ class ReadAhead:
 def read_ahead(
     starts: Iterator[int], batch_size: int, *, num_batches: int
 ) -> ReadAhead:
-    """Returns what a rank reads ahead.
+    """Returns the examples that a rank reads in advance.
 
     Args:
         starts: Number of records before each window, see
             `tfpipe.TFRecordSource.window_starts`; nothing if there are no windows.
         batch_size: Number of examples in a batch of the rank.
-        num_batches: Number of batches that are made in advance from these records.
+        num_batches: Number of batches made in advance.
     """
     if next(starts, None) is None:
         return ReadAhead()
-    # The window in use is the first one that the batches made in advance do not use up.
+    # The batches made in advance do not use up the window in use.
     buffered = num_batches * batch_size
     ends = itertools.dropwhile(lambda end: end <= buffered, starts)
     _, ahead, *others = itertools.islice(ends, 2 + LEAST_WINDOWS)
@@ -68,7 +68,7 @@ def read_ahead(
 
 
 def windows_begun(starts: Iterator[int], batch_size: int) -> Iterator[int]:
-    """Yields for each step the number of windows whose first records it uses.
+    """Yields for each step the number of windows that begin in the step.
 
     Args:
         starts: Number of records before each window.
@@ -92,17 +92,17 @@ def describe(
 ) -> dict[str, Any]:
     """Returns whether a run was in a steady state, with a sentence.
 
-    drift is the rate of all ranks in the last third of the timed steps over that in the
-    first third; None if there are fewer than three steps.
+    drift is the rate of all ranks in the last third of the timed steps over the rate in
+    the first third; None if there are fewer than three steps.
 
     Args:
-        read_ahead: For each rank, what it reads ahead.
-        num_warmup_steps: Number of steps of each rank before the timed ones.
+        read_ahead: For each rank, the examples read in advance.
+        num_warmup_steps: Number of steps of a rank before the timed steps.
         num_warmup_examples: For each rank, the number of examples in these steps.
-        end_seconds: For each rank, the end of each timed step, counted from the start.
+        end_seconds: For each rank, the ends of the timed steps, counted from the start.
     """
     # A run is as steady as its least steady rank.
-    most = max(read_ahead, key=lambda one: one.num_examples)
+    most = max(read_ahead, key=lambda ahead: ahead.num_examples)
     num_timed_steps = len(end_seconds[0])
     obstacle = _obstacle(most, num_warmup_steps, num_timed_steps)
     text = f"Not in a steady state: {obstacle}"
@@ -115,7 +115,7 @@ def describe(
             "first third."
         )
     return {
-        "read_ahead_examples_per_rank": [one.num_examples for one in read_ahead],
+        "read_ahead_examples_per_rank": [ahead.num_examples for ahead in read_ahead],
         "num_examples_before_timing_per_rank": list(num_warmup_examples),
         "reached": obstacle is None,
         "drift": drift,
@@ -124,7 +124,7 @@ def describe(
 
 
 def _obstacle(ahead: ReadAhead, num_warmup: int, num_timed: int) -> str | None:
-    """Returns why the rate may not be the steady one; None if it is."""
+    """Returns why the rate may not be steady; None for a steady rate."""
     if num_warmup < ahead.num_warmup_steps:
         return (
             f"timing began after step {num_warmup}, but a rank may have read "

@@ -1,4 +1,4 @@
-"""Child processes that end with the process that started them.
+"""Child processes that end with their parent.
 
 In: nothing. Out: the `preexec_fn` of a `subprocess.Popen`.
 """
@@ -12,9 +12,10 @@ _PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
 def end_with_parent() -> Callable[[], None]:
-    """Returns a function that a child calls first, so that it ends with this process.
+    """Returns a function for a child to call before its program.
 
-    The kernel sends SIGTERM to the child when this process dies, also by SIGKILL.
+    The kernel then sends SIGTERM to the child at the end of the parent, also after
+    SIGKILL.
     """
     prctl, parent = ctypes.CDLL(None).prctl, os.getpid()
 

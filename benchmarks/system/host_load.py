@@ -1,17 +1,17 @@
 """Load of the hosts by others: cores taken, stolen or waited for while a run is timed.
 
-In: the counters of each rank and its host over the timed window. Out: the section
-`host_load` of the result: three shares, each that of the worst host, and a sentence. A
-rate that was measured on a busy host says little about the pipeline.
+In: the counters of the ranks and their hosts over the timed window. Out: the section
+`host_load` of the result: three shares of the worst host, and a sentence. A rate of a
+busy host says little about the pipeline.
 
-The CPU time of a run is that of its ranks and of their child processes. The launcher
-and kernel threads are others; interrupts count as nobody's.
+The CPU time of a run is the time of the ranks and of their child processes. The
+launcher and kernel threads are other processes; interrupts belong to nobody.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-# A host on which more is taken, stolen or waited for is busy.
+# A host with larger shares is busy.
 OTHERS_LIMIT = 0.05
 STOLEN_LIMIT = 0.01
 QUEUE_LIMIT = 0.05
@@ -20,11 +20,11 @@ Figures = Mapping[str, Any]
 
 
 class ThreadTimes:
-    """Times of the threads of a process in all, those of ended threads included.
+    """Times of all threads of a process, ended threads included.
 
     Attributes:
-        running_seconds: Time that the threads ran on a core.
-        queued_seconds: Time that they could run and waited for a core.
+        running_seconds: Time on a core.
+        queued_seconds: Time in the run queue, ready and waiting for a core.
     """
 
     def __init__(self) -> None:
@@ -32,9 +32,9 @@ class ThreadTimes:
         self.running_seconds = self.queued_seconds = 0.0
 
     def update(self, times: Mapping[str, tuple[int, int]]) -> None:
-        """Takes one reading of /proc/PID/task/*/schedstat.
+        """Takes a reading of /proc/PID/task/*/schedstat.
 
-        A thread that ended since the last reading counts up to that reading.
+        An ended thread counts up to the last reading before its end.
 
         Args:
             times: Number of a thread -> nanoseconds on a core, and in the run queue.
@@ -52,15 +52,15 @@ def summarize(ranks: Sequence[Figures]) -> dict[str, Any]:
     """Joins the counters of all ranks to the load of the hosts.
 
     Args:
-        ranks: For each rank its growth of counters over the timed window, as
-            `telemetry.summarize_samples` returns it, and its host as "host_id".
+        ranks: For each rank the growth of counters over the timed window, a result of
+            `telemetry.summarize_samples`, and the host as "host_id".
 
     Returns:
-        others_cpu_fraction: part of the cores that processes outside the run took.
-        stolen_fraction: part of the cores that the hypervisor gave to other machines.
+        others_cpu_fraction: part of the cores for processes outside the run.
+        stolen_fraction: part of the cores for other machines of the hypervisor.
         run_queue_wait_fraction: part of the time of the run's threads, running or ready
-        to run, in which they waited for a core. Each is 0 to 1, of the worst host, and
-        None if it is unknown on a host. The same names with _per_host hold a list.
+        to run, spent waiting for a core. All three are 0 to 1, of the worst host, and
+        None if unknown on a host. The same names with _per_host hold a list.
         text: a sentence.
     """
     hosts: dict[str, list[Figures]] = {}
@@ -78,7 +78,7 @@ def summarize(ranks: Sequence[Figures]) -> dict[str, Any]:
 
 
 def _load(ranks: Sequence[Figures]) -> dict[str, float | None]:
-    """Returns the shares of one host, from the counters of its ranks."""
+    """Returns the shares of a host, from the counters of its ranks."""
     first = ranks[0]
     capacity = first.get("host_capacity_seconds")
     of_all, stolen = (
@@ -102,12 +102,12 @@ def _sum(ranks: Sequence[Figures], key: str) -> float | None:
 
 
 def _share(part: float | None, whole: float | None) -> float | None:
-    # The times do not grow in sandboxes that show a host without any.
+    # The times do not grow in some sandboxes.
     return min(1.0, part / whole) if part is not None and whole else None
 
 
 def sentence(others: float | None, stolen: float | None, queued: float | None) -> str:
-    """Returns what the three shares of the worst host mean for the run, in words."""
+    """Returns the meaning of the three shares of the worst host, in words."""
     text = (
         f"Other processes took {share_text(others)} of the cores, the hypervisor took "
         f"{share_text(stolen)}, and the run's threads waited for a core in "

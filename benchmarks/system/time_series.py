@@ -1,9 +1,9 @@
 """A run over time: rates and shares in equal intervals of the timed window.
 
-In: the ends of the steps of each rank, and the samples of its counters. Out: one list a
-figure for all ranks together. The ranks start their timed steps together, so second t
-of one rank is second t of all. A step, and the growth of a counter between two samples,
-are spread evenly over their time: no interval gains or loses by where its border lies.
+In: the ends of the steps of all ranks, and the samples of their counters. Out: a list
+for each figure of all ranks together. The ranks start their timed steps together, so
+second t of a rank is second t of all ranks. A step, and the growth of a counter between
+two samples, are spread evenly over their time: the borders of intervals do not matter.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,12 +30,12 @@ def make_edges(seconds: float, num_steps: int) -> Array:
 
     Args:
         seconds: Duration of the timed window, > 0.
-        num_steps: Number of steps in it.
+        num_steps: Number of steps in the window.
     """
     interval = max(MIN_SECONDS, seconds / num_steps)
     # The tolerance keeps n steps of equal length n intervals.
-    number = int(seconds / interval * (1 + 1e-9))
-    return np.linspace(0.0, seconds, 1 + min(MAX_POINTS, max(1, number)))
+    count = int(seconds / interval * (1 + 1e-9))
+    return np.linspace(0.0, seconds, 1 + min(MAX_POINTS, max(1, count)))
 
 
 def of_steps(
@@ -45,21 +45,21 @@ def of_steps(
     wait_seconds: Sequence[float],
     num_examples: int,
 ) -> Series:
-    """Returns examples a second and the share of waiting of one rank.
+    """Returns examples a second and the share of waiting of a rank.
 
     Args:
         edges: Borders of n intervals.
-        end_seconds: For each step its end, since the start of timing.
-        wait_seconds: For each step the time that it waited for input, at its start.
-        num_examples: Examples of all steps together; each step counts as an equal part.
+        end_seconds: Ends of the steps, since the start of timing.
+        wait_seconds: Waits for input, at the starts of the steps.
+        num_examples: Examples of all steps together; all steps count alike.
 
     Returns:
-        examples_per_second and wait_fraction, float64 [n] each.
+        examples_per_second and wait_fraction, both float64 [n].
     """
     ends = np.concatenate([[0.0], end_seconds])
     waits = np.concatenate([[0.0], np.cumsum(wait_seconds)])
     done = np.linspace(0.0, num_examples, len(ends))
-    fed = ends[:-1] + wait_seconds  # the time at which each step got its batch
+    fed = ends[:-1] + wait_seconds  # the times at which the steps got their batches
     times = np.concatenate([[0.0], np.stack([fed, ends[1:]], axis=1).ravel()])
     waited = np.concatenate([[0.0], np.repeat(waits[1:], 2)])
     return {
@@ -69,36 +69,36 @@ def of_steps(
 
 
 def of_samples(edges: Array, samples: Sequence[Sample]) -> Series:
-    """Returns the figures that one rank sampled.
+    """Returns the figures from the samples of a rank.
 
     Args:
         edges: Borders of n intervals.
         samples: The samples since the start of timing, at least two.
 
     Returns:
-        Those of storage_megabytes_per_second, host_cpu_fraction, gpu_utilization (mean
-        over GPUs) and resident_fraction (at the end of an interval) that every
-        sample has, float64 [n] each.
+        storage_megabytes_per_second, host_cpu_fraction, gpu_utilization (mean over
+        GPUs) and resident_fraction (at the end of an interval), float64 [n]. Figures
+        that a sample lacks are missing.
     """
     times = np.array([sample.seconds for sample in samples])
-    found = columns([{**s.reading.counters, **s.reading.gauges} for s in samples])
+    values = columns([{**s.reading.counters, **s.reading.gauges} for s in samples])
     series: dict[str, Array] = {}
-    if "process_storage_bytes" in found:
-        rate = _rate(edges, times, found["process_storage_bytes"])
+    if "process_storage_bytes" in values:
+        rate = _rate(edges, times, values["process_storage_bytes"])
         series["storage_megabytes_per_second"] = rate / 1e6
-    if "host_busy" in found:
-        total = _rate(edges, times, found["host_capacity_seconds"])
-        busy = _rate(edges, times, found["host_busy"])
+    if "host_busy" in values:
+        total = _rate(edges, times, values["host_capacity_seconds"])
+        busy = _rate(edges, times, values["host_busy"])
         if total.all():  # a sandbox may show a host whose times do not grow
             series["host_cpu_fraction"] = np.clip(busy / total, 0.0, 1.0)
-    if "gpu_utilization" in found:
-        gpus = found["gpu_utilization"].mean(axis=1)
+    if "gpu_utilization" in values:
+        gpus = values["gpu_utilization"].mean(axis=1)
         area = np.cumsum(np.diff(times) * (gpus[1:] + gpus[:-1]) / 2)
         area = np.concatenate([[0.0], area])
         series["gpu_utilization"] = _rate(edges, times, area)
-    if "resident_fraction" in found:
+    if "resident_fraction" in values:
         series["resident_fraction"] = np.interp(
-            edges[1:], times, found["resident_fraction"]
+            edges[1:], times, values["resident_fraction"]
         )
     return series
 
@@ -111,18 +111,18 @@ def join(
 ) -> dict[str, Any]:
     """Joins the series of all ranks.
 
-    Examples and bytes from storage are sums over ranks. wait_fraction is that of the
-    rank that waited longest in the interval. The other figures are means over hosts.
+    Examples and bytes from storage are sums over ranks. wait_fraction is the largest of
+    all ranks in the interval. The other figures are means over hosts.
 
     Args:
         edges: Borders of the intervals.
-        steps: Result of `of_steps` for each rank.
-        samples: Result of `of_samples` for each rank.
-        local_ranks: Number of each rank on its host, from 0; rank 0 stands for it.
+        steps: Results of `of_steps`, by rank.
+        samples: Results of `of_samples`, by rank.
+        local_ranks: Local ranks, from 0; local rank 0 stands for its host.
 
     Returns:
-        interval_seconds, seconds (ends of the intervals), and a list a figure; None in
-        place of a list that a rank lacks.
+        interval_seconds, seconds (ends of the intervals), and a list for each figure;
+        None if a rank lacks the figure.
     """
     pairs = zip(samples, local_ranks, strict=True)
     hosts = [series for series, local_rank in pairs if local_rank == 0]
