@@ -176,13 +176,13 @@ _TEXTS = [
 ]
 
 
-def given() -> dict[str, Fact]:
-    """Returns the facts of the flags that were given.
+def facts_of_flags() -> dict[str, Fact]:
+    """Returns the facts of the flags on the command line.
 
     Raises:
         ValueError: If a value has no unit or is out of range.
     """
-    found = {
+    present = {
         holder.name: facts.parse(holder.name, holder.value, f"--{holder.name}")
         for holder in _TEXTS
         if holder.value is not None
@@ -191,19 +191,19 @@ def given() -> dict[str, Fact]:
     for name in ("model", "batch_size", "image_size"):
         if values[name].present:
             text = str(values[name].value)
-            found[name] = facts.parse(name, text, f"--{name}")
+            present[name] = facts.parse(name, text, f"--{name}")
     if (text := values["whole_batches"].value) != "auto":
-        found["whole_batches"] = facts.parse("whole_batches", text, "--whole_batches")
+        present["whole_batches"] = facts.parse("whole_batches", text, "--whole_batches")
     if (rate := _STORAGE_GBPS.value) is not None:
-        if "storage" in found:
+        if "storage" in present:
             raise ValueError("Give --storage or --storage_gbps, got both.")
-        found["storage"] = facts.parse("storage", f"{rate}GB/s", "--storage_gbps")
-    return found
+        present["storage"] = facts.parse("storage", f"{rate}GB/s", "--storage_gbps")
+    return present
 
 
 def run(
-    flags_given: dict[str, Fact],
-    accelerators_known: dict[str, Accelerator],
+    facts_given: dict[str, Fact],
+    by_name: dict[str, Accelerator],
     *,
     mode: str,
     paths: Sequence[str],
@@ -213,8 +213,8 @@ def run(
     """Computes the answer and prints it.
 
     Args:
-        flags_given: Facts of flags.
-        accelerators_known: Accelerators by name.
+        facts_given: Facts of the flags on the command line.
+        by_name: Accelerators by name.
         mode: "train" or "infer".
         paths: Folders and files with results.
         change: Text of --what_if, or None.
@@ -227,15 +227,15 @@ def run(
         ValueError: If facts do not fit each other, or there is no result.
         OSError: If results cannot be read.
     """
-    known = flags_given
+    before = facts_given
     if paths:
         collection = results.read([pathlib.Path(path) for path in paths])
         for reason in collection.left_out:
             print(f"Note: {reason}", file=sys.stderr)
-        known = what_if.apply(measured.read(collection), flags_given)
-    answer = summary.answer(known, accelerators_known, mode)
+        before = what_if.apply(measured.read(collection), facts_given)
+    answer = summary.answer(before, by_name, mode)
     # Before a line is printed, because it may be wrong.
-    after = _after(change, known, accelerators_known, mode)
+    after = _after(change, before, by_name, mode)
     print(summary.text(answer))
     if after is not None:
         print(f"\nWith {change}: {after['sentences'][0]}")
@@ -255,16 +255,16 @@ def run(
 
 def _after(
     change: str | None,
-    known: dict[str, Fact],
-    accelerators_known: dict[str, Accelerator],
+    before: dict[str, Fact],
+    by_name: dict[str, Accelerator],
     mode: str,
 ) -> dict[str, Any] | None:
     """Returns the answer after a change; None without one."""
     if change is None:
         return None
-    whole = hardware.complete(known, accelerators_known, mode)
-    changed = what_if.apply(known, what_if.parse(change, whole))
-    return summary.answer(changed, accelerators_known, mode)
+    whole = hardware.complete(before, by_name, mode)
+    changed = what_if.apply(before, what_if.parse(change, whole))
+    return summary.answer(changed, by_name, mode)
 
 
 def _config() -> dict[str, Any]:
@@ -298,7 +298,7 @@ def main(argv: Sequence[str]) -> int:
         if folder:
             pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
         result = run(
-            given(),
+            facts_of_flags(),
             settings_file.accelerators_with(values.accelerators_file),
             mode=mode,
             paths=_RESULTS.value or (),

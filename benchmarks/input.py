@@ -109,9 +109,9 @@ def _pipeline_of(name: str, world: Ranks) -> tfpipe.Pipeline:
         function = getattr(importlib.import_module(module_name), function_name)
     except (ImportError, AttributeError) as error:
         raise ValueError(f"--pipeline={name} cannot be imported: {error}.") from error
-    known = {"rank": world.rank, "num_ranks": world.num_ranks}
+    arguments = {"rank": world.rank, "num_ranks": world.num_ranks}
     taken = inspect.signature(function).parameters
-    pipeline = function(**{key: known[key] for key in known if key in taken})
+    pipeline = function(**{key: arguments[key] for key in arguments if key in taken})
     if not isinstance(pipeline, tfpipe.Pipeline):
         raise ValueError(
             f"--pipeline={name} must return a tfpipe.Pipeline, got {pipeline!r}."
@@ -140,36 +140,36 @@ class Measured:
 
 def throughput(config: InputConfig, world: Ranks, measured: Measured) -> str:
     """Measures the rate without a training step; returns it as text."""
-    found = tfpipe.throughput(
+    rate = tfpipe.throughput(
         measured.pipeline.build(num_epochs=None),
         seconds=min(config.seconds, measured.seconds / 2),
     )
-    everyone = world.gather(found)
-    measured.results["throughput"] = found.as_json()
-    rates = [one.examples_per_second or one.elements_per_second for one in everyone]
+    everyone = world.gather(rate)
+    measured.results["throughput"] = rate.as_json()
+    rates = [r.examples_per_second or r.elements_per_second for r in everyone]
     measured.results["examples_per_second"] = sum(rates)
     measured.results["examples_per_second_per_rank"] = rates
-    count = found.examples_per_element or 1
-    measured.results["cpu_seconds_per_example"] = found.cpu_seconds_per_element / count
-    return str(found)
+    count = rate.examples_per_element or 1
+    measured.results["cpu_seconds_per_example"] = rate.cpu_seconds_per_element / count
+    return str(rate)
 
 
 def profile(config: InputConfig, world: Ranks, measured: Measured) -> str:
     """Measures the cost of each stage and the bottleneck; returns them as text."""
     # The profile takes about (number of stages + 3) * repeats * seconds.
     num_runs = (len(measured.pipeline.stages) + 3) * _PROFILE_REPEATS
-    found = tfpipe.profile(
+    stages = tfpipe.profile(
         measured.pipeline,
         seconds=min(config.seconds / 3, measured.seconds / (2 * num_runs)),
         repeats=_PROFILE_REPEATS,
     )
-    measured.results["profile"] = found.as_json()
-    return str(found)
+    measured.results["profile"] = stages.as_json()
+    return str(stages)
 
 
 def tune(config: InputConfig, world: Ranks, measured: Measured) -> str:
     """Searches the best setting, which the later parts use; returns it as text."""
-    found = tfpipe.search_tuning(
+    search = tfpipe.search_tuning(
         measured.pipeline,
         # The search divides the budget by the ranks of the host, but a seat is that of
         # one rank already.
@@ -183,10 +183,10 @@ def tune(config: InputConfig, world: Ranks, measured: Measured) -> str:
         time_limit=min(_TUNE_SECONDS, measured.seconds),
         demand=config.images_per_second_wanted,
     )
-    measured.pipeline = found.pipeline
-    measured.search = found
-    measured.results["tune"] = found.as_json()
-    return str(found)
+    measured.pipeline = search.pipeline
+    measured.search = search
+    measured.results["tune"] = search.as_json()
+    return str(search)
 
 
 def headspace(config: InputConfig, world: Ranks, measured: Measured) -> str:
@@ -196,13 +196,13 @@ def headspace(config: InputConfig, world: Ranks, measured: Measured) -> str:
     step = steps.make_step(config.model, measured.pipeline, seed=config.seed)
     # Three turns of three kinds, for each halving of the cores.
     num_turns = 9 * (measured.seat.num_threads.bit_length() + 1)
-    found = tfpipe.headspace(
+    room = tfpipe.headspace(
         measured.pipeline,
         step,
         seconds=min(config.seconds / 2, measured.seconds / (2 * num_turns)),
     )
-    measured.results["headspace"] = found.as_json()
-    return str(found)
+    measured.results["headspace"] = room.as_json()
+    return str(room)
 
 
 _PROFILE_REPEATS = 3
@@ -281,10 +281,10 @@ def _run_parts(
     """Runs the parts, prints what they find, and returns those without a result."""
     progress, left = Progress(), list(config.do)
     with progress.shown(is_first=world.is_first):
-        for number, part in enumerate(config.do):
-            progress.begin(f"{part}, part {number + 1} of {len(config.do)}")
+        for index, part in enumerate(config.do):
+            progress.begin(f"{part}, part {index + 1} of {len(config.do)}")
             # The ranks agree on the time, and begin to measure together.
-            share = limit.share(_WEIGHTS, config.do[number:])
+            share = limit.share(_WEIGHTS, config.do[index:])
             measured.seconds = min(world.gather(share))
             if measured.seconds < _LEAST_SECONDS.get(part, 0.0):
                 continue
@@ -324,13 +324,13 @@ def _storage(
     )
     if not access.has_shard_cache:
         return {"tier": tier}
-    found = world.gather(pipeline.source.cache_statistics())
+    statistics = world.gather(pipeline.source.cache_statistics())
     everything = EpochCache(
         epoch=0,
-        consumed_bytes=sum(one.bytes_wanted for one in found),
+        consumed_bytes=sum(rank.bytes_wanted for rank in statistics),
         storage_bytes=None,
         resident_fractions=(),
-        server_bytes=sum(one.bytes_from_server for one in found),
+        server_bytes=sum(rank.bytes_from_server for rank in statistics),
     )
     return storage_tier.describe(tier, [everything])
 

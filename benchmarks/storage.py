@@ -237,12 +237,8 @@ def warm(location: str, cache_dir: str, max_bytes: int | None) -> dict[str, Any]
         **dataclasses.asdict(filled),
     }
     present, total, fetched = (
-        f"{number / 1e6:,.1f}"
-        for number in (
-            filled.num_bytes_present,
-            filled.num_bytes_total,
-            filled.num_bytes_fetched,
-        )
+        f"{getattr(filled, f'num_bytes_{part}') / 1e6:,.1f}"
+        for part in ("present", "total", "fetched")
     )
     print(
         f"{present} of {total} MB are in {cache_dir}; {fetched} MB were fetched in "

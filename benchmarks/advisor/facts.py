@@ -127,22 +127,22 @@ def _value(kind: str, text: str) -> float | None:
         return _WORDS.get(text.lower())
     if kind == "rate" and text.lower() == "unlimited":
         return math.inf
-    if not (found := _NUMBER.fullmatch(text)):
+    if not (match := _NUMBER.fullmatch(text)):
         return None
-    digits, unit = found[1], found[2]
+    digits, unit = match[1], match[2]
     if kind == "share":
         scale = {"": 1.0, "%": 0.01}.get(unit)
     else:
         matched = re.fullmatch(_UNITS[kind][0], unit)
         scale = _PREFIXES[matched[1].lower()] if matched else None
     try:
-        number = float(digits) * scale if scale is not None else math.nan
+        value = float(digits) * scale if scale is not None else math.nan
     except ValueError:
         return None
-    return number if math.isfinite(number) else None
+    return value if math.isfinite(value) else None
 
 
-def number(facts: Facts, name: str) -> float:
+def figure(facts: Facts, name: str) -> float:
     """Returns the value of a fact that is a number."""
     return float(facts[name].value)
 
@@ -162,12 +162,12 @@ def scenario(facts: Facts, *, num_accelerators: int | None = None) -> Scenario:
     Raises:
         ValueError: If the accelerators do not fill whole hosts, or are too many.
     """
-    total = num_accelerators or int(number(facts, "num_accelerators"))
+    total = num_accelerators or int(figure(facts, "num_accelerators"))
     if total > _MOST_ACCELERATORS:
         raise ValueError(
             f"num_accelerators must be at most {_MOST_ACCELERATORS:,}, got {total:,}."
         )
-    per_host = min(total, int(number(facts, "accelerators_per_host")))
+    per_host = min(total, int(figure(facts, "accelerators_per_host")))
     if total % per_host:
         raise ValueError(
             f"num_accelerators={total} must fill hosts of "
@@ -176,29 +176,29 @@ def scenario(facts: Facts, *, num_accelerators: int | None = None) -> Scenario:
         )
     return Scenario(
         data=Data(
-            num_images=int(number(facts, "num_images")),
-            record_bytes=number(facts, "record"),
+            num_images=int(figure(facts, "num_images")),
+            record_bytes=figure(facts, "record"),
         ),
         work=Work(
-            accelerator_images_per_second=number(facts, "images_per_second"),
-            cpu_seconds=number(facts, "cpu_ms") / 1e3,
-            batch_size=int(number(facts, "batch_size")),
+            accelerator_images_per_second=figure(facts, "images_per_second"),
+            cpu_seconds=figure(facts, "cpu_ms") / 1e3,
+            batch_size=int(figure(facts, "batch_size")),
         ),
         host=Host(
             num_accelerators=per_host,
-            num_cores=number(facts, "cores"),
-            cache_bytes=number(facts, "page_cache"),
-            link_bytes_per_second=number(facts, "link"),
+            num_cores=figure(facts, "cores"),
+            cache_bytes=figure(facts, "page_cache"),
+            link_bytes_per_second=figure(facts, "link"),
         ),
         storage=Storage(
-            bytes_per_second=number(facts, "storage"),
-            is_shared=bool(number(facts, "shared_storage")),
-            requests_per_second=number(facts, "requests"),
-            request_bytes=number(facts, "request"),
+            bytes_per_second=figure(facts, "storage"),
+            is_shared=bool(figure(facts, "shared_storage")),
+            requests_per_second=figure(facts, "requests"),
+            request_bytes=figure(facts, "request"),
         ),
         num_hosts=total // per_host,
-        cached_fraction=number(facts, "cached"),
-        exchange_seconds=number(facts, "exchange_ms") / 1e3 if total > 1 else 0.0,
+        cached_fraction=figure(facts, "cached"),
+        exchange_seconds=figure(facts, "exchange_ms") / 1e3 if total > 1 else 0.0,
     )
 
 

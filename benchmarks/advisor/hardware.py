@@ -96,9 +96,9 @@ def paths_ratio(facts: Facts) -> float:
     """
     facts = {**PATHS, **facts}
     ratio = 1.0
-    if facts_.number(facts, "whole_batches"):
+    if facts_.figure(facts, "whole_batches"):
         ratio *= WHOLE_BATCHES
-    if facts_.number(facts, "entry_points"):
+    if facts_.figure(facts, "entry_points"):
         ratio *= ENTRY_POINTS
     return ratio
 
@@ -176,7 +176,7 @@ def _add_machine(facts: dict[str, Fact]) -> None:
     )
     facts.setdefault(
         "num_accelerators",
-        Fact(facts_.number(facts, "accelerators_per_host"), "default: one host"),
+        Fact(facts_.figure(facts, "accelerators_per_host"), "default: one host"),
     )
     facts.setdefault("cores", Fact(machine.cores, source))
     facts.setdefault("ram", Fact(machine.ram, source))
@@ -190,11 +190,11 @@ def _add_data(facts: dict[str, Fact]) -> None:
     facts.setdefault("num_images", Fact(1_281_167.0, _RECORD.source))
     for name, fact in {"record": _RECORD, **PATHS}.items():
         facts.setdefault(name, fact)
-    cost = cpu_milliseconds(facts_.number(facts, "record")) * paths_ratio(facts)
+    cost = cpu_milliseconds(facts_.figure(facts, "record")) * paths_ratio(facts)
     source = CPU_SOURCE
-    if facts_.number(facts, "whole_batches"):
+    if facts_.figure(facts, "whole_batches"):
         source += ", whole batches"
-    if facts_.number(facts, "entry_points"):
+    if facts_.figure(facts, "entry_points"):
         source += f", entry points: {ENTRY_POINTS_SOURCE}"
     facts.setdefault("cpu_ms", Fact(cost, source))
 
@@ -219,13 +219,13 @@ def _add_storage(facts: dict[str, Fact]) -> None:
     facts.setdefault("requests", Fact(math.inf, "no limit was given"))
     facts.setdefault("request", Fact(float(1 << 20), "read buffer of a pipeline"))
     facts.setdefault("storage_cache", Fact(0.0, "none was given"))
-    read = min(float(rate.value), facts_.number(facts, "link"))
+    read = min(float(rate.value), facts_.figure(facts, "link"))
     same = Fact(read, f"as fast as one host reads: {rate.source}, {_LINK.source}")
     facts.setdefault("write", same if math.isfinite(float(rate.value)) else _WRITE)
 
 
 def _add_memory(facts: dict[str, Fact]) -> None:
-    ram = facts_.number(facts, "ram")
+    ram = facts_.figure(facts, "ram")
     facts.setdefault(
         "page_cache",
         Fact(_PAGE_CACHE_SHARE * ram, f"{_PAGE_CACHE_SHARE:.0%} of the memory"),

@@ -108,7 +108,7 @@ def _with_work(scenario: Scenario, *, cpu: float) -> Scenario:
 
 
 def _shard_cache(whole: Facts, before: Scenario) -> Payoff:
-    data, room = before.data, facts.number(whole, "local_disk_room")
+    data, room = before.data, facts.figure(whole, "local_disk_room")
     hits = run_costs.shard_cache_hits(room, data.num_bytes)
     hits = max(hits, before.cached_fraction)
     after = dataclasses.replace(before, cached_fraction=hits)
@@ -116,7 +116,7 @@ def _shard_cache(whole: Facts, before: Scenario) -> Payoff:
     times = run_costs.epochs(after)
     # Memory gives its part of the hits, and the disk the rest.
     from_disk = (hits - before.cached_fraction) * data.record_bytes
-    disk = before.num_hosts * facts.number(whole, "local_disk")
+    disk = before.num_hosts * facts.figure(whole, "local_disk")
     used = min(room, data.num_bytes)
     return _payoff(
         "shard cache",
@@ -144,7 +144,7 @@ def _ram_cache(whole: Facts, before: Scenario) -> Payoff:
 
 
 def _decoded_cache(whole: Facts, before: Scenario) -> Payoff:
-    side = facts.number(whole, "image_size") * _MARGIN
+    side = facts.figure(whole, "image_size") * _MARGIN
     after = dataclasses.replace(before, cached_fraction=1.0)
     return _payoff(
         "RAM cache of decoded images",
@@ -157,7 +157,7 @@ def _decoded_cache(whole: Facts, before: Scenario) -> Payoff:
 
 def _memory(whole: Facts, needed: float) -> dict[str, str | bool]:
     """Returns the cost of a cache in memory, and whether hosts have the room."""
-    room = facts.number(whole, "page_cache")
+    room = facts.figure(whole, "page_cache")
     fits = needed <= room
     text = "" if fits else f", which does not fit into {_size(room)}"
     return {
@@ -167,7 +167,7 @@ def _memory(whole: Facts, needed: float) -> dict[str, str | bool]:
 
 
 def _resized(whole: Facts, before: Scenario) -> Payoff:
-    side = facts.number(whole, "image_size") * _MARGIN
+    side = facts.figure(whole, "image_size") * _MARGIN
     (x0, y0), (x1, y1) = _RESIZED
     size = y0 + (y1 - y0) / (x1**2 - x0**2) * (side**2 - x0**2)
     old = before.data.record_bytes
@@ -228,7 +228,7 @@ def _faster_path(
     source: str,
 ) -> Payoff:
     """Returns the payoff of a path of the pipeline that takes less CPU time."""
-    has_it = bool(facts.number(whole, name.replace(" ", "_")))
+    has_it = bool(facts.figure(whole, name.replace(" ", "_")))
     return _payoff(
         name,
         before,
@@ -241,7 +241,7 @@ def _faster_path(
 
 def _remote(whole: Facts, before: Scenario) -> Payoff:
     """Returns the payoff of a service, which sends pixels over the link."""
-    side = facts.number(whole, "image_size")
+    side = facts.figure(whole, "image_size")
     pixels = 3 * side**2
     link = before.num_hosts * before.host.link_bytes_per_second
     trainer = min(before.work.cpu_seconds, _READ_ONLY_MS[0] / 1e3)

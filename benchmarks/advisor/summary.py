@@ -29,12 +29,12 @@ _DOING = {"train": "training", "infer": "running"}
 
 
 def answer(
-    known: Facts, accelerators: Mapping[str, Accelerator], mode: str
+    start: Facts, accelerators: Mapping[str, Accelerator], mode: str
 ) -> dict[str, Any]:
     """Returns everything that facts say about a run.
 
     Args:
-        known: Facts of flags and results; tables give the others.
+        start: Facts of flags and results; tables have the others.
         accelerators: Accelerators by name.
         mode: "train" or "infer".
 
@@ -42,15 +42,15 @@ def answer(
         A dict that JSON can hold. A ceiling without a limit is None.
 
     Raises:
-        ValueError: If a name is not known, or the accelerators do not fill the hosts.
+        ValueError: If a name is unknown, or the accelerators do not fill the hosts.
     """
-    whole = hardware.complete(known, accelerators, mode)
+    whole = hardware.complete(start, accelerators, mode)
     scenario = facts.scenario(whole)
     predicted = ceilings.predict(scenario)
     counts = _counts(scenario.num_accelerators, scenario.host.num_accelerators)
     times = run_costs.epochs(scenario)
     sizes = run_costs.sizing(
-        scenario, facts.number(whole, "ram"), facts.number(whole, "storage_cache")
+        scenario, facts.figure(whole, "ram"), facts.figure(whole, "storage_cache")
     )
     return {
         "num_ranks": scenario.num_accelerators,
@@ -64,7 +64,7 @@ def answer(
         "sentences": _sentences(whole, scenario, mode),
         "service": _service(scenario, whole).as_json(),
         "facts": facts.as_json(whole),
-        "rows": [_row(known, accelerators, mode, count) for count in counts],
+        "rows": [_row(start, accelerators, mode, count) for count in counts],
         "payoffs": [dataclasses.asdict(payoff) for payoff in payoffs.find(whole)],
         "sizing": dataclasses.asdict(sizes),
         "epochs": dataclasses.asdict(times),
@@ -84,13 +84,13 @@ def _counts(most: int, per_host: int) -> list[int]:
 
 
 def _row(
-    known: Facts,
+    start: Facts,
     accelerators: Mapping[str, Accelerator],
     mode: str,
     num_accelerators: int,
 ) -> dict[str, Any]:
     """Returns the prediction for a number of accelerators."""
-    changed = {**known, "num_accelerators": Fact(float(num_accelerators), "")}
+    changed = {**start, "num_accelerators": Fact(float(num_accelerators), "")}
     scenario = facts.scenario(hardware.complete(changed, accelerators, mode))
     predicted = ceilings.predict(scenario)
     cold = ceilings.predict(ceilings.first_epoch(scenario))
@@ -123,7 +123,7 @@ def _checkpoint(whole: Facts, epoch_seconds: float, mode: str) -> dict[str, Any]
     parameters = catalog.MODELS[facts.text(whole, "model")].num_parameters
     if mode != "train" or parameters is None:
         return None
-    rate = facts.number(whole, "write")
+    rate = facts.figure(whole, "write")
     return dataclasses.asdict(run_costs.checkpoint(parameters, rate, epoch_seconds))
 
 
@@ -167,7 +167,7 @@ def _service(scenario: Scenario, whole: Facts) -> tfpipe.ServicePayoff:
         rate=limits["cpu"],
         num_cores=scenario.num_hosts * scenario.host.num_cores,
         demand=limits["accelerator"],
-        bytes_per_image=3 * facts.number(whole, "image_size") ** 2,
+        bytes_per_image=3 * facts.figure(whole, "image_size") ** 2,
     )
 
 

@@ -251,8 +251,8 @@ class _Watch:
             self._is_ending = True
         else:
             self._others.send({"position": position, "is_done": is_done})
-            # Gloo gives up a silent rank after 30 s and does not name the rank: the watch
-            # must be faster once a collective has failed.
+            # Gloo gives up a silent rank after 30 s without its name: the watch must be
+            # faster once a collective has failed.
             limit = self._liveness.timeout
             if self._is_broken:
                 limit = min(limit, max(_SILENCE_SECONDS, 2 * self._interval))

@@ -34,9 +34,9 @@ class Figure:
     base: str | None = None
 
     def __post_init__(self) -> None:
-        for number in (self.images_per_second, self.ratio):
-            if number is not None and not 0 < number < math.inf:
-                raise ValueError(f"A rate or ratio must be above 0, got {number}.")
+        for factor in (self.images_per_second, self.ratio):
+            if factor is not None and not 0 < factor < math.inf:
+                raise ValueError(f"A rate or ratio must be above 0, got {factor}.")
         if not self.source:
             raise ValueError("The source of a figure must be given, got an empty text.")
         if (self.ratio is None) != (self.base is None):

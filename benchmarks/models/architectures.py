@@ -191,10 +191,16 @@ def googlenet(image_size: int, num_classes: int) -> keras.Model:
 
 
 def _googlenet_module(
-    x: Tensor, one: int, reduce3: int, three: int, reduce5: int, five: int, pooled: int
+    x: Tensor,
+    single: int,
+    reduce3: int,
+    three: int,
+    reduce5: int,
+    five: int,
+    pooled: int,
 ) -> Tensor:
     branches = [
-        _relu_conv(x, one, 1),
+        _relu_conv(x, single, 1),
         _relu_conv(_relu_conv(x, reduce3, 1), three, 3),
         _relu_conv(_relu_conv(x, reduce5, 1), five, 5),
         _relu_conv(layers.MaxPooling2D(3, strides=1, padding="same")(x), pooled, 1),

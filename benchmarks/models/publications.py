@@ -67,9 +67,9 @@ class Publication:
             raise ValueError("The source of a published row must be given, got none.")
         numbers = (self.num_accelerators, self.images_per_second)
         more = (self.batch_size, self.storage_megabytes_per_second)
-        for number in (*numbers, *(value for value in more if value is not None)):
-            if not 0 < number < math.inf:
-                raise ValueError(f"A published number must be above 0, got {number}.")
+        for figure in (*numbers, *(value for value in more if value is not None)):
+            if not 0 < figure < math.inf:
+                raise ValueError(f"A published number must be above 0, got {figure}.")
         for share in (self.host_cpu_fraction, self.accelerator_busy_fraction):
             if share is not None and not 0 <= share <= 1:
                 raise ValueError(f"A published share must be 0 to 1, got {share}.")
@@ -211,13 +211,13 @@ def find(
         is_local: Whether the data is on a disk of the host.
     """
     kind = (accelerator or "").partition("_")[0]
-    found = [
+    rows = [
         row
         for row in PUBLICATIONS
         if (row.model, row.mode) == (model, mode) and kind in ("", row.accelerator)
     ]
     return min(
-        found,
+        rows,
         key=lambda row: (
             abs(math.log(row.num_accelerators / num_accelerators)),
             row.is_local != is_local,

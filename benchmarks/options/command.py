@@ -122,8 +122,8 @@ def _owner_sentence(name: str) -> str:
 
 
 def _names(module: str) -> set[str]:
-    found = importlib.import_module(module)
-    return {flag.name for flag in flags.FLAGS.get_key_flags_for_module(found)}
+    imported = importlib.import_module(module)
+    return {flag.name for flag in flags.FLAGS.get_key_flags_for_module(imported)}
 
 
 def help_text(main: Main, groups: Groups, *, with_all: bool) -> str:
@@ -140,8 +140,8 @@ def help_text(main: Main, groups: Groups, *, with_all: bool) -> str:
     others = [flag.name for flag in own if flag.name not in named]
     shown = {**groups, ("Other flags" if groups else "Flags"): others}
     if with_all:
-        known = named.union(others)
-        shown["Flags of every command"] = sorted(set(flags.FLAGS) - known)
+        own_names = named.union(others)
+        shown["Flags of every command"] = sorted(set(flags.FLAGS) - own_names)
     lines = [doc.rstrip()]
     for title, names in shown.items():
         if names:
@@ -222,6 +222,6 @@ def refuse(names: Sequence[str], why: str) -> None:
     Raises:
         ValueError: If one of them is given.
     """
-    given = [f"--{name}" for name in names if flags.FLAGS[name].present]
-    if given:
-        raise ValueError(f"{why} does not use {', '.join(given)}. Leave it out.")
+    present = [f"--{name}" for name in names if flags.FLAGS[name].present]
+    if present:
+        raise ValueError(f"{why} does not use {', '.join(present)}. Leave it out.")

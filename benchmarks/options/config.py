@@ -95,7 +95,7 @@ class Config:
     @property
     def access(self) -> DataAccess:
         """The data set and the way to its shards."""
-        return DataAccess.of(self)
+        return DataAccess.from_config(self)
 
     def _check_bars(self) -> None:
         if self.bars and (self.synthetic or self.mode == "eval"):

@@ -54,7 +54,7 @@ class DataAccess:
                 raise ValueError(text) from None
 
     @classmethod
-    def of(cls, config: Any) -> "DataAccess":
+    def from_config(cls, config: Any) -> "DataAccess":
         """Returns the access of a config, which has fields of the same names."""
         names = [field.name for field in dataclasses.fields(cls)]
         return cls(**{name: getattr(config, name) for name in names})

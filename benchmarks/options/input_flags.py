@@ -158,7 +158,7 @@ class InputConfig:
     @property
     def access(self) -> DataAccess:
         """The data set and the way to its shards."""
-        return DataAccess.of(self)
+        return DataAccess.from_config(self)
 
     @property
     def images_per_second_wanted(self) -> float | None:

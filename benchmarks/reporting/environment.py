@@ -22,8 +22,8 @@ def of_run(world: Ranks, index: Any) -> dict[str, Any]:
         world: The ranks of the run.
         index: The index of the data set; None if the run reads none.
     """
-    found = None if index is None else data(index)
-    return {**describe(), "hosts": hosts(world), "data": found}
+    described = None if index is None else data(index)
+    return {**describe(), "hosts": hosts(world), "data": described}
 
 
 def describe() -> dict[str, Any]:
@@ -69,10 +69,10 @@ def hosts(world: Ranks) -> list[dict[str, Any]]:
         "num_cpus": os.cpu_count(),
         "ram_bytes": tfpipe.ram_bytes(),
     }
-    found: dict[str, dict[str, Any]] = {}
+    by_id: dict[str, dict[str, Any]] = {}
     for rank, (name, host) in enumerate(world.gather((host_id(), here))):
-        found.setdefault(name, {**host, "ranks": []})["ranks"].append(rank)
-    return list(found.values())
+        by_id.setdefault(name, {**host, "ranks": []})["ranks"].append(rank)
+    return list(by_id.values())
 
 
 def paths(pipeline: tfpipe.Pipeline) -> dict[str, str]:

@@ -122,19 +122,19 @@ class Gate:
         Raises:
             ValueError: If the text has another form, or the metric is not known.
         """
-        found = _FORM.fullmatch(text)
-        if found is None:
+        match = _FORM.fullmatch(text)
+        if match is None:
             raise ValueError(
                 "--require must be a metric, one of <= >= < >, and a number, such as "
                 f"stall<=3%, au>=0.90 or p99_step_ms<=50; got {text!r}. The metrics "
                 f"are {', '.join(METRICS)}."
             )
-        metric, limit = found["metric"], float(found["limit"])
-        if found["percent"]:
+        metric, limit = match["metric"], float(match["limit"])
+        if match["percent"]:
             if metric in METRICS and not METRICS[metric].is_ratio:
                 raise ValueError(f"{metric} is no ratio: give no % in {text!r}.")
             limit /= 100
-        return cls(metric, found["comparison"], limit)
+        return cls(metric, match["comparison"], limit)
 
     def __str__(self) -> str:
         return f"{self.metric}{self.comparison}{self._show(self.limit)}"

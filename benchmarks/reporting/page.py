@@ -273,12 +273,12 @@ def _details(collection: Collection) -> list[dict[str, Any]]:
         (f"run-{g.number}", g.label, g.median, g.results) for g in collection.groups
     ]
     shown += [
-        (f"{kind}-{number}", f"{kind.capitalize()}: {result.name}", result, [result])
+        (f"{kind}-{index}", f"{kind.capitalize()}: {result.name}", result, [result])
         for kind, several in (
             *(("input", collection.inputs), ("storage", collection.probes)),
             ("advice", collection.advice),
         )
-        for number, result in enumerate(several, 1)
+        for index, result in enumerate(several, 1)
     ]
     for name, label, result, repeats in shown:
         # The picture of benchmarks.input is a chart of an older version.

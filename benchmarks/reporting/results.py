@@ -298,8 +298,8 @@ def _groups(results: Sequence[Result]) -> list[Group]:
     ordered = sorted(repeats.values(), key=lambda group: _order(group[0]))
     labels = _labels([group[0] for group in ordered])
     return [
-        Group(number, f"{number}. {label}", group)
-        for number, (label, group) in enumerate(zip(labels, ordered, strict=True), 1)
+        Group(index, f"{index}. {label}", group)
+        for index, (label, group) in enumerate(zip(labels, ordered, strict=True), 1)
     ]
 
 

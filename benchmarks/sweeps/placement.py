@@ -30,13 +30,13 @@ class Placement:
         Raises:
             ValueError: If the text has another form.
         """
-        found = _FORM.fullmatch(text)
-        if found is None:
+        match = _FORM.fullmatch(text)
+        if match is None:
             raise ValueError(
                 "--placements must be hosts x ranks of each host, such as 1x8 or 2x4; "
                 f"got {text!r}."
             )
-        num_hosts, ranks_per_host = map(int, found.groups())
+        num_hosts, ranks_per_host = map(int, match.groups())
         return cls(num_hosts * ranks_per_host, num_hosts)
 
     def __str__(self) -> str:
@@ -88,14 +88,13 @@ def count_slots(hosts: Sequence[str]) -> int:
     Raises:
         ValueError: If a host has no number of slots.
     """
-    slots = [_split(host)[1] for host in hosts]
-    known = [number for number in slots if number is not None]
-    if len(known) < len(hosts):
+    slots = [s for _, s in map(_split, hosts) if s is not None]
+    if len(slots) < len(hosts):
         raise ValueError(
             "Without --placements each of --hosts must have its slots, such as "
             f"host1:8; got {','.join(hosts)}."
         )
-    return sum(known)
+    return sum(slots)
 
 
 def _split(host: str) -> tuple[str, int | None]:

@@ -93,7 +93,7 @@ class Run:
     @property
     def flags(self) -> list[str]:
         """All flags of benchmarks.train."""
-        given = {
+        values = {
             "model": self.model,
             "mode": self.mode,
             "batch_size": self.batch_size,
@@ -102,7 +102,7 @@ class Run:
             "emulate": None if self.accelerator == NO_ACCELERATOR else self.accelerator,
         }
         own = [
-            f"--{name}={value}" for name, value in given.items() if value is not None
+            f"--{name}={value}" for name, value in values.items() if value is not None
         ]
         return [*own, *self.arguments]
 
@@ -330,13 +330,13 @@ class Sweep:
         a slow hour of the machine affects all settings alike. A search has the runs on
         its largest number of ranks here; it chooses its runs while it goes on.
         """
-        found = [
+        runs = [
             run
             for series in self.series()
             for placement in self.all_placements()
             for run in self.runs_of(series, placement)
         ]
-        return sorted(dict.fromkeys(found), key=lambda run: run.repeat)
+        return sorted(dict.fromkeys(runs), key=lambda run: run.repeat)
 
     def as_json(self) -> dict[str, Any]:
         """Returns the fields as a dict that JSON can hold."""
@@ -348,7 +348,7 @@ def _check_numbers(sweep: Sweep) -> None:
         if not getattr(sweep, name):
             raise ValueError(f"--{name} must name at least one, got none.")
     numbers = (*sweep.ranks, *sweep.batch_sizes, sweep.repeats, sweep.run_timeout)
-    if any(not number > 0 for number in numbers):
+    if any(not value > 0 for value in numbers):
         raise ValueError(
             "--ranks, --batch_sizes, --repeats and --run_timeout must be above 0, "
             f"got {sweep.ranks}, {sweep.batch_sizes}, {sweep.repeats} and "
@@ -404,14 +404,14 @@ def _check_tiers(sweep: Sweep) -> None:
 
 def _check_arguments(sweep: Sweep) -> None:
     """Checks that no flag after -- is one that the sweep sets itself."""
-    given = {argument.partition("=")[0].lstrip("-") for argument in sweep.arguments}
+    names = {argument.partition("=")[0].lstrip("-") for argument in sweep.arguments}
     swept = {"model": "models", "batch_size": "batch_sizes"}
     if sweep.tiers:
-        names = ("data_dir", "synthetic", "cache", "read_from", "ram_cache")
-        swept |= dict.fromkeys((*names, "shard_cache_dir"), "tiers")
+        own = ("data_dir", "synthetic", "cache", "read_from", "ram_cache")
+        swept |= dict.fromkeys((*own, "shard_cache_dir"), "tiers")
     elif sweep.data_dirs:
         swept |= {"data_dir": "data_dirs", "synthetic": "data_dirs"}
-    elif not given & {"data_dir", "synthetic"}:
+    elif not names & {"data_dir", "synthetic"}:
         raise ValueError(
             "One of --data_dirs and, after --, --synthetic must be given: the runs "
             "need data."
@@ -421,7 +421,7 @@ def _check_arguments(sweep: Sweep) -> None:
     swept |= {"require": "find_ranks"} if sweep.find_ranks else {}
     if sweep.accelerators:
         swept |= {"emulate": "accelerators", "step_time_ms": "accelerators"}
-    for name in sorted(given & set(swept)):
+    for name in sorted(names & set(swept)):
         raise ValueError(f"--{name} cannot be given after --: --{swept[name]} sets it.")
 
 

@@ -128,7 +128,7 @@ def lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     for row in rows:
         beside = _published(row, sources) if sources else ""
         table.append(f"{_figures(row)}{beside}{_differing(row, rows)}".rstrip())
-    notes = [f"[{number}] {source}" for source, number in sources.items()]
+    notes = [f"[{index}] {source}" for source, index in sources.items()]
     return [legend, head, *table, *notes]
 
 

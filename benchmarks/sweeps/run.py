@@ -106,7 +106,7 @@ def move_aside(folder: pathlib.Path, run: Run) -> pathlib.Path:
     """
     stale = folder / STALE_DIR
     stale.mkdir(exist_ok=True)
-    names = (stale / f"{run.name}.{number}.json" for number in itertools.count(1))
+    names = (stale / f"{run.name}.{count}.json" for count in itertools.count(1))
     path = next(name for name in names if not name.exists())
     (folder / f"{run.name}.json").rename(path)
     return path
@@ -190,13 +190,13 @@ def horovodrun() -> str:
         FileNotFoundError: If there is no horovodrun in either place.
     """
     beside = pathlib.Path(sys.executable).with_name("horovodrun")
-    found = str(beside) if beside.exists() else shutil.which("horovodrun")
-    if found is None:
+    path = str(beside) if beside.exists() else shutil.which("horovodrun")
+    if path is None:
         raise FileNotFoundError(
             "Runs on several ranks need horovodrun, which is neither beside "
             f"{sys.executable} nor on the path. Install Horovod as BUILD.md says."
         )
-    return found
+    return path
 
 
 def _run(
@@ -246,11 +246,11 @@ def find_result(text: str) -> dict[str, Any] | None:
         line = _RANK_PREFIX.sub("", line)
         if line.startswith("{"):
             try:
-                found = json.loads(line)
+                document = json.loads(line)
             except ValueError:
                 continue
-            if found.get("command") == "benchmarks.train":
-                return dict(found)
+            if document.get("command") == "benchmarks.train":
+                return dict(document)
     return None
 
 

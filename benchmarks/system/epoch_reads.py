@@ -119,7 +119,7 @@ def storage_bytes(ranks: Sequence[EpochReads], *, counts_reads: bool) -> int | N
     if server_bytes(ranks):
         return _grown_by(ranks, "read_bytes") if counts_reads else None
     grown = [_grown(rank.before, rank.after) for rank in ranks]
-    residency = next((one for one in grown if one is not None), None)
+    residency = next((growth for growth in grown if growth is not None), None)
     read = _grown_by(ranks, "read_bytes") if counts_reads else None
     if residency is None:
         return read
@@ -147,8 +147,8 @@ def resident_at_begin(ranks: Sequence[EpochReads]) -> int | None:
     Args:
         ranks: The reads of all ranks of the host in an epoch.
     """
-    looked = [rank.before.resident_bytes for rank in ranks]
-    return next((one for one in looked if one is not None), None)
+    measured = (rank.before.resident_bytes for rank in ranks)
+    return next((resident for resident in measured if resident is not None), None)
 
 
 def _grown(before: Snapshot, after: Snapshot) -> tuple[int, int] | None:

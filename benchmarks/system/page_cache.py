@@ -159,8 +159,11 @@ def measure(files: Sequence[str]) -> dict[str, Any]:
                 if error.errno != errno.ENODEV:
                     raise
                 remark = _NOT_MAPPED
-    known = None if remark else resident
-    return {"num_bytes": num_bytes, "resident_bytes": known, "remark": remark}
+    return {
+        "num_bytes": num_bytes,
+        "resident_bytes": None if remark else resident,
+        "remark": remark,
+    }
 
 
 def may_see_residency(path: str) -> bool:
@@ -276,10 +279,10 @@ def drop_caches(_: Sequence[str]) -> dict[str, Any]:
 
 def mount_point(path: str | os.PathLike[str]) -> str:
     """Returns the folder at which the file system of a path is mounted."""
-    place = os.path.realpath(path)
-    while not os.path.ismount(place):
-        place = os.path.dirname(place)
-    return place
+    folder = os.path.realpath(path)
+    while not os.path.ismount(folder):
+        folder = os.path.dirname(folder)
+    return folder
 
 
 def filesystem(path: str | os.PathLike[str]) -> str:
@@ -295,13 +298,10 @@ def parse_filesystem(text: str, point: str) -> str:
         text: Contents of /proc/self/mounts, in the format of fstab(5).
         point: The folder.
     """
-    place = point.replace(" ", "\\040")  # as the kernel writes it
-    found = ""
-    for line in text.splitlines():
-        words = line.split(" ")
-        if words[1] == place:
-            found = words[2]  # the last mount at a folder hides the earlier ones
-    return found
+    escaped = point.replace(" ", "\\040")  # as the kernel writes spaces
+    lines = [line.split(" ") for line in text.splitlines()]
+    kinds = [kind for _, folder, kind, *_ in lines if folder == escaped]
+    return kinds[-1] if kinds else ""  # the last mount at a folder hides the others
 
 
 ACTIONS: Mapping[str, Callable[[Sequence[str]], dict[str, Any]]] = {

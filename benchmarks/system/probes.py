@@ -93,12 +93,12 @@ def parse_nfs(text: str, mount_point: str) -> int:
     Raises:
         ValueError: If no NFS file system is mounted there.
     """
-    place = mount_point.replace(" ", "\\040")  # as the kernel writes it
+    folder = mount_point.replace(" ", "\\040")  # as the kernel writes spaces
     is_ours = False
     for line in text.splitlines():
         words = line.split()
         if line.startswith("device "):
-            is_ours = f" mounted on {place} with fstype nfs" in line
+            is_ours = f" mounted on {folder} with fstype nfs" in line
         elif is_ours and words and words[0] == "bytes:":
             return int(words[5])  # NFSIOS_SERVERREADBYTES of kernel: nfs_iostat.h
     raise ValueError("the data is not on NFS")
@@ -131,10 +131,10 @@ def _run_cpu(_: object) -> Probe:
 
     def probe() -> Reading:
         seconds = 0.0
-        for one in (process, *process.children(recursive=True)):
+        for running in (process, *process.children(recursive=True)):
             with contextlib.suppress(psutil.NoSuchProcess):  # it has just ended
                 # A child that has ended is in the children's time of its parent.
-                seconds += sum(one.cpu_times()[:4])
+                seconds += sum(running.cpu_times()[:4])
         return Reading(counters={"process_tree_cpu_seconds": seconds})
 
     return probe
@@ -145,17 +145,17 @@ def _run_queue(_: object) -> Probe:
 
     def probe() -> Reading:
         times = {}
-        for number in os.listdir(_PROC / "self/task"):
+        for thread in os.listdir(_PROC / "self/task"):
             # A thread may end at any time; a kernel without the file is an error.
             with contextlib.suppress(ProcessLookupError):
                 try:
-                    text = _read(f"self/task/{number}/schedstat")
+                    text = _read(f"self/task/{thread}/schedstat")
                 except FileNotFoundError:
-                    if (_PROC / f"self/task/{number}").exists():
+                    if (_PROC / f"self/task/{thread}").exists():
                         raise
                     continue
                 running, queued, _ = text.split()
-                times[number] = int(running), int(queued)
+                times[thread] = int(running), int(queued)
         threads.update(times)
         if not threads.running_seconds:
             raise OSError("the kernel does not count the time in the run queue")
@@ -210,8 +210,8 @@ def _network(_: object) -> Probe:
 def _device(data_dir: str | os.PathLike[str] | None) -> Probe:
     if data_dir is None:
         raise ValueError("there is no data folder")
-    number = os.stat(data_dir).st_dev
-    link = _BLOCK_DEVICES / f"{os.major(number)}:{os.minor(number)}"
+    device = os.stat(data_dir).st_dev
+    link = _BLOCK_DEVICES / f"{os.major(device)}:{os.minor(device)}"
     # sysfs writes ! where the name of a device has a slash.
     name = os.path.basename(os.path.realpath(link)).replace("!", "/")
     if name not in psutil.disk_io_counters(perdisk=True):
@@ -258,8 +258,8 @@ def gpu_probe(nvml: Any) -> Probe:
     """
     try:
         nvml.nvmlInit()
-        numbers = range(nvml.nvmlDeviceGetCount())
-        gpus = [nvml.nvmlDeviceGetHandleByIndex(number) for number in numbers]
+        indices = range(nvml.nvmlDeviceGetCount())
+        gpus = [nvml.nvmlDeviceGetHandleByIndex(index) for index in indices]
     except nvml.NVMLError as error:
         raise OSError(f"NVML: {error}") from error
     if not gpus:

@@ -105,11 +105,11 @@ def prepare(
         if state == "cold" and drop:
             actions.append("drop_caches")
         status = _prepare_host(actions, files, rank, timeout_seconds)
-    hosts = tuple(one for one in gather(status) if one is not None)
-    for one in hosts:
-        if state != "as_is" and (why := _why_not(state, one)):
+    hosts = tuple(host for host in gather(status) if host is not None)
+    for host in hosts:
+        if state != "as_is" and (why := _why_not(state, host)):
             raise ValueError(
-                f"--cache={state}: host {one.host} (rank {one.rank}) is not in that "
+                f"--cache={state}: host {host.host} (rank {host.rank}) is not in that "
                 f"state: {why}"
             )
     return hosts
@@ -131,14 +131,14 @@ def _prepare_host(
 ) -> HostStatus:
     """Does each action, then measures. Errors are returned: the other ranks wait."""
     start = time.perf_counter()
-    found: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
     done = {}
     error = ""
     for action in (*actions, "measure"):
         result = page_cache.run(action, files, timeout_seconds=timeout_seconds)
         error = result.pop("error", "")
         done[action] = error or "done"
-        found |= result
+        figures |= result
         # Evicting the files is enough, and emptying the host's caches may be forbidden.
         if error and action != "drop_caches":
             break
@@ -149,5 +149,5 @@ def _prepare_host(
         seconds=time.perf_counter() - start,
         ram_bytes=psutil.virtual_memory().total,
         error=error,
-        **found,
+        **figures,
     )

@@ -242,14 +242,14 @@ class Sampler:
         gauges: dict[str, Any] = {}
         for name, probe in list(self._probes.items()):
             try:
-                found = probe.read(anew=anew)
+                reading = probe.read(anew=anew)
             except UNREADABLE as error:
                 # A GPU may fall off its bus; the run and the other figures go on.
                 self._absent[name] = str(error)
                 del self._probes[name]
                 continue
-            counters |= found.counters
-            gauges |= found.gauges
+            counters |= reading.counters
+            gauges |= reading.gauges
         for name, value in left_out.reading.counters.items():
             if name in counters:
                 counters[name] -= value
@@ -297,8 +297,8 @@ def summarize_samples(samples: Sequence[Sample]) -> dict[str, Any]:
 
 def columns(readings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Returns name -> array of its values, for the names that every reading has."""
-    names = [name for name in readings[0] if all(name in one for one in readings)]
-    return {name: np.array([one[name] for one in readings]) for name in names}
+    names = [name for name in readings[0] if all(name in row for row in readings)]
+    return {name: np.array([row[name] for row in readings]) for name in names}
 
 
 def summarize(

@@ -25,13 +25,13 @@ def configs(config: Config) -> dict[str, Config]:
     Args:
         config: A config with the model's defaults filled in.
     """
-    one = dataclasses.replace(config, bars=False, repeat=1, require=())
+    single = dataclasses.replace(config, bars=False, repeat=1, require=())
     return {
         "input": dataclasses.replace(
-            one, emulate=None, accelerators_file=None, step_time_ms=0.0
+            single, emulate=None, accelerators_file=None, step_time_ms=0.0
         ),
         "synthetic": dataclasses.replace(
-            one,
+            single,
             data_dir=None,
             read_from="auto",
             shard_cache_dir=None,
@@ -42,7 +42,7 @@ def configs(config: Config) -> dict[str, Config]:
             cache="as_is",
             tuning=None,
         ),
-        "real": one,
+        "real": single,
     }
 
 

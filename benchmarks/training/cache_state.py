@@ -236,7 +236,7 @@ def _fill_shard_cache(setting: Setting, ranks: Ranks) -> None:
                     f"{filled.num_bytes_present / 1e9:.3f} GB fit in the shard cache. "
                     "Raise --shard_cache_max_gb, or take a larger disk."
                 )
-    errors = [one for one in ranks.gather(error) if one]
+    errors = [text for text in ranks.gather(error) if text]
     if errors:
         raise ValueError(f"--cache=warm: {errors[0]}")
 

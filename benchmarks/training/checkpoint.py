@@ -88,12 +88,12 @@ class Checkpoint:
             # The number follows the newest one in the folder, so that a resumed run
             # never overwrites a checkpoint of an earlier run.
             newest = self._manager.latest_checkpoint or "-0"
-            number = int(newest.rpartition("-")[2]) + 1
+            version = int(newest.rpartition("-")[2]) + 1
             try:
-                self._manager.save(checkpoint_number=number)
+                self._manager.save(checkpoint_number=version)
             except (OSError, tf.errors.OpError) as error:
                 self.error = (
                     f"--checkpoint_dir={self._manager.directory} must hold checkpoint "
-                    f"{number}, which could not be written: {error}"
+                    f"{version}, which could not be written: {error}"
                 )
                 print(f"Error: {self.error}", file=sys.stderr, flush=True)

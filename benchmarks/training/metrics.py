@@ -191,7 +191,7 @@ def stragglers(traces: Sequence[Trace]) -> dict[str, Any]:
     others = np.delete(own, slowest) if len(own) > 1 else own
     ratio = float(own[slowest] / np.median(others))
     times_last = np.bincount(sync.argmin(axis=0), minlength=len(traces)).tolist()
-    found = {
+    figures = {
         "slowest_rank": slowest,
         "slowest_over_others": ratio,
         "own_seconds_per_step_per_rank": own.tolist(),
@@ -201,22 +201,23 @@ def stragglers(traces: Sequence[Trace]) -> dict[str, Any]:
     if ratio >= _STRAGGLER:
         more_wait = wait[slowest] - np.median(np.delete(wait, slowest))
         is_input = more_wait > (own[slowest] - np.median(others)) / 2
-        found["cause"] = "input" if is_input else "compute"
-    return found | {"text": _straggler_text(found, float(wait[slowest] / own[slowest]))}
+        figures["cause"] = "input" if is_input else "compute"
+    text = _straggler_text(figures, float(wait[slowest] / own[slowest]))
+    return figures | {"text": text}
 
 
-def _straggler_text(found: dict[str, Any], wait_share: float) -> str:
-    own = found["own_seconds_per_step_per_rank"]
-    rank, ratio = found["slowest_rank"], found["slowest_over_others"]
+def _straggler_text(figures: dict[str, Any], wait_share: float) -> str:
+    own = figures["own_seconds_per_step_per_rank"]
+    rank, ratio = figures["slowest_rank"], figures["slowest_over_others"]
     if len(own) == 1:
         return "One rank alone waits for no other."
-    if found["cause"] is None:
+    if figures["cause"] is None:
         return (
             f"No rank holds the others back: the slowest is rank {rank}, with "
             f"{ratio:.2f} times the time of the others."
         )
     part = f"{wait_share:.0%} is waiting for input"
-    if found["cause"] == "compute":
+    if figures["cause"] == "compute":
         part = f"{1 - wait_share:.0%} is computing and averaging"
     return (
         f"Rank {rank} holds the others back: its steps take {ratio:.2f} times as long "
@@ -333,8 +334,8 @@ def speed_lines(figures: dict[str, Any]) -> list[str]:
     if len(rates) > 1:
         lines.append(figures["stragglers"]["text"])
     if figures["consumed_bytes"] is not None:
-        given = figures["storage_megabytes_per_second"]
-        storage = "an unknown part" if given is None else f"{given:.1f} MB/s"
+        rate = figures["storage_megabytes_per_second"]
+        storage = "an unknown part" if rate is None else f"{rate:.1f} MB/s"
         lines.append(
             f"Consumed {figures['consumed_megabytes_per_second']:.1f} MB/s; storage "
             f"gave {storage} meanwhile"

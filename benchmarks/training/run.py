@@ -88,10 +88,10 @@ def _result(setting: Setting, ranks: Ranks, required: Sequence[Gate]) -> dict[st
     config = setting.config
     measure = _measure_bars if config.bars else _measure
     measured = []
-    for number in range(config.repeat):
+    for repeat in range(config.repeat):
         measured.append(measure(setting, ranks))
         if config.repeat > 1:
-            _tell(f"run {number + 1} of {config.repeat}", measured[-1], ranks)
+            _tell(f"run {repeat + 1} of {config.repeat}", measured[-1], ranks)
     ranks = ranks.now()
 
     figures = _median(measured) | _not_finite(measured)
@@ -151,12 +151,12 @@ def _measure_bars(setting: Setting, ranks: Ranks) -> dict[str, Any]:
     """Measures input alone, model alone, and both; returns the figures of both."""
     results = {}
     for name, config in bars.configs(setting.config).items():
-        one = dataclasses.replace(
+        single = dataclasses.replace(
             make_setting(config, ranks, seat=setting.seat),
             beat=setting.beat,
             progress=setting.progress,
         )
-        results[name] = _measure(one, ranks)
+        results[name] = _measure(single, ranks)
         _tell(f"{name} alone" if name != "real" else "both", results[name], ranks)
     num_cores = sum(ranks.gather(setting.seat.num_threads))
     figures = results["real"] | {"bars": bars.compare(results, num_cores)}
@@ -165,11 +165,11 @@ def _measure_bars(setting: Setting, ranks: Ranks) -> dict[str, Any]:
 
 def _not_finite(measured: Iterable[dict[str, Any]]) -> dict[str, Any]:
     """Returns the first loss that is not finite: all runs of a result must be sound."""
-    found = (one["not_finite_loss"] for one in measured if "not_finite_loss" in one)
-    everything = list(found)
-    if not everything:  # nothing was trained
+    key = "not_finite_loss"
+    losses = [figures[key] for figures in measured if key in figures]
+    if not losses:  # nothing was trained
         return {}
-    return {"not_finite_loss": next(filter(None, everything), None)}
+    return {key: next(filter(None, losses), None)}
 
 
 def _header(setting: Setting, ranks: Ranks) -> list[str]:

@@ -211,12 +211,12 @@ def make_emulated_step(setting: Setting, ranks: Ranks, seconds: float) -> StepFu
         seconds: Time of a step, without the wait for other ranks.
     """
     is_together = setting.config.mode == "train" and ranks.num_ranks > 1
-    # The number is an argument, as TensorFlow would fold a constant: each rank would
-    # average it once, while tracing, and no step would wait.
-    meet = tf.function(lambda number: ranks.average([number])[0])
-    number = tf.zeros([])
+    # The value is an argument. TensorFlow would fold a constant: the average would run
+    # once, while tracing, and no step would wait.
+    meet = tf.function(lambda value: ranks.average([value])[0])
+    zero = tf.zeros([])
     if is_together:
-        meet(number)  # tracing takes time that is not part of the first step
+        meet(zero)  # tracing takes time that is not part of the first step
 
     copies: dict[str, npt.NDArray[Any]] = {}
 
@@ -228,7 +228,7 @@ def make_emulated_step(setting: Setting, ranks: Ranks, seconds: float) -> StepFu
         if not is_together:
             return StepResult(_num_examples(batch))
         done_at = time.perf_counter()
-        meet(number).numpy()
+        meet(zero).numpy()
         sync_seconds = time.perf_counter() - done_at
         return StepResult(_num_examples(batch), sync_seconds=sync_seconds)
 

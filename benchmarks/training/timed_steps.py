@@ -93,24 +93,24 @@ def run_steps(
     pause = functools.partial(_paused, recorder, sampler)
     with sampler, setting.beat.loop():
         done = _steps(setting, state, batches, function, sum(num_steps), ranks)
-        for number, step in enumerate(done):
-            _tell(setting.progress, step, number + 1, num_steps)
-            if number == 0:
+        for index, step in enumerate(done):
+            _tell(setting.progress, step, index + 1, num_steps)
+            if index == 0:
                 first_batch_seconds += step.wait_seconds
             recorder.add(step, state.epoch)
             state = setting.pipeline.source.advance(state)
             after_step(step, state)
             if state.step == 0:
-                meter.end_epoch(state, pause, is_last=number + 1 == sum(num_steps))
+                meter.end_epoch(state, pause, is_last=index + 1 == sum(num_steps))
                 end_epoch(state, pause)
-            if number + 1 == num_warmup:
+            if index + 1 == num_warmup:
                 meter.start(state)
                 ranks.gather(None)  # a barrier: all ranks start together
                 sampler.start_timing()  # first: it takes some milliseconds
                 recorder.start_timing()
         setting.progress.begin("joining the figures of all ranks")
         traces = ranks.gather(recorder.trace())
-    if number < num_warmup:  # the last step was still a warm-up step
+    if index < num_warmup:  # the last step was still a warm-up step
         raise ValueError(metrics.not_finite_loss(traces)["text"])
     figures = {
         **_figures(setting, ranks, sampler, traces),
@@ -150,8 +150,8 @@ def _over_time(
         max(trace.seconds for trace in traces), len(traces[0].end_seconds)
     )
     series = time_series.of_samples(edges, sampler.samples())
-    found = ranks.gather((sampler.figures(), ranks.local_rank, series))
-    sampled, local_ranks, samples = zip(*found, strict=True)
+    gathered = ranks.gather((sampler.figures(), ranks.local_rank, series))
+    sampled, local_ranks, samples = zip(*gathered, strict=True)
     steps = [
         time_series.of_steps(
             edges,
@@ -243,5 +243,5 @@ def _faults(setting: Setting, ranks: Ranks) -> dict[str, Any]:
     """Returns the damaged records that any rank met, each once."""
     log = setting.pipeline.faults
     met = ranks.gather([] if log is None else log.faults)
-    found = {(fault.shard, fault.byte_offset): fault for rank in met for fault in rank}
-    return {"faults": [dataclasses.asdict(found[key]) for key in sorted(found)]}
+    faults = {(fault.shard, fault.byte_offset): fault for rank in met for fault in rank}
+    return {"faults": [dataclasses.asdict(faults[key]) for key in sorted(faults)]}

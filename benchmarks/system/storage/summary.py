@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from benchmarks.system.storage.latencies import PERCENTILES
+from tfpipe.errors import count_of
 
 _NAMES = {
     "sequential": "1 MB sequential",
@@ -24,8 +25,7 @@ def name(row: Mapping[str, Any]) -> str:
     text = _NAMES.get(row["what"], row["what"])
     if row["num_processes"] > 1:
         return f"{text}, {row['num_processes']} processes"
-    number = row["num_threads"]
-    return f"{text}, {number} thread{'' if number == 1 else 's'}"
+    return f"{text}, {count_of(row['num_threads'], 'thread')}"
 
 
 def cells(row: Mapping[str, Any]) -> list[str]:
