@@ -23,11 +23,11 @@ Main = Callable[[Sequence[str]], int]
 Groups = Mapping[str, Sequence[str]]
 
 _WIDTH = 88
-# Flags that may be given a URL: the data set of a run, or those of a sweep.
+# Flags that may have a URL: the data set of a run, or the data sets of a sweep.
 URL_FLAGS = ("data_dir", "data_dirs", "remote_url")
 _HELP = ("help", "helpshort", "helpfull", "h", "?")
 
-# Where the flags of each command are, to say which command takes a flag.
+# Modules with the flags of commands, for errors about flags of other commands.
 _FLAGS_OF = {
     "benchmarks.train": "benchmarks.options.train_flags",
     "benchmarks.input": "benchmarks.options.input_flags",
@@ -39,14 +39,14 @@ def run(main: Main, groups: Groups) -> NoReturn:
     """Parses the flags, calls the function of a command, and ends the process.
 
     --help prints the docstring of the module of `main` and the groups, on stdout, with
-    exit code 0. A flag that cannot be parsed, and an `app.UsageError` of `main`, are
-    one line on stderr with exit code 1.
+    exit code 0. A wrong flag, and an `app.UsageError` of `main`, are a line on stderr
+    with exit code 1.
 
     Args:
-        main: Takes the name of the program and the arguments that are no flags, and
-            returns the exit code.
-        groups: Title of a group -> names of its flags, in the order of use. Flags of
-            the command that no group names come last.
+        main: Takes the name of the program and the arguments besides flags; returns the
+            exit code.
+        groups: Title of a group -> names of its flags, in the order of use. Other flags
+            of the command come last.
     """
     app.run(
         functools.partial(_call, main),
@@ -63,9 +63,9 @@ def _call(main: Main, argv: Sequence[str]) -> int:
 
 
 def _choose_verbosity() -> None:
-    """Hides the messages of TensorFlow and absl that --verbosity does not ask for.
+    """Hides messages of TensorFlow and absl below --verbosity.
 
-    TensorFlow reads its variable when it is imported.
+    TensorFlow reads its variable during its import.
     """
     verbosity = flags.FLAGS["verbosity"]
     if verbosity.present:
@@ -95,7 +95,7 @@ def _parse(argv: list[str], *, main: Main, groups: Groups) -> list[str]:
 
 
 def _asked_help(arguments: Sequence[str]) -> str | None:
-    """Returns the first flag that asks for help; arguments after -- are not ours."""
+    """Returns the first flag for help, before any --."""
     for argument in arguments:
         if argument == "--":
             break
@@ -112,7 +112,7 @@ def _fail(message: str) -> int:
 
 
 def _owner_sentence(name: str) -> str:
-    """Returns a sentence on which commands take a flag; empty if none does."""
+    """Returns a sentence with the commands that take a flag, or ""."""
     owners = [
         command
         for command, module in _FLAGS_OF.items()
@@ -180,7 +180,7 @@ def terminated_as_interrupted() -> Iterator[None]:
 
 
 def define_results(help_text: str) -> flags.FlagHolder[list[str] | None]:
-    """Defines --results, which commands that read results have in common."""
+    """Defines --results, a common flag of commands that read results."""
     holder: flags.FlagHolder[list[str] | None] = flags.DEFINE_list(
         "results",
         None,
@@ -195,7 +195,7 @@ def refuse_urls(values: flags.FlagValues) -> None:
     """Checks that no flag but `URL_FLAGS` has a URL, which would become a folder.
 
     Raises:
-        ValueError: If one has.
+        ValueError: If another flag has a URL.
     """
     for name in values:
         if name not in URL_FLAGS:
@@ -206,21 +206,21 @@ def refuse_arguments(argv: Sequence[str]) -> None:
     """Checks that the command line has nothing but flags.
 
     Raises:
-        app.UsageError: If it has anything else.
+        app.UsageError: If there is another argument.
     """
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected argument: {argv[1]}. Flags start with --.")
 
 
 def refuse(names: Sequence[str], why: str) -> None:
-    """Checks that none of some flags is given, where a command would not use them.
+    """Checks that flags without effect are not on the command line.
 
     Args:
         names: Names of the flags.
-        why: What excludes them, as in "--mode=eval".
+        why: The reason, as in "--mode=eval".
 
     Raises:
-        ValueError: If one of them is given.
+        ValueError: If a flag is on the command line.
     """
     present = [f"--{name}" for name in names if flags.FLAGS[name].present]
     if present:

@@ -1,4 +1,4 @@
-"""The configuration of one run of benchmarks.train.
+"""The configuration of a run of benchmarks.train.
 
 In: the values of the flags. Out: a frozen `Config`, checked for contradictions, which
 the result holds as JSON.
@@ -21,10 +21,10 @@ RAM_CACHES = ("records", "images")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config:
-    """The options of a run; each field is the flag of its name, whose help explains it.
+    """The options of a run; a field has the name of its flag, whose help explains it.
 
     Raises:
-        ValueError: If options contradict each other.
+        ValueError: If options are contradictory.
     """
 
     data_dir: str | None = None
@@ -65,7 +65,7 @@ class Config:
     require: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        # A config that was read from JSON has a list here.
+        # A config from JSON has a list here.
         object.__setattr__(self, "require", tuple(self.require))
         self._check_data()
         self._check_bars()
@@ -124,7 +124,7 @@ class Config:
 
     @property
     def is_emulated(self) -> bool:
-        """Whether the model is replaced by the time that its step takes."""
+        """Whether a step time replaces the model."""
         return self.emulate is not None or self.step_time_ms is not None
 
     @property
@@ -140,7 +140,7 @@ class Config:
         Raises:
             ValueError: If the accelerator is not known, or has no figure for the model,
                 or the file of --accelerators_file is not valid.
-            OSError: If that file cannot be read.
+            OSError: If the file cannot be read.
         """
         if self.emulate is None:
             return None
@@ -148,7 +148,7 @@ class Config:
         return accelerators.find(by_name, self.emulate, self.model, self.mode)
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the fields as a dict that JSON can hold."""
+        """Returns the fields as a dict for JSON."""
         return dataclasses.asdict(self)
 
 

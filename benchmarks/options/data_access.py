@@ -21,10 +21,10 @@ def is_url(location: str | None) -> bool:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataAccess:
-    """A data set and the way to its shards; each field is the flag of its name.
+    """A data set and the way to its shards; a field has the name of its flag.
 
     Raises:
-        ValueError: If fields contradict each other, or tfpipe does not know the URL.
+        ValueError: If fields are contradictory, or tfpipe does not know the URL.
         RemoteError: If a package or a setting for the URL is missing.
     """
 
@@ -55,7 +55,7 @@ class DataAccess:
 
     @classmethod
     def from_config(cls, config: Any) -> "DataAccess":
-        """Returns the access of a config, which has fields of the same names."""
+        """Returns the access of a config with fields of the same names."""
         names = [field.name for field in dataclasses.fields(cls)]
         return cls(**{name: getattr(config, name) for name in names})
 
@@ -79,7 +79,7 @@ class DataAccess:
 
     @property
     def is_read_in_place(self) -> bool:
-        """Whether the shards are files that this machine reads where they are."""
+        """Whether the shards are files, read without a copy."""
         return self.data_dir is not None and not (
             self.has_shard_cache or is_url(self.data_dir)
         )

@@ -100,10 +100,10 @@ flags.DEFINE_string(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InputConfig:
-    """The options of a measurement; each field is the flag of its name.
+    """The options of a measurement; a field has the name of its flag.
 
     Raises:
-        ValueError: If options contradict each other.
+        ValueError: If options are contradictory.
     """
 
     data_dir: str | None = None
@@ -187,7 +187,7 @@ class InputConfig:
         return rate
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the fields as a dict that JSON can hold."""
+        """Returns the fields as a dict for JSON."""
         return dataclasses.asdict(self)
 
 
@@ -195,7 +195,7 @@ def config_from_flags() -> InputConfig:
     """Returns the values of the flags; no other function reads them.
 
     Raises:
-        ValueError: If flags contradict each other, or a flag is given and has no
+        ValueError: If flags are contradictory, or a flag is given and has no
             effect.
     """
     values = flags.FLAGS

@@ -172,7 +172,7 @@ def sweep_from_flags(arguments: Sequence[str]) -> Sweep:
         arguments: The words after `--`: flags of benchmarks.train.
 
     Raises:
-        ValueError: If settings contradict each other, the file holds none, or the
+        ValueError: If settings are contradictory, the file holds none, or the
             preset is not known.
         OSError: If the file cannot be read.
     """

@@ -35,15 +35,15 @@ class TimeLimit:
         self._end = math.inf if seconds is None else clock() - used + seconds
 
     def left(self) -> float:
-        """Returns the seconds that are left; `math.inf` without a limit."""
+        """Returns the remaining seconds; `math.inf` without a limit."""
         return self._end - self._clock()
 
     def share(self, weights: Mapping[str, float], parts: Sequence[str]) -> float:
-        """Returns the seconds for the first of the parts that are left.
+        """Returns the seconds for the first of the remaining parts.
 
         Args:
-            weights: Duration of each part, relative to the other parts.
-            parts: The parts that are left, in order.
+            weights: Durations of the parts, relative to other parts.
+            parts: The remaining parts, in order.
         """
         return self.left() * weights[parts[0]] / sum(weights[part] for part in parts)
 
@@ -79,5 +79,5 @@ class TimeLimit:
 
 
 def seconds_since_start() -> float:
-    """Returns the age of this process in seconds."""
+    """Returns the age of the process in seconds."""
     return max(0.0, time.time() - psutil.Process().create_time())

@@ -207,7 +207,7 @@ def config_from_flags() -> Config:
     """Returns the values of the flags.
 
     Raises:
-        ValueError: If flags contradict each other, or a flag is given and has no
+        ValueError: If flags are contradictory, or a flag is given and has no
             effect.
     """
     _refuse_unused()

@@ -1,5 +1,5 @@
-"""Sweeps: the list of runs, how each is started and stored, and how the rate scales.
+"""Sweeps: the list of runs, their start, their results, and the scaling of the rate.
 
-In: a list of settings. Out: one JSON file a run, and tables over all runs.
-Never here: measuring; each run is a process of its own.
+In: a list of settings. Out: a JSON file for every run, and tables over all runs.
+Never here: measuring; every run is a process of its own.
 """

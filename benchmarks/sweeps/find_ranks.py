@@ -1,12 +1,12 @@
 """The largest number of ranks that meets the gates, found with few runs.
 
-In: a function that runs N ranks and says whether they met the gates. Out: the largest N
-that did, and the smallest that did not. The search assumes that more ranks never meet
-the gates where fewer do not: it doubles the ranks until a run does not meet them, and
-then halves the gap.
+In: a function that runs N ranks and says whether the ranks met the gates. Out: the
+largest N that met the gates, and the smallest N that did not. The search assumes that
+more ranks never meet the gates where fewer do not: the search doubles the ranks until a
+run misses a gate, and then halves the gap.
 
-Noise: the two numbers next to the answer, the largest that met the gates and the
-smallest that did not, are run twice. If two runs of a number disagree, a third decides.
+Noise: both numbers of ranks next to the answer are run twice. If two runs on a number
+of ranks disagree, a third run decides.
 """
 
 from collections.abc import Callable
@@ -19,16 +19,16 @@ RULE = (
 )
 
 
-MAX_REPEATS = 3  # runs of one number of ranks
+MAX_REPEATS = 3  # runs on a number of ranks
 
 
 class Answer(NamedTuple):
     """The end of a search.
 
     Attributes:
-        meets: Largest number of ranks that meets the gates; 0 if one rank does not.
-        fails: Smallest number of ranks that does not meet them; None if the largest
-            number allowed does.
+        meets: Largest number of ranks that meets the gates; 0 if a single rank fails.
+        fails: Smallest number of ranks that fails; None if the largest allowed number
+            meets the gates.
     """
 
     meets: int
@@ -64,7 +64,7 @@ def search(meets: Callable[[int, int], bool], max_ranks: int) -> Answer:
 
 
 def _is_met(votes: list[bool]) -> bool:
-    """Returns what most of the runs say; without a majority, the gates are not met."""
+    """Returns the answer of most runs; without a majority, the gates are not met."""
     return 2 * sum(votes) > len(votes)
 
 

@@ -125,7 +125,7 @@ class Run:
         return [horovodrun, *ranks, *self.horovodrun_arguments, *train]
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the fields as a dict that JSON can hold."""
+        """Returns the fields as a dict for JSON."""
         return dataclasses.asdict(self)
 
 
@@ -161,7 +161,7 @@ class Series:
         return self.batch_size // num_ranks
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the fields as a dict that JSON can hold."""
+        """Returns the fields as a dict for JSON."""
         return dataclasses.asdict(self)
 
 
@@ -226,7 +226,7 @@ class Sweep:
     The help of the flags of the same names describes each setting.
 
     Raises:
-        ValueError: If settings contradict each other.
+        ValueError: If settings are contradictory.
     """
 
     models: tuple[str, ...] = ("resnet50",)
@@ -339,7 +339,7 @@ class Sweep:
         return sorted(dict.fromkeys(runs), key=lambda run: run.repeat)
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the fields as a dict that JSON can hold."""
+        """Returns the fields as a dict for JSON."""
         return dataclasses.asdict(self)
 
 

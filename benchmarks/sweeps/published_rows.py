@@ -1,7 +1,7 @@
 """The table of a sweep in the rows of the publications, with their figures beside.
 
-In: the rows of a sweep that have results. Out: model, batch, ranks, images/s, MB/s, CPU
-and accelerator of each, and the published row that is nearest, as text and for JSON.
+In: the finished runs of a sweep. Out: model, batch, ranks, images/s, MB/s, CPU and
+accelerator, and the nearest published row, as text and for JSON.
 """
 
 import statistics
@@ -39,9 +39,9 @@ def as_json(repeats: Repeats) -> dict[str, Any]:
         consumed_megabytes_per_second: read by the pipeline.
         storage_megabytes_per_second: given by servers and disks. host_cpu_fraction.
         accelerator_busy_fraction, and accelerator_busy_of: "gpu", whose use the driver
-        measured, or "steps", the share of the time that was not spent waiting.
+        measured, or "steps", the share of the time without waits for input.
         gates_met: None without gates. published: the row of `publications`, or None.
-        rate_over_published: ratio of the rates of one accelerator, or None.
+        rate_over_published: ratio of the rates of an accelerator, or None.
     """
     series, num_ranks = repeats.series, repeats.placement.num_ranks
     results = repeats.results
@@ -81,7 +81,7 @@ def as_json(repeats: Repeats) -> dict[str, Any]:
 
 
 def _storage(result: Result) -> float | None:
-    """Returns the MB/s that servers and disks gave in the timed steps."""
+    """Returns the MB/s from servers and disks in the timed steps."""
     section = result.get("storage") or {}
     sources = [section.get(name) for name in ("bytes_from_server", "bytes_from_disk")]
     if None in sources:
@@ -94,7 +94,7 @@ def _host_cpu(result: Result) -> float | None:
 
 
 def _accelerator(results: Sequence[Result]) -> dict[str, Any]:
-    """Returns how busy the accelerators were, and what says so."""
+    """Returns the busy share of the accelerators, and its source."""
     used = known_mean([_gpu(result) for result in results])
     if used is not None:
         return {"accelerator_busy_fraction": used, "accelerator_busy_of": "gpu"}
@@ -103,7 +103,7 @@ def _accelerator(results: Sequence[Result]) -> dict[str, Any]:
 
 
 def _gpu(result: Result) -> float | None:
-    """Returns the mean use of all GPUs of all hosts, 0 to 1; None if it is unknown."""
+    """Returns the mean use of all GPUs of all hosts, 0 to 1; None if unknown."""
     telemetry = result.get("telemetry") or {}
     hosts = telemetry.get("gpu_utilization_mean_per_host") or ()
     used = [value for host in hosts for value in host or () if value is not None]
@@ -169,7 +169,7 @@ def _published(row: Mapping[str, Any], sources: Mapping[str, int]) -> str:
 
 
 def _differing(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
-    """Returns the settings that the columns do not have and that rows do not share."""
+    """Returns the settings without a column that differ between rows."""
     names = ("tier", "scaling", "data_dir", "cache", "accelerator")
     differ = [n for n in names if len({other[n] for other in rows}) > 1]
     if "tier" in differ:  # the tier says where the data is, and the cache's state

@@ -1,4 +1,4 @@
-"""The runs of one sweep, as far as they are done.
+"""The finished runs of a sweep.
 
 In: a `Sweep` and its folder. Out: results, errors and answers of searches, which grow
 with every run. A stored result is used as long as the data of its run are the same.
@@ -19,7 +19,7 @@ from benchmarks.sweeps.plan import Result, Run, Series, Sweep
 
 
 class MissingRunError(Exception):
-    """A run has no result: it failed, or a dry run must not start it.
+    """A run has no result: the run failed, or a dry run must not start the run.
 
     Attributes:
         run: The run.
@@ -31,11 +31,11 @@ class MissingRunError(Exception):
 
 
 class Repeats(NamedTuple):
-    """The finished runs of one series on one placement.
+    """The finished runs of a series on a placement.
 
     Attributes:
-        series: The settings that the runs share.
-        placement: On how many ranks and hosts the runs were.
+        series: The common settings.
+        placement: The number of ranks and of hosts.
         results: The results of the runs, at least one.
     """
 
@@ -49,12 +49,12 @@ class Repeats(NamedTuple):
 
     @property
     def rates(self) -> list[float]:
-        """Images/s of each run."""
+        """Images/s of the runs."""
         return [float(result["examples_per_second"]) for result in self.results]
 
     @property
     def are_gates_met(self) -> bool | None:
-        """Whether each run met all its gates; None without gates."""
+        """Whether all runs met all gates; None without gates."""
         passed = [gate["passed"] for r in self.results for gate in r.get("gates", ())]
         return all(passed) if passed else None
 
@@ -72,12 +72,12 @@ class Session:
     Attributes:
         sweep: The settings.
         folder: Folder of the results.
-        data_dir_of: Run -> folder of its data set; None if it reads none.
+        data_dir_of: Run -> folder of the data set; None without data.
         is_dry: Whether no run is started and no file is moved.
         results: The results so far, by run.
         errors: The reason why a run failed, or why its file was not written.
-        stale: Run -> file that its stale result was moved to; None in a dry run.
-        answers: The answer of the search in each series; None without one.
+        stale: Run -> new file of the stale result; None in a dry run.
+        answers: Series -> answer of the search; None without an answer.
     """
 
     sweep: Sweep
@@ -92,7 +92,7 @@ class Session:
     )
 
     def run_all(self) -> None:
-        """Runs what has no result, and the search if there is one.
+        """Runs the search, or the runs without a result.
 
         Raises:
             ValueError: If a file in the folder is not the result of the run in its
@@ -119,7 +119,7 @@ class Session:
                 bar.update()
 
     def stored(self, run: Run) -> Result | None:
-        """Returns the result of a run if it has one of its data as they are now.
+        """Returns the result of a run on the present data; None without a result.
 
         Raises:
             ValueError: If the file of the run holds something else.
@@ -153,7 +153,7 @@ class Session:
         return sweep_run.data_digest(self.data_dir_of(run))
 
     def _search(self, series: Series) -> dict[str, Any] | None:
-        """Returns the answer of a series as JSON holds it; None if a run is missing."""
+        """Returns the answer of a series for JSON; None if a run is missing."""
         probes: list[dict[str, Any]] = []
 
         def meets(num_ranks: int, repeat: int) -> bool:
@@ -207,21 +207,21 @@ class Session:
 
 
 def result_line(run: Run, result: Result) -> str:
-    """Returns what a run reached, for people."""
+    """Returns the outcome of a run, for people."""
     line = f"{run.name}: {result['examples_per_second']:.1f} images/s "
     line += f"in {time_text(result['sweep']['seconds'])}"
     return line + "".join(f"; {gate['text']}" for gate in result.get("gates", ()))
 
 
 def time_text(seconds: float) -> str:
-    """Returns a duration as people say it: 75 s, 12 min, 3.5 h."""
+    """Returns a duration for people: 75 s, 12 min, 3.5 h."""
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def missed_gates(result: Result) -> list[str]:
-    """Returns a sentence for each gate that a run did not meet."""
+    """Returns the sentences of the gates that a run did not meet."""
     return [gate["text"] for gate in result.get("gates", ()) if not gate["passed"]]
 
 
@@ -231,7 +231,7 @@ def _answer_text(answer: find_ranks.Answer, gates: str, missed: Sequence[str]) -
     Args:
         answer: The answer.
         gates: The gates of the search.
-        missed: Sentences about the gates that the smallest number of ranks missed.
+        missed: Sentences of the gates that the smallest number of ranks missed.
     """
     meet = "1 rank meets" if answer.meets == 1 else f"{answer.meets} ranks meet"
     if answer.fails is None:

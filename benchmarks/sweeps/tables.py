@@ -1,7 +1,7 @@
-"""A sweep as people and scripts read it: tables of text, and one JSON object.
+"""A sweep for people and scripts: tables of text, and a JSON object.
 
-In: a `Session`. Out: lines for each series of runs or for each tier, the plan of a dry
-run, and the document that is printed and kept as sweep.json.
+In: a `Session`. Out: lines about the series of runs or about the tiers, the plan of a
+dry run, and the document for the last line and for sweep.json.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ _MOST_STALL, _FULL, _MANY = 0.05, 0.85, 0.05
 
 
 def plan_lines(session: Session) -> list[str]:
-    """Returns a line for each run, done or not, and a last line about what is left."""
+    """Returns a line for each run, done or not, and a last line about missing runs."""
     runs = session.sweep.runs()
     missing = [run for run in runs if run not in session.results]
     last = f"Runs left: {len(missing)} of {len(runs)}."
@@ -47,7 +47,7 @@ def _state(run: Run, session: Session) -> str:
 
 
 def seconds_left(session: Session) -> float | None:
-    """Returns the duration of the missing runs; None if one duration is unknown."""
+    """Returns the duration of the missing runs; None if a duration is unknown."""
     results = session.results
     missing = [run for run in session.sweep.runs() if run not in results]
     estimates = [estimate_seconds(run, results) for run in missing]
@@ -124,11 +124,11 @@ def _cache(repeats: Repeats) -> str | None:
 
 
 def binding(result: Result) -> str:
-    """Returns the resource that a run waited for.
+    """Returns the resource that held a run back.
 
     A run whose input kept up waited for the model, or for the accelerator in its place.
-    Otherwise busy cores bind, or else the server or disk that gave the bytes. If all
-    bytes were in memory, the stages of the pipeline waited for each other.
+    Otherwise busy cores bind, or else the server or the disk. If all bytes were in
+    memory, the stages of the pipeline waited for other stages.
     """
     if result["stall_fraction"] <= _MOST_STALL:
         return "accelerator" if result.get("kind") == "emulated" else "model"
@@ -142,7 +142,7 @@ def binding(result: Result) -> str:
 
 
 def tier_json(repeats: Repeats) -> dict[str, Any]:
-    """Returns settings and figures of one tier as a dict that JSON can hold.
+    """Returns settings and figures of a tier as a dict for JSON.
 
     Returns:
         binding: the resource that binds the most runs. state: the measured state, "/"
@@ -192,7 +192,7 @@ def tier_lines(finished: Sequence[Repeats]) -> list[str]:
 
 
 def _settings(series: Series, finished: Sequence[Repeats]) -> str:
-    """Returns the settings of a tier's row, without those that all rows share."""
+    """Returns the settings of a tier's row that differ between rows."""
     names = ("model", "mode", "batch_size", "accelerator", "scaling")
     differ = [n for n in names if len({getattr(r.series, n) for r in finished}) > 1]
     return ", ".join(str(getattr(series, name)) for name in differ)
@@ -202,7 +202,7 @@ def document(session: Session) -> dict[str, Any]:
     """Returns the JSON object of a sweep."""
     sweep, results = session.sweep, session.results
     first = next(iter(results.values()), None)
-    # A search has the runs that it chose.
+    # A search chooses its runs.
     runs = {*results, *session.errors} if sweep.find_ranks else sweep.runs()
     missed = {run.name: missed_gates(result) for run, result in results.items()}
     finished = session.all_repeats()

@@ -1,8 +1,8 @@
 """Three bars: the input alone, the model alone, and both, run by the same loop.
 
 In: the config of a run on real data. Out: the configs of all three runs, and a sentence
-on what holds the run back. The run of the input alone has an emulated accelerator that
-takes no time: records are still read, decoded and copied to the device.
+on the limit of the run. The input alone runs with an emulated accelerator of no step
+time: records are still read, decoded and copied to the device.
 """
 
 import dataclasses
@@ -14,13 +14,13 @@ from benchmarks.options.config import Config
 NAMES = ("input", "synthetic", "real")
 
 _WELL_FED = 0.97  # real over synthetic: the input does not limit the model
-_SAME = 0.95  # rates that differ less agree: MLPerf Storage's limit for repeated runs
-_FULL = 0.9  # share of the cores from which on they are the limit
-_QUIET = 0.05  # share of the cores that others may take without a remark
+_SAME = 0.95  # ratio of equal rates: MLPerf Storage's limit for repeated runs
+_FULL = 0.9  # busy share of the cores at which the cores are the limit
+_QUIET = 0.05  # share of the cores for others without a remark
 
 
 def configs(config: Config) -> dict[str, Config]:
-    """Returns the config of each bar: input, synthetic and real.
+    """Returns the configs of the bars: input, synthetic and real.
 
     Args:
         config: A config with the model's defaults filled in.
@@ -47,15 +47,15 @@ def configs(config: Config) -> dict[str, Config]:
 
 
 def compare(results: Mapping[str, Mapping[str, Any]], num_cores: int) -> dict[str, Any]:
-    """Returns the figures of the three runs, and what they say together.
+    """Returns the figures of the three runs, and the conclusion.
 
     Args:
-        results: The figures of each run, by the name of its bar.
+        results: The figures of the runs, by the name of the bar.
         num_cores: Cores of all ranks together.
 
     Returns:
-        Of each bar the rate in examples a second and the share of the cores that it
-        kept busy, 0 to 1; the ratios of rates; `case`, a word, and `sentence`.
+        The rates of the bars in examples a second and the busy shares of the cores, 0
+        to 1; the ratios of rates; `case`, a word, and `sentence`.
     """
     rates = {name: results[name]["examples_per_second"] for name in NAMES}
     cpu = {name: results[name]["cpu_seconds_per_example"] for name in NAMES}
@@ -81,11 +81,10 @@ class Bars:
     """The three runs: "input" alone, the model alone on "synthetic" data, and "real".
 
     Attributes:
-        rates: Examples a second of each run.
-        cpu_seconds: CPU seconds of an example in each run.
+        rates: Examples a second of the runs.
+        cpu_seconds: CPU seconds of an example in the runs.
         num_cores: Cores of all ranks together.
-        others_busy: Share of the cores that processes outside the run took from the
-            real run, 0 to 1.
+        others_busy: Share of the cores for processes outside the real run, 0 to 1.
     """
 
     rates: Mapping[str, float]
@@ -94,52 +93,52 @@ class Bars:
     others_busy: float = 0.0
 
     def cores_busy(self, name: str) -> float:
-        """Returns the share of the cores that a run kept busy, 0 to 1."""
+        """Returns the busy share of the cores in a run, 0 to 1."""
         return self.rates[name] * self.cpu_seconds[name] / self.num_cores
 
     @property
     def overlapped(self) -> float:
-        """Rate of input and model that work at the same time and share nothing."""
+        """Rate of input and model if both work at the same time and share nothing."""
         return min(self.rates["input"], self.rates["synthetic"])
 
     @property
     def in_turn(self) -> float:
-        """Rate of input and model that take turns: their times of an example add up."""
+        """Rate of input and model in turns: the times of an example add up."""
         return 1 / (1 / self.rates["input"] + 1 / self.rates["synthetic"])
 
     @property
     def cores_needed(self) -> float:
-        """Share of the cores that both need at the overlapped rate; it may exceed 1.
+        """Share of the cores for both at the overlapped rate; the share may exceed 1.
 
-        The CPU seconds of an example are those of both runs alone, added up.
+        The CPU seconds of an example in both runs alone add up.
         """
         cost = self.cpu_seconds["input"] + self.cpu_seconds["synthetic"]
         return self.overlapped * cost / self.num_cores
 
     @property
     def lacks_cores(self) -> bool:
-        """Whether the cores explain a rate below the overlapped one.
+        """Whether the cores explain a rate below the overlapped rate.
 
-        Cores that others take are not there for the run.
+        The cores of other processes are not there for the run.
         """
         used = max(self.cores_needed, self.cores_busy("real"))
         return used + self.others_busy >= _FULL
 
     @property
     def case(self) -> str:
-        """One word for what limits the run.
+        """The limit of the run, as a word.
 
         Input and model overlap, so that both together should reach
-        overlapped = min(input, synthetic). The first rule that holds decides:
+        overlapped = min(input, synthetic). The first valid rule decides:
 
-        "well_fed": real >= 0.97 synthetic. The model gets what it takes.
+        "well_fed": real >= 0.97 synthetic. The input does not limit the model.
         "input_binds", "model_binds": real >= 0.95 overlapped. The slower of the two
-            explains the rate; 5 % is the difference that repeated runs may have.
-        "compete": each alone is faster than both together, by more than that. The cores
-            explain it: the CPU seconds of both, added up, need >= 0.9 of the cores at
-            the overlapped rate, or both together kept >= 0.9 of them busy; the cores
-            that other processes took are added to both shares. Otherwise
-            memory or the way to the device do, if real >= 0.95 in_turn, where
+            explains the rate; repeated runs may differ by 5 %.
+        "compete": both together are slower by more. Either the cores explain the rate:
+            the CPU seconds of both, added up, need >= 0.9 of the cores at the
+            overlapped rate, or both together kept >= 0.9 of the cores busy, with the
+            cores of other processes in both shares. Or memory or the way to the device
+            explain the rate: real >= 0.95 in_turn, where
             in_turn = 1 / (1 / input + 1 / synthetic).
         "unexplained": even taking turns would be faster, and cores are free.
         """
@@ -155,7 +154,7 @@ class Bars:
 
 
 def _sentence(bars: Bars) -> str:
-    """Returns the case in words, with its figures and what to do."""
+    """Returns the case in words, with figures and advice."""
     feeds, takes, real = (bars.rates[name] for name in NAMES)
     reached = f"real data reaches {real / takes:.0%} of synthetic"
     alone = (

@@ -2,9 +2,9 @@
 
 In: a `Setting` and the ranks. Out: the section `cache` of the result; or an error, if
 an epoch was not in the claimed state. A cold run empties the page cache of the data
-when the timing begins and after each epoch. Its pipeline ends before and starts again
-after, because the records that it reads ahead would come from memory otherwise.
-`benchmarks.system.residency` does the work on each host.
+when the timing begins and after every epoch. The pipeline ends before and starts again
+after, because records read ahead would come from memory otherwise.
+`benchmarks.system.residency` does the work on the hosts.
 """
 
 import concurrent.futures
@@ -38,7 +38,7 @@ class Batches:
     """Iterates over the batches of a setting; can stop and start elsewhere.
 
     Args:
-        setting: The setting of this rank.
+        setting: The setting of the rank.
     """
 
     def __init__(self, setting: Setting) -> None:
@@ -47,7 +47,7 @@ class Batches:
         self._iterator: Iterator[Batch] | None = None
 
     def start(self, state: tfpipe.State, num_epochs: int | None) -> None:
-        """Makes the next batch the first one after a state, and begins to read ahead.
+        """Makes the next batch the first batch after a state, and begins to read ahead.
 
         Args:
             state: Where in the data to start.
@@ -65,7 +65,7 @@ class Batches:
         self._iterator = iter(dataset)
 
     def stop(self) -> None:
-        """Ends all reading; batches that were read ahead are lost."""
+        """Ends all reading; batches read ahead are lost."""
         self._iterator = None  # the last reference: its threads end
         if self._setting.empty_caches is not None:
             self._setting.empty_caches.close()
@@ -87,16 +87,16 @@ class Batches:
 
 
 class Meter:
-    """Measures what storage gives in each timed epoch; keeps a cold run cold.
+    """Measures the bytes from storage in timed epochs; keeps a cold run cold.
 
-    Every rank calls each method, and all ranks call it together.
+    All ranks call every method together.
 
     Args:
-        setting: The setting of this rank.
+        setting: The setting of the rank.
         ranks: All ranks.
-        batches: The batches of this rank, which a cold run stops and starts again.
-        state: Where the timed steps begin if there is no warm-up; the page cache is
-            then as `prepare` left it.
+        batches: The batches of the rank. A cold run stops and starts the batches.
+        state: Begin of the timed steps if there is no warm-up; the page cache is then
+            in the state after `prepare`.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class Meter:
         *,
         is_last: bool,
     ) -> None:
-        """Ends an epoch and begins the next one at a state.
+        """Ends an epoch and begins the next epoch at a state.
 
         In warm-up and after the last step there is nothing to do. Only a cold run
         pauses, because its input reads nothing meanwhile.
@@ -154,7 +154,7 @@ class Meter:
             self._restart(state)
 
     def finish(self, traces: Sequence[Trace]) -> list[list[EpochReads]]:
-        """Ends the timed steps; returns the reads of every rank in each epoch.
+        """Ends the timed steps; returns the reads of every rank by epoch.
 
         Args:
             traces: The timed steps of every rank.
@@ -187,7 +187,7 @@ class Meter:
         self._ranks.gather(None)  # until no rank reads any more
 
     def _restart(self, state: tfpipe.State) -> None:
-        """Begins an epoch; a cold one is read when all ranks have their counters."""
+        """Begins an epoch; a cold epoch waits for the counters of all ranks."""
         if self._is_cold:
             _look("cold", self._setting, self._ranks, host_wide=False)
             self._batches.start(state, 1)
@@ -197,13 +197,13 @@ class Meter:
 
 
 def prepare(setting: Setting, ranks: Ranks) -> tuple[HostStatus, ...] | None:
-    """Brings the caches of every host to the state that the config names.
+    """Brings the caches of every host to the state of the config.
 
-    They are the page cache, the shard cache if there is one, and the cache in RAM if
-    there is one, which is filled.
+    The caches are the page cache, a shard cache and a cache in RAM. The cache in RAM is
+    filled.
 
     Returns:
-        The status of each host; None if the run reads no local files.
+        The status of the hosts; None if the run reads no local files.
 
     Raises:
         ValueError: If a host does not reach the state.
@@ -214,7 +214,7 @@ def prepare(setting: Setting, ranks: Ranks) -> tuple[HostStatus, ...] | None:
         caches.fill(setting.pipeline)
     if config.cache == "warm" and config.access.has_shard_cache:
         _fill_shard_cache(setting, ranks)
-    if setting.empty_caches is not None:  # each epoch begins with a new one
+    if setting.empty_caches is not None:  # an epoch begins with a new cache
         return _look("as_is", setting, ranks)
     return _look(config.cache, setting, ranks) if setting.files else None
 
@@ -247,17 +247,17 @@ def proof(
     before: tuple[HostStatus, ...] | None,
     reads: Sequence[Sequence[EpochReads]],
 ) -> dict[str, Any]:
-    """Checks after a run that each timed epoch was in the claimed state of the cache.
+    """Checks after a run that all timed epochs were in the claimed state of the cache.
 
     Args:
         setting: The setting of the run.
-        ranks: The ranks that are left; an elastic run may have lost some.
-        before: What `prepare` returned.
-        reads: What `Meter.finish` returned.
+        ranks: The remaining ranks; an elastic run may have lost some ranks.
+        before: The result of `prepare`.
+        reads: The result of `Meter.finish`.
 
     Returns:
-        The section `cache` of the result, which is absent if `before` is None, and the
-        section `storage`, which is absent if the run read no records.
+        The section `cache` of the result, unless `before` is None, and the section
+        `storage`, unless the run read no records.
 
     Raises:
         ValueError: If an epoch was in another state.

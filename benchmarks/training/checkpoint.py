@@ -1,7 +1,7 @@
 """Checkpoints on disk: the model, its optimizer and how far training is.
 
 In: the objects to save, by name, and the ranks. Out: a folder of checkpoints. A crash
-while one is saved leaves the older ones: each checkpoint is complete or absent.
+during a save leaves the older checkpoints: every checkpoint is complete or absent.
 """
 
 import pathlib
@@ -23,8 +23,7 @@ class Checkpoint:
     The folder need not be visible to the hosts of other ranks.
 
     Attributes:
-        error: The error of the last checkpoint that could not be saved; None if each
-            was.
+        error: The last error of a save; None without errors.
 
     Args:
         folder: Folder of the checkpoints; None to save and load nothing.
@@ -75,17 +74,17 @@ class Checkpoint:
         return state
 
     def save(self, state: tfpipe.State) -> None:
-        """Writes a checkpoint if this is rank 0 and there is a folder.
+        """Writes a checkpoint on rank 0, if there is a folder.
 
-        A checkpoint that cannot be written, as on a full disk, is an error on stderr
-        and in `error`; the run goes on, because its figures do not depend on it.
+        A failed save, as on a full disk, is an error on stderr and in `error`. The run
+        goes on, because its figures do not depend on the checkpoint.
 
         Args:
             state: How far the data was read.
         """
         if self._manager:
             self._data.state = state
-            # The number follows the newest one in the folder, so that a resumed run
+            # The number follows the newest number in the folder, so that a resumed run
             # never overwrites a checkpoint of an earlier run.
             newest = self._manager.latest_checkpoint or "-0"
             version = int(newest.rpartition("-")[2]) + 1

@@ -1,7 +1,7 @@
 """The modes of a run: train, evaluate and infer, or feed an emulated accelerator.
 
-In: a `Setting` and the ranks. Out: the figures of the run. Each function builds the
-model, restores its weights, makes the step function and hands it to
+In: a `Setting` and the ranks. Out: the figures of the run. A function builds the model,
+restores its weights, makes the step function and hands the function to
 `timed_steps.run_steps`, which reads the batches and times the steps.
 """
 
@@ -24,7 +24,7 @@ from benchmarks.training.timed_steps import run_steps
 
 
 def train(setting: Setting, ranks: Ranks) -> dict[str, Any]:
-    """Trains, from the newest checkpoint if there is one, and times the steps.
+    """Trains, from the newest checkpoint if possible, and times the steps.
 
     Raises:
         ValueError: If a checkpoint does not fit, or no step is left to time.
@@ -71,19 +71,19 @@ def train_from(
     """Trains from a place in the data on, and times the steps.
 
     Args:
-        training: The model and its optimizer, as they were at that place.
-        checkpoint: Where both are saved, after each epoch and at the end.
-        setting: The setting of this rank.
+        training: The model and its optimizer at the state.
+        checkpoint: For the saves of both, after every epoch and at the end.
+        setting: The setting of the rank.
         ranks: All ranks.
         state: How far the data was read.
-        after_step: Called on every rank with each step and the state after it.
+        after_step: Called on every rank with the step and the state after every step.
 
     Raises:
         ValueError: If no step is left to time.
     """
 
     def end_epoch(state: tfpipe.State, pause: Pause) -> None:
-        # A pause is not timed but the input reads on, so there is one only if needed.
+        # A pause is not timed but the input reads on: only a checkpoint needs a pause.
         if setting.config.checkpoint_dir is not None:
             with pause():
                 checkpoint.save(state)
@@ -102,8 +102,8 @@ def train_from(
         after_step=after_step,
     )
     not_finite = metrics.not_finite_loss(done.traces)
-    # A run that ends with an epoch has saved already. A model that is lost must not
-    # replace the last sound one.
+    # A run that ends with an epoch has saved already. A lost model must not replace the
+    # last sound model.
     if done.state.step and not_finite is None:
         checkpoint.save(done.state)
     return {
@@ -126,7 +126,7 @@ def evaluate(setting: Setting, ranks: Ranks) -> dict[str, Any]:
     function = steps.make_eval_step(model, setting)
     num_steps = setting.steps_per_epoch
     start = tfpipe.State()
-    # The first step compiles and fills the pipeline; it counts, but is not timed.
+    # The first step compiles and fills the pipeline: its accuracy counts, its time not.
     num_warmup = max(setting.num_warmup_steps(start, num_steps), min(1, num_steps - 1))
     warmup_and_timed = (num_warmup, num_steps - num_warmup)
     done = run_steps(setting, ranks, function, warmup_and_timed, start, num_epochs=1)
@@ -146,8 +146,8 @@ def evaluate(setting: Setting, ranks: Ranks) -> dict[str, Any]:
 def infer(setting: Setting, ranks: Ranks) -> dict[str, Any]:
     """Predicts the classes of a split again and again and times the steps.
 
-    The weights are those of the newest checkpoint if --checkpoint_dir is given, else
-    new ones: weights do not change the time. A step that reaches the end of the split
+    The weights come from the newest checkpoint with --checkpoint_dir, else the weights
+    are new: weights do not change the time. A step that reaches the end of the split
     is padded, and only its real examples count.
 
     Raises:
@@ -169,7 +169,7 @@ def infer(setting: Setting, ranks: Ranks) -> dict[str, Any]:
 
 
 def _emulate(setting: Setting, ranks: Ranks) -> dict[str, Any]:
-    """Feeds an accelerator that is not there; no model is built."""
+    """Feeds an emulated accelerator; no model is built."""
     config = setting.config
     if setting.emulation is not None:
         seconds = setting.emulation.step_seconds(config.batch_size)
@@ -185,14 +185,14 @@ def _emulate(setting: Setting, ranks: Ranks) -> dict[str, Any]:
 
 
 def _padding(setting: Setting, traces: Sequence[Trace]) -> float:
-    """Returns the share of the timed batches of all ranks that was no record."""
+    """Returns the share of padding in the timed batches of all ranks."""
     num_steps = sum(len(trace.wait_seconds) for trace in traces)
     num_examples = sum(trace.num_examples for trace in traces)
     return 1 - num_examples / (num_steps * setting.config.batch_size)
 
 
 def _restore(model: keras.Model, setting: Setting, ranks: Ranks) -> tfpipe.State:
-    """Loads the newest checkpoint into a model; returns how far it was trained."""
+    """Loads the newest checkpoint into a model; returns the state of the training."""
     variables = [variable.value for variable in model.variables]
     folder = setting.config.checkpoint_dir
     state = Checkpoint(folder, {"model": model}, variables, ranks).restore()
@@ -206,7 +206,7 @@ def _restore(model: keras.Model, setting: Setting, ranks: Ranks) -> tfpipe.State
 
 
 def _report_faults(setting: Setting) -> None:
-    """Prints on stderr, at the end of an epoch, which records were skipped so far."""
+    """Prints the skipped records on stderr, at the end of an epoch."""
     log = setting.pipeline.faults
     if log is not None and log.faults:
         print(log.summary(), file=sys.stderr)

@@ -1,8 +1,8 @@
 """Figures of a run, computed from the steps of every rank.
 
-In: the `Trace` of each rank. Out: a flat dict with units in the names; a megabyte is
-1e6 bytes. Figures are collective: the work of all ranks over the time of the slowest
-one, never the figure of one rank multiplied by their number.
+In: the traces of all ranks. Out: a flat dict with units in the names; a megabyte is 1e6
+bytes. Figures are collective: the work of all ranks over the time of the slowest rank,
+never the figure of a single rank multiplied by the number of ranks.
 """
 
 from collections.abc import Sequence
@@ -15,11 +15,11 @@ from benchmarks.reporting import mlperf_storage, steady_state
 from benchmarks.system.cache_label import known_sum
 from benchmarks.training.recorder import Epoch, Trace
 
-_Z_95 = 1.96  # 95 % of a normal distribution lie within this many deviations
+_Z_95 = 1.96  # deviations around 95 % of a normal distribution
 _PERCENTILES = (50, 90, 95, 99)
 _HISTOGRAM_BINS = 40
 _BELOW = 1 - 1e-6  # the outer bins hold the least and the largest value whole
-_STRAGGLER = 1.05  # a rank that is slower than the others by less holds nobody back
+_STRAGGLER = 1.05  # smallest ratio to the other ranks that holds ranks back
 
 
 def summarize(
@@ -28,7 +28,7 @@ def summarize(
     """Returns the figures of a run whose ranks started their timed steps together.
 
     The time of a step is wait, compute and sync together. The accelerator utilization
-    of a rank is compute / time, its stall is wait / time; those of the run are of the
+    of a rank is compute / time, its stall is wait / time; the run has the values of the
     worst rank. sync_fraction and the seconds of a step are means over ranks. A
     deviation is 1.96 standard deviations of the rate from step to step. A step of all
     ranks is over when its last rank is done.
@@ -65,7 +65,7 @@ def _seconds(traces: Sequence[Trace]) -> float:
 
 
 def _speed(traces: Sequence[Trace]) -> dict[str, Any]:
-    """Returns the rate of all ranks over the common time, and each rank's own rate."""
+    """Returns the rate of all ranks over the common time, and the rates of ranks."""
     num_examples = sum(trace.num_examples for trace in traces)
     # Step k of all ranks is over when its last rank is done.
     ends = np.max([trace.end_seconds for trace in traces], axis=0)
@@ -129,8 +129,8 @@ def _mlperf_storage_utilization(traces: Sequence[Trace]) -> float | None:
 def _step_times(traces: Sequence[Trace]) -> dict[str, Any]:
     """Returns percentiles of the time of a step, linearly interpolated.
 
-    Steps that use the first records of a shuffle window may wait for the storage; all
-    others get their records from memory.
+    Steps with the first records of a shuffle window may wait for the storage; other
+    steps get their records from memory.
     """
     of_ranks = [np.percentile(trace.step_seconds, _PERCENTILES) for trace in traces]
     everything = np.concatenate([trace.step_seconds for trace in traces])
@@ -172,16 +172,15 @@ def _histogram(seconds: npt.NDArray[np.float64]) -> dict[str, Any]:
 
 
 def stragglers(traces: Sequence[Trace]) -> dict[str, Any]:
-    """Returns which rank the others wait for, by how much it is slower, and why.
+    """Returns the rank that holds the others back, its slowness, and the cause.
 
-    A rank's own time is that of its steps without the wait for other ranks: wait,
-    compute, and the sync of the rank that came last, which waited for nobody and only
+    The own time of a rank is the time of its steps without the wait for other ranks:
+    wait, compute, and the sync of the last rank, which waited for nobody and only
     communicated. slowest_over_others is the own time of the slowest rank over the
-    median of the own times of all others; 1 if there are none.
-    cause is the part that makes up most of the difference; None if the slowest rank is
-    less than 5 % slower. times_last_per_rank counts the steps in which a rank was the
-    last one, which is the rank that waited least for the others. It is None if no rank
-    was seen to wait for another.
+    median of the own times of all others; 1 for a single rank.
+    cause is the largest part of the difference; None if the slowest rank is less than
+    5 % slower. times_last_per_rank counts the steps in which a rank was last: the last
+    rank waits least for the others. The counts are None if no rank waited for others.
     """
     wait = np.array([np.mean(trace.wait_seconds) for trace in traces])
     sync = np.array([trace.sync_seconds for trace in traces])
@@ -230,7 +229,7 @@ def _bytes(
     records: dict[str, int] | None,
     record_bytes: float | None,
 ) -> dict[str, Any]:
-    """Returns the bytes of the records that were used, and the bytes from storage."""
+    """Returns the bytes of the used records, and the bytes from storage."""
     seconds = _seconds(traces)
     storage = known_sum([trace.storage_bytes for trace in traces])
     consumed = distinct = None
@@ -252,7 +251,7 @@ def _megabytes_per_second(num_bytes: float | None, seconds: float) -> float | No
 
 
 def learning(traces: Sequence[Trace]) -> dict[str, Any]:
-    """Returns the loss of first and last step, and loss and accuracy of each epoch."""
+    """Returns the losses of first and last step, and loss and accuracy by epoch."""
     epochs = [_join(parts) for parts in zip(*(t.epochs for t in traces), strict=True)]
     return {
         "loss_first": float(np.mean([trace.losses[0] for trace in traces])),
@@ -263,11 +262,11 @@ def learning(traces: Sequence[Trace]) -> dict[str, Any]:
 
 
 def not_finite_loss(traces: Sequence[Trace]) -> dict[str, Any] | None:
-    """Returns the first step with a loss that is not finite; None if all are.
+    """Returns the first step with a loss that is not finite; None without such a step.
 
     Returns:
-        step: number of the step, from 1, warm-up included. ranks: the ranks whose loss
-        it was. text: a sentence.
+        step: number of the step, from 1, warm-up included. ranks: the ranks with such a
+        loss. text: a sentence.
     """
     losses = np.array([trace.losses for trace in traces])
     wrong = ~np.isfinite(losses)
@@ -300,7 +299,7 @@ def coverage(counts: Sequence[npt.NDArray[np.int64]]) -> dict[str, int] | None:
     """Returns how often records were used, over all ranks; None if data is synthetic.
 
     Args:
-        counts: For each rank int64 [num_records], how often it used each record.
+        counts: For each rank int64 [num_records], the uses of the records.
     """
     total = np.sum(counts, axis=0)
     if len(total) == 0:
@@ -344,7 +343,7 @@ def speed_lines(figures: dict[str, Any]) -> list[str]:
 
 
 def _wait_line(figures: dict[str, Any]) -> str:
-    """Returns the stall of the rank that waits longest, and its parts of a step."""
+    """Returns the stall of the rank with the longest wait, and its parts of a step."""
     stalls = figures["stall_fraction_per_rank"]
     rank = stalls.index(max(stalls))
     wait, compute, sync = (

@@ -1,6 +1,6 @@
-"""The steps of one rank, collected while they run.
+"""The steps of a rank, collected while the run goes on.
 
-In: each `Step` at its end. Out: a `Trace`, the measurements of this rank. metrics.py
+In: every `Step` at its end. Out: a `Trace`, the measurements of the rank. metrics.py
 joins the traces of all ranks.
 """
 
@@ -18,14 +18,14 @@ from benchmarks.system import probes
 
 
 class Step(NamedTuple):
-    """One step of one rank.
+    """A step of a rank.
 
     Attributes:
         wait_seconds: Time blocked on the next batch.
         compute_seconds: Time from the batch to the result, without sync_seconds.
-        loss: Mean loss of this rank's batch.
-        num_correct: Correct predictions in the batch of this rank.
-        num_examples: Examples in the batch of this rank, without padding.
+        loss: Mean loss of the rank's batch.
+        num_correct: Correct predictions in the batch of the rank.
+        num_examples: Examples in the batch of the rank, without padding.
         record_ids: int64 [num_examples], the records of the batch.
         sync_seconds: Time waited for the average over ranks after the rank's own work.
         windows_begun: Number of shuffle windows whose first records the batch holds.
@@ -42,7 +42,7 @@ class Step(NamedTuple):
 
 
 class Epoch(NamedTuple):
-    """Sums over the steps of one epoch on one rank; each loss times its examples."""
+    """Sums over the steps of an epoch on a rank; losses times examples."""
 
     epoch: int
     loss_sum: float
@@ -52,16 +52,16 @@ class Epoch(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Trace:
-    """The measurements of one rank.
+    """The measurements of a rank. Sequences have a value for every timed step.
 
     Attributes:
-        wait_seconds: For each timed step, the time blocked on the input.
-        compute_seconds: For each timed step, the time in the step itself.
-        sync_seconds: For each timed step, the time waited for the average over ranks.
-        end_seconds: For each timed step, its end, counted from the common start.
-        step_epochs: For each timed step, its epoch.
-        windows_begun: For each timed step, the shuffle windows that begin in the step.
-        num_warmup_steps: Number of steps before the timed ones.
+        wait_seconds: Time blocked on the input.
+        compute_seconds: Time in the step itself.
+        sync_seconds: Time waited for the average over ranks.
+        end_seconds: End of the step, counted from the common start.
+        step_epochs: Epoch of the step.
+        windows_begun: Number of shuffle windows that begin in the step.
+        num_warmup_steps: Number of steps before the timed steps.
         num_warmup_examples: Number of examples in the warm-up steps.
         read_ahead: Examples that the rank reads in advance.
         num_examples: Number of examples in all timed steps.
@@ -69,11 +69,11 @@ class Trace:
             threads.
         storage_bytes: Bytes read from storage in the timed steps; None if unknown.
         run_storage_bytes: Bytes read from storage, warm-up included; None if unknown.
-        losses: Loss of each step, warm-up included.
-        epochs: Sums of each epoch, warm-up included; the last epoch may be incomplete.
-        record_counts: int64 [num_records], uses of each record of the split, warm-up
+        losses: Losses of all steps, warm-up included.
+        epochs: Sums of all epochs, warm-up included; the last epoch may be incomplete.
+        record_counts: int64 [num_records], uses of the records of the split, warm-up
             included.
-        step_examples: For each timed step, its number of examples.
+        step_examples: Number of examples of the step.
     """
 
     wait_seconds: Sequence[float]
@@ -96,14 +96,14 @@ class Trace:
 
     @property
     def step_seconds(self) -> npt.NDArray[np.float64]:
-        """Duration of each timed step: wait, compute and sync together."""
+        """Durations of the timed steps: wait, compute and sync together."""
         parts = (self.wait_seconds, self.compute_seconds, self.sync_seconds)
         seconds: npt.NDArray[np.float64] = np.sum(parts, axis=0, dtype=np.float64)
         return seconds
 
     @property
     def seconds(self) -> float:
-        """Time from the common start to the end of this rank's last timed step."""
+        """Time from the common start to the end of the rank's last timed step."""
         return self.end_seconds[-1]
 
     def examples_of(self, epoch: int) -> int:
@@ -113,7 +113,7 @@ class Trace:
 
 
 class Recorder:
-    """Collects the steps of one rank; timing starts when `start_timing` is called."""
+    """Collects the steps of a rank; `start_timing` starts the timing."""
 
     def __init__(self, num_records: int, read_ahead: ReadAhead) -> None:
         self._read_ahead = read_ahead

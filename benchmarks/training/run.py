@@ -1,8 +1,8 @@
-"""One run: from a `Config` and the ranks to the result document.
+"""A run: from a `Config` and the ranks to the result document.
 
-In: what to run. Out: the result; in the report folder also its JSON and a picture of
-the first batch, which rank 0 writes. `run` and `_measure` show the whole way from the
-data to the result, in the order in which it happens.
+In: the config. Out: the result; in the report folder also its JSON and a picture of the
+first batch, which rank 0 writes. `run` and `_measure` show the whole way from the data
+to the result, in order.
 """
 
 import contextlib
@@ -40,34 +40,34 @@ def run(
     seat: Seat | None = None,
     show: Callable[[dict[str, Any]], None] | None = None,
 ) -> dict[str, Any]:
-    """Runs what the config says and returns the result document, on every rank.
+    """Runs a config and returns the result document, on every rank.
 
     Args:
         config: The config of the run.
         ranks: All ranks.
-        seat: The cores of this rank; None if ranks are not bound to cores.
+        seat: The cores of the rank; None if ranks are not bound to cores.
         show: Called with the result on rank 0, before a file is written.
 
     Raises:
         ValueError: If the config does not fit the data or the checkpoint, or the page
-            cache was not in the state that the config claims.
+            cache was not in the state of the config.
         TfpipeError: If the data set is not complete, or too many records are damaged.
         OSError: If a folder cannot be written.
     """
-    # Gates and folders that cannot be used are errors before the work starts.
+    # Wrong gates and folders are errors before the work starts.
     required = [gates.Gate.parse(text) for text in config.require]
     progress = Progress()
     with _watched(config, ranks) as beat, progress.shown(is_first=ranks.is_first):
         if config.report_dir and ranks.is_first:
             pathlib.Path(config.report_dir).mkdir(parents=True, exist_ok=True)
-        # Reads the index of the data set and composes the pipeline of this rank.
+        # Reads the index of the data set and composes the pipeline of the rank.
         setting = dataclasses.replace(
             make_setting(config, ranks, seat=seat), beat=beat, progress=progress
         )
         if ranks.is_first:
             print("\n".join(_header(setting, ranks)), flush=True)
         result = _result(setting, ranks, required)
-    # What was measured is told before a file can fail or another rank can be lost.
+    # The figures are printed before a file can fail or another rank can be lost.
     if ranks.now().is_first:
         if show is not None:
             show(result)
@@ -77,7 +77,7 @@ def run(
 
 
 def _watched(config: Config, ranks: Ranks) -> AbstractContextManager[Beat]:
-    """Watches the ranks, except in elastic training, which watches them by itself."""
+    """Watches the ranks, except in elastic training, which has its own watch."""
     if config.elastic:
         return contextlib.nullcontext(Beat())
     return watched(ranks, config.rank_timeout)
@@ -114,19 +114,19 @@ def _result(setting: Setting, ranks: Ranks, required: Sequence[Gate]) -> dict[st
 
 
 def is_broken(result: dict[str, Any], config: Config) -> bool:
-    """Whether the run ended at a loss that is not finite, so that it is an error."""
+    """Whether the run ended at a loss that is not finite, which is an error."""
     return result.get("not_finite_loss") is not None and not config.allow_nan
 
 
 def _tell(name: str, figures: dict[str, Any], ranks: Ranks) -> None:
-    """Prints the rate of one of several runs, so that a lost run costs only itself."""
+    """Prints the rate of a run, so that a lost run costs no other run."""
     if ranks.now().is_first:
         rate = figures["examples_per_second"]
         print(f"{name}: {rate:.1f} images/s", file=sys.stderr, flush=True)
 
 
 def _measure(setting: Setting, ranks: Ranks) -> dict[str, Any]:
-    """Runs one setting once and returns its figures."""
+    """Runs a setting once and returns the figures."""
     setting.progress.begin("preparing the page cache")
     cache_before = cache_state.prepare(setting, ranks)
     setting.progress.begin("building the model")
@@ -164,7 +164,7 @@ def _measure_bars(setting: Setting, ranks: Ranks) -> dict[str, Any]:
 
 
 def _not_finite(measured: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Returns the first loss that is not finite: all runs of a result must be sound."""
+    """Returns the first loss that is not finite: all runs must be sound."""
     key = "not_finite_loss"
     losses = [figures[key] for figures in measured if key in figures]
     if not losses:  # nothing was trained
@@ -194,7 +194,7 @@ def _header(setting: Setting, ranks: Ranks) -> list[str]:
 
 
 def _median(measured: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Returns the figures of the median speed; the slower ones if there are two."""
+    """Returns the figures of the median speed; the slower figures of two runs."""
     ordered = sorted(measured, key=lambda figures: figures["examples_per_second"])
     return dict(ordered[(len(ordered) - 1) // 2])
 
@@ -204,10 +204,10 @@ def _write_report(
 ) -> None:
     """Writes `<time>-<mode>-<model>-x<ranks>.json` and the `.png` of a batch.
 
-    The result of a run that broke goes to the folder `failed`, which no page reads.
+    The result of a broken run goes to the folder `failed`, which no page reads.
 
     Raises:
-        OSError: If a file cannot be written; the other one is written if it can be.
+        OSError: If a file cannot be written; the other file is written all the same.
     """
     config = setting.config
     if is_broken(result, config):

@@ -1,6 +1,6 @@
-"""A setting: a `Config` with the model's defaults filled in, and the pipeline for it.
+"""A setting: a `Config` with the model's defaults filled in, and its pipeline.
 
-In: a config and the ranks. Out: the pipeline of this rank, and how many steps to run.
+In: a config and the ranks. Out: the pipeline of the rank, and the number of steps.
 The index of the data set is read here; no record is.
 """
 
@@ -39,19 +39,19 @@ _RECIPES = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Setting:
-    """Everything that is decided before a run starts.
+    """All decisions before a run starts.
 
     Attributes:
         config: The config with every default of the model filled in.
-        pipeline: The pipeline that gives this rank its batches.
+        pipeline: The pipeline of the rank.
         num_records: Number of records in the split; 0 if data is synthetic.
-        class_names: Name of each class of the data. A model may have more outputs than
-            there are classes; the first ones are these.
-        seat: The cores of this rank.
+        class_names: Names of the classes of the data. A model may have more outputs:
+            the first outputs are these classes.
+        seat: The cores of the rank.
         emulation: The accelerator of --emulate; None without.
         empty_caches: Shard caches of a cold run; None otherwise.
-        beat: Reports of this rank to the watch over the ranks.
-        progress: Reports of this rank to the reader of stderr.
+        beat: Reports of the rank to the watch over the ranks.
+        progress: Reports of the rank to the reader of stderr.
     """
 
     config: Config
@@ -71,7 +71,7 @@ class Setting:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Number of steps that each rank takes in an epoch."""
+        """Number of steps of a rank in an epoch."""
         return int(self.pipeline.source.steps_per_epoch)
 
     @property
@@ -82,10 +82,10 @@ class Setting:
 
     @property
     def files(self) -> list[str]:
-        """Paths of the files of this machine that the run reads.
+        """Paths of the local files that the run reads.
 
-        They are the data set's own, or those of a shard cache. Empty if the run reads
-        none, or other ones in each epoch, as with a cold shard cache.
+        The files belong to the data set or to a shard cache. Empty if the run reads no
+        files, or other files in every epoch, as with a cold shard cache.
         """
         if self.config.synthetic or self.empty_caches is not None:
             return []
@@ -93,7 +93,7 @@ class Setting:
 
     @property
     def watched_folder(self) -> str | None:
-        """A folder on the device or mount that the files are on; None without files."""
+        """A folder on the device or mount of the files; None without files."""
         return os.path.dirname(self.files[0]) if self.files else None
 
     @property
@@ -147,8 +147,8 @@ class Setting:
     def num_warmup_steps(self, state: tfpipe.State, num_left: int) -> int:
         """Returns how many of the steps left after a state to leave out of the timing.
 
-        These are the steps that use what is read ahead, if they are at most half of all
-        steps. Otherwise the run is too short for a steady state.
+        These steps use the records read ahead, if the steps are at most half of all.
+        Otherwise the run is too short for a steady state.
         """
         ahead = self.read_ahead(state).num_warmup_steps
         if ahead <= num_left // 2:
@@ -156,9 +156,9 @@ class Setting:
         return min(_DEFAULT_WARMUP_STEPS, num_left // 10)
 
     def read_ahead(self, state: tfpipe.State) -> ReadAhead:
-        """Returns what this rank reads from a state on before its first step."""
+        """Returns the examples read from a state on before the first step."""
         source = self.pipeline.source
-        # tf.data begins with a buffer of one batch where it decides itself.
+        # tf.data begins with a buffer of a batch where tf.data decides.
         ready = max(1, self.pipeline.tuning.prefetch_buffer_size)
         return steady_state.read_ahead(
             source.window_starts(state),
@@ -168,25 +168,25 @@ class Setting:
 
     @property
     def _num_batches_in_work(self) -> int:
-        """Number of batches that are made at the same time."""
+        """Number of batches made at the same time."""
         if not self.has_whole_batches:
             return 1
         stages = self.pipeline.tuned_stages()
         calls = (s.num_parallel_calls for s in stages if isinstance(s, tfpipe.Map))
         threads = self.pipeline.tuning.num_threads
-        # AUTOTUNE, -1, takes up to a call for each thread.
+        # AUTOTUNE, -1, takes up to a call a thread.
         return max(n if n > 0 else threads for n in calls)
 
 
 def make_setting(config: Config, ranks: Ranks, *, seat: Seat | None = None) -> Setting:
-    """Fills in the model's defaults and composes the pipeline of this rank.
+    """Fills in the model's defaults and composes the pipeline of the rank.
 
-    Threads and memory of the pipeline are this rank's share of the host.
+    Threads and memory of the pipeline are the rank's share of the host.
 
     Args:
         config: The config of the run.
         ranks: All ranks.
-        seat: The cores of this rank; None if ranks are not bound to cores.
+        seat: The cores of the rank; None if ranks are not bound to cores.
 
     Raises:
         ValueError: If the config does not fit the data.
@@ -233,7 +233,7 @@ def make_tuning(seat: Seat, ranks: Ranks) -> tfpipe.Tuning:
 
 
 def recipe_of(model: str) -> Callable[..., tfpipe.Recipe]:
-    """Returns the function of tfpipe that makes the recipe of a model, by its name."""
+    """Returns the function of tfpipe for the recipe of a model, by model name."""
     return _RECIPES[catalog.MODELS[model].recipe]
 
 
@@ -285,7 +285,7 @@ def _num_classes(config: Config, names: tuple[str, ...]) -> int:
 
 
 def _synthetic(config: Config, tuning: tfpipe.Tuning, seat: Seat) -> Setting:
-    """Returns the setting of a run on one batch, which is kept in memory."""
+    """Returns the setting of a run on a single batch in memory."""
     num_classes = config.num_classes or _SYNTHETIC_CLASSES
     recipe = recipe_of(config.model)
     source = tfpipe.SyntheticSource(
@@ -300,7 +300,7 @@ def _synthetic(config: Config, tuning: tfpipe.Tuning, seat: Seat) -> Setting:
             source,
             stages=[tfpipe.Prefetch()],
             tuning=tuning,
-            # Synthetic images are normalized on the device, as real ones are.
+            # Synthetic images are normalized on the device, like real images.
             device_ops=[recipe(config.image_size, "uint8", "exact").normalize],
         ),
         num_records=0,

@@ -206,7 +206,7 @@ def make_emulated_step(setting: Setting, ranks: Ranks, seconds: float) -> StepFu
     gradients is not emulated.
 
     Args:
-        setting: The setting of this rank.
+        setting: The setting of the rank.
         ranks: All ranks.
         seconds: Time of a step, without the wait for other ranks.
     """

@@ -34,7 +34,7 @@ from benchmarks.training.steps import Batch, StepFunction
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TimedSteps:
-    """What every rank measured in the steps of a run.
+    """The measurements of every rank in the steps of a run.
 
     Attributes:
         traces: The measurements of each rank, in the order of ranks.
@@ -64,7 +64,7 @@ def run_steps(
     it; the figures are then those of the steps so far.
 
     Args:
-        setting: The setting of this rank.
+        setting: The setting of the rank.
         ranks: All ranks.
         function: Takes a batch and returns when the device is done.
         num_steps: Number of warm-up steps and of timed steps.

@@ -42,7 +42,7 @@ class Point:
     speedup: float | None
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the fields as a dict that JSON can hold."""
+        """Returns the fields as a dict for JSON."""
         return dataclasses.asdict(self)
 
 

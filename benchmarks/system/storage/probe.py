@@ -62,7 +62,7 @@ class Measurement:
         return SMALL if self.what == reads.RANDOM else LARGE
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the fields as a dict that JSON can hold."""
+        """Returns the fields as a dict for JSON."""
         return dataclasses.asdict(self)
 
 
