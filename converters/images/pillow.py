@@ -9,6 +9,7 @@ TensorFlow's decoder ignores them.
 
 import contextlib
 import io
+import math
 import re
 import warnings
 from collections.abc import Iterator, Sequence
@@ -44,7 +45,7 @@ class Picture(NamedTuple):
 
 
 @contextlib.contextmanager
-def _pillow(max_pixels: float | None = None) -> Iterator[None]:
+def _pillow(max_pixels: float = math.inf) -> Iterator[None]:
     """Hides Pillow's warnings, and turns its exceptions into BadImageError.
 
     Pillow's decoders raise almost any exception on damaged bytes. Only MemoryError is
@@ -59,7 +60,11 @@ def _pillow(max_pixels: float | None = None) -> Iterator[None]:
         except (jpeg_header.BadImageError, MemoryError):
             raise
         except PIL.Image.DecompressionBombError as error:
-            raise jpeg_header.BadImageError("too_expensive", _line(error)) from error
+            raise jpeg_header.BadImageError(
+                "too_expensive",
+                f"an image inside of the file must have at most {2 * max_pixels:.0f} "
+                "pixels (--max_decoded_pixels), got more",
+            ) from error
         except Exception as error:
             cut = isinstance(error, EOFError) or "truncated" in str(error).lower()
             raise jpeg_header.BadImageError(
@@ -195,21 +200,22 @@ def _cmyk_to_rgb(image: PIL.Image.Image, *, adobe: bool) -> PIL.Image.Image:
     return (image if adobe else ImageChops.invert(image)).convert("RGB")
 
 
-def decode_other(data: bytes, kind: str, *, max_pixels: int | None = None) -> Picture:
+def decode_other(data: bytes, kind: str, *, max_pixels: float = math.inf) -> Picture:
     """Decodes the first frame of an image of another format than JPEG.
 
     Args:
         data: Content of the file.
         kind: Its format, from `formats.sniff`.
         max_pixels: Most pixels of an image inside of the file, such as those of an
-            icon, whose header may claim fewer; None is no limit.
+            icon, whose header may claim fewer.
 
     Raises:
         BadImageError: "too_expensive" if it has more pixels, another reason if it does
             not decode.
     """
-    limit = None if max_pixels is None else max_pixels / 2  # Pillow fails above twice
-    with _pillow(limit), PIL.Image.open(io.BytesIO(data), formats=[kind]) as image:
+    stream = io.BytesIO(data)
+    # Pillow fails above twice its limit.
+    with _pillow(max_pixels / 2), PIL.Image.open(stream, formats=[kind]) as image:
         stored, turned = pixels.load(image)
         return Picture(pixels.to_8_bits(stored), orientation=turned)
 

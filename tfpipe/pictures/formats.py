@@ -7,6 +7,8 @@ plug-ins are read where the plug-in is installed: it is imported when it is need
 
 import contextlib
 import importlib
+import io
+import warnings
 from collections.abc import Mapping
 
 # File names of JPEGs; .mpo is a JPEG with more pictures behind it.
@@ -49,9 +51,7 @@ _BRANDS = {
     **dict.fromkeys((b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx"), "HEIF"),
 }
 _MAX_BRANDS = 16
-# Pillow decides by this many bytes.
-_PREFIX_BYTES = 16
-# Formats with a stricter test here than in Pillow.
+# Formats with a test here, which is stricter or quicker than that of Pillow.
 _SNIFFED = frozenset(
     {"JPEG", "BMP", *(kind for kind, _, _ in _MAGIC), *_BRANDS.values()}
 )
@@ -81,36 +81,26 @@ def sniff(data: bytes) -> str | None:
         return "BMP"
     if data.startswith(b"ftyp", 4) and (kind := _brand(data)) is not None:
         return kind
-    # Pillow would take some TGAs for cursors.
-    return "TGA" if _is_tga(data) else _by_pillow(data[:_PREFIX_BYTES])
+    return _opened_by_pillow(data)
 
 
-def _by_pillow(prefix: bytes) -> str | None:
-    """Returns the format whose own test in Pillow accepts the first bytes."""
+def _opened_by_pillow(data: bytes) -> str | None:
+    """Returns the first rare format as which Pillow opens the bytes."""
     import PIL.Image
 
+    from tfpipe.pictures import pixels
+
     PIL.Image.init()
-    for kind, (_, accepts) in PIL.Image.OPEN.items():
-        if accepts is None or kind in _SNIFFED or kind in NOT_READ:
-            continue
-        with contextlib.suppress(Exception):  # a test may need more bytes
-            if accepts(prefix) is True:
-                return kind
+    kinds = [
+        kind
+        for kind, (_, accepts) in PIL.Image.OPEN.items()
+        if kind not in _SNIFFED | NOT_READ and (accepts or kind == "TGA")
+    ]
+    with contextlib.suppress(Exception), warnings.catch_warnings(), pixels.limits(None):
+        warnings.simplefilter("ignore")
+        with PIL.Image.open(io.BytesIO(data), formats=kinds) as image:
+            return (image.format or "").upper() or None
     return None
-
-
-def _is_tga(data: bytes) -> bool:
-    """Whether the header has the few values that a TGA may have; it has no magic."""
-    if len(data) < 18:
-        return False
-    has_palette, kind, depth, flags = data[1], data[2], data[16], data[17]
-    if not (any(data[12:14]) and any(data[14:16])) or flags & 0xC0:
-        return False
-    if kind in (1, 9):
-        return has_palette == 1 and depth == 8 and data[7] in (15, 16, 24, 32)
-    if has_palette or any(data[3:8]):
-        return False
-    return depth in {2: (16, 24, 32), 3: (1, 8, 16)}.get(kind & ~8, ())
 
 
 def _brand(data: bytes) -> str | None:
