@@ -1,9 +1,9 @@
-"""A mixture: several data sets with weights, their elements in one stream.
+"""A mixture: several data sets with weights, their elements in a single stream.
 
-In: pipelines whose elements are records or examples with one element_spec, and a weight
-for each pipeline. Out: a source of those elements. A fixed schedule says which set
+In: pipelines whose elements are records or examples with equal element_specs, and a
+weight a pipeline. Out: a source of their elements. A fixed schedule says which set
 gives the next element, so the shares are exact at every point, and a state of the
-mixture gives the state of each set.
+mixture gives the states of the sets.
 """
 
 import dataclasses
@@ -29,14 +29,14 @@ MAX_PERIOD = 1 << 20
 
 @dataclasses.dataclass(frozen=True)
 class Mixture:
-    """Elements of several data sets in exact shares, each set in its own epochs.
+    """Elements of several data sets in exact shares, every set in its own epochs.
 
-    Element: an element of the pipelines, one record or example.
+    Element: an element of the pipelines, a record or an example.
 
     Among any first n elements, n * w / (sum of weights) come from a set of weight w,
     with a difference of less than 1. Every rank mixes its own shares of the sets, so
     all ranks make the same steps. A resumed run gets exactly the same elements if the
-    stages of each pipeline give one element for each that they take, in order. So a
+    stages of the pipelines give an element for every element, in order. So a
     `Shuffle` belongs after the mixture.
 
     Example:
@@ -48,12 +48,12 @@ class Mixture:
         [6, 2]
 
     Args:
-        pipelines: Pipelines of the sets, read endlessly. Each has a source of
-            batch_size 1 with the rank of this process, and its own tuning.
-        weights: Weight of each set, > 0; 0.7 and 0.3 mean the same as 7 and 3.
-        batch_size: Number of elements in a batch of this rank.
-        epoch_steps: Number of steps in an epoch of the mixture; None is the number that
-            goes once through the first set.
+        pipelines: Pipelines of the sets, read endlessly. A pipeline has a source of
+            batch_size 1 with the rank of the process, and its own tuning.
+        weights: Weights of the sets, > 0; 0.7 and 0.3 mean the same as 7 and 3.
+        batch_size: Number of elements in a batch of the rank.
+        epoch_steps: Number of steps in an epoch of the mixture; None goes once through
+            the first set.
 
     Raises:
         TypeError: If a source cannot tell its state, as `TFRecordSource` can.
@@ -74,7 +74,7 @@ class Mixture:
 
     @property
     def rank(self) -> int:
-        """The number of this rank."""
+        """The number of the rank."""
         return int(self._sources[0].rank)
 
     @property
@@ -99,30 +99,30 @@ class Mixture:
 
     @functools.cached_property
     def digest(self) -> str:
-        """A digest of what must be equal on every rank and when a run is resumed."""
+        """A digest of all that must be equal on every rank and in a resumed run."""
         parts = [source.digest for source in self._sources]
         shares = integer_weights(self.weights)
         return index.digest(repr((parts, shares, self.steps_per_epoch)))
 
     def num_given(self, num_elements: int) -> list[int]:
-        """Returns how many of the first `num_elements` elements each set gives."""
+        """Returns the counts of the sets among the first `num_elements` elements."""
         rounds, rest = divmod(num_elements, len(self._schedule))
         shares = np.array(integer_weights(self.weights))
         begun = np.bincount(self._schedule[:rest], minlength=len(shares))
-        given: list[int] = (rounds * shares + begun).tolist()
-        return given
+        counts: list[int] = (rounds * shares + begun).tolist()
+        return counts
 
     def part_states(self, state: State) -> list[State]:
-        """Returns the state of each set at a state of the mixture.
+        """Returns the states of the sets at a state of the mixture.
 
         Raises:
             ValueError: If the state belongs to another mixture, number of ranks or
                 batch size.
         """
-        given = self.num_given(self._num_steps_before(state) * self.batch_size)
+        counts = self.num_given(self._num_steps_before(state) * self.batch_size)
         return [
             source.advance(State(), count)
-            for source, count in zip(self._sources, given, strict=True)
+            for source, count in zip(self._sources, counts, strict=True)
         ]
 
     def advance(self, state: State, num_steps: int = 1) -> State:
@@ -146,7 +146,7 @@ class Mixture:
         return num_epochs * self.steps_per_epoch - state.step
 
     def num_records(self, state: State, num_epochs: int | None) -> int | None:
-        """Returns the elements that this rank reads in those steps; None if endless."""
+        """Returns the elements of the rank in those steps; None if endless."""
         num_steps = self.num_steps(state, num_epochs)
         return None if num_steps is None else num_steps * self.batch_size
 
@@ -163,9 +163,9 @@ class Mixture:
         choice = _choice(self._schedule, begin, count)
         mixed = tf.data.Dataset.choose_from_datasets(parts, choice)
         # TensorFlow takes the mixture for endless, as its parts are, and would never
-        # read a dataset that is concatenated to it.
-        known = tf.data.INFINITE_CARDINALITY if count is None else count
-        return mixed.apply(tf.data.experimental.assert_cardinality(known))
+        # read a dataset concatenated to it.
+        cardinality = tf.data.INFINITE_CARDINALITY if count is None else count
+        return mixed.apply(tf.data.experimental.assert_cardinality(cardinality))
 
     @property
     def _sources(self) -> list[Any]:
@@ -193,7 +193,7 @@ def integer_weights(weights: Sequence[float | fractions.Fraction]) -> list[int]:
     exact = [fractions.Fraction(str(weight)) for weight in weights]
     scale = math.lcm(*(weight.denominator for weight in exact))
     whole = [int(weight * scale) for weight in exact]
-    shares = [number // math.gcd(*whole) for number in whole]
+    shares = [share // math.gcd(*whole) for share in whole]
     if sum(shares) > MAX_PERIOD:
         raise ValueError(
             f"Weights {list(weights)} must repeat within {MAX_PERIOD} elements, got a "
@@ -204,9 +204,9 @@ def integer_weights(weights: Sequence[float | fractions.Fraction]) -> list[int]:
 
 
 def schedule(weights: Sequence[float | fractions.Fraction]) -> Ints:
-    """Returns the set that gives each element, for one period of the schedule.
+    """Returns the sets of the elements, for a period of the schedule.
 
-    It is the algorithm of R. Tijdeman, "The chairman assignment problem", Discrete
+    The algorithm is by R. Tijdeman, "The chairman assignment problem", Discrete
     Mathematics 32, 1980. With k sets no share is ever wrong by more than
     1 - 1 / (2 * k - 2) elements, and no algorithm has a smaller bound.
 
@@ -219,7 +219,7 @@ def schedule(weights: Sequence[float | fractions.Fraction]) -> Ints:
     given = [0] * len(shares)
     chosen = np.empty(period, np.int64)
     for number in range(period):
-        # Among the sets that are due, the one with the earliest deadline.
+        # Among the due sets, the set with the earliest deadline.
         _, best = min(
             ((given[i] * twice + twice - 1) / share, i)
             for i, share in enumerate(shares)
@@ -231,7 +231,7 @@ def schedule(weights: Sequence[float | fractions.Fraction]) -> Ints:
 
 
 def _choice(pattern: Ints, begin: int, count: int | None) -> tf.data.Dataset:
-    """Returns the set of each element from number `begin` on; None is endless."""
+    """Returns the sets of the elements from `begin` on; None is endless."""
     begun = np.roll(pattern, -(begin % len(pattern)))
     choice = tf.data.Dataset.from_tensor_slices(begun).repeat()
     return choice if count is None else choice.take(count)

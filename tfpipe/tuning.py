@@ -17,9 +17,9 @@ import tensorflow as tf
 
 from tfpipe import errors, host
 
-AUTOTUNE = -1  # tf.data.AUTOTUNE, as the number that a tuning prints
+AUTOTUNE = -1  # tf.data.AUTOTUNE, as a number to print
 
-# For each knob that tf.data can decide, the value that says so.
+# Knobs that tf.data can decide, with the value for its choice.
 _OPEN = {
     "num_parallel_maps": AUTOTUNE,
     "prefetch_buffer_size": AUTOTUNE,
@@ -42,27 +42,25 @@ class Tuning:
 
     Args:
         num_parallel_reads: Number of extents that Interleave reads at the same time.
-        num_parallel_maps: Number of elements that each Map processes at the same time;
-            AUTOTUNE (-1) lets tf.data decide, up to one for each thread. Each call of a
-            Map after Batch holds a batch, so there the number is at most one for each
-            thread too. A tuple has a number for each Map, in order, which is taken as
-            it is.
+        num_parallel_maps: Number of elements in work at the same time in a Map;
+            AUTOTUNE (-1) lets tf.data decide, up to the number of threads. A call of a
+            Map after Batch holds a batch, so the number of threads is the most there
+            too. A tuple has a number for every Map, in order, without such a bound.
         prefetch_buffer_size: Number of batches that Prefetch keeps ready; -1 lets
             tf.data decide.
-        read_buffer_bytes: Bytes of the buffer of each open shard. TensorFlow's default
-            is 256 kB for local files but 127 MB for s3://.
-        private_threadpool_size: Number of threads of this pipeline; None shares
-            TensorFlow's pool, which has a thread for each core of the host.
-        max_intra_op_parallelism: Number of threads within one op. Elements already run
+        read_buffer_bytes: Bytes of the buffer of an open shard. TensorFlow's default is
+            256 kB for local files but 127 MB for s3://.
+        private_threadpool_size: Number of threads of the pipeline; None shares
+            TensorFlow's pool, with a thread for every core of the host.
+        max_intra_op_parallelism: Number of threads within an op. Elements already run
             in parallel, so 1 is fastest.
         ram_budget_bytes: Bytes of memory that AUTOTUNE may plan for; None is half of
             the memory of the host, in every process.
         fuse_map_and_batch: Whether a Map right before a Batch writes its results into
-            the batch; otherwise one thread copies them.
+            the batch; otherwise a thread copies them.
         deterministic: Whether elements come in the order of the data. False may be
-            faster if some elements take much longer than others. A run that is resumed
-            within an epoch may then get the elements that were being processed twice
-            or never.
+            faster if some elements take much longer than others. A run resumed within
+            an epoch may then get the elements in work twice or never.
     """
 
     num_parallel_reads: int = 4
@@ -86,8 +84,8 @@ class Tuning:
                 checked = _checked(field.name, value)
             errors.settle(self, field.name, checked)
 
-    def num_parallel_calls(self, number: int) -> int:
-        """Returns `num_parallel_maps` of one Map, counted from 0.
+    def num_parallel_calls(self, position: int) -> int:
+        """Returns `num_parallel_maps` of a Map, counted from 0.
 
         Raises:
             ValueError: If there are numbers for fewer Maps.
@@ -95,21 +93,21 @@ class Tuning:
         calls = self.num_parallel_maps
         if isinstance(calls, int):
             return calls
-        if number >= len(calls):
+        if position >= len(calls):
             raise ValueError(
                 "Tuning.num_parallel_maps must be one number or have one for each Map, "
-                f"got {len(calls)} and at least {number + 1} Maps."
+                f"got {len(calls)} and at least {position + 1} Maps."
             )
-        return calls[number]
+        return calls[position]
 
     @property
     def num_threads(self) -> int:
-        """Number of threads of the pipeline, its own or one for each core."""
+        """Number of threads of the pipeline, its own or the cores."""
         return self.private_threadpool_size or host.num_cores()
 
     @classmethod
     def for_local_ranks(cls, num_local_ranks: int) -> "Tuning":
-        """Returns a tuning for one of several ranks that share this host's cores.
+        """Returns a tuning for a rank that shares the cores of its host.
 
         Raises:
             ValueError: If num_local_ranks is below 1.
@@ -128,7 +126,7 @@ class Tuning:
             options.threading.private_threadpool_size = self.private_threadpool_size
         if self.ram_budget_bytes is not None:
             options.autotune.ram_budget = self.ram_budget_bytes
-        # `reading.order` shares the records among ranks; tf.data must not do it again.
+        # `reading.order` shares the records among ranks; tf.data must not do so too.
         options.experimental_distribute.auto_shard_policy = (
             tf.data.experimental.AutoShardPolicy.OFF
         )
@@ -161,7 +159,8 @@ class Tuning:
         """Returns the tuning of a file, or the default tuning if it does not fit here.
 
         A tuning fits if the processor, the number of cores, the memory, the version of
-        TensorFlow and the pipeline are the same. Otherwise a warning says what differs.
+        TensorFlow and the pipeline are the same. Otherwise a warning names the
+        differences.
 
         Args:
             path: File that `save` wrote.
@@ -174,9 +173,9 @@ class Tuning:
         """
         content = read_saved(path)
         here = made_for(fingerprint or content["made_for"].get("pipeline", ""))
-        found = content["made_for"]
+        there = content["made_for"]
         stale = [
-            f"{k} {found.get(k)} not {v}" for k, v in here.items() if v != found.get(k)
+            f"{k} {there.get(k)} not {v}" for k, v in here.items() if v != there.get(k)
         ]
         if stale:
             warnings.warn(
@@ -203,10 +202,11 @@ def read_saved(path: str | os.PathLike[str]) -> dict[str, Any]:
     errors.require_local_path("", "path", path)
     try:
         content = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
-        known = content["format"] == _FORMAT and {"made_for", "tuning"} <= set(content)
+        names = {"made_for", "tuning"}
+        is_ours = content["format"] == _FORMAT and names <= set(content)
     except (ValueError, KeyError, TypeError):
-        known = False
-    if not known:
+        is_ours = False
+    if not is_ours:
         raise ValueError(
             f"{path} must be a tuning in format {_FORMAT}, as Tuning.save writes it. "
             "Tune again."
@@ -215,7 +215,7 @@ def read_saved(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def made_for(fingerprint: str) -> dict[str, Any]:
-    """Returns the conditions of a tuning: this host, this TensorFlow and a pipeline."""
+    """Returns the conditions of a tuning: host, TensorFlow and pipeline."""
     return {
         "cpu": host.cpu_model(),
         "num_cores": host.num_cores(),

@@ -1,7 +1,7 @@
-"""A reminder on stderr that batches hold pixels which nobody has normalized.
+"""A reminder on stderr that nobody has normalized the pixels of batches.
 
 In: a dataset of batches whose device ops the consumer has to apply. Out: the same
-batches; a few batches after the first one, a line on stderr if nobody applied the ops.
+batches; a few batches after the first, a line on stderr if nobody applied the ops.
 """
 
 import functools
@@ -16,10 +16,10 @@ import tensorflow as tf
 
 from tfpipe.stages.basic import Prefetch, as_it_is
 
-# Batches that are read before the reminder: the first training step was traced by then.
+# Batches before the reminder: the first training step was traced by then.
 _NUM_BATCHES = 5
 
-# Readers that need no normalized pixels.
+# Readers without a need for normalized pixels.
 _MEASURING = (
     "tfpipe.profiling.",
     "tfpipe.tuner.",
@@ -40,7 +40,7 @@ _TEXT = (
 class Reminder:
     """Remembers whether the device ops of a pipeline were used; reminds once.
 
-    A pipeline shares it with the pipelines that are made from it.
+    A pipeline shares its reminder with the pipelines made from it.
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class Reminder:
         self._lock = threading.Lock()
 
     def settle(self) -> None:
-        """Notes that the consumer applies the device ops."""
+        """Notes the use of the device ops."""
         self._is_settled = True
 
     def among(self, stages: Sequence[Any]) -> list[Any]:
@@ -65,7 +65,7 @@ class Reminder:
     def _within(self, dataset: tf.data.Dataset, num_before: int) -> tf.data.Dataset:
         """Returns the same batches, with the reminder after `num_before` of them.
 
-        A consumer that reads fewer in an iteration gets it in its next iteration.
+        After an iteration of fewer batches the reminder comes in the next iteration.
         """
         cardinality = int(dataset.cardinality())
         is_short = 0 < cardinality <= num_before
@@ -75,16 +75,16 @@ class Reminder:
             self._visit(2 if is_short else 1)
             return np.int64(0)
 
-        def count(number: tf.Tensor, batch: Any) -> tuple[tf.Tensor, Any]:
+        def count(position: tf.Tensor, batch: Any) -> tuple[tf.Tensor, Any]:
             visited = tf.cond(
-                tf.equal(number, at),
+                tf.equal(position, at),
                 lambda: tf.numpy_function(visit, [], tf.int64),
                 lambda: tf.constant(0, tf.int64),
             )
-            return number + 1 + tf.ensure_shape(visited, []), batch
+            return position + 1 + tf.ensure_shape(visited, []), batch
 
-        # Some 50 us a batch. One input in a row with the others: whoever lists
-        # the datasets of a pipeline, as AUTOTUNE's choices, finds those before it.
+        # Some 50 us a batch. A single input in a row with the others: whoever lists the
+        # datasets of a pipeline, as AUTOTUNE's choices, finds the datasets before it.
         return dataset.scan(tf.constant(0, tf.int64), as_it_is(count))
 
     def _visit(self, least: int) -> None:
@@ -97,7 +97,7 @@ class Reminder:
 
 
 def _is_measured() -> bool:
-    """Checks whether a function of this library is what reads batches."""
+    """Checks whether a function of this library reads the batches."""
     return any(
         frame.f_globals.get("__name__", "").startswith(_MEASURING)
         for innermost in sys._current_frames().values()

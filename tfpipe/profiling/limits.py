@@ -1,8 +1,8 @@
-"""The limits of a pipeline: the rate that each resource allows.
+"""The limits of a pipeline: the rates that its resources allow.
 
-In: the cost of each stage, and the host. Out: the limits, the lowest rate first. Pure
+In: the costs of the stages, and the host. Out: the limits, the lowest rate first. Pure
 arithmetic: the closed form of Plumber's linear program (Kuchnik et al., MLSys 2022),
-with additional limits for stages that wait and for stages that share a thread.
+with additional limits for waiting stages and for stages in a common thread.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ Kind = Literal["serial", "buffered", "parallel", "reader"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StageCost:
-    """The cost of a stage for each output of the pipeline, such as a batch.
+    """The cost of a stage for an output of the pipeline, such as a batch.
 
     Example:
         >>> source = tfpipe.TFRecordSource("DIR", "train")
@@ -31,23 +31,23 @@ class StageCost:
         True
 
     Attributes:
-        number: Number of the stage. The source is 0; an op has that of its `Map`.
+        number: Number of the stage. The source is 0; an op has the number of its `Map`.
         name: The stage, shortened.
-        visit_ratio: Elements of the stage for each output; nan if unknown.
-        cpu_seconds_per_output: CPU-seconds, with one thread.
-        wall_seconds_per_output: CPU-seconds plus the seconds that the stage waits.
-        bytes_in_per_output: Size of the elements that the stage takes; nan if unknown.
-        bytes_out_per_output: Size of the elements that it gives; nan if unknown.
-        buffered_bytes: Bytes that the stage holds while the pipeline runs.
-        parallelism: Elements that it works on at the same time; AUTOTUNE counts as one
-            for each thread.
+        visit_ratio: Elements of the stage for an output; nan if unknown.
+        cpu_seconds_per_output: CPU-seconds, with a single thread.
+        wall_seconds_per_output: CPU-seconds plus the seconds of waiting.
+        bytes_in_per_output: Size of the elements before the stage; nan if unknown.
+        bytes_out_per_output: Size of the elements after the stage; nan if unknown.
+        buffered_bytes: Bytes in the stage while the pipeline runs.
+        parallelism: Elements in work at the same time; AUTOTUNE counts as the number of
+            threads.
         kind: How the stage runs. A "parallel" stage makes calls in the threads of the
             pool. A "reader", such as an interleave, has threads of its own. A "serial"
             stage runs in the thread of the next stage. A "buffered" stage ends in a
-            buffer, which one thread fills with this stage and the serial stages before.
+            buffer, which a thread fills with the stage and the serial stages before.
         share: Fraction of the CPU time of the pipeline, 0 to 1.
-        max_rate: Outputs per second that the stage could give on this host, if all
-            other stages cost nothing; inf if it costs nothing.
+        max_rate: Outputs per second of the stage on the host, if all other stages cost
+            nothing; inf if the stage costs nothing.
         note: Remark about the figures.
     """
 
@@ -72,28 +72,28 @@ class StageCost:
 
     @property
     def cpu_seconds_per_element(self) -> float:
-        """CPU-seconds for each element of the stage; nan if unknown."""
+        """CPU-seconds for an element of the stage; nan if unknown."""
         if not self.visit_ratio > 0:
             return math.nan
         return self.cpu_seconds_per_output / self.visit_ratio
 
     @property
     def wait_seconds_per_output(self) -> float:
-        """Seconds for each output that the stage waits, as for storage."""
+        """Seconds of waiting for an output, as for storage."""
         return max(0.0, self.wall_seconds_per_output - self.cpu_seconds_per_output)
 
 
 @dataclasses.dataclass(frozen=True)
 class Limit:
-    """The rate that a resource allows.
+    """The rate within a resource.
 
     Attributes:
         resource: The resource.
         rate: Outputs per second.
         what: The resource in words.
-        stage: Number of the stage that the limit is about, if any.
-        with_cores: Outputs per second that the resource allows with any number of
-            cores and threads; None if more of them would not help.
+        stage: Number of the limiting stage, if any.
+        with_cores: Outputs per second within the resource with any number of cores and
+            threads; None if more cores and threads would not help.
     """
 
     resource: Resource
@@ -110,15 +110,15 @@ class Limit:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Host:
-    """The cores and threads that the pipeline may use.
+    """The cores and threads of the pipeline.
 
     Attributes:
         num_cores: Number of cores.
-        num_threads: Threads that ops run on: `Tuning.private_threadpool_size`.
+        num_threads: Threads of the ops: `Tuning.private_threadpool_size`.
         slowdown: CPU time of the pipeline with all cores at work divided by the CPU
-            time with one core. It is above 1 through shared caches, memory and
+            time with a single core. It is above 1 through shared caches, memory and
             hyper-threads, and below 1 where tf.data saves work by fusing stages.
-        copy_bytes_per_second: Bytes that one core reads and writes when it only copies
+        copy_bytes_per_second: Bytes in and out of a single core while it only copies
             into new memory.
     """
 
@@ -136,7 +136,7 @@ class Host:
 
 
 def stage_rate(cost: StageCost, host: Host) -> float:
-    """Returns the outputs per second that a stage could give alone."""
+    """Returns the outputs per second of a stage alone."""
     calls, cpu, time = _calls(cost, host)
     return min(_per_second(calls, time), _per_second(host.num_cores, cpu))
 
@@ -145,25 +145,25 @@ def limits(costs: Sequence[StageCost], host: Host) -> list[Limit]:
     """Returns the limits of the stages and the cores, the lowest rate first.
 
     Args:
-        costs: The cost of each stage, in the order of the data.
-        host: The host on which they run.
+        costs: The costs of the stages, in the order of the data.
+        host: The host of the pipeline.
     """
-    found = [_cpu_limit(costs, host), *_pool_limit(costs, host)]
+    all_limits = [_cpu_limit(costs, host), *_pool_limit(costs, host)]
     segment: list[StageCost] = []
     for cost in costs:
         if not cost.has_calls:
             segment.append(cost)
         if cost.kind != "serial":
-            found += _serial_limit(segment)
+            all_limits += _serial_limit(segment)
             segment = []
         if cost.has_calls:
-            found.append(_stage_limit(cost, host))
-    found += _serial_limit(segment)
-    return sorted(found, key=lambda limit: limit.rate)
+            all_limits.append(_stage_limit(cost, host))
+    all_limits += _serial_limit(segment)
+    return sorted(all_limits, key=lambda limit: limit.rate)
 
 
 def merged(costs: Sequence[StageCost]) -> list[StageCost]:
-    """Returns one cost for each stage: the ops of a `Map` are added up."""
+    """Returns a cost a stage: the ops of a `Map` are added up."""
     groups = itertools.groupby(costs, key=lambda cost: cost.number)
     rows = [[*ops] for _, ops in groups]
     return [ops[0] if len(ops) == 1 else _sum_of_ops(ops) for ops in rows]
@@ -207,12 +207,12 @@ def _stage_limit(cost: StageCost, host: Host) -> Limit:
     if cost.parallelism > calls:
         most = _per_second(cost.parallelism, time)
     elif calls == host.num_threads >= host.num_cores:
-        most = math.inf  # AUTOTUNE, or a call for each core
+        most = math.inf  # AUTOTUNE, or a call for every core
     return Limit(resource, _per_second(calls, time), what, cost.number, most)
 
 
 def _serial_limit(segment: Sequence[StageCost]) -> list[Limit]:
-    """Returns the limit of stages that take turns in one thread."""
+    """Returns the limit of stages that take turns in a thread."""
     working = [cost for cost in segment if cost.wall_seconds_per_output > 0]
     if not working:
         return []
@@ -228,7 +228,7 @@ def _serial_limit(segment: Sequence[StageCost]) -> list[Limit]:
 
 
 def _pool_limit(costs: Sequence[StageCost], host: Host) -> list[Limit]:
-    """Returns the limit of the threads that the calls of all stages share."""
+    """Returns the limit of the threads that all stages share."""
     shared = [cost for cost in costs if cost.kind == "parallel"]
     if not shared:
         return []

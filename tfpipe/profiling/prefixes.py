@@ -1,7 +1,7 @@
-"""Prefixes: the beginnings of a pipeline, each as a dataset that runs in one thread.
+"""Prefixes: the beginnings of a pipeline, as datasets that run in a single thread.
 
-In: a pipeline. Out: its steps (stages or ops), and for each step a dataset without end
-of the pipeline up to that step; the whole pipeline with marks between the stages.
+In: a pipeline. Out: its steps (stages or ops), and for every step a dataset without end
+of the pipeline up to the step; the whole pipeline with marks between the stages.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ from tfpipe.tuning import Tuning, without_tuning
 
 Mark = Callable[[int], Stage]
 
-# One thread, and one element at a time.
+# A single thread, and a single element at a time.
 _ALONE = Tuning(
     num_parallel_reads=1,
     num_parallel_maps=1,
@@ -37,11 +37,10 @@ class Step:
     Attributes:
         number: Number of the stage; 0 is the source.
         name: The stage or the op, shortened.
-        own: The stage that this step adds to the step before it, to count elements;
-            None for the source.
-        so_far: The stage of this op and the ops before it in the same `Map`, to be
+        own: The stage of the step alone, to count elements; None for the source.
+        so_far: The stage of the op and the ops before it in the same `Map`, to be
             measured; None is `own`.
-        is_measured: Whether to run the step; a step that is not run costs nothing.
+        is_measured: Whether to run the step; a step without a run costs nothing.
         note: Why the step is not run.
     """
 
@@ -56,7 +55,7 @@ class Step:
 def steps(pipeline: Pipeline, *, per_op: bool = False) -> list[Step]:
     """Returns the source and every stage, or every op, of a pipeline as steps."""
     first = first_mark(pipeline)
-    # A stage that replaces those before it replaces the source, too.
+    # A stage in place of the stages before it replaces the source, too.
     found = [Step(0, short_name(pipeline.source), is_measured=not first)]
     bare = without_tuning(pipeline.stages)
     for number, (stage, own) in enumerate(zip(pipeline.stages, bare, strict=True), 1):
@@ -76,16 +75,16 @@ def steps(pipeline: Pipeline, *, per_op: bool = False) -> list[Step]:
 
 
 def first_mark(pipeline: Pipeline) -> int:
-    """Returns the number of the last stage that replaces those before it, or 0."""
+    """Returns the number of the last stage that replaces the stages before it, or 0."""
     stages = enumerate(pipeline.stages, start=1)
     return max((n for n, stage in stages if isinstance(stage, Wrapper)), default=0)
 
 
 def prefixes(pipeline: Pipeline, all_steps: Sequence[Step]) -> list[tf.data.Dataset]:
-    """Returns the dataset of each step, without end, in one thread.
+    """Returns the datasets of the steps, without end, in a single thread.
 
     The datasets share their common beginnings, because tracing takes longer than
-    measuring. The dataset of a step that is not run has no meaning.
+    measuring. The dataset of a step without a run has no meaning.
     """
     made: dict[int, tf.data.Dataset] = {}
 
@@ -108,22 +107,22 @@ def prefixes(pipeline: Pipeline, all_steps: Sequence[Step]) -> list[tf.data.Data
 
 
 def endless(pipeline: Pipeline) -> Pipeline:
-    """Returns the pipeline that begins again when it ends.
+    """Returns the pipeline without end: after its end it begins again.
 
     A Prefetch at the end stays at the end: tf.data adds a buffer of its own to a
-    dataset that does not end in a prefetch.
+    dataset without a prefetch at its end.
     """
     stages = [*pipeline.stages]
     at = len(stages) - int(bool(stages) and isinstance(stages[-1], Prefetch))
     stages.insert(at, timed_reader.endless)
-    # Without device ops: their reminder must not stand among what is measured.
+    # Without device ops: their reminder must not stand among the measured stages.
     return dataclasses.replace(pipeline, stages=stages, device_ops=())
 
 
 def tallied(
     pipeline: Pipeline, all_steps: Sequence[Step], sums: Sequence[tf.Variable]
 ) -> tf.data.Dataset:
-    """Returns the last prefix, counting what passes each step; see `Tally`."""
+    """Returns the last prefix, with a `Tally` after every step."""
     steps_and_sums = zip(all_steps, sums, strict=True)
     parts = [(step, step.own, Tally(total)) for step, total in steps_and_sums]
     return _alone(_build(pipeline, parts))
@@ -132,9 +131,9 @@ def tallied(
 def _build(
     pipeline: Pipeline, parts: Sequence[tuple[Step, Any, Stage]]
 ) -> tf.data.Dataset:
-    """Builds a dataset of parts: a step, its stage, and a mark to put after it.
+    """Builds a dataset of parts: a step, its stage, and a mark to put after the stage.
 
-    A step before a stage that replaces it gets no mark.
+    A step before a stage in its place gets no mark.
     """
     first = first_mark(pipeline)
     stages: list[Any] = []
@@ -145,7 +144,7 @@ def _build(
 
 
 def marked(pipeline: Pipeline, mark: Mark) -> tf.data.Dataset:
-    """Builds the pipeline without end, with `mark(number)` after each stage."""
+    """Builds the pipeline without end, with `mark(number)` after every stage."""
     first = first_mark(pipeline)
     stages: list[Any] = [] if first else [mark(0)]
     for number, stage in enumerate(pipeline.stages, start=1):
@@ -184,7 +183,7 @@ def short_name(thing: object) -> str:
     name: str = getattr(thing, "__name__", None) or type(thing).__name__
     if not dataclasses.is_dataclass(thing) or isinstance(thing, type):
         return name[:_NAME]
-    # Knobs that are not set are left out.
+    # Open knobs are left out.
     text = re.sub(r"(, )?\b\w+=None", "", repr(thing)).replace("(, ", "(")
     return text if len(text) <= _NAME else name[:_NAME]
 
@@ -198,14 +197,14 @@ def pass_on(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def in_turn(stage: Map) -> Stage:
-    """Returns the map with one call at a time, in the thread of the next stage."""
+    """Returns the map with a call at a time, in the thread of the next stage."""
     sequential = Map(*stage.ops, faults=stage.faults)
     # A function, because `Pipeline.build` would give a Map calls in other threads.
     return lambda dataset: sequential(dataset)
 
 
 def _single(stage: Map) -> Any:
-    """Returns the map with one call at a time, without `faults` unless it may skip."""
+    """Returns the map with a call at a time, without `faults` unless it may skip."""
     may_skip = stage.faults is not None and stage.faults.max_faults > 0
     return in_turn(Map(*stage.ops, faults=stage.faults if may_skip else None))
 
@@ -213,7 +212,7 @@ def _single(stage: Map) -> Any:
 def _of_ops(number: int, stage: Map) -> list[Step]:
     found = []
     for count, op in enumerate(stage.ops, start=1):
-        # Between ops the elements may differ in shape, which `faults` does not allow.
+        # Between ops the elements may differ in shape; `faults` allows a single shape.
         faults = stage.faults if count == len(stage.ops) else None
         so_far = Map(*stage.ops[:count], faults=faults)
         own = in_turn(Map(op))
@@ -222,7 +221,7 @@ def _of_ops(number: int, stage: Map) -> list[Step]:
 
 
 def _alone(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Returns the dataset without the threads that tf.data would add on its own."""
+    """Returns the dataset without any threads of tf.data's own choice."""
     options = _ALONE.options()
     options.autotune.enabled = False
     options.experimental_optimization.map_parallelization = False

@@ -1,6 +1,6 @@
-"""Computes the cost of each stage from the runs of a profile.
+"""Computes the costs of the stages from the runs of a profile.
 
-In: what the process spent in each run. Out: a `StageCost` for each step, the `Host`,
+In: the use of the process in the runs. Out: a `StageCost` for every step, the `Host`,
 the `StorageRead`, and notes about the figures. Pure arithmetic.
 """
 
@@ -18,13 +18,13 @@ from tfpipe.profiling.profile import Rate, StorageRead
 from tfpipe.profiling.profile_runs import RunPlan, WholeRun
 from tfpipe.tuning import AUTOTUNE
 
-# Fraction of the CPU time: a shorter wait is the noise of threads that hand over.
+# Fraction of the CPU time: a shorter wait is the noise between threads.
 _MIN_WAIT = 0.25
 
-# A rate above this multiple of the storage bandwidth is more than noise.
+# A rate above so many times the storage bandwidth is more than noise.
 _CACHED = 1.2
 
-# Bytes for an output; a process that reads less reads only /proc to measure itself.
+# Bytes for an output; with fewer bytes the process only reads /proc to measure itself.
 _MIN_READ_BYTES = 1024
 
 _BELOW_NOISE = "below the measurement noise"
@@ -38,13 +38,13 @@ def judge(
     *,
     copy_bytes_per_second: float,
 ) -> tuple[list[StageCost], Host]:
-    """Returns what each step costs more than the one before it, and the host.
+    """Returns the costs of the steps, each as a difference of prefixes, and the host.
 
     Args:
         steps: The steps of the pipeline.
-        plan: How much each run read.
-        spent: What each step and all before it took for an output, by step and round;
-            empty for a step that was not run.
+        plan: How much the runs read.
+        spent: The use of a prefix for an output, by step and round; empty for a step
+            without a run.
         whole: The figures of the whole pipeline.
         copy_bytes_per_second: See `Host`.
     """
@@ -80,8 +80,8 @@ class _Reading:
     """The cost of reading. Windows are read whole, so runs read different amounts.
 
     Attributes:
-        bytes_per_output: Bytes that are read for an output.
-        cpu_per_byte: CPU-seconds for each byte read.
+        bytes_per_output: Bytes read for an output.
+        cpu_per_byte: CPU-seconds for a byte.
     """
 
     bytes_per_output: float
@@ -89,7 +89,7 @@ class _Reading:
 
     @classmethod
     def of(cls, spent: Sequence[Spent]) -> "_Reading":
-        """Returns what reading costs in the runs of the reader: of whole windows."""
+        """Returns the cost of reading in the runs of the reader: of whole windows."""
         read = statistics.median(item.bytes_read for item in spent)
         if read < _MIN_READ_BYTES:
             return cls(0.0, 0.0)
@@ -134,7 +134,7 @@ def _row(
 
 
 def _held(step: Step, position: int, plan: RunPlan, whole: WholeRun, calls: int) -> int:
-    """Returns the bytes that a stage held; estimates them on TensorFlow 2.16."""
+    """Returns the bytes in a stage; estimates them on TensorFlow 2.16."""
     if whole.buffered_bytes is not None:
         return whole.buffered_bytes[step.number]
     stage, visits = whole.stages[step.number], plan.visits[position]
@@ -147,7 +147,7 @@ def _held(step: Step, position: int, plan: RunPlan, whole: WholeRun, calls: int)
         return int(size * calls)
     windows = plan.num_bytes[position] / plan.visits[0] if plan.visits[0] > 0 else 0.0
     if hasattr(stage, "num_parallel_reads") and math.isfinite(windows):
-        return int(2 * windows)  # one is being read, one passed on
+        return int(2 * windows)  # a window being read, a window passed on
     return 0
 
 
@@ -160,12 +160,12 @@ def _shared(row: StageCost, total: float, here: Host) -> StageCost:
 def storage(
     spent: Sequence[Sequence[Spent]], bandwidth: tuple[float, float] | None
 ) -> StorageRead | None:
-    """Returns what was read from files; None if nothing was.
+    """Returns the bytes read from files; None if there are none.
 
     Args:
-        spent: What the process spent in the runs of each step from the reader on, for
-            an output. The first step that reads counts: where the reader only says
-            where records are, an op after it reads them.
+        spent: The use of the process in the runs of the steps from the reader on, for
+            an output. The first reading step counts: if the reader only tells where
+            records are, a later op reads them.
         bandwidth: Bytes per second of the storage and the fraction from the device,
             see `profile_runs.bandwidth`.
     """
@@ -186,7 +186,7 @@ def notes(
     storage: StorageRead | None,
     share: HostShare | None,
 ) -> list[str]:
-    """Returns what a reader of the figures must know about them."""
+    """Returns remarks for a reader of the figures."""
     notes = [share.sentence] if share is not None and share.sentence else []
     if any(_BELOW_NOISE in row.note for row in rows):
         notes.append(

@@ -1,6 +1,6 @@
 """A race measures the rates of several datasets in turns.
 
-In: datasets that do not end. Out: the rate of each dataset in every round. The datasets
+In: datasets without end. Out: the rates of the datasets in every round. The datasets
 take turns so that a slow spell of the machine affects all of them. Two datasets are
 compared by the ratios of their rates in the same round.
 """
@@ -19,13 +19,13 @@ from tfpipe.cache.stage import Cache
 from tfpipe.profiling import dataset_nodes, timed_reader
 from tfpipe.profiling.process_usage import ProcessMeter, Spent
 
-# Shortest and longest time for which the process must be idle after a turn.
+# Shortest and longest time of an idle process after a turn.
 _MIN_IDLE_SECONDS, _MAX_IDLE_SECONDS = 0.02, 1.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Turns:
-    """The figures of one dataset, one for each round.
+    """The figures of a dataset, by round.
 
     Example:
         >>> fast = tfpipe.Turns((20.0, 30.0), (0.1, 0.1))
@@ -42,7 +42,7 @@ class Turns:
     cpu_seconds_per_element: tuple[float, ...]
 
     def and_one(self, rate: float, cost: float) -> "Turns":
-        """Returns these turns followed by one more."""
+        """Returns the turns followed by another turn."""
         return Turns(
             (*self.elements_per_second, rate), (*self.cpu_seconds_per_element, cost)
         )
@@ -63,7 +63,7 @@ class Turns:
         return statistics.median(self.cpu_seconds_per_element)
 
     def ratios(self, other: "Turns") -> list[float]:
-        """Returns the rate divided by that of another dataset, for each round of both.
+        """Returns the rate divided by the rate of another dataset, by common round.
 
         A dataset that left a race has fewer rounds.
         """
@@ -71,14 +71,14 @@ class Turns:
         return [mine / others for mine, others in pairs]
 
     def ratio(self, other: "Turns") -> float:
-        """Returns the median of `ratios`, which is steadier than a ratio of medians."""
+        """Returns the median of `ratios`, steadier than a ratio of medians."""
         return statistics.median(self.ratios(other))
 
     def beats(self, other: "Turns", gain: float) -> bool:
-        """Checks whether this dataset is `gain` times as fast, and not by chance.
+        """Checks whether the dataset is `gain` times as fast, and not by chance.
 
-        The median of the ratios must be `gain` or more. This dataset must also be the
-        faster one in all of 3 rounds, in all but one of 5, in all but two of 7.
+        The median of the ratios must be `gain` or more. The dataset must also be faster
+        in all of 3 rounds, in 4 of 5, in 5 of 7.
         """
         ratios = sorted(self.ratios(other))
         return self.ratio(other) >= gain and ratios[(len(ratios) - 1) // 3] > 1
@@ -113,7 +113,7 @@ class Runner:
             raise ValueError(timed_reader.EMPTY) from error
 
     def close(self) -> None:
-        """Ends the dataset, which cannot be read any more."""
+        """Ends the dataset; nobody can read it any more."""
         del self._iterator
 
     def pull(self, num_elements: int) -> None:
@@ -137,7 +137,7 @@ class Runner:
 def compare(
     datasets: Mapping[str, tf.data.Dataset], *, seconds: float, num_rounds: int
 ) -> dict[str, Turns]:
-    """Measures the rates of datasets, see `run`. A dataset that ends begins again.
+    """Measures the rates of datasets, see `run`; after its end a dataset begins again.
 
     Example:
         >>> datasets = {f"of {n}": tf.data.Dataset.range(n) for n in (9, 99)}
@@ -146,7 +146,7 @@ def compare(
         1
 
     Raises:
-        ValueError: If there is no dataset, one of them is empty, or a number is out of
+        ValueError: If there is no dataset, a dataset is empty, or a number is out of
             range.
     """
     if not datasets:
@@ -172,22 +172,22 @@ def run(
     ignored: Sequence[str] = (),
     meter: ProcessMeter | None = None,
 ) -> dict[str, Turns]:
-    """Reads datasets in turns and returns the turns of each.
+    """Reads datasets in turns and returns the turns, by name.
 
-    After each turn the process becomes idle: the buffers are full again, and no dataset
-    works during the turn of another one. An element that was ready in a buffer counts
-    with the time that it took to make the element.
+    After a turn the process becomes idle: the buffers are full again, and no dataset
+    works during the turn of another dataset. An element from a buffer counts with the
+    time of making the element.
 
     Args:
         runners: The datasets.
-        seconds: Seconds for which a dataset is read in a turn.
-        num_rounds: Turns of each dataset, at most.
-        goes_on: Called with the turns so far; returns the names of the datasets that
-            run another round.
-        time_left: Returns the seconds that are left. The race ends with the turn in
-            which they are over, so some datasets may have a round less, or none.
+        seconds: Seconds of reading in a turn.
+        num_rounds: Turns of a dataset, at most.
+        goes_on: Called with the turns so far; returns the names of the datasets for
+            another round.
+        time_left: Returns the seconds left. The race ends with the turn in which they
+            are over, so some datasets may have a round less, or none.
         ignored: Threads that are never idle, see `ProcessMeter.busy_threads`.
-        meter: Measures what the process spends.
+        meter: Measures the use of the process.
     """
     meter = meter or ProcessMeter()
     track = _Track(seconds, time_left, ignored, meter)
@@ -212,7 +212,7 @@ def run(
 
 @dataclasses.dataclass(frozen=True)
 class _Track:
-    """Where turns are run: the arguments of `run` that all turns share."""
+    """Where turns are run: the arguments of `run` for all turns."""
 
     seconds: float
     time_left: Callable[[], float]
@@ -220,7 +220,7 @@ class _Track:
     meter: ProcessMeter
 
     def has_time(self) -> bool:
-        """Checks whether a turn can end in time, if elements take no longer than it."""
+        """Checks whether a turn can end in time, if elements take no longer."""
         return self.time_left() > self.seconds
 
     def wait_until_idle(self, idle_seconds: float = _MIN_IDLE_SECONDS) -> float:
@@ -248,12 +248,12 @@ class _Track:
 
 @dataclasses.dataclass(frozen=True)
 class _Turn:
-    """One turn of a dataset: elements are read, then the buffers fill again.
+    """A turn of a dataset: elements are read, then the buffers fill again.
 
     Attributes:
-        num_elements: Elements that were read.
-        reading: What the process spent while they were read.
-        filling: What the process spent until the buffers were full again.
+        num_elements: Elements read.
+        reading: The use of the process while they were read.
+        filling: The use of the process until the buffers were full again.
     """
 
     num_elements: int
@@ -264,10 +264,9 @@ class _Turn:
         """Returns the rate of making elements, and CPU-seconds per element.
 
         Args:
-            filling: Time and CPU time of filling the buffers. If the buffers grow, this
-                is the filling before this turn. Otherwise it is the filling after this
-                turn, which makes the buffers as full as before, even if reading did not
-                empty them.
+            filling: Time and CPU time of filling the buffers: before the turn if the
+                buffers grow, otherwise after the turn, when the buffers become as full
+                as before, even if reading did not empty them.
         """
         wall = filling.wall + self.reading.wall
         cpu = filling.cpu + self.reading.cpu
@@ -283,14 +282,13 @@ def release(
     """Closes datasets in a thread of its own, and returns the thread.
 
     The thread of AUTOTUNE may sleep for many seconds before it ends. Datasets hold
-    buffers meanwhile. An element that blocks would hold up the end of the process, so
+    buffers meanwhile. A blocked element would hold up the end of the process, so
     the thread is a daemon.
 
     Args:
         runners: The datasets.
-        before: The thread that the last call returned; the new thread waits for it.
-        caches: Caches that only these datasets and those before them read; they are
-            closed after them.
+        before: The thread of the last call; the new thread waits for its end.
+        caches: Caches that no later dataset reads; they are closed last.
     """
 
     def end() -> None:

@@ -28,12 +28,12 @@ class Trial:
 
     Attributes:
         name: Name of the setting.
-        setting: The setting; None for the pipeline as it was given.
+        setting: The setting; None for the original pipeline.
         elements_per_second: The median of the rounds.
         cpu_seconds_per_element: CPU-seconds of the whole process, the median of the
             rounds.
-        against: Name of the trial that `ratio` compares with.
-        ratio: The median of the ratios of elements_per_second in each round.
+        against: Name of the trial to compare with in `ratio`.
+        ratio: The median of the ratios of elements_per_second, by round.
         error: Why the setting could not be run; the figures are 0 then.
     """
 
@@ -57,7 +57,7 @@ class Trial:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Search:
-    """The setting that was found, and the evidence for it.
+    """The best setting, and the evidence for it.
 
     Example:
         >>> pipeline = tfpipe.imagenet_train("DIR", batch_size=4)
@@ -68,23 +68,23 @@ class Search:
 
     Attributes:
         pipeline: The pipeline with the best setting.
-        setting: The best setting. If the pipeline as it was given stays, its tuning
-            and the place of its cache.
+        setting: The best setting. If the original pipeline stays, its tuning and its
+            cache.
         autotuned: The setting of AUTOTUNE, within the same budgets.
         trials: All trials, in order.
-        ratio: Rate of the winner divided by that of AUTOTUNE in the last race; 1 if
+        ratio: Rate of the winner divided by the rate of AUTOTUNE in the last race; 1 if
             AUTOTUNE wins; None if the time was too short for a race of both.
-        given_ratio: Rate of the winner divided by that of the pipeline as it was given;
-            None if that pipeline could not be run in time.
-        profile: The costs that the search began with; None if they could not be
+        given_ratio: Rate of the winner divided by the rate of the original pipeline;
+            None if the original pipeline could not be run in time.
+        profile: The costs at the start of the search; None if they could not be
             measured in time.
-        fingerprint: Fingerprint of the pipeline as it was given.
-        is_as_given: Whether the pipeline is the one that was given, unchanged.
-        given_excess: How the pipeline as it was given exceeds the budget; empty if it
-            does not.
+        fingerprint: Fingerprint of the original pipeline.
+        is_as_given: Whether the pipeline is the original pipeline, unchanged.
+        given_excess: How the original pipeline exceeds the budget; empty if it does
+            not.
         service: Whether a `Service` would pay, from the rate of the winner and the
-            demand; None if that is not known.
-        host_share: What other processes took of the host during the search.
+            demand; None if unknown.
+        host_share: The part of the host in use by others during the search.
         notes: Remarks about the figures.
     """
 
@@ -104,8 +104,8 @@ class Search:
 
     def __str__(self) -> str:
         head = f"{'tried':50} {'elements/s':>10} {'CPU ms':>8}  ratio"
-        found = [head, *map(str, self.trials), *self.notes, self.sentence]
-        return "\n".join([*found, self.service.sentence] if self.service else found)
+        lines = [head, *map(str, self.trials), *self.notes, self.sentence]
+        return "\n".join([*lines, self.service.sentence] if self.service else lines)
 
     @property
     def sentence(self) -> str:
@@ -161,7 +161,7 @@ class Search:
 def trials(
     turns: Mapping[str, race.Turns], settings: Mapping[str, Setting | None]
 ) -> list[Trial]:
-    """Returns the trials of a race, each compared with the first one of the race."""
+    """Returns the trials of a race, compared with AUTOTUNE or the first name."""
     against = next(iter(turns), "")
     if AUTOTUNE in turns:
         against = AUTOTUNE
@@ -181,12 +181,12 @@ def trials(
 def payoff(
     winner: race.Turns, profile: Profile, budget: Budget, demand: float | None
 ) -> ServicePayoff:
-    """Returns whether a `Service` would pay, from what the winner of a race gives.
+    """Returns whether a `Service` would pay, from the rate of the winner of a race.
 
     Args:
         winner: The turns of the winner.
         profile: The costs of the pipeline.
-        budget: Threads that the winner may use.
+        budget: The budget of the winner.
         demand: Images per second that the training step could take; None if unknown.
     """
     count = profile.examples_per_output or 1
@@ -202,11 +202,11 @@ def payoff(
 
 
 def load_tuned(path: str | os.PathLike[str], pipeline: Pipeline) -> Pipeline:
-    """Returns the pipeline with the setting that `Search.save` wrote to a file.
+    """Returns the pipeline with the setting in a file of `Search.save`.
 
-    If the search found that the pipeline as it was given is the fastest, the pipeline
-    is returned unchanged. If the file was made for another host, TensorFlow or
-    pipeline, this warns and returns the pipeline with the default tuning.
+    If the original pipeline was the fastest in the search, the pipeline is returned
+    unchanged. If the file was made for another host, TensorFlow or pipeline, a warning
+    says so, and the pipeline is returned with the default tuning.
 
     Example:
         >>> pipeline = tfpipe.imagenet_train("DIR", batch_size=4)

@@ -1,10 +1,10 @@
-"""The tuner searches for the setting that makes a pipeline fastest within budgets.
+"""The tuner searches for the fastest setting of a pipeline within budgets.
 
-In: a pipeline, and what it may use of the host. Out: the same pipeline with every knob
-set, and a list of the settings that were tried. The search begins with the setting that
-the measured costs ask for, and decides by races alone. It keeps AUTOTUNE unless a
-setting is 3 % faster, and stays within the budgets, which the ranks of a host share. A
-pipeline within the budgets stays as it was given unless a setting is 3 % faster.
+In: a pipeline, and its part of the host. Out: the same pipeline with every knob set,
+and a list of the tried settings. The search begins with the setting that the measured
+costs ask for, and decides by races alone. It keeps AUTOTUNE unless a setting is 3 %
+faster, and stays within the budgets, which the ranks of a host share. The original
+pipeline stays, if it is within the budgets, unless a setting is 3 % faster.
 """
 
 import dataclasses
@@ -37,7 +37,7 @@ _COSTS, _START = "from the costs", "the first choice"
 _UNTIL_QUIET, _UNTIL_COSTS, _UNTIL_FIRST, _UNTIL_CLIMBED = 0.05, 0.35, 0.55, 0.75
 _MOST_WAIT_SECONDS = 5.0
 
-# A step is one of a few that race at the same time.
+# A few steps race at the same time.
 _ROUNDS, _LAST_ROUNDS, _STEPS_AT_A_TIME = 7, 15, 3
 
 # Part of the rate of the best start from which a cache is tried again.
@@ -70,9 +70,9 @@ def search_tuning(
     exhaustive: bool = False,
     demand: float | None = None,
 ) -> Search:
-    """Searches for the setting that makes a pipeline fastest on this host.
+    """Searches for the fastest setting of a pipeline on this host.
 
-    The search never changes which elements come, and changes their order only with
+    The search never changes the set of elements, and changes their order only with
     `any_order`. The search sets the knobs of all stages anew, adds a Prefetch at the
     end if there is none, and may add, move or leave out a cache. The pipeline as it was
     given takes part in the last race, with its own cache and knobs. It is returned
@@ -85,30 +85,30 @@ def search_tuning(
         >>> pipeline = search.pipeline
 
     Args:
-        pipeline: The pipeline to tune. Its elements should be the batches that a step
-            takes. A pipeline that ends begins again.
-        cpu_budget: Threads for all ranks of the host; None is one for each core.
+        pipeline: The pipeline to tune. Its elements should be the batches of a step.
+            After its end a pipeline begins again.
+        cpu_budget: Threads for all ranks of the host; None is the number of cores.
         ram_budget_bytes: Memory for buffers and caches, for all ranks of the host; None
-            is half of the memory that is left.
-        disk_budget_bytes: Bytes for the caches on disk that a search makes, for all
+            is half of the memory left.
+        disk_budget_bytes: Bytes for the search's own caches on disk, for all
             ranks; None allows none.
         cache_dir: Folder for a cache on disk; needs disk_budget_bytes.
         num_local_ranks: Number of processes that share the budgets equally.
         any_order: Whether to also try elements in the order in which they become ready,
             so that a slow element holds up no others. The order is not reproducible
-            then, and a run that resumes within an epoch may read some elements twice
-            or never.
-        time_limit: Seconds after which the best setting so far is taken, whatever the
-            pipeline does. About 20 are needed to try any. If nothing could be measured
-            in that time, the pipeline stays as it was given.
-        exhaustive: Whether to try every setting of a coarse grid, however long that
-            takes, to see what the search misses.
-        demand: Images per second that the training step of this rank could take, for
+            then, and a run resumed within an epoch may read some elements twice or
+            never.
+        time_limit: Seconds after which the best setting so far is taken, also if the
+            pipeline is blocked. About 20 are needed to try any. If nothing could be
+            measured in time, the pipeline stays as it was given.
+        exhaustive: Whether to try every setting of a coarse grid without a time limit,
+            to see the misses of the search.
+        demand: Images per second that the training step of the rank could take, for
             `Search.service`; None if it is unknown.
 
     Raises:
         ValueError: If an argument is wrong, or the pipeline is empty.
-        Exception: What the pipeline raises with AUTOTUNE's setting.
+        Exception: Any error of the pipeline with AUTOTUNE's setting.
     """
     errors.require_kind("", "pipeline", pipeline, Pipeline)
     errors.require_number("", "time_limit", time_limit, above=0)
@@ -125,7 +125,7 @@ def search_tuning(
         cache_dir=cache_dir,
     )
     budget = share(ram_left // 2, any_order=any_order)
-    # The cache of the original pipeline may use all memory that is left, unless a
+    # The cache of the original pipeline may use all memory left, unless a
     # budget says less.
     own = share(ram_left)
     deadline = Deadline(None if exhaustive else time_limit)
@@ -149,7 +149,7 @@ def _share(
     errors.require_int("", "num_local_ranks", num_ranks, least=1)
     most = max(_MOST_THREADS, host.num_cores())
     errors.require_int("", "cpu_budget", cpu_budget, least=1, most=most, also=[None])
-    # Each rank needs a byte at least.
+    # Every rank needs a byte at least.
     least = num_ranks
     errors.require_int("", "ram_budget_bytes", ram_bytes, least=least, also=[None])
     threads = host.num_cores() if cpu_budget is None else cpu_budget
@@ -162,7 +162,7 @@ def _share(
 
 
 class _Searcher:
-    """One search. Its thread writes the figures; `result` can be asked at any time."""
+    """A search. Its thread writes the figures; `result` can be asked at any time."""
 
     def __init__(
         self, pipeline: Pipeline, budget: Budget, own: Budget, deadline: Deadline
@@ -291,7 +291,7 @@ class _Searcher:
         tried = {name: mine for name, mine in turns.items() if name in starts}
         # A cache costs memory and must pay.
         best = verdict.leader(tried, _COSTS, least=verdict.GAIN)
-        # A cache that lost by little is tried again beside other knobs.
+        # A cache with a narrow loss is tried again beside other knobs.
         self._caches = [
             cache
             for name, cache in caches.items()
@@ -300,7 +300,7 @@ class _Searcher:
         return starts[best]
 
     def _climb(self, best: Setting) -> Setting:
-        """Returns the best setting that steps of one knob reach within the time.
+        """Returns the best setting within reach of steps of a knob, within the time.
 
         Some steps race at the same time, so that the best setting runs once for all.
         """
@@ -318,7 +318,7 @@ class _Searcher:
         return best
 
     def _steps(self, best: Setting) -> list[Setting]:
-        """Returns the settings beside the best one that the budgets allow."""
+        """Returns the settings beside the best setting, within the budgets."""
         if self._profile is None:
             return []
         near = [dataclasses.replace(best, cache=cache) for cache in self._caches]
@@ -331,7 +331,7 @@ class _Searcher:
 
 
 def _best_of(grid: Sequence[Setting], races: Races) -> Setting:
-    """Returns the best setting of a grid: one round each, then a race of four."""
+    """Returns the best setting of a grid: a round for all, then a race of four."""
     names = {f"{n} of {len(grid)}": each for n, each in enumerate(grid, start=1)}
     rates: dict[str, Turns] = {}
     for name, setting in names.items():
@@ -345,7 +345,7 @@ def _best_of(grid: Sequence[Setting], races: Races) -> Setting:
 
 
 def _costs(pipeline: Pipeline, deadline: Deadline, *, is_quiet: bool) -> Profile | None:
-    """Measures the costs of the stages; None if there is no time for that."""
+    """Measures the costs of the stages; None without time for them."""
     most = deadline.left(_UNTIL_COSTS)
     # On a busy host all takes longer.
     seconds, repeats = (0.2, 2) if is_quiet else (0.1, 1)
@@ -361,7 +361,7 @@ def _costs(pipeline: Pipeline, deadline: Deadline, *, is_quiet: bool) -> Profile
 
 
 def _usual(pipeline: Pipeline, budget: Budget, cache: Placement | None) -> Setting:
-    """Returns a setting that suits most pipelines, for one of unknown costs."""
+    """Returns a setting that suits most pipelines, without knowing their costs."""
     num_maps = sum(isinstance(stage, Map) for stage in pipeline.stages)
     tuning = dataclasses.replace(
         space.autotuned(budget).tuning,
@@ -372,7 +372,7 @@ def _usual(pipeline: Pipeline, budget: Budget, cache: Placement | None) -> Setti
 
 
 def _excess(pipeline: Pipeline, budget: Budget) -> str:
-    """Returns `space.excess`; empty for an impossible cache, which the race reports."""
+    """Returns `space.excess`; empty for an impossible cache: the race reports it."""
     try:
         return space.excess(pipeline, budget)
     except ValueError:
