@@ -216,6 +216,17 @@ def test_a_full_disk_keeps_the_cache_from_growing_for_a_while(tmp_path, even):
     assert fetch(directory, store, even, [2]).pieces == [2]
 
 
+def test_a_shard_has_its_own_pieces_and_not_those_of_the_next(tmp_path):
+    made = make_shards(tmp_path / "data", [9, 13, 0, 20, 1], record_bytes=1400)
+    store, _ = Directory(tmp_path / "cache", 1 << 30).open(content_of(made))
+
+    of_shards = [range(len(store.marks))[store.pieces_of(n)] for n in range(5)]
+
+    assert [len(pieces) > 0 for pieces in of_shards] == [True, True, False, True, True]
+    for number, pieces in enumerate(of_shards):
+        assert list(pieces) == np.flatnonzero(store.shard == number).tolist()
+
+
 def test_folders_above_the_directory_are_made(tmp_path, made):
     directory = Directory(tmp_path / "a/b", 1 << 30)
     store, _ = directory.open(content_of(made))
