@@ -5,8 +5,8 @@ and counts. No image is left out or changed.
 
 The library ImageHash makes 64 bits of an image of 9 x 8 pixels: a bit says whether a
 pixel is darker than its neighbor (difference hash), and stays nearly the same when the
-image is scaled. Two hashes that differ in at most d bits are equal in at least one of
-d + 1 bands of bits, so that only hashes with an equal band are compared.
+image is scaled. If two hashes differ in at most d bits, at least a band of d + 1 bands
+of bits is equal. Only hashes with an equal band are compared.
 """
 
 import functools
@@ -26,7 +26,7 @@ from tfpipe.shards import atomic, index
 
 BITS = 64
 
-# Height and width to which a JPEG is decoded before it is hashed.
+# Height and width of a JPEG that is decoded for its hash.
 _DECODED_SIZE = (64, 72)
 
 
@@ -49,16 +49,16 @@ class Hashed(NamedTuple):
 
 
 def require() -> None:
-    """Checks that the library is installed.
+    """Checks for the library.
 
     Raises:
-        ValueError: If it is not.
+        ValueError: If the library is not installed.
     """
     require_package("--near_duplicates", "imagehash", "near_duplicates")
 
 
 def hash_images(plan: ExportPlan, *, num_workers: int) -> Sequence[Hashed]:
-    """Returns the hash of each image of a plan.
+    """Returns the hashes of the images of a plan.
 
     Raises:
         BadRecordError: If a record is damaged.
@@ -101,7 +101,7 @@ def _hash(encoded: bytes) -> int | None:
 REPORT_NAME = "near_duplicates.jsonl"
 MAX_DISTANCE = 8
 
-# One row an image of other bytes than all before it; then one row a hash.
+# A row an image, without images of equal bytes; then a row a hash.
 _IMAGES = """
 CREATE TEMP TABLE images AS SELECT hash, min((name, split, synset)) AS image
 FROM found GROUP BY hash, digest
@@ -126,13 +126,13 @@ UNION ALL SELECT 0, images, [] FROM hashes WHERE len(images) > 1
 
 
 def find(hashed: Sequence[Hashed], distance: int) -> list[Mapping[str, Any]]:
-    """Returns the groups of images that look alike, the nearest first.
+    """Returns the groups of similar images, the nearest first.
 
-    Images with equal bytes count as one, because duplicates.jsonl names them.
+    Images with equal bytes count once, because duplicates.jsonl names the copies.
 
     Args:
-        hashed: The hash of each image.
-        distance: Most bits that two hashes differ in, 0 to MAX_DISTANCE.
+        hashed: The hashes of the images.
+        distance: Most bits by which two hashes differ, 0 to MAX_DISTANCE.
 
     Raises:
         ValueError: If the distance is out of range.
@@ -141,12 +141,12 @@ def find(hashed: Sequence[Hashed], distance: int) -> list[Mapping[str, Any]]:
         raise ValueError(
             f"--near_duplicates must be 0 to {MAX_DISTANCE} bits, got {distance}."
         )
-    known = [item for item in hashed if item.hash is not None]
+    decoded = [item for item in hashed if item.hash is not None]
     columns: dict[str, Any] = {
-        name: np.array([getattr(item, name) for item in known], object)
+        name: np.array([getattr(item, name) for item in decoded], object)
         for name in ("digest", "name", "split", "synset")
     }
-    columns["hash"] = np.array([item.hash for item in known], np.uint64)
+    columns["hash"] = np.array([item.hash for item in decoded], np.uint64)
     width = BITS // (distance + 1)
     with index.catalog_connection() as connection:
         connection.register("found", columns)
@@ -161,7 +161,7 @@ def find(hashed: Sequence[Hashed], distance: int) -> list[Mapping[str, Any]]:
 def _line(
     distance: int, some: list[tuple[str, str, str]], others: list[tuple[str, str, str]]
 ) -> dict[str, Any]:
-    images = sorted((*some, *others))  # DuckDB returns each (name, split, synset)
+    images = sorted((*some, *others))  # DuckDB returns (name, split, synset)
     names, splits, synsets = zip(*images, strict=True)
     return {
         "distance": distance,
@@ -176,15 +176,15 @@ def _order(line: Mapping[str, Any]) -> tuple[int, list[str]]:
 
 
 def write(data_dir: pathlib.Path, *, distance: int, num_workers: int) -> dict[str, Any]:
-    """Finds the images that look alike, and writes their report.
+    """Finds similar images, and writes their report.
 
     Args:
         data_dir: Folder of the data set.
-        distance: Most bits that two hashes differ in.
+        distance: Most bits by which two hashes differ.
         num_workers: Number of processes that decode, >= 1.
 
     Returns:
-        The counts under `near_duplicates`: groups, images that were not decoded.
+        The counts under `near_duplicates`: groups, images without a decode.
 
     Raises:
         ValueError: If the distance is out of range, or there is no data set.

@@ -14,15 +14,15 @@ from converters.exports.source import require_package
 from converters.jobs import side_files
 from tfpipe.shards import index, records
 
-# One record a group: a record is read without its neighbors.
+# A group has a single record, which is read without its neighbors.
 _OPTIONS = "group_size:1"
 
 
 def require() -> None:
-    """Checks that the package is installed.
+    """Checks for the package.
 
     Raises:
-        ValueError: If it is not.
+        ValueError: If the package is not installed.
     """
     module = "array_record.python.array_record_module"
     require_package("--format=arrayrecord", module, "arrayrecord")
@@ -32,7 +32,7 @@ def write_part(items: Iterable[ExportedRecord], path: pathlib.Path) -> None:
     """Writes the file of a part.
 
     Raises:
-        OSError: If it cannot be written.
+        OSError: If the file cannot be written.
     """
     from array_record.python import array_record_module
 
@@ -46,8 +46,8 @@ def write_part(items: Iterable[ExportedRecord], path: pathlib.Path) -> None:
 
 
 def side_files_of(plan: ExportPlan) -> dict[str, bytes]:
-    """Returns the files that TFDS needs, by name; none if it cannot read records."""
-    known = plan.source.known
+    """Returns the files for TFDS by name; none if TFDS cannot read the records."""
+    listed = plan.source.known
     features = _features(plan)
     if features is None:
         return {}
@@ -61,7 +61,7 @@ def side_files_of(plan: ExportPlan) -> dict[str, bytes]:
             digest="",
         )
         splits[part.split] = (*splits.get(part.split, ()), shard)
-    exported = dataclasses.replace(known, splits=splits)
+    exported = dataclasses.replace(listed, splits=splits)
     names = side_files.label_names(plan.source.classes)
     info = side_files.dataset_info(exported) | {"fileFormat": "array_record"}
     return {
@@ -72,7 +72,7 @@ def side_files_of(plan: ExportPlan) -> dict[str, bytes]:
 
 
 def _features(plan: ExportPlan) -> bytes | None:
-    """Returns what the records hold; None for records of another tool at a URL."""
+    """Returns the features of records; None for other tools' records at a URL."""
     path = plan.source.folder / side_files.FEATURES_NAME
     if path.is_file():
         return path.read_bytes()

@@ -1,8 +1,8 @@
 """Runs an export: its parts in worker processes, in a folder of work, then published.
 
-In: a plan. Out: the files in the output folder, and last export.json, which says what
-they are. A part that is complete has a marker, so that a command that was cut off goes
-on. Nothing is in the output folder before all parts are complete.
+In: a plan. Out: the files in the output folder, and last export.json with their list. A
+complete part has a marker, so that a second run goes on after a kill. Nothing is in the
+output folder before all parts are complete.
 """
 
 import dataclasses
@@ -24,20 +24,20 @@ from tfpipe.shards import atomic, index
 EXPORT_NAME = "export.json"
 FORMAT_VERSION = 1
 
-# In the folder of a job: the files as they will be published, and the sign that all are
-# complete and are being moved.
+# In the folder of a job: the files before their publication, and the sign that all
+# files are complete and are being moved.
 _FILES_NAME, _JOURNAL_NAME = "files", "publish_export.json"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Export:
-    """One export.
+    """An export.
 
     Attributes:
-        plan: What is exported.
+        plan: The plan of the records.
         output_dir: Folder for the files.
-        description: Everything that decides the files, as JSON values.
-        more: More that export.json says; JSON values.
+        description: All values that decide the files, for JSON.
+        more: More members of export.json; JSON values.
         num_workers: Number of processes, >= 1.
         fsync: Whether a part must be on the disk before it counts as complete.
     """
@@ -51,7 +51,7 @@ class Export:
 
 
 def describe(plan: ExportPlan, subset_digest: str | None) -> dict[str, Any]:
-    """Returns everything that decides the files of an export, as JSON values."""
+    """Returns all values that decide the files of an export, for JSON."""
     return {
         "command": "converters.export",
         "version": tfpipe.__version__,
@@ -72,8 +72,8 @@ def run(export: Export) -> dict[str, Any]:
         OSError: If a file cannot be read or written.
         RemoteError: If the data set cannot be read from its URL.
     """
-    if found := end_cut_off(export.output_dir, export.description):
-        return found
+    if finished := end_cut_off(export.output_dir, export.description):
+        return finished
     if (export.output_dir / EXPORT_NAME).exists():
         raise ValueError(
             f"--output_dir {export.output_dir} already holds an export. Choose another "
@@ -100,21 +100,21 @@ def run(export: Export) -> dict[str, Any]:
 def _write(
     plan: ExportPlan, folder: pathlib.Path, fsync: bool, part: Part
 ) -> index.File:
-    """Writes one part and its marker. Runs in worker processes."""
+    """Writes a part and its marker. Runs in worker processes."""
     write_shard.keep_freed_memory()
-    found = read_items(plan, part)
+    exported = read_items(plan, part)
     if plan.kind == "tree":
-        file = tree.write_part(plan, part, found, folder / _FILES_NAME, fsync=fsync)
+        file = tree.write_part(plan, part, exported, folder / _FILES_NAME, fsync=fsync)
     else:
         file_path = folder / _FILES_NAME / part.name
         unfinished = folder / f"{part.name}.part"
         with atomic.new_file(file_path, part=unfinished, fsync=fsync) as path:
             if plan.kind == "webdataset":
-                webdataset.write_part(plan, part, found, path)
+                webdataset.write_part(plan, part, exported, path)
             elif plan.kind == "parquet":
-                parquet.write_part(plan, part, found, path)
+                parquet.write_part(plan, part, exported, path)
             else:
-                array_record.write_part(found, path)
+                array_record.write_part(exported, path)
             file = index.describe_file(path)
     marker = json.dumps(dataclasses.asdict(file)).encode()
     atomic.write(_marker(folder, part), marker, fsync=fsync)
@@ -126,7 +126,7 @@ def _marker(folder: pathlib.Path, part: Part) -> pathlib.Path:
 
 
 def _completed(plan: ExportPlan, folder: pathlib.Path) -> dict[str, index.File]:
-    """Returns the parts that an earlier run completed, by name."""
+    """Returns the parts completed by earlier runs, by name."""
     done = {}
     for part in plan.parts:
         try:
@@ -154,7 +154,7 @@ def _require_space(export: Export, parts: list[Part]) -> None:
 def _document(export: Export, done: Mapping[str, index.File]) -> dict[str, Any]:
     """Returns the content of export.json."""
     plan = export.plan
-    known = plan.source.known
+    listed = plan.source.known
     files = [
         {
             "name": part.name,
@@ -166,13 +166,13 @@ def _document(export: Export, done: Mapping[str, index.File]) -> dict[str, Any]:
     ]
     return {
         "format_version": FORMAT_VERSION,
-        "name": known.name,
+        "name": listed.name,
         "made_by": dict(export.description),
         **export.more,
         "num_records": plan.num_records,
         "num_bytes": sum(file.num_bytes for file in done.values()),
         "digest_algorithm": index.DIGEST_ALGORITHM,
-        # A tree has a folder of images for each part of the list, not a file.
+        # The parts of a tree are many files.
         "parts" if plan.kind == "tree" else "files": files,
     }
 
@@ -196,7 +196,7 @@ def _publish(
 
 
 def _move(folder: pathlib.Path, output_dir: pathlib.Path) -> dict[str, Any]:
-    """Moves the files that are still in the folder of the job, and removes that."""
+    """Moves the files out of the folder of the job, and removes the folder."""
     text = (folder / _JOURNAL_NAME).read_bytes()
     document: dict[str, Any] = json.loads(text)
     for path in sorted((folder / _FILES_NAME).iterdir()):
@@ -209,10 +209,10 @@ def _move(folder: pathlib.Path, output_dir: pathlib.Path) -> dict[str, Any]:
 def end_cut_off(
     output_dir: pathlib.Path, description: Mapping[str, Any]
 ) -> dict[str, Any] | None:
-    """Ends an export that was cut off while its files were moved.
+    """Ends an export after a kill during the move of its files.
 
     Returns:
-        Its export.json, if it was one of this description; None otherwise.
+        Its export.json, if the description is equal; None otherwise.
     """
     journals = list(output_dir.glob(f"{work_dir.WORK_DIR_NAME}/*/{_JOURNAL_NAME}"))
     if not journals:

@@ -1,9 +1,7 @@
-"""A shard of copied records while it is written, with its fragment, marker and tables.
+"""Entry points of copied records, which stay valid because the bytes stay equal.
 
-In: a job, the plan of a shard, and its records with their rows. Out: the shard, its
-catalog fragment and its marker in the folder of the job, as `jobs.write_shard` makes
-them; and the entry points of the records, which stay valid for equal bytes (see
-`tfpipe.native.entry_file`). This code runs in worker processes.
+In: a data set. Out: its checked files of entry points, and the tables of some records.
+`tfpipe.native.entry_file` describes the files.
 """
 
 import dataclasses
@@ -23,7 +21,7 @@ class Tables:
     """The entry points of a data set.
 
     Attributes:
-        paths: The file of each split that has one, on this host.
+        paths: The files on this host, by split; not all splits have a file.
     """
 
     paths: Mapping[str, pathlib.Path] = dataclasses.field(default_factory=dict)
@@ -31,10 +29,10 @@ class Tables:
     def of(
         self, source: Source, split: str, number: int, records: Sequence[int]
     ) -> list[bytes]:
-        """Returns the tables of some records of a shard, of a split that has a file.
+        """Returns the tables of some records of a shard, in a split with a file.
 
         Raises:
-            ValueError: If the file does not fit the data set; names it.
+            ValueError: If the file does not fit the data set; names the file.
             OSError: If the file cannot be read.
         """
         before = source.known.splits[split][:number]
@@ -42,14 +40,14 @@ class Tables:
         return entry_file.select(self.paths[split], first, records)
 
     def options(self) -> dict[str, list[str]]:
-        """Returns what the options of a job say about them; nothing without them."""
+        """Returns the options of a job about entry points; nothing without files."""
         return {"entry_points_of": sorted(self.paths)} if self.paths else {}
 
 
 def find_tables(source: Source) -> Tables:
-    """Finds the files of a data set, and fetches those at a URL.
+    """Finds the files of a data set, and fetches files at a URL.
 
-    A file that is not the one in the index is left out, and a line on stderr says so.
+    A file is left out if the index lists another file; a line on stderr says so.
 
     Raises:
         OSError: If there is no room for a file at a URL.
@@ -71,7 +69,7 @@ def find_tables(source: Source) -> Tables:
 
 
 def _sound(source: Source, name: str, listed: index.File) -> pathlib.Path:
-    """Returns the path of a file that is the one in the index."""
+    """Returns the path of a file, which is compared with the index."""
     if source.files is not None:
         folder = source.folder
         return metadata.bring_side_file(source.files, source.known, name, folder)

@@ -1,7 +1,7 @@
-"""Divides the images of each class among splits, by fractions.
+"""Divides the images of a class among splits, by fractions.
 
-In: the names of the images of a class, the fraction of each split, a seed. Out: the
-split of each image that does not stay in the train split. The choice depends only on
+In: the names of the images of a class, the fractions of the splits, a seed. Out: the
+splits of images outside of the train split. The choice depends only on
 the names and the seed.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import xxhash
 
 TRAIN, VALIDATION, TEST = "train", "validation", "test"
-# In this order a class with few images gives one to each split.
+# In this order a class with few images gives an image to every split.
 SPLITS = (TRAIN, VALIDATION, TEST)
 
 _SUM_TOLERANCE = 1e-6
@@ -23,21 +23,21 @@ def parse(words: Sequence[str]) -> dict[str, float]:
     Raises:
         ValueError: If a word has another form or a split comes twice; see `check`.
     """
-    found: dict[str, float] = {}
+    fractions: dict[str, float] = {}
     for word in words:
-        split, _, number = word.partition("=")
+        split, _, text = word.partition("=")
         try:
-            fraction = float(number)
+            fraction = float(text)
         except ValueError:
             raise ValueError(
                 "--split_fractions must be words such as train=0.8 with commas between "
                 f"them, got {word!r}."
             ) from None
-        if split in found:
+        if split in fractions:
             raise ValueError(f"--split_fractions must give {split} once, got it twice.")
-        found[split] = fraction
-    check(found)
-    return found
+        fractions[split] = fraction
+    check(fractions)
+    return fractions
 
 
 def check(fractions: Mapping[str, float]) -> None:
@@ -78,15 +78,15 @@ def _text(fractions: Mapping[str, float]) -> str:
 def held_out(
     names: Sequence[str], fractions: Mapping[str, float], seed: int
 ) -> dict[str, str]:
-    """Returns the split of each image of a class that leaves the train split.
+    """Returns the splits of the images of a class outside of the train split.
 
-    Each split gets its fraction, rounded to a number of images. If the class has an
-    image for each split, no split gets less than one, and train is not left empty. A
-    class with fewer images gives one to train, and then one to each next split.
+    A split gets its fraction, rounded to a number of images. If the class has enough
+    images, every split gets at least an image, train included. A class with fewer
+    images gives an image to train, and then an image to the next splits.
 
     Args:
         names: Names of the images.
-        fractions: Fraction of each split, train included; empty takes no image.
+        fractions: Fractions by split, train included; empty takes no image.
         seed: Seed of the choice.
     """
 
@@ -102,7 +102,7 @@ def held_out(
 
 
 def _counts(num_images: int, fractions: Mapping[str, float]) -> dict[str, int]:
-    """Returns the number of images of each split but train."""
+    """Returns the number of images by split, without train."""
     others = [split for split in SPLITS[1:] if split in fractions]
     if num_images <= len(others):
         return dict.fromkeys(others[: max(num_images - 1, 0)], 1)

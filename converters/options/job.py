@@ -1,4 +1,4 @@
-"""Options of every command that writes a data set, and the flags that set them."""
+"""Options of the commands that convert images to a data set, and their flags."""
 
 import dataclasses
 from typing import Any, Literal
@@ -66,10 +66,10 @@ flags.DEFINE_enum(
 class JobOptions(shared.WritingOptions):
     """Options of a conversion; the flags of the same names describe them.
 
-    Each command adds the options that it alone has.
+    A command adds its own options.
 
     Raises:
-        ValueError: If the policy needs a library that is not built, or see
+        ValueError: If a library for the policy is not built, or see
             `shared.WritingOptions`.
     """
 
@@ -87,7 +87,7 @@ class JobOptions(shared.WritingOptions):
 
     @property
     def num_shards(self) -> dict[str, int | None]:
-        """Number of shards of each split; None lets the size of the split decide."""
+        """Number of shards by split; None lets the size of the split decide."""
         return {
             "train": self.num_train_shards,
             "validation": self.num_validation_shards,

@@ -1,10 +1,10 @@
-"""The flags of `Policy`: one flag for each of its fields, with the field's default.
+"""The flags of `Policy`: a flag for every field, with the default of the field.
 
-Two flags differ: a command may `set_default`, and --lossless_rotation depends on what
-is built on this host.
+Two flags differ: a command may `set_default`, and --lossless_rotation depends on the
+libraries of the host.
 
-A command that stores images calls `flags.adopt_module_key_flags` on this module and
-`policy_from_flags()`. It does not need to know the policies.
+A command for images calls `flags.adopt_module_key_flags` on this module and
+`policy_from_flags()`, and names no policy.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ from absl import flags
 from converters.images import lossless, policy
 from converters.options import shared
 
-# Help of each flag, by the field of the policy. Everything else follows from the field.
+# Help of the flags, by the field of the policy. All else follows from the field.
 _HELP = {
     "other_format": (
         "Images that are not JPEGs, whatever their name (PNG, WebP, TIFF, AVIF and "
@@ -136,7 +136,7 @@ _HELP = {
 
 
 def _define(name: str, text: str) -> None:
-    """Defines the flag of a field: one of its choices, a number, or a yes or no."""
+    """Defines the flag of a field: a choice, a number, or a yes or no."""
     if name in ("quality", "entry_points"):
         shared.define(name)
         return
@@ -155,24 +155,24 @@ for _name, _text in _HELP.items():
 
 
 def policy_from_flags() -> policy.Policy:
-    """Returns the policy that the flags describe."""
+    """Returns the policy of the flags."""
     return decided(**{name: shared.value_of(name) for name in _HELP})
 
 
 def decided(*, lossless_rotation: bool | None = None, **fields: Any) -> policy.Policy:
-    """Returns a policy that says how images are turned, whatever host reads it.
+    """Returns a policy with a fixed way to turn images, whatever host reads the policy.
 
     Args:
         lossless_rotation: The field of the policy; None is yes if images are turned and
-            the library for it is built on this host.
+            the library for turning is built on this host.
         fields: Other fields of the policy.
     """
-    made = policy.Policy(**fields)
+    plain = policy.Policy(**fields)
     if lossless_rotation is None:
-        lossless_rotation = made.exif_orientation == "apply" and lossless.is_built()
-    return dataclasses.replace(made, lossless_rotation=lossless_rotation)
+        lossless_rotation = plain.exif_orientation == "apply" and lossless.is_built()
+    return dataclasses.replace(plain, lossless_rotation=lossless_rotation)
 
 
 def set_default(name: str, value: str) -> None:
-    """Gives a flag another default in one command, before the flags are parsed."""
+    """Gives a flag another default in a command, before the flags are parsed."""
     flags.FLAGS.set_default(name, value)

@@ -1,7 +1,7 @@
-"""The folder of what was read of tables, in the working folder of a conversion.
+"""The folder for data of tables, in the working folder of a conversion.
 
 In: options with an output folder. Out: a folder for the rows and the image bytes of a
-table, which stays while the conversion can go on, and is removed when it is complete.
+table. The folder stays while the conversion can go on, and is removed at the end.
 """
 
 import contextlib
@@ -21,15 +21,15 @@ from tfpipe.shards import index
 def root_of(
     flag: str, value: str | None, source: table_sources.TableSource
 ) -> images.Root:
-    """Returns the folder or URL that the paths of a table are relative to.
+    """Returns the folder or URL above the relative paths of a table.
 
     Args:
-        flag: The flag that names it.
+        flag: The flag of the folder or URL.
         value: Value of the flag; None takes the folder of the table.
         source: The table.
 
     Raises:
-        ValueError: If it is no folder, or a URL that is not known.
+        ValueError: If the value is no folder and no known kind of URL.
     """
     if value is None:
         return images.Root(place=source.folder or ".", is_given=False)
@@ -45,7 +45,7 @@ def require_free(options: JobOptions) -> None:
     """Refuses an output folder before a table is read, if the job would refuse it.
 
     Raises:
-        ValueError: If it does.
+        ValueError: If the job would.
     """
     output_dir = options.local_dir
     jobs = output_dir.glob(f"{work_dir.WORK_DIR_NAME}/*/*.json")
@@ -55,51 +55,51 @@ def require_free(options: JobOptions) -> None:
 
 @contextlib.contextmanager
 def folder_of(options: JobOptions, state: object) -> Iterator[pathlib.Path]:
-    """Yields the folder of a table, and keeps other tasks from it in the meantime.
+    """Yields the folder of a table, and keeps other tasks out in the meantime.
 
     Args:
         options: Options of the conversion.
-        state: What decides what is read: JSON values. Equal ones get one folder.
+        state: JSON values that decide the reading. Equal values get the same folder.
     """
     output_dir = options.local_dir
     key = index.digest(json.dumps([state, scan.ROWS_VERSION], sort_keys=True))
     folder = spool.folder_of(output_dir / work_dir.WORK_DIR_NAME, key)
-    made = not output_dir.exists()
+    is_new = not output_dir.exists()
     try:
         with spool.locked(folder):
             yield folder
     finally:
-        # Folders that are not empty stay: all of them unless reading failed.
-        for path in (folder.parent, output_dir) if made else (folder.parent,):
+        # Folders with content stay: all folders, unless reading failed.
+        for path in (folder.parent, output_dir) if is_new else (folder.parent,):
             with contextlib.suppress(OSError):
                 path.rmdir()
 
 
 def convert(options: JobOptions, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Does a conversion, and removes the folders of tables when it is complete.
+    """Does a conversion, and removes the folders of tables at its end.
 
-    They are also removed after an error that the same command would meet again.
+    The folders are also removed after an error that a second run would meet again.
 
     Args:
         options: Options of the conversion.
         work: Converts, and returns the summary.
     """
     output_dir = options.local_dir
-    made = not output_dir.exists()
+    is_new = not output_dir.exists()
     try:
         done = work()
     except ValueError:
         if options.num_tasks == 1:
-            _clean(output_dir, made=made)
+            _clean(output_dir, is_new=is_new)
         raise
     if done["finished"]:
-        _clean(output_dir, made=urls.is_url(options.output_dir))
+        _clean(output_dir, is_new=urls.is_url(options.output_dir))
     return done
 
 
-def _clean(output_dir: pathlib.Path, *, made: bool) -> None:
-    """Removes the copied images, and the output folder if it was made and is empty."""
+def _clean(output_dir: pathlib.Path, *, is_new: bool) -> None:
+    """Removes the copied images, and an output folder that is new and empty."""
     spool.remove(output_dir / work_dir.WORK_DIR_NAME)
-    if made:
+    if is_new:
         with contextlib.suppress(OSError):
             output_dir.rmdir()

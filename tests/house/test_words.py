@@ -18,7 +18,7 @@ from tests.house.words import (
 # falls: who rewrites files lowers it to the new figure. The goal is 3.5, and no name.
 CEILINGS = {
     "tfpipe": (6.3, 423),
-    "converters": (5.5, 434),
+    "converters": (5.0, 403),
     "benchmarks": (3.4, 3),
     "studies": (1.4, 0),
     "native": (2.6, 0),
@@ -28,7 +28,15 @@ SLACK = (0.3, 30)
 
 GOAL = 3.5
 # Files that were rewritten, and meet the goal.
-REWRITTEN: tuple[str, ...] = (*(path.relative_to(ROOT).as_posix() for path in NATIVE),)
+REWRITTEN: tuple[str, ...] = (
+    *(path.relative_to(ROOT).as_posix() for path in NATIVE),
+    *(f"converters/catalog/{name}.py" for name in ("near_duplicates",)),
+    *(f"converters/exports/{name}.py" for name in ("array_record", "run")),
+    "converters/images/prepare.py",
+    *(f"converters/inputs/{name}.py" for name in ("fractions", "merged/__init__")),
+    *(f"converters/inputs/tables/{name}.py" for name in ("columns", "spool", "sql")),
+    *(f"converters/options/{name}.py" for name in ("job", "policy", "spooled")),
+)
 # Empty names that may stay in those files, `file: name`, each with its reason.
 EXCEPTED: dict[str, str] = {}
 # Class names that stay in two modules of one package, with the reason.

@@ -1,5 +1,5 @@
-"""Several inputs as one: their images under one name each, their classes mapped.
+"""Several inputs as a single tree: named images, mapped classes.
 
-In: trees of images, each with the name of its source. Out: one tree of classes.
-Never here: an image that is opened, and a file of an input that is changed.
+In: trees of images with the names of their sources. Out: a tree of classes.
+Never here: opening an image, and changing a file of an input.
 """

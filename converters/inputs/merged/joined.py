@@ -1,8 +1,7 @@
-"""Joins the images of several sources: names get the source in front, classes are one.
+"""Joins the images of several sources under the names of the sources.
 
-In: the images and the class map of each source. Out: one `ClassTree`, whose files are
-URLs or relative to a folder that has a link to each source; and labels of classes that
-are numbers.
+In: the images and the class maps of the sources. Out: a `ClassTree`, whose files are
+URLs or relative to a folder with links to the sources; and labels of numeric classes.
 """
 
 import pathlib
@@ -25,8 +24,8 @@ class Joined(NamedTuple):
 
     Attributes:
         tree: The images by split and class. Names begin with the name of the source,
-            and so do files that are no URLs.
-        are_numbers: Whether the classes are numbers, which are the labels.
+            and so do the paths of files.
+        are_numbers: Whether the classes are numbers: the labels.
         texts: Names of classes for people, by class.
     """
 
@@ -35,29 +34,29 @@ class Joined(NamedTuple):
     texts: Mapping[str, str]
 
 
-def join(found: Found, names: Mapping[int, str]) -> Joined:
+def join(sources: Found, names: Mapping[int, str]) -> Joined:
     """Joins sources.
 
     Args:
-        found: The sources with their images.
-        names: Names of classes that a source has as numbers; none leaves them numbers.
+        sources: The sources with their images.
+        names: Names of numeric classes; without names the classes stay numbers.
 
     Raises:
-        ValueError: If a source has not a class of its class map, classes are numbers in
-            one source and names in another, or images are in two sources.
+        ValueError: If a source lacks a class of its class map, some sources have
+            numeric classes and others have names, or images are in two sources.
     """
-    _require_own_files(found)
+    _require_own_files(sources)
     splits: dict[str, dict[str, list[Place]]] = {}
     left_out: list[LeftOut] = []
     texts: dict[str, str] = {}
     unnamed: dict[str, str] = {}
-    for source, listed in sorted(found, key=lambda pair: pair[0].name):
+    for source, listed in sorted(sources, key=lambda pair: pair[0].name):
         renamed = _new_names(source, listed, names)
         left_out += (item.under(f"{source.name}/") for item in listed.tree.left_out)
         for split, classes in listed.tree.splits.items():
             joined = splits.setdefault(split, {})
             for old, places in classes.items():
-                moved = [_of_source(source, listed.folder, place) for place in places]
+                moved = [_of_source(source, listed.folder, image) for image in places]
                 if new := renamed.get(old, old):
                     joined.setdefault(new, []).extend(moved)
                 else:
@@ -72,7 +71,7 @@ def join(found: Found, names: Mapping[int, str]) -> Joined:
     # The order of the sources has no effect on any byte.
     ordered = {
         split: {
-            name: sorted(splits[split][name], key=lambda place: place.name)
+            name: sorted(splits[split][name], key=lambda image: image.name)
             for name in sorted(splits[split])
         }
         for split in sorted(splits, key=lambda split: (split != "train", split))
@@ -84,46 +83,46 @@ def join(found: Found, names: Mapping[int, str]) -> Joined:
 def _new_names(
     source: MergeSource, listed: ListedSource, names: Mapping[int, str]
 ) -> Mapping[str, str]:
-    """Returns the new name of each class that gets one."""
-    known = listed.tree.class_names()
-    missing = sorted(set(source.class_map) - set(known))
+    """Returns the new names of renamed classes, by their old name."""
+    classes = listed.tree.class_names()
+    missing = sorted(set(source.class_map) - set(classes))
     if missing:
         raise ValueError(
             f"--class_map of {source.name!r} must name classes of that source, got "
-            f"{missing[0]!r}. It has {len(known)}, the first is {known[0]!r}."
+            f"{missing[0]!r}. It has {len(classes)}, the first is {classes[0]!r}."
         )
     if not (listed.are_numbers and names):
         return source.class_map
-    for number in known:
-        if number not in source.class_map and int(number) not in names:
+    for label in classes:
+        if label not in source.class_map and int(label) not in names:
             raise ValueError(
                 f"--label_map must name the class of each number of {source.name!r}, "
-                f"got no name for {number}."
+                f"got no name for {label}."
             )
-    named = {number: names.get(int(number), "") for number in known}
+    named = {label: names.get(int(label), "") for label in classes}
     return {**named, **source.class_map}
 
 
 def _are_numbers(tree: ClassTree, unnamed: Mapping[str, str]) -> bool:
     """Whether all classes are numbers, some of which are numbers of labels."""
-    for source, number in unnamed.items():
+    for source, class_name in unnamed.items():
         for name in tree.class_names():
             if not numbered.are_numbers([name]):
                 raise ValueError(
                     "Classes of all sources must be names, or all must be numbers, "
-                    f"got {number} of {source!r} beside {name!r}. Name them with "
+                    f"got {class_name} of {source!r} beside {name!r}. Name them with "
                     f"--class_map={source}=FILE, in lines of a number, a tab and a "
                     "class."
                 )
     return bool(unnamed)
 
 
-def _of_source(source: MergeSource, folder: pathlib.Path, place: Place) -> Place:
-    name = f"{source.name}/{place.name}"
-    if reading.is_remote(folder, place.file):
-        return place._replace(name=name, file=_url(folder, place.file))
-    file = name if place.file == place.name else f"{source.name}/{place.file}"
-    return place._replace(name=name, file=file)
+def _of_source(source: MergeSource, folder: pathlib.Path, image: Place) -> Place:
+    name = f"{source.name}/{image.name}"
+    if reading.is_remote(folder, image.file):
+        return image._replace(name=name, file=_url(folder, image.file))
+    file = name if image.file == image.name else f"{source.name}/{image.file}"
+    return image._replace(name=name, file=file)
 
 
 def _url(folder: pathlib.Path, file: str) -> str:
@@ -133,7 +132,7 @@ def _url(folder: pathlib.Path, file: str) -> str:
 
 
 def _not_mapped(places: Sequence[Place]) -> Iterator[LeftOut]:
-    return (LeftOut(place.name, listing.NOT_MAPPED) for place in places)
+    return (LeftOut(image.name, listing.NOT_MAPPED) for image in places)
 
 
 def _require_classes(splits: Mapping[str, Mapping[str, Sequence[Place]]]) -> None:
@@ -145,17 +144,17 @@ def _require_classes(splits: Mapping[str, Mapping[str, Sequence[Place]]]) -> Non
             )
 
 
-def _require_own_files(found: Found) -> None:
-    """Refuses archives that are in two sources."""
+def _require_own_files(sources: Found) -> None:
+    """Refuses archives in two sources."""
     owners: dict[str, str] = {}
-    for source, listed in found:
+    for source, listed in sources:
         if source.kind in (TREE, TABLE):
             continue
         files = {
-            place.file
+            image.file
             for classes in listed.tree.splits.values()
             for places in classes.values()
-            for place in places
+            for image in places
         }
         for file in sorted(files):
             shown = reading.shown_file(listed.folder, file)
@@ -168,7 +167,7 @@ def _require_own_files(found: Found) -> None:
 
 
 def require_trees_apart(sources: Sequence[MergeSource]) -> None:
-    """Refuses trees that lie in each other.
+    """Refuses trees inside other trees.
 
     Raises:
         ValueError: If two trees do.

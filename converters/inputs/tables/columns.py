@@ -1,6 +1,6 @@
-"""The columns of a table that have a meaning, and how their absence is told.
+"""The columns of a table with a meaning, and the choices for missing values.
 
-In: names of columns from flags, and the columns that a table has. Out: checked names.
+In: names of columns from flags, and the columns of a table. Out: checked names.
 """
 
 import dataclasses
@@ -17,13 +17,13 @@ class Columns:
 
     Attributes:
         image: Paths, URLs or bytes of images, or structs {bytes, path}.
-        label: Class of each image, or a list of classes.
-        name: Name of each image; None takes the path, or else the number of the row.
-        split: Split of each image; None puts all images into train.
-        extra: Columns that are kept beside the image.
+        label: Classes of the images, or lists of classes.
+        name: Names of the images; None takes the path, or else the number of the row.
+        split: Splits of the images; None puts all images into train.
+        extra: Columns kept beside the image.
 
     Raises:
-        ValueError: If an extra column has a name that the catalog uses.
+        ValueError: If an extra column has the name of a column of the catalog.
     """
 
     image: str
@@ -44,23 +44,23 @@ class Columns:
 
     @property
     def by_flag(self) -> dict[str, Sequence[str]]:
-        """Names by the flag that gave them."""
+        """Names of columns by their flag."""
         single = {
             "--image_column": self.image,
             "--label_column": self.label,
             "--name_column": self.name,
             "--split_column": self.split,
         }
-        found: dict[str, Sequence[str]] = {
+        named: dict[str, Sequence[str]] = {
             flag: [name] for flag, name in single.items() if name is not None
         }
-        return found | {"--extra_columns": self.extra}
+        return named | {"--extra_columns": self.extra}
 
     def require_in(self, there: Sequence[str]) -> None:
-        """Checks that a table has the columns.
+        """Checks for the columns in a table.
 
         Raises:
-            ValueError: If one is missing.
+            ValueError: If a column is missing.
         """
         for flag, names in self.by_flag.items():
             for name in names:

@@ -1,6 +1,6 @@
-"""Keeps the image bytes of a table in one file, so that an image is a range of a file.
+"""Keeps the image bytes of a table in a single file: an image is a range of the file.
 
-In: image bytes, from any thread. Out: the file, and the offset of each image in it. The
+In: image bytes, from any thread. Out: the file, and the offsets of the images. The
 folder lies beside the unfinished shards and is removed with them.
 """
 
@@ -16,12 +16,12 @@ from converters.engines import locks
 IMAGES_NAME = "images"
 _PREFIX = ".table-"
 _LOCK_NAME = "table.lock"
-# After a block of this size was freed, the C library keeps smaller ones for reuse.
+# After a block of 16 MB was freed, the C library keeps smaller blocks for reuse.
 _KEPT_BYTES = 16 << 20
 
 
 class Spool:
-    """A file that grows by one image at a time.
+    """A file that grows by an image at a time.
 
     Attributes:
         error: The error of the operating system that ended writing, if any.
@@ -37,7 +37,7 @@ class Spool:
 
     @property
     def descriptor(self) -> int:
-        """The open file; it can be read, too."""
+        """The open file, for reading too."""
         if self._descriptor is None:
             flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC
             self._descriptor = os.open(self._path, flags, 0o666)
@@ -53,7 +53,7 @@ class Spool:
         """Appends an image, or several, and returns the offset.
 
         Raises:
-            OSError: If it cannot be written.
+            OSError: If the file cannot be written.
         """
         with self._lock:
             offset = self.num_bytes
@@ -81,7 +81,7 @@ def folder_of(work_dir: pathlib.Path, key: str) -> pathlib.Path:
 
     Args:
         work_dir: The working folder of the output.
-        key: Digest of the table and of how it is read.
+        key: Digest of the table and of the reading options.
     """
     return work_dir / f"{_PREFIX}{key}"
 
@@ -100,7 +100,7 @@ def locked(folder: pathlib.Path) -> Iterator[None]:
 
 
 def remove(work_dir: pathlib.Path) -> None:
-    """Removes the folders of all tables, and the working folder if it is empty then."""
+    """Removes the folders of all tables, and then the working folder if empty."""
     for folder in work_dir.glob(f"{_PREFIX}*"):
         if not locks.is_held(folder / _LOCK_NAME):
             shutil.rmtree(folder, ignore_errors=True)

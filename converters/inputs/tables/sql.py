@@ -1,7 +1,7 @@
-"""The DuckDB connection that reads tables, and texts of its SQL.
+"""The DuckDB connection for tables, and texts of SQL.
 
-In: a folder for what does not fit into memory. Out: a connection that loads and
-downloads no extension, whose errors are Python's own.
+In: a folder for data beyond the memory. Out: a connection without extensions, whose
+errors are Python's own.
 """
 
 import contextlib
@@ -15,15 +15,15 @@ from tfpipe.shards.sql import identifier, one_file, quoted
 if TYPE_CHECKING:
     import duckdb
 
-# Each thread holds a vector of 2048 rows with their images.
+# A thread holds a vector of 2048 rows with their images.
 _MAX_THREADS = 2
-# Bytes of one row of JSON lines.
+# Most bytes of a row of JSON lines.
 MAX_ROW_BYTES = 256 << 20
 
 
 @contextlib.contextmanager
 def connected(folder: pathlib.Path) -> Iterator["duckdb.DuckDBPyConnection"]:
-    """Opens a database in memory that loads nothing by itself, and names its errors."""
+    """Opens a database in memory, without automatic loading, and names its errors."""
     import duckdb
 
     settings: dict[str, Any] = {
@@ -53,7 +53,7 @@ def interruptible() -> Iterator[None]:
 
 
 def in_one_line(error: Exception) -> str:
-    """Returns what a database says, on one line without its picture of the query."""
+    """Returns the error of a database on a single line, without the query."""
     text = str(error).split("\n\nLINE ")[0].split("\nLINE ")[0]
     return " ".join(text.split()).rstrip(".!")
 
