@@ -1,14 +1,14 @@
 """Ends the iterators of datasets while Python functions can still be called.
 
-A dataset that is read while the interpreter ends calls Python from its own threads.
+While the interpreter ends, a dataset may still call Python from its own threads.
 Such a call never returns once the interpreter is being finalized. TensorFlow waits for
-it when the iterator is deleted, so the process hangs. (This was seen in every third
-process, and also with `tf.data` alone and TensorFlow 2.17.) So this module deletes the
+the call when the iterator is deleted, so the process hangs. (Every third process hung,
+also with `tf.data` alone and TensorFlow 2.17.) The module therefore deletes the
 iterators before, as `del` would.
 
-A daemon thread that waits for an element would then return to an interpreter that is
+A daemon thread with a wait for an element would then return to an interpreter that is
 gone, and end the process with SIGSEGV or SIGABRT. So the exit waits until every such
-thread has its element. A thread that asks for another one ends.
+thread has its element. A thread that asks for a further element ends.
 """
 
 import atexit
@@ -23,7 +23,7 @@ from typing import NoReturn
 
 import tensorflow as tf
 
-# The exit does not wait longer: a thread may wait for storage that is gone.
+# The exit does not wait longer: a thread may wait for lost storage.
 _MAX_WAIT_SECONDS = 30.0
 _POLL_SECONDS = 0.005
 
@@ -41,12 +41,12 @@ def end_iterators() -> None:
     element any more, after half a minute at most.
     """
     waits = set()
-    for found in gc.get_objects():
+    for item in gc.get_objects():
         # isinstance() would ask the object, and some objects then import modules.
-        if issubclass(type(found), tf.data.Iterator):
-            waits.add(type(found)._next_internal.__code__)
-            found._next_internal = _end_thread
-            found._iterator_resource = None
+        if issubclass(type(item), tf.data.Iterator):
+            waits.add(type(item)._next_internal.__code__)
+            item._next_internal = _end_thread
+            item._iterator_resource = None
     end = time.monotonic() + _MAX_WAIT_SECONDS
     while _is_any_in(waits) and time.monotonic() < end:
         time.sleep(_POLL_SECONDS)

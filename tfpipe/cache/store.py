@@ -217,8 +217,7 @@ class DiskStore:
 
     def _sync(self) -> None:
         for path in self.folder.iterdir():
-            with open(path, "rb") as file:
-                os.fsync(file.fileno())
+            atomic.sync(path)
 
 
 def layout(features: Sequence[StoredFeature], num_records: int) -> dict[str, int]:

@@ -11,7 +11,6 @@ tables. A record without entry points has an empty table.
 
 import functools
 import itertools
-import os
 import pathlib
 import shutil
 import sys
@@ -22,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tfpipe import errors
+from tfpipe.shards import atomic
 from tfpipe.shards.index import Index
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def find(known: Index, storage: "DataSetStorage", split: str) -> str | None:
 
     Args:
         known: The index of the data set.
-        storage: Where its files are.
+        storage: The files of the data set.
         split: The split.
 
     Returns:
@@ -144,9 +144,8 @@ def join(parts: Sequence[pathlib.Path], path: pathlib.Path, *, fsync: bool) -> N
             with open(part, "rb") as tables:
                 tables.seek(_HEAD + _read_places(part).nbytes)
                 shutil.copyfileobj(tables, file, 1 << 20)
-        if fsync:
-            file.flush()
-            os.fsync(file.fileno())
+    if fsync:
+        atomic.sync(path)
 
 
 def _head(num_records: int) -> bytes:

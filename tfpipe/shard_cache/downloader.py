@@ -1,8 +1,8 @@
 """The downloader: threads that fetch pieces, first the pieces that a reader waits for.
 
 In: the pieces that readers wait for, and the pieces that they read later. Out: the
-marks of these pieces, once their bytes are in the store. Every piece is fetched by one
-process of the host. `Wishes` decides what the threads do next. Imports no TensorFlow.
+marks of these pieces, after their bytes are in the store. Only a single process of the
+host fetches a piece. `Wishes` hands out the work of the threads. Imports no TensorFlow.
 """
 
 import atexit
@@ -27,7 +27,7 @@ from tfpipe.shard_cache.publish import Publisher
 from tfpipe.shard_cache.store import PieceStore
 from tfpipe.shards.records import Ints
 
-# Pieces that are claimed under one lock of the directory.
+# Pieces of a claim, under a lock of the directory.
 _BATCH = 8
 
 
@@ -56,7 +56,7 @@ class Wishes:
         self._urgent: dict[int, None] = {}
         self._ahead: dict[int, list[int]] = {}  # by reader, the last piece first
         self._tasks: collections.deque[FetchTask] = collections.deque()
-        self._in_flight: dict[int, float] = {}  # when it was claimed
+        self._in_flight: dict[int, float] = {}  # the time of the claim
         self._awaited: collections.Counter[int] = collections.Counter()
         # Both dicts hold awaited pieces only. A failure has the time of its claim.
         self.in_memory: dict[int, memoryview] = {}
@@ -80,7 +80,7 @@ class Wishes:
                         self.failed.pop(piece, None)
 
     def wait_for(self, missing: Sequence[int], seconds: float) -> None:
-        """Asks for pieces that are missing, and waits until something has changed."""
+        """Asks for missing pieces, and waits until something has changed."""
         with self._lock:
             absent = [piece for piece in missing if piece not in self._in_flight]
             self._urgent |= dict.fromkeys(absent)
@@ -141,7 +141,7 @@ class Wishes:
 
         Args:
             tasks: Pieces to fetch now.
-            failed: Errors of pieces that cannot be fetched.
+            failed: Errors of failed pieces.
             is_ahead_full: Whether there is no room to fetch anything ahead.
         """
         with self._lock:
@@ -176,7 +176,7 @@ class Wishes:
             self.failed[piece] = begun, error
 
     def end(self) -> None:
-        """Ends all threads that wait for something to do."""
+        """Ends all threads without work."""
         with self._lock:
             self.is_ended = True
             self._has_work.notify_all()
@@ -197,7 +197,7 @@ class Downloader:
 
     Args:
         fetcher: Fetches pieces.
-        num_connections: Number of threads, each with one request at a time.
+        num_connections: Number of threads; a thread has a request at a time.
     """
 
     def __init__(self, fetcher: Fetcher, *, num_connections: int) -> None:

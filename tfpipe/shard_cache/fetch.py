@@ -12,12 +12,12 @@ import random
 import sys
 import threading
 import time
-from typing import Protocol
 
 import xxhash
 
 from tfpipe import errors
 from tfpipe.remote import urls
+from tfpipe.remote.files import Files
 from tfpipe.shard_cache import pieces as cuts, store as stores
 from tfpipe.shard_cache.directory import Directory
 from tfpipe.shard_cache.pieces import Pieces
@@ -26,17 +26,6 @@ from tfpipe.shard_cache.store import PieceStore
 # After so many equal wrong answers, the store has the wrong bytes on its own disks.
 _NUM_EQUAL_ANSWERS = 3
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.1, 5.0
-
-
-class Ranges(Protocol):
-    """The methods of `files.Files` for a `Fetcher`."""
-
-    @property
-    def place(self) -> str:
-        """The folder or URL of the shards."""
-
-    def read_view(self, name: str, start: int, stop: int) -> memoryview:
-        """Returns bytes of a file; several threads call the method at once."""
 
 
 @dataclasses.dataclass
@@ -61,7 +50,7 @@ class Fetcher:
 
     def __init__(
         self,
-        files: Ranges,
+        files: Files,
         directory: Directory,
         store: PieceStore,
         pieces: Pieces,

@@ -1,4 +1,4 @@
-"""An open cache: one split in a shard cache, as one process uses it.
+"""An open cache: a split in a shard cache, as a process uses the split.
 
 In: the records of a window, and the order of later windows. Out: the local path of
 every extent, after its pieces have come, and figures of the sources of the bytes. The
@@ -27,18 +27,18 @@ from tfpipe.shard_cache.users import User
 from tfpipe.shards.ranges import RecordRanges
 from tfpipe.shards.records import Ints
 
-# Figures that a process counts in windows, see `CacheStatistics`.
+# Figures of windows, see `CacheStatistics`.
 _COUNTED = (
     *("bytes_wanted", "bytes_from_cache"),
     *("num_pieces_wanted", "num_pieces_from_cache"),
 )
 # Look-ahead of all readers of a host: bytes, and shares of the cache. If the data set
-# does not fit, look-ahead takes room from pieces that are kept for the next epoch.
+# does not fit, look-ahead takes room from pieces for the next epoch.
 _AHEAD_BYTES = 1 << 30
 _AHEAD_SHARE, _AHEAD_SHARE_IF_SMALL = 4, 32
-# Windows that are planned at each window until the plan is long enough.
+# Windows to plan at every window until the plan is long enough.
 _PLANNED_AT_ONCE = 256
-# The other readers of the host are counted this often.
+# Seconds between two counts of the other readers of the host.
 _MEASURE_SECONDS = 10.0
 # A reader pins the last window, the current window and the next window.
 _NUM_PINNED = 3
@@ -46,7 +46,7 @@ _NUM_PINNED = 3
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CacheStatistics:
-    """Figures of one split in one process, since the cache was opened.
+    """Figures of a split in a process, since the cache was opened.
 
     Example:
         >>> cache = tfpipe.ShardCache("cache", max_bytes=10**8)
@@ -56,10 +56,10 @@ class CacheStatistics:
 
     Attributes:
         bytes_from_server: Bytes that the process fetched, wrong answers included.
-        bytes_from_cache: Bytes of records that windows needed and that the process had
-            not fetched for them.
-        bytes_wanted: Bytes of all records that windows needed.
-        num_pieces_wanted: Pieces that windows needed.
+        bytes_from_cache: Bytes of wanted records that the process had not fetched for
+            the windows.
+        bytes_wanted: Bytes of all records of the windows.
+        num_pieces_wanted: Pieces of the windows.
         num_pieces_from_cache: Wanted pieces that were in the cache.
         num_requests: Ranged reads of the store.
         num_faults: Answers with wrong bytes.
@@ -80,7 +80,7 @@ class CacheStatistics:
 
 
 class OpenCache:
-    """One split in a shard cache, opened by one process; any thread may use it.
+    """A split in a shard cache, opened by a process; any thread may use the object.
 
     Attributes:
         paths: Local path of every shard. The path stays the same while the shard is

@@ -1,16 +1,16 @@
-"""The store: the folder of one split in a shard cache, shared by a host's processes.
+"""The store: the folder of a split in a shard cache, shared by a host's processes.
 
-In: the bytes of pieces that were checked. Out: the same bytes at the same offsets of
-local files, one sparse file a shard, and a mark that says which pieces are there.
-`directory.Directory` decides what is fetched and evicted. Imports no TensorFlow.
+In: the checked bytes of pieces. Out: the same bytes at the same offsets of local files,
+a sparse file for every shard, and marks of the pieces. `directory.Directory` decides
+about fetching and evicting. Imports no TensorFlow.
 
     manifest.json       the split, its shards, and the boot in which the marks were made
     layout.npy          int64 [3, num_pieces]: shard, first byte, last byte + 1
-    marks               uint8 [num_pieces], see ABSENT and the names after it
+    marks               uint8 [num_pieces], see ABSENT and the following names
     claims              locked at byte p while a process fetches piece p
     shards/NAME         the bytes of a shard; holes where pieces are absent
     published/NAME      exists if the whole shard has the index's digest and is on disk
-    users/ID            locked by a process; when its readers use each piece next
+    users/ID            locked by a process; the next uses of its readers
 """
 
 import ctypes
@@ -47,29 +47,29 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def punch(descriptor: int, start: int, stop: int) -> None:
-    """Frees the whole blocks of a part of a file; what it held then reads as zeros.
+    """Frees the whole blocks of a part of a file; the part then reads as zeros.
 
     Raises:
         OSError: If the file system cannot free a part of a file.
     """
     offset, length = ctypes.c_long(start), ctypes.c_long(stop - start)
     if _libc.fallocate(descriptor, _PUNCH_HOLE_KEEP_SIZE, offset, length):
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
 
 
-def lock_byte(descriptor: int, number: int, kind: int) -> bool:
-    """Locks or unlocks one byte of a file; the kernel unlocks it for a killed process.
+def lock_byte(descriptor: int, offset: int, kind: int) -> bool:
+    """Locks or unlocks a byte of a file; the kernel ends locks of killed processes.
 
     Args:
         descriptor: The file, opened for writing.
-        number: Number of the byte.
+        offset: Offset of the byte.
         kind: fcntl.F_WRLCK or F_UNLCK.
 
     Returns:
         False if another process holds the lock.
     """
-    lock = struct.pack("hhqqi4x", kind, os.SEEK_SET, number, 1, 0)
+    lock = struct.pack("hhqqi4x", kind, os.SEEK_SET, offset, 1, 0)
     try:
         fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, lock)
     except (BlockingIOError, PermissionError):
@@ -101,7 +101,7 @@ class SplitContent:
 
 
 def create(folder: pathlib.Path, content: SplitContent) -> None:
-    """Creates an empty store; if killed, it leaves a folder with another name.
+    """Creates an empty store; a kill leaves a folder with another name.
 
     Raises:
         OSError: If the disk has not enough room for its marks.
@@ -133,12 +133,12 @@ def _write_manifest(folder: pathlib.Path, manifest: dict[str, Any]) -> None:
 
 
 class PieceStore:
-    """The pieces of one split in a folder.
+    """The pieces of a split in a folder.
 
     Every change of a mark to or from ABSENT is made under the directory's lock.
 
     Args:
-        folder: A folder that `create` made.
+        folder: A folder of `create`.
 
     Raises:
         NOT_WHOLE: If a file is missing or damaged.
@@ -154,9 +154,9 @@ class PieceStore:
         num_pieces = len(self.shard)
         shape = max(num_pieces, 1)
         marks = np.memmap(folder / "marks", np.uint8, "r+", shape=(shape,))
-        # A plain array: each look at a part of a memmap makes a new memmap.
+        # A plain array: indexing a memmap makes a new memmap.
         self.marks: npt.NDArray[np.uint8] = np.asarray(marks)[:num_pieces]
-        # Bytes that a piece takes on the disk at most: whole blocks.
+        # The most bytes of a piece on the disk: whole blocks.
         self.costs: Ints = self.stop + -self.stop % BLOCK_BYTES
         self.costs -= self.start - self.start % BLOCK_BYTES
         # The claims of this process: its own locks do not stop it.
@@ -175,7 +175,7 @@ class PieceStore:
         self.close()
 
     def is_same(self) -> bool:
-        """Whether the folder is still this store, and was not made anew.
+        """Whether the folder is still the opened store, and was not made anew.
 
         Raises:
             OSError: If the folder is gone.
@@ -188,11 +188,11 @@ class PieceStore:
         return self.folder / "shards" / self.shards[shard].name
 
     def published(self, shard: int) -> pathlib.Path:
-        """Returns the file whose presence says that the shard is published."""
+        """Returns the file that marks a published shard."""
         return self.folder / "published" / self.shards[shard].name
 
     def num_bytes(self) -> int:
-        """Returns the bytes on disk of all pieces that are there or on their way."""
+        """Returns the bytes on disk of all pieces, present or on their way."""
         return int(self.costs[self.marks != ABSENT].sum())
 
     def pieces_of(self, shard: int) -> slice:
@@ -215,37 +215,34 @@ class PieceStore:
                 f"ShardCache.directory must be used by one host, but another host uses "
                 f"{self.folder} now. Give each host a folder on a disk of its own."
             )
-        for number, shard in enumerate(self.shards):
-            path = self.path(number)
+        for shard_index, shard in enumerate(self.shards):
+            path, published = self.path(shard_index), self.published(shard_index)
             is_whole = path.exists() and path.stat().st_size == shard.num_bytes
-            is_published = self.published(number).exists()
-            if not is_whole or (is_new_boot and not is_published):
-                self.published(number).unlink(missing_ok=True)
+            if not is_whole or (is_new_boot and not published.exists()):
+                published.unlink(missing_ok=True)
                 with open(path, "wb") as file:
                     file.truncate(shard.num_bytes)
-                self.marks[self.pieces_of(number)] = ABSENT
+                self.marks[self.pieces_of(shard_index)] = ABSENT
             elif is_new_boot:
-                self.marks[self.pieces_of(number)] = PRESENT
+                self.marks[self.pieces_of(shard_index)] = PRESENT
         if is_new_boot:
             self._manifest["boot_id"] = boot_id
             _write_manifest(self.folder, self._manifest)
 
-    def claim(self, number: int) -> bool:
-        """Locks a piece for this process; False if it is locked by any process."""
-        if number in self._claimed or not lock_byte(
-            self._claims, number, fcntl.F_WRLCK
-        ):
+    def claim(self, key: int) -> bool:
+        """Locks a piece for the process; False if a process holds the lock."""
+        if key in self._claimed or not lock_byte(self._claims, key, fcntl.F_WRLCK):
             return False
-        self._claimed.add(number)
+        self._claimed.add(key)
         return True
 
-    def unclaim(self, number: int) -> None:
+    def unclaim(self, key: int) -> None:
         """Ends a claim."""
-        lock_byte(self._claims, number, fcntl.F_UNLCK)
-        self._claimed.discard(number)
+        lock_byte(self._claims, key, fcntl.F_UNLCK)
+        self._claimed.discard(key)
 
     def write(self, piece: int, content: memoryview) -> None:
-        """Writes the bytes of a piece that is claimed.
+        """Writes the bytes of a claimed piece.
 
         Raises:
             OSError: If the disk is full or damaged.
@@ -254,7 +251,7 @@ class PieceStore:
             _write(file.fileno(), content, int(self.start[piece]))
 
     def read(self, piece: int) -> memoryview:
-        """Returns the bytes of a piece that is there."""
+        """Returns the bytes of a present piece."""
         start, stop = int(self.start[piece]), int(self.stop[piece])
         with open(self.path(int(self.shard[piece])), "rb", buffering=0) as file:
             return memoryview(os.pread(file.fileno(), stop - start, start))
@@ -268,7 +265,7 @@ class PieceStore:
         self.marks[piece] = ABSENT
 
     def _freed(self, piece: int) -> tuple[int, int]:
-        """Returns the part of the file to free: whole blocks that no other piece uses.
+        """Returns the part of the file to free: whole blocks without other pieces.
 
         The piece's first and last block may hold bytes of its neighbors.
         """
@@ -292,7 +289,7 @@ def _write(descriptor: int, content: memoryview, offset: int) -> None:
 
 
 class MemoryFiles:
-    """Files in memory, one a shard, with some pieces at their byte offsets.
+    """Files in memory, a file for a shard, with some pieces at their byte offsets.
 
     They stand in for the files of a store where the disk has no room. Holes take no
     memory.

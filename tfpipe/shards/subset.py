@@ -118,10 +118,10 @@ class Chosen:
 
 
 def column_of(rows: Mapping[str, npt.NDArray[Any]], name: str) -> npt.NDArray[Any]:
-    """Returns a column, which must have no empty value.
+    """Returns a column without empty values.
 
     Raises:
-        BadSubsetError: If it has one.
+        BadSubsetError: If the column has an empty value.
     """
     if np.any(getattr(rows[name], "mask", False)):
         raise errors.BadSubsetError(f"column {name} has an empty value.")
@@ -132,7 +132,7 @@ def whole_numbers(rows: Mapping[str, npt.NDArray[Any]], name: str) -> Ints:
     """Returns a column as int64; see `column_of`.
 
     Raises:
-        BadSubsetError: If it holds anything but whole numbers.
+        BadSubsetError: If the column holds anything but whole numbers.
     """
     column = column_of(rows, name)
     if column.dtype.kind not in "iu":
@@ -142,18 +142,20 @@ def whole_numbers(rows: Mapping[str, npt.NDArray[Any]], name: str) -> Ints:
     return column.astype(np.int64)
 
 
-def numbers_of(
-    rows: Mapping[str, npt.NDArray[Any]], name: str
-) -> npt.NDArray[np.float64]:
-    """Returns a column as float64; see `column_of`.
+def weights_of(
+    rows: Mapping[str, npt.NDArray[Any]],
+) -> npt.NDArray[np.float64] | None:
+    """Returns the column of weights as float64; None without such a column.
 
     Raises:
-        BadSubsetError: If it holds anything but numbers.
+        BadSubsetError: If the column holds anything but numbers.
     """
-    column = column_of(rows, name)
+    if "weight" not in rows:
+        return None
+    column = column_of(rows, "weight")
     if column.dtype.kind not in "iuf":
         raise errors.BadSubsetError(
-            f"column {name} must hold numbers, got {column.dtype}."
+            f"column weight must hold numbers, got {column.dtype}."
         )
     return column.astype(np.float64)
 
@@ -346,7 +348,7 @@ def choose(
             or a value is missing or wrong.
     """
     columns = {name: whole_numbers(rows, name) for name in ("shard", "record")}
-    weight = numbers_of(rows, "weight") if "weight" in rows else None
+    weight = weights_of(rows)
     of_split = column_of(rows, "split")
     splits = {}
     for split in dict.fromkeys(of_split.tolist()):
@@ -469,7 +471,7 @@ def _read_splits(
         found[name] = Chosen(
             shard=whole_numbers(columns, "shard"),
             record=whole_numbers(columns, "record"),
-            weight=numbers_of(columns, "weight") if "weight" in columns else None,
+            weight=weights_of(columns),
         )
     return found
 

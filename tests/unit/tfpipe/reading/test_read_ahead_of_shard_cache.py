@@ -118,12 +118,13 @@ def test_windows_in_memory_are_read_and_freed(data_dir, tmp_path, monkeypatch):
 
     monkeypatch.setattr(PieceStore, "write", write)
     native, stock = both(data_dir, tmp_path)
+    of_other_tests = open_in_memory()
 
     found = batches(native, num_epochs=2)
 
     assert native.source.cache_statistics().is_reading_through
     assert_equal(found, batches(stock, num_epochs=2))
-    assert open_in_memory() == 0
+    assert open_in_memory() <= of_other_tests
 
 
 def test_a_file_of_the_cache_that_vanishes_is_a_fault_of_its_records(
