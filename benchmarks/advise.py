@@ -21,7 +21,6 @@ an error.
 
 from __future__ import annotations
 
-import datetime
 import pathlib
 import sys
 from collections.abc import Sequence
@@ -240,11 +239,10 @@ def run(
     if after is not None:
         print(f"\nWith {change}: {after['sentences'][0]}")
         print(summary.difference(answer, after))
-    now = datetime.datetime.now(datetime.timezone.utc)
     result = {
         "command": "benchmarks.advise",
         "schema_version": 1,
-        "started_at": now.isoformat(timespec="seconds"),
+        "started_at": output.now().isoformat(timespec="seconds"),
         "config": config,
         **answer,
         "what_if": None if after is None else {"text": change, **after},
@@ -274,23 +272,13 @@ def _config() -> dict[str, Any]:
     return {name: values[name].value for name in names if values[name].present}
 
 
-def _refuse_other_flags() -> None:
-    """Checks that no flag of another command is given."""
-    used = {name for names in GROUPS.values() for name in names}
-    others = {
-        flag.name
-        for module in (train_flags, shared_flags)
-        for flag in flags.FLAGS.get_key_flags_for_module(module)
-    }
-    command.refuse(sorted(others - used), "benchmarks.advise")
-
-
 def main(argv: Sequence[str]) -> int:
     """Answers what the flags ask."""
     command.refuse_arguments(argv)
     values = flags.FLAGS
     try:
-        _refuse_other_flags()
+        others = (train_flags, shared_flags)
+        command.refuse_others(GROUPS, others, "benchmarks.advise")
         mode = values["mode"].value
         if mode == "eval":
             raise ValueError("--mode must be train or infer, got eval.")
@@ -306,9 +294,7 @@ def main(argv: Sequence[str]) -> int:
             config=_config(),
         )
         if folder:
-            now = datetime.datetime.now(datetime.timezone.utc)
-            name = f"{now.strftime('%Y%m%d-%H%M%S-%f')}-advise.json"
-            output.write(result, pathlib.Path(folder, name))
+            output.write(result, output.path_in(folder, "advise", output.now()))
     except (ValueError, OSError) as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1

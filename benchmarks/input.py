@@ -29,7 +29,6 @@ Exit code: 0 done, 1 an error.
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import functools
 import importlib
 import inspect
@@ -349,8 +348,7 @@ def _files(
     if config.tuning is not None and search is not None:
         files[pathlib.Path(config.tuning)] = lambda: search.save(config.tuning)
     if config.report_dir:
-        now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y%m%d-%H%M%S-%f")
-        path = pathlib.Path(config.report_dir, f"{now}-input.json")
+        path = output.path_in(config.report_dir, "input", output.now())
         files[path] = lambda: output.write(result, path)
     return files
 

@@ -23,7 +23,6 @@ benchmarks.report. On stderr: progress. Exit code: 0 done, 1 an error.
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import pathlib
 import sys
 from collections.abc import Sequence
@@ -121,7 +120,7 @@ def run(config: StorageConfig) -> dict[str, Any]:
     if config.report_dir:
         # First, so that an unusable folder is known before the work.
         pathlib.Path(config.report_dir).mkdir(parents=True, exist_ok=True)
-    now = datetime.datetime.now(datetime.timezone.utc)
+    now = output.now()
     progress = Progress()
     progress.begin("finding or making the files")
     with (
@@ -153,8 +152,7 @@ def run(config: StorageConfig) -> dict[str, Any]:
     print(summary.table(measured), *result["sentences"], sep="\n", flush=True)
     output.print_line(result)
     if config.report_dir:
-        name = f"{now.strftime('%Y%m%d-%H%M%S-%f')}-storage.json"
-        output.write(result, pathlib.Path(config.report_dir, name))
+        output.write(result, output.path_in(config.report_dir, "storage", now))
     return result
 
 
@@ -250,13 +248,7 @@ def warm(location: str, cache_dir: str, max_bytes: int | None) -> dict[str, Any]
 
 def _refuse_other_flags(do: str | None) -> None:
     """Checks that no flag is given that the command does not use."""
-    used = {name for names in GROUPS.values() for name in names}
-    others = {
-        flag.name
-        for module in (input_flags, shared_flags)
-        for flag in flags.FLAGS.get_key_flags_for_module(module)
-    }
-    command.refuse(sorted(others - used), "benchmarks.storage")
+    command.refuse_others(GROUPS, (input_flags, shared_flags), "benchmarks.storage")
     if do == _WARM:
         command.refuse(GROUPS["What to measure"], "benchmarks.storage warm")
         if not flags.FLAGS["cache_dir"].value:

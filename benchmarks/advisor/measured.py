@@ -50,7 +50,7 @@ def _facts(result: Result, values: dict[str, float | str | None]) -> dict[str, F
 
 
 def _of_probe(result: Result) -> dict[str, Fact]:
-    rate = result.number("megabytes_per_second")
+    rate = result.figure("megabytes_per_second")
     random = [
         value
         for row in result.items("measurements")
@@ -64,7 +64,7 @@ def _of_probe(result: Result) -> dict[str, Fact]:
         {
             "storage": rate and rate * 1e6,
             "requests": max(random, default=None),
-            "record": result.number("place.mean_record_bytes"),
+            "record": result.figure("place.mean_record_bytes"),
         },
     )
     if "storage" in facts:
@@ -82,12 +82,12 @@ def _of_input(result: Result) -> dict[str, Fact]:
     facts = _facts(
         result,
         {
-            "cpu_ms": (result.number("cpu_seconds_per_example") or 0) * 1e3,
+            "cpu_ms": (result.figure("cpu_seconds_per_example") or 0) * 1e3,
             **_paths(result),
             **_host_and_data(result),
         },
     )
-    rate, cores = result.number("examples_per_second"), facts.get("cores")
+    rate, cores = result.figure("examples_per_second"), facts.get("cores")
     if rate and cores and "cpu_ms" in facts:
         busy = rate * float(facts["cpu_ms"].value) / 1e3 / float(cores.value)
         if _LEAST_BUSY <= busy < 1:
@@ -102,24 +102,24 @@ def _of_input(result: Result) -> dict[str, Fact]:
 
 
 def _of_run(result: Result) -> dict[str, Fact]:
-    batch = result.number("config.batch_size")
-    compute = result.number("compute_seconds_per_step")
-    rate = result.number("examples_per_second")
-    consumed = result.number("consumed_megabytes_per_second")
+    batch = result.figure("config.batch_size")
+    compute = result.figure("compute_seconds_per_step")
+    rate = result.figure("examples_per_second")
+    consumed = result.figure("consumed_megabytes_per_second")
     # The step time of an emulated accelerator is exact; a busy host measures a longer
     # time.
-    own = result.number("emulation.examples_per_second")
-    ranks, hosts = result.number("num_ranks"), len(result.items("environment.hosts"))
+    own = result.figure("emulation.examples_per_second")
+    ranks, hosts = result.figure("num_ranks"), len(result.items("environment.hosts"))
     # Without a GPU the model's computation is in the CPU time of a real run.
     is_input_alone = result.kind == "emulated" or bool(result.items("environment.gpus"))
-    cpu = result.number("cpu_seconds_per_example") if is_input_alone else None
+    cpu = result.figure("cpu_seconds_per_example") if is_input_alone else None
     return _facts(
         result,
         {
             "model": result.text("config.model"),
             "accelerator": result.text("config.emulate"),
             "batch_size": batch,
-            "image_size": result.number("config.image_size"),
+            "image_size": result.figure("config.image_size"),
             **_paths(result),
             "images_per_second": own or (batch and compute and batch / compute),
             "num_accelerators": ranks,
@@ -148,11 +148,11 @@ def _per_host(num_ranks: float | None, num_hosts: int) -> float | None:
 
 
 def _host_and_data(result: Result) -> dict[str, float | str | None]:
-    records = result.number("environment.data.num_records")
-    num_bytes = result.number("environment.data.num_bytes")
+    records = result.figure("environment.data.num_records")
+    num_bytes = result.figure("environment.data.num_bytes")
     return {
-        "cores": result.number("environment.num_cpus"),
-        "ram": result.number("environment.ram_bytes"),
+        "cores": result.figure("environment.num_cpus"),
+        "ram": result.figure("environment.ram_bytes"),
         "num_images": records,
         "record": records and num_bytes and num_bytes / records,
     }

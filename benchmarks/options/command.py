@@ -13,7 +13,7 @@ import signal
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from absl import app, flags, logging
 
@@ -210,6 +210,23 @@ def refuse_arguments(argv: Sequence[str]) -> None:
     """
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected argument: {argv[1]}. Flags start with --.")
+
+
+def refuse_others(groups: Groups, modules: Sequence[Any], command: str) -> None:
+    """Checks that no flag of other commands is on the command line.
+
+    Args:
+        groups: The flags of the command.
+        modules: Modules with flags of other commands.
+        command: Name of the command.
+
+    Raises:
+        ValueError: If a flag of `modules` that `groups` lack is on the command line.
+    """
+    own = {name for names in groups.values() for name in names}
+    keys = flags.FLAGS.get_key_flags_for_module
+    others = {flag.name for module in modules for flag in keys(module)}
+    refuse(sorted(others - own), command)
 
 
 def refuse(names: Sequence[str], why: str) -> None:

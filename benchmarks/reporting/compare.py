@@ -125,8 +125,8 @@ def rate(group: Group) -> Estimate | None:
         return _of_repeats(group.rates)
     (mean,) = group.rates
     result = group.results[0]
-    deviation = result.number("examples_per_second_deviation")
-    steps = result.number("num_timed_steps") or 0
+    deviation = result.figure("examples_per_second_deviation")
+    steps = result.figure("num_timed_steps") or 0
     if deviation is None or steps < 2:
         return Estimate(mean)
     # Neighboring steps resemble each other, so the noise is at least as large.
@@ -146,7 +146,7 @@ def _of_repeats(values: Sequence[float]) -> Estimate | None:
 def _estimate(group: Group, figure: ComparedFigure) -> Estimate | None:
     if figure.path == "examples_per_second":
         return rate(group)
-    values = [v for r in group.results if (v := r.number(figure.path)) is not None]
+    values = [v for r in group.results if (v := r.figure(figure.path)) is not None]
     return _of_repeats([value * figure.scale for value in values])
 
 
@@ -211,7 +211,7 @@ def _identity(result: Result) -> tuple[Any, ...]:
     config = ("mode", "model", "batch_size", "image_size", "precision", "cache", "bars")
     values = (result.get(f"config.{key}") for key in config)
     where = (result.kind, result.accelerator, result.data)
-    return (*map(str, values), *where, result.number("num_ranks"))
+    return (*map(str, values), *where, result.figure("num_ranks"))
 
 
 def _differences(old: Result, new: Result) -> list[str]:

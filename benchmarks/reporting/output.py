@@ -5,12 +5,23 @@ text is strict JSON: NaN and infinity, unknown to RFC 8259, become null.
 """
 
 import contextlib
+import datetime
 import json
 import math
 import os
 import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any
+
+
+def now() -> datetime.datetime:
+    """Returns the time in UTC."""
+    return datetime.datetime.now(datetime.timezone.utc)
+
+
+def path_in(folder: str, name: str, time: datetime.datetime) -> pathlib.Path:
+    """Returns the path of a result in --report_dir: files sort by time."""
+    return pathlib.Path(folder, f"{time:%Y%m%d-%H%M%S-%f}-{name}.json")
 
 
 def write(result: Mapping[str, Any], path: str | os.PathLike[str]) -> None:

@@ -158,7 +158,7 @@ def _reached(group: Group) -> str:
     """Returns the outcome of a run in a sentence."""
     result, estimate = group.median, compare.rate(group)
     if result.text("config.mode") == "eval":
-        accuracy, count = group.mean("accuracy"), result.number("num_evaluated")
+        accuracy, count = group.mean("accuracy"), result.figure("num_evaluated")
         images = "" if count is None else f" of {count:,.0f} validation images"
         return f"right on {percent(accuracy)}{images}."
     if estimate is None:
@@ -183,7 +183,7 @@ def _doubtful(groups: Sequence[Group]) -> list[str]:
     for several in doubts.values():
         shown = several if len(several) <= _MAX_SENTENCES else several[:1]
         texts += [f"{group.label}: {text}" for group, text in shown]
-        if others := [f"{group.number}" for group, _ in several[len(shown) :]]:
+        if others := [f"{group.index}" for group, _ in several[len(shown) :]]:
             texts[-1] += (
                 f" The runs {_listed(others)} are doubtful for the same reason."
             )
@@ -222,10 +222,10 @@ def _warnings(result: Result) -> dict[str, str]:
         warnings["cache"] = text
     if result.get("cache.size_rule.met") is False:
         warnings["size"] = result.text("cache.size_rule.text")
-    if (result.number("host_load.others_cpu_fraction") or 0) > _BUSY:
+    if (result.figure("host_load.others_cpu_fraction") or 0) > _BUSY:
         warnings["busy"] = result.text("host_load.text")
     if result.get("reproducibility.reproducible") is False:
-        spread = result.number("reproducibility.spread")
+        spread = result.figure("reproducibility.spread")
         warnings["spread"] = f"Its repeats differ by {percent(spread)}."
     return {kind: text for kind, text in warnings.items() if text}
 
@@ -254,9 +254,9 @@ def _comparison(old: Collection, new: Collection) -> dict[str, Any]:
 def _input(result: Result) -> dict[str, Any]:
     """Returns the sentences and the table of a result of benchmarks.input."""
     sentences = []
-    rate = result.number("examples_per_second")
+    rate = result.figure("examples_per_second")
     if rate is not None:
-        cpu = milliseconds(result.number("cpu_seconds_per_example"))
+        cpu = milliseconds(result.figure("cpu_seconds_per_example"))
         sentences.append(
             f"Alone it feeds {amount(rate)} images/s at {cpu} ms of CPU time each."
         )
@@ -270,7 +270,7 @@ def _details(collection: Collection) -> list[dict[str, Any]]:
     budget = _PICTURES_BYTES
     details = []
     shown = [
-        (f"run-{g.number}", g.label, g.median, g.results) for g in collection.groups
+        (f"run-{g.index}", g.label, g.median, g.results) for g in collection.groups
     ]
     shown += [
         (f"{kind}-{index}", f"{kind.capitalize()}: {result.name}", result, [result])
@@ -304,7 +304,7 @@ def command_line(result: Result) -> str:
     """Returns the command that repeats a run, from the stored options."""
     config = result.get("config")
     words = ["python", "-m", str(result.get("command"))]
-    num_ranks = result.number("num_ranks") or 1
+    num_ranks = result.figure("num_ranks") or 1
     if num_ranks > 1:
         more = map(str, result.items("sweep.run.horovodrun_arguments"))
         words = ["horovodrun", "-np", f"{num_ranks:g}", *more, *words]

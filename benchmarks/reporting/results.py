@@ -47,11 +47,11 @@ class Result:
             value = value.get(part) if isinstance(value, Mapping) else None
         return value
 
-    def number(self, path: str) -> float | None:
+    def figure(self, path: str) -> float | None:
         """Returns a finite number, or None where there is none."""
         return as_number(self.get(path))
 
-    def numbers(self, path: str) -> list[float | None]:
+    def figures(self, path: str) -> list[float | None]:
         """Returns a list with None for every item that is no finite number."""
         return [as_number(item) for item in self.items(path)]
 
@@ -80,7 +80,7 @@ class Result:
         """The emulated accelerator or step time; an empty text where there is none."""
         if name := self.text("config.emulate"):
             return name
-        milliseconds = self.number("config.step_time_ms")
+        milliseconds = self.figure("config.step_time_ms")
         return "" if milliseconds is None else f"{milliseconds:g} ms a step"
 
     @property
@@ -116,8 +116,8 @@ class Result:
     @property
     def rates(self) -> list[float]:
         """Images/s of each run that the result holds; several with --repeat."""
-        several = self.numbers("reproducibility.examples_per_second_per_run")
-        single = [self.number("examples_per_second")]
+        several = self.figures("reproducibility.examples_per_second_per_run")
+        single = [self.figure("examples_per_second")]
         return [rate for rate in several or single if rate is not None]
 
 
@@ -126,12 +126,12 @@ class Group:
     """Runs of equal settings and environment, which are repeats of each other.
 
     Attributes:
-        number: Number of the group on the page, from 1.
+        index: Index of the group on the page, from 1.
         label: The number, and the settings that differ from other groups.
         results: The repeats, at least one.
     """
 
-    number: int
+    index: int
     label: str
     results: Sequence[Result]
 
@@ -139,7 +139,7 @@ class Group:
     def median(self) -> Result:
         """The repeat of the median rate, which stands for all in a chart."""
         ordered = sorted(
-            self.results, key=lambda r: r.number("examples_per_second") or 0
+            self.results, key=lambda r: r.figure("examples_per_second") or 0
         )
         return ordered[(len(ordered) - 1) // 2]
 
@@ -150,7 +150,7 @@ class Group:
 
     def mean(self, path: str) -> float | None:
         """Returns the mean of a figure over the repeats that have it."""
-        values = [v for r in self.results if (v := r.number(path)) is not None]
+        values = [v for r in self.results if (v := r.figure(path)) is not None]
         return statistics.fmean(values) if values else None
 
 
@@ -306,7 +306,7 @@ def _groups(results: Sequence[Result]) -> list[Group]:
 def _order(result: Result) -> tuple[Any, ...]:
     names = (result.text("config.mode"), result.text("config.model"))
     where = (result.kind, result.accelerator, result.data)
-    sizes = (result.number(path) or 0 for path in ("config.batch_size", "num_ranks"))
+    sizes = (result.figure(path) or 0 for path in ("config.batch_size", "num_ranks"))
     return (*names, *where, result.cache, *sizes, result.started, result.name)
 
 
@@ -337,7 +337,7 @@ def short_name(text: str) -> str:
 
 
 def _parts(result: Result) -> dict[str, str]:
-    ranks, batch = result.number("num_ranks"), result.number("config.batch_size")
+    ranks, batch = result.figure("num_ranks"), result.figure("config.batch_size")
     mode = result.text("config.mode")
     kind = f"{result.kind} {result.accelerator}".strip()
     return {

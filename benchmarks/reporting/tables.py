@@ -83,13 +83,13 @@ def gates(collection: Collection) -> Table | None:
     for group, _, gate in all_gates(collection):
         name = str(gate.get("gate", "?"))
         names[name] = None
-        _, own = by_group.setdefault(group.number, (group, {}))
+        _, own = by_group.setdefault(group.index, (group, {}))
         own.setdefault(name, []).append(gate)
     if not by_group:
         return None
     rows = [
         [
-            Cell(group.label, link=f"run-{group.number}"),
+            Cell(group.label, link=f"run-{group.index}"),
             *(_gate(own[name]) if name in own else Cell("—") for name in names),
         ]
         for group, own in by_group.values()
@@ -162,15 +162,15 @@ def _run(group: Group) -> list[Cell]:
     clock = f"{time} UTC" if time else ""
     return [
         Cell(
-            f"{group.number}. {name}{'' if mode in ('', 'train') else f' {mode}'}",
+            f"{group.index}. {name}{'' if mode in ('', 'train') else f' {mode}'}",
             result.data,
             "",
-            f"run-{group.number}",
+            f"run-{group.index}",
         ),
         Cell(result.kind, result.accelerator, f"badge {result.kind}"),
         Cell(day or "—", ", ".join(filter(None, (clock, host))), "date"),
-        _number(_whole(result.number("num_ranks"))),
-        _number(_whole(result.number("config.batch_size"))),
+        _number(_whole(result.figure("num_ranks"))),
+        _number(_whole(result.figure("config.batch_size"))),
         Cell(
             cache or "—",
             result.text("cache.text"),
@@ -210,7 +210,7 @@ def changes(pairs: Sequence[Pair]) -> Table | None:
     rows = []
     for pair in pairs:
         changes_of = {change.figure: change for change in pair.changes}
-        link = f"run-{pair.new.number}"
+        link = f"run-{pair.new.index}"
         run = Cell(pair.new.label, "; ".join(pair.differing), link=link)
         rows.append([run, *(_change(changes_of.get(figure)) for figure in figures)])
     text = (
@@ -263,7 +263,7 @@ def trials(result: Result) -> Table | None:
 def environment(collection: Collection) -> Table | None:
     """Returns a column for each environment; rows that differ are marked."""
     columns: dict[str, tuple[list[str], dict[str, str]]] = {}
-    named = [(str(g.number), r) for g in collection.groups for r in g.results]
+    named = [(str(g.index), r) for g in collection.groups for r in g.results]
     named += [(f"input {i}", r) for i, r in enumerate(collection.inputs, 1)]
     named += [(f"storage {i}", r) for i, r in enumerate(collection.probes, 1)]
     for name, result in named:

@@ -138,7 +138,7 @@ def _storage_bar(group: Group) -> Spec:
     rate = estimate.mean if estimate else 0.0
     half = (estimate and estimate.interval) or 0.0
     cache = result.cache or "cache unknown"
-    what = f"{results.short_name(result.data)}, {cache} ({group.number})"
+    what = f"{results.short_name(result.data)}, {cache} ({group.index})"
     return {
         "what": what,
         "rate": rate,
@@ -161,7 +161,7 @@ def _storage_row(group: Group) -> list[str]:
 
 def _without_storage(group: Group) -> str:
     result = group.median
-    ranks, batch = result.number("num_ranks"), result.number("config.batch_size")
+    ranks, batch = result.figure("num_ranks"), result.figure("config.batch_size")
     kind = "" if result.kind == "real" else f", {result.kind} {result.accelerator}"
     return (
         f"{results.short_name(result.text('config.model'))}, {_whole(ranks)} "
@@ -179,7 +179,7 @@ def per_rank(groups: Sequence[Group]) -> Chart | None:
     for group in groups:
         result = group.median
         parts = {
-            name: result.numbers(f"{key}_seconds_per_step_per_rank")
+            name: result.figures(f"{key}_seconds_per_step_per_rank")
             for key, name in _PARTS.items()
         }
         parts = {name: values for name, values in parts.items() if values}
@@ -243,7 +243,7 @@ def pipeline_costs(inputs: Sequence[Result]) -> Chart | None:
     plots, rows, sentences = [], [], []
     for result in inputs:
         stages = [s for s in result.items("profile.stages") if isinstance(s, Mapping)]
-        count = result.number("profile.examples_per_output") or 1
+        count = result.figure("profile.examples_per_output") or 1
         bars = []
         for index, stage in enumerate(stages):
             name = f"{index} {stage.get('name', '')}"

@@ -78,10 +78,10 @@ def _title(title: str, chart: int) -> str:
 
 def _series(result: Result) -> dict[str, Points]:
     """Returns seconds and values of the measured figures."""
-    seconds = result.numbers("time_series.seconds")
+    seconds = result.figures("time_series.seconds")
     series = {}
     for curve in _CURVES:
-        values = result.numbers(f"time_series.{curve.key}")
+        values = result.figures(f"time_series.{curve.key}")
         points = [
             (second, value)
             for second, value in zip(seconds, values, strict=False)
@@ -248,8 +248,8 @@ def step_times(groups: Sequence[Group]) -> list[Chart]:
 
 def _shares(result: Result) -> list[Spec]:
     """Returns the bins of the step histogram with their share of all steps."""
-    edges = result.numbers("step_histogram.edges_seconds")
-    counts = result.numbers("step_histogram.counts")
+    edges = result.figures("step_histogram.edges_seconds")
+    counts = result.figures("step_histogram.counts")
     total = sum(count or 0 for count in counts)
     if not total or len(edges) != len(counts) + 1 or None in edges:
         return []

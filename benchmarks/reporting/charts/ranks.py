@@ -82,7 +82,7 @@ def _of_groups(groups: Sequence[Group]) -> list[ScalingSeries]:
     alike: dict[str, list[Group]] = {}
     for group in groups:
         result = group.median
-        ranks, batch = result.number("num_ranks"), result.number("config.batch_size")
+        ranks, batch = result.figure("num_ranks"), result.figure("config.batch_size")
         if not group.rates or min(group.rates) <= 0 or not ranks or ranks < 1:
             continue
         common = results.settings(result) | {"num_ranks": 0, "batch_size": 0}
@@ -93,7 +93,7 @@ def _of_groups(groups: Sequence[Group]) -> list[ScalingSeries]:
     return [
         _series(same, is_weak=" strong " not in key)
         for key, same in alike.items()
-        if len({group.median.number("num_ranks") for group in same}) > 1
+        if len({group.median.figure("num_ranks") for group in same}) > 1
     ]
 
 
@@ -101,13 +101,13 @@ def _series(groups: Sequence[Group], *, is_weak: bool) -> ScalingSeries:
     rates: dict[int, list[float]] = {}
     gates: dict[int, list[Any]] = {}
     for group in groups:
-        num_ranks = int(group.median.number("num_ranks") or 1)
+        num_ranks = int(group.median.figure("num_ranks") or 1)
         rates.setdefault(num_ranks, []).extend(group.rates)
         own = [gate for result in group.results for gate in result.items("gates")]
         gates.setdefault(num_ranks, []).extend(own)
     first = groups[0].median
-    batch = first.number("config.batch_size") or 0
-    whole = batch * (first.number("num_ranks") or 1)
+    batch = first.figure("config.batch_size") or 0
+    whole = batch * (first.figure("num_ranks") or 1)
     words = [
         results.short_name(first.text("config.model")),
         f"batch {batch:g} a rank" if is_weak else f"batch {whole:g} in all",

@@ -98,7 +98,7 @@ def test_page_of_a_training_and_an_evaluation(
     found = {r.text("config.mode"): r for r in results.read([tmp_path]).results}
     assert sorted(found) == ["eval", "train"]
     text = path.read_text()
-    assert f"{found['train'].number('examples_per_second'):,.0f}" in text
+    assert f"{found['train'].figure('examples_per_second'):,.0f}" in text
     assert "validation images" in text
     assert 'id="learning-1"' in text
     assert text.count("data:image/jpeg;base64,") == 2

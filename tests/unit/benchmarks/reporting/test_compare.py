@@ -76,12 +76,12 @@ def test_runs_are_paired_by_what_they_are() -> None:
 
     pairs, only_old, only_new = compare.pairs(old, new)
 
-    assert [(p.old.number, p.new.number, list(p.differing)) for p in pairs] == [
+    assert [(p.old.index, p.new.index, list(p.differing)) for p in pairs] == [
         (2, 5, []),
         (1, 6, ["xla: None → True"]),
     ]
-    assert [group.number for group in only_old] == [3]
-    assert [group.number for group in only_new] == [4]
+    assert [group.index for group in only_old] == [3]
+    assert [group.index for group in only_new] == [4]
 
 
 def test_table_of_changes_says_them_in_per_cent() -> None:
