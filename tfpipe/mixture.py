@@ -216,17 +216,17 @@ def schedule(weights: Sequence[float | fractions.Fraction]) -> Ints:
     shares = integer_weights(weights)
     period = sum(shares)
     twice = 2 * max(len(shares), 2) - 2
-    given = [0] * len(shares)
+    counts = [0] * len(shares)
     chosen = np.empty(period, np.int64)
-    for number in range(period):
+    for position in range(period):
         # Among the due sets, the set with the earliest deadline.
         _, best = min(
-            ((given[i] * twice + twice - 1) / share, i)
+            ((counts[i] * twice + twice - 1) / share, i)
             for i, share in enumerate(shares)
-            if (share * (number + 1) - given[i] * period) * twice >= period
+            if (share * (position + 1) - counts[i] * period) * twice >= period
         )
-        chosen[number] = best
-        given[best] += 1
+        chosen[position] = best
+        counts[best] += 1
     return chosen
 
 
@@ -245,9 +245,9 @@ def _check_parts(
             "Mixture must have a weight for each of at least one pipeline, got "
             f"{len(pipelines)} pipelines and {len(weights)} weights."
         )
-    for number, pipeline in enumerate(pipelines):
+    for position, pipeline in enumerate(pipelines):
         errors.require_kind("Mixture", "pipelines", pipeline, Pipeline)
-        _check_source(pipeline.source, number)
+        _check_source(pipeline.source, position)
     sources: list[Any] = [pipeline.source for pipeline in pipelines]
     ranks = [(source.rank, source.num_ranks) for source in sources]
     if len(set(ranks)) > 1:
@@ -278,25 +278,25 @@ def _check_state(mixture: Mixture, state: State) -> None:
         )
 
 
-def _check_source(source: Any, number: int) -> None:
+def _check_source(source: Any, position: int) -> None:
     if not all(hasattr(source, name) for name in ("advance", "digest", "rank")):
         raise TypeError(
-            f"The source of pipeline {number} must say where it is, as TFRecordSource "
-            f"does with advance, digest and rank, got {source!r}."
+            f"The source of pipeline {position} must say where it is, as "
+            f"TFRecordSource does with advance, digest and rank, got {source!r}."
         )
     if source.batch_size != 1:
         raise ValueError(
             "A Mixture counts single elements: the source of each pipeline must have "
-            f"batch_size 1, pipeline {number} has {source.batch_size}. Give the "
+            f"batch_size 1, pipeline {position} has {source.batch_size}. Give the "
             "batch size to the Mixture."
         )
 
 
 def _check_specs(specs: Sequence[Any]) -> None:
-    for number, spec in enumerate(specs):
+    for position, spec in enumerate(specs):
         if spec != specs[0]:
             raise ValueError(
                 "The elements of all pipelines of a Mixture must be of one form: "
-                f"pipeline 0 gives {specs[0]}, pipeline {number} gives {spec}. End "
+                f"pipeline 0 gives {specs[0]}, pipeline {position} gives {spec}. End "
                 "each with a Select of the same names."
             )

@@ -92,9 +92,9 @@ class ColorJitter:
         order_draws, draws = tf.unstack(tf.random.stateless_uniform([2, 4], seed))
         changes = self._changes(draws)
         order = tf.argsort(order_draws[: len(changes)])
-        for place in range(len(changes)):
+        for turn in range(len(changes)):
             branches = [functools.partial(change, image) for change in changes]
-            image = tf.switch_case(order[place], branches)
+            image = tf.switch_case(order[turn], branches)
         return example | {"image": image}
 
     def _changes(self, draws: tf.Tensor) -> list[_Change]:

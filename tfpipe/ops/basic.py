@@ -204,9 +204,9 @@ class OneHot:
                 f"{label.shape}. With Parse(multi_label=True) labels are rows already: "
                 "leave OneHot out."
             )
-        known = tf.reduce_all((label >= 0) & (label < self.num_classes))
+        are_valid = tf.reduce_all((label >= 0) & (label < self.num_classes))
         tf.debugging.Assert(
-            known,
+            are_valid,
             [
                 f"OneHot: labels must be 0 to {self.num_classes - 1}; num_classes has "
                 "to fit the label_offset of Parse. Got",
@@ -309,9 +309,9 @@ def rows_of_labels(labels: tf.SparseTensor, num_classes: int) -> tf.Tensor:
         tf.errors.InvalidArgumentError: If a label is outside of 0..num_classes - 1.
     """
     values = labels.values
-    known = tf.reduce_all((values >= 0) & (values < num_classes))
+    are_valid = tf.reduce_all((values >= 0) & (values < num_classes))
     asserted = tf.debugging.Assert(
-        known,
+        are_valid,
         [
             f"Parse: labels must be 0 to {num_classes - 1}, counted from label_offset; "
             "num_classes and label_base have to fit the records. Got",

@@ -48,7 +48,7 @@ def judge(
         whole: The figures of the whole pipeline.
         copy_bytes_per_second: See `Host`.
     """
-    read = _Reading.of(spent[plan.reader])
+    read = _Reading.measured_in(spent[plan.reader])
     rows: list[StageCost] = []
     before: Sequence[Spent] = [Spent(0.0, 0.0)] * max(map(len, spent))
     for position, (step, mine) in enumerate(zip(steps, spent, strict=True)):
@@ -88,7 +88,7 @@ class _Reading:
     cpu_per_byte: float
 
     @classmethod
-    def of(cls, spent: Sequence[Spent]) -> "_Reading":
+    def measured_in(cls, spent: Sequence[Spent]) -> "_Reading":
         """Returns the cost of reading in the runs of the reader: of whole windows."""
         read = statistics.median(item.bytes_read for item in spent)
         if read < _MIN_READ_BYTES:
@@ -169,8 +169,8 @@ def storage(
         bandwidth: Bytes per second of the storage and the fraction from the device,
             see `profile_runs.bandwidth`.
     """
-    found = (_Reading.of(runs).bytes_per_output for runs in spent if runs)
-    read = next((num_bytes for num_bytes in found if num_bytes), 0.0)
+    costs = (_Reading.measured_in(runs).bytes_per_output for runs in spent if runs)
+    read = next((num_bytes for num_bytes in costs if num_bytes), 0.0)
     if not read or bandwidth is None:
         return None
     return StorageRead(

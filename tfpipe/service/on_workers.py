@@ -71,11 +71,11 @@ class OnWorkers:
             for name, spec in epoch_windows.ARRAYS.items()
         }
         dataset = self.windows(nothing)
-        for number, stage in enumerate(self.stages, start=1):
+        for position, stage in enumerate(self.stages, start=1):
             dataset = _on_worker(stage)(dataset)
             if _calls_python(dataset):
                 raise ValueError(
-                    f"Stage {number} before Service must not call Python, which "
+                    f"Stage {position} before Service must not call Python, which "
                     f"workers do not run: {stage!r}. Move such an op after Service, or "
                     "write it with TensorFlow's ops."
                 )
@@ -151,8 +151,8 @@ def _on_worker(stage: Any) -> Stage:
         return lambda dataset: dataset.map(apply, num_parallel_calls=calls)
     if isinstance(stage, AssertCardinality):
         return lambda dataset: dataset  # a worker has only a part of the elements
-    made: Stage = stage
-    return made
+    unchanged: Stage = stage
+    return unchanged
 
 
 def _read(
@@ -172,14 +172,14 @@ def _read(
     with tf.control_dependencies(
         [tf.debugging.Assert(is_whole, [message, window["path"]])]
     ):
-        place = window["skip"] + tf.range(window["take"])
+        wanted = window["skip"] + tf.range(window["take"])
     last = window["num_real"] - 1
     passed_on = {
-        name: tf.gather(value, tf.minimum(place, last))
+        name: tf.gather(value, tf.minimum(wanted, last))
         for name, value in records.items()
     }
     return passed_on | {
-        "is_real": tf.logical_and(window["is_real"], place <= last),
+        "is_real": tf.logical_and(window["is_real"], wanted <= last),
         "epoch_seed": window["epoch_seed"],
         POSITION: window["start"] + tf.range(window["take"]),
     }

@@ -117,15 +117,15 @@ class _Run:
     num_epochs: int | None
     is_continued: bool
 
-    def places(self, source: TFRecordSource) -> tuple[EpochPosition, tf.data.Dataset]:
+    def begin(self, source: TFRecordSource) -> tuple[EpochPosition, tf.data.Dataset]:
         """Returns where the first epoch begins, and the numbers of epochs from it."""
-        place = source.position(self.state)
+        begin = source.position(self.state)
         if self.num_epochs is None:
-            return place, tf.data.Dataset.range(tf.int64.max)
-        first = self.num_epochs - (place.epoch - self.state.epoch)
+            return begin, tf.data.Dataset.range(tf.int64.max)
+        first = self.num_epochs - (begin.epoch - self.state.epoch)
         if self.is_continued:
-            return place, counters(first, self.num_epochs)
-        return place, tf.data.Dataset.range(first)
+            return begin, counters(first, self.num_epochs)
+        return begin, tf.data.Dataset.range(first)
 
 
 def _require_dispatcher(address: str) -> None:
@@ -143,12 +143,12 @@ def _require_dispatcher(address: str) -> None:
 
 def _dataset(service: Service, remote: OnWorkers, run: _Run) -> tf.data.Dataset:
     """Returns the elements of the epochs of a run, after the service."""
-    place, numbers = run.places(remote.source)
+    begin, epochs_before = run.begin(remote.source)
     windows = windows_of(remote.source)
-    received = Received(service.address, windows, place, service.lost_after_s)
+    received = Received(service.address, windows, begin, service.lost_after_s)
 
-    def epoch(number: tf.Tensor) -> tf.data.Dataset:
-        token = tf.numpy_function(received.begin, [number], tf.int64)
+    def epoch(num_before: tf.Tensor) -> tf.data.Dataset:
+        token = tf.numpy_function(received.begin, [num_before], tf.int64)
         rounds = tf.data.Dataset.range(tf.int64.max).map(
             as_it_is(lambda _: received.arrays(token))
         )
@@ -172,7 +172,7 @@ def _dataset(service: Service, remote: OnWorkers, run: _Run) -> tf.data.Dataset:
             return elements
         return received.watched(token, elements)
 
-    elements = numbers.flat_map(as_it_is(epoch)).map(as_it_is(_without_position))
+    elements = epochs_before.flat_map(as_it_is(epoch)).map(as_it_is(_without_position))
     if not remote.has_batch:
         elements = elements.unbatch()
     count = remote.cardinality()

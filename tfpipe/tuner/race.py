@@ -199,8 +199,8 @@ def run(
         if not track.has_time():
             return turns
         before[name] = track.turn(each, seconds / 2)
-    for number in range(num_rounds):
-        for name in goes_on(turns) if number else tuple(runners):
+    for round_ in range(num_rounds):
+        for name in goes_on(turns) if round_ else tuple(runners):
             if not track.has_time():
                 return turns
             turn = track.turn(runners[name], seconds)
@@ -308,9 +308,9 @@ def release(
     reduce_retracing=True, autograph=False
 )
 def _pull(iterator: tf.data.Iterator, num_elements: tf.Tensor) -> tf.Tensor:
-    def read(number: tf.Tensor) -> tuple[tf.Tensor]:
+    def read(count: tf.Tensor) -> tuple[tf.Tensor]:
         element = tf.nest.flatten(iterator.get_next(), expand_composites=True)
         with tf.control_dependencies(element):
-            return (number + 1,)
+            return (count + 1,)
 
     return tf.while_loop(lambda i: i < num_elements, read, [0], parallel_iterations=1)

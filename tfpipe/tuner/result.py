@@ -118,15 +118,15 @@ class Search:
                 "The pipeline as it was is the fastest, as no setting is "
                 f"{GAIN - 1:.0%} faster: it stays, at {self.ratio:.2f} times AUTOTUNE."
             )
-        given = "the pipeline as it was could not be run"
+        versus = "the pipeline as it was could not be run"
         if self.given_ratio is not None:
-            given = f"{self.given_ratio:.2f} times the pipeline as it was"
+            versus = f"{self.given_ratio:.2f} times the pipeline as it was"
         if self.given_excess:
-            given += f", which exceeds the budget ({self.given_excess})"
+            versus += f", which exceeds the budget ({self.given_excess})"
         if self.ratio < GAIN:
-            return f"AUTOTUNE is as good as all that was tried; {given}."
+            return f"AUTOTUNE is as good as all that was tried; {versus}."
         chosen = space.words(self.setting)
-        return f"{self.ratio:.2f} times AUTOTUNE, {given}: {chosen}."
+        return f"{self.ratio:.2f} times AUTOTUNE, {versus}: {chosen}."
 
     def as_json(self) -> dict[str, Any]:
         """Returns the result without the pipeline and the profile as plain values."""

@@ -122,11 +122,11 @@ def chosen(turns: Mapping[str, Turns], *, may_stay: bool, taken: float = 0.0) ->
     return next(faster, GIVEN)
 
 
-def _replaces(mine: Turns, given: Turns, taken: float) -> bool:
-    ratios = mine.ratios(given)
+def _replaces(mine: Turns, original: Turns, taken: float) -> bool:
+    ratios = mine.ratios(original)
     if taken > QUIET_SHARE and not _is_beyond_others(ratios, taken):
         return False
-    return len(ratios) >= _ENOUGH and mine.beats(given, gain(taken))
+    return len(ratios) >= _ENOUGH and mine.beats(original, gain(taken))
 
 
 def _is_beyond_others(ratios: list[float], taken: float) -> bool:
