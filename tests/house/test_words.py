@@ -17,7 +17,7 @@ from tests.house.words import (
 # Pronouns in 100 words of docstrings and comments, and empty names. A ceiling only
 # falls: who rewrites files lowers it to the new figure. The goal is 3.5, and no name.
 CEILINGS = {
-    "tfpipe": (6.3, 423),
+    "tfpipe": (3.8, 165),
     "converters": (5.0, 403),
     "benchmarks": (3.4, 1),
     "studies": (1.4, 0),
@@ -28,6 +28,16 @@ SLACK = (0.3, 30)
 
 GOAL = 3.5
 # Files that were rewritten, and meet the goal.
+_REWRITTEN_ROOMS = {
+    "tfpipe/consumers/": "numpy_batches reminder",
+    "tfpipe/ops/": "augment basic boxes crop pil_functions",
+    "tfpipe/profiling/": "limits profile profile_runs stage_costs timed_reader",
+    "tfpipe/service/": "on_workers received stage",
+    "tfpipe/stages/": "basic faults interleave iterations map shuffle stand_in traced",
+    "tfpipe/training/": "callbacks preflight",
+    "tfpipe/tuner/": "race result search space time_limit verdict",
+    "tfpipe/": "mixture presets recipes tuning",
+}
 REWRITTEN: tuple[str, ...] = (
     *(path.relative_to(ROOT).as_posix() for path in NATIVE),
     *(f"converters/catalog/{name}.py" for name in ("near_duplicates",)),
@@ -36,9 +46,17 @@ REWRITTEN: tuple[str, ...] = (
     *(f"converters/inputs/{name}.py" for name in ("fractions", "merged/__init__")),
     *(f"converters/inputs/tables/{name}.py" for name in ("columns", "spool", "sql")),
     *(f"converters/options/{name}.py" for name in ("job", "policy", "spooled")),
+    *(
+        f"{room}{name}.py"
+        for room, names in _REWRITTEN_ROOMS.items()
+        for name in names.split()
+    ),
 )
 # Empty names that may stay in those files, `file: name`, each with its reason.
-EXCEPTED: dict[str, str] = {}
+EXCEPTED: dict[str, str] = {
+    "tfpipe/tuner/space.py: of": "Setting.of is public",
+    "tfpipe/profiling/limits.py: number": "a key of a profile's JSON",
+}
 # Class names that stay in two modules of one package, with the reason.
 SHARED_CLASSES: dict[str, str] = {}
 
