@@ -50,7 +50,7 @@ class MergeOptions(labelled.LabelledOptions):
     Attributes:
         sources: Path, pattern or URL of each source, by name.
         class_map: File with the new classes of a source, by its name.
-        how: Values of the flags of `kinds.FLAGS`, by flag and name of the source.
+        how: Values of the flags of `sources.FLAGS`, by flag and name of the source.
         on_null: What to do about a row of a table without an image or a label.
         file_in_names: Whether names of images in archives begin with that of the file.
         near_duplicates: Most bits by which hashes of images that look alike differ;

@@ -166,7 +166,7 @@ class MergeSource:
         place: Path, pattern or URL of it; a URL may hold a password.
         kind: What it is.
         class_map: New class of some of its classes; an empty text leaves a class out.
-        options: Values of the flags of `kinds.FLAGS` that say how it is read.
+        options: Values of the flags of `FLAGS` that say how it is read.
 
     Raises:
         ValueError: If the name is not letters, digits, dots, dashes and underscores, or
