@@ -9,16 +9,18 @@ import os
 import pathlib
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from absl import app, flags
 
 from converters.engines import processes
-from converters.exports.source import Source, open_source, require_beside
 from converters.jobs import work_dir
 from converters.options import shared
 from tfpipe import errors
 from tfpipe.remote import urls
+
+if TYPE_CHECKING:
+    from converters.exports.source import Source
 
 _HELP = ("help", "helpshort", "helpfull", "helpxml", "?")
 
@@ -68,7 +70,7 @@ def open_data_set(
     splits: Sequence[str] = (),
     *,
     output: tuple[str, str] | None,
-) -> Source:
+) -> "Source":
     """Opens DIR, and refuses an output folder inside of it.
 
     Args:
@@ -81,6 +83,9 @@ def open_data_set(
         ValueError: If DIR or the output is not as it must be.
         TfpipeError: If the data set cannot be read.
     """
+    # Commands that read images start without Pillow.
+    from converters.exports.source import open_source, require_beside
+
     files = shared.files_of("DIR", data_dir)
     if files is not None:
         return open_source(data_dir, folder, files, folder, splits)
