@@ -159,7 +159,7 @@ torture: venv  ## Hundreds of kills, faults and damaged inputs: about an hour
 	TORTURE=1 pytest -q -n 2 --dist loadfile tests/torture
 
 .PHONY: mutants
-mutants: venv  ## Small faults in the rooms that guard data, which the unit tests must see: about 40 minutes
+mutants: venv  ## Small faults in the rooms that guard data, which the unit tests must see: half an hour
 	@python -c 'import cosmic_ray' 2>/dev/null || pip install --quiet --constraint=constraints.txt \
 	  --no-build-isolation --editable '.[mutants]'
 	python tests/torture/mutants.py $(MUTANTS)
