@@ -214,7 +214,8 @@ def _policy_flags(source: Source) -> dict[str, str]:
     fields = source.known.made_by.get("options", {}).get("policy")
     if fields is None:
         return {}
-    made, default = policy_of(fields), Policy()
+    # Images that stood a full decode pass without the flag, whatever is decoded then.
+    made, default = policy_of(fields), Policy(decode="full")
     return {
         name: str(getattr(made, name))
         for name in _KEPT_FIELDS

@@ -15,6 +15,10 @@ from converters.images import jpeg_header, limits, shrink
 # chroma subsampling. The loss is not visible.
 REENCODE_QUALITY = 95
 
+# About two seconds of decoding on one core. The size of the input decides and no clock,
+# so that the same input gives the same data set. Sizes may be unknown, as at a URL.
+_QUICK_IMAGES, _QUICK_BYTES = 2_000, 150_000_000
+
 ENTRY_POINTS_HELP = (
     "Also write the file entry_points-<split> for each split: where in its codes a "
     "decoder may begin, for each baseline JPEG. tfpipe's native op then decodes less "
@@ -49,7 +53,7 @@ class Policy:
     max_pixels: Annotated[int, limits.MAX_PIXELS] = limits.MAX_PIXELS
     max_decoded_pixels: Annotated[int, limits.MAX_PIXELS] = limits.MAX_DECODED_PIXELS
     max_image_bytes: Annotated[int, limits.MOST_IMAGE_BYTES] = limits.MAX_IMAGE_BYTES
-    decode: Literal["header", "full"] = "header"
+    decode: Literal["auto", "header", "full"] = "auto"
     max_side: Annotated[int | None, jpeg_header.MAX_SIDE] = None
     short_side: Annotated[int | None, jpeg_header.MAX_SIDE] = None
     quality: Annotated[int | None, 100] = None
@@ -69,6 +73,13 @@ class Policy:
             value = getattr(self, name)
             if value is not None and not 1 <= value <= most:
                 raise ValueError(f"--{name} must be 1 to {most}, got {value}.")
+
+    def for_input(self, num_images: int, num_bytes: int) -> "Policy":
+        """Returns the policy with `decode` decided for an input of this size."""
+        if self.decode != "auto":
+            return self
+        is_quick = num_images <= _QUICK_IMAGES and num_bytes <= _QUICK_BYTES
+        return dataclasses.replace(self, decode="full" if is_quick else "header")
 
     def fit(self, height: int, width: int) -> tuple[int, int] | None:
         """Returns height and width in pixels to scale down to; None to leave them."""

@@ -73,14 +73,16 @@ def make_job(
     naming = {"layout": options.layout, "dataset_name": name}
     left_out_boxes = found_boxes.left_out if found_boxes else ()
     recorded = {"seed": options.seed, "drop_duplicates": options.drop_duplicates}
+    plans = plan.make_plan(splits, options.num_shards, options.seed, **naming)
+    num_bytes = sum(each.num_input_bytes for each in plans)
     return Job(
         command=command,
         name=name,
         input_dir=input_dir,
         output_dir=output_dir,
-        plans=plan.make_plan(splits, options.num_shards, options.seed, **naming),
+        plans=plans,
         classes=classes,
-        policy=options.policy,
+        policy=options.policy.for_input(sum(p.num_images for p in plans), num_bytes),
         options={**naming, **recorded, **own_options},
         boxes_of=found_boxes.of if found_boxes else no_boxes,
         ignored=tree.ignored,

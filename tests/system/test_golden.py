@@ -23,7 +23,7 @@ RUNS = {
     "converters.synthesize": (
         "--output_dir=drawn --num_images=4 --num_classes=2 --size_scale=0.1"
     ),
-    "converters.imagenet": "--input_dir=raw --output_dir=imagenet",
+    "converters.imagenet": "--input_dir=raw --output_dir=imagenet --decode=header",
     "converters.folder": (
         "--input_dir=raw/train --output_dir=folder "
         "--split_fractions=train=0.5,test=0.5 --short_side=24"

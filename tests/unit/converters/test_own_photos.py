@@ -12,6 +12,7 @@ import pytest
 
 import tfpipe
 from converters import folder
+from converters.images.policy import Policy
 from converters.options import summary
 from tests.support.data.own_photos import OwnPhotos, make_own_photos
 from tests.support.data.trees import make_jpeg
@@ -248,8 +249,11 @@ def test_summary_says_what_was_left_out_and_how_to_go_on(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     _, root = photos
+    policy = Policy(exif_orientation="apply", decode="header")
 
-    summary.print_summary(_convert(root, tmp_path, split_fractions=FRACTIONS))
+    summary.print_summary(
+        _convert(root, tmp_path, split_fractions=FRACTIONS, policy=policy)
+    )
 
     text = capsys.readouterr().out
     assert f"{tmp_path}/rejects.jsonl says which, why and what to do" in text

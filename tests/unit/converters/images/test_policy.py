@@ -45,3 +45,16 @@ def test_policy_of_an_earlier_version_has_no_later_limit() -> None:
     assert policy.max_image_bytes == limits.MOST_IMAGE_BYTES
     made = Policy(max_decoded_pixels=5)
     assert policy_of(vars(made)) == made
+
+
+def test_the_size_of_the_input_decides_whether_all_is_decoded() -> None:
+    for num_images, num_bytes, decode in (
+        (0, 0, "full"),
+        (2_000, 150_000_000, "full"),
+        (2_001, 1, "header"),
+        (1, 150_000_001, "header"),
+    ):
+        assert Policy().for_input(num_images, num_bytes).decode == decode
+        for asked in ("header", "full"):
+            policy = Policy(decode=asked)
+            assert policy.for_input(num_images, num_bytes) == policy

@@ -19,7 +19,10 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
     root = make_tree(tmp_path_factory.mktemp("raw"), num_images=20)
     (root / "synsets.txt").write_text("\n".join((*SYNSETS, "n0")))
     config = imagenet.ImagenetOptions(
-        input_dir=str(root), output_dir=str(root / "none"), num_workers=2
+        input_dir=str(root),
+        output_dir=str(root / "none"),
+        num_workers=2,
+        policy=Policy(decode="header"),
     )
     return imagenet.make_job(config)
 
