@@ -3,14 +3,13 @@
 In: the C++ sources, Pillow's libjpeg, the folder for caches, the compilers and package
 managers of this host. Out: paths, digests, checks, the loaded library of the
 converters, and a command for a shell. Imports no TensorFlow: converters use the module,
-and a missing TensorFlow is one of the faults that the command repairs.
+and the command also installs a missing TensorFlow.
 
-`python -m tfpipe.native` builds two libraries, the op and the one that rewrites and
-turns JPEGs, and keeps them in `folder()`: the package itself may be read-only. A
-library's name holds a digest of all that it is made of, so that several environments
-and releases share a folder. A JSON file beside each library holds its size and digest.
-Both are compared before the library is loaded: a library that was cut off kills the
-process that loads it.
+`python -m tfpipe.native` builds two libraries, the op and the rewriter of JPEGs, and
+keeps them in `folder()`: the package itself may be read-only. A library's name holds a
+digest of its sources and flags: several environments and releases can share a folder. A
+JSON file beside a library holds its size and digest. Both are compared before the
+library is loaded, because loading a cut library kills the process.
 """
 
 import ctypes
@@ -62,7 +61,7 @@ def rewrite_library() -> pathlib.Path:
 
 
 def require_sound(path: pathlib.Path) -> None:
-    """Checks that a library exists and has the bytes that it was built with.
+    """Checks that a library exists and has the bytes of its building.
 
     Raises:
         OSError: If the library is missing, changed or cannot be checked; says why.
@@ -77,19 +76,19 @@ def require_sound(path: pathlib.Path) -> None:
 def _require_sound(path: pathlib.Path) -> None:
     if not path.exists():
         raise OSError(f"{path.name} is not built")
-    known, named = description(path), path.with_suffix(".json").name
+    stated, named = description(path), path.with_suffix(".json").name
     for name, value in describe(path.read_bytes()).items():
-        if name not in known:
+        if name not in stated:
             raise OSError(f"{path} cannot be checked: {named} must say its {name}")
-        if known[name] != value:
+        if stated[name] != value:
             raise OSError(
-                f"{path} is damaged: its {name} must be {known[name]}, as {named} "
+                f"{path} is damaged: its {name} must be {stated[name]}, as {named} "
                 f"says, got {value}"
             )
 
 
 def describe(library: bytes) -> dict[str, Any]:
-    """Returns the size and digest that a library must have, for its JSON file."""
+    """Returns the size and digest of a library, for its JSON file."""
     sha256 = hashlib.sha256(library).hexdigest()
     return {"num_bytes": len(library), "sha256": sha256}
 
@@ -104,7 +103,7 @@ def description(path: pathlib.Path) -> dict[str, Any]:
 
 
 def digest(sources: Iterable[pathlib.Path], others: Iterable[str]) -> str:
-    """Returns 16 hexadecimal digits that change with anything a library is made of.
+    """Returns 16 hexadecimal digits, a digest of all inputs of a library.
 
     Args:
         sources: The C++ files.
@@ -117,7 +116,7 @@ def digest(sources: Iterable[pathlib.Path], others: Iterable[str]) -> str:
     return _digest(tuple(sources), made_of)
 
 
-@functools.cache  # each build of a pipeline asks several times, and takes 1 ms to read
+@functools.cache  # a pipeline asks several times, and reading takes 1 ms
 def _digest(sources: tuple[pathlib.Path, ...], others: tuple[str, ...]) -> str:
     made_of = [*others, *(path.read_text() for path in sources)]
     return hashlib.sha256("\0".join(made_of).encode()).hexdigest()[:16]
@@ -125,9 +124,8 @@ def _digest(sources: tuple[pathlib.Path, ...], others: tuple[str, ...]) -> str:
 
 def folder() -> pathlib.Path:
     """Returns $TFPIPE_NATIVE_DIR, or else `tfpipe` in the user's folder for caches."""
-    given = os.environ.get("TFPIPE_NATIVE_DIR")
-    if given:
-        return pathlib.Path(given).absolute()
+    if chosen := os.environ.get("TFPIPE_NATIVE_DIR"):
+        return pathlib.Path(chosen).absolute()
     caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return pathlib.Path(caches) / "tfpipe"
 
@@ -136,7 +134,7 @@ def libjpeg() -> pathlib.Path:
     """Returns the libjpeg-turbo in Pillow's wheel; TensorFlow's headers fit its ABI.
 
     Raises:
-        OSError: If there is none, or this is not Linux.
+        OSError: Without such a library, or on another system than Linux.
     """
     if sys.platform != "linux":
         raise OSError(f"the native op is for Linux, this is {sys.platform}")
@@ -146,20 +144,20 @@ def libjpeg() -> pathlib.Path:
 @functools.cache  # an error is not cached
 def _libjpeg(pillow: str) -> pathlib.Path:
     wheel = pathlib.Path(pillow).resolve().parent.parent / "pillow.libs"
-    found = sorted(wheel.glob("libjpeg-*.so.62*"))
-    if not found:
+    paths = sorted(wheel.glob("libjpeg-*.so.62*"))
+    if not paths:
         raise OSError(f"no libjpeg*.so.62 in {wheel}; Pillow's wheel from PyPI has it")
-    return found[0]
+    return paths[0]
 
 
 def load_rewrite_library(needing: str) -> ctypes.CDLL:
     """Loads the library.
 
     Args:
-        needing: What needs it, and the verb, such as "Rewriting a JPEG needs".
+        needing: Subject and verb of the error, such as "Rewriting a JPEG needs".
 
     Raises:
-        ValueError: If it is not built or does not load; says what to do.
+        ValueError: If the library is not built or does not load; names the remedy.
     """
     try:
         path = rewrite_library()
@@ -186,7 +184,7 @@ def load_rewrite_library(needing: str) -> ctypes.CDLL:
     return library
 
 
-# The command of each package manager that installs a C++ compiler.
+# Commands of package managers for a C++ compiler.
 _INSTALLERS = {
     "apt-get": "apt-get install -y g++",
     "dnf": "dnf install -y gcc-c++",
@@ -196,10 +194,11 @@ _INSTALLERS = {
 
 
 def remedy() -> str:
-    """Returns a sentence with the shell command that builds the libraries on this host.
+    """Returns a sentence with the shell command to build the libraries on this host.
 
-    The command first installs what is missing: a C++ compiler, TensorFlow for its
-    headers, Pillow's wheel for libjpeg. Where it is not Linux, the sentence says so.
+    The command first installs missing parts: a C++ compiler, TensorFlow for its
+    headers, Pillow's wheel for libjpeg. On other systems than Linux there is no
+    command, and the sentence says so.
     """
     if sys.platform != "linux":
         return "It can be built on Linux only"
@@ -242,9 +241,9 @@ def _compiler_command() -> str:
 
 
 def _python() -> str:
-    """Returns "python" where a shell finds this interpreter by it, or else its path."""
-    found = shutil.which("python")
-    this = pathlib.Path(sys.executable)
-    if found is not None and pathlib.Path(found).parent == this.parent:
+    """Returns "python" if a shell finds the running interpreter so, else its path."""
+    python = shutil.which("python")
+    running = pathlib.Path(sys.executable)
+    if python is not None and pathlib.Path(python).parent == running.parent:
         return "python"
     return shlex.quote(sys.executable)

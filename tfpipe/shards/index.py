@@ -83,7 +83,7 @@ def require_base_name(name: object) -> None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Shard:
-    """One shard file: its name, size and the digest of its bytes.
+    """A shard file: its name, size and the digest of its bytes.
 
     Raises:
         ValueError: If the name is not a plain file name, or a value has another type.
@@ -129,7 +129,7 @@ class Index:
         label_base: Label on disk of the first class.
         classes: (synset, text) of each class, in label order.
         splits: Shards of each split, in order.
-        made_by: Command, version, options and decisions that made the data set.
+        made_by: Command, version, options and decisions of the conversion.
         files: The catalog and the side files by their paths in the data set; None if
             an older version wrote the index, which did not list them.
     """
@@ -155,7 +155,7 @@ def load(data_dir: Path) -> Index:
     """Reads `data_dir/index.json`.
 
     Raises:
-        BadIndexError: If it is missing, is not an index, or is of a later format.
+        BadIndexError: If the file is missing, no index, or of a later format.
     """
     path = pathlib.Path(data_dir) / INDEX_NAME
     return parse(_read(path), os.fspath(path))
@@ -285,7 +285,7 @@ def require_split(index: Index, data_dir: Path, split: str) -> None:
     """Checks that a data set has a split.
 
     Raises:
-        BadIndexError: If it has none of this name.
+        BadIndexError: If the data set has no split of this name.
     """
     if split not in index.splits:
         raise errors.BadIndexError(
@@ -295,12 +295,12 @@ def require_split(index: Index, data_dir: Path, split: str) -> None:
 
 
 def digest(text: str) -> str:
-    """Returns 32 hexadecimal digits that tell two texts apart."""
+    """Returns a digest of a text, 32 hexadecimal digits."""
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def encode(index: Index) -> str:
-    """Returns the text of an index.json, its own digest in the last line but one."""
+    """Returns the text of an index.json, with its own digest before the last line."""
     document = {
         "format_version": FORMAT_VERSION,
         "name": index.name,
@@ -318,7 +318,7 @@ def encode(index: Index) -> str:
             path: dataclasses.asdict(index.files[path]) for path in sorted(index.files)
         }
     text = json.dumps(document, indent=1, ensure_ascii=False)
-    # A thousand classes take json.dumps ten times as long: it indents in Python.
+    # A thousand classes take json.dumps ten times as long: json indents in Python.
     classes = ",".join(
         f'\n  {{\n   "synset": {_quoted(s)},\n   "text": {_quoted(t)}\n  }}'
         for s, t in index.classes
@@ -457,9 +457,9 @@ def write_catalog(
 def record_places(
     connection: "duckdb.DuckDBPyConnection", catalog: pathlib.Path, index: Index
 ) -> Iterator[tuple[str, list[tuple[int, int]]]]:
-    """Yields each shard's name and the (byte offset, size on disk) of its records.
+    """Yields a shard's name and the (byte offset, size on disk) of its records.
 
-    One shard at a time: the records of a whole ImageNet would take 150 MB.
+    Shard by shard: the records of a whole ImageNet would take 150 MB.
     """
     query = (
         "SELECT byte_offset, num_bytes FROM read_parquet(?) "

@@ -1,8 +1,8 @@
-"""Scans shards without an index for what index.json and the catalog would hold.
+"""Scans shards without an index for the facts of index.json and the catalog.
 
-In: a folder of shards that another tool made. Out: an index of one split and the byte
-offset of each of its records. The record headers are read once, and the result is kept
-for the next time. Imports no TensorFlow.
+In: a folder of shards of another tool. Out: an index of a split and the byte offsets of
+its records. The record headers are read once, and the result is kept for the next time.
+Imports no TensorFlow.
 """
 
 import collections
@@ -33,7 +33,7 @@ FOLDER_NAME = ".tfpipe"  # beside the shards; hidden from the globs of other rea
 _SHARD_NAME = re.compile(
     r"(?:.+-)?(?P<split>\w+)(?:\.tfrecord)?-\d{5}-of-\d{5}(?:\.tfrecord)?"
 )
-# First bytes of compressed files, and a command that unpacks one.
+# First bytes of compressed files, and a command to unpack a file.
 _COMPRESSED = {
     b"\x1f\x8b": ("GZIP", "gzip -dc OLD > NEW"),
     **dict.fromkeys(
@@ -49,16 +49,16 @@ _COMPRESSED = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ScannedIndex(index.Index):
-    """The index that a scan makes: shards and records, but no labels.
+    """The index of a scan: shards and records, but no labels.
 
     Raises:
-        BadIndexError: When `label_base` is read, which a scan cannot know.
+        BadIndexError: When `label_base` is read: a scan cannot know the label base.
     """
 
     label_base: int = dataclasses.field(init=False, repr=False, compare=False)
 
     def __getattr__(self, name: str) -> NoReturn:
-        # Python calls this for missing attributes only; the field has no value.
+        # Python calls the method for missing attributes only; the field has no value.
         if name != "label_base":
             raise AttributeError(name)
         remedy = (
@@ -79,7 +79,7 @@ class ScannedIndex(index.Index):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FoundShard(index.Shard):
-    """A shard that a pattern found; its name may hold folders."""
+    """A shard found by a pattern; its name may hold folders."""
 
     def __post_init__(self) -> None:
         """Checks nothing: the name comes from the disk, not from a file."""
@@ -101,7 +101,7 @@ class Scan:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Stamp:
-    """Properties by which a shard is recognized as the one that was scanned.
+    """Properties that recognize a scanned shard.
 
     Attributes:
         name: Name of the file.
@@ -123,8 +123,8 @@ class _Records:
 
     Attributes:
         byte_offsets: int64 [num_records], byte offset of each record.
-        data_crcs: uint32 [num_records], masked CRC of each record's data, as its footer
-            states it.
+        data_crcs: uint32 [num_records], masked CRC of the record's data, from its
+            footer.
     """
 
     byte_offsets: Ints
@@ -144,23 +144,23 @@ def is_needed(data_dir: Path) -> bool:
 
 
 def find_shards(data_dir: Path) -> dict[str, list[str]]:
-    """Returns the sorted names of the shards of each split, found by name alone."""
-    found = collections.defaultdict(list)
+    """Returns the sorted names of the shards of every split, found by name alone."""
+    names = collections.defaultdict(list)
     folder = pathlib.Path(data_dir)
     if folder.is_dir():
         for name in sorted(entry.name for entry in os.scandir(folder)):
             if match := _SHARD_NAME.fullmatch(name):
-                found[match["split"]].append(name)
-    return dict(found)
+                names[match["split"]].append(name)
+    return dict(names)
 
 
 def scan(data_dir: Path, split: str, *, files: str | None = None) -> Scan:
     """Finds the records of a split, or loads the result of an earlier scan.
 
     A scan reads 16 bytes a record: the header and the CRC of the data. The result is
-    kept in the folder `.tfpipe` beside the shards or, if that cannot be written, under
-    $XDG_CACHE_HOME/tfpipe. A shard is scanned again if its size or one of its times of
-    change differs.
+    kept in the folder `.tfpipe` beside the shards or, if the folder is read-only, under
+    $XDG_CACHE_HOME/tfpipe. A shard is scanned again if its size or a time of its change
+    differs.
 
     Args:
         data_dir: Folder of the shards.
@@ -198,10 +198,10 @@ def scan(data_dir: Path, split: str, *, files: str | None = None) -> Scan:
             f"Scanned {errors.count_of(len(missing), 'shard')}; kept in {where}.",
             file=sys.stderr,
         )
-    found = [kept[stamp] for stamp in stamps]
+    results = [kept[stamp] for stamp in stamps]
     return Scan(
-        index=_make_index(folder, split, files, stamps, found),
-        byte_offsets=np.concatenate([shard.byte_offsets for shard in found]),
+        index=_make_index(folder, split, files, stamps, results),
+        byte_offsets=np.concatenate([shard.byte_offsets for shard in results]),
     )
 
 
@@ -252,17 +252,17 @@ def _scan_shards(
 
 
 def _scan_shard(path: pathlib.Path) -> _Records:
-    places: list[records.RecordSpan] = []
+    spans: list[records.RecordSpan] = []
     try:
-        places.extend(records.scan(path))
+        spans.extend(records.scan(path))
     except errors.BadRecordError as error:
         # The length of a sound record may begin with the same bytes.
-        if not places:
+        if not spans:
             _refuse_compressed(path)
         raise errors.BadIndexError(f"Shard {error}") from None
     return _Records(
-        byte_offsets=np.array([place.byte_offset for place in places], np.int64),
-        data_crcs=np.array([place.data_crc for place in places], np.uint32),
+        byte_offsets=np.array([span.byte_offset for span in spans], np.int64),
+        data_crcs=np.array([span.data_crc for span in spans], np.uint32),
     )
 
 
@@ -281,7 +281,7 @@ def _make_index(
     split: str,
     files: str | None,
     stamps: Sequence[_Stamp],
-    found: Sequence[_Records],
+    results: Sequence[_Records],
 ) -> ScannedIndex:
     make = index.Shard if files is None else FoundShard
     shards = tuple(
@@ -291,7 +291,7 @@ def _make_index(
             num_bytes=stamp.num_bytes,
             digest=shard.digest,
         )
-        for stamp, shard in zip(stamps, found, strict=True)
+        for stamp, shard in zip(stamps, results, strict=True)
     )
     return ScannedIndex(
         name=os.fspath(folder),
@@ -302,18 +302,18 @@ def _make_index(
 
 
 def _folders(folder: pathlib.Path) -> list[pathlib.Path]:
-    """Returns the folders in which a scan may be kept, the best first."""
+    """Returns the possible folders of a kept scan, the best first."""
     cache = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
     digest = index.digest(os.fspath(folder.resolve()))
     return [folder / FOLDER_NAME, pathlib.Path(cache) / "tfpipe" / digest]
 
 
 def _load(folder: pathlib.Path, split: str) -> dict[_Stamp, _Records]:
-    """Loads the results of earlier scans; files that cannot be read are ignored."""
+    """Loads the results of earlier scans; unreadable files are ignored."""
     kept: dict[_Stamp, _Records] = {}
-    for place in _folders(folder):
+    for kept_in in _folders(folder):
         try:
-            content = io.BytesIO((place / f"{split}.npz").read_bytes())
+            content = io.BytesIO((kept_in / f"{split}.npz").read_bytes())
             with np.load(content, allow_pickle=False) as file:
                 columns = [file[f"stamp_{field}"].tolist() for field in _STAMP_FIELDS]
                 bounds = np.cumsum(file["count"])[:-1]
@@ -334,17 +334,17 @@ def _keep(
     folder: pathlib.Path,
     split: str,
     stamps: Sequence[_Stamp],
-    found: Mapping[_Stamp, _Records],
+    results: Mapping[_Stamp, _Records],
 ) -> str:
-    """Writes the result of a scan to the first folder that can be written.
+    """Writes the result of a scan to the first writable folder.
 
-    Ranks may scan at the same time: each writes a file of its own and renames it.
+    Ranks may scan at the same time: a rank writes a file of its own and renames it.
 
     Returns:
-        The folder, or a text saying that none could be written, for people.
+        The folder, or a text without a writable folder, for people.
     """
     content = io.BytesIO()
-    shards = [found[stamp] for stamp in stamps]
+    shards = [results[stamp] for stamp in stamps]
     columns = {
         f"stamp_{field}": np.array([getattr(stamp, field) for stamp in stamps])
         for field in _STAMP_FIELDS
@@ -356,14 +356,14 @@ def _keep(
         byte_offset=np.concatenate([shard.byte_offsets for shard in shards]),
         data_crc=np.concatenate([shard.data_crcs for shard in shards]),
     )
-    for place in _folders(folder):
+    for kept_in in _folders(folder):
         try:
-            place.mkdir(parents=True, exist_ok=True)
-            with atomic.new_file(place / f"{split}.npz") as part:
+            kept_in.mkdir(parents=True, exist_ok=True)
+            with atomic.new_file(kept_in / f"{split}.npz") as part:
                 part.write_bytes(content.getvalue())
         except OSError:
             continue
-        return os.fspath(place)
+        return os.fspath(kept_in)
     return "memory only, as no folder could be written"
 
 
@@ -376,7 +376,7 @@ def matching_files(folder: pathlib.Path, files: str) -> list[str]:
     Args:
         folder: Folder of the shards.
         files: Pattern as of `pathlib.Path.glob`, relative to the folder; `**` stands
-            for any folders. Files and folders that begin with a dot do not match.
+            for any folders. Files and folders with a leading dot do not match.
 
     Returns:
         Paths relative to the folder.
@@ -415,8 +415,6 @@ def _is_hidden(path: pathlib.Path) -> bool:
 
 
 def natural(name: str) -> tuple[list[str | int], str]:
-    """Returns a key that sorts numbers in names by value."""
+    """Returns a key for sorting names, with numbers in the names by value."""
     parts = re.split(r"([0-9]+)", name)
-    return [
-        int(part) if number % 2 else part for number, part in enumerate(parts)
-    ], name
+    return [int(part) if i % 2 else part for i, part in enumerate(parts)], name

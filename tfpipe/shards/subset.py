@@ -33,7 +33,7 @@ FORMAT_VERSION = "1"
 FORMAT_KEY, INDEX_KEY, QUERY_KEY = "tfpipe.format", "tfpipe.index", "tfpipe.query"
 
 
-# Columns of the file of a subset, one row a record; `weight` may be absent.
+# Columns of the file of a subset, with a row for a record; `weight` may be absent.
 COLUMNS: Mapping[str, str] = {
     "split": "VARCHAR",
     "shard": "INTEGER",  # number of the shard in its split
@@ -46,12 +46,12 @@ REMEDY = "Make the subset again with python -m converters.query DIR WHERE --save
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Chosen:
-    """The chosen records of one split, in the order of the catalog.
+    """The chosen records of a split, in the order of the catalog.
 
     Args:
-        shard: int64 [num_chosen], number of each record's shard in the split.
-        record: int64 [num_chosen], number of each record in its shard.
-        weight: float64 [num_chosen], weight of each record for sampling, >= 0; None
+        shard: int64 [num_chosen], number of the record's shard in the split.
+        record: int64 [num_chosen], number of the record in its shard.
+        weight: float64 [num_chosen], weight of the record for sampling, >= 0; None
             without weights.
 
     Raises:
@@ -183,9 +183,9 @@ class Subset:
         3
 
     Args:
-        splits: The chosen records of each split that has any.
+        splits: The chosen records by split.
         index_digest: `identity` of the data set's index.
-        query: The WHERE clause that chose the records, for people; "" if there is none.
+        query: The WHERE clause of the choice, for people; "" without a clause.
 
     Raises:
         BadSubsetError: If no record is chosen.
@@ -214,19 +214,19 @@ class Subset:
     @classmethod
     def of_records(
         cls,
-        known: Index,
+        whole: Index,
         split: str,
         record_ids: npt.ArrayLike,
         *,
         weights: npt.ArrayLike | None = None,
     ) -> "Subset":
-        """Returns the subset of records that are given by their numbers in a split.
+        """Returns the subset of the records with some numbers in a split.
 
         Args:
-            known: Index of the data set, such as `TFRecordSource.index`.
+            whole: Index of the data set, such as `TFRecordSource.index`.
             split: Name of the split.
             record_ids: int [num_chosen], numbers of records in the split, in any order,
-                each once, as a pipeline delivers them in `record_id`.
+                without repeats, such as `record_id` of a pipeline.
             weights: [num_chosen], weights of the records for sampling; None is none.
 
         Raises:
@@ -234,14 +234,14 @@ class Subset:
                 no record is given, or a weight is wrong.
         """
         ids = whole_numbers({"record_ids": np.atleast_1d(record_ids)}, "record_ids")
-        sizes = [shard.num_records for shard in known.splits.get(split, ())]
+        sizes = [shard.num_records for shard in whole.splits.get(split, ())]
         ends = np.cumsum(sizes, dtype=np.int64)
         num_records = int(ends[-1]) if len(ends) else 0
         wrong = ids[(ids < 0) | (ids >= num_records)]
         if len(wrong):
             raise errors.BadSubsetError(
                 f"Subset.of_records must get numbers of the {num_records} records of "
-                f"split {split!r} of {known.name!r}, got {wrong[0]}."
+                f"split {split!r} of {whole.name!r}, got {wrong[0]}."
             )
         shard = np.searchsorted(ends, ids, side="right")
         rows = {
@@ -250,7 +250,7 @@ class Subset:
             "record": ids - (ends - sizes)[shard] if len(ids) else ids,
         }
         rows |= {} if weights is None else {"weight": np.asarray(weights)}
-        return choose(rows, known)
+        return choose(rows, whole)
 
     @property
     def num_records(self) -> int:
@@ -268,23 +268,23 @@ class Subset:
                 digest.update(chosen.weight.astype("<f8").tobytes())
         return digest.hexdigest()
 
-    def of_split(self, known: Index, split: str) -> Chosen:
+    def of_split(self, whole: Index, split: str) -> Chosen:
         """Returns the chosen records of a split.
 
         Raises:
-            BadSubsetError: If the subset is one of other data, or has no record of the
+            BadSubsetError: If the subset belongs to other data, or has no record of the
                 split.
         """
-        if self.index_digest != identity(known):
+        if self.index_digest != identity(whole):
             raise errors.BadSubsetError(
-                f"The subset must be one of data set {known.name!r} as it is now, with "
-                f"index digest {identity(known)}, got one of an index with digest "
+                f"The subset must be one of data set {whole.name!r} as it is now, with "
+                f"index digest {identity(whole)}, got one of an index with digest "
                 f"{self.index_digest}. {REMEDY}"
             )
-        unknown = sorted(set(self.splits) - set(known.splits))
+        unknown = sorted(set(self.splits) - set(whole.splits))
         if unknown:
             raise errors.BadSubsetError(
-                f"A split of the subset must be one of {', '.join(known.splits)}, got "
+                f"A split of the subset must be one of {', '.join(whole.splits)}, got "
                 f"{', '.join(map(repr, unknown))}. {REMEDY}"
             )
         if split not in self.splits or not len(self.splits[split]):
@@ -296,56 +296,56 @@ class Subset:
         return self.splits[split]
 
 
-def require(owner: object, name: str, given: object) -> Subset:
-    """Returns the subset that an argument gives, as a `Subset` or as a path.
+def require(owner: object, name: str, value: object) -> Subset:
+    """Returns the subset of an argument, a `Subset` or a path.
 
     Args:
-        owner: The object that has the argument, for errors.
+        owner: The object with the argument, for errors.
         name: Name of the argument.
-        given: Value of the argument.
+        value: Value of the argument.
 
     Raises:
         BadSubsetError: As for `read`.
         ValueError: If the value is neither.
     """
-    if isinstance(given, Subset):
-        return given
-    if not isinstance(given, str | os.PathLike):
+    if isinstance(value, Subset):
+        return value
+    if not isinstance(value, str | os.PathLike):
         raise ValueError(
             f"{type(owner).__name__}.{name} must be the path of a subset or a Subset, "
-            f"got {given!r}."
+            f"got {value!r}."
         )
-    errors.require_local_path(owner, name, given)
-    return read(given)
+    errors.require_local_path(owner, name, value)
+    return read(value)
 
 
-def identity(known: Index) -> str:
-    """Returns 32 characters that tell the shards of a data set from those of others.
+def identity(whole: Index) -> str:
+    """Returns a digest of the shards of a data set, 32 characters.
 
-    They cover the splits and each shard's name, records, bytes and digest, and nothing
-    else: side files may come and go.
+    The digest covers the splits and the name, records, bytes and digest of the shards,
+    and nothing else: side files may come and go.
     """
     splits = {
-        split: [dataclasses.astuple(shard) for shard in known.splits[split]]
-        for split in sorted(known.splits)
+        split: [dataclasses.astuple(shard) for shard in whole.splits[split]]
+        for split in sorted(whole.splits)
     }
     return index.digest(repr(splits))
 
 
 def choose(
-    rows: "Mapping[str, npt.NDArray[Any]]", known: Index, *, query: str = ""
+    rows: "Mapping[str, npt.NDArray[Any]]", whole: Index, *, query: str = ""
 ) -> Subset:
-    """Returns the subset of the records in rows, which may come in any order.
+    """Returns the subset of the records in rows, in any order.
 
     Args:
         rows: Columns split, shard, record and, if there are weights, weight, as
             DuckDB's `fetchnumpy` returns them; other columns are ignored.
-        known: Index of the data set.
-        query: The WHERE clause that chose the rows.
+        whole: Index of the data set.
+        query: The WHERE clause of the rows.
 
     Raises:
-        BadSubsetError: If no record is chosen, one is chosen twice, one does not exist,
-            or a value is missing or wrong.
+        BadSubsetError: If no record is chosen, a record is chosen twice or does not
+            exist, or a value is missing or wrong.
     """
     columns = {name: whole_numbers(rows, name) for name in ("shard", "record")}
     weight = weights_of(rows)
@@ -360,11 +360,11 @@ def choose(
             record=record[turn],
             weight=None if weight is None else weight[is_here][turn],
         )
-    found = Subset(splits=splits, index_digest=identity(known), query=query)
+    subset = Subset(splits=splits, index_digest=identity(whole), query=query)
     for split in splits:
-        sizes = [shard.num_records for shard in known.splits.get(split, ())]
-        found.of_split(known, split).numbers(np.array(sizes, np.int64))
-    return found
+        sizes = [shard.num_records for shard in whole.splits.get(split, ())]
+        subset.of_split(whole, split).numbers(np.array(sizes, np.int64))
+    return subset
 
 
 def write(subset: Subset, path: str | os.PathLike[str]) -> None:
@@ -408,16 +408,16 @@ def read(path: str | os.PathLike[str]) -> Subset:
     """Reads the file of a subset.
 
     Raises:
-        BadSubsetError: If it is missing or no subset, or its records are not in order,
-            come twice or have wrong values.
+        BadSubsetError: If the file is missing or no subset, or its records are not in
+            order, come twice or have wrong values.
     """
-    place = pathlib.Path(path)
-    if not place.is_file():
-        what = "is no regular file" if place.exists() else "does not exist"
-        raise errors.BadSubsetError(f"Subset {place} cannot be read: it {what}.")
-    with _as_bad_subset(place), index.catalog_connection() as connection:
-        about = _metadata(connection, place)
-        splits = _read_splits(connection, place)
+    path = pathlib.Path(path)
+    if not path.is_file():
+        what = "is no regular file" if path.exists() else "does not exist"
+        raise errors.BadSubsetError(f"Subset {path} cannot be read: it {what}.")
+    with _as_bad_subset(path), index.catalog_connection() as connection:
+        about = _metadata(connection, path)
+        splits = _read_splits(connection, path)
         return Subset(
             splits=splits, index_digest=about[INDEX_KEY], query=about[QUERY_KEY]
         )
@@ -465,15 +465,15 @@ def _read_splits(
         raise errors.BadSubsetError(f"column split has an empty value. {REMEDY}")
     wanted = ", ".join(name for name in COLUMNS if name in kinds and name != "split")
     query = f"SELECT {wanted} {source} WHERE split = ? ORDER BY shard, record"
-    found = {}
+    splits = {}
     for name in sorted(names):
         columns = connection.execute(query, [one_file(path), name]).fetchnumpy()
-        found[name] = Chosen(
+        splits[name] = Chosen(
             shard=whole_numbers(columns, "shard"),
             record=whole_numbers(columns, "record"),
             weight=weights_of(columns),
         )
-    return found
+    return splits
 
 
 @contextlib.contextmanager
