@@ -17,7 +17,7 @@ from tests.house.words import (
 # Pronouns in 100 words of docstrings and comments, and empty names. A ceiling only
 # falls: who rewrites files lowers it to the new figure. The goal is 3.5, and no name.
 CEILINGS = {
-    "tfpipe": (3.8, 165),
+    "tfpipe": (3.5, 150),
     "converters": (5.0, 403),
     "benchmarks": (3.4, 1),
     "studies": (1.4, 0),
@@ -30,13 +30,20 @@ GOAL = 3.5
 # Files that were rewritten, and meet the goal.
 _REWRITTEN_ROOMS = {
     "tfpipe/consumers/": "numpy_batches reminder",
+    "tfpipe/native/": "libraries",
     "tfpipe/ops/": "augment basic boxes crop pil_functions",
     "tfpipe/profiling/": "limits profile profile_runs stage_costs timed_reader",
+    "tfpipe/reading/": "building order paths read_ahead sampling source split_index "
+    "state windows",
+    "tfpipe/remote/": "metadata urls",
     "tfpipe/service/": "on_workers received stage",
+    "tfpipe/shard_cache/": "directory downloader fetch next_use open_cache publish "
+    "settings users",
+    "tfpipe/shards/": "atomic index records scan subset",
     "tfpipe/stages/": "basic faults interleave iterations map shuffle stand_in traced",
     "tfpipe/training/": "callbacks preflight",
     "tfpipe/tuner/": "race result search space time_limit verdict",
-    "tfpipe/": "mixture presets recipes tuning",
+    "tfpipe/": "at_exit errors host mixture presets recipes tuning",
 }
 REWRITTEN: tuple[str, ...] = (
     *(path.relative_to(ROOT).as_posix() for path in NATIVE),

@@ -42,18 +42,18 @@ def find(encoded: bytes, *, distance: int = 0) -> EntryPointTable:
     """
     if not 0 <= distance < 1 << 29:
         raise ValueError(f"distance must be 0 to 2 ** 29 - 1 bytes, got {distance}.")
-    made, size = ctypes.c_void_p(), ctypes.c_size_t()
+    table, size = ctypes.c_void_p(), ctypes.c_size_t()
     reason = _library().tfpipe_find_entry_points(
-        encoded, len(encoded), distance, ctypes.byref(made), ctypes.byref(size)
+        encoded, len(encoded), distance, ctypes.byref(table), ctypes.byref(size)
     )
     if reason == b"no_memory":
         raise MemoryError(f"no memory for the entry points of {len(encoded)} bytes")
     if reason is not None:
         return EntryPointTable(b"", reason.decode())
     try:
-        return EntryPointTable(ctypes.string_at(made, size.value), "")
+        return EntryPointTable(ctypes.string_at(table, size.value), "")
     finally:
-        _library().tfpipe_free(made)
+        _library().tfpipe_free(table)
 
 
 def require() -> None:

@@ -127,22 +127,22 @@ class ShardCache:
         folder, files = pathlib.Path(data_dir), Files(os.fspath(data_dir))
         if urls.is_url(data_dir):
             folder = metadata.bring(files, pathlib.Path(self.directory) / INDEX_FOLDER)
-        known = index.load(folder)
-        names = list(known.splits) if split is None else [split]
+        whole = index.load(folder)
+        names = list(whole.splits) if split is None else [split]
         num_bytes_total = 0
         for name in names:
-            if name not in known.splits:
+            if name not in whole.splits:
                 raise errors.BadIndexError(
                     f"Unknown split {name!r} in {urls.shown(os.fspath(data_dir))}: "
-                    f"choose one of {', '.join(sorted(known.splits))}."
+                    f"choose one of {', '.join(sorted(whole.splits))}."
                 )
-            num_bytes_total += sum(shard.num_bytes for shard in known.splits[name])
+            num_bytes_total += sum(shard.num_bytes for shard in whole.splits[name])
         fetched = there = now = 0
         for name in names:
             catalog = index.load_catalog(folder, name, ["byte_offset"])
             offsets = catalog["byte_offset"].astype(np.int64)
             with contextlib.closing(
-                self.open(files, folder, name, known.splits[name], offsets)
+                self.open(files, folder, name, whole.splits[name], offsets)
             ) as opened:
                 for now in opened.fill():
                     if on_progress is not None:

@@ -207,24 +207,24 @@ def scan(data_dir: Path, split: str, *, files: str | None = None) -> Scan:
 
 def _complete_split(folder: pathlib.Path, split: str) -> list[str]:
     """Returns the shards of a split; none may be missing or of another data set."""
-    found = find_shards(folder)
-    if split not in found:
+    shards = find_shards(folder)
+    if split not in shards:
         raise errors.BadIndexError(
             f"Unknown split {split!r} in {folder}: choose one of "
-            f"{', '.join(sorted(found))}."
+            f"{', '.join(sorted(shards))}."
         )
-    parts = [name.removesuffix(".tfrecord").split("-of-") for name in found[split]]
+    parts = [name.removesuffix(".tfrecord").split("-of-") for name in shards[split]]
     numbers = [int(start[-5:]) for start, _ in parts]
     count = int(parts[0][1])
     if numbers != list(range(count)):
         wrong = sorted(set(range(count)) ^ set(numbers)) or numbers
         raise errors.BadIndexError(
             f"The shards of split {split!r} in {folder} must be numbered 0 to "
-            f"{count - 1}, as {found[split][0]} says, once each; got {len(numbers)} "
+            f"{count - 1}, as {shards[split][0]} says, once each; got {len(numbers)} "
             f"shards, see number {wrong[0]}. Copy what is missing, or move shards of "
             "another data set away."
         )
-    return found[split]
+    return shards[split]
 
 
 def _stamp(folder: pathlib.Path, name: str) -> _Stamp:
@@ -384,19 +384,19 @@ def matching_files(folder: pathlib.Path, files: str) -> list[str]:
     Raises:
         BadIndexError: If no file matches, or two names are links to one file.
     """
-    found = [
+    matches = [
         path.relative_to(folder).as_posix()
         for path in folder.glob(files)
         if path.is_file() and not _is_hidden(path.relative_to(folder))
     ]
-    if not found:
+    if not matches:
         there = sorted(p.name + "/" * p.is_dir() for p in folder.glob("*"))
         more = ", ..." if len(there) > _MAX_NAMES_SHOWN else ""
         raise errors.BadIndexError(
             f"No file in {folder} matches files={files!r}. There are "
             f"{', '.join(there[:_MAX_NAMES_SHOWN]) or 'no files at all'}{more}."
         )
-    names = sorted(found, key=natural)
+    names = sorted(matches, key=natural)
     by_file: dict[tuple[int, int], str] = {}
     for name in names:
         status = (folder / name).stat()
