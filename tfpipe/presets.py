@@ -98,9 +98,10 @@ def imagenet_train(
         seed: Run seed, the same on every rank, 0 to 2**64 - 1; 0 by default.
         rank: Number of this rank, 0 to num_ranks - 1; 0 by default.
         num_ranks: Number of ranks; 1 by default.
-        parse: How records become examples; by default as the converters write them. Its
-            label base is the base of the index, unless set. The first record is looked
-            at, and must have its keys.
+        parse: How records become examples; by default as the converters write them,
+            with rows of labels if the data set has records with several. Its label base
+            is the base of the index, unless set. The first record is looked at, and
+            must have its keys.
         ops: Ops on an example between its crop and its normalization, on uint8 pixels
             0..255, such as `RandAugment()` or `OneHot(1000, smoothing=0.1)`. With other
             ops than `OneHot`, float results come from rounded pixels as well.
@@ -256,7 +257,7 @@ class _Arguments:
             pixels(dtype, self.ops),
             self.quality or _quality(source, sides),
         )
-        parse = (self.parse or Parse()).for_source(source)
+        parse = (self.parse or Parse.default(source)).for_source(source)
         names = ["image"] if recipe else ["encoded", "height", "width"]
         names += ["label", *parse.extra_names]
         names += boxes.FEATURES if self.with_boxes else ()
@@ -274,9 +275,10 @@ class _Arguments:
         image.append(Select(*names, *(["seed"] if self.batch_ops else [])))
         batch_ops = mix.on_batches(
             self.batch_ops,
-            has_rows=parse.multi_label or any(isinstance(o, OneHot) for o in self.ops),
+            has_rows=bool(parse.multi_label)
+            or any(isinstance(o, OneHot) for o in self.ops),
             names=names,
-            num_classes=_num_classes(source, parse),
+            num_classes=parse.num_classes or 0,
         )
         image_bytes = 3 * sides[0] * sides[1] * tf.as_dtype(dtype).size
         return self._composed(
@@ -369,14 +371,6 @@ def _parse_boxes(with_boxes: bool | ParseBoxes, parse: Parse) -> list[Op]:
         base = (parse.label_base or 0) - parse.label_offset
         op = dataclasses.replace(op, label_base=base)
     return [dataclasses.replace(op, image_key=parse.image_key)]
-
-
-def _num_classes(source: TFRecordSource, parse: Parse) -> int:
-    """Returns the largest label that `parse` delivers, plus 1; 0 if unknown."""
-    index = source.index
-    if not index.num_classes:  # nor does a scan know the label base
-        return 0
-    return index.num_classes + parse.first_label(index)
 
 
 def _quality(source: TFRecordSource, sides: tuple[int, int]) -> Quality:

@@ -293,36 +293,3 @@ def op_seed(op: object, seed: tf.Tensor) -> tf.Tensor:
     """
     salt = zlib.crc32(type(op).__name__.encode())
     return tf.bitwise.bitwise_xor(seed, tf.constant([salt, 0], tf.int64))
-
-
-def rows_of_labels(labels: tf.SparseTensor, num_classes: int) -> tf.Tensor:
-    """Returns the labels of each record as a row of zeros and ones.
-
-    Args:
-        labels: int64 [k], or [n, k] for a batch, the labels of a record.
-        num_classes: Length of a row.
-
-    Returns:
-        float32 [num_classes], or [n, num_classes] for a batch; 1 for each label.
-
-    Raises:
-        tf.errors.InvalidArgumentError: If a label is outside of 0..num_classes - 1.
-    """
-    values = labels.values
-    are_valid = tf.reduce_all((values >= 0) & (values < num_classes))
-    asserted = tf.debugging.Assert(
-        are_valid,
-        [
-            f"Parse: labels must be 0 to {num_classes - 1}, counted from label_offset; "
-            "num_classes and label_base have to fit the records. Got",
-            values,
-        ],
-    )
-    with tf.control_dependencies([asserted]):
-        places = tf.concat([labels.indices[:, :-1], values[:, tf.newaxis]], 1)
-    shape = tf.concat([labels.dense_shape[:-1], [num_classes]], 0)
-    counts = tf.scatter_nd(places, tf.ones_like(values, tf.float32), shape)
-    leading = labels.shape[:-1]
-    return tf.ensure_shape(
-        tf.minimum(counts, 1.0), leading.concatenate(tf.TensorShape([num_classes]))
-    )

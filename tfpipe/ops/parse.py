@@ -6,20 +6,22 @@ names that all ops know, and what else was asked for. The other ops are in `basi
 
 import dataclasses
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import tensorflow as tf
 
 from tfpipe import errors
 from tfpipe.native import entry_file, op as native_op, record_op
-from tfpipe.ops import basic, boxes, identity, other_formats, stated_sizes
+from tfpipe.ops import boxes, identity, labels, other_formats, stated_sizes
 from tfpipe.ops.basic import Example
-from tfpipe.shards import first_record, image_record
+from tfpipe.shards import first_record, image_record, label_rows
 from tfpipe.shards.index import Index
 
 if TYPE_CHECKING:
     from tfpipe.reading.source import TFRecordSource
+
+MultiLabel = bool | Literal["rows"]
 
 # Kinds of lists in a tf.train.Example, and the types in which they are parsed.
 _KINDS = {tf.string: "bytes", tf.int64: "int64", tf.float32: "float"}
@@ -47,7 +49,8 @@ class Parse:
              height, width: int32, pixels, from the image's header, or with
                  as_converted from the record
              label: int32, label on disk - label_base + label_offset; with multi_label
-                 float32 [num_classes], 1 for each such label and otherwise 0
+                 float32 [num_classes], 1 for each such label and otherwise 0; a label
+                 that is no class of num_classes is an error
              record_id: int64
              mask: float32, 1 for a real record, 0 for one that fills up a batch or
                  replaces a damaged record
@@ -81,14 +84,15 @@ class Parse:
         label_base: Label on disk of the first class. The index states it, and the
             presets take it from there if it is None; without them it must be given.
         label_offset: Label of the first class in the output.
-        multi_label: Whether a record has any number of labels, also none.
-        num_classes: Length of the label's row, with multi_label only. The presets take
-            it from the index if it is None: one more than the largest label.
+        multi_label: Whether a record has any number of labels, also none. "rows" is for
+            one-hot or multi-hot rows: a 0 or 1 for each class, delivered as such.
+        num_classes: One more than the largest label, and the length of the label's row.
+            The presets take it from the index if it is None.
 
     Raises:
         ValueError: If an argument is wrong.
         tf.errors.InvalidArgumentError: While records are parsed, if one has no such
-            feature, or with multi_label a label outside of 0..num_classes - 1.
+            feature, or a label outside of 0..num_classes - 1.
     """
 
     takes_batches: ClassVar[bool] = True
@@ -103,7 +107,7 @@ class Parse:
     extra: Any = ()
     label_base: int | None = None
     label_offset: int = 0
-    multi_label: bool = False
+    multi_label: MultiLabel = False
     num_classes: int | None = None
     # A data set that is moved stays the same.
     data_name: str | None = dataclasses.field(
@@ -114,7 +118,9 @@ class Parse:
         errors.settle_ints(self, ["label_base"], also=[None])
         errors.settle_ints(self, ["label_offset"])
         errors.settle_ints(self, ["num_classes"], least=1, also=[None])
-        errors.settle_bools(self, "multi_label", "as_converted")
+        if self.multi_label != "rows":
+            errors.settle_bools(self, "multi_label")
+        errors.settle_bools(self, "as_converted")
         for name in ("image_key", "label_key", "height_key", "width_key"):
             or_none = name in ("height_key", "width_key")
             errors.require_kind(self, name, getattr(self, name), str, or_none=or_none)
@@ -126,10 +132,11 @@ class Parse:
                 "Parse.image_key and label_key must be two keys, got "
                 f"{self.image_key!r} for both."
             )
-        if self.num_classes is not None and not self.multi_label:
+        if self.multi_label == "rows" and (self.label_base or self.label_offset):
             raise ValueError(
-                "Parse.num_classes must come with multi_label=True: it is the length "
-                f"of the row of labels, got {self.num_classes}."
+                'Parse.multi_label="rows" must come without label_base and '
+                f"label_offset, got {self.label_base} and {self.label_offset}: rows of "
+                "0 and 1 are delivered as stored."
             )
 
     def __repr__(self) -> str:
@@ -139,6 +146,7 @@ class Parse:
             for field in dataclasses.fields(self)
             if field.name in always or getattr(self, field.name) != field.default
             if field.name != "data_name"
+            if field.name != "num_classes" or self.multi_label
         ]
         return f"Parse({', '.join(shown)})"
 
@@ -152,6 +160,12 @@ class Parse:
         base = known.label_base if self.label_base is None else self.label_base
         return known.label_base - base + self.label_offset
 
+    @classmethod
+    def default(cls, source: "TFRecordSource") -> "Parse":
+        """Returns the op for records as the index of a source describes them."""
+        key = source.split_index.labels_key
+        return cls() if key is None else cls(label_key=key, multi_label=True)
+
     def for_source(self, source: "TFRecordSource") -> "Parse":
         """Returns the op with what the index of a source states, for its records.
 
@@ -161,6 +175,9 @@ class Parse:
             BadIndexError: If the label base or the number of classes is needed, and
                 the source has no index.
         """
+        all_labels = source.split_index.labels_key
+        if self.multi_label and self.label_key == image_record.LABEL and all_labels:
+            self = dataclasses.replace(self, label_key=all_labels)
         made_by = source.index.made_by
         # Records with keys of another tool have them in the index.
         by_us = made_by.get("command") in _CONVERTERS and "features" not in made_by
@@ -173,19 +190,22 @@ class Parse:
             stated["data_name"] = f"{source.data_dir}, {source.files or source.split}"
             stated_sizes.register(stated["data_name"], source.locate)
         if self.label_base is None:
-            stated["label_base"] = source.index.label_base
-        if self.multi_label and self.num_classes is None:
-            count = source.index.num_classes
-            if not count:
-                raise errors.BadIndexError(
-                    f"The shards in {source.data_dir} have no index, so nothing says "
-                    "how many classes there are. Write Parse(num_classes=...)."
-                )
-            stated["num_classes"] = count + self.first_label(source.index)
+            is_needed = self.multi_label != "rows"
+            stated["label_base"] = source.index.label_base if is_needed else 0
+        count = source.index.num_classes
+        if self.num_classes is None and count:
+            first = 0 if self.multi_label == "rows" else self.first_label(source.index)
+            stated["num_classes"] = max(1, count + first)
+        elif self.num_classes is None and self.multi_label:
+            raise errors.BadIndexError(
+                f"The shards in {source.data_dir} have no index, so nothing says "
+                "how many classes there are. Write Parse(num_classes=...)."
+            )
         return dataclasses.replace(self, **stated)
 
     def __call__(self, example: Example) -> Example:
-        if self.label_base is None or (self.multi_label and self.num_classes is None):
+        lacks_base = self.label_base is None and self.multi_label != "rows"
+        if lacks_base or (self.multi_label and self.num_classes is None):
             raise ValueError(
                 "Parse.label_base must be the label of the first class on disk, and "
                 "with multi_label num_classes the number of classes, got "
@@ -200,7 +220,7 @@ class Parse:
             "encoded": encoded,
             "height": height,
             "width": width,
-            "label": _label(self, parsed[self.label_key]),
+            "label": _label(self, parsed[self.label_key], example["record_id"]),
             "record_id": example["record_id"],
             "mask": tf.cast(example["is_real"], tf.float32),
             "seed": tf.stack([example["epoch_seed"], example["record_id"]], -1),
@@ -269,7 +289,7 @@ def _require_fits(op: Parse, source: "TFRecordSource") -> None:
     """Checks the first record; see `for_source`."""
     wanted = {
         op.image_key: ("image_key", "bytes", 1),
-        op.label_key: ("label_key", "int64", None if op.multi_label else 1),
+        op.label_key: ("label_key", "int64", _num_labels(op)),
     }
     for key, spec in op.extra:
         if spec.default_value is None:
@@ -278,7 +298,36 @@ def _require_fits(op: Parse, source: "TFRecordSource") -> None:
     records = source.split_index.first_records(
         first_record.MAX_LOOKED_AT, numbers=source.record_numbers
     )
+    _require_lists(op, source)
     first_record.require(records, owner="Parse", wanted=wanted)
+
+
+def _require_lists(op: Parse, source: "TFRecordSource") -> None:
+    """Refuses one-hot and multi-hot rows that would be read as lists of labels."""
+    if op.multi_label == "rows":
+        return
+    records = source.split_index.first_records(
+        first_record.MAX_LOOKED_AT, numbers=source.record_numbers
+    )
+    rows = first_record.values(records, op.label_key)
+    first = next(rows, [])
+    if len(first) < 2:
+        return
+    num_classes = op.num_classes or source.index.num_classes or None
+    if label_rows.is_one_hot([first, *rows], num_classes):
+        raise ValueError(
+            f"Parse.label_key names {op.label_key!r}, which holds rows of "
+            f"{len(first)} numbers, 0 or 1, and no lists of labels; the first is "
+            f'{first}. Write Parse(multi_label="rows", num_classes={len(first)}) '
+            "without label_base and label_offset for the rows."
+        )
+
+
+def _num_labels(op: Parse) -> int | None:
+    """Returns how many numbers a record has under the key of labels; None is any."""
+    if op.multi_label == "rows":
+        return op.num_classes
+    return None if op.multi_label else 1
 
 
 def _parsed(op: Parse, example: Example) -> Example:
@@ -301,7 +350,10 @@ def _features(op: Parse) -> dict[str, Any]:
     """Returns what `tf.io.parse_example` is to parse."""
     scalar = tf.io.FixedLenFeature([], tf.int64)
     found = {op.image_key: tf.io.FixedLenFeature([], tf.string), op.label_key: scalar}
-    if op.multi_label:
+    if op.multi_label == "rows":
+        row = [op.num_classes]
+        found[op.label_key] = tf.io.FixedLenFeature(row, tf.int64)
+    elif op.multi_label:
         found[op.label_key] = tf.io.VarLenFeature(tf.int64)
     default = None if op.as_converted else 0
     for key in (op.height_key, op.width_key):
@@ -323,12 +375,16 @@ def _sizes(
     return stated_sizes.of_headers(stated, encoded, record_id, op.data_name)
 
 
-def _label(op: Parse, label: Any) -> tf.Tensor:
+def _label(op: Parse, label: Any, record_id: tf.Tensor) -> tf.Tensor:
+    if op.multi_label == "rows":
+        return labels.stored_rows(label, record_id)
+    assert op.label_base is not None  # __call__ has checked both
+    change = {"base": op.label_base, "offset": op.label_offset}
     if not op.multi_label:
-        return tf.cast(label, tf.int32) - op.label_base + op.label_offset
-    places = label.values - op.label_base + op.label_offset
-    assert op.num_classes is not None  # __call__ has checked it
-    return basic.rows_of_labels(label.with_values(places), op.num_classes)
+        moved = labels.moved(label, record_id, **change, end=op.num_classes)
+        return tf.cast(moved, tf.int32)
+    assert op.num_classes is not None
+    return labels.rows(label, record_id, **change, num_classes=op.num_classes)
 
 
 def _settled(of: object, extra: Any, taken: Iterable[str | None]) -> tuple[Any, ...]:

@@ -21,7 +21,7 @@ from tfpipe.remote import direct, metadata, urls
 from tfpipe.remote.files import Files
 from tfpipe.shard_cache.open_cache import OpenCache
 from tfpipe.shard_cache.settings import INDEX_FOLDER, ShardCache
-from tfpipe.shards import index, records, scan
+from tfpipe.shards import image_record, index, records, scan
 from tfpipe.shards.index import Index, Shard
 from tfpipe.shards.records import Ints
 
@@ -287,6 +287,24 @@ class SplitIndex:
             )
         catalog = index.load_catalog(self.storage.folder, self.split, ["label"])
         return catalog["label"].astype(np.int64) - self.whole.label_base
+
+    @functools.cached_property
+    def labels_key(self) -> str | None:
+        """Key of the feature with all labels of a record; None if a record has one.
+
+        Raises:
+            BadIndexError: If the catalog is missing or unreadable.
+        """
+        made_by = self.whole.made_by
+        if made_by.get("multi_label") is True:
+            return image_record.LABEL
+        # Only a table says several labels of an image; copies say their source.
+        commands = (made_by.get("command"), made_by.get("source", {}).get("command"))
+        if "converters.table" in commands and index.has_label_lists(
+            self.storage.folder
+        ):
+            return image_record.LABELS
+        return None
 
     def median_short_side(self, numbers: Ints | None) -> float:
         """Returns the median short side of the images of some records, in pixels.

@@ -1,13 +1,14 @@
 """The first record of some shards, compared with what is to be read from all records.
 
 In: shards, and the keys, kinds and lengths of the features that an op parses. Out: an
-error that names what the record has instead, before anything is trained. Imports no
-TensorFlow.
+error that names what the record has instead, before anything is trained; the labels of
+the first records. Imports no TensorFlow.
 """
 
+import contextlib
 import difflib
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from tfpipe import errors
 from tfpipe.shards.example import Feature, decode_example
@@ -53,6 +54,15 @@ def require(
                 f"{owner}.{argument} {fault} The first record, {where}, has "
                 f"{_listed(features)}."
             )
+
+
+def values(found: Iterable[tuple[str, Record]], key: str) -> Iterator[list[int]]:
+    """Yields the whole numbers under a key of each sound one of the first records."""
+    for _, record in itertools.islice(found, MAX_LOOKED_AT):
+        with contextlib.suppress(errors.BadRecordError):
+            feature = decode_example(record.data).get(key)
+            if feature is not None and feature.kind == "int64":
+                yield feature.values
 
 
 def _first(found: Iterable[tuple[str, Record]]) -> tuple[str, Features] | None:

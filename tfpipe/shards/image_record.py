@@ -27,6 +27,8 @@ ENCODED = "image/encoded"
 HEIGHT = "image/height"
 WIDTH = "image/width"
 LABEL = "image/class/label"
+# All labels of a record, where a data set has records with several.
+LABELS = "image/class/labels"
 
 Box = tuple[float, float, float, float]
 

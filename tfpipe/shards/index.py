@@ -500,6 +500,19 @@ def median_short_side(data_dir: Path, split: str) -> float:
     return float(median)
 
 
+def has_label_lists(data_dir: Path) -> bool:
+    """Whether the catalog has the column `labels`, lists of all labels of a record.
+
+    Raises:
+        BadIndexError: If the catalog is missing or unreadable.
+    """
+    query = (
+        "SELECT count(*) FROM (DESCRIBE SELECT * FROM read_parquet(?)) "
+        "WHERE column_name = 'labels' AND column_type IN ('INTEGER[]', 'BIGINT[]')"
+    )
+    return bool(query_catalog(data_dir, query, [])[0][0])
+
+
 def load_catalog(
     data_dir: Path, split: str, columns: Sequence[str]
 ) -> "dict[str, npt.NDArray[Any]]":

@@ -11,6 +11,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 import numpy as np
 import tensorflow as tf
@@ -87,6 +88,7 @@ class FaultLog:
         errors.require_callable(self, "locate", locate, or_none=True)
         self.locate = locate
         self._faults: dict[int, Fault] = {}
+        self._refusal: errors.BadRecordError | None = None
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
@@ -129,6 +131,15 @@ class FaultLog:
         if is_new:
             print(f"Skipped a damaged record. {fault}", file=sys.stderr)
 
+    def refuse(self, message: str) -> NoReturn:
+        """Stops at a record that a setting does not fit, whatever the budget is.
+
+        Raises:
+            BadRecordError: Always, and from `error` too.
+        """
+        self._refusal = errors.BadRecordError(message)
+        raise self._refusal
+
     def reported_after(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
         """Returns the same dataset; `summary` is printed after the last element."""
 
@@ -151,10 +162,12 @@ class FaultLog:
         return whole.apply(tf.data.experimental.assert_cardinality(count))
 
     def error(self) -> errors.BadRecordError | None:
-        """Returns the error to raise if the budget is exceeded, otherwise None.
+        """Returns the error to raise: of `refuse`, or if the budget is exceeded.
 
         `add` raises the same error within TensorFlow, where a traceback buries it.
         """
+        if self._refusal is not None:
+            return self._refusal
         with self._lock:
             met = list(self._faults.values())
         if len(met) <= self.max_faults:

@@ -20,6 +20,7 @@ import tensorflow as tf
 
 from tfpipe import errors
 from tfpipe.native import record_op
+from tfpipe.ops import labels
 from tfpipe.shards import records
 from tfpipe.stages import philox
 from tfpipe.stages.faults import REMEDY, Fault, FaultLog
@@ -377,9 +378,15 @@ def _report_failed(
             apply({name: value[position] for name, value in chunk.items()})
         except tf.errors.OpError as error:
             detail = f"an op failed on it: {error.message}"
-        reason, detail = _reason(chunk, position, detail)
         record_id = int(record_ids[position])
         assert log.locate is not None  # Map has checked it
+        if wrong := labels.wrong_setting(detail):
+            shard, byte_offset = log.locate(record_id)
+            log.refuse(
+                f"{shard}: record {record_id} of the split at byte {byte_offset}: "
+                f"{wrong}"
+            )
+        reason, detail = _reason(chunk, position, detail)
         record = ReadRecord(b"", reason, detail)
         _report(log, record, *log.locate(record_id), record_id)
 

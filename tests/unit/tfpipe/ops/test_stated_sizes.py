@@ -64,9 +64,14 @@ WAYS = [
 ]
 
 
-@pytest.mark.parametrize(("reading", "whole", "crop_op"), WAYS)
-@pytest.mark.parametrize("purpose", ["train", "eval"])
-@pytest.mark.parametrize("image", [make_jpeg, make_image], ids=["JPEG", "PNG"])
+@pytest.mark.parametrize(
+    ("reading", "whole", "crop_op", "purpose", "image"),
+    [
+        *((*way, "train", make_jpeg) for way in WAYS),
+        *((*WAYS[n], "eval", make_jpeg) for n in (0, -1)),
+        *((*WAYS[n], "train", make_image) for n in (0, -1)),
+    ],
+)
 def test_the_header_counts(tmp_path, capfd, reading, whole, crop_op, purpose, image):
     remainder = {"train": "drop", "eval": "pad"}[purpose]
     source = tfpipe.TFRecordSource(
