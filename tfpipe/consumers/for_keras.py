@@ -5,6 +5,7 @@ tuples, its device ops as a Keras layer, and the names of the source files in th
 of the rows.
 """
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
@@ -12,7 +13,7 @@ from typing import Any, Literal
 import tensorflow as tf
 
 from tfpipe import errors
-from tfpipe.consumers import classes
+from tfpipe.consumers import classes, records_of
 from tfpipe.ops.basic import Cast, Normalize, OneHot, ToNCHW
 from tfpipe.reading.building import OfEpochs, are_counted
 from tfpipe.reading.order import EpochPosition, Window
@@ -148,7 +149,7 @@ def with_tuples(
     is_padded = _is_padded(source)
     stage = ToKeras(
         ops=[*ops, *([_OneHotLabel(_num_labels(pipeline))] if one_hot else [])],
-        class_weights=_weights(class_weights),
+        class_weights=_weights(class_weights, pipeline),
         is_padded=is_padded,
         num_batches=_num_batches(pipeline, state, num_epochs) if is_padded else None,
     )
@@ -313,21 +314,29 @@ def _num_labels(pipeline: Any) -> int:
     try:
         return len(classes.names(pipeline.source, pipeline.stages))
     except (ValueError, errors.BadIndexError) as error:
+        with contextlib.suppress(ValueError):
+            if count := records_of.find_parse(pipeline.stages).parse.num_classes:
+                return count
         raise ValueError(
             f"one_hot needs the number of classes. {error} Or put OneHot(num_classes) "
             "among the ops of the pipeline."
         ) from error
 
 
-def _weights(weights: ClassWeights | None) -> tuple[float, ...] | None:
+def _weights(weights: ClassWeights | None, pipeline: Any) -> tuple[float, ...] | None:
     """Returns the weight of each label from 0 on."""
     if weights is None:
         return None
     table = dict(weights) if isinstance(weights, Mapping) else dict(enumerate(weights))
-    if not table or sorted(table) != [*range(len(table))]:
+    try:
+        count = _num_labels(pipeline)
+    except ValueError:  # nothing says how many classes there are
+        count = len(table)
+    if not table or sorted(table) != [*range(count)]:
         raise ValueError(
-            "class_weights must be a weight for each label from 0 on, got weights of "
-            f"labels {sorted(table)}."
+            "class_weights must be a weight for each label from 0 on, "
+            f"{errors.count_of(count, 'weight')} here, got {len(table)}, of labels "
+            f"{sorted(table)}."
         )
     values = [table[n] for n in range(len(table))]
     return errors.require_numbers(

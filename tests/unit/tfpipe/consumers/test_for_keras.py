@@ -210,6 +210,20 @@ def test_what_keras_could_not_use_is_refused_with_the_remedy(own, options, messa
         tfpipe.Pipeline(own, []).for_keras(**options)
 
 
+@pytest.mark.parametrize("weights", [[1.0], {0: 1.0, 1: 2.0}, [1.0] * 99])
+@pytest.mark.parametrize("offset", [0, 2])
+def test_a_weight_for_each_class_is_needed_at_once(data_dir, weights, offset):
+    parse = tfpipe.Parse(label_offset=offset)
+    pipeline = tfpipe.imagenet_train(data_dir, batch_size=4, image_size=8, parse=parse)
+    count = len(pipeline.class_names)
+
+    with pytest.raises(
+        ValueError, match=rf"from 0 on, {count} weights here, got {len(weights)}"
+    ):
+        pipeline.for_keras(class_weights=weights)
+    pipeline.for_keras(class_weights=[1.0] * count)
+
+
 def brighter_if_dark(batch):
     """A device op with control flow of Python, which AutoGraph makes a graph of."""
     if tf.reduce_mean(batch["image"]) < 1:
