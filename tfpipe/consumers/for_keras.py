@@ -28,6 +28,8 @@ DeviceOps = Literal["apply", "layer"]
 
 # A batch of float32 images is large: one is made while another one is passed on.
 _NUM_PARALLEL_CALLS = 2
+# Labels that an error shows.
+_NUM_SHOWN = 10
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -335,8 +337,9 @@ def _weights(weights: ClassWeights | None, pipeline: Any) -> tuple[float, ...] |
     if not table or sorted(table) != [*range(count)]:
         raise ValueError(
             "class_weights must be a weight for each label from 0 on, "
-            f"{errors.count_of(count, 'weight')} here, got {len(table)}, of labels "
-            f"{sorted(table)}."
+            f"{errors.count_of(count, 'weight')} here, got "
+            f"{errors.count_of(len(table), 'weight')}, of the labels "
+            f"{sorted(table)[:_NUM_SHOWN]}."
         )
     values = [table[n] for n in range(len(table))]
     return errors.require_numbers(

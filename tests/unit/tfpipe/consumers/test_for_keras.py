@@ -105,7 +105,7 @@ def test_state_at_the_end_of_an_epoch_begins_the_next_one_and_maybe_more(data_di
 
 def test_presets_give_normalized_images_or_leave_them_to_a_layer(data_dir):
     pipeline = tfpipe.imagenet_train(data_dir, image_size=8, batch_size=BATCH_SIZE)
-    table = [0.5, 1, 2, 4]
+    table = [0.5, 1, 2, 4] + [1] * (len(pipeline.class_names) - 4)
 
     applied = pipeline.for_keras()
     left = pipeline.for_keras(
@@ -218,7 +218,8 @@ def test_a_weight_for_each_class_is_needed_at_once(data_dir, weights, offset):
     count = len(pipeline.class_names)
 
     with pytest.raises(
-        ValueError, match=rf"from 0 on, {count} weights here, got {len(weights)}"
+        ValueError,
+        match=rf"from 0 on, {count:,} weights here, got {len(weights)} weight",
     ):
         pipeline.for_keras(class_weights=weights)
     pipeline.for_keras(class_weights=[1.0] * count)
