@@ -31,6 +31,10 @@ def swap_seed(example):
     return example | {"seed": tf.reverse(example["seed"], [0])}
 
 
+def stack_seed_anew(example):
+    return example | {"seed": tf.stack(tf.unstack(example["seed"])[::-1])}
+
+
 GENERATOR = tf.random.Generator.from_seed(1)
 
 
@@ -81,6 +85,7 @@ def tell_the_time(example):
         (renumber, "changes record_id"),
         (reseed, "changes seed"),
         (swap_seed, "changes seed"),
+        (stack_seed_anew, "changes seed"),
         (draw_with_generator, "which uses .*RngReadAndSkip"),
         (draw_in_numpy, "uses PyFunc"),
         (draw_in_stateless_numpy, "uses PyFuncStateless"),

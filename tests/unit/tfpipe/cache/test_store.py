@@ -35,7 +35,7 @@ def open_store(directory, *arguments, max_bytes=None, **options):
 def columns(*records):
     """Columns of some records: each is told by its number."""
     images = np.array([np.full((2, 3), r) for r in records], np.uint8)
-    strings = np.array([b"\x00x" * r for r in records] + [None], object)[:-1]
+    strings = np.array([bytes((0, r)) * r for r in records] + [None], object)[:-1]
     return [images.reshape(-1, 2, 3), np.array(records, np.int32), strings]
 
 
@@ -122,6 +122,17 @@ def damage_manifest(folder):
     (folder / "manifest.json").write_text("{")
 
 
+def cut_manifest(folder):
+    manifest = json.loads((folder / "manifest.json").read_text())
+    del manifest["num_bytes"]
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+def list_manifest(folder):
+    manifest = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps([*manifest]))
+
+
 def forget_manifest(folder):
     (folder / "manifest.json").unlink()
 
@@ -144,6 +155,8 @@ def reboot(folder):
     ("harm", "words"),
     [
         (damage_manifest, "has no readable manifest.json"),
+        (cut_manifest, "has no readable manifest.json"),
+        (list_manifest, "has no readable manifest.json"),
         (forget_manifest, "has no readable manifest.json"),
         (cut_array, "must have a file 0.numbers of 30 bytes, got 7"),
         (remove_array, "must have a file have of 5 bytes, got None"),
