@@ -31,6 +31,7 @@ from typing import Any
 from absl import flags
 
 from converters.inputs import classtree
+from converters.inputs.labels import Listed
 from converters.jobs.job import Job
 from converters.options import command, labelled, policy, shared, start
 
@@ -74,11 +75,11 @@ def make_job(config: FolderOptions) -> Job:
         OSError: If something cannot be looked at.
     """
     input_dir = shared.input_of(config.input_dir)
+    listed = Listed(input_dir, classtree.read_class_tree(input_dir, config.meaning))
     return labelled.make_job(
         config,
+        labelled.give_labels(config, listed),
         command_name="converters.folder",
-        input_dir=input_dir,
-        found=classtree.read_class_tree(input_dir),
         own_options={},
     )
 

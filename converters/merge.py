@@ -50,9 +50,8 @@ from absl import app, flags
 
 from converters.catalog import near_duplicates
 from converters.inputs import classtree, reading
-from converters.inputs.archives import numbered
+from converters.inputs.labels import Listed
 from converters.inputs.merged import joined, listed, sources
-from converters.inputs.merged.listed import ListedSource
 from converters.inputs.merged.sources import MergeSource
 from converters.inputs.tables import table_sources
 from converters.jobs import work_dir
@@ -123,22 +122,14 @@ def make_job(config: MergeOptions, links: pathlib.Path) -> Job:
     for source, item in found:
         if not urls.is_url(item.folder):
             (links / source.name).symlink_to(item.folder, target_is_directory=True)
-    merged = joined.join(found, names)
-    numbers = merged.tree.class_names() if merged.are_numbers else ()
-    job = labelled.make_job(
+    merged = joined.join(found, links, names, config.label_type)
+    return labelled.make_job(
         config,
+        labelled.give_labels(config, merged),
         command_name=_COMMAND,
-        input_dir=links,
-        found=merged.tree,
-        labels=numbered.labels(numbers, config.label_base) if numbers else None,
         own_options=_recorded(config, checked),
         is_apart=True,
     )
-    classes = [
-        dataclasses.replace(each, text=merged.texts.get(each.synset, each.text))
-        for each in job.classes
-    ]
-    return dataclasses.replace(job, classes=classes)
 
 
 def _names_of_numbers(config: MergeOptions) -> Mapping[int, str]:
@@ -202,10 +193,10 @@ def _require_apart(config: MergeOptions, source: MergeSource) -> None:
         )
 
 
-def _listed(config: MergeOptions, source: MergeSource) -> ListedSource:
+def _listed(config: MergeOptions, source: MergeSource) -> Listed:
     """Lists the images of a source."""
     if source.kind != sources.TABLE:
-        found = listed.read(source, file_in_names=config.file_in_names)
+        found = listed.read(source, config.meaning, file_in_names=config.file_in_names)
     else:
         table = table_sources.find("Its place", source.place)
         root = spooled.root_of("--root", source.options.get("root"), table)
@@ -213,7 +204,7 @@ def _listed(config: MergeOptions, source: MergeSource) -> ListedSource:
         state = [table.state(), root.place, wanted, source.options.get("query")]
         with spooled.folder_of(config, state) as folder:
             found = listed.read_table(
-                source, table, root, folder, on_null=config.on_null
+                source, table, root, folder, config.meaning, on_null=config.on_null
             )
     files = (
         place.file

@@ -33,12 +33,11 @@ from typing import TYPE_CHECKING, Any
 
 from absl import app, flags
 
-from converters.inputs import classtree
+from converters.inputs.labels import Labelled
 from converters.inputs.tables import (
     classes_of_rows,
     columns,
     extras,
-    images,
     scan,
     sql,
     table_sources,
@@ -73,6 +72,12 @@ flags.DEFINE_string(
 flags.DEFINE_list(
     "extra_columns", [], "More columns for catalog.parquet, with commas between them."
 )
+flags.DEFINE_list(
+    "hive_columns",
+    [],
+    "Columns that are folders NAME=VALUE above the files, with commas between them. "
+    "Default: no name of a folder is a column.",
+)
 flags.DEFINE_boolean(
     "extra_in_records",
     False,
@@ -100,6 +105,7 @@ class TableOptions(labelled.LabelledOptions):
     root: str | None = None
     label_separator: str | None = None
     extra_columns: Sequence[str] = ()
+    hive_columns: Sequence[str] = ()
     extra_in_records: bool = False
     on_null: str = columns.FAIL
 
@@ -153,6 +159,7 @@ class TableOptions(labelled.LabelledOptions):
             "table": {n: table_sources.shown(value) for n, value in self.table.items()},
             **{name: getattr(self, name) for name in names},
             "extra_columns": list(self.extra_columns),
+            "hive_columns": list(self.hive_columns),
         }
 
 
@@ -206,91 +213,64 @@ def make_job(config: TableOptions) -> Job:
     sources = config.sources()
     root = spooled.root_of("--root", config.root, sources[scan.INPUT])
     state = [config.shown(), [source.state() for source in sources.values()]]
-    with spooled.folder_of(config, [state, root.place]) as folder:
-        rows = scan.scan(sources, config.query, config.columns, folder)
-        return _make_job(config, root, rows)
-
-
-def _make_job(config: TableOptions, root: images.Root, rows: pathlib.Path) -> Job:
-    """Plans the shards of a table whose rows were read."""
-    how = classes_of_rows.Reading(
-        root=root,
-        folder=rows.parent,
-        has_splits=config.split_column is not None,
-        on_null=config.on_null,
-        separator=config.label_separator,
-        class_of=_class_of(config),
+    columns, split, by_file = scan.by_names(
+        sources[scan.INPUT], config.columns, config.meaning, config.hive_columns
     )
+    with spooled.folder_of(config, [state, root.place, by_file]) as folder:
+        rows = scan.scan(sources, config.query, columns, folder, by_file)
+        how = classes_of_rows.Reading(
+            root=root,
+            folder=folder,
+            has_splits=columns.split is not None,
+            on_null=config.on_null,
+            separator=config.label_separator,
+            split=split,
+        )
+        return _make_job(config, how, rows)
+
+
+def _make_job(
+    config: TableOptions, how: classes_of_rows.Reading, rows: pathlib.Path
+) -> Job:
+    """Plans the shards of a table whose rows were read."""
     with sql.connected(rows.parent) as connection:
-        listed = classes_of_rows.read(connection, rows, how)
-        labels = _labels(config, listed)
-        made = labelled.make_job(
+        table = classes_of_rows.read(connection, rows, how)
+        given = labelled.give_labels(config, table.listed)
+        job = labelled.make_job(
             config,
+            given,
             command_name="converters.table",
-            input_dir=listed.input_dir,
-            found=listed.tree,
             own_options=config.shown(),
-            labels=labels,
         )
-        more = _more_columns(config, connection, rows, listed, labels)
-    return dataclasses.replace(made, more_columns=more)
-
-
-def _class_of(config: TableOptions) -> dict[int, str] | None:
-    """Returns the class of each integer label, if --label_map names them."""
-    if config.label_map is None:
-        return None
-    path = shared.path_of("--label_map", config.label_map)
-    labels = classtree.read_label_map(path, config.label_base)
-    return {label: name for name, label in labels.items()}
-
-
-def _labels(
-    config: TableOptions, listed: classes_of_rows.ListedTable
-) -> dict[str, int]:
-    """Returns the label of each class, also of those that no image has as its first."""
-    several = {name: row for row, names in listed.several.values() for name in names}
-    names = {*listed.tree.class_names(), *several}
-    if listed.integers:
-        numbers = sorted(map(int, names))
-        return classes_of_rows.integer_labels(numbers, config.label_base)
-    if config.label_map is None:
-        base = 1 if config.label_base is None else config.label_base
-        return classtree.sorted_labels(sorted(names), base)
-    path = shared.path_of("--label_map", config.label_map)
-    labels = classtree.read_label_map(path, config.label_base)
-    if unknown := sorted(several.keys() - labels.keys()):
-        raise ValueError(
-            f"--label_map must name every class of the input, got {unknown[0]!r} in "
-            f"row {several[unknown[0]]}, which it lacks. Add a line for it."
-        )
-    return labels
+        more = _more_columns(config, connection, rows, table.rows, given)
+    return dataclasses.replace(job, more_columns=more)
 
 
 def _more_columns(
     config: TableOptions,
     connection: "duckdb.DuckDBPyConnection",
     rows: pathlib.Path,
-    listed: classes_of_rows.ListedTable,
-    labels: Mapping[str, int],
+    row_of: Mapping[str, int],
+    given: Labelled,
 ) -> extras.MoreColumns | None:
     """Returns what the catalog and the records get beside the images and classes."""
     in_records = tuple(config.extra_columns) if config.extra_in_records else ()
     labels_of = None
-    if listed.several:
+    if several := given.listed.several:
         classes_of = {
-            place.name: [name]
-            for split in listed.tree.splits.values()
-            for name, found in split.items()
-            for place in found
-        } | {name: names for name, (_, names) in listed.several.items()}
+            place.name: several.get(place.name, [name])
+            for classes in given.listed.tree.splits.values()
+            for name, places in classes.items()
+            for place in places
+        }
         labels_of = {
-            name: [labels[each] for each in names] for name, names in classes_of.items()
+            image: [given.labels[name] for name in classes]
+            for image, classes in classes_of.items()
         }
         in_records = (extras.LABELS, *in_records)
     if not (config.extra_columns or labels_of):
         return None
-    path = extras.write(connection, rows, listed.rows, labels_of, config.extra_columns)
+    path = extras.write(connection, rows, row_of, labels_of, config.extra_columns)
     return extras.MoreColumns(path=path, in_records=in_records)
 
 

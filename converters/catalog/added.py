@@ -9,7 +9,7 @@ import pathlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tfpipe.shards.sql import identifier, one_file
+from tfpipe.shards.sql import identifier, read_files
 
 if TYPE_CHECKING:
     import duckdb
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 # A file with a filename may say the split, too, where splits share names.
 _KEYS = (("filename", "split"), ("filename",), ("digest",))
 _READERS = {
-    ".csv": "read_csv",
-    ".tsv": "read_csv",
-    ".parquet": "read_parquet",
-    ".jsonl": "read_json",
-    ".ndjson": "read_json",
-    ".json": "read_json",
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".parquet": "parquet",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".json": "json",
 }
 
 
@@ -137,11 +137,10 @@ def _read(
 ) -> list[str]:
     import duckdb
 
-    reader = _READERS[item.path.suffix.lower()]
+    kind = _READERS[item.path.suffix.lower()]
     try:
         connection.execute(
-            f"CREATE TABLE {table} AS SELECT * FROM {reader}(?)",
-            [one_file(item.path)],
+            f"CREATE TABLE {table} AS SELECT * FROM {read_files(kind, [item.path])}"
         )
     except duckdb.Error as error:
         said = str(error).splitlines()[0].rstrip(".")

@@ -19,7 +19,7 @@ from converters.exports.source import Source
 from converters.inputs.tables.sql import interruptible
 from tfpipe import errors
 from tfpipe.shards import index
-from tfpipe.shards.sql import identifier, one_file, quoted
+from tfpipe.shards.sql import identifier, one_file, quoted, read_files
 
 if TYPE_CHECKING:
     import duckdb
@@ -153,7 +153,9 @@ def _open_catalog(
         [[row[column] for row in rows] for column in range(3)],
     )
     try:
-        file = connection.read_parquet(one_file(path), file_row_number=True)
+        file = connection.sql(
+            f"FROM {read_files('parquet', [path], 'file_row_number = true')}"
+        )
         missing = [name for name in _NEEDED if name not in file.columns]
     except (duckdb.Error, OSError) as error:
         raise errors.BadIndexError(

@@ -15,6 +15,7 @@ from tfpipe import errors
 from tfpipe.errors import count_of
 from tfpipe.shards import index
 from tfpipe.shards.index import Index, Shard
+from tfpipe.shards.sql import PARQUET
 
 _Ints = npt.NDArray[np.int64]
 _PLACES = ("shard", "record", "byte_offset", "num_bytes")
@@ -51,7 +52,7 @@ def _fault(fault: str) -> Fault:
 
 def _column_faults(data_dir: pathlib.Path) -> Iterator[Fault]:
     """Yields columns that are missing, of another type, or without a value in a row."""
-    query = "SELECT column_name, column_type FROM (DESCRIBE FROM read_parquet(?))"
+    query = f"SELECT column_name, column_type FROM (DESCRIBE FROM {PARQUET})"
     got = dict(index.query_catalog(data_dir, query, []))
     wrong = False
     for name, kind in index.CATALOG_COLUMNS.items():
@@ -64,7 +65,7 @@ def _column_faults(data_dir: pathlib.Path) -> Iterator[Fault]:
     if wrong:
         return
     counts = ", ".join(f"count({name})" for name in index.CATALOG_COLUMNS)
-    query = f"SELECT count(*), {counts} FROM read_parquet(?)"
+    query = f"SELECT count(*), {counts} FROM {PARQUET}"
     ((num_rows, *numbers),) = index.query_catalog(data_dir, query, [])
     for name, number in zip(index.CATALOG_COLUMNS, numbers, strict=True):
         if number != num_rows:
@@ -76,7 +77,7 @@ def _column_faults(data_dir: pathlib.Path) -> Iterator[Fault]:
 
 def _split_faults(known: Index, data_dir: pathlib.Path) -> Iterator[Fault]:
     """Yields the splits in the catalog that the index does not have."""
-    query = "SELECT split, count(*) FROM read_parquet(?) GROUP BY split ORDER BY split"
+    query = f"SELECT split, count(*) FROM {PARQUET} GROUP BY split ORDER BY split"
     for split, count in index.query_catalog(data_dir, query, []):
         if split not in known.splits:
             yield _fault(
@@ -144,7 +145,7 @@ def _chain_faults(shard: Shard, rows: Mapping[str, _Ints]) -> Iterator[Fault]:
 def _class_faults(known: Index, data_dir: pathlib.Path, split: str) -> Iterator[Fault]:
     """Yields labels without a class, and synsets that belong to another label."""
     query = (
-        "SELECT DISTINCT label, synset FROM read_parquet(?) WHERE split = ? "
+        f"SELECT DISTINCT label, synset FROM {PARQUET} WHERE split = ? "
         "ORDER BY label, synset"
     )
     last = known.label_base + known.num_classes - 1

@@ -26,6 +26,7 @@ from converters.inputs import ilsvrc
 from converters.jobs import rebuild
 from tfpipe import errors
 from tfpipe.shards import index
+from tfpipe.shards.sql import PARQUET
 
 _REPLICATE = "converters.replicate"
 # Commands whose images have no file of their own that the catalog could name.
@@ -124,7 +125,7 @@ def _missing_names(request: Request) -> list[str]:
     """Returns names of some images, if none of these is a file below --input_dir."""
     assert request.input_dir is not None, "the level source has a source"
     query = (
-        "SELECT filename FROM read_parquet(?) WHERE decision SIMILAR TO "
+        f"SELECT filename FROM {PARQUET} WHERE decision SIMILAR TO "
         "'(kept|rewritten).*' ORDER BY hash(filename) LIMIT ?"
     )
     try:

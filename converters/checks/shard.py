@@ -29,6 +29,7 @@ from tfpipe import errors
 from tfpipe.remote.files import Files
 from tfpipe.shards import index, records
 from tfpipe.shards.example import decode_example
+from tfpipe.shards.sql import PARQUET
 
 # Each level includes the levels before it.
 LEVELS = ("quick", "crc", "schema", "decode", "source")
@@ -364,8 +365,7 @@ def load_rows(data_dir: pathlib.Path, split: str, number: int) -> list[CatalogRo
     """
     names = ", ".join(CatalogRow._fields)
     query = (
-        f"SELECT {names} FROM read_parquet(?) "
-        "WHERE split = ? AND shard = ? ORDER BY record"
+        f"SELECT {names} FROM {PARQUET} WHERE split = ? AND shard = ? ORDER BY record"
     )
     rows = index.query_catalog(data_dir, query, [split, number])
     return [CatalogRow(*row) for row in rows]

@@ -26,7 +26,7 @@ from tfpipe import errors
 from tfpipe.pictures import formats
 from tfpipe.shards import index, records
 from tfpipe.shards.example import Located, locate
-from tfpipe.shards.sql import one_file, quoted
+from tfpipe.shards.sql import PARQUET, one_file, quoted
 from tfpipe.shards.subset import Subset
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class ExportPlan:
     def rows(self, part: Part) -> list[tuple[CatalogRow, str]]:
         """Returns the rows of a part in record order, with the path of each image."""
         query = (
-            f"SELECT {', '.join(CatalogRow._fields)}, path FROM read_parquet(?) "
+            f"SELECT {', '.join(CatalogRow._fields)}, path FROM {PARQUET} "
             "WHERE split = ? AND shard = ? ORDER BY record"
         )
         with index.catalog_connection() as connection:
@@ -150,7 +150,7 @@ def _choose(
     splits = list(source.known.splits)
     query = (
         f"CREATE TEMP TABLE chosen AS SELECT {', '.join(_COLUMNS)} "
-        "FROM read_parquet(?) AS catalog "
+        f"FROM {PARQUET} AS catalog "
     )
     catalog = one_file(source.folder / index.CATALOG_NAME)
     if subset is None:

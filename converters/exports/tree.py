@@ -24,7 +24,7 @@ from converters.inputs import classes, devkit
 from converters.inputs.classes import Class
 from converters.jobs import side_files
 from tfpipe.shards import index
-from tfpipe.shards.sql import one_file
+from tfpipe.shards.sql import PARQUET, one_file
 
 BOXES_NAME = "bbox"
 
@@ -164,7 +164,7 @@ def _is_synset(item: Class) -> bool:
 def _flat_labels(plan: ExportPlan) -> Sequence[str]:
     """Returns the synset of each image of a val/ without class folders, by name."""
     query = (
-        "SELECT synset FROM read_parquet(?) "
+        f"SELECT synset FROM {PARQUET} "
         "WHERE regexp_matches(path, '^val/[^/]*$') ORDER BY path"
     )
     with index.catalog_connection() as connection:

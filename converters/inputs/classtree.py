@@ -1,12 +1,13 @@
 """Lists any class-per-directory tree as classes and named images.
 
 In: a folder. A folder that holds images is a class, named by its path, so that classes
-may be nested. `train/`, `val/` (or `valid/`, `validation/`) and `test/` are splits if
-`train/` holds folders and no image; otherwise everything is one split, `train`. Out:
-the images of each split and class. Files are listed, not opened.
+may be nested. Folders at the top whose names say splits are splits; otherwise all
+images are one split, `train`. Out: the images of each split and class. Files are
+listed, not opened.
 """
 
 import collections
+import itertools
 import pathlib
 import re
 from collections.abc import Mapping, Sequence
@@ -17,17 +18,17 @@ from converters.inputs.classes import Class, printable
 from converters.inputs.folder_images import Place as Place
 from converters.inputs.ilsvrc import Image, Tree, catalog_name
 from converters.inputs.listing import LeftOut
+from converters.inputs.meaning import Meaning
+from tfpipe.shards.split_names import SPLITS, TEST, TRAIN, split_of_name
 
 # A line of a label map: a label, a colon or a space, and a class.
 _NUMBERED = re.compile(r"([0-9]+)(?:\s*:\s*|\s+)(\S.*)")
-# Names of the folders of a split beside train/.
-_FOLDERS_OF = {
-    fractions.VALIDATION: ("val", "valid", "validation"),
-    fractions.TEST: ("test",),
-}
 # A folder is read once for each path that leads to it, with links. Links from each
 # folder to each other folder would turn a few folders into millions of classes.
 _MAX_READS = 100
+# A folder of a class that holds all of its images, as in Tiny-ImageNet.
+_LIST_END = "_annotations.txt"
+_LEAVES = {"images", "image", "imgs", "img", "JPEGImages"}
 
 _Identity = tuple[int, int]  # device and inode; folders of a store have none
 
@@ -53,15 +54,16 @@ class ClassTree(NamedTuple):
         return sorted({name for split in self.splits.values() for name in split})
 
 
-def read_class_tree(input_dir: pathlib.Path) -> ClassTree:
+def read_class_tree(input_dir: pathlib.Path, meaning: Meaning) -> ClassTree:
     """Lists a tree. Links are followed, but not in circles.
 
     Args:
         input_dir: Path or URL of the tree.
+        meaning: What a user says about splits and classes.
 
     Raises:
-        ValueError: If a split has no image, if there are two validation splits, or if
-            links lead to a folder by too many paths.
+        ValueError: If a split has no image, if two folders say one split, or if links
+            lead to a folder by too many paths.
         OSError: If a folder cannot be read.
         RemoteError: If the store cannot be listed.
     """
@@ -69,44 +71,101 @@ def read_class_tree(input_dir: pathlib.Path) -> ClassTree:
     folders.require(source)
     left_out: list[LeftOut] = []
     splits = {}
-    for split, top in _split_folders(source, left_out).items():
-        found = _walk(source, top, left_out)
+    for split, top in _split_folders(source, meaning, left_out).items():
+        found = _walk(source, top, meaning.class_depth, left_out)
         if not found:
             raise ValueError(
                 f"{source.shown(top)} must hold a folder for each class, with images "
                 "named *.jpg, *.png or as another format that Pillow reads in it; got "
                 "none."
             )
-        splits[split] = {name: found[name] for name in sorted(found)}
-    return ClassTree(splits, left_out)
+        splits[split] = _listed_classes(source, top, found, left_out) or found
+    splits = _without_leaf(splits, left_out)
+    ordered = {split: dict(sorted(found.items())) for split, found in splits.items()}
+    return ClassTree(ordered, left_out)
 
 
-def _split_folders(source: folders.Folder, left_out: list[LeftOut]) -> dict[str, str]:
+def _listed_classes(
+    source: folders.Folder,
+    top: str,
+    found: Mapping[str, Sequence[Place]],
+    left_out: list[LeftOut],
+) -> dict[str, list[Place]]:
+    """Returns the images of a split by the list of classes in its folder, if any.
+
+    Tiny-ImageNet has such a list, `val/val_annotations.txt`: a line for each image,
+    with its name, its class and a box, with tabs between them.
+    """
+    others = source.scan(top, ()).left_out if top else []
+    lists = [f"{top}/{item.name}" for item in others if item.name.endswith(_LIST_END)]
+    if len(lists) != 1:
+        return {}
+    with folders.near(source, lists) as folder:
+        lines = files.read_text(folder / lists[0]).splitlines()
+    class_of = dict(line.split("\t")[:2] for line in lines if line.count("\t"))
+    classes: dict[str, list[Place]] = {}
+    for place in itertools.chain.from_iterable(found.values()):
+        if name := class_of.get(place.name.rpartition("/")[2]):
+            classes.setdefault(name, []).append(place)
+        else:
+            left_out.append(LeftOut(place.name, listing.NO_LABEL))
+    return classes
+
+
+def _without_leaf(
+    splits: Mapping[str, Mapping[str, list[Place]]], left_out: list[LeftOut]
+) -> dict[str, dict[str, list[Place]]]:
+    """Returns classes without the folder `images` that each class of train ends in.
+
+    An image of another split that lies in this folder alone has no class.
+    """
+    leaves = {name.rpartition("/")[2] for name in splits.get(TRAIN, {})}
+    if len(leaves) != 1 or not leaves <= _LEAVES or TRAIN not in splits:
+        return {split: dict(classes) for split, classes in splits.items()}
+    (leaf,) = leaves
+    result: dict[str, dict[str, list[Place]]] = {}
+    for split, classes in splits.items():
+        for name, places in classes.items():
+            if name == leaf:
+                left_out += (LeftOut(place.name, listing.NO_CLASS) for place in places)
+            else:
+                result.setdefault(split, {})[name.removesuffix(f"/{leaf}")] = places
+    return result
+
+
+def _split_folders(
+    source: folders.Folder, meaning: Meaning, left_out: list[LeftOut]
+) -> dict[str, str]:
     """Returns the folder of each split, relative to the input folder; "" is all."""
+    whole = {meaning.split or TRAIN: ""}
+    if meaning.split is not None or not meaning.split_names:
+        return whole
     top = source.scan("", listing.IMAGE_SUFFIXES)
-    if "train" not in top.folders:
-        return {"train": ""}
-    if not _has_classes(source, "train"):
-        return {"train": ""}  # "train" is a class, such as pictures of trains
-    found = {"train": "train"}
-    for split, names in _FOLDERS_OF.items():
-        present = [name for name in names if name in top.folders]
-        if len(present) > 1:
+    said = {name: split for name in top.folders if (split := split_of_name(name))}
+    others = [name for name in top.folders if name not in said]
+    divided = {name for name in said if _has_classes(source, name)}
+    splits = {said[name] for name in (divided if others else said)}
+    if (not divided and len(splits) < 2) or (others and len(splits) < 2):
+        return whole  # a class may be called `train`
+    # Test images often have no class. Other images without a class are an error later.
+    others += [name for name in said if said[name] == TEST and name not in divided]
+    named = {name: split for name, split in said.items() if name not in others}
+    folder_of = {split: name for name, split in named.items()}
+    for name, split in named.items():
+        if folder_of[split] != name:
             raise ValueError(
-                f"{source.shown('')} must hold one {split} split, got {present[0]}/ "
-                f"and {present[1]}/. Remove one of them."
+                f"{source.shown('')} must hold one {split} split, got {name}/ and "
+                f"{folder_of[split]}/. Remove or rename one of them, or convert them "
+                "apart."
             )
-        if present and (split != fractions.TEST or _has_classes(source, split)):
-            found[split] = present[0]
     left_out += top.left_out
-    others = [name for name in top.folders if name not in found.values()]
-    left_out += (LeftOut(f"{name}/", listing.NOT_A_SPLIT) for name in others)
+    left_out += (LeftOut(f"{name}/", listing.NOT_A_SPLIT) for name in sorted(others))
     left_out += (LeftOut(name, listing.NO_CLASS) for name, _ in top.files)
-    return found
+    return {split: folder_of[split] for split in SPLITS if split in folder_of}
 
 
 def _has_classes(source: folders.Folder, name: str) -> bool:
-    """Whether a folder holds folders and no image; test images often have no class."""
+    """Whether a folder holds folders and no image."""
     here = source.scan(name, listing.IMAGE_SUFFIXES)
     return bool(here.folders) and not here.names
 
@@ -120,7 +179,7 @@ class _Folder(NamedTuple):
 
 
 def _walk(
-    source: folders.Folder, top: str, left_out: list[LeftOut]
+    source: folders.Folder, top: str, class_depth: int | None, left_out: list[LeftOut]
 ) -> dict[str, list[Place]]:
     """Returns the images of each class in a folder and in all folders below it."""
     found: dict[str, list[Place]] = {}
@@ -140,9 +199,9 @@ def _walk(
         here = source.scan(prefix, listing.IMAGE_SUFFIXES)
         left_out += (item.under(prefix) for item in here.left_out)
         if here.files and class_name:
-            found[class_name] = [
-                _place(prefix + name, size) for name, size in here.files
-            ]
+            name = "/".join(class_name.split("/")[:class_depth])
+            places = (_place(prefix + base, size) for base, size in here.files)
+            found.setdefault(name, []).extend(places)
         elif here.files:
             left_out += (
                 LeftOut(prefix + name, listing.NO_CLASS) for name, _ in here.files
@@ -195,7 +254,7 @@ def make_tree(
         split: [] for split in dict.fromkeys([*tree.splits, *split_fractions])
     }
     for split, found in tree.splits.items():
-        divided = split_fractions if split == fractions.TRAIN else {}
+        divided = split_fractions if split == TRAIN else {}
         for name, places in found.items():
             names = [place.name for place in places]
             if chosen and name not in chosen:

@@ -6,10 +6,11 @@ to a limit, because a wrong file could fill the memory.
 """
 
 import contextlib
+import itertools
 import os
 import pathlib
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 # Far above the size of a list of a million classes or images.
 MAX_LIST_BYTES = 64 << 20
@@ -125,3 +126,12 @@ def decode_text(data: bytes, where: str, *, errors: str = "strict") -> str:
 def with_path(error: OSError, path: str | pathlib.Path) -> OSError:
     """Returns the error with the name of its file, which a read error lacks."""
     return type(error)(error.errno, error.strerror, str(path))
+
+
+def paths_below_one(files: Sequence[str]) -> list[str]:
+    """Returns paths and URLs relative to the folder that all of them are in."""
+    parts = [file.split("/") for file in files]
+    levels = zip(*(path[:-1] for path in parts), strict=False)
+    shared = itertools.takewhile(lambda names: len({*names}) == 1, levels)
+    depth = len(list(shared))
+    return ["/".join(path[depth:]) for path in parts]

@@ -10,9 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import xxhash
 
-TRAIN, VALIDATION, TEST = "train", "validation", "test"
-# In this order a class with few images gives an image to every split.
-SPLITS = (TRAIN, VALIDATION, TEST)
+from tfpipe.shards.split_names import SPLITS, TRAIN
 
 _SUM_TOLERANCE = 1e-6
 

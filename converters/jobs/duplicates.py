@@ -14,7 +14,7 @@ import xxhash
 
 from converters.engines import processes
 from converters.inputs.ilsvrc import Image, catalog_name, read_image
-from tfpipe.shards.sql import one_file
+from tfpipe.shards.sql import PARQUET, one_file
 
 if TYPE_CHECKING:
     import duckdb
@@ -25,13 +25,14 @@ _PIECE_BYTES = 64 << 20
 
 # Most data sets have few copies, so that lists are made for copies alone. Grouping by
 # the hash of a digest takes a third of the memory that grouping by the digest takes.
-_GROUPS = """
+_CATALOG = PARQUET.replace("?", "$catalog")
+_GROUPS = f"""
     SELECT digest,
            list(filename ORDER BY split, shard, record),
            list(split ORDER BY split, shard, record),
            list(synset ORDER BY split, shard, record)
-    FROM read_parquet($catalog) WHERE hash(digest) IN (
-        SELECT hash(digest) FROM read_parquet($catalog)
+    FROM {_CATALOG} WHERE hash(digest) IN (
+        SELECT hash(digest) FROM {_CATALOG}
         GROUP BY hash(digest) HAVING count(*) > 1
     )
     GROUP BY digest HAVING count(*) > 1

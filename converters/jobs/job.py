@@ -56,6 +56,7 @@ class Job:
         more_columns: More columns of the catalog and features of the records, if any.
         ignored: Number of files that were left out, by reason, for the index.
         left_out: The same files by name, as lines of rejects.jsonl.
+        label_reason: Why the labels begin at their base, for people.
         dropped: Images left out before the plan was made, as lines of rejects.jsonl.
         num_workers: Number of processes that write shards, >= 1.
         cluster: Where shards are written, if not in processes of this host.
@@ -91,6 +92,7 @@ class Job:
     ignored: Mapping[str, int] = dataclasses.field(default_factory=dict)
     left_out: Sequence[Mapping[str, str]] = ()
     dropped: Sequence[Mapping[str, str]] = ()
+    label_reason: str = ""
     num_workers: int = 1
     cluster: ray_cluster.Cluster | None = None
     overwrite: bool = False

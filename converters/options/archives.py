@@ -9,8 +9,7 @@ from typing import Any
 
 from absl import app, flags
 
-from converters.inputs import classtree
-from converters.inputs.archives import numbered, patterns, readers
+from converters.inputs.archives import patterns, readers
 from converters.jobs.job import Job
 from converters.options import labelled, shared
 
@@ -83,29 +82,17 @@ def make_job(
         OSError: If a file cannot be read.
         RemoteError: If a file cannot be read by URL.
     """
-    found_files = patterns.find(options.input, reader.kind)
+    files = patterns.find(options.input, reader.kind, options.meaning)
     listed = readers.list_images(
-        found_files, reader, file_in_names=options.file_in_names
+        files,
+        reader,
+        file_in_names=options.file_in_names,
+        label_type=options.label_type,
     )
-    found, names = listed.tree, listed.names
-    labels: Mapping[str, int] | None = None
-    if listed.are_numbers:
-        if options.label_map is not None:
-            path = shared.path_of("--label_map", options.label_map)
-            given = classtree.read_label_map(path, options.label_base)
-            numbers = {label: name for name, label in given.items()}
-            found = numbered.named(found, numbers, where=str(path))
-        elif names:
-            found = numbered.named(found, names, where=numbered.BESIDE)
-            labels = numbered.labels_of_names(names, options.label_base)
-        else:
-            labels = numbered.labels(found.class_names(), options.label_base)
     recorded = {"file_in_names": options.file_in_names, "label_key": options.label_key}
     return labelled.make_job(
         options,
+        labelled.give_labels(options, listed),
         command_name=command_name,
-        input_dir=listed.folder,
-        found=found,
-        labels=labels,
         own_options={**recorded, **own_options},
     )

@@ -4,17 +4,20 @@ In: images by split and class. Out: labels, splits and a `Job`.
 """
 
 import dataclasses
-import pathlib
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from absl import flags
 
 from converters.images.policy import Policy
-from converters.inputs import classtree, fractions
+from converters.inputs import classtree, fractions, labels, meaning
+from converters.inputs.labels import Labelled, Listed
+from converters.inputs.meaning import NUMBER, TEXT, LabelType, Meaning
 from converters.jobs import side_files
 from converters.jobs.job import Job
 from converters.options import command, job, policy, shared
+from tfpipe.shards.split_names import SPLITS, TRAIN
 
 # Photographs of phones are stored as the sensor was held.
 EXIF_ORIENTATION = "apply"
@@ -41,6 +44,37 @@ flags.DEFINE_integer(
     "Default: the lowest in --label_map, or 1.",
     lower_bound=0,
     upper_bound=1,
+)
+flags.DEFINE_enum(
+    "label_type",
+    None,
+    [NUMBER, TEXT],
+    "Whether labels are numbers, which stay the labels, or names of classes. Default: "
+    "numbers if all are plain integers, names if none is or one has a leading zero or "
+    "a point.",
+)
+flags.DEFINE_enum(
+    "split",
+    None,
+    SPLITS,
+    "Split of all images, whatever the names of files and folders say.",
+)
+flags.DEFINE_boolean(
+    "no_split_names",
+    False,
+    "Take no name of a file or folder for a split: all images are of the train split.",
+)
+flags.DEFINE_integer(
+    "class_depth",
+    None,
+    "Number of folders, from the split on, whose names are the class of an image. "
+    "Default: all folders above the image.",
+    lower_bound=1,
+)
+flags.DEFINE_boolean(
+    "strict",
+    False,
+    "Make each warning about splits and classes that do not fit together an error.",
 )
 flags.DEFINE_list(
     "classes", [], "Classes to take, with commas between them. Default: all."
@@ -85,6 +119,11 @@ class LabelledOptions(job.JobOptions):
     )
     label_map: str | None = None
     label_base: int | None = None
+    label_type: LabelType | None = None
+    split: str | None = None
+    no_split_names: bool = False
+    class_depth: int | None = None
+    strict: bool = False
     classes: Sequence[str] = ()
     validation_fraction: float = 0.0
     split_fractions: Mapping[str, float] = dataclasses.field(default_factory=dict)
@@ -93,6 +132,7 @@ class LabelledOptions(job.JobOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         side_files.require_name(self.name)
+        _ = self.meaning
         if not 0 <= self.validation_fraction < 1:
             raise ValueError(
                 "--validation_fraction must be at least 0 and below 1, so that images "
@@ -104,6 +144,16 @@ class LabelledOptions(job.JobOptions):
                 "--validation_fraction and --split_fractions exclude each other. Leave "
                 "out --validation_fraction."
             )
+
+    @property
+    def meaning(self) -> Meaning:
+        """The options about the meaning of the input."""
+        return Meaning(
+            split=self.split,
+            split_names=not self.no_split_names,
+            class_depth=self.class_depth,
+            label_type=self.label_type,
+        )
 
     @property
     def fractions(self) -> Mapping[str, float]:
@@ -136,26 +186,32 @@ def options_from_flags(kind: type[shared.Options], **own: Any) -> shared.Options
     return job.options_from_flags(kind, split_fractions=parts, **own)
 
 
+def give_labels(options: LabelledOptions, listed: Listed) -> Labelled:
+    """Gives the classes of an input their labels, see `labels.give_labels`."""
+    path = options.label_map
+    return labels.give_labels(
+        listed,
+        label_map=None if path is None else shared.path_of("--label_map", path),
+        label_base=options.label_base,
+        label_type=options.label_type,
+    )
+
+
 def make_job(
     options: LabelledOptions,
+    labelled: Labelled,
     *,
     command_name: str,
-    input_dir: pathlib.Path,
-    found: classtree.ClassTree,
     own_options: Mapping[str, Any],
-    labels: Mapping[str, int] | None = None,
     is_apart: bool = False,
 ) -> Job:
-    """Gives the classes their labels, divides the splits, and plans the shards.
+    """Divides the splits, and plans the shards.
 
     Args:
         options: Options of the conversion.
+        labelled: The images and the labels of the classes.
         command_name: Module of the command.
-        input_dir: Folder that the files of the images are relative to.
-        found: The images by split and class.
         own_options: Options of the command alone that decide the bytes; JSON values.
-        labels: Label of each class, in label order; None takes them from --label_map,
-            or from the order of the names.
         is_apart: Whether it is known already that the output folder is in no folder of
             images.
 
@@ -163,31 +219,49 @@ def make_job(
         ValueError: If the input is not as it must be.
         OSError: If something cannot be looked at.
     """
+    listed = labelled.listed
     for split in options.fractions:
-        if split != fractions.TRAIN and split in found.splits:
+        if split != TRAIN and split in listed.tree.splits:
             raise ValueError(
                 f"The input already has a {split} split, which --validation_fraction "
                 "or --split_fractions must not make again. Leave it out of the flag, "
                 "or move the split away."
             )
-    labels = dict(labels or _labels(options, found))
+    _warn(meaning.disagreements(listed.tree.splits), strict=options.strict)
     tree = classtree.make_tree(
-        found,
-        labels,
+        listed.tree,
+        labelled.labels,
         chosen=options.classes,
         split_fractions=options.fractions,
         seed=options.seed,
     )
-    return command.make_job(
+    classes = [
+        dataclasses.replace(each, text=listed.texts.get(each.synset, each.text))
+        for each in classtree.make_classes(labelled.labels)
+    ]
+    job = command.make_job(
         options,
         command=command_name,
         name=options.name,
-        input_dir=input_dir,
+        input_dir=listed.folder,
         tree=tree,
-        classes=classtree.make_classes(labels),
+        classes=classes,
         own_options={**_deciding(options), **own_options},
         is_apart=is_apart,
     )
+    return dataclasses.replace(job, label_reason=labelled.reason)
+
+
+def _warn(lines: Sequence[str], *, strict: bool) -> None:
+    """Prints warnings, or raises the first one.
+
+    Raises:
+        ValueError: If there is a warning and `strict` is True.
+    """
+    if lines and strict:
+        raise ValueError(f"{lines[0]} (--strict makes this warning an error.)")
+    for line in lines:
+        print(f"Warning: {line}", file=sys.stderr)
 
 
 def _deciding(options: LabelledOptions) -> dict[str, Any]:
@@ -196,12 +270,3 @@ def _deciding(options: LabelledOptions) -> dict[str, Any]:
     if options.split_fractions:
         deciding["split_fractions"] = dict(options.split_fractions)
     return deciding
-
-
-def _labels(options: LabelledOptions, found: classtree.ClassTree) -> dict[str, int]:
-    """Returns the label of each class of the input, in label order."""
-    if options.label_map is not None:
-        path = shared.path_of("--label_map", options.label_map)
-        return classtree.read_label_map(path, options.label_base)
-    base = 1 if options.label_base is None else options.label_base
-    return classtree.sorted_labels(found.class_names(), base)

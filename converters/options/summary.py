@@ -25,12 +25,13 @@ from tfpipe import errors
 from tfpipe.errors import count_of
 from tfpipe.native import libraries
 from tfpipe.shards import index
+from tfpipe.shards.sql import PARQUET
 
 # Images that are decoded to estimate the time of all.
 _NUM_TIMED = 8
 # Classes without images that are named.
 _NUM_NAMED = 3
-_COUNTS = "SELECT split, label, count(*) FROM read_parquet(?) GROUP BY ALL"
+_COUNTS = f"SELECT split, label, count(*) FROM {PARQUET} GROUP BY ALL"
 
 
 def class_counts(data_dir: pathlib.Path, known: index.Index) -> dict[str, Any]:

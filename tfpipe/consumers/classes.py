@@ -15,6 +15,7 @@ from tfpipe import errors
 from tfpipe.consumers import records_of
 from tfpipe.reading.source import TFRecordSource
 from tfpipe.shards import index
+from tfpipe.shards.sql import PARQUET
 
 # Classes that a warning names.
 _NUM_NAMED = 5
@@ -75,7 +76,7 @@ def _counted(records: TFRecordSource) -> list[tuple[int, int]]:
         on_disk = values + records.index.label_base
         return [*zip(on_disk.tolist(), number.tolist(), strict=True)]
     query = (
-        "SELECT label, count(*) FROM read_parquet(?) WHERE split = ? "
+        f"SELECT label, count(*) FROM {PARQUET} WHERE split = ? "
         "GROUP BY label ORDER BY label"
     )
     return index.query_catalog(records.index_folder, query, [records.split])

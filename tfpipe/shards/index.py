@@ -23,7 +23,7 @@ import xxhash
 
 from tfpipe import errors
 from tfpipe.shards import atomic
-from tfpipe.shards.sql import one_file
+from tfpipe.shards.sql import PARQUET, one_file
 
 if TYPE_CHECKING:
     import duckdb
@@ -450,6 +450,7 @@ def write_catalog(
         [one_file(path) for path in fragments],  # type: ignore[arg-type]  # lists are right
         columns=dict(CATALOG_COLUMNS),
         format="newline_delimited",
+        hive_partitioning=False,
     )
     rows.write_parquet(os.fspath(path), compression="zstd")
 
@@ -462,7 +463,7 @@ def record_places(
     Shard by shard: the records of a whole ImageNet would take 150 MB.
     """
     query = (
-        "SELECT byte_offset, num_bytes FROM read_parquet(?) "
+        f"SELECT byte_offset, num_bytes FROM {PARQUET} "
         "WHERE split = ? ORDER BY shard, record"
     )
     for split, shards in index.splits.items():
@@ -480,7 +481,7 @@ def load_filename(
         BadIndexError: If the catalog is missing or unreadable.
     """
     query = (
-        "SELECT filename FROM read_parquet(?) "
+        f"SELECT filename FROM {PARQUET} "
         "WHERE split = ? AND shard = ? AND byte_offset = ?"
     )
     rows = query_catalog(data_dir, query, [split, shard, byte_offset])
@@ -493,7 +494,7 @@ def median_short_side(data_dir: Path, split: str) -> float:
     Raises:
         BadIndexError: If the catalog is missing or unreadable, or has no sizes.
     """
-    query = "SELECT median(least(height, width)) FROM read_parquet(?) WHERE split = ?"
+    query = f"SELECT median(least(height, width)) FROM {PARQUET} WHERE split = ?"
     ((median,),) = query_catalog(data_dir, query, [split])
     if median is None:
         raise _bad_catalog(data_dir, f"it has no sizes of split {split!r}.")
@@ -525,7 +526,7 @@ def load_catalog(
     import numpy as np
 
     query = (
-        f"SELECT {', '.join(columns)} FROM read_parquet(?) WHERE split = ?"
+        f"SELECT {', '.join(columns)} FROM {PARQUET} WHERE split = ?"
         " ORDER BY shard, record"
     )
     rows = _from_catalog(data_dir, query, [split], lambda result: result.fetchnumpy())

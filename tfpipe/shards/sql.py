@@ -7,6 +7,10 @@ nothing but Python's own modules.
 
 import glob
 import os
+from collections.abc import Sequence
+
+# The rows of the Parquet file whose `one_file` is a parameter of the query.
+PARQUET = "read_parquet(?, hive_partitioning = false)"
 
 
 def quoted(text: str | os.PathLike[str]) -> str:
@@ -47,6 +51,26 @@ def one_file(path: str | os.PathLike[str]) -> str:
             "DuckDB has no pattern for it. Rename the file or the folder."
         )
     return pattern
+
+
+def read_files(
+    kind: str, paths: Sequence[str | os.PathLike[str]], *options: str
+) -> str:
+    """Returns the call of DuckDB that reads files, each by its own name.
+
+    No name of a file or a folder changes the rows: a folder `label=zebra` is no column.
+
+    Args:
+        kind: "parquet", "csv" or "json".
+        paths: The files.
+        options: More options, such as "header = true".
+
+    Raises:
+        ValueError: If a path is not Unicode, see `one_file`.
+    """
+    files = ", ".join(quoted(one_file(path)) for path in paths)
+    more = "".join(f", {option}" for option in options)
+    return f"read_{kind}([{files}], hive_partitioning = false{more})"
 
 
 def _unicode(text: str) -> str:

@@ -22,7 +22,7 @@ from tfpipe import errors
 from tfpipe.shards import atomic, index
 from tfpipe.shards.index import Index
 from tfpipe.shards.records import Ints
-from tfpipe.shards.sql import one_file, quoted
+from tfpipe.shards.sql import PARQUET, one_file, quoted
 
 if TYPE_CHECKING:
     import duckdb
@@ -442,7 +442,7 @@ def _metadata(
 def _read_splits(
     connection: "duckdb.DuckDBPyConnection", path: pathlib.Path
 ) -> dict[str, Chosen]:
-    source = "FROM read_parquet(?)"
+    source = f"FROM {PARQUET}"
     kinds = dict(
         connection.execute(
             f"SELECT column_name, column_type FROM (DESCRIBE SELECT * {source})",

@@ -28,20 +28,16 @@ LABEL_KEYS = (image_record.LABEL, "label")
 NAME_KEYS = ("image/filename", "file_name", "filename")
 
 # `train-00000-of-00008`, or the names of TFDS: `NAME-train.tfrecord-00000-of-00008`.
-_SHARD_NAME = re.compile(r"(?:.+-)?(\w+)(?:\.tfrecord)?-\d{5}-of-\d{5}(?:\.tfrecord)?")
+_SHARD_NAME = re.compile(r"(?:.+-)?\w+(?:\.tfrecord)?-\d{5}-of-\d{5}(?:\.tfrecord)?")
 _COMPRESSED = (b"\x1f\x8b", b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
 _ENDINGS = {b"\x89PNG": "png", b"GIF8": "gif", b"RIFF": "webp", b"BM": "bmp"}
 
 
-def _split_of(name: str) -> str | None:
-    match = _SHARD_NAME.fullmatch(name)
-    return match[1] if match else None
-
-
 TFRECORDS = Kind(
     "files such as train-00000-of-00008 or *.tfrecord",
-    is_one=lambda name: bool(_split_of(name)) or name.endswith((".tfrecord", ".tfrec")),
-    split_of=_split_of,
+    is_one=lambda name: (
+        bool(_SHARD_NAME.fullmatch(name)) or name.endswith((".tfrecord", ".tfrec"))
+    ),
 )
 
 

@@ -14,14 +14,17 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from converters.inputs import fractions, reading
+from converters.inputs import reading
+from converters.inputs.files import paths_below_one
+from converters.inputs.meaning import Meaning
 from tfpipe import errors
 from tfpipe.remote import urls
 from tfpipe.remote.files import Files
 from tfpipe.shards.scan import natural
+from tfpipe.shards.split_names import SPLITS
 
 _MAX_FILES = 1_000_000
-_SPLIT = re.compile(rf"({'|'.join(fractions.SPLITS)})=(.*)", re.DOTALL)
+_SPLIT = re.compile(rf"({'|'.join(SPLITS)})=(.*)", re.DOTALL)
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _RANGE = re.compile(r"([0-9]+)\.\.([0-9]+)")
 _WILDCARDS = "*?["
@@ -47,64 +50,56 @@ class Kind(NamedTuple):
     Attributes:
         what: Description of the files that are taken of a folder, for errors.
         is_one: Whether a file in a folder is one, by its name.
-        split_of: Returns the split that a name says; None if it says none.
     """
 
     what: str
     is_one: Callable[[str], bool]
-    split_of: Callable[[str], str | None]
 
 
-def find(words: Sequence[str], kind: Kind) -> list[Archive]:
+def find(words: Sequence[str], kind: Kind, meaning: Meaning) -> list[Archive]:
     """Finds the files that the values of --input name.
 
     Args:
         words: Patterns, each with a split and "=" before it or not; then the split is
-            the one that the name of the file says, or train.
+            the one that the name of the file or of a folder says, or train.
         kind: Kind of the files.
+        meaning: What a user says about splits.
 
     Raises:
         ValueError: If a pattern is wrong or names no file, or a file is named twice.
         RemoteError: If a store cannot be read.
     """
-    found: dict[str, Archive] = {}
+    archives: dict[str, Archive] = {}
     for word in words:
-        given, pattern = split_of(word)
+        split, pattern = split_of(word)
         count = 0
         for file, num_bytes in _matching(pattern, kind):
             count += 1
-            split = given or _split_of(file, kind)
-            if file in found:
+            if file in archives:
                 raise ValueError(
-                    f"--input must name each file once, got {urls.shown(file)} for "
-                    f"{found[file].split} and again for {split}. Take it out of one "
-                    "pattern."
+                    f"--input must name each file once, got {urls.shown(file)} in two "
+                    "patterns. Take it out of one of them."
                 )
-            found[file] = Archive(split, file, num_bytes)
+            archives[file] = Archive(split or "", file, num_bytes)
         if not count:
             raise ValueError(
                 f"--input must name at least one file, got none for "
                 f"{urls.shown(pattern)}. Name files, a pattern of them, or a folder "
                 f"with {kind.what}."
             )
-    return list(found.values())
+    below = paths_below_one(list(archives))
+    return [
+        archive if archive.split else archive._replace(split=split)
+        for archive, split in zip(
+            archives.values(), meaning.splits_of_files(below), strict=True
+        )
+    ]
 
 
 def split_of(word: str) -> tuple[str | None, str]:
     """Returns the split that a value of --input begins with, if any, and the rest."""
     match = _SPLIT.fullmatch(word)
     return (match[1], match[2]) if match else (None, word)
-
-
-def _split_of(file: str, kind: Kind) -> str:
-    split = kind.split_of(file.rpartition("/")[2]) or fractions.TRAIN
-    if split not in fractions.SPLITS:
-        raise ValueError(
-            f"{urls.shown(file)} is of the split {split}, but a split must be one of "
-            f"{', '.join(fractions.SPLITS)}. Name the files of each split, as in "
-            "--input=train=PATTERN."
-        )
-    return split
 
 
 def expand_braces(pattern: str) -> list[str]:
@@ -168,7 +163,7 @@ def _matching(pattern: str, kind: Kind) -> Iterator[tuple[str, int]]:
     if "://" in pattern:
         raise ValueError(
             "--input must be a path or a URL, or a split, = and one of them, where the "
-            f"split is one of {', '.join(fractions.SPLITS)}. The one with :// is none "
+            f"split is one of {', '.join(SPLITS)}. The one with :// is none "
             "of these, and is not shown here because it may hold a secret."
         )
     path = os.path.abspath(os.path.expanduser(pattern))

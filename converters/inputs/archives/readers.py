@@ -1,8 +1,8 @@
 """The images of many files of one kind, by split and class.
 
-In: files, and the `Reader` of their kind. Out: `ListedArchives`: images by split and
-class, and the names that the input has for classes that are numbers. Several files are
-listed at a time; the order of the images does not depend on it.
+In: files, and the `Reader` of their kind. Out: `Listed`: images by split
+and class, and the names that the input has for classes that are numbers. Several files
+are listed at a time; the order of the images does not depend on it.
 """
 
 import collections
@@ -12,10 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from converters.engines import processes
-from converters.inputs import listing, reading
-from converters.inputs.archives import numbered, patterns
+from converters.inputs import listing, meaning, reading
+from converters.inputs.archives import patterns
 from converters.inputs.archives.patterns import Archive
 from converters.inputs.classtree import ClassTree, Place
+from converters.inputs.labels import Listed
 
 # The threads wait for the disk or the store most of the time.
 _NUM_READERS = 16
@@ -151,29 +152,14 @@ class Reader(NamedTuple):
     names_of: Callable[[pathlib.Path, Sequence[Archive]], Mapping[int, str]]
 
 
-class ListedArchives(NamedTuple):
-    """Images of many files.
-
-    Attributes:
-        folder: Path or URL that the files are relative to.
-        tree: The images by split and class.
-        are_numbers: Whether all classes are numbers.
-        names: Names that the input has for these numbers; none if it has no names.
-    """
-
-    folder: pathlib.Path
-    tree: ClassTree
-    are_numbers: bool
-    names: Mapping[int, str]
-
-
 def list_images(
     archives: Sequence[Archive],
     reader: Reader,
     *,
     file_in_names: bool,
     split_in_names: bool = True,
-) -> ListedArchives:
+    label_type: meaning.LabelType | None = None,
+) -> Listed:
     """Lists the images of all files.
 
     Args:
@@ -181,6 +167,7 @@ def list_images(
         reader: How they are read.
         file_in_names: Whether the name of an image begins with that of its file.
         split_in_names: Whether it begins with its split in any case.
+        label_type: Value of --label_type.
 
     Raises:
         ValueError: If the input is not as it must be.
@@ -195,6 +182,6 @@ def list_images(
         file_in_names=file_in_names,
         split_in_names=split_in_names,
     )
-    are_numbers = numbered.are_numbers(tree.class_names())
-    names = reader.names_of(folder, relative) if are_numbers else {}
-    return ListedArchives(folder, tree, are_numbers, names)
+    is_text = meaning.label_type(tree.class_names(), label_type) == meaning.TEXT
+    names = {} if is_text else reader.names_of(folder, relative)
+    return Listed(folder, tree, names)

@@ -208,7 +208,6 @@ def _is_image(part: str) -> bool:
 TARS = patterns.Kind(
     "files that end in .tar",
     is_one=lambda name: name.endswith(".tar"),
-    split_of=lambda name: None,
 )
 
 

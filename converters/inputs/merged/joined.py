@@ -1,45 +1,36 @@
 """Joins the images of several sources under the names of the sources.
 
-In: the images and the class maps of the sources. Out: a `ClassTree`, whose files are
-URLs or relative to a folder with links to the sources; and labels of numeric classes.
+In: the images and the class map of each source. Out: one `Listed`, whose files are URLs
+or relative to a folder that has a link to each source.
 """
 
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
 
-from converters.inputs import listing, reading
-from converters.inputs.archives import numbered
+from converters.inputs import listing, meaning, reading
 from converters.inputs.classtree import ClassTree, Place
+from converters.inputs.labels import Listed
 from converters.inputs.listing import LeftOut
-from converters.inputs.merged.listed import ListedSource, local_or_url
+from converters.inputs.merged.listed import local_or_url
 from converters.inputs.merged.sources import TABLE, TREE, MergeSource
 from tfpipe.remote import urls
 
-Found = Sequence[tuple[MergeSource, ListedSource]]
+Found = Sequence[tuple[MergeSource, Listed]]
 
 
-class Joined(NamedTuple):
-    """Images of all sources.
-
-    Attributes:
-        tree: The images by split and class. Names begin with the name of the source,
-            and so do the paths of files.
-        are_numbers: Whether the classes are numbers: the labels.
-        texts: Names of classes for people, by class.
-    """
-
-    tree: ClassTree
-    are_numbers: bool
-    texts: Mapping[str, str]
-
-
-def join(sources: Found, names: Mapping[int, str]) -> Joined:
+def join(
+    sources: Found,
+    folder: pathlib.Path,
+    names: Mapping[int, str],
+    label_type: meaning.LabelType | None,
+) -> Listed:
     """Joins sources.
 
     Args:
         sources: The sources with their images.
-        names: Names of numeric classes; without names the classes stay numbers.
+        folder: Folder with a link to each source on this host.
+        names: Names of classes that a source has as numbers; none leaves them numbers.
+        label_type: Value of --label_type.
 
     Raises:
         ValueError: If a source lacks a class of its class map, some sources have
@@ -51,7 +42,9 @@ def join(sources: Found, names: Mapping[int, str]) -> Joined:
     texts: dict[str, str] = {}
     unnamed: dict[str, str] = {}
     for source, listed in sorted(sources, key=lambda pair: pair[0].name):
-        renamed = _new_names(source, listed, names)
+        kind = meaning.label_type(listed.class_names(), label_type)
+        is_number = kind == meaning.NUMBER
+        renamed = _new_names(source, listed, names if is_number else {})
         left_out += (item.under(f"{source.name}/") for item in listed.tree.left_out)
         for split, classes in listed.tree.splits.items():
             joined = splits.setdefault(split, {})
@@ -65,7 +58,7 @@ def join(sources: Found, names: Mapping[int, str]) -> Joined:
             text = listed.texts.get(old, old)
             if text != old and old not in renamed:
                 texts.setdefault(old, text)
-            if listed.are_numbers and old not in renamed:
+            if is_number and old not in renamed:
                 unnamed.setdefault(source.name, old)
     _require_classes(splits)
     # The order of the sources has no effect on any byte.
@@ -77,11 +70,12 @@ def join(sources: Found, names: Mapping[int, str]) -> Joined:
         for split in sorted(splits, key=lambda split: (split != "train", split))
     }
     tree = ClassTree(ordered, left_out)
-    return Joined(tree, _are_numbers(tree, unnamed), texts)
+    _require_one_type(tree, unnamed)
+    return Listed(folder, tree, texts=texts)
 
 
 def _new_names(
-    source: MergeSource, listed: ListedSource, names: Mapping[int, str]
+    source: MergeSource, listed: Listed, names: Mapping[int, str]
 ) -> Mapping[str, str]:
     """Returns the new names of renamed classes, by their old name."""
     classes = listed.tree.class_names()
@@ -91,7 +85,7 @@ def _new_names(
             f"--class_map of {source.name!r} must name classes of that source, got "
             f"{missing[0]!r}. It has {len(classes)}, the first is {classes[0]!r}."
         )
-    if not (listed.are_numbers and names):
+    if not names:
         return source.class_map
     for label in classes:
         if label not in source.class_map and int(label) not in names:
@@ -103,18 +97,18 @@ def _new_names(
     return {**named, **source.class_map}
 
 
-def _are_numbers(tree: ClassTree, unnamed: Mapping[str, str]) -> bool:
-    """Whether all classes are numbers, some of which are numbers of labels."""
+def _require_one_type(tree: ClassTree, unnamed: Mapping[str, str]) -> None:
+    """Refuses numbers of one source beside names of another."""
+    names = tree.class_names()
     for source, class_name in unnamed.items():
-        for name in tree.class_names():
-            if not numbered.are_numbers([name]):
+        for name in names:
+            if meaning.label_type([name], None) == meaning.TEXT:
                 raise ValueError(
                     "Classes of all sources must be names, or all must be numbers, "
                     f"got {class_name} of {source!r} beside {name!r}. Name them with "
                     f"--class_map={source}=FILE, in lines of a number, a tab and a "
                     "class."
                 )
-    return bool(unnamed)
 
 
 def _of_source(source: MergeSource, folder: pathlib.Path, image: Place) -> Place:

@@ -1,7 +1,7 @@
 """Lists the images of each source of a merge, by the reader of its kind.
 
 In: a `MergeSource`; for a table also a folder for the rows that are read. Out: a
-`ListedSource`: the images by split and class, and the folder that their files are
+`Listed`: the images by split and class, and the folder that their files are
 relative to. A data set of the converters is read as archives: the shards that its index
 lists, with the names of its catalog.
 """
@@ -15,16 +15,11 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, cast
 
 from converters.inputs import classtree
-from converters.inputs.archives import (
-    example_images,
-    numbered,
-    patterns,
-    readers,
-    samples,
-)
+from converters.inputs.archives import example_images, patterns, readers, samples
 from converters.inputs.archives.patterns import Archive
 from converters.inputs.archives.readers import ArchiveContents, Reader
-from converters.inputs.classtree import ClassTree
+from converters.inputs.labels import Listed
+from converters.inputs.meaning import Meaning
 from converters.inputs.merged import sources
 from converters.inputs.merged.sources import MergeSource
 from converters.inputs.tables import (
@@ -38,6 +33,7 @@ from converters.inputs.tables import (
 from tfpipe.remote import metadata, urls
 from tfpipe.remote.files import Files
 from tfpipe.shards import index
+from tfpipe.shards.sql import PARQUET
 
 _Names = tuple[Sequence[int], Sequence[str]]
 
@@ -104,7 +100,7 @@ def _names(
 ) -> dict[str, _Names]:
     """Returns the start of each record and its image's name, in order, by shard."""
     query = (
-        "SELECT shard, byte_offset, filename FROM read_parquet(?) "
+        f"SELECT shard, byte_offset, filename FROM {PARQUET} "
         "WHERE split = ? ORDER BY shard, byte_offset"
     )
     rows = index.query_catalog(folder, query, [split])
@@ -133,27 +129,12 @@ def _reader_with_names(names: Mapping[str, _Names]) -> Reader:
     return Reader(plain.kind, read, lambda folder, archives: {})
 
 
-class ListedSource(NamedTuple):
-    """Images of a source.
-
-    Attributes:
-        folder: Path or URL that their files are relative to.
-        tree: The images by split and class.
-        are_numbers: Whether the classes are numbers of labels, and not names.
-        texts: Names of classes for people, by class, where the source has them.
-    """
-
-    folder: pathlib.Path
-    tree: ClassTree
-    are_numbers: bool = False
-    texts: Mapping[str, str] = {}
-
-
-def read(source: MergeSource, *, file_in_names: bool) -> ListedSource:
+def read(source: MergeSource, meaning: Meaning, *, file_in_names: bool) -> Listed:
     """Lists a source that is no table.
 
     Args:
         source: The source.
+        meaning: What a user says about splits and classes.
         file_in_names: Whether names of images in archives begin with that of the file.
 
     Raises:
@@ -164,16 +145,14 @@ def read(source: MergeSource, *, file_in_names: bool) -> ListedSource:
     """
     if source.kind == sources.TREE:
         folder = local_or_url(source.place)
-        return ListedSource(folder, classtree.read_class_tree(folder))
+        return Listed(folder, classtree.read_class_tree(folder, meaning))
     if source.kind == sources.DATA_SET:
         return _data_set(local_or_url(source.place), file_in_names=file_in_names)
     reader = _reader(source)
-    found = patterns.find([source.place], reader.kind)
-    listed = readers.list_images(found, reader, file_in_names=file_in_names)
-    if not listed.names:
-        return ListedSource(listed.folder, listed.tree, listed.are_numbers)
-    tree = numbered.named(listed.tree, listed.names, where=numbered.BESIDE)
-    return ListedSource(listed.folder, tree)
+    found = patterns.find([source.place], reader.kind, meaning)
+    return readers.list_images(
+        found, reader, file_in_names=file_in_names, label_type=meaning.label_type
+    ).named()
 
 
 def local_or_url(place: str) -> pathlib.Path:
@@ -206,7 +185,7 @@ def _reader(source: MergeSource) -> readers.Reader:
     return samples.reader(rule, image_part=given.get("image_part"))
 
 
-def _data_set(folder: pathlib.Path, *, file_in_names: bool) -> ListedSource:
+def _data_set(folder: pathlib.Path, *, file_in_names: bool) -> Listed:
     """Lists the records of a data set, whose index has the names of the classes."""
     data_set = _opened(folder)
     listed = readers.list_images(
@@ -215,11 +194,11 @@ def _data_set(folder: pathlib.Path, *, file_in_names: bool) -> ListedSource:
         file_in_names=file_in_names,
         split_in_names=False,
     )
-    classes = data_set.classes
-    names = {label: synset for label, (synset, _) in classes.items()}
-    tree = numbered.named(listed.tree, names, where=data_set.shown)
-    are_numbers = numbered.are_numbers(tree.class_names())
-    return ListedSource(listed.folder, tree, are_numbers, dict(classes.values()))
+    return listed._replace(
+        names={label: synset for label, (synset, _) in data_set.classes.items()},
+        names_from=data_set.shown,
+        texts=dict(data_set.classes.values()),
+    ).named()
 
 
 def columns_of(source: MergeSource) -> columns.Columns:
@@ -238,9 +217,10 @@ def read_table(
     table: table_sources.TableSource,
     root: images.Root,
     folder: pathlib.Path,
+    meaning: Meaning,
     *,
     on_null: str,
-) -> ListedSource:
+) -> Listed:
     """Reads a table, and lists its images.
 
     Args:
@@ -248,6 +228,7 @@ def read_table(
         table: Its table.
         root: Folder or URL that paths are relative to.
         folder: Folder for the rows and the image bytes.
+        meaning: What a user says about splits and classes.
         on_null: What to do about a row without an image or a label, see `columns`.
 
     Raises:
@@ -257,19 +238,22 @@ def read_table(
     """
     # Files beside the folder are named relative to it, across no link.
     folder = pathlib.Path(os.path.realpath(folder))
-    wanted = columns_of(source)
-    rows = scan.scan({scan.INPUT: table}, source.options.get("query"), wanted, folder)
+    wanted, split, by_file = scan.by_names(table, columns_of(source), meaning, ())
+    query = source.options.get("query")
+    rows = scan.scan({scan.INPUT: table}, query, wanted, folder, by_file)
     how = classes_of_rows.Reading(
         root=root,
         folder=folder,
         has_splits=wanted.split is not None,
         on_null=on_null,
+        split=split,
     )
     with sql.connected(folder) as connection:
-        listed = classes_of_rows.read(connection, rows, how)
-    for name, (row, classes) in listed.several.items():
+        rows_of = classes_of_rows.read(connection, rows, how)
+    for name, classes in rows_of.listed.several.items():
         raise ValueError(
             f"Each image of a merge must have one label, got {len(classes)} for row "
-            f"{row} ({name}). Choose one in --query, as in label[1] AS label."
+            f"{rows_of.rows[name]} ({name}). Choose one in --query, as in label[1] AS "
+            "label."
         )
-    return ListedSource(listed.input_dir, listed.tree, listed.integers)
+    return rows_of.listed

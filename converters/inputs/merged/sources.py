@@ -15,6 +15,7 @@ from typing import Literal
 from converters.inputs import files, folders
 from converters.inputs.archives import example_images, patterns, samples
 from converters.inputs.folders import Folder, OnDisk
+from converters.inputs.meaning import USUAL
 from converters.inputs.tables import table_sources
 from tfpipe import errors
 from tfpipe.remote import urls
@@ -46,11 +47,7 @@ FLAGS: Mapping[Kind, Sequence[str]] = {
     TFRECORDS: ("image_key", "label_key", "name_key"),
     DATA_SET: (),
 }
-_ANY = patterns.Kind(
-    "files that one command converts",
-    is_one=lambda name: True,
-    split_of=lambda name: None,
-)
+_ANY = patterns.Kind("files that one command converts", is_one=lambda name: True)
 _EXPECTED = (
     "a folder with a folder for each class, a table (.csv, .tsv, .jsonl, .parquet, "
     "SQLite, postgresql://, mysql://), tars, TFRecord files, or a data set of the "
@@ -103,7 +100,7 @@ def _kind_of(place: str) -> Kind:
         raise ValueError(
             f"A place must be {_EXPECTED}; got {path}: there is no such file or folder."
         )
-    found = patterns.find([place], _ANY)
+    found = patterns.find([place], _ANY, USUAL)
     if named := _by_name(found[0].file):
         return named
     raise ValueError(

@@ -13,24 +13,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from converters.inputs import listing
 from converters.inputs.classtree import ClassTree, Place
+from converters.inputs.labels import Listed
 from converters.inputs.listing import LeftOut
+from converters.inputs.meaning import MAX_LABEL
 from converters.inputs.tables import columns, images, spool
-from tfpipe.shards.sql import one_file
+from tfpipe.shards.split_names import SPLIT_WORDS, SPLITS, TRAIN, split_of_word
+from tfpipe.shards.sql import PARQUET, one_file
 
 if TYPE_CHECKING:
     import duckdb
 
 _BATCH_ROWS = 4096
-_MAX_INTEGER_LABEL = 1_000_000
-_SPLITS = {
-    "train": "train",
-    "training": "train",
-    "val": "validation",
-    "valid": "validation",
-    "validation": "validation",
-    "dev": "validation",
-    "test": "test",
-}
 
 
 class _Row(NamedTuple):
@@ -53,8 +46,8 @@ class Reading:
         folder: Folder with the spool.
         has_splits: Whether the table has a column of splits.
         on_null: `columns.FAIL` or `columns.SKIP`.
+        split: Split of all images, whatever the column says; None takes the column's.
         separator: Text between the labels of an image; None for one label.
-        class_of: Class by the integer that stands for it; None takes its digits.
     """
 
     root: images.Root
@@ -62,25 +55,23 @@ class Reading:
     has_splits: bool
     on_null: str
     separator: str | None = None
-    class_of: Mapping[int, str] | None = None
+    split: str | None = None
+
+    @property
+    def needs_split(self) -> bool:
+        """Whether each row must say its split."""
+        return self.has_splits and self.split is None
 
 
 class ListedTable(NamedTuple):
     """Images of a table.
 
     Attributes:
-        tree: The images by split and class.
-        input_dir: Folder that their files are relative to.
-        integers: Whether classes are digits of integer labels.
-        several: Row and classes of each image with several, by its name; the first
-            is the class of the image.
+        listed: The images by split and class.
         rows: Row of each image, by its name.
     """
 
-    tree: ClassTree
-    input_dir: pathlib.Path
-    integers: bool
-    several: Mapping[str, tuple[int, Sequence[str]]]
+    listed: Listed
     rows: Mapping[str, int]
 
 
@@ -99,7 +90,7 @@ def read(
         OSError: If a file cannot be looked at.
     """
     kind = connection.execute(
-        "SELECT typeof(label) FROM read_parquet(?) LIMIT 1", [one_file(rows)]
+        f"SELECT typeof(label) FROM {PARQUET} LIMIT 1", [one_file(rows)]
     ).fetchone()
     if kind is None:
         raise ValueError("The table must have a row, got none. Change --query.")
@@ -107,7 +98,7 @@ def read(
     lister = _Lister(reading, labels, _input_dir(connection, rows, reading))
     result = connection.execute(
         'SELECT row, path, file, "offset", num_bytes, label, name, split '
-        "FROM read_parquet(?) ORDER BY row",
+        f"FROM {PARQUET} ORDER BY row",
         [one_file(rows)],
     )
     while batch := result.fetchmany(_BATCH_ROWS):
@@ -120,12 +111,11 @@ def _input_dir(
 ) -> str:
     """Returns the folder that the files of all images are below."""
     files = connection.execute(
-        "SELECT DISTINCT file FROM read_parquet(?) WHERE file IS NOT NULL",
+        f"SELECT DISTINCT file FROM {PARQUET} WHERE file IS NOT NULL",
         [one_file(rows)],
     ).fetchall()
     has_paths = connection.execute(
-        'SELECT 1 FROM read_parquet(?) WHERE "offset" IS NULL AND path IS NOT NULL '
-        "LIMIT 1",
+        f'SELECT 1 FROM {PARQUET} WHERE "offset" IS NULL AND path IS NOT NULL LIMIT 1',
         [one_file(rows)],
     ).fetchone()
     folders = [os.path.dirname(file) for (file,) in files]
@@ -137,50 +127,20 @@ def _input_dir(
     return os.path.commonpath(folders) if folders else os.path.abspath(reading.folder)
 
 
-def integer_labels(numbers: Sequence[int], label_base: int | None) -> dict[str, int]:
-    """Returns the labels of classes that are digits: they are their own labels.
-
-    Labels from 0 on become labels from 1 on if --label_base=1 says so. Integers that no
-    image has are classes too, so that the labels have no gap.
-
-    Args:
-        numbers: The integers, in order.
-        label_base: Value of --label_base.
-
-    Raises:
-        ValueError: If the labels cannot begin at `label_base`.
-    """
-    lowest = min(1, numbers[0])
-    base = lowest if label_base is None else label_base
-    if base < lowest:
-        raise ValueError(
-            f"--label_base={base} needs labels from 0 on, got {numbers[0]} as the "
-            "lowest. Leave the flag out."
-        )
-    return {
-        str(number): number - lowest + base for number in range(lowest, numbers[-1] + 1)
-    }
-
-
 class _Labels:
     """The classes of a row by the value of its label."""
 
     def __init__(self, kind: str, reading: Reading) -> None:
         base = kind.removesuffix("[]")
-        self.integers = base.endswith(("INT", "INTEGER")) and base != "HUGEINT"
+        self._integers = base.endswith(("INT", "INTEGER")) and base != "HUGEINT"
         self._is_list = kind.endswith("[]")
         self._reading = reading
         text = base in ("VARCHAR", "BOOLEAN", "UUID", "DATE", '"NULL"', "NULL")
-        if not (self.integers or text or base.startswith("ENUM")):
+        if not (self._integers or text or base.startswith("ENUM")):
             raise ValueError(
                 f"--label_column must hold text or whole numbers, or lists of them, "
                 f"got {kind}. Cast the column in --query, as in label::VARCHAR."
             )
-
-    @property
-    def are_digits(self) -> bool:
-        """Whether the classes are integers without names."""
-        return self.integers and self._reading.class_of is None
 
     def of(self, row: int, value: Any) -> list[str]:
         """Returns the classes; none for NULL."""
@@ -194,23 +154,12 @@ class _Labels:
         return list(dict.fromkeys(found))
 
     def _class(self, row: int, value: Any) -> str:
-        if not self.integers:
-            if isinstance(value, bool):
-                return str(value).lower()
-            return str(value)
-        if not 0 <= value <= _MAX_INTEGER_LABEL:
+        if self._integers and not 0 <= value <= MAX_LABEL:
             raise ValueError(
-                f"The label of row {row} must be 0 to {_MAX_INTEGER_LABEL:,}, got "
-                f"{value}. Cast the column to text in --query if these are names."
+                f"The label of row {row} must be 0 to {MAX_LABEL:,}, got {value}. Cast "
+                "the column to text in --query if these are names."
             )
-        if self._reading.class_of is None:
-            return str(value)
-        if value not in self._reading.class_of:
-            raise ValueError(
-                f"--label_map must name the class of each label, got {value} in row "
-                f"{row}, which is not in it."
-            )
-        return self._reading.class_of[value]
+        return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 class _Lister:
@@ -220,7 +169,7 @@ class _Lister:
         self._reading, self._labels = reading, labels
         self._found: dict[str, dict[str, list[Place]]] = {}
         self._left_out: list[LeftOut] = []
-        self._several: dict[str, tuple[int, Sequence[str]]] = {}
+        self._several: dict[str, Sequence[str]] = {}
         self._rows: dict[str, int] = {}
         self._input_dir = input_dir
 
@@ -248,7 +197,7 @@ class _Lister:
             what = f"an image that exists, got {row.path}: no such file"
         elif not classes:
             reason, what = listing.NULL_LABEL, "a label, got NULL"
-        elif self._reading.has_splits and not row.split:
+        elif self._reading.needs_split and not row.split:
             reason, what = listing.NULL_SPLIT, "a split, got NULL"
         if reason:
             if self._reading.on_null == columns.FAIL:
@@ -266,7 +215,7 @@ class _Lister:
             )
         self._rows[name] = row.row
         if len(classes) > 1:
-            self._several[name] = (row.row, classes)
+            self._several[name] = classes
         split = self._found.setdefault(self._split(row), {})
         split.setdefault(classes[0], []).append(self._place(name, row, found))
 
@@ -282,12 +231,12 @@ class _Lister:
         return Place(name, name if name == file else file, 0, found.num_bytes)
 
     def _split(self, row: _Row) -> str:
-        if not self._reading.has_splits:
-            return "train"
-        if (split := _SPLITS.get(str(row.split).strip().lower())) is None:
+        if not self._reading.needs_split:
+            return self._reading.split or TRAIN
+        if (split := split_of_word(str(row.split))) is None:
             raise ValueError(
-                f"The split of row {row.row} must be one of {', '.join(_SPLITS)}, got "
-                f"{row.split!r}. Rename it in --query."
+                f"The split of row {row.row} must be one of {', '.join(SPLIT_WORDS)}, "
+                f"got {row.split!r}. Rename it in --query, or say --split for all."
             )
         return split
 
@@ -297,9 +246,7 @@ class _Lister:
             raise ValueError(
                 "The table must have a row with an image and a label, got none."
             )
-        order = [
-            split for split in dict.fromkeys(_SPLITS.values()) if split in self._found
-        ]
+        order = [split for split in SPLITS if split in self._found]
         tree = ClassTree(
             {
                 split: {
@@ -310,10 +257,5 @@ class _Lister:
             },
             self._left_out,
         )
-        return ListedTable(
-            tree,
-            pathlib.Path(self._input_dir),
-            self._labels.are_digits,
-            self._several,
-            self._rows,
-        )
+        listed = Listed(pathlib.Path(self._input_dir), tree, several=self._several)
+        return ListedTable(listed, self._rows)

@@ -43,6 +43,12 @@ class Columns:
             raise ValueError("--extra_columns must name each column once.")
 
     @property
+    def texts(self) -> list[str]:
+        """Columns that are read as texts, so that each value stays what it is."""
+        names = (self.image, self.label, self.name, self.split)
+        return [name for name in names if name is not None]
+
+    @property
     def by_flag(self) -> dict[str, Sequence[str]]:
         """Names of columns by their flag."""
         single = {

@@ -20,7 +20,7 @@ from tfpipe.shards.example import (
     float_feature,
     int64_feature,
 )
-from tfpipe.shards.sql import identifier, one_file, quoted
+from tfpipe.shards.sql import PARQUET, identifier, one_file, quoted, read_files
 
 if TYPE_CHECKING:
     import duckdb
@@ -67,7 +67,7 @@ def write(
         connection.execute(
             f"COPY (SELECT n.* EXCLUDE (row){extra} FROM "
             f"{sql.read_lines(lines, kinds)} n JOIN "
-            f"read_parquet({quoted(one_file(rows))}) v USING (row)) "
+            f"{read_files('parquet', [rows])} v USING (row)) "
             f"TO {quoted(part)} (FORMAT parquet)"
         )
     lines.unlink()
@@ -100,7 +100,7 @@ class MoreColumns:
         wanted = ", ".join(map(identifier, self.in_records))
         with index.catalog_connection() as connection:
             rows = connection.execute(
-                f"SELECT filename, {wanted} FROM read_parquet(?) "
+                f"SELECT filename, {wanted} FROM {PARQUET} "
                 "WHERE filename IN (SELECT unnest(?))",
                 [one_file(self.path), list(names)],
             ).fetchall()
@@ -116,7 +116,7 @@ class MoreColumns:
         """Adds the columns to a catalog."""
 
         def read(path: pathlib.Path) -> str:
-            return f"read_parquet({quoted(one_file(path))})"
+            return read_files("parquet", [path])
 
         part = catalog.with_name(f"{catalog.name}.part")
         on = " AND ".join(f"c.{key} = m.{key}" for key in self.keys)

@@ -7,18 +7,24 @@ the table: row (from 1), path, file, offset, num_bytes, label, name, split, extr
 """
 
 import contextlib
+import csv
+import dataclasses
 import os
 import pathlib
 import shutil
+import urllib.parse
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from converters.inputs import parquet
+from converters.inputs.files import paths_below_one
+from converters.inputs.meaning import Meaning
 from converters.inputs.parquet import Inflater, UnknownFormError
 from converters.inputs.tables import databases, sql, table_sources
 from converters.inputs.tables.columns import Columns
 from converters.inputs.tables.spool import Spool
-from tfpipe.shards.sql import identifier, quoted
+from tfpipe.remote import urls
+from tfpipe.shards.sql import identifier, quoted, read_files
 
 if TYPE_CHECKING:
     import duckdb
@@ -31,11 +37,17 @@ _NO_PATH, _NO_BYTES = "NULL::VARCHAR", "NULL::BLOB"
 _PLACES_NAME = "places.jsonl"
 # Columns that DuckDB adds to those of a Parquet file.
 _FILE, _ROW = "tfpipe_file", "file_row_number"
+# Column with the split that the name of each file says.
+SPLIT_OF_FILE = "tfpipe_split"
 _READERS = {
-    table_sources.CSV: "read_csv",
-    table_sources.JSON: "read_json",
-    table_sources.PARQUET: "read_parquet",
+    table_sources.CSV: "csv",
+    table_sources.JSON: "json",
+    table_sources.PARQUET: "parquet",
 }
+_DELIMITERS = ",;\t|"
+
+# For each column, its value in each file of a table.
+ByFile = Mapping[str, Sequence[str]]
 
 
 def scan(
@@ -43,6 +55,7 @@ def scan(
     query: str | None,
     columns: Columns,
     folder: pathlib.Path,
+    by_file: ByFile,
 ) -> pathlib.Path:
     """Reads the rows of a table, and returns the Parquet file of their values.
 
@@ -51,6 +64,7 @@ def scan(
         query: A SELECT; None takes all rows of INPUT.
         columns: Names of columns of the result.
         folder: Folder for that file and the image bytes.
+        by_file: Columns of INPUT with one value a file, see `by_names`.
 
     Raises:
         ValueError: If the query or a column is wrong.
@@ -70,13 +84,14 @@ def scan(
             if len(sources) == 1 and source.is_database:
                 databases.scan(connection, source, query, columns, spool, part)
             else:
-                views = _make_tables(connection, sources, folder)
+                views = _make_tables(connection, sources, columns, folder, by_file)
                 wanted = query or f"SELECT * FROM {INPUT}"
                 has_pages = (
                     is_near and query is None and source.kind == table_sources.PARQUET
                 )
                 if not (
-                    has_pages and _scan_pages(connection, source, columns, spool, part)
+                    has_pages
+                    and _scan_pages(connection, source, columns, spool, part, by_file)
                 ):
                     _scan_query(connection, wanted, columns, spool, part, views)
     except BaseException:
@@ -104,27 +119,133 @@ def _spool_errors(spool: Spool) -> Iterator[None]:
 def _make_tables(
     connection: "duckdb.DuckDBPyConnection",
     sources: Mapping[str, table_sources.TableSource],
+    columns: Columns,
     folder: pathlib.Path,
+    by_file: ByFile,
 ) -> Sequence[str]:
     """Makes a view or a table of each source; returns their names."""
     for name, source in sources.items():
         if source.is_database:
             databases.copy(connection, name, source, folder)
             continue
-        options = ""
-        if source.kind == table_sources.JSON:
-            options = f", maximum_object_size = {sql.MAX_ROW_BYTES}"
+        rows = _read(connection, source, columns, by_file if name == INPUT else {})
         connection.execute(
-            f"CREATE VIEW {identifier(name)} AS SELECT * FROM {_read(source, options)}"
+            f"CREATE VIEW {identifier(name)} AS SELECT * EXCLUDE ({_FILE}) FROM {rows}"
         )
     return list(sources)
 
 
-def _read(source: table_sources.TableSource, options: str) -> str:
-    """Returns the call that reads the files of a source."""
-    files = ", ".join(map(quoted, source.files))
-    union = ", union_by_name = true" if len(source.files) > 1 else ""
-    return f"{_READERS[source.kind]}([{files}]{union}{options})"
+def _read(
+    connection: "duckdb.DuckDBPyConnection",
+    source: table_sources.TableSource,
+    columns: Columns,
+    by_file: ByFile,
+    *options: str,
+) -> str:
+    """Returns the rows of the files of a source, with the column `tfpipe_file`."""
+    reader = _READERS[source.kind]
+    more = [f"filename = {quoted(_FILE)}", *options]
+    if len(source.files) > 1:
+        more.append("union_by_name = true")
+    if source.kind == table_sources.CSV:
+        more += _csv_options(source, columns)
+    if source.kind == table_sources.JSON:
+        more.append(f"maximum_object_size = {sql.MAX_ROW_BYTES}")
+        more += _json_options(connection, source, columns, more)
+    values = "".join(
+        f", CASE {_FILE} {_cases(source.files, of_files)} END AS {identifier(column)}"
+        for column, of_files in by_file.items()
+    )
+    return f"(SELECT *{values} FROM {read_files(reader, source.files, *more)})"
+
+
+def _cases(files: Sequence[str], values: Sequence[str]) -> str:
+    return " ".join(
+        f"WHEN {quoted(file)} THEN {quoted(value)}"
+        for file, value in zip(files, values, strict=True)
+    )
+
+
+def _csv_options(source: table_sources.TableSource, columns: Columns) -> Iterator[str]:
+    """Yields options that take each line after the first for a row.
+
+    DuckDB's own guess skips lines that it does not understand. Columns with a meaning
+    are texts: `007`, `t` and `01/02/2020` stay what they are.
+    """
+    yield from ("header = true", "skip = 0", "comment = ''", "sample_size = -1")
+    with table_sources.opened_text(source.files[0]) as file:
+        line = file.readline()
+    for delimiter in _DELIMITERS:
+        there = next(csv.reader([line], delimiter=delimiter), [])
+        texts = [name for name in columns.texts if name in there]
+        if texts:
+            yield f"delim = {quoted(delimiter)}"
+            types = ", ".join(f"{quoted(name)}: 'VARCHAR'" for name in texts)
+            yield f"types = {{{types}}}"
+            return
+
+
+def _json_options(
+    connection: "duckdb.DuckDBPyConnection",
+    source: table_sources.TableSource,
+    columns: Columns,
+    options: Sequence[str],
+) -> Iterator[str]:
+    """Yields the types of all columns, in which columns with a meaning are texts."""
+    call = read_files("json", source.files, *options, "sample_size = -1")
+    described = connection.execute(f"DESCRIBE FROM {call}").fetchall()
+    types = {str(row[0]): str(row[1]) for row in described if row[0] != _FILE}
+    for name in columns.texts:
+        if (kind := types.get(name)) and not kind.startswith(("STRUCT", "MAP")):
+            types[name] = "VARCHAR[]" if kind.endswith("[]") else "VARCHAR"
+    named = ", ".join(f"{identifier(name)}: {quoted(k)}" for name, k in types.items())
+    yield f"columns = {{{named}}}"
+
+
+def by_names(
+    source: table_sources.TableSource,
+    columns: Columns,
+    meaning: Meaning,
+    hive_columns: Sequence[str],
+) -> tuple[Columns, str | None, ByFile]:
+    """Returns what the names of the files of a table say.
+
+    Args:
+        source: The table.
+        columns: The columns that a user named.
+        meaning: What a user says about splits.
+        hive_columns: Columns that are folders `name=value` above the files.
+
+    Returns:
+        columns: The same, with a column of splits if the files are of several.
+        split: The split of all rows; None if a column says it.
+        by_file: Columns with one value a file.
+
+    Raises:
+        ValueError: If a folder of `hive_columns` is not above each file.
+    """
+    by_file = {name: _folder_values(source, name) for name in hive_columns}
+    if columns.split is not None or source.is_database or meaning.split is not None:
+        return columns, meaning.split, by_file
+    splits = meaning.splits_of_files(paths_below_one(source.files))
+    if len(set(splits)) == 1:
+        return columns, splits[0], by_file
+    by_file[SPLIT_OF_FILE] = splits
+    return dataclasses.replace(columns, split=SPLIT_OF_FILE), None, by_file
+
+
+def _folder_values(source: table_sources.TableSource, name: str) -> list[str]:
+    values = []
+    for file in source.files:
+        folders = (part.partition("=") for part in file.split("/")[:-1])
+        found = [value for key, equals, value in folders if key == name and equals]
+        if len(found) != 1:
+            raise ValueError(
+                f"--hive_columns={name} needs one folder {name}=... above each file, "
+                f"got {len(found)} above {urls.shown(file)}."
+            )
+        values.append(urllib.parse.unquote(found[0]))
+    return values
 
 
 def _scan_pages(
@@ -133,6 +254,7 @@ def _scan_pages(
     columns: Columns,
     spool: Spool,
     path: pathlib.Path,
+    by_file: ByFile,
 ) -> bool:
     """Scans Parquet files by their pages; False if they are in another form.
 
@@ -144,9 +266,7 @@ def _scan_pages(
         connection, query, columns, types[columns.image]
     )
     own = {name.lower() for name in types} & {_FILE, _ROW}
-    # DuckDB takes such names for patterns.
-    patterns = any(set("*?[") & set(file) for file in source.files)
-    if own or patterns or bytes_value == _NO_BYTES:
+    if own or bytes_value == _NO_BYTES:
         return False
     is_struct = types[columns.image] != "BLOB"
     names = [columns.image, "bytes"] if is_struct else [columns.image]
@@ -160,13 +280,13 @@ def _scan_pages(
         f"({quoted(file)}, {quoted(os.path.abspath(file))}, {first})"
         for file, first in zip(source.files, first_rows, strict=True)
     )
-    options = f", filename = {quoted(_FILE)}, {_ROW} = true"
+    rows = _read(connection, source, columns, by_file, f"{_ROW} = true")
     connection.execute(
         f'COPY (SELECT f.first_row + q.{_ROW} AS row, p."offset", p.num_bytes, '
         f"CASE WHEN NOT p.is_unpacked THEN f.place END AS file, "
         f"q.* EXCLUDE ({_FILE}, {_ROW}) "
         f"FROM (SELECT {_FILE}, {_ROW}, {path_value} AS path, "
-        f"{', '.join(_values(columns))} FROM {_read(source, options)}) AS q "
+        f"{', '.join(_values(columns))} FROM {rows}) AS q "
         f"JOIN (VALUES {files}) AS f(file, place, first_row) ON f.file = q.{_FILE} "
         f"LEFT JOIN {sql.read_lines(lines, kinds)} AS p "
         f"ON p.row = f.first_row + q.{_ROW}) "

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tfpipe import host
-from tfpipe.shards.sql import identifier, one_file, quoted
+from tfpipe.shards.sql import identifier, quoted, read_files
 
 if TYPE_CHECKING:
     import duckdb
@@ -61,7 +61,9 @@ def in_one_line(error: Exception) -> str:
 def read_lines(path: pathlib.Path, types: Mapping[str, str]) -> str:
     """Returns the call that reads JSON lines, with the types of their columns."""
     columns = ", ".join(f"{identifier(k)}: {quoted(v)}" for k, v in types.items())
-    return (
-        f"read_json({quoted(one_file(path))}, columns = {{{columns}}}, "
-        f"format = 'newline_delimited', maximum_object_size = {MAX_ROW_BYTES})"
+    return read_files(
+        "json",
+        [path],
+        f"columns = {{{columns}}}, format = 'newline_delimited', "
+        f"maximum_object_size = {MAX_ROW_BYTES}",
     )

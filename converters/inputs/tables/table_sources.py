@@ -5,13 +5,17 @@ where it can; its name decides for CSV and JSON lines. A password never leaves a
 `TableSource`. Files at a URL are copied to a folder, in pieces of limited memory.
 """
 
+import contextlib
 import dataclasses
 import glob
+import gzip
+import io
 import os
 import pathlib
 import re
 import urllib.parse
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import IO, TextIO, cast
 
 from converters.inputs.files import open_file
 from tfpipe.remote import urls
@@ -225,6 +229,15 @@ def _kind_of_file(path: str) -> str | None:
     if named in _MAGIC.values() and head:
         raise ValueError(f"{path} must be a {named} file, got other bytes.")
     return named
+
+
+@contextlib.contextmanager
+def opened_text(path: str) -> Iterator[TextIO]:
+    """Opens a file of text, packed by gzip or not, without its byte order mark."""
+    with open(open_file(path), "rb") as file:
+        is_packed = path.lower().endswith(".gz")
+        data = cast(IO[bytes], gzip.GzipFile(fileobj=file)) if is_packed else file
+        yield io.TextIOWrapper(data, "utf-8-sig", errors="replace", newline="")
 
 
 _PIECE_BYTES = 16 << 20

@@ -9,6 +9,7 @@ import pytest
 
 from converters import folder
 from converters.inputs import classtree, ilsvrc
+from converters.inputs.meaning import USUAL
 from converters.jobs import plan
 from tests.support.data.trees import make_jpeg
 from tests.support.processes import commands
@@ -51,7 +52,7 @@ def test_classes_are_the_paths_of_the_folders_with_images(
     write(tmp_path, "cat/a.jpg", "dog/big/a.JPEG", "dog/b.png", "dog/small/old/c.WebP")
     write(tmp_path, "bird/a.bmp", "bird/b.GIF")
 
-    tree = classtree.read_class_tree(tmp_path)
+    tree = classtree.read_class_tree(tmp_path, USUAL)
 
     assert tree.class_names() == ["bird", "cat", "dog", "dog/big", "dog/small/old"]
     assert listed(tmp_path) == {
@@ -73,7 +74,7 @@ def test_split_folders_are_splits_with_one_class_list(
     write(tmp_path, "train/b/1.jpg", "train/c/1.jpg", f"{validation}/a/1.jpg")
     write(tmp_path, "test/b/1.jpg", "old/b/1.jpg", "readme.txt", "loose.jpg")
 
-    tree = classtree.read_class_tree(tmp_path)
+    tree = classtree.read_class_tree(tmp_path, USUAL)
 
     assert listed(tmp_path) == {
         "train": {"train/b/1.jpg": 2, "train/c/1.jpg": 3},
@@ -96,7 +97,7 @@ def test_what_is_left_out_is_counted(tmp_path: pathlib.Path) -> None:
     (tmp_path / "a" / "round").symlink_to(tmp_path)
     (tmp_path / "b").mkdir()
 
-    tree = classtree.read_class_tree(tmp_path)
+    tree = classtree.read_class_tree(tmp_path, USUAL)
 
     assert tree.class_names() == ["a"]
     assert tree.ignored == {
@@ -296,3 +297,37 @@ def test_same_plan_for_a_tree_wherever_it_lies(tmp_path: pathlib.Path) -> None:
 
     assert plans[0] == plans[1]
     assert isinstance(plans[0][0].images[0], ilsvrc.Image)
+
+
+def test_class_depth_takes_the_first_folders_as_the_class(
+    tmp_path: pathlib.Path,
+) -> None:
+    write(tmp_path, "cat/a.jpg", "cat/old/b.jpg", "cat/old/x/c.jpg", "dog/new/d.jpg")
+
+    assert listed(tmp_path, class_depth=1) == {
+        "train": {
+            "cat/a.jpg": 1,
+            "cat/old/b.jpg": 1,
+            "cat/old/x/c.jpg": 1,
+            "dog/new/d.jpg": 2,
+        }
+    }
+    job = folder.make_job(config(tmp_path, tmp_path / "none", class_depth=2))
+    assert [item.synset for item in job.classes] == ["cat", "cat/old", "dog/new"]
+
+
+def test_the_layout_of_tiny_imagenet(tmp_path: pathlib.Path) -> None:
+    write(tmp_path, "train/n1/images/n1_0.JPEG", "train/n1/n1_boxes.txt")
+    write(tmp_path, "train/n2/images/n2_0.JPEG", "test/images/test_0.JPEG")
+    write(tmp_path, *(f"val/images/val_{n}.JPEG" for n in range(3)))
+    annotations = "val_0.JPEG\tn2\t0\t0\t9\t9\nval_1.JPEG\tn1\t0\t0\t9\t9\n"
+    (tmp_path / "val" / "val_annotations.txt").write_text(annotations)
+
+    tree = classtree.read_class_tree(tmp_path, USUAL)
+
+    assert listed(tmp_path) == {
+        "train": {"train/n1/images/n1_0.JPEG": 1, "train/n2/images/n2_0.JPEG": 2},
+        "validation": {"val/images/val_0.JPEG": 2, "val/images/val_1.JPEG": 1},
+    }
+    assert tree.class_names() == ["n1", "n2"]
+    assert tree.ignored == {"no_class_folder": 1, "no_label": 1, "other_name": 2}

@@ -78,7 +78,8 @@ def test_each_file_of_an_imagenet_tree_is_stored_or_named(
 def test_each_file_of_a_class_tree_is_stored_or_named(tmp_path: pathlib.Path) -> None:
     root = tmp_path / "raw"
     names = ("train/a/1.jpg", "train/b/1.jpg", "train/c/1.jpg", "train/a/note.txt")
-    for number, name in enumerate((*names, "train/loose.txt", "raw/x/1.jpg", "1.jpg")):
+    others = ("train/loose.txt", "raw/x/1.jpg", "1.jpg", "val/a/1.jpg")
+    for number, name in enumerate((*names, *others)):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes(make_jpeg(number))
     (root / "train" / "empty").mkdir()
@@ -94,7 +95,7 @@ def test_each_file_of_a_class_tree_is_stored_or_named(tmp_path: pathlib.Path) ->
 
     folder.convert(config)
 
-    assert _stored(out) == {"train/a/1.jpg", "train/b/1.jpg"}
+    assert _stored(out) == {"train/a/1.jpg", "train/b/1.jpg", "val/a/1.jpg"}
     assert _named(out) == {
         "1.jpg": "no_class_folder",
         "raw/": "not_a_split",

@@ -7,6 +7,7 @@ import pytest
 
 from converters import folder
 from converters.inputs import fractions
+from tfpipe.shards.split_names import SPLITS
 
 THREE = {"train": 0.8, "validation": 0.1, "test": 0.1}
 
@@ -39,7 +40,7 @@ def test_each_split_gets_its_fraction_and_at_least_one_image(
 ) -> None:
     found = collections.Counter(divide(num_images, wanted).values())
 
-    assert tuple(found[split] for split in fractions.SPLITS) == counts
+    assert tuple(found[split] for split in SPLITS) == counts
 
 
 def test_any_class_with_an_image_for_each_split_is_in_each_split() -> None:

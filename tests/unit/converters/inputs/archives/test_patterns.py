@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from converters.inputs.archives import patterns
+from converters.inputs.meaning import USUAL
 
-TARS = patterns.Kind(
-    "tars", is_one=lambda name: name.endswith(".tar"), split_of=lambda name: None
-)
+TARS = patterns.Kind("tars", is_one=lambda name: name.endswith(".tar"))
 
 
 @given(
@@ -59,7 +58,7 @@ def test_wrong_words_are_refused(
     monkeypatch.chdir(tmp_path)
 
     with pytest.raises(ValueError, match=re.escape(said)) as caught:
-        patterns.find([word], TARS)
+        patterns.find([word], TARS, USUAL)
     assert "secret@" not in str(caught.value)
     assert "Signature" not in str(caught.value)
 
@@ -73,7 +72,7 @@ def test_files_folders_and_patterns_give_sorted_files_of_a_split(
     (tmp_path / "below" / "c.tar").write_bytes(b"")
 
     def names(*words: str) -> list[tuple[str, str]]:
-        found = patterns.find(words, TARS)
+        found = patterns.find(words, TARS, USUAL)
         _, found = patterns.relative_to_one(found)
         assert all(
             (tmp_path / item.file).stat().st_size == item.num_bytes for item in found
@@ -91,7 +90,7 @@ def test_files_folders_and_patterns_give_sorted_files_of_a_split(
     assert names(f"{tmp_path}/b{{1}}.tar") == [("train", "b{1}.tar")]
     deep = names(f"{tmp_path}/**/c.tar", f"{tmp_path}/v.tar")
     assert [file for _, file in deep] == ["below/c.tar", "v.tar"]
-    with pytest.raises(ValueError, match=r"v\.tar for train and again for test"):
+    with pytest.raises(ValueError, match=r"v\.tar in two patterns"):
         names(f"{tmp_path}/v.tar", f"test={tmp_path}/below/../v.tar")
     with pytest.raises(FileNotFoundError, match=r"a-3\.tar"):
         names(f"{tmp_path}/a-{{2..3}}.tar")

@@ -1,0 +1,212 @@
+"""The meaning of labels and classes of an input: one rule for all readers.
+
+In: texts of labels, classes by split. Out: types and labels of classes, and warnings
+about splits that do not fit together. The rule of splits: `tfpipe.shards.split_names`.
+Never here: reading; the spot at which a name or a label stands in an input.
+"""
+
+import collections
+import dataclasses
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+from tfpipe.errors import count_of
+from tfpipe.shards import split_names
+from tfpipe.shards.split_names import SPLITS, TRAIN
+
+LabelType = Literal["number", "text"]
+NUMBER: LabelType = "number"
+TEXT: LabelType = "text"
+_PLAIN_INTEGER = re.compile(r"0|[1-9][0-9]*")
+# Numbers that are no plain integers: `007` and `1.10` are names of classes.
+_CODE = re.compile(r"0[0-9]+|[0-9]*\.[0-9]*")
+# One more class is one more line of labels.txt.
+MAX_LABEL = 1_000_000
+# Labels that an error shows of each kind.
+_NUM_SHOWN = 3
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Meaning:
+    """The words of a user about the meaning of an input, the same for all readers.
+
+    Attributes:
+        split: The split of all images, whatever names say; None lets names say it.
+        split_names: Whether names of files and folders say splits.
+        class_depth: Number of folders, counted from the split, whose names are the
+            class of an image; None takes all folders above the image.
+        label_type: Whether labels are numbers or names; None decides by all labels.
+    """
+
+    split: str | None = None
+    split_names: bool = True
+    class_depth: int | None = None
+    label_type: LabelType | None = None
+
+    def __post_init__(self) -> None:
+        if self.split is not None and self.split not in SPLITS:
+            raise ValueError(
+                f"--split must be one of {', '.join(SPLITS)}, got {self.split!r}."
+            )
+        if self.class_depth is not None and self.class_depth < 1:
+            raise ValueError(f"--class_depth must be >= 1, got {self.class_depth}.")
+
+    def splits_of_files(self, paths: Sequence[str]) -> list[str]:
+        """Returns the split of each file that holds many images, by the names.
+
+        Args:
+            paths: Paths with `/`, relative to one folder.
+        """
+        if self.split is not None or not self.split_names:
+            return [self.split or TRAIN] * len(paths)
+        said = split_names.splits_of_shards(paths)
+        return [said[path] or TRAIN for path in paths]
+
+
+USUAL = Meaning()
+
+
+def label_type(labels: Iterable[str], chosen: LabelType | None) -> LabelType:
+    """Returns whether labels are numbers or names, by all of them.
+
+    Args:
+        labels: The labels as texts.
+        chosen: Value of --label_type.
+
+    Returns:
+        "number" if all labels are plain integers; "text" if none is, or if one is a
+        number with a leading zero or a point.
+
+    Raises:
+        ValueError: If some labels are plain integers and others are words, or if
+            "number" was chosen and a label is no plain integer.
+
+    >>> label_type(["0", "12"], None), label_type(["007", "12"], None)
+    ('number', 'text')
+    >>> label_type(["0", "12"], "text")
+    'text'
+    """
+    if chosen == TEXT:
+        return TEXT
+    integers, words, has_codes = [], [], False
+    for label in dict.fromkeys(labels):
+        if _PLAIN_INTEGER.fullmatch(label):
+            integers.append(label)
+        else:
+            words.append(label)
+            has_codes = has_codes or _CODE.fullmatch(label) is not None
+    if chosen == NUMBER and words:
+        raise ValueError(
+            "--label_type=number needs labels that are whole numbers from 0 on, got "
+            f"{_some(words)}."
+        )
+    if integers and words and not has_codes:
+        raise ValueError(
+            f"Labels must be numbers or names, got {len(integers):,} that are numbers "
+            f"({_some(integers)}) and {len(words):,} that are names ({_some(words)}). "
+            "Correct them, or say --label_type=text if the numbers are names too."
+        )
+    return NUMBER if integers and not words else TEXT
+
+
+def _some(labels: Sequence[str]) -> str:
+    more = ", ..." if len(labels) > _NUM_SHOWN else ""
+    return ", ".join(map(repr, labels[:_NUM_SHOWN])) + more
+
+
+def numbers_as_labels(
+    numbers: Sequence[int], label_base: int | None
+) -> tuple[dict[str, int], str]:
+    """Returns the labels of classes that are numbers, and the reason for their base.
+
+    A number stays the label. A number that no image has is a class too, so that labels
+    have no gap.
+
+    Args:
+        numbers: The numbers.
+        label_base: Value of --label_base: with 0 the numbers count from 0, whatever
+            numbers occur. With 1, numbers that count from 0 are stored one higher.
+
+    Raises:
+        ValueError: If a number is too large.
+
+    >>> numbers_as_labels([1, 3], None)
+    ({'1': 1, '2': 2, '3': 3}, 'the lowest label is 1')
+    >>> numbers_as_labels([1, 2], 0)[0]
+    {'0': 0, '1': 1, '2': 2}
+    """
+    lowest, highest = min(numbers), max(numbers)
+    if highest > MAX_LABEL:
+        raise ValueError(
+            f"Classes that are numbers must be at most {MAX_LABEL:,}, got {highest}. "
+            "Say --label_type=text if the numbers are names, or name the classes, with "
+            "lines `<label> <class>` in --label_map."
+        )
+    first = 0 if label_base == 0 or lowest == 0 else 1
+    base = first if label_base is None else label_base
+    labels = {str(n): n - first + base for n in range(first, highest + 1)}
+    if label_base is not None:
+        return labels, f"--label_base={label_base}"
+    return labels, f"the lowest label is {lowest}"
+
+
+def disagreements(splits: Mapping[str, Mapping[str, Sequence[object]]]) -> list[str]:
+    """Returns a line for each way in which splits and classes do not fit together.
+
+    Each line says what was probably meant, and the flag for it.
+
+    Args:
+        splits: By split and class, the images.
+    """
+    lines = [*_shared_top_folders(splits), *_nested_class(splits)]
+    train = splits.get(TRAIN, {})
+    for split, classes in splits.items():
+        unknown = sorted(set(classes) - set(train))
+        if split == TRAIN or not train or not unknown:
+            continue
+        lines.append(
+            f"{count_of(len(unknown), 'class')} of the {split} split "
+            f"{'is' if len(unknown) == 1 else 'are'} no class of train, the first is "
+            f"{unknown[0]!r}: if a folder above or below the classes was taken for a "
+            f"class, --class_depth=1 takes the first folder; if it is another data "
+            f"set, convert it alone with --split={split}."
+        )
+    return lines
+
+
+def _shared_top_folders(
+    splits: Mapping[str, Mapping[str, Sequence[object]]],
+) -> Iterable[str]:
+    for classes in splits.values():
+        below: dict[str, set[str]] = collections.defaultdict(set)
+        for name in classes:
+            top, slash, rest = name.partition("/")
+            if slash:
+                below[top].add(rest)
+        first, *others = below or [""]
+        same = [top for top in others if below[top] == below[first]]
+        if len(below) > 1 and len(same) == len(others):
+            yield (
+                f"The folders {', '.join(sorted(below))} hold the same classes, and "
+                f"{first}/{min(below[first])} and {others[0]}/{min(below[first])} are "
+                "two classes now: if the folders are splits, rename them, such as to "
+                "train and test, or convert each with --split=NAME; if they are parts "
+                "of one data set, merge them with converters.merge."
+            )
+
+
+def _nested_class(
+    splits: Mapping[str, Mapping[str, Sequence[object]]],
+) -> Iterable[str]:
+    """Yields a line for a class of one image in a folder below another class."""
+    for classes in splits.values():
+        for name, images in classes.items():
+            above = name.rpartition("/")[0]
+            if above in classes and len(images) == 1:
+                yield (
+                    f"The class {name!r} has one image, and lies in the folder of the "
+                    f"class {above!r}: if the image is of that class, --class_depth="
+                    f"{above.count('/') + 1} takes the folders above it as the class."
+                )
+                break
