@@ -87,7 +87,7 @@ def ask(config: QueryOptions) -> dict[str, Any]:
         folder = pathlib.Path(name)
         wanted = config.materialize
         output = None if wanted is None else ("--materialize", wanted)
-        source = start.open_data_set(config.data_dir, folder, output=output)
+        source = start.open_data_set(config.data_dir, folder, (), output=output)
         more = folder / shards.CARRIED_NAME if config.materialize else None
         asked = time.perf_counter()
         num_threads = config.num_workers or host.num_cores()

@@ -1,8 +1,8 @@
-"""The labels of the classes of an input, from what its reader listed.
+"""The labels of the classes of an input.
 
-In: the images of an input by split and class, as each reader lists them, and what a
-user says about labels. Out: the same images under the names of their classes, and the
-label of each class. `meaning` has the rules.
+In: the images of an input by split and class, and the words of a user about labels.
+Out: the same images under the names of their classes, and the labels of the classes.
+`meaning` has the rules.
 """
 
 import pathlib
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from converters.inputs import classtree, meaning
 from converters.inputs.classtree import ClassTree, Place
 
-# The list of names that an input itself has, for errors.
+# The list of names of an input, for errors.
 BESIDE = "The list of classes beside the files"
 
 
@@ -22,11 +22,11 @@ class Listed(NamedTuple):
     Attributes:
         folder: Path or URL that the files of the images are relative to.
         tree: The images by split and class, as the input calls the classes.
-        names: Names that the input has for classes that are numbers.
+        names: Names of classes that are numbers, from the input.
         names_from: The origin of these names, for errors.
-        texts: Names of classes for people, by class, where the input has them.
-        several: All classes of each image that has several, by the name of the image;
-            the first is its class in the tree.
+        texts: Names of classes for people, by class.
+        several: All classes of an image with several classes, by the name of the
+            image; the first is its class in the tree.
     """
 
     folder: pathlib.Path
@@ -37,7 +37,7 @@ class Listed(NamedTuple):
     several: Mapping[str, Sequence[str]] = {}
 
     def class_names(self) -> list[str]:
-        """Returns all classes, sorted by name, also those that no image has first."""
+        """Returns all classes, sorted by name, also further classes of an image."""
         more = {name for names in self.several.values() for name in names}
         return sorted({*self.tree.class_names(), *more})
 
@@ -57,7 +57,7 @@ class Listed(NamedTuple):
         return self._replace(tree=tree, several=several)
 
     def named(self) -> "Listed":
-        """Returns the same images with the names that the input has for numbers.
+        """Returns the same images with the names of the numbers.
 
         Raises:
             ValueError: If a number has no name.
@@ -104,7 +104,7 @@ def give_labels(
     label_base: int | None,
     label_type: meaning.LabelType | None,
 ) -> Labelled:
-    """Gives each class its label: one rule for all inputs.
+    """Gives the classes their labels, by the same rule for all inputs.
 
     Args:
         listed: The images as their reader listed them.
@@ -136,7 +136,7 @@ def give_labels(
 
 
 def _with_names(listed: Listed, label_base: int | None) -> Labelled:
-    """Returns the labels of numbers for which the input has names."""
+    """Returns the labels of numbers with names."""
     names = listed.names
     base = min(min(names), 1) if label_base is None else label_base
     labels = {names[key]: label for label, key in enumerate(sorted(names), base)}

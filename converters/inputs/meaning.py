@@ -21,9 +21,9 @@ TEXT: LabelType = "text"
 _PLAIN_INTEGER = re.compile(r"0|[1-9][0-9]*")
 # Numbers that are no plain integers: `007` and `1.10` are names of classes.
 _CODE = re.compile(r"0[0-9]+|[0-9]*\.[0-9]*")
-# One more class is one more line of labels.txt.
+# Every class is a line of labels.txt.
 MAX_LABEL = 1_000_000
-# Labels that an error shows of each kind.
+# Labels in an error, of numbers and of names.
 _NUM_SHOWN = 3
 
 
@@ -32,10 +32,10 @@ class Meaning:
     """The words of a user about the meaning of an input, the same for all readers.
 
     Attributes:
-        split: The split of all images, whatever names say; None lets names say it.
+        split: The split of all images, whatever names say; None asks the names.
         split_names: Whether names of files and folders say splits.
-        class_depth: Number of folders, counted from the split, whose names are the
-            class of an image; None takes all folders above the image.
+        class_depth: Number of folders, counted from the split, that name the class of
+            an image; None takes all folders above the image.
         label_type: Whether labels are numbers or names; None decides by all labels.
     """
 
@@ -53,7 +53,7 @@ class Meaning:
             raise ValueError(f"--class_depth must be >= 1, got {self.class_depth}.")
 
     def splits_of_files(self, paths: Sequence[str]) -> list[str]:
-        """Returns the split of each file that holds many images, by the names.
+        """Returns the splits of files with many images, by the names.
 
         Args:
             paths: Paths with `/`, relative to one folder.
@@ -75,8 +75,8 @@ def label_type(labels: Iterable[str], chosen: LabelType | None) -> LabelType:
         chosen: Value of --label_type.
 
     Returns:
-        "number" if all labels are plain integers; "text" if none is, or if one is a
-        number with a leading zero or a point.
+        "number" if all labels are plain integers; "text" if no label is, or if a label
+        is a number with a leading zero or a point.
 
     Raises:
         ValueError: If some labels are plain integers and others are words, or if
@@ -120,13 +120,13 @@ def numbers_as_labels(
 ) -> tuple[dict[str, int], str]:
     """Returns the labels of classes that are numbers, and the reason for their base.
 
-    A number stays the label. A number that no image has is a class too, so that labels
-    have no gap.
+    A number stays the label. A number without an image is a class too: labels have no
+    gap.
 
     Args:
         numbers: The numbers.
-        label_base: Value of --label_base: with 0 the numbers count from 0, whatever
-            numbers occur. With 1, numbers that count from 0 are stored one higher.
+        label_base: Value of --label_base. With 0 the numbers count from 0, whatever
+            numbers occur. With 1, numbers from 0 on are stored as numbers from 1 on.
 
     Raises:
         ValueError: If a number is too large.
@@ -154,7 +154,7 @@ def numbers_as_labels(
 def disagreements(splits: Mapping[str, Mapping[str, Sequence[object]]]) -> list[str]:
     """Returns a line for each way in which splits and classes do not fit together.
 
-    Each line says what was probably meant, and the flag for it.
+    The line says the probable meaning, and its flag.
 
     Args:
         splits: By split and class, the images.
@@ -199,7 +199,7 @@ def _shared_top_folders(
 def _nested_class(
     splits: Mapping[str, Mapping[str, Sequence[object]]],
 ) -> Iterable[str]:
-    """Yields a line for a class of one image in a folder below another class."""
+    """Yields a line for a class of a single image in a folder below another class."""
     for classes in splits.values():
         for name, images in classes.items():
             above = name.rpartition("/")[0]

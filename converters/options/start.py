@@ -67,7 +67,7 @@ def data_dir_of(argv: Sequence[str]) -> str:
 def open_data_set(
     data_dir: str,
     folder: pathlib.Path,
-    splits: Sequence[str] = (),
+    splits: Sequence[str],
     *,
     output: tuple[str, str] | None,
 ) -> "Source":

@@ -1,4 +1,4 @@
-"""Names of splits: which split the name of a file, a folder or a column says.
+"""Names of splits: the split of a file, a folder or a value, by its name.
 
 In: names and texts. Out: splits, or an error where names of several splits would end in
 one split. Converters and sources follow the same rule. Imports no TensorFlow.
