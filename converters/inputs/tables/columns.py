@@ -44,7 +44,7 @@ class Columns:
 
     @property
     def texts(self) -> list[str]:
-        """Columns that are read as texts, so that each value stays what it is."""
+        """Columns of texts: their values stay as they stand in the file."""
         names = (self.image, self.label, self.name, self.split)
         return [name for name in names if name is not None]
 
