@@ -93,7 +93,8 @@ class TFRecordSource:
             shuffle. None is once.
         on_error: The presets' answer to a record that is damaged or cannot be decoded.
             "raise" stops and names the record; "skip" reads another record instead and
-            counts the fault in `pipeline.faults`.
+            counts the fault in `pipeline.faults`; a shard without an index that is cut
+            short is read up to the cut.
         max_faults: Number of records that may be skipped; a further fault raises an
             error.
         reading: Who reads in a preset: "native" is the native op, for whole batches,
@@ -133,7 +134,13 @@ class TFRecordSource:
     @functools.cached_property
     def split_index(self) -> SplitIndex:
         """The shards of the split, and the byte offsets of its records."""
-        return SplitIndex(self.data_dir, self.split, self.files, self.shard_cache)
+        return SplitIndex(
+            self.data_dir,
+            self.split,
+            self.files,
+            self.shard_cache,
+            skips_damage=self.on_error == "skip",
+        )
 
     @property
     def index(self) -> Index:

@@ -152,6 +152,7 @@ class SplitIndex:
         files: Pattern of the shards' names, see `scan.matching_files`; None reads the
             index, or scans a folder without an index.
         shard_cache: How the shards are read, see `source.TFRecordSource`.
+        skips_damage: Whether the damage of shards is left to reading, see `scan.scan`.
 
     Raises:
         BadIndexError: If the index, the catalog or a shard is missing or wrong.
@@ -162,6 +163,7 @@ class SplitIndex:
     split: str
     files: str | None = None
     shard_cache: CacheChoice = "auto"
+    skips_damage: bool = False
 
     @functools.cached_property
     def storage(self) -> DataSetStorage:
@@ -179,7 +181,12 @@ class SplitIndex:
             return None
         if self.files is None and not scan.is_needed(self.data_dir):
             return None
-        return scan.scan(self.data_dir, self.split, files=self.files)
+        return scan.scan(
+            self.data_dir,
+            self.split,
+            files=self.files,
+            skips_damage=self.skips_damage,
+        )
 
     @property
     def shards(self) -> tuple[Shard, ...]:
@@ -330,7 +337,9 @@ class SplitIndex:
         checks all pieces. Only a shard that is newer than the index may hold unchecked
         lengths. Reading checks them and sets the values.
         """
-        if self._scan is not None or self.storage.files is not None:
+        if self._scan is not None:
+            return ~self._scan.is_damaged
+        if self.storage.files is not None:
             return np.ones(int(self.shard_sizes.sum()), np.bool_)
         written = os.stat(os.path.join(self.data_dir, index.INDEX_NAME)).st_mtime_ns
         is_old = [os.stat(path).st_mtime_ns <= written for path in self.paths]

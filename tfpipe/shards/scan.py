@@ -93,10 +93,13 @@ class Scan:
         index: The shards. A shard's digest covers the offset and the data CRC of every
             record, so that shards with other content have another digest.
         byte_offsets: int64 [num_records], byte offset of each record in its shard.
+        is_damaged: bool [num_records], whether the shard cannot be read from the
+            record on. Such a record is the last of its shard.
     """
 
     index: ScannedIndex
     byte_offsets: Ints
+    is_damaged: npt.NDArray[np.bool_]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -124,11 +127,20 @@ class _Records:
     Attributes:
         byte_offsets: int64 [num_records], byte offset of each record.
         data_crcs: uint32 [num_records], masked CRC of the record's data, from its
-            footer.
+            footer; 0 of a damaged record.
+        has_damage: Whether the last record is damaged.
     """
 
     byte_offsets: Ints
     data_crcs: npt.NDArray[np.uint32]
+    has_damage: bool = False
+
+    @property
+    def is_damaged(self) -> npt.NDArray[np.bool_]:
+        """bool [num_records], whether each record is damaged."""
+        flags = np.zeros(len(self.byte_offsets), np.bool_)
+        flags[-1:] = self.has_damage
+        return flags
 
     @property
     def digest(self) -> str:
@@ -154,7 +166,13 @@ def find_shards(data_dir: Path) -> dict[str, list[str]]:
     return dict(names)
 
 
-def scan(data_dir: Path, split: str, *, files: str | None = None) -> Scan:
+def scan(
+    data_dir: Path,
+    split: str,
+    *,
+    files: str | None = None,
+    skips_damage: bool = False,
+) -> Scan:
     """Finds the records of a split, or loads the result of an earlier scan.
 
     A scan reads 16 bytes a record: the header and the CRC of the data. The result is
@@ -167,10 +185,13 @@ def scan(data_dir: Path, split: str, *, files: str | None = None) -> Scan:
         split: Name of the split.
         files: Pattern of the shards' names, see `matching_files`; None finds
             the shards of the split by their usual names.
+        skips_damage: Whether a shard that is cut short, or has a damaged header, ends
+            with a damaged record there; the result is then not kept.
 
     Raises:
-        BadIndexError: If there is no such split, no file matches, a shard is missing,
-            or one is damaged, cut short or compressed.
+        BadIndexError: If there is no such split, no file matches, a shard is missing
+            or compressed, or, without `skips_damage`, damaged or cut short.
+        OSError: If a shard cannot be read.
         ValueError: If the names of the files say different splits, while `split` is
             one of them.
     """
@@ -192,17 +213,35 @@ def scan(data_dir: Path, split: str, *, files: str | None = None) -> Scan:
     missing = [stamp for stamp in stamps if stamp not in kept]
     if missing:
         what = f"split {split!r}" if files is None else f"files={files!r}"
-        kept |= _scan_shards(folder, what, missing)
-        where = _keep(folder, kept_as, stamps, kept)
+        kept |= _scan_shards(folder, what, missing, skips_damage)
+        sound = [stamp for stamp in stamps if not kept[stamp].has_damage]
+        where = _keep(folder, kept_as, sound, kept) if sound else "memory only"
         print(
             f"Scanned {errors.count_of(len(missing), 'shard')}; kept in {where}.",
             file=sys.stderr,
         )
     results = [kept[stamp] for stamp in stamps]
+    _tell_of_empty(folder, stamps, results)
     return Scan(
         index=_make_index(folder, split, files, stamps, results),
         byte_offsets=np.concatenate([shard.byte_offsets for shard in results]),
+        is_damaged=np.concatenate([shard.is_damaged for shard in results]),
     )
+
+
+def _tell_of_empty(
+    folder: pathlib.Path, stamps: Sequence[_Stamp], results: Sequence[_Records]
+) -> None:
+    """Says which of some shards hold no record."""
+    pairs = zip(stamps, results, strict=True)
+    empty = [stamp for stamp, shard in pairs if not len(shard.byte_offsets)]
+    if empty:
+        print(
+            f"{errors.count_of(len(empty), 'shard')} of {len(stamps)} without a record "
+            f"in {folder}, the first is {empty[0].name} ({empty[0].num_bytes} bytes): "
+            "copy or convert again what should hold records.",
+            file=sys.stderr,
+        )
 
 
 def _complete_split(folder: pathlib.Path, split: str) -> list[str]:
@@ -238,7 +277,7 @@ def _stamp(folder: pathlib.Path, name: str) -> _Stamp:
 
 
 def _scan_shards(
-    folder: pathlib.Path, what: str, stamps: Sequence[_Stamp]
+    folder: pathlib.Path, what: str, stamps: Sequence[_Stamp], skips_damage: bool
 ) -> dict[_Stamp, _Records]:
     print(
         f"No index is read for {folder}: scanning "
@@ -248,21 +287,33 @@ def _scan_shards(
     )
     # disable=None shows the bar on a terminal only.
     bar = tqdm.tqdm(stamps, unit="shard", file=sys.stderr, disable=None)
-    return {stamp: _scan_shard(folder / stamp.name) for stamp in bar}
+    return {stamp: _scan_shard(folder / stamp.name, skips_damage) for stamp in bar}
 
 
-def _scan_shard(path: pathlib.Path) -> _Records:
+def _scan_shard(path: pathlib.Path, skips_damage: bool) -> _Records:
     spans: list[records.RecordSpan] = []
+    has_damage = False
     try:
         spans.extend(records.scan(path))
     except errors.BadRecordError as error:
         # The length of a sound record may begin with the same bytes.
         if not spans:
             _refuse_compressed(path)
-        raise errors.BadIndexError(f"Shard {error}") from None
+        if not skips_damage:
+            raise errors.BadIndexError(f"Shard {error}") from None
+        end = spans[-1].byte_offset + spans[-1].num_bytes if spans else 0
+        num_bytes = os.path.getsize(path) - end
+        print(
+            f"Shard {error} {errors.count_of(len(spans), 'record')} before it can be "
+            f"read; the last {num_bytes} bytes count as one damaged record.",
+            file=sys.stderr,
+        )
+        spans.append(records.RecordSpan(end, num_bytes, 0))
+        has_damage = True
     return _Records(
         byte_offsets=np.array([span.byte_offset for span in spans], np.int64),
         data_crcs=np.array([span.data_crc for span in spans], np.uint32),
+        has_damage=has_damage,
     )
 
 
