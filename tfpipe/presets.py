@@ -248,12 +248,10 @@ class _Arguments:
 
     def pipeline(self, purpose: Purpose) -> Pipeline:
         """Returns the pipeline of the preset for a purpose."""
-        source, dtype = self.source(purpose), self.dtype
-        sides = errors.require_sides(
-            "", "image_size", self.image_size, most=MAX_IMAGE_SIZE
-        )
+        source, dtype, size = self.source(purpose), self.dtype, self.image_size
+        sides = errors.require_sides("", "image_size", size, most=MAX_IMAGE_SIZE)
         recipe = self.recipe and self.recipe(
-            self.image_size,
+            size,
             pixels(dtype, self.ops),
             self.quality or _quality(source, sides),
         )

@@ -17,7 +17,7 @@ from tests.house.words import (
 # Pronouns in 100 words of docstrings and comments, and empty names. A ceiling only
 # falls: who rewrites files lowers it to the new figure. The goal is 3.5, and no name.
 CEILINGS = {
-    "tfpipe": (3.5, 118),
+    "tfpipe": (3.5, 112),
     "converters": (5.0, 403),
     "benchmarks": (3.4, 1),
     "studies": (1.4, 0),

@@ -101,11 +101,13 @@ def epoch_windows(windows: Windows, place: EpochPosition) -> EpochWindows:
         "byte_offset": windows.byte_offsets[first],
         "num_records": np.concatenate([ranges.length for _, ranges in cut]),
         "first_record": first,
-        "shuffle_seed": np.array([one.seed or (0, 0) for one in found], np.int64),
-        "skip": np.array([one.skip for one in found], np.int64),
-        "num_real": np.array([one.skip + one.take for one in found], np.int64),
-        "is_real": np.array([one.real for one in found]),
-        "has_right_lengths": np.array([windows.has_right_lengths(*one) for one in cut]),
+        "shuffle_seed": np.array([window.seed or (0, 0) for window in found], np.int64),
+        "skip": np.array([window.skip for window in found], np.int64),
+        "num_real": np.array([window.skip + window.take for window in found], np.int64),
+        "is_real": np.array([window.real for window in found]),
+        "has_right_lengths": np.array(
+            [windows.has_right_lengths(*runs) for runs in cut]
+        ),
         "start": np.cumsum(take) - take,
         "epoch_seed": epoch_seed(seed=order.seed, epoch=place.epoch, copy=copy),
     }
@@ -130,25 +132,25 @@ def dataset(
         has_copies: Whether `epoch_seed` has a value for each record.
     """
 
-    def window(number: tf.Tensor) -> Tensors:
-        at = arrays["piece_window"][number]
+    def window(piece: tf.Tensor) -> Tensors:
+        at = arrays["piece_window"][piece]
         end = arrays["extents_end"][at]
         begin = tf.where(at > 0, arrays["extents_end"][tf.maximum(at - 1, 0)], 0)
         names = ("byte_offset", "num_records", "first_record")
-        made = {name: arrays[name][begin:end] for name in names}
-        made["path"] = tf.gather(tf.constant(paths), arrays["shard"][begin:end])
+        element = {name: arrays[name][begin:end] for name in names}
+        element["path"] = tf.gather(tf.constant(paths), arrays["shard"][begin:end])
         for name in ("num_real", "is_real", "has_right_lengths"):
-            made[name] = arrays[name][at]
+            element[name] = arrays[name][at]
         if is_shuffled:
-            made["shuffle_seed"] = arrays["shuffle_seed"][at]
-        start, take = arrays["piece_start"][number], arrays["piece_take"][number]
-        made["start"], made["take"] = start, take
-        made["skip"] = arrays["skip"][at] + start - arrays["start"][at]
+            element["shuffle_seed"] = arrays["shuffle_seed"][at]
+        start, take = arrays["piece_start"][piece], arrays["piece_take"][piece]
+        element["start"], element["take"] = start, take
+        element["skip"] = arrays["skip"][at] + start - arrays["start"][at]
         seeds = arrays["epoch_seed"]
-        made["epoch_seed"] = (
+        element["epoch_seed"] = (
             seeds[start : start + take] if has_copies else tf.repeat(seeds, take)
         )
-        return made
+        return element
 
     numbers = tf.data.Dataset.range(tf.size(arrays["piece_window"], tf.int64))
     return numbers.map(tf.autograph.experimental.do_not_convert(window))
