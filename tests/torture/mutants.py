@@ -49,7 +49,10 @@ EQUIVALENT = ROOT / "tests/torture/equivalent_mutants.json"
 # The modules of each room, and the unit tests that concern the room.
 ROOMS = {
     "shards": ("tfpipe/shards", "tfpipe/shards converters/test_query.py"),
-    "reading": ("tfpipe/reading", "tfpipe/reading"),
+    "reading": (
+        "tfpipe/reading",
+        "tfpipe/reading tfpipe/test_pipeline.py tfpipe/stages/test_shuffle.py",
+    ),
     "remote": ("tfpipe/remote", "tfpipe/remote"),
     "shard_cache": ("tfpipe/shard_cache", "tfpipe/shard_cache tfpipe/test_errors.py"),
     "cache": ("tfpipe/cache", "tfpipe/cache"),
