@@ -273,8 +273,7 @@ class _Arguments:
         image.append(Select(*names, *(["seed"] if self.batch_ops else [])))
         batch_ops = mix.on_batches(
             self.batch_ops,
-            has_rows=bool(parse.multi_label)
-            or any(isinstance(o, OneHot) for o in self.ops),
+            has_rows=parse.has_rows or any(isinstance(o, OneHot) for o in self.ops),
             names=names,
             num_classes=parse.num_classes or 0,
         )

@@ -155,6 +155,11 @@ class Parse:
         """The keys of `extra`."""
         return tuple(key for key, _ in self.extra)
 
+    @property
+    def has_rows(self) -> bool:
+        """Whether the label is a row with a number for each class."""
+        return bool(self.multi_label)
+
     def first_label(self, known: Index) -> int:
         """Returns the label of the first class of an index, as it is delivered."""
         base = known.label_base if self.label_base is None else self.label_base

@@ -24,7 +24,7 @@ _MAX_BYTES_SHOWN = 32
 
 
 def require(
-    found: Iterable[tuple[str, Record]],
+    records: Iterable[tuple[str, Record]],
     *,
     owner: str,
     wanted: Mapping[str, tuple[str, str, int | None]],
@@ -34,7 +34,7 @@ def require(
     Nothing is checked if none of the first records is sound: reading reports those.
 
     Args:
-        found: The records in order, each with the place of its shard.
+        records: The records in order, each with the place of its shard.
         owner: The op, for errors.
         wanted: For each key the argument that names the key, the kind of the feature
             as in `example.Feature`, and the number of its values or None for any.
@@ -43,7 +43,7 @@ def require(
         ValueError: If the record has no such key, or the feature is of another kind or
             length; names the record and lists its features.
     """
-    first = _first(found)
+    first = _first(records)
     if first is None:
         return
     where, features = first
@@ -56,18 +56,18 @@ def require(
             )
 
 
-def values(found: Iterable[tuple[str, Record]], key: str) -> Iterator[list[int]]:
-    """Yields the whole numbers under a key of each sound one of the first records."""
-    for _, record in itertools.islice(found, MAX_LOOKED_AT):
+def values(records: Iterable[tuple[str, Record]], key: str) -> Iterator[list[int]]:
+    """Yields the whole numbers under a key of the first records, if they are sound."""
+    for _, record in itertools.islice(records, MAX_LOOKED_AT):
         with contextlib.suppress(errors.BadRecordError):
             feature = decode_example(record.data).get(key)
             if feature is not None and feature.kind == "int64":
                 yield feature.values
 
 
-def _first(found: Iterable[tuple[str, Record]]) -> tuple[str, Features] | None:
+def _first(records: Iterable[tuple[str, Record]]) -> tuple[str, Features] | None:
     """Returns the place and the features of the first sound record."""
-    for path, record in itertools.islice(found, MAX_LOOKED_AT):
+    for path, record in itertools.islice(records, MAX_LOOKED_AT):
         try:
             features = decode_example(record.data)
         except errors.BadRecordError:
