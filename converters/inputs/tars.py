@@ -4,8 +4,9 @@ In: a tar file, a tar inside a tar file (stored uncompressed there, so that its 
 have offsets in the outer file too), a tar.gz, or a function that reads a tar by URL.
 Out: name, offset and size of each member; a hard link has the offset of its file.
 Headers may be ustar, GNU or PAX. A compressed, damaged or incomplete tar is an error
-with the name of the tar and the byte. The standard library's `tarfile` takes a damaged
-header for the end of the tar, and needs four times the CPU time for the same index.
+with the name of the tar and the byte, and so is a tar that goes on after its end mark.
+The standard library's `tarfile` takes a damaged header for the end of the tar, and
+needs four times the CPU time for the same index.
 """
 
 import contextlib
@@ -23,6 +24,10 @@ from converters.inputs import files
 
 _BLOCK = 512
 _END = bytes(_BLOCK)
+# A tar ends with two blocks of zeros, and more zeros up to the end of a record.
+_RECORD_BYTES = 20 * _BLOCK
+_MAX_RECORD_BYTES = 1 << 20
+_PIECE_BYTES = 1 << 20
 _SPACES = b" " * 8
 _COMPRESSED = {
     b"\x1f\x8b": "gzip",
@@ -189,6 +194,34 @@ def walk(tar: Tar) -> Iterator[Member]:
                 yield Member(name, kind in _FILES, data, size, link)
             fields = dict(common) if common else {}
         position = data + -(-size // _BLOCK) * _BLOCK
+    _require_end(tar, position)
+
+
+def _require_end(tar: Tar, mark: int) -> None:
+    """Checks that a tar ends at its end mark: only the zeros of one record follow."""
+    end, where = (
+        mark + _BLOCK,
+        f"{tar.where} has its end mark at byte {mark - tar.start:,}",
+    )
+    while piece := tar.read(end, min(_PIECE_BYTES, tar.end - end)):
+        if rest := piece.lstrip(b"\0"):
+            raise ValueError(
+                f"{where} but goes on with data at byte "
+                f"{end + len(piece) - len(rest) - tar.start:,}: zeros have replaced a "
+                "part of it, or several tars were joined with cat. Download or copy it "
+                "again; join tars with tar --concatenate, or give each alone."
+            )
+        end += len(piece)
+    num_zeros = end - mark - 2 * _BLOCK
+    if num_zeros < _RECORD_BYTES:
+        return
+    record = 1 << (num_zeros - 1).bit_length()
+    if record > _MAX_RECORD_BYTES or (end - tar.start) % record:
+        raise ValueError(
+            f"{where} but goes on with {num_zeros:,} bytes of zeros, more than fill a "
+            "record: probably a download that was never completed. Download or copy it "
+            "again; if it is complete, make it again with tar --blocking-factor=20."
+        )
 
 
 def _require_plain(where: str, head: bytes) -> None:
@@ -276,7 +309,6 @@ _GZIP_MAGIC = b"\x1f\x8b"
 # A larger ratio than this after the first bytes is an attack on memory and time.
 _MAX_RATIO = 200
 _FREE_UNPACKED_BYTES = 64 << 20
-_PIECE_BYTES = 1 << 20
 
 
 def read_members(path: pathlib.Path, *, part: Member | None = None) -> Iterator[Member]:

@@ -255,12 +255,11 @@ def _complete_split(folder: pathlib.Path, split: str) -> list[str]:
     parts = [name.removesuffix(".tfrecord").split("-of-") for name in shards[split]]
     numbers = [int(start[-5:]) for start, _ in parts]
     count = int(parts[0][1])
-    if numbers != list(range(count)):
-        wrong = sorted(set(range(count)) ^ set(numbers)) or numbers
+    if (wrong := split_names.wrong_number(numbers, count)) is not None:
         raise errors.BadIndexError(
             f"The shards of split {split!r} in {folder} must be numbered 0 to "
             f"{count - 1}, as {shards[split][0]} says, once each; got {len(numbers)} "
-            f"shards, see number {wrong[0]}. Copy what is missing, or move shards of "
+            f"shards, see number {wrong}. Copy what is missing, or move shards of "
             "another data set away."
         )
     return shards[split]

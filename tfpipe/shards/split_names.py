@@ -1,9 +1,10 @@
-"""Names of splits: the split of a file, a folder or a value, by its name.
+"""Names of splits and shards: the split of a file, a folder or a value, by its name.
 
 In: names and texts. Out: splits, or an error where names of several splits would end in
 one split. Converters and sources follow the same rule. Imports no TensorFlow.
 """
 
+import collections
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -15,6 +16,9 @@ SPLIT_WORDS: Mapping[str, str] = {
     **dict.fromkeys(("val", "valid", "validation", "dev", "eval"), VALIDATION),
     **dict.fromkeys(("test", "testing"), TEST),
 }
+# `train-00000-of-00008`, `set-train.tfrecord-00000-of-00008`, and the names of Hugging
+# Face, `train-00000-of-00002-0a1b.parquet`, where each shard has a text of its own.
+_SHARD = re.compile(r"(.*)-(\d+)-of-(\d+)(?:[-.].*?)?(\.[a-z]+)?", re.DOTALL)
 # Words end at other characters, at digits, and before an upper-case letter.
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
@@ -111,3 +115,43 @@ def require_splits_apart(
             f"{shown} must be of one split, got "
             f"{' and '.join(f'{n} ({s})' for s, n in first.items())}. {remedy}"
         )
+
+
+def wrong_number(numbers: Sequence[int], count: int) -> int | None:
+    """Returns a number that a set of shards lacks or has twice; None for a whole set.
+
+    >>> wrong_number([0, 2], 3), wrong_number([0, 1, 1], 2), wrong_number([1, 0], 2)
+    (1, 1, None)
+    """
+    times = collections.Counter(numbers)
+    return next(
+        (n for n in sorted({*range(count), *numbers}) if times[n] != 1 or n >= count),
+        None,
+    )
+
+
+def require_whole_sets(paths: Iterable[str], flag: str) -> None:
+    """Refuses sets of shards, such as `train-00000-of-00004`, that lack a number.
+
+    Args:
+        paths: Paths of the files of a folder or a pattern. Others may be among them.
+        flag: The flag of the files, for the error.
+
+    Raises:
+        ValueError: If a set lacks a number, or has one twice.
+    """
+    sets: dict[tuple[str, str, str], list[tuple[int, str]]] = {}
+    for path in paths:
+        if match := _SHARD.fullmatch(path):
+            key = (match[1], match[3], match[4] or "")
+            sets.setdefault(key, []).append((int(match[2]), path))
+    for (_, count, _), shards in sets.items():
+        wrong = wrong_number([shard for shard, _ in shards], int(count))
+        if wrong is not None:
+            raise ValueError(
+                f"{flag} must name whole sets of shards, numbered 0 to "
+                f"{int(count) - 1} as {shards[0][1]} says, once each; got "
+                f"{len(shards)}, see number {wrong}. Copy the missing files, move "
+                "files of another data set away, or name the files of the part that "
+                "is meant, without * and ?."
+            )

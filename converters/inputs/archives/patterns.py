@@ -21,7 +21,7 @@ from tfpipe import errors
 from tfpipe.remote import urls
 from tfpipe.remote.files import Files
 from tfpipe.shards.scan import natural
-from tfpipe.shards.split_names import SPLITS
+from tfpipe.shards.split_names import SPLITS, require_whole_sets
 
 _MAX_FILES = 1_000_000
 _SPLIT = re.compile(rf"({'|'.join(SPLITS)})=(.*)", re.DOTALL)
@@ -177,10 +177,12 @@ def _matching_paths(path: str, kind: Kind) -> Iterator[tuple[str, int]]:
     if os.path.isdir(path):
         found = [entry.path for entry in os.scandir(path)]
         found = [name for name in found if _is_archive(name, kind)]
+        require_whole_sets(found, "--input")
     elif os.path.lexists(path) or not any(sign in path for sign in _WILDCARDS):
         found = [path]  # a missing file is an error that names it
     else:
         found = [name for name in glob.glob(path, recursive=True) if _is_file(name)]
+        require_whole_sets(found, "--input")
     for name in sorted(found, key=natural):
         yield name, os.stat(name).st_size
 
@@ -219,14 +221,18 @@ def _matching_urls(url: str, kind: Kind) -> Iterator[tuple[str, int]]:
     folder = url.rstrip("/") if before == url else before.rpartition("/")[0]
     names = Files(urls.require_place("", "--input", folder)).names()
     pattern = url.removeprefix(f"{folder}/") if before != url else ""
-    for name in sorted(names, key=natural):
-        is_wanted = (
+    wanted = [
+        name
+        for name in sorted(names, key=natural)
+        if (
             _same_depth(name, pattern) and fnmatch.fnmatchcase(name, pattern)
             if pattern
             else "/" not in name and kind.is_one(name)
         )
-        if is_wanted:
-            yield f"{folder}/{name}", names[name]
+    ]
+    require_whole_sets(wanted, "--input")
+    for name in wanted:
+        yield f"{folder}/{name}", names[name]
 
 
 def _same_depth(name: str, pattern: str) -> bool:

@@ -20,6 +20,7 @@ from typing import IO, TextIO, cast
 from converters.inputs.files import open_file
 from tfpipe.remote import urls
 from tfpipe.remote.files import Files
+from tfpipe.shards.split_names import require_whole_sets
 
 CSV, JSON, PARQUET = "CSV", "JSON lines", "Parquet"
 SQLITE, POSTGRESQL, MYSQL = "SQLite", "PostgreSQL", "MySQL"
@@ -210,6 +211,7 @@ def _of_files(name: str, shown: str, found: Sequence[str]) -> TableSource:
             f"{' and '.join(sorted(map(str, first.values())))}. Name one kind, such as "
             "'folder/*.parquet'."
         )
+    require_whole_sets(found, name)
     return TableSource(kind=str(kinds[found[0]]), shown=shown, files=list(found))
 
 

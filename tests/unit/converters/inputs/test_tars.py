@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from converters.inputs import classes, devkit, ilsvrc, matfile, tars
+from converters.inputs.archives import patterns, samples
+from converters.inputs.archives.readers import ArchivedImage
 from converters.jobs import plan, write_shard
 from converters.jobs.job import Job
 from tests.support.data.trees import SYNSETS, make_tree
@@ -277,6 +279,77 @@ def test_fault_of_an_inner_tar_names_both(tmp_path: pathlib.Path) -> None:
     message = f"{SYNSETS[0]}.tar in .*{ilsvrc.TRAIN_TAR} is cut short.*byte 1,024"
     with pytest.raises(ValueError, match=message):
         ilsvrc.read_tree(root, CLASSES)
+
+
+def _zero_second_header(data: bytes) -> bytes:
+    return data[:1536] + bytes(512) + data[2048:]
+
+
+READERS: dict[str, Callable[[pathlib.Path], list[str]]] = {
+    "in place": lambda path: [each.name for each in tars.read_members(path)],
+    "streamed": lambda path: [name for name, _ in tars.stream_files(path)],
+    "tar.gz": lambda path: [name for name, _ in tars.stream_files(_packed(path))],
+    "in a tar": lambda path: [each.name for each in _inner_members(path)],
+    "WebDataset": lambda path: [item.name for item in _samples(path)],
+}
+
+
+def _packed(path: pathlib.Path) -> pathlib.Path:
+    packed = path.with_suffix(".tar.gz")
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    return packed
+
+
+def _inner_members(path: pathlib.Path) -> Iterator[tars.Member]:
+    outer = write_tar(path.with_name("outer.tar"), [(path.name, path.read_bytes())])
+    (part,) = tars.read_members(outer)
+    return tars.read_members(outer, part=part)
+
+
+def _samples(path: pathlib.Path) -> Sequence[ArchivedImage]:
+    reader = samples.reader(samples.ClassRule(source="key"), image_part=None)
+    archive = patterns.Archive("train", str(path), path.stat().st_size)
+    return reader.read(path.parent, archive).items
+
+
+every_reader = pytest.mark.parametrize("read", READERS.values(), ids=READERS)
+KEYED = [("x/a.jpg", b"a" * 700), ("x/b.jpg", b"b" * 700)]
+
+
+@every_reader
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (_zero_second_header, "end mark at byte 1,536 but goes on with .* byte 2,048"),
+        (lambda data: data + data, "mark at byte 3,072 but .* byte 10,240.* with cat"),
+        (lambda data: data[:3072] + bytes(2048) + b"x" * 512, "goes on .* byte 5,120"),
+        (lambda data: data[:1536] + bytes(99_000), r"97,976 bytes of zeros, more than"),
+        (lambda data: data + bytes(2 << 20), "bytes of zeros, more than fill a record"),
+    ],
+)
+def test_tar_that_goes_on_after_its_end_is_an_error(
+    tmp_path: pathlib.Path,
+    read: Callable[[pathlib.Path], list[str]],
+    damage: Callable[[bytes], bytes],
+    message: str,
+) -> None:
+    path = write_tar(tmp_path / "x.tar", KEYED)
+    path.write_bytes(damage(path.read_bytes()))
+
+    with pytest.raises(ValueError, match=rf"x\.tar.*{message}"):
+        read(path)
+
+
+@every_reader
+@pytest.mark.parametrize("record", [512, 1024, 10_240, 1 << 17, 1 << 20])
+def test_padding_of_a_tar_is_no_data(
+    tmp_path: pathlib.Path, read: Callable[[pathlib.Path], list[str]], record: int
+) -> None:
+    path = write_tar(tmp_path / "x.tar", KEYED)
+    data = path.read_bytes()[: 3072 + 1024]
+    path.write_bytes(data + bytes(-len(data) % record))
+
+    assert read(path) == ["x/a.jpg", "x/b.jpg"]
 
 
 @pytest.mark.parametrize("cut", [20, 300])
