@@ -3,6 +3,7 @@
 A test that needs more belongs in tests/system, tests/timing or tests/torture.
 """
 
+import functools
 import importlib
 import multiprocessing.process
 import os
@@ -76,6 +77,7 @@ def _sleep(seconds: float, sleep: Callable[[float], None] = time.sleep) -> None:
     wait(seconds)
 
 
+@functools.wraps(host.git_revision)
 def _git_revision() -> str:
     return REVISION  # git is a process
 
