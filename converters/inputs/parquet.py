@@ -1,18 +1,16 @@
 """Byte strings of a Parquet file, located page by page and read in place.
 
-In: a local Parquet file, and the name of a column or of a field of a struct. Out: the
-offset and size of each value, None for NULL: in the file itself, or among its unpacked
-pages. DuckDB reads the file's own index; this module reads page headers, levels and
-sizes. Pages may be of version 1 or 2, plain or with a dictionary.
+In: a local Parquet file whose column is not compressed, and the name of the column or
+of a field of a struct. Out: the offset and size of each value, None for NULL. DuckDB
+reads the file's own index; this module reads page headers, levels and sizes. Pages may
+be of version 1 or 2, plain or with a dictionary.
 Formats: https://parquet.apache.org/docs/file-format/data-pages/ and
 https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md
 """
 
-import contextlib
-import mmap
 import os
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from converters.inputs import files
 
@@ -22,113 +20,6 @@ if TYPE_CHECKING:
 
 class UnknownFormError(Exception):
     """A file is in a form that this room does not read; DuckDB may read it."""
-
-
-UNCOMPRESSED = "UNCOMPRESSED"
-CODECS = ("SNAPPY", "ZSTD", "GZIP", "BROTLI")
-_MAX_PAGE_BYTES = 1 << 30
-_LEAST_BUFFER_BYTES = 1 << 16
-
-
-class Sink(Protocol):
-    """A file that grows at its end."""
-
-    def add(self, image: bytes | memoryview) -> int:
-        """Appends bytes, and returns their offset."""
-
-    @property
-    def descriptor(self) -> int:
-        """The open file, which can be read as well."""
-
-
-class Inflater:
-    """Unpacks pages into a file.
-
-    Args:
-        sink: The file.
-    """
-
-    def __init__(self, sink: Sink) -> None:
-        self.sink = sink
-        self._packed = _buffer(1)
-        self._content = _buffer(1)
-
-    def unpack(
-        self,
-        descriptor: int,
-        start: int,
-        stop: int,
-        size: int,
-        *,
-        codec: str,
-        head: int,
-    ) -> int:
-        """Unpacks a page, and returns its offset in the sink.
-
-        Args:
-            descriptor: The open Parquet file.
-            start: Offset of the packed page.
-            stop: End of the packed page.
-            size: Bytes of the page when it is unpacked.
-            codec: Name of its codec, one of `CODECS`, or UNCOMPRESSED.
-            head: Bytes at the beginning of the page that are not packed.
-
-        Raises:
-            UnknownFormError: If the page is damaged or too large.
-            OSError: If a file cannot be read or written.
-        """
-        packed_size = stop - start
-        if not 0 <= head <= min(packed_size, size) or size > _MAX_PAGE_BYTES:
-            raise UnknownFormError("A page is damaged or too large.")
-        self._packed = _grown(self._packed, packed_size)
-        self._content = _grown(self._content, size)
-        packed = memoryview(self._packed)[:packed_size]
-        content = memoryview(self._content)[:size]
-        num_read = 0
-        while num_read < packed_size:
-            count = os.preadv(descriptor, [packed[num_read:]], start + num_read)
-            if not count:
-                raise UnknownFormError("A page ends too early.")
-            num_read += count
-        content[:head] = packed[:head]
-        if codec == UNCOMPRESSED:
-            if size != packed_size:
-                raise UnknownFormError("A page has another size.")
-            content[head:] = packed[head:]
-        elif size > head:
-            _unpack(codec, packed[head:], content[head:])
-        return self.sink.add(content)
-
-
-def _grown(buffer: mmap.mmap, size: int) -> mmap.mmap:
-    return buffer if len(buffer) >= size else _buffer(size)
-
-
-def _buffer(size: int) -> mmap.mmap:
-    """Returns a buffer that is large enough for most later pages as well."""
-    num_bytes = max(_LEAST_BUFFER_BYTES, 1 << (size - 1).bit_length())
-    made = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    # The kernel then clears 2 MB at once, in a tenth of the time of single pages.
-    with contextlib.suppress(OSError):  # a kernel without such pages
-        made.madvise(mmap.MADV_HUGEPAGE)
-    return made
-
-
-def _unpack(codec: str, packed: memoryview, content: memoryview) -> None:
-    import cramjam
-
-    functions: dict[str, Callable[[Any, Any], int]] = {
-        "SNAPPY": cramjam.snappy.decompress_raw_into,
-        "ZSTD": cramjam.zstd.decompress_into,
-        "GZIP": cramjam.gzip.decompress_into,
-        "BROTLI": cramjam.brotli.decompress_into,
-    }
-    try:
-        size = functions[codec](packed, content)
-    except (cramjam.DecompressionError, ValueError, OSError) as error:
-        raise UnknownFormError(f"A page is not {codec}: {error}") from error
-    if size != len(content):
-        raise UnknownFormError("A page has another size than its header says.")
 
 
 _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _STRUCT = 1, 2, 3, 7, 8, 12
@@ -213,12 +104,10 @@ class Value(NamedTuple):
     Attributes:
         offset: Its offset in its file.
         num_bytes: Its size.
-        is_unpacked: Whether its file is that of the unpacked pages.
     """
 
     offset: int
     num_bytes: int
-    is_unpacked: bool
 
 
 class Chunk(NamedTuple):
@@ -229,14 +118,12 @@ class Chunk(NamedTuple):
         stop: End of its last page.
         num_values: Number of rows.
         levels: Number of the structs and the column itself that may be NULL.
-        codec: Name of its codec.
     """
 
     start: int
     stop: int
     num_values: int
     levels: int
-    codec: str = UNCOMPRESSED
 
 
 class _Page(NamedTuple):
@@ -246,18 +133,14 @@ class _Page(NamedTuple):
     descriptor: int
     start: int
     stop: int
-    is_unpacked: bool
 
 
-def _chunk_values(
-    descriptor: int, chunk: Chunk, inflater: Inflater
-) -> Iterator[Value | None]:
+def _chunk_values(descriptor: int, chunk: Chunk) -> Iterator[Value | None]:
     """Yields the place of each value of a chunk, in order.
 
     Args:
         descriptor: The open file.
         chunk: The chunk.
-        inflater: Unpacks the pages if they are compressed.
 
     Raises:
         UnknownFormError: If the pages are damaged or in another form.
@@ -266,7 +149,7 @@ def _chunk_values(
     _require(os.fstat(descriptor).st_size >= chunk.stop)
     number, dictionary = 0, list[Value]()
     try:
-        for page in _pages(descriptor, chunk, inflater):
+        for page in _pages(descriptor, chunk):
             kind = page.header[1]
             if kind == _DICTIONARY:
                 info = page.header[7]
@@ -289,29 +172,16 @@ def _require(known: bool) -> None:
         raise UnknownFormError("A page is damaged or in another form.")
 
 
-def _pages(descriptor: int, chunk: Chunk, inflater: Inflater) -> Iterator[_Page]:
+def _pages(descriptor: int, chunk: Chunk) -> Iterator[_Page]:
     _require(chunk.num_values <= _MAX_CHUNK_ROWS)
     position = chunk.start
     while position < chunk.stop:
         header, num_bytes = _header(descriptor, position, chunk.stop)
         start = position + num_bytes
         stop = start + header[3]
-        _require(start <= stop <= chunk.stop and header[2] >= 0)
+        _require(start <= stop <= chunk.stop and header[2] == header[3])
         position = stop
-        if chunk.codec == UNCOMPRESSED:
-            _require(header[2] == header[3])
-            yield _Page(header, descriptor, start, stop, False)
-            continue
-        codec, head = chunk.codec, 0
-        if header[1] == _DATA_2:  # its levels are never compressed
-            info = header[8]
-            head = info[5] + info[6]
-            codec = codec if info.get(7, True) else UNCOMPRESSED
-        begin = inflater.unpack(
-            descriptor, start, stop, size=header[2], codec=codec, head=head
-        )
-        unpacked = inflater.sink.descriptor
-        yield _Page(header, unpacked, begin, begin + header[2], True)
+        yield _Page(header, descriptor, start, stop)
 
 
 def _header(descriptor: int, start: int, stop: int) -> tuple[dict[int, Any], int]:
@@ -382,7 +252,7 @@ def _plain(page: _Page, start: int, count: int) -> list[Value]:
         position += 4 + size
         # Checked here, because sizes of other bytes lead anywhere.
         _require(position <= page.stop)
-        found.append(Value(position - size, size, page.is_unpacked))
+        found.append(Value(position - size, size))
     _require(position == page.stop)
     return found
 
@@ -445,10 +315,10 @@ def find_chunks(
     ).fetchall()
     found = []
     for kind, compression, count, dictionary, data, num_bytes in rows:
-        if kind != "BYTE_ARRAY" or compression not in (UNCOMPRESSED, *CODECS):
+        if kind != "BYTE_ARRAY" or compression != "UNCOMPRESSED":
             raise UnknownFormError(f"The column is {kind}, {compression}.")
         start = min(dictionary or data, data)
-        found.append(Chunk(start, start + num_bytes, count, levels, compression))
+        found.append(Chunk(start, start + num_bytes, count, levels))
     num_rows = connection.execute(
         "SELECT num_rows FROM parquet_file_metadata(?)", [file]
     ).fetchone()
@@ -484,15 +354,12 @@ def _levels(
     return kinds.count("OPTIONAL")
 
 
-def values(
-    file: str, chunks: Sequence[Chunk], inflater: Inflater
-) -> Iterator[Value | None]:
+def values(file: str, chunks: Sequence[Chunk]) -> Iterator[Value | None]:
     """Yields the place of each value of a column, None for NULL.
 
     Args:
         file: Path of the Parquet file.
         chunks: Its chunks, see `find_chunks`.
-        inflater: Unpacks the pages of compressed chunks into another file.
 
     Raises:
         UnknownFormError: If pages are in another form.
@@ -501,6 +368,6 @@ def values(
     descriptor = files.open_file(file)
     try:
         for chunk in chunks:
-            yield from _chunk_values(descriptor, chunk, inflater)
+            yield from _chunk_values(descriptor, chunk)
     finally:
         os.close(descriptor)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from converters.inputs import parquet
 from converters.inputs.files import paths_below_one
 from converters.inputs.meaning import Meaning
-from converters.inputs.parquet import Inflater, UnknownFormError
+from converters.inputs.parquet import UnknownFormError
 from converters.inputs.tables import databases, sql, table_sources
 from converters.inputs.tables.columns import Columns
 from converters.inputs.tables.spool import Spool
@@ -86,12 +86,13 @@ def scan(
             else:
                 views = _make_tables(connection, sources, columns, folder, by_file)
                 wanted = query or f"SELECT * FROM {INPUT}"
-                has_pages = (
+                is_file = (
                     is_near and query is None and source.kind == table_sources.PARQUET
                 )
+                if is_file:  # a second thread holds as many images, and gains nothing
+                    connection.execute("SET threads = 1")
                 if not (
-                    has_pages
-                    and _scan_pages(connection, source, columns, spool, part, by_file)
+                    is_file and _scan_pages(connection, source, columns, part, by_file)
                 ):
                     _scan_query(connection, wanted, columns, spool, part, views)
     except BaseException:
@@ -252,14 +253,10 @@ def _scan_pages(
     connection: "duckdb.DuckDBPyConnection",
     source: table_sources.TableSource,
     columns: Columns,
-    spool: Spool,
     path: pathlib.Path,
     by_file: ByFile,
 ) -> bool:
-    """Scans Parquet files by their pages; False if they are in another form.
-
-    Image bytes that are not compressed stay where they are.
-    """
+    """Scans Parquet files whose image bytes stay in place; False in another form."""
     query = f"SELECT * FROM {INPUT}"
     types = _types(connection, query, columns)
     path_value, bytes_value = _image_values(
@@ -271,11 +268,10 @@ def _scan_pages(
     is_struct = types[columns.image] != "BLOB"
     names = [columns.image, "bytes"] if is_struct else [columns.image]
     lines = path.with_name(_PLACES_NAME)
-    first_rows = _write_places(connection, source.files, names, spool, lines)
+    first_rows = _write_places(connection, source.files, names, lines)
     if not first_rows:
         return False
     kinds = dict.fromkeys(("row", "offset", "num_bytes"), "BIGINT")
-    kinds["is_unpacked"] = "BOOLEAN"
     files = ", ".join(
         f"({quoted(file)}, {quoted(os.path.abspath(file))}, {first})"
         for file, first in zip(source.files, first_rows, strict=True)
@@ -283,7 +279,7 @@ def _scan_pages(
     rows = _read(connection, source, columns, by_file, f"{_ROW} = true")
     connection.execute(
         f'COPY (SELECT f.first_row + q.{_ROW} AS row, p."offset", p.num_bytes, '
-        f"CASE WHEN NOT p.is_unpacked THEN f.place END AS file, "
+        f"CASE WHEN p.row IS NOT NULL THEN f.place END AS file, "
         f"q.* EXCLUDE ({_FILE}, {_ROW}) "
         f"FROM (SELECT {_FILE}, {_ROW}, {path_value} AS path, "
         f"{', '.join(_values(columns))} FROM {rows}) AS q "
@@ -300,7 +296,6 @@ def _write_places(
     connection: "duckdb.DuckDBPyConnection",
     files: Sequence[str],
     names: Sequence[str],
-    spool: Spool,
     lines: pathlib.Path,
 ) -> list[int] | None:
     """Writes where each image is, as JSON lines; NULL has no line.
@@ -309,23 +304,20 @@ def _write_places(
         The number of the first row of each file; None if DuckDB must read the images.
     """
     row, first_rows = 1, []
-    inflater = Inflater(spool)
     try:
         chunks = [parquet.find_chunks(connection, file, names) for file in files]
         with open(lines, "w") as out:
             for file, found in zip(files, chunks, strict=True):
                 first_rows.append(row)
-                for value in parquet.values(file, found, inflater):
+                for value in parquet.values(file, found):
                     if value is not None:
                         out.write(
                             f'{{"row": {row}, "offset": {value.offset}, '
-                            f'"num_bytes": {value.num_bytes}, '
-                            f'"is_unpacked": {str(value.is_unpacked).lower()}}}\n'
+                            f'"num_bytes": {value.num_bytes}}}\n'
                         )
                     row += 1
     except UnknownFormError:
         lines.unlink(missing_ok=True)
-        spool.clear()
         return None
     return first_rows
 

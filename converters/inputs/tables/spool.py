@@ -35,22 +35,8 @@ class Spool:
         self._descriptor: int | None = None
         bytes(_KEPT_BYTES)
 
-    @property
-    def descriptor(self) -> int:
-        """The open file, for reading too."""
-        if self._descriptor is None:
-            flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC
-            self._descriptor = os.open(self._path, flags, 0o666)
-        return self._descriptor
-
-    def clear(self) -> None:
-        """Removes all images."""
-        if self._descriptor is not None:
-            os.ftruncate(self._descriptor, 0)
-        self.num_bytes = 0
-
-    def add(self, image: bytes | memoryview) -> int:
-        """Appends an image, or several, and returns the offset.
+    def add(self, image: bytes) -> int:
+        """Appends an image, and returns the offset.
 
         Raises:
             OSError: If the file cannot be written.
@@ -58,7 +44,10 @@ class Spool:
         with self._lock:
             offset = self.num_bytes
             self.num_bytes += len(image)
-            descriptor = self.descriptor
+            if self._descriptor is None:
+                flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+                self._descriptor = os.open(self._path, flags, 0o666)
+            descriptor = self._descriptor
         try:
             position, rest = offset, memoryview(image)
             while rest:
