@@ -196,7 +196,12 @@ def _require_apart(config: MergeOptions, source: MergeSource) -> None:
 def _listed(config: MergeOptions, source: MergeSource) -> Listed:
     """Lists the images of a source."""
     if source.kind != sources.TABLE:
-        found = listed.read(source, config.meaning, file_in_names=config.file_in_names)
+        found = listed.read(
+            source,
+            config.meaning,
+            file_in_names=config.file_in_names,
+            on_null=config.on_null,
+        )
     else:
         table = table_sources.find("Its place", source.place)
         root = spooled.root_of("--root", source.options.get("root"), table)

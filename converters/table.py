@@ -212,6 +212,7 @@ def make_job(config: TableOptions) -> Job:
     spooled.require_free(config)
     sources = config.sources()
     root = spooled.root_of("--root", config.root, sources[scan.INPUT])
+    states = sources[scan.INPUT].states()
     state = [config.shown(), [source.state() for source in sources.values()]]
     columns, split, by_file = scan.by_names(
         sources[scan.INPUT], config.columns, config.meaning, config.hive_columns
@@ -225,6 +226,7 @@ def make_job(config: TableOptions) -> Job:
             on_null=config.on_null,
             separator=config.label_separator,
             split=split,
+            states=states,
         )
         return _make_job(config, how, rows)
 

@@ -14,8 +14,10 @@ Classes that are texts get labels in their order, or from --label_map. Classes t
 numbers are the labels; --label_map names them, with lines `<label> <class>`.
 
 Tars are read in place, on a disk or by URL; they are neither unpacked nor copied. A
-compressed tar is refused. rejects.jsonl names each sample without image or class, and
-each member that is a link or a device, or whose name is absolute or has `..` in it.
+compressed tar is refused, and so is an image without the part that holds its class;
+--on_null=skip leaves such images out. rejects.jsonl names each sample without image or
+class, and each member that is a link or a device, or whose name is absolute or has `..`
+in it.
 
 DIR gets the same files as from converters.folder. The same input, options and seed give
 the same bytes. The last line on stdout is one JSON object. Exit code: 0 done, 1 an
@@ -29,12 +31,13 @@ from typing import Any
 from absl import flags
 
 from converters.inputs.archives import samples
+from converters.inputs.tables import columns
 from converters.jobs.job import Job
 from converters.options import archives, command, labelled, policy, shared, start
 
 flags.adopt_module_key_flags(archives)
 
-shared.define("label_from", "image_part")
+shared.define("label_from", "image_part", "on_null")
 flags.adopt_module_key_flags(shared)
 
 
@@ -49,6 +52,7 @@ class WebdatasetOptions(archives.ArchiveOptions):
     name: str = "webdataset"
     label_from: samples.LabelPart = "cls"
     image_part: str | None = None
+    on_null: str = columns.FAIL
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -104,7 +108,9 @@ def make_job(config: WebdatasetOptions) -> Job:
     return archives.make_job(
         config,
         command_name="converters.webdataset",
-        reader=samples.reader(rule, image_part=config.image_part),
+        reader=samples.reader(
+            rule, image_part=config.image_part, on_null=config.on_null
+        ),
         own_options={"label_from": config.label_from, "image_part": config.image_part},
     )
 

@@ -11,6 +11,7 @@ import os
 import pathlib
 import stat
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 # Far above the size of a list of a million classes or images.
 MAX_LIST_BYTES = 64 << 20
@@ -35,6 +36,44 @@ def open_file(path: str | pathlib.Path, *, pipe: bool = False) -> int:
         kind = "a folder" if stat.S_ISDIR(mode) else "a pipe or a device"
         raise ValueError(f"{path} must be a file, got {kind}.")
     return descriptor
+
+
+class State(NamedTuple):
+    """The state of a file, which changes with its content.
+
+    Attributes:
+        num_bytes: Its size.
+        mtime_ns: Time of the last change of the content.
+        inode: Number of the file in its file system.
+    """
+
+    num_bytes: int
+    mtime_ns: int
+    inode: int
+
+
+def state_of(path: str | pathlib.Path) -> State:
+    """Returns the state of a file.
+
+    Raises:
+        OSError: If it cannot be looked at.
+    """
+    status = os.stat(path)
+    return State(status.st_size, status.st_mtime_ns, status.st_ino)
+
+
+def require_same(path: str | pathlib.Path, before: State) -> None:
+    """Checks that a file is the one that was listed.
+
+    Raises:
+        ValueError: If its state is another one.
+        OSError: If it cannot be looked at.
+    """
+    if state_of(path) != before:
+        raise ValueError(
+            f"{path} must stay the same until it is converted, but it has changed "
+            "since it was listed. Run the command again."
+        )
 
 
 @contextlib.contextmanager

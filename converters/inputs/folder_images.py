@@ -7,10 +7,11 @@ name, with the places of their bytes, and what was left out.
 import itertools
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from converters.inputs import listing, tars
+from converters.inputs.files import State, state_of
 from converters.inputs.folders import AtUrl, Folder
 from converters.inputs.tars import Member
 
@@ -32,11 +33,13 @@ class Content(NamedTuple):
         names: All names that end like an image, also of links, folders and the like.
         left_out: What was left out. Names are relative to the input folder; names of
             members of a tar begin with the name of the tar.
+        states: State of the tar, before it was read.
     """
 
     places: Sequence[Place]
     names: Sequence[str]
     left_out: Sequence[listing.LeftOut]
+    states: Mapping[str, State] = {}
 
 
 class FolderTar(NamedTuple):
@@ -88,6 +91,7 @@ def read_tar(source: Folder, tar: FolderTar) -> Content:
     places, names = [], []
     left_out: list[listing.LeftOut] = []
     path = path_of(source, tar.file)
+    states = {tar.file: state_of(path)}
     prefix = f"{tar.file}/{tar.part.name}/" if tar.part else f"{tar.file}/"
     for member in tars.read_members(path, part=tar.part):
         name = os.path.basename(member.name)
@@ -104,7 +108,7 @@ def read_tar(source: Folder, tar: FolderTar) -> Content:
     for one, other in itertools.pairwise(names):
         if one == other:
             raise duplicate_error(path, one)
-    return Content(places, names, left_out)
+    return Content(places, names, left_out, states)
 
 
 def duplicate_error(tar: pathlib.Path, name: str) -> ValueError:

@@ -55,10 +55,17 @@ class Image(NamedTuple):
 
 
 class Tree(NamedTuple):
-    """The images of each split, and the names that were left out."""
+    """The images of each split.
+
+    Attributes:
+        splits: The images by split.
+        left_out: The names that were left out.
+        states: State of each file that holds many images, before it was read.
+    """
 
     splits: Mapping[str, Sequence[Image]]
     left_out: Sequence[listing.LeftOut]
+    states: Mapping[str, files.State] = {}
 
     @property
     def ignored(self) -> dict[str, int]:
@@ -135,12 +142,24 @@ def read_tree(
     )
     folders.require(source)
     index = {item.synset: number for number, item in enumerate(classes)}
-    left_out: list[listing.LeftOut] = []
-    splits = {"train": _read_train(source, index, left_out)}
-    validation = _read_validation(source, lists_dir, index, left_out)
+    report = _Report([], {})
+    splits = {"train": _read_train(source, index, report)}
+    validation = _read_validation(source, lists_dir, index, report)
     if validation is not None:
         splits["validation"] = validation
-    return Tree(splits, left_out)
+    return Tree(splits, report.left_out, report.states)
+
+
+class _Report(NamedTuple):
+    """The names that were left out so far, and the states of the tars."""
+
+    left_out: list[listing.LeftOut]
+    states: dict[str, files.State]
+
+    def add(self, content: Content) -> None:
+        self.left_out.extend(content.left_out)
+        for tar, state in content.states.items():
+            self.states.setdefault(tar, state)
 
 
 def locate(
@@ -205,7 +224,7 @@ def _by_name(prefix: str, places: Sequence[Place]) -> dict[str, Place]:
 def _read_train(
     source: Folder,
     index: Mapping[str, int],
-    left_out: list[listing.LeftOut],
+    report: _Report,
 ) -> list[Image]:
     tar_exists = _require_one(source, TRAIN_TAR, "train")
     if not tar_exists and not source.is_folder("train"):
@@ -214,14 +233,14 @@ def _read_train(
             f"files inside; got no such folder, and no {TRAIN_TAR}. See --help for "
             "the layout."
         )
-    return _read_classes(source, "train", TRAIN_TAR, index, left_out)
+    return _read_classes(source, "train", TRAIN_TAR, index, report)
 
 
 def _read_validation(
     source: Folder,
     lists_dir: pathlib.Path | None,
     index: Mapping[str, int],
-    left_out: list[listing.LeftOut],
+    report: _Report,
 ) -> list[Image] | None:
     if _require_one(source, VALIDATION_TAR, "val"):
         content = read_tar(source, FolderTar(VALIDATION_TAR))
@@ -232,10 +251,10 @@ def _read_validation(
             f"{source.shown('val')} must be a folder, got a file or a link to nowhere."
         )
     elif _class_sources(source, "val", None)[0]:
-        return _read_classes(source, "val", None, index, left_out)
+        return _read_classes(source, "val", None, index, report)
     else:
         content = read_folder(source, "val")
-    left_out += content.left_out
+    report.add(content)
     synsets = devkit.validation_synsets(
         lists_dir or path_of(source, ""),
         [place.name for place in content.places],
@@ -270,11 +289,11 @@ def _read_classes(
     folder: str,
     tar_name: str | None,
     index: Mapping[str, int],
-    left_out: list[listing.LeftOut],
+    report: _Report,
 ) -> list[Image]:
     """Returns the images of a split with a folder or a tar for each class."""
     sources, others = _class_sources(source, folder, tar_name)
-    left_out += others
+    report.left_out.extend(others)
     where = source.shown(folder)
     if not sources:
         raise ValueError(
@@ -290,7 +309,7 @@ def _read_classes(
         )
     images: list[Image] = []
     for synset, content in _read_contents(source, folder, sources):
-        left_out += content.left_out
+        report.add(content)
         prefix, number = f"{folder}/{synset}/", index[synset]
         images += [_image(prefix, place, number) for place in content.places]
     if not images:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from converters.inputs import classtree, meaning
 from converters.inputs.classtree import ClassTree, Place
+from converters.inputs.files import State
 
 # The list of names of an input, for errors.
 BESIDE = "The list of classes beside the files"
@@ -27,6 +28,7 @@ class Listed(NamedTuple):
         texts: Names of classes for people, by class.
         several: All classes of an image with several classes, by the name of the
             image; the first is its class in the tree.
+        states: State of each file that holds many images, before it was read.
     """
 
     folder: pathlib.Path
@@ -35,6 +37,7 @@ class Listed(NamedTuple):
     names_from: str = BESIDE
     texts: Mapping[str, str] = {}
     several: Mapping[str, Sequence[str]] = {}
+    states: Mapping[str, State] = {}
 
     def class_names(self) -> list[str]:
         """Returns all classes, sorted by name, also further classes of an image."""

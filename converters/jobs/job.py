@@ -19,6 +19,7 @@ from converters.images import lossless
 from converters.images.policy import Policy
 from converters.inputs.boxes import Box
 from converters.inputs.classes import Class
+from converters.inputs.files import State
 from converters.inputs.tables.extras import MoreColumns
 from converters.jobs.plan import ShardPlan
 from tfpipe.remote.files import Files
@@ -40,6 +41,8 @@ class Job:
         command: Module of the command that makes the data set.
         name: Name of the data set.
         input_dir: Folder that the files of the images are relative to.
+        states: State of each file in that folder that holds many images, when it was
+            listed.
         output_dir: Folder of the data set; it is made if it does not exist. With
             `files`, folder in which the files of the data set are made.
         files: Place of the data set, if that is a URL: each file is uploaded to it.
@@ -81,6 +84,7 @@ class Job:
     output_dir: pathlib.Path
     plans: Sequence[ShardPlan]
     classes: Sequence[Class]
+    states: Mapping[str, State] = dataclasses.field(default_factory=dict)
     files: Files | None = None
     policy: Policy = dataclasses.field(default_factory=Policy)
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)

@@ -79,6 +79,7 @@ def make_job(
         command=command,
         name=name,
         input_dir=input_dir,
+        states=tree.states,
         output_dir=output_dir,
         plans=plans,
         classes=classes,

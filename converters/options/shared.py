@@ -180,7 +180,8 @@ _DEFINITIONS: Mapping[str, Callable[[], object]] = {
         columns.FAIL,
         [columns.FAIL, columns.SKIP],
         "What to do about a row whose image, label or split is NULL or whose file does "
-        "not exist: fail, or leave it out and name it in rejects.jsonl.",
+        "not exist, and about an image in a tar without its .cls or .json: fail, or "
+        "leave it out and name it in rejects.jsonl.",
     ),
     "label_from": lambda: flags.DEFINE_multi_string(
         "label_from",

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from converters.inputs import reading
-from converters.inputs.files import paths_below_one
+from converters.inputs.files import State, paths_below_one, state_of
 from converters.inputs.meaning import Meaning
 from tfpipe import errors
 from tfpipe.remote import urls
@@ -37,11 +37,13 @@ class Archive(NamedTuple):
         split: Split of its images.
         file: Its absolute path or its URL.
         num_bytes: Its size.
+        state: Its state before it was read; None for a URL.
     """
 
     split: str
     file: str
     num_bytes: int
+    state: State | None = None
 
 
 class Kind(NamedTuple):
@@ -73,14 +75,15 @@ def find(words: Sequence[str], kind: Kind, meaning: Meaning) -> list[Archive]:
     for word in words:
         split, pattern = split_of(word)
         count = 0
-        for file, num_bytes in _matching(pattern, kind):
+        for archive in _matching(pattern, kind):
             count += 1
+            file = archive.file
             if file in archives:
                 raise ValueError(
                     f"--input must name each file once, got {urls.shown(file)} in two "
                     "patterns. Take it out of one of them."
                 )
-            archives[file] = Archive(split or "", file, num_bytes)
+            archives[file] = archive._replace(split=split or "")
         if not count:
             raise ValueError(
                 f"--input must name at least one file, got none for "
@@ -152,8 +155,8 @@ def _too_many(pattern: str) -> ValueError:
     )
 
 
-def _matching(pattern: str, kind: Kind) -> Iterator[tuple[str, int]]:
-    """Yields the file of each name that a pattern stands for, and its size."""
+def _matching(pattern: str, kind: Kind) -> Iterator[Archive]:
+    """Yields the file of each name that a pattern stands for, without its split."""
     if not pattern:
         raise ValueError("--input must be a file, a pattern or a URL, got nothing.")
     if urls.is_url(pattern):
@@ -173,7 +176,7 @@ def _matching(pattern: str, kind: Kind) -> Iterator[tuple[str, int]]:
         yield from _matching_paths(name, kind)
 
 
-def _matching_paths(path: str, kind: Kind) -> Iterator[tuple[str, int]]:
+def _matching_paths(path: str, kind: Kind) -> Iterator[Archive]:
     if os.path.isdir(path):
         found = [entry.path for entry in os.scandir(path)]
         found = [name for name in found if _is_archive(name, kind)]
@@ -184,7 +187,8 @@ def _matching_paths(path: str, kind: Kind) -> Iterator[tuple[str, int]]:
         found = [name for name in glob.glob(path, recursive=True) if _is_file(name)]
         require_whole_sets(found, "--input")
     for name in sorted(found, key=natural):
-        yield name, os.stat(name).st_size
+        state = state_of(name)
+        yield Archive("", name, state.num_bytes, state)
 
 
 def _is_file(path: str) -> bool:
@@ -196,13 +200,13 @@ def _is_archive(path: str, kind: Kind) -> bool:
     return _is_file(path) and not name.startswith(".") and kind.is_one(name)
 
 
-def _matching_urls(url: str, kind: Kind) -> Iterator[tuple[str, int]]:
+def _matching_urls(url: str, kind: Kind) -> Iterator[Archive]:
     is_web = urls.scheme(url) in ("http", "https")
     before = re.split(r"[*?\[]", url, maxsplit=1)[0]
     if before == url and not url.endswith("/"):
         place, name = reading.split(url)
         try:
-            yield url, Files(place).size(name)
+            yield Archive("", url, Files(place).size(name))
             return
         except errors.MissingFileError:
             if is_web:
@@ -232,7 +236,7 @@ def _matching_urls(url: str, kind: Kind) -> Iterator[tuple[str, int]]:
     ]
     require_whole_sets(wanted, "--input")
     for name in wanted:
-        yield f"{folder}/{name}", names[name]
+        yield Archive("", f"{folder}/{name}", names[name])
 
 
 def _same_depth(name: str, pattern: str) -> bool:

@@ -184,4 +184,5 @@ def list_images(
     )
     is_text = meaning.label_type(tree.class_names(), label_type) == meaning.TEXT
     names = {} if is_text else reader.names_of(folder, relative)
-    return Listed(folder, tree, names)
+    states = {each.file: each.state for each in relative if each.state is not None}
+    return Listed(folder, tree, names, states=states)

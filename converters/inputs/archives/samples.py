@@ -10,7 +10,7 @@ import dataclasses
 import json
 import pathlib
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from converters.inputs import listing, reading, tars
@@ -18,6 +18,8 @@ from converters.inputs.archives import patterns
 from converters.inputs.archives.patterns import Archive
 from converters.inputs.archives.readers import ArchiveContents, ArchivedImage, Reader
 from converters.inputs.listing import LeftOut
+from converters.inputs.tables import columns
+from tfpipe.errors import count_of
 
 LabelPart = Literal["cls", "json", "key"]
 FROM_CLS: LabelPart = "cls"
@@ -121,7 +123,11 @@ class _Sample:
 
 
 def read_samples(
-    tar: tars.Tar, rule: ClassRule, *, image_part: str | None
+    tar: tars.Tar,
+    rule: ClassRule,
+    *,
+    image_part: str | None,
+    on_null: str = columns.FAIL,
 ) -> ArchiveContents:
     """Lists the samples of a tar.
 
@@ -130,10 +136,11 @@ def read_samples(
         rule: Where the class of a sample is.
         image_part: Name of the part with the image, such as `jpg` or `left.png`; None
             takes the one whose name ends as that of an image.
+        on_null: `columns.SKIP` leaves out samples without the part of the class.
 
     Raises:
-        ValueError: If the tar is damaged, compressed or cut short, or holds a part of a
-            sample twice.
+        ValueError: If the tar is damaged, compressed or cut short, holds a part of a
+            sample twice, or, without `columns.SKIP`, lacks the part of a class.
         OSError: If it cannot be read.
         RemoteError: If it cannot be read by URL.
     """
@@ -157,8 +164,28 @@ def read_samples(
                 sample.label = tar.take(member.offset, member.num_bytes)
         elif part == image_part or (image_part is None and _is_image(part)):
             sample.images[part] = member
+    if on_null == columns.FAIL:
+        _require_partners(tar, rule, samples)
     items = list(_items(samples, rule, left_out))
     return ArchiveContents(items, left_out)
+
+
+def _require_partners(
+    tar: tars.Tar, rule: ClassRule, samples: Mapping[str, _Sample]
+) -> None:
+    """Checks that each image has the part with its class."""
+    alone = [
+        key
+        for key, sample in samples.items()
+        if sample.images and rule.part not in sample.parts
+    ]
+    if alone and rule.part is not None:
+        raise ValueError(
+            f"{tar.where} must hold the class of each image as {alone[0]}.{rule.part}, "
+            f"got {count_of(len(alone), 'image')} of {len(samples):,} samples without "
+            "such a part. Say with --label_from where the class is, make the tar "
+            "again, or leave such images out with --on_null=skip."
+        )
 
 
 def _items(
@@ -211,13 +238,15 @@ TARS = patterns.Kind(
 )
 
 
-def reader(rule: ClassRule, *, image_part: str | None) -> Reader:
+def reader(
+    rule: ClassRule, *, image_part: str | None, on_null: str = columns.FAIL
+) -> Reader:
     """Returns the reader of the tars of a WebDataset, see `read_samples`."""
 
     def read(folder: pathlib.Path, archive: Archive) -> ArchiveContents:
         where = reading.shown_file(folder, archive.file)
         with reading.opened(folder, archive.file, archive.num_bytes) as pread:
             tar = tars.Tar(pread, where, 0, archive.num_bytes)
-            return read_samples(tar, rule, image_part=image_part)
+            return read_samples(tar, rule, image_part=image_part, on_null=on_null)
 
     return Reader(TARS, read, lambda folder, archives: {})

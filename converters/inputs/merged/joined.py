@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from converters.inputs import listing, meaning, reading
 from converters.inputs.classtree import ClassTree, Place
+from converters.inputs.files import State
 from converters.inputs.labels import Listed
 from converters.inputs.listing import LeftOut
 from converters.inputs.merged.listed import local_or_url
@@ -71,7 +72,15 @@ def join(
     }
     tree = ClassTree(ordered, left_out)
     _require_one_type(tree, unnamed)
-    return Listed(folder, tree, texts=texts)
+    return Listed(folder, tree, texts=texts, states=_states(sources))
+
+
+def _states(sources: Found) -> dict[str, State]:
+    return {
+        f"{source.name}/{file}": state
+        for source, listed in sources
+        for file, state in listed.states.items()
+    }
 
 
 def _new_names(

@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, cast
 
-from converters.inputs import classtree
+from converters.inputs import classtree, files
 from converters.inputs.archives import example_images, patterns, readers, samples
 from converters.inputs.archives.patterns import Archive
 from converters.inputs.archives.readers import ArchiveContents, Reader
@@ -78,13 +78,14 @@ def _data_set_at(place: str, folder: pathlib.Path) -> DataSet:
     has_catalog = (folder / index.CATALOG_NAME).exists()
     archives: list[Archive] = []
     names: dict[str, _Names] = {}
+    is_local = not urls.is_url(place)
     for split, shards in known.splits.items():
-        if not urls.is_url(place):
+        if is_local:
             index.check(known, folder, split)
         for shard in shards:
-            archives.append(
-                Archive(split, urls.join(place, shard.name), shard.num_bytes)
-            )
+            file = urls.join(place, shard.name)
+            state = files.state_of(file) if is_local else None
+            archives.append(Archive(split, file, shard.num_bytes, state))
         if has_catalog:
             names |= _names(folder, split, [shard.name for shard in shards])
     return DataSet(
@@ -129,13 +130,16 @@ def _reader_with_names(names: Mapping[str, _Names]) -> Reader:
     return Reader(plain.kind, read, lambda folder, archives: {})
 
 
-def read(source: MergeSource, meaning: Meaning, *, file_in_names: bool) -> Listed:
+def read(
+    source: MergeSource, meaning: Meaning, *, file_in_names: bool, on_null: str
+) -> Listed:
     """Lists a source that is no table.
 
     Args:
         source: The source.
         meaning: What a user says about splits and classes.
         file_in_names: Whether names of images in archives begin with that of the file.
+        on_null: What to do about an image in a tar without its class.
 
     Raises:
         ValueError: If it is not as it must be.
@@ -148,7 +152,7 @@ def read(source: MergeSource, meaning: Meaning, *, file_in_names: bool) -> Liste
         return Listed(folder, classtree.read_class_tree(folder, meaning))
     if source.kind == sources.DATA_SET:
         return _data_set(local_or_url(source.place), file_in_names=file_in_names)
-    reader = _reader(source)
+    reader = _reader(source, on_null)
     found = patterns.find([source.place], reader.kind, meaning)
     return readers.list_images(
         found, reader, file_in_names=file_in_names, label_type=meaning.label_type
@@ -166,7 +170,7 @@ def local_or_url(place: str) -> pathlib.Path:
     return pathlib.Path(place).expanduser().absolute()
 
 
-def _reader(source: MergeSource) -> readers.Reader:
+def _reader(source: MergeSource, on_null: str) -> readers.Reader:
     """Returns the reader of tars or TFRecord files with the options of a source."""
     given = source.options
     if source.kind == sources.TFRECORDS:
@@ -182,7 +186,7 @@ def _reader(source: MergeSource) -> readers.Reader:
         source=cast(samples.LabelPart, label_from),
         json_key=given.get("label_key", "label"),
     )
-    return samples.reader(rule, image_part=given.get("image_part"))
+    return samples.reader(rule, image_part=given.get("image_part"), on_null=on_null)
 
 
 def _data_set(folder: pathlib.Path, *, file_in_names: bool) -> Listed:
@@ -239,7 +243,7 @@ def read_table(
     # Files beside the folder are named relative to it, across no link.
     folder = pathlib.Path(os.path.realpath(folder))
     wanted, split, by_file = scan.by_names(table, columns_of(source), meaning, ())
-    query = source.options.get("query")
+    query, states = source.options.get("query"), table.states()
     rows = scan.scan({scan.INPUT: table}, query, wanted, folder, by_file)
     how = classes_of_rows.Reading(
         root=root,
@@ -247,6 +251,7 @@ def read_table(
         has_splits=wanted.split is not None,
         on_null=on_null,
         split=split,
+        states=states,
     )
     with sql.connected(folder) as connection:
         rows_of = classes_of_rows.read(connection, rows, how)

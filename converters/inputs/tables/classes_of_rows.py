@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from converters.inputs import listing
 from converters.inputs.classtree import ClassTree, Place
+from converters.inputs.files import State
 from converters.inputs.labels import Listed
 from converters.inputs.listing import LeftOut
 from converters.inputs.meaning import MAX_LABEL
@@ -48,6 +49,7 @@ class Reading:
         on_null: `columns.FAIL` or `columns.SKIP`.
         split: Split of all images, whatever the column says; None takes the column's.
         separator: Text between the labels of an image; None for one label.
+        states: State of each file of the table, before it was read, by its path.
     """
 
     root: images.Root
@@ -56,6 +58,7 @@ class Reading:
     on_null: str
     separator: str | None = None
     split: str | None = None
+    states: Mapping[str, State] = dataclasses.field(default_factory=dict)
 
     @property
     def needs_split(self) -> bool:
@@ -257,5 +260,11 @@ class _Lister:
             },
             self._left_out,
         )
-        listed = Listed(pathlib.Path(self._input_dir), tree, several=self._several)
+        states = {
+            os.path.relpath(file, self._input_dir): state
+            for file, state in self._reading.states.items()
+        }
+        listed = Listed(
+            pathlib.Path(self._input_dir), tree, several=self._several, states=states
+        )
         return ListedTable(listed, self._rows)

@@ -9,6 +9,7 @@ the table: row (from 1), path, file, offset, num_bytes, label, name, split, extr
 import contextlib
 import csv
 import dataclasses
+import itertools
 import os
 import pathlib
 import shutil
@@ -17,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from converters.inputs import parquet
-from converters.inputs.files import paths_below_one
+from converters.inputs.files import paths_below_one, require_same
 from converters.inputs.meaning import Meaning
 from converters.inputs.parquet import UnknownFormError
 from converters.inputs.tables import databases, sql, table_sources
@@ -75,6 +76,7 @@ def scan(
         return path
     part = folder / f"{ROWS_NAME}.part"
     spool = Spool(folder)
+    states = [each.states() for each in sources.values()]
     copies = folder / "copies"
     is_near = not any(source.is_remote for source in sources.values())
     try:
@@ -95,6 +97,8 @@ def scan(
                     is_file and _scan_pages(connection, source, columns, part, by_file)
                 ):
                     _scan_query(connection, wanted, columns, spool, part, views)
+        for file, state in itertools.chain.from_iterable(map(dict.items, states)):
+            require_same(file, state)
     except BaseException:
         # Nothing can go on from a part of the rows.
         shutil.rmtree(folder, ignore_errors=True)

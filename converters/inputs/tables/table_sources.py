@@ -17,7 +17,7 @@ import urllib.parse
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, TextIO, cast
 
-from converters.inputs.files import open_file
+from converters.inputs.files import State, open_file, state_of
 from tfpipe.remote import urls
 from tfpipe.remote.files import Files
 from tfpipe.shards.split_names import require_whole_sets
@@ -90,12 +90,17 @@ class TableSource:
             return None
         return os.path.dirname(self.files[0]) or "."
 
+    def states(self) -> dict[str, State]:
+        """Returns the state of each file on this host, by its absolute path."""
+        if self.is_remote:
+            return {}
+        return {os.path.abspath(path): state_of(path) for path in self.files}
+
     def state(self) -> object:
-        """Returns what changes when the files do: their sizes and times."""
-        if self.is_remote or not self.files:
+        """Returns what changes when the files do, as JSON values."""
+        if not (states := self.states()):
             return [self.shown, self.table, list(self.files)]
-        found = [(path, os.stat(path)) for path in self.files]
-        return [self.table, *([p, s.st_size, s.st_mtime_ns] for p, s in found)]
+        return [self.table, *([path, *state] for path, state in states.items())]
 
 
 def find(name: str, value: str) -> TableSource:

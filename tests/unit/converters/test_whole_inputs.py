@@ -1,15 +1,23 @@
 """No part of an input is lost in silence: the same rule, run on each reader."""
 
+import io
+import os
 import pathlib
 import shutil
+import tarfile
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import duckdb
 import pytest
 
-from converters import merge
+from converters import imagenet, merge, table, webdataset
+from converters.inputs.tables import scan
+from converters.jobs import write_shard
 from converters.jobs.job import Job
+from tests.support.data.trees import make_jpeg, make_tree
 from tests.unit.converters import test_meaning_of_readers as readers
+from tests.unit.converters.inputs.test_tars import pack_train
 
 Make = Callable[..., Job]
 
@@ -91,3 +99,129 @@ def test_a_whole_set_and_a_named_part_of_a_set_are_taken(
     job = _merged(tmp_path, str(folder / f"{WHOLE[0]}{ending}"), **options)
 
     assert sum(plan.num_images for plan in job.plans) == 1
+
+
+def _webdataset(root: pathlib.Path, place: str, **options: Any) -> Job:
+    how = {key: values["a"] for key, values in options.pop("how").items()}
+    return webdataset.make_job(
+        webdataset.WebdatasetOptions(
+            input=[place], output_dir=str(root / "out"), **how, **options
+        )
+    )
+
+
+@pytest.mark.parametrize("make", [_webdataset, _merged])
+@pytest.mark.parametrize("part", ["cls", "json"])
+def test_an_image_without_its_partner_is_an_error_or_named(
+    make: Make, tmp_path: pathlib.Path, part: str
+) -> None:
+    content = {"cls": b"cat", "json": b'{"label": "cat"}'}[part]
+    path = tmp_path / "x.tar"
+    with tarfile.open(path, "w") as tar:
+        for name, data in (
+            ("a.jpg", make_jpeg(0)),
+            (f"a.{part}", content),
+            ("b.jpg", make_jpeg(1)),
+            ("b.txt", b"a caption"),
+        ):
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    how = {"how": {"label_from": {"a": part}}}
+
+    with pytest.raises(ValueError, match=rf"image as b\.{part}, got 1 image of 2 sam"):
+        make(tmp_path, str(path), **how)
+
+    shutil.rmtree(tmp_path / "links", ignore_errors=True)
+    job = make(tmp_path, str(path), **how, on_null="skip")
+    assert job.ignored == {"no_label": 1}
+    assert job.left_out[0]["name"].endswith("x.tar/b")
+
+
+def _parquet(root: pathlib.Path, images: readers.Images) -> Job:
+    root.mkdir()
+    with duckdb.connect() as connection:
+        connection.execute("CREATE TABLE t(image BLOB, label VARCHAR)")
+        for _, label, _, data in readers._numbered(images):
+            connection.execute("INSERT INTO t VALUES (?, ?)", [data, label])
+        connection.execute(
+            f"COPY t TO '{root}/train.parquet' (FORMAT parquet, "
+            "COMPRESSION uncompressed)"
+        )
+    return table.make_job(
+        table.TableOptions(
+            input=f"{root}/train.parquet",
+            image_column="image",
+            label_column="label",
+            output_dir=f"{root}/out",
+        )
+    )
+
+
+def _merged_tar(root: pathlib.Path, images: readers.Images) -> Job:
+    readers._webdataset(root, images)
+    return _merged(root, str(root / "set-train-000.tar"))
+
+
+def _official_tar(root: pathlib.Path, images: readers.Images) -> Job:
+    make_tree(root, num_images=4)
+    pack_train(root, nested=True)
+    return imagenet.make_job(
+        imagenet.ImagenetOptions(input_dir=str(root), output_dir=f"{root}/out")
+    )
+
+
+def _replaced(path: pathlib.Path) -> None:
+    """Another file of the same bytes, size and time."""
+    status = path.stat()
+    copy = shutil.copy(path, path.with_name("copy"))
+    os.utime(copy, ns=(status.st_atime_ns, status.st_mtime_ns))
+    os.replace(copy, path)
+
+
+def _longer(path: pathlib.Path) -> None:
+    path.write_bytes(path.read_bytes() + b"more")
+
+
+def _touched(path: pathlib.Path) -> None:
+    os.utime(path, ns=(1, 1))
+
+
+CONTAINERS: dict[str, tuple[Make, str]] = {
+    "tfrecord": (readers._tfrecord, "train.tfrecord"),
+    "webdataset": (readers._webdataset, "set-train-000.tar"),
+    "parquet": (_parquet, "train.parquet"),
+    "merge": (_merged_tar, "set-train-000.tar"),
+    "imagenet": (_official_tar, "ILSVRC2012_img_train.tar"),
+}
+
+
+@pytest.mark.parametrize("change", [_replaced, _longer, _touched])
+@pytest.mark.parametrize("form", CONTAINERS)
+def test_a_file_of_many_images_that_changed_is_an_error_that_names_it(
+    form: str, tmp_path: pathlib.Path, change: Callable[[pathlib.Path], None]
+) -> None:
+    make, name = CONTAINERS[form]
+    job = make(tmp_path / "in", [("train", "a"), ("train", "b")])
+    task = write_shard.task_of(job, job.plans[0])
+    write_shard.write_shard(job, tmp_path, task)
+
+    change(tmp_path / "in" / name)
+
+    with pytest.raises(ValueError, match=rf"{name} must stay the same until it is con"):
+        write_shard.write_shard(job, tmp_path, task)
+
+
+def test_a_table_that_changes_while_its_rows_are_read_is_an_error(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = scan._values
+
+    def changing(columns: Any) -> Sequence[str]:
+        _touched(tmp_path / "in" / "train.csv")
+        return values(columns)
+
+    monkeypatch.setattr(scan, "_values", changing)
+
+    with pytest.raises(ValueError, match=r"train\.csv must stay the same"):
+        readers._table(tmp_path / "in", [("train", "a")])

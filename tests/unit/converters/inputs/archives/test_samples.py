@@ -40,7 +40,9 @@ def listed(data: bytes, image_part: str | None = None, **rule: Any) -> ArchiveCo
         return data[offset : offset + count]
 
     tar = tars.Tar(read, "x.tar", 0, len(data))
-    return samples.read_samples(tar, ClassRule(**rule), image_part=image_part)
+    return samples.read_samples(
+        tar, ClassRule(**rule), image_part=image_part, on_null="skip"
+    )
 
 
 def found(data: bytes, contents: ArchiveContents) -> list[tuple[str, str, bytes]]:
