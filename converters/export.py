@@ -36,7 +36,6 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from absl import flags
 
 from converters.exports import array_record, run, sizing, tree
@@ -46,7 +45,7 @@ from converters.options import shared, start
 from tfpipe import host
 from tfpipe.errors import count_of
 from tfpipe.remote import urls
-from tfpipe.shards import index, subset
+from tfpipe.shards import index
 
 _COMMAND = "converters.export"
 
@@ -173,6 +172,10 @@ def _plan(
     """Returns the plan, and the digest of the subset if there is one."""
     chosen = None
     if config.subset is not None:
+        import numpy as np
+
+        from tfpipe.shards import subset
+
         chosen = subset.read(shared.path_of("--subset", config.subset))
         known = index.load(source.folder)  # with all splits
         for split in chosen.splits:

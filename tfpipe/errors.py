@@ -14,7 +14,7 @@ owner of the argument, its name and its value. The check returns the value as a 
 Python value, or raises an error such as "TFRecordSource.batch_size must be a whole
 number >= 1, got 2.5.". NumPy's numbers are accepted as numbers; True and False are not.
 The owner is an object, whose class is named in the error, or a name; "" names no owner.
-Imports no TensorFlow.
+Imports neither TensorFlow nor NumPy.
 
 An error of TensorFlow while a pipeline is built keeps its type and gets a note with the
 name of the stage.
@@ -25,10 +25,9 @@ import math
 import numbers
 import os
 import re
+import sys
 from collections.abc import Sequence
 from typing import Any
-
-import numpy as np
 
 # TensorFlow and NumPy count in int64. A seed is not negative, and has 64 bits.
 LEAST_INT, MOST_INT = -(1 << 63), (1 << 63) - 1
@@ -218,7 +217,7 @@ def require_numbers(
         ValueError: If the value is anything else.
     """
     wanted, kind = _Bounds(**bounds), numbers.Integral if whole else numbers.Real
-    items = tuple(values) if isinstance(values, list | tuple | np.ndarray) else ()
+    items = tuple(values) if _is_list(values) else ()
     sound = all(_is_number(value, kind) and wanted.hold(value) for value in items)
     if len(items) != count or not sound:
         what = "whole" if whole else "finite"
@@ -244,7 +243,7 @@ def require_sides(
         ValueError: If the value is anything else.
     """
     bounds = {"least": 1} | bounds
-    if not isinstance(value, list | tuple | np.ndarray):
+    if not _is_list(value):
         value = [require_int(owner, name, value, **bounds)] * 2
     height, width = require_numbers(owner, name, value, count=2, whole=True, **bounds)
     return height, width
@@ -256,7 +255,7 @@ def require_bool(owner: object, name: str, value: Any) -> bool:
     Raises:
         ValueError: If the value is anything else, such as 1 or "no".
     """
-    if not isinstance(value, bool | np.bool_):
+    if not isinstance(value, (bool, *_of_numpy("bool_"))):
         raise _wrong(owner, name, "True or False", value)
     return bool(value)
 
@@ -403,6 +402,16 @@ def settle_bools(owner: object, *names: str) -> None:
 def settle(owner: object, name: str, value: Any) -> None:
     """Sets an attribute of a frozen dataclass, in its `__post_init__`."""
     object.__setattr__(owner, name, value)
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, (list, tuple, *_of_numpy("ndarray")))
+
+
+def _of_numpy(name: str) -> tuple[type, ...]:
+    """Returns a type of NumPy; none before NumPy is imported, which takes 0.1 s."""
+    numpy = sys.modules.get("numpy")
+    return (getattr(numpy, name),) if hasattr(numpy, name) else ()
 
 
 def _is_number(value: object, kind: type) -> bool:

@@ -10,7 +10,6 @@ import concurrent.futures
 import contextlib
 import functools
 import itertools
-import multiprocessing
 import os
 import pathlib
 import signal
@@ -18,10 +17,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures.process import BrokenProcessPool
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-import tqdm
+if TYPE_CHECKING:
+    import tqdm
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -75,7 +74,8 @@ def run(
     Args:
         function: Can be pickled, and calls `image_done` after each image.
         tasks: The arguments that it is called with.
-        num_workers: Number of processes, >= 1. With 1, tasks run in this process.
+        num_workers: Number of processes, >= 1. With 1, and a single task, tasks run in
+            this process.
         num_images: Number of images in all tasks, for the progress bar on stderr.
         unit: What the bar counts, if not images.
         on_result: Called in this process with each result, in the order in which tasks
@@ -98,20 +98,42 @@ def run(
             on_result(result)
             bar.set_postfix_str(note.format(next(num_ended)), refresh=False)
 
-        if num_workers == 1:
+        num_workers = min(num_workers, len(tasks))
+        if num_workers <= 1:
             ended = _run_here(timed, tasks, on_end, bar)
         else:
-            num_workers = min(num_workers, len(tasks))
             ended = _run_in_workers(timed, tasks, on_end, num_workers, bar)
     return [result for result, _ in ended]
 
 
-def make_bar(num_images: int, unit: str) -> "tqdm.tqdm[Any]":
+class NoBar:
+    """The progress bar of an stderr that is no terminal: shows and counts nothing."""
+
+    n = total = 0
+
+    def __enter__(self) -> "NoBar":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def update(self, n: float | None = 1) -> None:
+        pass
+
+    def set_postfix_str(self, s: str = "", refresh: bool = True) -> None:
+        pass
+
+
+def make_bar(num_images: int, unit: str) -> "NoBar | tqdm.tqdm[Any]":
     """Returns a progress bar on stderr, which shows only where that is a terminal."""
+    if not sys.stderr.isatty():
+        return NoBar()
+    import tqdm
+
     # The bar is updated often enough without tqdm's thread, and a process with a
     # second thread cannot fork its workers.
     tqdm.tqdm.monitor_interval = 0
-    return tqdm.tqdm(total=num_images, unit=unit, file=sys.stderr, disable=None)
+    return tqdm.tqdm(total=num_images, unit=unit, file=sys.stderr)
 
 
 @contextlib.contextmanager
@@ -136,7 +158,7 @@ def _run_here(
     function: Callable[[Task], Result],
     tasks: Sequence[Task],
     on_result: Callable[[Result], object],
-    bar: "tqdm.tqdm[Any]",
+    bar: "NoBar | tqdm.tqdm[Any]",
 ) -> list[Result]:
     results = []
     with counting(bar.update):
@@ -148,8 +170,10 @@ def _run_here(
 
 def _make_pool(
     function: Callable[[Any], Any], num_workers: int
-) -> tuple[concurrent.futures.ProcessPoolExecutor, Any, Any]:
+) -> "tuple[concurrent.futures.ProcessPoolExecutor, Any, Any]":
     """Returns worker processes, their shared count of images, and their stop event."""
+    import multiprocessing  # of no use to a small job
+
     context = multiprocessing.get_context("fork" if _is_alone() else "spawn")
     num_done, stop = context.Value("q", 0), context.Event()
     pool = concurrent.futures.ProcessPoolExecutor(
@@ -176,25 +200,27 @@ def _run_in_workers(
     tasks: Sequence[Task],
     on_result: Callable[[Result], object],
     num_workers: int,
-    bar: "tqdm.tqdm[Any]",
+    bar: "NoBar | tqdm.tqdm[Any]",
 ) -> list[Result]:
     pool, num_done, stop = _make_pool(function, num_workers)
     with pool, _ended(pool, stop):
         futures = [pool.submit(_call, task) for task in tasks]
         try:
             _wait(futures, on_result, lambda: bar.update(num_done.value - bar.n))
-        except BrokenProcessPool as error:
+        except concurrent.futures.BrokenExecutor as error:
             raise _worker_died() from error
         bar.update((bar.total or 0) - bar.n)  # images that workers had not reported
         return [future.result() for future in futures]
 
 
 @contextlib.contextmanager
-def _ended(pool: concurrent.futures.ProcessPoolExecutor, stop: Any) -> Iterator[None]:
+def _ended(pool: "concurrent.futures.ProcessPoolExecutor", stop: Any) -> Iterator[None]:
     """Ends the workers within a few seconds if the block raises an exception.
 
     A worker that was stopped by SIGSTOP, or that hangs in a read, is killed.
     """
+    import multiprocessing
+
     others = set(multiprocessing.active_children())
     try:
         yield
@@ -263,7 +289,7 @@ def stream(
                     yield pending.popleft().result()
             while pending:
                 yield pending.popleft().result()
-        except BrokenProcessPool as error:
+        except concurrent.futures.BrokenExecutor as error:
             raise _worker_died() from error
 
 
@@ -314,6 +340,8 @@ def _start(function: Callable[[Any], Any], num_done: Any, stop: Any) -> None:
 
 
 def _end_with_parent() -> None:
+    import multiprocessing
+
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

@@ -17,16 +17,18 @@ import itertools
 import os
 import pathlib
 import signal
-import socket
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from converters.engines import processes
 from tfpipe import host
+
+if TYPE_CHECKING:
+    import socket
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -233,6 +235,8 @@ def require_reachable(address: str) -> None:
             "--ray_address must be HOST:PORT, ray://HOST:PORT, auto or local, "
             f"got {address}."
         )
+    import socket
+
     place = (name.strip("[]"), int(port))
     try:
         with socket.create_connection(place, REACH_SECONDS) as found:
@@ -246,7 +250,7 @@ def require_reachable(address: str) -> None:
         )
 
 
-def _problem_of(connection: socket.socket) -> str:
+def _problem_of(connection: "socket.socket") -> str:
     """Returns why what has answered is no server of gRPC; empty if it is one.
 
     Ray would ask another server for minutes.

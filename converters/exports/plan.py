@@ -27,10 +27,11 @@ from tfpipe.pictures import formats
 from tfpipe.shards import index, records
 from tfpipe.shards.example import Located, locate
 from tfpipe.shards.sql import PARQUET, one_file, quoted
-from tfpipe.shards.subset import Subset
 
 if TYPE_CHECKING:
     import duckdb
+
+    from tfpipe.shards.subset import Subset
 
 
 Format = Literal["tree", "webdataset", "arrayrecord", "parquet"]
@@ -105,7 +106,7 @@ def make_plan(
     *,
     kind: Format,
     paths: Paths,
-    subset: Subset | None,
+    subset: "Subset | None",
     folder: pathlib.Path,
 ) -> ExportPlan:
     """Chooses the records, names them, and divides them into parts.
@@ -144,7 +145,7 @@ def make_plan(
 
 
 def _choose(
-    connection: "duckdb.DuckDBPyConnection", source: Source, subset: Subset | None
+    connection: "duckdb.DuckDBPyConnection", source: Source, subset: "Subset | None"
 ) -> None:
     """Makes the table `chosen`: the catalog's rows of the records to export."""
     splits = list(source.known.splits)

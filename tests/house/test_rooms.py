@@ -11,6 +11,7 @@ import pytest
 
 import tfpipe
 from tests.house.code import MODULES, PACKAGES, ROOT, faults, imports, name_of, tree
+from tests.support.data.trees import make_jpeg
 
 # All that may stand at the top of a package: what its users touch.
 AT_THE_TOP = {
@@ -129,6 +130,58 @@ for name in {names}:
 
     assert len(names) > 12
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+# Packages that a small job does without, because their imports cost as much as the job.
+DEFERRED = ("numpy", "tqdm", "duckdb", "PIL.Image", "multiprocessing", "asyncio")
+
+
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        *((name, ()) for name in ("imagenet", "folder", "table")),
+        # Scans of shards and columns of catalogs are arrays.
+        *((name, ("numpy",)) for name in ("webdataset", "tfrecord")),
+        *((name, ("numpy", "PIL.Image")) for name in ("merge", "verify", "export")),
+    ],
+)
+def test_commands_of_converters_parse_flags_before_heavy_imports(
+    name: str, more: tuple[str, ...]
+) -> None:
+    code = f"import sys, converters.{name}; print(*sys.modules)"
+
+    assert not _loaded(["-c", code], without=more)
+
+
+def test_a_small_conversion_needs_neither_numpy_nor_a_pool(
+    tmp_path: pathlib.Path,
+) -> None:
+    for number in range(4):
+        path = tmp_path / "raw" / f"class{number % 2}" / f"{number}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(make_jpeg(number))
+    code = f"""import sys
+from converters import folder
+options = folder.FolderOptions(
+    input_dir={str(tmp_path / "raw")!r}, output_dir={str(tmp_path / "out")!r}
+)
+folder.convert(options)
+print(*sys.modules)
+"""
+
+    assert not _loaded(["-c", code], without=("duckdb", "PIL.Image"))
+
+
+def _loaded(arguments: list[str], *, without: tuple[str, ...]) -> set[str]:
+    """The deferred packages that a process has loaded, but for some."""
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        check=True,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    return {*DEFERRED} & {*done.stdout.split()} - {*without}
 
 
 def test_public_names_are_complete_and_importable() -> None:

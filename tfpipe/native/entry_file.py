@@ -17,14 +17,14 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
-
 from tfpipe import errors
 from tfpipe.shards import atomic
 from tfpipe.shards.index import Index
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from tfpipe.reading.split_index import DataSetStorage
 
 PREFIX = "entry_points-"
@@ -72,6 +72,8 @@ def _say_none(reason: str) -> None:
 
 def encode(tables: Sequence[bytes]) -> bytes:
     """Returns the content of a file with these tables."""
+    import numpy as np
+
     places = np.zeros(len(tables) + 1, "<u8")
     np.cumsum([len(table) for table in tables], out=places[1:])
     return b"".join([_head(len(tables)), places.tobytes(), *tables])
@@ -105,6 +107,8 @@ def select(path: pathlib.Path, first: int, records: Sequence[int]) -> list[bytes
     """
     if not records:
         return []
+    import numpy as np
+
     low, high = first + min(records), first + max(records)
     with open(path, "rb") as file:
         head = file.read(_HEAD)
@@ -131,6 +135,8 @@ def join(parts: Sequence[pathlib.Path], path: pathlib.Path, *, fsync: bool) -> N
         ValueError: If a part is not such a file; names it.
         OSError: If a file cannot be read or written.
     """
+    import numpy as np
+
     joined, end = [np.zeros(1, "<u8")], 0
     for part in parts:
         places = _read_places(part)
@@ -152,7 +158,7 @@ def _head(num_records: int) -> bytes:
     return _MAGIC + num_records.to_bytes(8, "little")
 
 
-def _read_places(path: pathlib.Path) -> npt.NDArray[np.uint64]:
+def _read_places(path: pathlib.Path) -> "npt.NDArray[np.uint64]":
     size = path.stat().st_size
     with open(path, "rb") as file:
         head = file.read(_HEAD)
@@ -168,13 +174,15 @@ def _num_places(head: bytes, size: int) -> int:
     return min(int.from_bytes(head[8:_HEAD], "little") + 1, size // 8)
 
 
-def _places(content: bytes, size: int) -> npt.NDArray[np.uint64]:
+def _places(content: bytes, size: int) -> "npt.NDArray[np.uint64]":
     """Returns where the tables begin, and the end of the last one.
 
     Args:
         content: The file, or its first bytes up to the places.
         size: Bytes of the whole file.
     """
+    import numpy as np
+
     if content[:8] != _MAGIC or len(content) < _HEAD:
         raise ValueError(f"the file must begin with {_MAGIC!r}, got {content[:8]!r}")
     count = int.from_bytes(content[8:_HEAD], "little") + 1

@@ -8,7 +8,6 @@ them. Pillow's exceptions about damaged bytes are passed on.
 import contextlib
 from collections.abc import Callable, Iterator
 
-import numpy as np
 import PIL.Image
 from PIL import PngImagePlugin, TiffImagePlugin
 
@@ -136,6 +135,8 @@ def _on_white(image: PIL.Image.Image) -> PIL.Image.Image:
 
 def _shift_16_bits(image: PIL.Image.Image) -> PIL.Image.Image:
     """Returns the high byte of each 16-bit sample, as Pillow does for color."""
+    import numpy as np
+
     samples = np.asarray(image).astype(np.int32)
     high = np.clip(samples >> 8, 0, 255).astype(np.uint8)
     transparent = image.info.get("transparency")

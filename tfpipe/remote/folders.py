@@ -8,7 +8,6 @@ retries and time limits of their own.
 import os
 import pathlib
 import shutil
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -133,7 +132,7 @@ class FsspecFolder:
     def _written(self, name: str) -> Iterator[str]:
         """Gives a temporary path, and renames it when it is written."""
         path = self._path(name)
-        partial = f"{path}.{uuid.uuid4().hex}.partial"
+        partial = f"{path}.{os.urandom(16).hex()}.partial"
         self._system.makedirs(path.rpartition("/")[0], exist_ok=True)
         old = f"{partial}.old"
         try:

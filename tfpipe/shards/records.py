@@ -11,16 +11,21 @@ import functools
 import os
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import google_crc32c
-import numpy as np
-import numpy.typing as npt
 
 from tfpipe import errors
 from tfpipe.shards.example import Buffers
 
-Ints = npt.NDArray[np.int64]
+# Commands that convert start without NumPy, which takes 0.1 s.
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Ints = npt.NDArray[np.int64]
+else:
+    Ints = Any
 
 HEADER_BYTES = 12
 FOOTER_BYTES = 4
@@ -204,7 +209,7 @@ def _damaged(
     return Record(offset, end - offset, b"", fault)
 
 
-def data_fault(data: bytes | npt.NDArray[np.uint8], tail: bytes) -> str:
+def data_fault(data: "bytes | npt.NDArray[np.uint8]", tail: bytes) -> str:
     """Describes the damage of a record's data, for people; empty if the CRC is right.
 
     Args:
@@ -257,6 +262,8 @@ def lengths_are_right(path: str, byte_offsets: Ints, num_bytes: Ints) -> bool:
     """
     if "://" in path:
         return True
+    import numpy as np
+
     start, end = int(byte_offsets[0]), int(byte_offsets[-1] + num_bytes[-1])
     try:
         with open(path, "rb", buffering=0) as file:

@@ -18,7 +18,6 @@ from typing import NoReturn
 
 import numpy as np
 import numpy.typing as npt
-import tqdm
 import xxhash
 
 from tfpipe import errors
@@ -284,6 +283,8 @@ def _scan_shards(
         "This is done once.",
         file=sys.stderr,
     )
+    import tqdm
+
     # disable=None shows the bar on a terminal only.
     bar = tqdm.tqdm(stamps, unit="shard", file=sys.stderr, disable=None)
     return {stamp: _scan_shard(folder / stamp.name, skips_damage) for stamp in bar}
