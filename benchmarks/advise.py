@@ -73,105 +73,60 @@ _STORAGE_GBPS = flags.DEFINE_float(
     "The same as --storage, as a number of GB/s: 1e9 bytes a second.",
     lower_bound=0.0,
 )
-_TEXTS = [
-    flags.DEFINE_string(
-        "accelerator",
-        None,
+_SHARED_NAMES = ("num_images", "entry_points")  # flags of converters too
+_HELP = {
+    "accelerator": (
         f"One of {', '.join(sorted(published.ACCELERATORS))}, or a name in "
-        "--accelerators_file. Default: h100.",
+        "--accelerators_file. Default: h100."
     ),
-    flags.DEFINE_string(
-        "images_per_second",
-        None,
+    "images_per_second": (
         "Images a second of one accelerator that never waits. Default: the published "
-        "figure of --model on --accelerator.",
+        "figure of --model on --accelerator."
     ),
-    flags.DEFINE_string(
-        "num_accelerators", None, "Accelerators of all hosts. Default: one host."
+    "num_accelerators": "Accelerators of all hosts. Default: one host.",
+    "accelerators_per_host": "Accelerators of a host. Default: 8.",
+    "exchange_ms": (
+        "Time by which the exchange of gradients makes a step longer. Default: 0."
     ),
-    flags.DEFINE_string(
-        "accelerators_per_host", None, "Accelerators of a host. Default: 8."
-    ),
-    flags.DEFINE_string(
-        "exchange_ms",
-        None,
-        "Time by which the exchange of gradients makes a step longer. Default: 0.",
-    ),
-    flags.DEFINE_string(
-        "cores", None, "Cores of a host. Default: those of NVIDIA's DGX."
-    ),
-    flags.DEFINE_string("ram", None, "Memory of a host, such as 512GB. Default: DGX."),
-    flags.DEFINE_string(
-        "page_cache",
-        None,
-        "Memory of a host that keeps files. Default: 80 % of --ram.",
-    ),
-    flags.DEFINE_string(
-        "cached",
-        None,
+    "cores": "Cores of a host. Default: those of NVIDIA's DGX.",
+    "ram": "Memory of a host, such as 512GB. Default: DGX.",
+    "page_cache": "Memory of a host that keeps files. Default: 80 % of --ram.",
+    "cached": (
         "Share of the bytes that memory gives after the first epoch, such as 0. "
-        "Default: computed from --page_cache and the size of the data.",
+        "Default: computed from --page_cache and the size of the data."
     ),
-    flags.DEFINE_string(
-        "local_disk", None, "Rate of the local disk of a host, such as 2.5GB/s."
+    "local_disk": "Rate of the local disk of a host, such as 2.5GB/s.",
+    "local_disk_room": "Room on the local disk of a host, such as 7TB.",
+    "num_images": "Images of an epoch. Default: those of ILSVRC-2012.",
+    "entry_points": (
+        "yes: the data set has entry points, so that a crop decodes less. Default: no."
     ),
-    flags.DEFINE_string(
-        "local_disk_room", None, "Room on the local disk of a host, such as 7TB."
-    ),
-    flags.DEFINE_string(
-        "num_images",
-        None,
-        "Images of an epoch. Default: those of ILSVRC-2012.",
-        allow_override=True,  # a flag of converters.synthesize too
-    ),
-    flags.DEFINE_string(
-        "entry_points",
-        None,
-        "yes: the data set has entry points, so that a crop decodes less. Default: no.",
-        allow_override=True,  # a flag of the converters too
-    ),
-    flags.DEFINE_string(
-        "record", None, "Mean bytes of a record, such as 115kB. Default: ILSVRC-2012."
-    ),
-    flags.DEFINE_string(
-        "cpu_ms",
-        None,
+    "record": "Mean bytes of a record, such as 115kB. Default: ILSVRC-2012.",
+    "cpu_ms": (
         "CPU time of an image on one core, in milliseconds: benchmarks.input measures "
-        "it. Default: from --record.",
+        "it. Default: from --record."
     ),
-    flags.DEFINE_string(
-        "storage",
-        None,
+    "storage": (
         "Rate of the storage, such as 10GB/s, or one of "
         f"{', '.join(hardware.STORAGES)}. Default: unlimited, and the answer says what "
-        "is needed.",
+        "is needed."
     ),
-    flags.DEFINE_string(
-        "shared_storage",
-        None,
+    "shared_storage": (
         "yes: --storage is the rate for all hosts together. no: for each. Default: "
-        "yes, unless --storage names a storage of one host.",
+        "yes, unless --storage names a storage of one host."
     ),
-    flags.DEFINE_string(
-        "storage_cache", None, "Cache of the storage itself, such as 2TB. Default: 0."
-    ),
-    flags.DEFINE_string(
-        "requests",
-        None,
-        "Most requests a second that the storage serves. Default: no limit.",
-    ),
-    flags.DEFINE_string(
-        "request", None, "Bytes of a request. Default: 1.048576MB, the read buffer."
-    ),
-    flags.DEFINE_string(
-        "link",
-        None,
+    "storage_cache": "Cache of the storage itself, such as 2TB. Default: 0.",
+    "requests": "Most requests a second that the storage serves. Default: no limit.",
+    "request": "Bytes of a request. Default: 1.048576MB, the read buffer.",
+    "link": (
         "Highest rate at which a host reads over its network, such as 10GB/s. "
-        "Default: 10GB/s, one link of 100 Gb/s.",
+        "Default: 10GB/s, one link of 100 Gb/s."
     ),
-    flags.DEFINE_string(
-        "write", None, "Rate of writing a checkpoint. Default: --storage, or 1.5GB/s."
-    ),
+    "write": "Rate of writing a checkpoint. Default: --storage, or 1.5GB/s.",
+}
+_TEXTS = [
+    flags.DEFINE_string(name, None, text, allow_override=name in _SHARED_NAMES)
+    for name, text in _HELP.items()
 ]
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import keras
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class Model:
     """One model of the benchmark.
 
@@ -67,84 +67,23 @@ class Model:
         return model
 
 
-_RESNET = Model(
-    architecture="resnet50",
-    image_size=224,
-    min_image_size=32,
-    batch_size=256,
-    learning_rate=0.1,
-    recipe="resnet",
-    num_parameters=25_636_712,
-)
-
 # The numbers of parameters are those of Keras Applications: its ResNets have biases in
 # their convolutions, its Inception has no scales in batch normalization. Batches: 256
 # for ResNet-50 and 128 for the others, as HPE and Weka ran them on GPUs of 16 GB.
 # Learning rates: 0.1 with batch normalization, as in ResNet's paper; 0.01 without, as
 # in VGG's.
+# The rows have the fields of `Model` in their order.
 MODELS = {
-    "resnet50": _RESNET,
-    "resnet50_v1.5": dataclasses.replace(
-        _RESNET, architecture="resnet50_v1_5", num_parameters=25_610_152
-    ),
-    "resnet101": dataclasses.replace(
-        _RESNET,
-        architecture="resnet101",
-        batch_size=128,
-        num_parameters=44_707_176,
-    ),
-    "resnet152": dataclasses.replace(
-        _RESNET,
-        architecture="resnet152",
-        batch_size=128,
-        num_parameters=60_419_944,
-    ),
-    "vgg16": Model(
-        architecture="vgg16",
-        image_size=224,
-        min_image_size=32,
-        batch_size=128,
-        learning_rate=0.01,
-        recipe="vgg",
-        num_parameters=138_357_544,
-    ),
+    "resnet50": Model("resnet50", 224, 32, 256, 0.1, "resnet", 25_636_712),
+    "resnet50_v1.5": Model("resnet50_v1_5", 224, 32, 256, 0.1, "resnet", 25_610_152),
+    "resnet101": Model("resnet101", 224, 32, 128, 0.1, "resnet", 44_707_176),
+    "resnet152": Model("resnet152", 224, 32, 128, 0.1, "resnet", 60_419_944),
+    "vgg16": Model("vgg16", 224, 32, 128, 0.01, "vgg", 138_357_544),
     # Caffe's reference model has the same number of parameters.
-    "googlenet": Model(
-        architecture="googlenet",
-        image_size=224,
-        min_image_size=1,
-        batch_size=128,
-        learning_rate=0.01,
-        recipe="inception",
-        num_parameters=6_998_552,
-    ),
-    "inception_v3": Model(
-        architecture="inception_v3",
-        image_size=299,
-        min_image_size=75,
-        batch_size=128,
-        learning_rate=0.1,
-        recipe="inception",
-        num_parameters=23_851_784,
-    ),
+    "googlenet": Model("googlenet", 224, 1, 128, 0.01, "inception", 6_998_552),
+    "inception_v3": Model("inception_v3", 299, 75, 128, 0.1, "inception", 23_851_784),
     # 42,648,232 trained parameters (batch normalization has beta, no gamma) and 63,168
     # moving statistics.
-    "inception_v4": Model(
-        architecture="inception_v4",
-        image_size=299,
-        min_image_size=75,
-        batch_size=128,
-        learning_rate=0.1,
-        recipe="inception",
-        num_parameters=42_711_400,
-    ),
-    "tiny": Model(
-        architecture="tiny",
-        image_size=64,
-        min_image_size=1,
-        batch_size=64,
-        learning_rate=0.4,
-        recipe="resnet",
-        num_parameters=None,
-    ),
+    "inception_v4": Model("inception_v4", 299, 75, 128, 0.1, "inception", 42_711_400),
+    "tiny": Model("tiny", 64, 1, 64, 0.4, "resnet", None),
 }

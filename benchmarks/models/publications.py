@@ -7,7 +7,7 @@ input; the rows of this module read real images.
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 _DELL = "Dell EMC Isilon F800 and NVIDIA DGX-1, ILSVRC-2012 copied 150 times"
@@ -87,33 +87,22 @@ class Publication:
         return dataclasses.asdict(self) | own
 
 
-def _dell(
-    model: str, megabytes: float, record_bytes: int, source: str, **more: Any
-) -> Publication:
-    """Returns a row of the test on 72 V100, which published the storage's rate."""
-    return Publication(
-        source=source,
-        model=model,
-        mode="train",
-        accelerator="v100",
-        num_accelerators=72,
-        images_per_second=megabytes * 1e6 / record_bytes,
-        is_computed=True,
-        storage_megabytes_per_second=megabytes,
-        **more,
-    )
-
-
-def _of_eight(
-    source: str, accelerator: str, mode: str, rates: dict[str, float], **more: Any
+def _rows(
+    count: int,
+    source: str,
+    accelerator: str,
+    mode: str,
+    rates: Mapping[str, float],
+    **more: Any,
 ) -> list[Publication]:
+    """Returns a row for each model, of a number of accelerators."""
     return [
         Publication(
             source=source,
             model=model,
             mode=mode,
             accelerator=accelerator,
-            num_accelerators=8,
+            num_accelerators=count,
             images_per_second=rate,
             **more,
         )
@@ -121,62 +110,57 @@ def _of_eight(
     ]
 
 
+def _dell(
+    model: str, megabytes: float, record_bytes: int, source: str, **more: Any
+) -> list[Publication]:
+    """Returns a row of the test on 72 V100, which published the storage's rate."""
+    return _rows(
+        *(72, source, "v100", "train", {model: megabytes * 1e6 / record_bytes}),
+        is_computed=True,
+        storage_megabytes_per_second=megabytes,
+        **more,
+    )
+
+
 # Where several rows fit equally well, the first one is taken.
 PUBLICATIONS: Sequence[Publication] = (
-    _dell(
+    *_dell(
         *("resnet50", 5907.0, IMAGENET_RECORD_BYTES, _DELL),
         batch_size=256,
         host_cpu_fraction=0.46,
         accelerator_busy_fraction=0.97,
     ),
-    _dell(
+    *_dell(
         *("inception_v4", 19_895.0, LARGE_RECORD_BYTES, _DELL_LARGE),
         host_cpu_fraction=0.84,
         accelerator_busy_fraction=0.98,
     ),
     # Megabits a second of the disks: 2,680 and 1,440.
-    Publication(
-        source=_DELL_READY,
-        model="resnet50",
-        mode="train",
-        accelerator="v100",
-        num_accelerators=4,
-        images_per_second=2940.0,
+    *_rows(
+        *(4, _DELL_READY, "v100", "train", {"resnet50": 2940.0}),
         storage_megabytes_per_second=335.0,
         host_cpu_fraction=0.33,
     ),
-    Publication(
-        source=_DELL_READY,
-        model="vgg16",
-        mode="train",
-        accelerator="v100",
-        num_accelerators=4,
-        images_per_second=1590.0,
+    *_rows(
+        *(4, _DELL_READY, "v100", "train", {"vgg16": 1590.0}),
         storage_megabytes_per_second=180.0,
     ),
-    *_of_eight(
-        f"{_WEKA}, shared storage",
-        *("v100", "infer", {"googlenet": 42_000.0}),
-    ),
-    *_of_eight(
-        f"{_WEKA}, local NVMe",
-        *("v100", "infer", {"googlenet": 17_000.0}),
+    *_rows(8, f"{_WEKA}, shared storage", "v100", "infer", {"googlenet": 42_000.0}),
+    *_rows(
+        *(8, f"{_WEKA}, local NVMe", "v100", "infer", {"googlenet": 17_000.0}),
         is_local=True,
     ),
-    *_of_eight(
-        *(_LAMBDA, "a100", "train"),
-        {
-            "resnet50": 14_356.0,
-            "resnet152": 6021.0,
-            "inception_v3": 8552.0,
-            "inception_v4": 4181.0,
-        },
+    *_rows(
+        *(8, _LAMBDA, "a100", "train"),
+        {"resnet50": 14_356.0, "resnet152": 6021.0}
+        | {"inception_v3": 8552.0, "inception_v4": 4181.0},
     ),
-    *_of_eight(
-        *(_LAMBDA, "a100", "infer"), {"resnet50": 28_581.0, "inception_v3": 16_135.0}
+    *_rows(
+        *(8, _LAMBDA, "a100", "infer"),
+        {"resnet50": 28_581.0, "inception_v3": 16_135.0},
     ),
-    *_of_eight(
-        *(_TENSORFLOW, "p100", "train"),
+    *_rows(
+        *(8, _TENSORFLOW, "p100", "train"),
         {
             "resnet50": 1630.0,
             "resnet152": 708.0,

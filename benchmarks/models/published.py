@@ -102,69 +102,38 @@ _INFER_RATIOS = (
     ("resnet50_v1.5", "resnet50", *_V1_5),
 )
 
+_LAMBDA_MODELS = "resnet50", "resnet152", "inception_v3", "inception_v4", "vgg16"
+
+
+def _lambda(*rates: float) -> dict[str, Figure]:
+    """Returns the rates of Lambda's logs, in the order of `_LAMBDA_MODELS`."""
+    return _published(dict(zip(_LAMBDA_MODELS, rates, strict=False)), _LAMBDA)
+
+
 _V100 = Accelerator(
     train=_complete(
-        _published(
-            {
-                "resnet50": 1276.0,
-                "resnet152": 518.0,
-                "vgg16": 456.0,
-                "inception_v3": 771.0,
-                "inception_v4": 357.0,
-            },
-            _LAMBDA,
-        )
+        _lambda(1276.0, 518.0, 771.0, 357.0, 456.0)
         | _published({"resnet50_v1.5": 1270.0}, _DLE),
-        "v100",
-        *_TRAIN_RATIOS,
+        *("v100", *_TRAIN_RATIOS),
     ),
     infer=_complete(
-        _published(
-            {
-                "resnet50": 3857.0,
-                "resnet152": 1759.0,
-                "vgg16": 1409.0,
-                "inception_v3": 2443.0,
-                "inception_v4": 1184.0,
-            },
-            _LAMBDA,
-        )
+        _lambda(3857.0, 1759.0, 2443.0, 1184.0, 1409.0)
         | _published({"googlenet": 42_000 / 8}, _WEKA),
-        "v100",
-        *_INFER_RATIOS,
+        *("v100", *_INFER_RATIOS),
     ),
 )
 
 _A100 = Accelerator(
     train=_complete(
-        _published(
-            {
-                "resnet50": 1990.0,
-                "resnet152": 905.0,
-                "inception_v3": 1175.0,
-                "inception_v4": 639.0,
-            },
-            _LAMBDA,
-        )
+        _lambda(1990.0, 905.0, 1175.0, 639.0)
         | _published({"vgg16": 1190.0}, _LAMBDA_PCIE)
         | _published({"resnet50_v1.5": 2375.0}, _DLE),
-        "a100",
-        *_TRAIN_RATIOS,
+        *("a100", *_TRAIN_RATIOS),
     ),
     infer=_complete(
-        _published(
-            {
-                "resnet50": 6467.0,
-                "resnet152": 2981.0,
-                "vgg16": 2777.0,
-                "inception_v3": 3962.0,
-                "inception_v4": 1888.0,
-            },
-            _LAMBDA,
-        )
+        _lambda(6467.0, 2981.0, 3962.0, 1888.0, 2777.0)
         | {"googlenet": _scaled(_V100.infer["googlenet"], "v100", _A100_INFER)},
-        "a100",
-        *_INFER_RATIOS,
+        *("a100", *_INFER_RATIOS),
     ),
 )
 

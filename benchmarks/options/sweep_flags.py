@@ -64,58 +64,49 @@ flags.DEFINE_string(
     "JSON or TOML file of these settings, by the names of the flags (arguments: a list "
     "of flags of benchmarks.train). Flags on the command line take precedence.",
 )
-flags.DEFINE_list("models", None, "Models to run. Default: resnet50.")
-flags.DEFINE_list(
-    "ranks",
-    None,
-    "Numbers of ranks to run on. Default: 1. The list must contain 1 for efficiency.",
-)
-flags.DEFINE_list(
-    "placements",
-    None,
-    "In place of --ranks: hosts x ranks of each host, such as 1x8,2x4,4x2.",
-)
-flags.DEFINE_list(
-    "hosts",
-    None,
-    "Hosts to start ranks on, in the order of their use: host1,host2 with "
-    "--placements, and with their slots, host1:8,host2:8, without. Default: this host.",
-)
-flags.DEFINE_list(
-    "batch_sizes",
-    None,
-    "Examples in a batch: of each rank with --scaling=weak, of all ranks together with "
-    "--scaling=strong. Default: the model's own, for each rank.",
-)
-flags.DEFINE_list("data_dirs", None, "Folders of converted data sets to run on.")
-flags.DEFINE_list(
-    "modes", None, "Values of --mode to run with. Default: what follows --, or train."
-)
-flags.DEFINE_list(
-    "caches", None, "Values of --cache to run with. Default: what follows --, or as_is."
-)
-flags.DEFINE_list(
-    "accelerators",
-    None,
-    f"Values of --emulate to run with; {NO_ACCELERATOR} is the real model. Default: "
-    "what follows --, or the real model.",
-)
-flags.DEFINE_list(
-    "tiers",
-    None,
-    "Run the same on data in several places: any of "
-    f"{', '.join(TIERS)}. local and RAM tiers read --data_dirs, remote and shard_cache "
-    "tiers --remote_url, mount tiers --mount_dir.",
-)
+for _name, _text in {
+    "models": "Models to run. Default: resnet50.",
+    "ranks": (
+        "Numbers of ranks to run on. Default: 1. "
+        "The list must contain 1 for efficiency."
+    ),
+    "placements": (
+        "In place of --ranks: hosts x ranks of each host, such as 1x8,2x4,4x2."
+    ),
+    "hosts": (
+        "Hosts to start ranks on, in the order of their use: host1,host2 with "
+        "--placements, and with their slots, host1:8,host2:8, without. Default: "
+        "this host."
+    ),
+    "batch_sizes": (
+        "Examples in a batch: of each rank with --scaling=weak, of all ranks together "
+        "with --scaling=strong. Default: the model's own, for each rank."
+    ),
+    "data_dirs": "Folders of converted data sets to run on.",
+    "modes": "Values of --mode to run with. Default: what follows --, or train.",
+    "caches": "Values of --cache to run with. Default: what follows --, or as_is.",
+    "accelerators": (
+        f"Values of --emulate to run with; {NO_ACCELERATOR} is the real model. "
+        "Default: what follows --, or the real model."
+    ),
+    "tiers": (
+        "Run the same on data in several places: any of "
+        f"{', '.join(TIERS)}. local and RAM tiers read --data_dirs, remote and "
+        "shard_cache tiers --remote_url, mount tiers --mount_dir."
+    ),
+    "scaling": (
+        "weak: the batch of each rank is the same on any number of ranks. strong: the "
+        f"global batch is. Any of {','.join(SCALINGS)}. Default: weak."
+    ),
+    "find_ranks": (
+        "Find the largest number of ranks that meets these gates, such as au>=0.9, by "
+        "doubling and bisection. Each probe is a run."
+    ),
+}.items():
+    flags.DEFINE_list(_name, None, _text)
 flags.DEFINE_string("remote_url", None, "URL of the data set, for --tiers.")
 flags.DEFINE_string(
     "mount_dir", None, "Folder of the data set on a shared mount, for --tiers."
-)
-flags.DEFINE_list(
-    "scaling",
-    None,
-    "weak: the batch of each rank is the same on any number of ranks. strong: the "
-    f"global batch is. Any of {','.join(SCALINGS)}. Default: weak.",
 )
 flags.DEFINE_integer(
     "repeats",
@@ -123,12 +114,6 @@ flags.DEFINE_integer(
     "Runs of each setting. Confidence intervals need 2, and are wide with fewer than "
     "5. Default: 1.",
     lower_bound=1,
-)
-flags.DEFINE_list(
-    "find_ranks",
-    None,
-    "Find the largest number of ranks that meets these gates, such as au>=0.9, by "
-    "doubling and bisection. Each probe is a run.",
 )
 flags.DEFINE_integer(
     "max_ranks",
