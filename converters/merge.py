@@ -116,8 +116,11 @@ def make_job(config: MergeOptions, links: pathlib.Path) -> Job:
     names = _names_of_numbers(config)
     checked = [_named(name, _source, config, name) for name in config.sources]
     joined.require_trees_apart(checked)
-    if any(source.kind == sources.TABLE for source in checked):
-        spooled.require_free(config)
+    recorded = _recorded(config, checked)
+    places = [each.place for each in checked if each.kind == sources.TABLE]
+    if places:
+        tables = [table_sources.find("Its place", place) for place in places]
+        spooled.require_free(config, {"command": _COMMAND, **recorded}, tables)
     found = [(each, _named(each.name, _listed, config, each)) for each in checked]
     for source, item in found:
         if not urls.is_url(item.folder):
@@ -127,7 +130,7 @@ def make_job(config: MergeOptions, links: pathlib.Path) -> Job:
         config,
         labelled.give_labels(config, merged),
         command_name=_COMMAND,
-        own_options=_recorded(config, checked),
+        own_options=recorded,
         is_apart=True,
     )
 

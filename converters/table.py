@@ -55,6 +55,7 @@ from converters.options import (
 if TYPE_CHECKING:
     import duckdb
 
+_COMMAND = "converters.table"
 flags.adopt_module_key_flags(labelled)
 # Flags whose value is that of the only input.
 _OWN_FLAGS = (
@@ -197,7 +198,7 @@ def convert(config: TableOptions) -> dict[str, Any]:
     """
     return spooled.convert(
         config,
-        lambda: command.convert("converters.table", config, lambda: make_job(config)),
+        lambda: command.convert(_COMMAND, config, lambda: make_job(config)),
     )
 
 
@@ -209,8 +210,9 @@ def make_job(config: TableOptions) -> Job:
         OSError: If it cannot be read.
         RemoteError: If a URL cannot be read.
     """
-    spooled.require_free(config)
     sources = config.sources()
+    recorded = {"command": _COMMAND, **config.shown()}
+    spooled.require_free(config, recorded, sources.values())
     root = spooled.root_of("--root", config.root, sources[scan.INPUT])
     states = sources[scan.INPUT].states()
     state = [config.shown(), [source.state() for source in sources.values()]]
@@ -241,7 +243,7 @@ def _make_job(
         job = labelled.make_job(
             config,
             given,
-            command_name="converters.table",
+            command_name=_COMMAND,
             own_options=config.shown(),
         )
         more = _more_columns(config, connection, rows, table.rows, given)

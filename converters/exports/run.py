@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import shutil
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +20,7 @@ from converters.engines import processes
 from converters.exports import array_record, parquet, tree, webdataset
 from converters.exports.plan import ExportPlan, Part, read_items
 from converters.jobs import replace, side_files, work_dir, write_shard
+from converters.jobs.job import changes_since
 from tfpipe.shards import atomic, index
 
 EXPORT_NAME = "export.json"
@@ -75,10 +77,7 @@ def run(export: Export) -> dict[str, Any]:
     if finished := end_cut_off(export.output_dir, export.description):
         return finished
     if (export.output_dir / EXPORT_NAME).exists():
-        raise ValueError(
-            f"--output_dir {export.output_dir} already holds an export. Choose another "
-            "folder, or remove that one."
-        )
+        return _published_before(export)
     with work_dir.open_work_dir(
         export.output_dir, export.description, task=0, restart=False, fsync=export.fsync
     ) as folder:
@@ -95,6 +94,28 @@ def run(export: Export) -> dict[str, Any]:
         done |= {part.name: file for part, file in zip(missing, written, strict=True)}
         document = _document(export, done)
         return _publish(export, folder, document)
+
+
+def _published_before(export: Export) -> dict[str, Any]:
+    """Returns the content of export.json if this very export wrote it, and says so."""
+    output_dir = export.output_dir
+    try:
+        document: dict[str, Any] = json.loads((output_dir / EXPORT_NAME).read_bytes())
+        difference = changes_since(document["made_by"], export.description)
+        sizes = {file["name"]: file["num_bytes"] for file in document.get("files", ())}
+    except (ValueError, TypeError, LookupError):
+        difference, sizes = f"its {EXPORT_NAME} cannot be read", {}
+    for name, num_bytes in sizes.items():
+        path = output_dir / name
+        if not (path.is_file() and path.stat().st_size == num_bytes):
+            difference = difference or f"its file {name} is missing or damaged"
+    if difference:
+        raise ValueError(
+            f"--output_dir {output_dir} already holds an export that differs from this "
+            f"one: {difference}. Choose another folder, or remove that one."
+        )
+    print(f"{output_dir} already holds this export, complete.", file=sys.stderr)
+    return document
 
 
 def _write(

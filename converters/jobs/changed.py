@@ -6,8 +6,9 @@ a complete shard once.
 """
 
 import functools
+import os
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import xxhash
 
@@ -18,6 +19,7 @@ from converters.inputs.ilsvrc import read_image
 from converters.jobs import write_shard
 from converters.jobs.job import Job
 from converters.jobs.plan import ShardPlan
+from converters.jobs.work_dir import WORK_DIR_NAME
 
 
 def by_times(
@@ -37,17 +39,45 @@ def by_times(
     Raises:
         OSError: If a file that was listed cannot be looked at.
     """
-    # Thousands of images share a tar; a file of a tree is looked at once in any case.
-    modified = functools.lru_cache(maxsize=1024)(_modified_ns)
+    modified = _cached_times()
     found = []
     for plan in plans:
         marker = write_shard.marker_path(job_dir / plan.name)
         if not marker.exists():
             continue
-        written, files = _modified_ns(marker), _files(input_dir, plan)
+        written, files = modified_ns(marker), _files(input_dir, plan)
         if any(modified(input_dir / file) > written for file in files):
             found.append(marker)
     return found
+
+
+def newer(
+    input_dir: pathlib.Path, plans: Sequence[ShardPlan], index_path: pathlib.Path
+) -> str:
+    """Returns an image file that is newer than an index; empty if there is none.
+
+    Copies of image bytes in the working folder do not count: each run makes them again.
+
+    Raises:
+        OSError: If a file that was listed cannot be looked at.
+    """
+    modified, written = _cached_times(), index_path.stat().st_mtime_ns
+    for plan in plans:
+        for file in _files(input_dir, plan):
+            path = input_dir / file
+            if modified(path) > written and not _is_copy(path, index_path.parent):
+                return file
+    return ""
+
+
+def _is_copy(path: pathlib.Path, output_dir: pathlib.Path) -> bool:
+    own = os.path.realpath(output_dir / WORK_DIR_NAME)
+    return pathlib.Path(os.path.realpath(path)).is_relative_to(own)
+
+
+def _cached_times() -> Callable[[pathlib.Path], int]:
+    # Thousands of images share a tar; a file of a tree is looked at once in any case.
+    return functools.lru_cache(maxsize=1024)(modified_ns)
 
 
 def _files(input_dir: pathlib.Path, plan: ShardPlan) -> set[str]:
@@ -56,7 +86,8 @@ def _files(input_dir: pathlib.Path, plan: ShardPlan) -> set[str]:
     return {file for file in found if not reading.is_remote(input_dir, file)}
 
 
-def _modified_ns(path: pathlib.Path) -> int:
+def modified_ns(path: pathlib.Path) -> int:
+    """Returns the time of the last change of a file or of its attributes."""
     status = path.stat()
     return max(status.st_mtime_ns, status.st_ctime_ns)
 

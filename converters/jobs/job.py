@@ -170,3 +170,32 @@ class Job:
 def identity_of(description: Mapping[str, Any]) -> str:
     """Returns a digest of the description of a job, which holds JSON values."""
     return index.digest(json.dumps(description, sort_keys=True))
+
+
+def differences(
+    before: Mapping[str, Any], wanted: Mapping[str, Any], prefix: str = ""
+) -> list[str]:
+    """Returns `name was x, is y` for each value that differs, at any depth."""
+    texts = []
+    for key in sorted({*before, *wanted}):
+        old, new = before.get(key), wanted.get(key)
+        if isinstance(old, dict) and isinstance(new, dict):
+            texts += differences(old, new, f"{prefix}{key}.")
+        elif old != new:
+            texts.append(f"{prefix}{key} was {old!r}, is {new!r}")
+    return texts
+
+
+def changes_since(made_by: Mapping[str, Any], description: Mapping[str, Any]) -> str:
+    """Returns how a job differs from the one that wrote an index, which says more.
+
+    Args:
+        made_by: Member of an index or of an export.
+        description: Description of the job, or some members of it.
+
+    Returns:
+        A text for people; empty if nothing differs.
+    """
+    wanted = json.loads(json.dumps(description))  # a tuple is a list in JSON
+    known = {key: made_by[key] for key in wanted if key in made_by}
+    return "; ".join(differences(known, wanted))

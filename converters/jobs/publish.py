@@ -12,6 +12,7 @@ import itertools
 import json
 import os
 import pathlib
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -25,9 +26,10 @@ from converters.jobs import (
     work_dir,
     write_shard,
 )
-from converters.jobs.job import Job
+from converters.jobs.job import Job, changes_since
 from tfpipe import errors
 from tfpipe.native import entry_file
+from tfpipe.remote import urls
 from tfpipe.shards import atomic, index
 
 CHANGES_NAME = "changes.jsonl"
@@ -125,10 +127,8 @@ def published_by_another_task(job: Job, before: tuple[int, int] | None) -> index
             found = at_url.load_index(job.files)
     elif index_state(job.output_dir) not in (None, before):
         found = index.load(job.output_dir)
-    if found is not None:
-        wanted = json.loads(json.dumps(job.description))
-        if all(found.made_by.get(key) == value for key, value in wanted.items()):
-            return found
+    if found is not None and not changes_since(found.made_by, job.description):
+        return found
     raise OSError(
         f"The working folder of this conversion in {job.output_dir} was removed by "
         "another process. Run the same command again to start over."
@@ -255,20 +255,75 @@ def already_published(job: Job) -> index.Index | None:
     """Ends the publishing of this job if an earlier run was cut off at it.
 
     Returns:
-        The index; None if the job has to be done, also because an image was edited
-        after its shard was written.
+        The index, also of a run that had ended; None if the job has to be done, also
+        because an image was edited after its shard was written.
+
+    Raises:
+        ValueError: If the output is the data set of another job, or of images that were
+            edited since, and must not be replaced.
     """
-    if not (job.output_dir / work_dir.WORK_DIR_NAME).exists():
-        return None
-    with work_dir.claimed(job.output_dir) as claimed:
-        job_dir = work_dir.job_dir(job.output_dir, job.identity)
-        edited = []
-        if (job_dir / replace.JOURNAL_NAME).exists():
-            edited = changed.by_times(job.input_dir, job.plans, job_dir)
-        ended = work_dir.end_cut_off(claimed, give_up=job.overwrite, fsync=job.fsync)
-        if job.identity in ended and not edited:
-            return index.load(job.output_dir)
+    if (job.output_dir / work_dir.WORK_DIR_NAME).exists():
+        with work_dir.claimed(job.output_dir) as claimed:
+            job_dir = work_dir.job_dir(job.output_dir, job.identity)
+            edited = []
+            if (job_dir / replace.JOURNAL_NAME).exists():
+                edited = changed.by_times(job.input_dir, job.plans, job_dir)
+            ended = work_dir.end_cut_off(
+                claimed, give_up=job.overwrite, fsync=job.fsync
+            )
+            if job.identity in ended and not edited:
+                return index.load(job.output_dir)
+    return None if job.overwrite else _published_before(job)
+
+
+def _published_before(job: Job) -> index.Index | None:
+    """Returns the index of a whole data set that this job wrote, and says so."""
+    with contextlib.suppress(errors.BadIndexError):
+        if (known := _data_set_of(job)) is not None:
+            place = urls.shown(job.files.place) if job.files else str(job.output_dir)
+            if difference := _difference(job, known):
+                raise work_dir.taken(place, difference)
+            print(f"{place} already holds this data set, complete.", file=sys.stderr)
+            return known
     return None
+
+
+def _data_set_of(job: Job) -> index.Index | None:
+    """Returns the index of the data set that no job has begun to replace."""
+    job_dir = work_dir.job_dir(job.output_dir, job.identity)
+    if job.files is None:
+        is_there = index_state(job.output_dir) and not work_dir.has_jobs(job.output_dir)
+        return index.load(job.output_dir) if is_there else None
+    sizes = job.files.names()
+    if index.INDEX_NAME not in sizes or at_url.CLAIM_NAME in sizes:
+        return None
+    known = at_url.load_index(job.files)
+    if (job_dir / index.INDEX_NAME).exists() and index.load(job_dir) == known:
+        work_dir.drop(job_dir)  # the job was cut off after it had published
+    return None if work_dir.has_jobs(job.output_dir) else known
+
+
+def _difference(job: Job, known: index.Index) -> str:
+    """Returns how a data set differs from the one that a job would write, for people.
+
+    Files are compared by their sizes, and images by the times of their files.
+    """
+    if difference := changes_since(known.made_by, job.description):
+        return difference
+    shards = [shard for entries in known.splits.values() for shard in entries]
+    wanted = {shard.name: shard.num_bytes for shard in shards}
+    wanted |= {name: file.num_bytes for name, file in (known.files or {}).items()}
+    if job.files is not None:
+        sizes = job.files.names()
+    else:
+        paths = {name: job.output_dir / name for name in wanted}
+        sizes = {n: p.stat().st_size for n, p in paths.items() if p.is_file()}
+        written = job.output_dir / index.INDEX_NAME
+        edited = changed.newer(job.input_dir, job.plans, written)
+        if edited and job.writer is None:
+            return f"{edited} was changed after it was written"
+    other = [name for name, size in wanted.items() if sizes.get(name) != size]
+    return f"its file {other[0]} is missing or has another size" if other else ""
 
 
 def _lines(items: Iterable[Mapping[str, Any]]) -> bytes:

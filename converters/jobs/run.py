@@ -45,6 +45,8 @@ def run(
     """
     with processes.terminate_as_interrupt():
         if (done := publish.already_published(job)) is not None:
+            if job.files is not None:
+                _remove_if_empty(job.output_dir)
             return done
         before = publish.index_state(job.output_dir)
         made = not job.output_dir.exists()

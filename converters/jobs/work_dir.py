@@ -21,7 +21,7 @@ from typing import Any
 
 from converters.engines import locks
 from converters.jobs import replace, write_shard
-from converters.jobs.job import identity_of
+from converters.jobs.job import changes_since, differences, identity_of
 from converters.jobs.plan import ShardPlan
 from tfpipe.shards import atomic, index
 
@@ -161,7 +161,11 @@ def open_work_dir(
 
 
 def require_free(
-    output_dir: pathlib.Path, names: Sequence[str], *, overwrite: bool
+    output_dir: pathlib.Path,
+    names: Sequence[str],
+    *,
+    overwrite: bool,
+    options: Description | None = None,
 ) -> None:
     """Refuses an output folder whose content a conversion would mix with or lose.
 
@@ -169,21 +173,25 @@ def require_free(
         output_dir: Folder of the data set to write.
         names: Names of its shards.
         overwrite: Whether an existing data set may be replaced.
+        options: The command and some options of the job. A data set that was written
+            with the same ones may be the wanted one.
 
     Raises:
-        ValueError: If there is a data set and `overwrite` is not set, or there are
-            files that no converter wrote.
+        ValueError: If there is another data set and `overwrite` is not set, or there
+            are files that no converter wrote.
         OSError: If a file that is not of the data set has the name of a new file.
         BadIndexError: If the index does not say which files are the data set's.
     """
     if (output_dir / index.INDEX_NAME).exists():
+        if not overwrite and options is not None:
+            made_by = index.load(output_dir).made_by
+            known = made_by | made_by.get("options", {})
+            if difference := changes_since(known, options):
+                raise taken(str(output_dir), difference)
+            return
         if not overwrite:
-            begun = any((output_dir / WORK_DIR_NAME).glob(f"{_JOB_PREFIX}*"))
             more = " Add --overwrite also to go on with an unfinished conversion."
-            raise ValueError(
-                f"--output_dir {output_dir} already holds a data set. Choose another "
-                f"folder, or replace it with --overwrite.{more if begun else ''}"
-            )
+            raise taken(str(output_dir), more=more if has_jobs(output_dir) else "")
         replace.old_files(output_dir, names)
         return
     found = {entry.name for entry in output_dir.iterdir()} - {WORK_DIR_NAME}
@@ -192,6 +200,26 @@ def require_free(
             f"--output_dir {output_dir} must be empty or hold a data set, "
             f"got other files, the first is {min(found)}. Choose another folder."
         )
+
+
+def has_jobs(output_dir: pathlib.Path) -> bool:
+    """Whether a job for this output folder was begun and has not ended."""
+    return any(_jobs(output_dir / WORK_DIR_NAME))
+
+
+def taken(place: str, difference: str = "", more: str = "") -> ValueError:
+    """Returns the error for an output that holds another data set.
+
+    Args:
+        place: The output, as a user may see it.
+        difference: How that data set differs from the wanted one, if it is known.
+        more: A sentence for the end.
+    """
+    of_another = f" that differs from this one: {difference}" if difference else ""
+    return ValueError(
+        f"--output_dir {place} already holds a data set{of_another}. Choose another "
+        f"folder, or replace it with --overwrite.{more}"
+    )
 
 
 def _leave(work_dir: pathlib.Path) -> None:
@@ -297,7 +325,7 @@ def _explained(folder: pathlib.Path, wanted: Mapping[str, Any]) -> str:
     found = _description(folder)
     if not isinstance(found, dict):
         return f"{folder / replace.JOB_NAME} cannot be read"
-    return "; ".join(_differences(found, wanted))
+    return "; ".join(differences(found, wanted))
 
 
 def sweep(folder: pathlib.Path) -> None:
@@ -310,20 +338,6 @@ def sweep(folder: pathlib.Path) -> None:
         task = writer[1] if writer else None
         if not locks.is_held(folder.parent / f"task-{task}{_LOCK_SUFFIX}"):
             path.unlink(missing_ok=True)
-
-
-def _differences(
-    found: Mapping[str, Any], wanted: Mapping[str, Any], prefix: str = ""
-) -> list[str]:
-    """Returns `name was x, is y` for each value that differs, at any depth."""
-    differences = []
-    for key in sorted({*found, *wanted}):
-        old, new = found.get(key), wanted.get(key)
-        if isinstance(old, dict) and isinstance(new, dict):
-            differences += _differences(old, new, f"{prefix}{key}.")
-        elif old != new:
-            differences.append(f"{prefix}{key} was {old!r}, is {new!r}")
-    return differences
 
 
 def completed(

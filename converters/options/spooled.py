@@ -7,11 +7,11 @@ table. The folder stays while the conversion can go on, and is removed at the en
 import contextlib
 import json
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from converters.inputs.tables import images, scan, spool, table_sources
-from converters.jobs import work_dir
+from converters.jobs import changed, work_dir
 from converters.options import shared
 from converters.options.job import JobOptions
 from tfpipe.remote import urls
@@ -41,16 +41,34 @@ def root_of(
     return images.Root(place=str(path), is_given=True)
 
 
-def require_free(options: JobOptions) -> None:
+def require_free(
+    options: JobOptions,
+    recorded: Mapping[str, Any],
+    tables: Iterable[table_sources.TableSource],
+) -> None:
     """Refuses an output folder before a table is read, if the job would refuse it.
+
+    Args:
+        options: Options of the conversion.
+        recorded: The command and those of its options that decide the bytes.
+        tables: The tables.
 
     Raises:
         ValueError: If the job would.
+        OSError: If a table cannot be looked at.
     """
     output_dir = options.local_dir
     jobs = output_dir.glob(f"{work_dir.WORK_DIR_NAME}/*/*.json")
-    if output_dir.is_dir() and not any(jobs):
-        work_dir.require_free(output_dir, (), overwrite=options.overwrite)
+    if not output_dir.is_dir() or any(jobs):
+        return
+    overwrite = options.overwrite
+    work_dir.require_free(output_dir, (), overwrite=overwrite, options=recorded)
+    written = output_dir / index.INDEX_NAME
+    near = (file for t in tables if not t.is_remote for file in t.files)
+    for file in near if written.exists() and not overwrite else ():
+        if changed.modified_ns(pathlib.Path(file)) > written.stat().st_mtime_ns:
+            difference = f"{file} was changed after it was written"
+            raise work_dir.taken(str(output_dir), difference)
 
 
 @contextlib.contextmanager
@@ -98,8 +116,15 @@ def convert(options: JobOptions, work: Callable[[], dict[str, Any]]) -> dict[str
 
 
 def _clean(output_dir: pathlib.Path, *, is_new: bool) -> None:
-    """Removes the copied images, and an output folder that is new and empty."""
-    spool.remove(output_dir / work_dir.WORK_DIR_NAME)
+    """Removes the copied images, and an output folder that is new and empty.
+
+    Another command may be running, or may go on with its job: its images stay.
+    """
+    folder = output_dir / work_dir.WORK_DIR_NAME
+    if folder.is_dir():
+        with work_dir.claimed(output_dir):
+            if not work_dir.has_jobs(output_dir) and not work_dir.is_live(folder):
+                spool.remove(folder)
     if is_new:
         with contextlib.suppress(OSError):
             output_dir.rmdir()

@@ -89,9 +89,7 @@ def locked(folder: pathlib.Path) -> Iterator[None]:
 
 
 def remove(work_dir: pathlib.Path) -> None:
-    """Removes the folders of all tables, and then the working folder if empty."""
+    """Removes the folders of all tables that no process is reading."""
     for folder in work_dir.glob(f"{_PREFIX}*"):
         if not locks.is_held(folder / _LOCK_NAME):
             shutil.rmtree(folder, ignore_errors=True)
-    with contextlib.suppress(OSError):
-        work_dir.rmdir()

@@ -274,7 +274,7 @@ def test_what_cannot_be_exported_is_refused(
     refused: list[tuple[pathlib.Path, pathlib.Path, dict[str, Any], str]] = [
         (source, source / "out", {}, "beside each other"),
         (source, tmp_path / "full", {}, "must be empty"),
-        (source, tmp_path / "done", {}, "already holds an export"),
+        (source, tmp_path / "done", {"paths": "split"}, "paths was 'source', is 'sp"),
         (
             source,
             tmp_path / "out",

@@ -92,8 +92,8 @@ def test_a_data_set_of_chosen_records(
     copied = [r.data for n in range(2) for r in _records(output, "train", n)]
     assert [data for data in before if data in copied] == copied
 
-    with pytest.raises(ValueError, match="already holds a data set"):
-        _ask(source, where, materialize=str(output))
+    with pytest.raises(ValueError, match="already holds a data set that differs"):
+        _ask(source, "true", materialize=str(output))
     _ask(source, "split = 'validation'", materialize=str(output), overwrite=True)
     assert list(index.load(output).splits) == ["validation"]
     with pytest.raises(ValueError, match="nothing to write"):

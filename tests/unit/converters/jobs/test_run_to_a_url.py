@@ -147,7 +147,7 @@ def test_an_old_data_set_stays_until_every_shard_is_made(
     (small_dir / "train" / "n01440764" / "n01440764_0.JPEG").write_bytes(b"bad")
     fail = policy.Policy(not_an_image="fail")
 
-    with pytest.raises(FileExistsError, match="already holds a data set"):
+    with pytest.raises(ValueError, match="already holds a data set"):
         run.run(_job(small_dir, url_dir))
     with pytest.raises(ValueError, match="n01440764_0"):
         run.run(_job(small_dir, url_dir, overwrite=True, policy=fail))
