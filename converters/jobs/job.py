@@ -173,17 +173,30 @@ def identity_of(description: Mapping[str, Any]) -> str:
 
 
 def differences(
-    before: Mapping[str, Any], wanted: Mapping[str, Any], prefix: str = ""
+    before: Mapping[str, Any], wanted: Mapping[str, Any], *, prefix: str = ""
 ) -> list[str]:
     """Returns `name was x, is y` for each value that differs, at any depth."""
     texts = []
     for key in sorted({*before, *wanted}):
         old, new = before.get(key), wanted.get(key)
         if isinstance(old, dict) and isinstance(new, dict):
-            texts += differences(old, new, f"{prefix}{key}.")
+            texts += differences(old, new, prefix=f"{prefix}{key}.")
+        elif old != new and (named := _DIGESTS.get(f"{prefix}{key}")):
+            texts.append(f"{named} differ")
         elif old != new:
             texts.append(f"{prefix}{key} was {old!r}, is {new!r}")
     return texts
+
+
+# Values that say nothing to people, and the content of each.
+_DIGESTS = {
+    "input.digest": "names, sizes, classes or shards of the images",
+    "classes": "names or labels of the classes",
+    "source.index_digest": "records of the source",
+    "source": "records of the source",
+    "subset": "records of the subset",
+    "options.chosen": "the chosen records",
+}
 
 
 def changes_since(made_by: Mapping[str, Any], description: Mapping[str, Any]) -> str:

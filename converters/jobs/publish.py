@@ -26,7 +26,7 @@ from converters.jobs import (
     work_dir,
     write_shard,
 )
-from converters.jobs.job import Job, changes_since
+from converters.jobs.job import Job, changes_since, differences
 from tfpipe import errors
 from tfpipe.native import entry_file
 from tfpipe.remote import urls
@@ -282,7 +282,7 @@ def _published_before(job: Job) -> index.Index | None:
         if (known := _data_set_of(job)) is not None:
             place = urls.shown(job.files.place) if job.files else str(job.output_dir)
             if difference := _difference(job, known):
-                raise work_dir.taken(place, difference)
+                raise work_dir.taken(place, difference=difference)
             print(f"{place} already holds this data set, complete.", file=sys.stderr)
             return known
     return None
@@ -309,7 +309,9 @@ def _difference(job: Job, known: index.Index) -> str:
     Files are compared by their sizes, and images by the times of their files.
     """
     if difference := changes_since(known.made_by, job.description):
-        return difference
+        before = {split: len(shards) for split, shards in known.splits.items()}
+        now = collections.Counter(plan.split for plan in job.plans)
+        return "; ".join([*differences(before, now, prefix="shards."), difference])
     shards = [shard for entries in known.splits.values() for shard in entries]
     wanted = {shard.name: shard.num_bytes for shard in shards}
     wanted |= {name: file.num_bytes for name, file in (known.files or {}).items()}

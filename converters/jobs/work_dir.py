@@ -187,7 +187,7 @@ def require_free(
             made_by = index.load(output_dir).made_by
             known = made_by | made_by.get("options", {})
             if difference := changes_since(known, options):
-                raise taken(str(output_dir), difference)
+                raise taken(str(output_dir), difference=difference)
             return
         if not overwrite:
             more = " Add --overwrite also to go on with an unfinished conversion."
@@ -207,7 +207,7 @@ def has_jobs(output_dir: pathlib.Path) -> bool:
     return any(_jobs(output_dir / WORK_DIR_NAME))
 
 
-def taken(place: str, difference: str = "", more: str = "") -> ValueError:
+def taken(place: str, *, difference: str = "", more: str = "") -> ValueError:
     """Returns the error for an output that holds another data set.
 
     Args:

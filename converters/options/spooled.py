@@ -68,7 +68,7 @@ def require_free(
     for file in near if written.exists() and not overwrite else ():
         if changed.modified_ns(pathlib.Path(file)) > written.stat().st_mtime_ns:
             difference = f"{file} was changed after it was written"
-            raise work_dir.taken(str(output_dir), difference)
+            raise work_dir.taken(str(output_dir), difference=difference)
 
 
 @contextlib.contextmanager

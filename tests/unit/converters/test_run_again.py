@@ -105,6 +105,7 @@ def _export(out: pathlib.Path, options: Options) -> dict[str, Any]:
 COMMANDS: list[tuple[Run, Options, str]] = [
     (_imagenet, {"seed": 5}, "options.seed was 0, is 5"),
     (_folder, {"seed": 5}, "options.seed was 0, is 5"),
+    (_folder, {"num_train_shards": 3}, "shards.train was 1, is 3; "),
     (_folder, {"layout": "tfds"}, "options.layout was 'inception', is 'tfds'"),
     (_table, {"seed": 5}, "options.seed was 0, is 5"),
     (_table, {"query": "SELECT * FROM images"}, "query was None, is 'SELECT"),
