@@ -30,7 +30,7 @@ from typing import Any
 
 from absl import flags
 
-from converters.inputs import classtree
+from converters.inputs import class_lists, classtree, folders
 from converters.inputs.labels import Listed
 from converters.jobs.job import Job
 from converters.options import command, labelled, policy, shared, start
@@ -76,9 +76,11 @@ def make_job(config: FolderOptions) -> Job:
     """
     input_dir = shared.input_of(config.input_dir)
     listed = Listed(input_dir, classtree.read_class_tree(input_dir, config.meaning))
+    own_list = class_lists.exported(folders.open_folder(input_dir))
+    own_list = own_list._replace(names={})  # folders are names, also `7`
     return labelled.make_job(
         config,
-        labelled.give_labels(config, listed),
+        labelled.give_labels(config, listed.with_list(own_list)),
         command_name="converters.folder",
         own_options={},
     )

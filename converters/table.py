@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any
 
 from absl import app, flags
 
+from converters.inputs.class_lists import ClassList
 from converters.inputs.labels import Labelled
 from converters.inputs.tables import (
     classes_of_rows,
@@ -230,16 +231,22 @@ def make_job(config: TableOptions) -> Job:
             split=split,
             states=states,
         )
-        return _make_job(config, how, rows)
+        known = classes_of_rows.class_list(
+            sources[scan.INPUT], columns.label, config.query
+        )
+        return _make_job(config, how, rows, known)
 
 
 def _make_job(
-    config: TableOptions, how: classes_of_rows.Reading, rows: pathlib.Path
+    config: TableOptions,
+    how: classes_of_rows.Reading,
+    rows: pathlib.Path,
+    known: ClassList,
 ) -> Job:
     """Plans the shards of a table whose rows were read."""
     with sql.connected(rows.parent) as connection:
         table = classes_of_rows.read(connection, rows, how)
-        given = labelled.give_labels(config, table.listed)
+        given = labelled.give_labels(config, table.listed.with_list(known))
         job = labelled.make_job(
             config,
             given,

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from converters.inputs import classtree, meaning
+from converters.inputs.class_lists import ClassList
 from converters.inputs.classtree import ClassTree, Place
 from converters.inputs.files import State
 
@@ -25,6 +26,7 @@ class Listed(NamedTuple):
         tree: The images by split and class, as the input calls the classes.
         names: Names of classes that are numbers, from the input.
         names_from: The origin of these names, for errors.
+        labels: Label of each class, if the list of classes says labels.
         texts: Names of classes for people, by class.
         several: All classes of an image with several classes, by the name of the
             image; the first is its class in the tree.
@@ -35,6 +37,7 @@ class Listed(NamedTuple):
     tree: ClassTree
     names: Mapping[int, str] = {}
     names_from: str = BESIDE
+    labels: Mapping[str, int] = {}
     texts: Mapping[str, str] = {}
     several: Mapping[str, Sequence[str]] = {}
     states: Mapping[str, State] = {}
@@ -43,6 +46,17 @@ class Listed(NamedTuple):
         """Returns all classes, sorted by name, also further classes of an image."""
         more = {name for names in self.several.values() for name in names}
         return sorted({*self.tree.class_names(), *more})
+
+    def with_list(self, classes: ClassList) -> "Listed":
+        """Returns the same images with the names of a list of classes."""
+        if not classes.origin:
+            return self
+        return self._replace(
+            names=classes.names,
+            names_from=classes.origin,
+            labels=classes.labels,
+            texts=classes.texts,
+        )
 
     def renamed(self, names: Mapping[str, str]) -> "Listed":
         """Returns the same images with other names of classes."""
@@ -128,6 +142,10 @@ def give_labels(
             name_of = {label: name for name, label in labels.items()}
             listed = listed._named(name_of, "--label_map")
         return Labelled(listed, labels, "--label_map")
+    if listed.labels and label_base in (None, min(listed.labels.values())):
+        own = listed if label_type == meaning.TEXT else listed.named()
+        if set(own.class_names()) <= listed.labels.keys():
+            return Labelled(own, listed.labels, f"{listed.names_from} says so")
     if meaning.label_type(names, label_type) == meaning.NUMBER:
         if listed.names:
             return _with_names(listed, label_base)

@@ -11,14 +11,13 @@ import posixpath
 import re
 from collections.abc import Mapping, Sequence
 
-from converters.inputs import files, folders, listing, reading
+from converters.inputs import listing, reading
 from converters.inputs.archives import samples
 from converters.inputs.archives.patterns import Archive, Kind
 from converters.inputs.archives.readers import ArchiveContents, ArchivedImage, Reader
 from converters.inputs.listing import LeftOut
 from converters.inputs.reading import ReadAt
 from tfpipe import errors
-from tfpipe.remote import urls
 from tfpipe.shards import image_record, records
 from tfpipe.shards.example import Feature, decode_example
 
@@ -190,37 +189,6 @@ def _name(
     return f"{base}/{place}.{ending}"
 
 
-def class_names(
-    folder: pathlib.Path, archives: Sequence[Archive], keys: Keys
-) -> dict[int, str]:
-    """Returns the names of labels that TFDS keeps beside its shards.
-
-    Args:
-        folder: Path or URL that the files are relative to.
-        archives: The files.
-        keys: Keys of the features.
-
-    Returns:
-        The name of each label from `<label key>.labels.txt`; none if there is no such
-        file beside the first TFRecord file.
-
-    Raises:
-        ValueError: If the file is not UTF-8.
-        OSError: If it cannot be read.
-        RemoteError: If a store cannot be read.
-    """
-    above = posixpath.dirname(archives[0].file)
-    place = above if urls.is_url(above) else str(folder / above)
-    beside = folders.open_folder(pathlib.Path(place))
-    for key in LABEL_KEYS if keys.label is None else (keys.label,):
-        name = f"{key.replace('/', '-')}.labels.txt"
-        if beside.size(name) is not None:
-            with folders.near(beside, [name]) as near:
-                text = files.read_text(near / name)
-            return dict(enumerate(text.splitlines()))
-    return {}
-
-
 def reader(keys: Keys) -> Reader:
     """Returns the reader of TFRecord files, see `read_images`."""
 
@@ -229,9 +197,5 @@ def reader(keys: Keys) -> Reader:
         with reading.opened(folder, archive.file, archive.num_bytes) as pread:
             return read_images(pread, archive, where, keys)
 
-    def names_of(
-        folder: pathlib.Path, archives: Sequence[Archive]
-    ) -> Mapping[int, str]:
-        return class_names(folder, archives, keys)
-
-    return Reader(TFRECORDS, read, names_of)
+    label_keys = LABEL_KEYS if keys.label is None else (keys.label,)
+    return Reader(TFRECORDS, read, label_keys)

@@ -8,15 +8,17 @@ are listed at a time; the order of the images does not depend on it.
 import collections
 import concurrent.futures
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+import posixpath
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from converters.engines import processes
-from converters.inputs import listing, meaning, reading
+from converters.inputs import class_lists, folders, listing, meaning, reading
 from converters.inputs.archives import patterns
 from converters.inputs.archives.patterns import Archive
 from converters.inputs.classtree import ClassTree, Place
 from converters.inputs.labels import Listed
+from tfpipe.remote import urls
 
 # The threads wait for the disk or the store most of the time.
 _NUM_READERS = 16
@@ -143,13 +145,12 @@ class Reader(NamedTuple):
     Attributes:
         kind: Kind of the files.
         read: Lists the images of a file, from the folder that it is relative to.
-        names_of: Returns the names that the input has for classes that are numbers;
-            none if it has no such names.
+        label_keys: Keys of the label in a record; TFDS names lists of classes by them.
     """
 
     kind: patterns.Kind
     read: Callable[[pathlib.Path, Archive], ArchiveContents]
-    names_of: Callable[[pathlib.Path, Sequence[Archive]], Mapping[int, str]]
+    label_keys: Sequence[str] = ()
 
 
 def list_images(
@@ -183,6 +184,11 @@ def list_images(
         split_in_names=split_in_names,
     )
     is_text = meaning.label_type(tree.class_names(), label_type) == meaning.TEXT
-    names = {} if is_text else reader.names_of(folder, relative)
     states = {each.file: each.state for each in relative if each.state is not None}
-    return Listed(folder, tree, names, states=states)
+    listed = Listed(folder, tree, states=states)
+    above = posixpath.dirname(relative[0].file)
+    place = above if urls.is_url(above) else str(folder / above)
+    first = folders.open_folder(pathlib.Path(place))
+    if is_text:
+        return listed.with_list(class_lists.exported(first))
+    return listed.with_list(class_lists.beside(first, reader.label_keys))

@@ -249,4 +249,4 @@ def reader(
             tar = tars.Tar(pread, where, 0, archive.num_bytes)
             return read_samples(tar, rule, image_part=image_part, on_null=on_null)
 
-    return Reader(TARS, read, lambda folder, archives: {})
+    return Reader(TARS, read)

@@ -127,7 +127,7 @@ def _reader_with_names(names: Mapping[str, _Names]) -> Reader:
         ]
         return ArchiveContents(items, found.left_out)
 
-    return Reader(plain.kind, read, lambda folder, archives: {})
+    return Reader(plain.kind, read)
 
 
 def read(
@@ -261,4 +261,6 @@ def read_table(
             f"{rows_of.rows[name]} ({name}). Choose one in --query, as in label[1] AS "
             "label."
         )
-    return rows_of.listed
+    return rows_of.listed.with_list(
+        classes_of_rows.class_list(table, wanted.label, query)
+    ).named()

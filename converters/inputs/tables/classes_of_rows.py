@@ -11,13 +11,14 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from converters.inputs import listing
+from converters.inputs import class_lists, folders, listing
+from converters.inputs.class_lists import ClassList
 from converters.inputs.classtree import ClassTree, Place
 from converters.inputs.files import State
 from converters.inputs.labels import Listed
 from converters.inputs.listing import LeftOut
 from converters.inputs.meaning import MAX_LABEL
-from converters.inputs.tables import columns, images, spool
+from converters.inputs.tables import columns, images, spool, table_sources
 from tfpipe.shards.split_names import SPLIT_WORDS, SPLITS, TRAIN, split_of_word
 from tfpipe.shards.sql import PARQUET, one_file
 
@@ -64,6 +65,30 @@ class Reading:
     def needs_split(self) -> bool:
         """Whether each row must say its split."""
         return self.has_splits and self.split is None
+
+
+def class_list(
+    source: table_sources.TableSource, column: str, query: str | None
+) -> ClassList:
+    """Returns the classes that come with a table.
+
+    Args:
+        source: The table.
+        column: Column of the label.
+        query: The query, whose labels may be others than those of the table.
+
+    Raises:
+        ValueError: If a list is damaged, or files name other classes.
+        OSError: If a file cannot be read.
+        RemoteError: If a store cannot be read.
+    """
+    if query is not None or source.kind != table_sources.PARQUET:
+        return class_lists.NO_LIST
+    folder = folders.open_folder(pathlib.Path(source.folder or "."))
+    own = class_lists.exported(folder)
+    if own.origin or source.is_remote:
+        return own
+    return class_lists.of_parquet(source.files, column)
 
 
 class ListedTable(NamedTuple):

@@ -17,6 +17,7 @@ import urllib.parse
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, TextIO, cast
 
+from converters.inputs.class_lists import CLASSES_NAME, EXPORT_NAME
 from converters.inputs.files import State, open_file, state_of
 from tfpipe.remote import urls
 from tfpipe.remote.files import Files
@@ -170,7 +171,7 @@ def _remote(name: str, value: str) -> TableSource:
             )
         return TableSource(kind=kind, shown=url, files=[url])
     found = [urls.join(url, each) for each in Files(url).names() if _kind_of_name(each)]
-    return _of_files(name, url, found)
+    return _of_files(name, url, _tables_of(found))
 
 
 def _local(name: str, value: str) -> TableSource:
@@ -184,7 +185,7 @@ def _local(name: str, value: str) -> TableSource:
             for each in glob.glob(f"{glob.escape(path)}/**", recursive=True)
             if _kind_of_name(each) and os.path.isfile(each)
         )
-        return _of_files(name, value, found)
+        return _of_files(name, value, _tables_of(found))
     if not os.path.lexists(path) and re.search(r"[*?\[]", path):
         found = sorted(
             each for each in glob.glob(path, recursive=True) if os.path.isfile(each)
@@ -202,6 +203,13 @@ def _local(name: str, value: str) -> TableSource:
             f"{name} takes #{table} behind a database only, got the {kind} file {path}."
         )
     return TableSource(kind=kind, shown=value, files=[path], table=table)
+
+
+def _tables_of(files: Sequence[str]) -> list[str]:
+    """Returns the files of a folder without the lists of an export."""
+    exports = {file for file in files if os.path.basename(file) == EXPORT_NAME}
+    lists = {os.path.join(os.path.dirname(file), CLASSES_NAME) for file in exports}
+    return [file for file in files if file not in exports | lists]
 
 
 def _of_files(name: str, shown: str, found: Sequence[str]) -> TableSource:

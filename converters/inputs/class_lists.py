@@ -1,0 +1,176 @@
+"""Lists of classes that come with an input: beside its files, or in their metadata.
+
+In: the folder of an input, or its Parquet files. Out: a `ClassList`: names of the
+classes that are numbers in the input, and, from our own data sets, labels and texts.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from converters.inputs import files, folders
+from converters.inputs.folders import Folder
+from tfpipe.shards.sql import one_file
+
+if TYPE_CHECKING:
+    import pathlib
+
+EXPORT_NAME, INDEX_NAME, CLASSES_NAME = "export.json", "index.json", "classes.tsv"
+_FEATURES_NAME = "features.json"
+_PLAIN_LISTS = ("labels.txt", "classes.txt", "classnames.txt")
+_NUMBERED = re.compile(r"([0-9]+)(?:\s*:\s*|\s+)(\S.*)")
+
+
+class ClassList(NamedTuple):
+    """Classes of an input.
+
+    Attributes:
+        origin: The file of the list, for people; empty if there is no list.
+        names: Name of the class of each number in the input.
+        labels: Label of each class in label order, if the list says labels.
+        texts: Name of each class for people.
+    """
+
+    origin: str = ""
+    names: Mapping[int, str] = {}
+    labels: Mapping[str, int] = {}
+    texts: Mapping[str, str] = {}
+
+
+NO_LIST = ClassList()
+
+
+def exported(folder: Folder) -> ClassList:
+    """Returns the classes of a folder that converters.export or a converter wrote.
+
+    Raises:
+        ValueError: If the list of classes is damaged.
+        RemoteError: If a store cannot be read.
+    """
+    with folders.near(folder, [EXPORT_NAME, INDEX_NAME, CLASSES_NAME]) as near:
+        is_export = (near / EXPORT_NAME).is_file()
+        is_own = is_export or (near / INDEX_NAME).is_file()
+        if not is_own or not (near / CLASSES_NAME).is_file():
+            return NO_LIST
+        lines = files.read_text(near / CLASSES_NAME).removesuffix("\n").split("\n")[1:]
+    origin = folder.shown(CLASSES_NAME)
+    names: dict[int, str] = {}
+    labels: dict[str, int] = {}
+    texts: dict[str, str] = {}
+    for line in lines:
+        fields = line.split("\t")
+        if len(fields) != 4 or not (fields[0].isdecimal() and fields[1].isdecimal()):
+            raise ValueError(
+                f"{origin} must have lines of two numbers, a class and its name, with "
+                f"tabs between them, got {line!r:.80}. Export the data set again."
+            )
+        # Exports count classes from 0; records hold the label.
+        names[int(fields[0 if is_export else 1])] = fields[2]
+        labels[fields[2]] = int(fields[1])
+        texts[fields[2]] = fields[3]
+    return ClassList(origin, names, labels, texts)
+
+
+def beside(folder: Folder, label_keys: Sequence[str]) -> ClassList:
+    """Returns the classes that a list beside shards names.
+
+    Args:
+        folder: Folder of the shards.
+        label_keys: Keys of the label in a record, as TFDS names a file after each.
+
+    Raises:
+        ValueError: If a list is damaged or not UTF-8.
+        OSError: If a list cannot be read.
+        RemoteError: If a store cannot be read.
+    """
+    if (own := exported(folder)).names:
+        return own
+    by_key = [
+        f"{key.replace('/', sign)}.labels.txt" for key in label_keys for sign in "-."
+    ]
+    with folders.near(folder, [*by_key, *_PLAIN_LISTS, _FEATURES_NAME]) as near:
+        for name in by_key:
+            if (near / name).is_file():
+                names = dict(enumerate(_lines(near / name)))
+                return ClassList(folder.shown(name), names)
+        if (near / _FEATURES_NAME).is_file():
+            count = _num_classes(files.read_text(near / _FEATURES_NAME), label_keys)
+            if count:
+                numbers = {number: str(number) for number in range(count)}
+                return ClassList(folder.shown(_FEATURES_NAME), numbers)
+        for name in _PLAIN_LISTS:
+            if (near / name).is_file():
+                return ClassList(folder.shown(name), _numbered(_lines(near / name)))
+    return NO_LIST
+
+
+def _lines(path: "pathlib.Path") -> list[str]:
+    lines = (line.strip() for line in files.read_text(path).split("\n"))
+    return [line for line in lines if line]
+
+
+def _numbered(lines: Sequence[str]) -> dict[int, str]:
+    """Returns the classes of lines `<label> <class>`, or of classes from 0 on."""
+    matches = [match for line in lines if (match := _NUMBERED.fullmatch(line))]
+    if len(matches) == len(lines):
+        return {int(match[1]): match[2] for match in matches}
+    return dict(enumerate(lines))
+
+
+def _num_classes(text: str, label_keys: Sequence[str]) -> int:
+    """Returns the number of classes that features.json of TFDS says; 0 for none."""
+    try:
+        features = json.loads(text)["featuresDict"]["features"]
+        labels = [features[key]["classLabel"] for key in label_keys if key in features]
+        return int(labels[0]["numClasses"])
+    except (ValueError, KeyError, TypeError, IndexError, RecursionError):
+        return 0
+
+
+def of_parquet(paths: Sequence[str], column: str) -> ClassList:
+    """Returns the classes that the Hugging Face metadata of Parquet files names.
+
+    Args:
+        paths: The files.
+        column: Column of the label, a number or a list of numbers.
+
+    Raises:
+        ValueError: If two files name other classes.
+        OSError: If a file cannot be read.
+    """
+    import duckdb
+
+    lists: dict[str, list[str]] = {}
+    with duckdb.connect() as connection:
+        for path in paths:
+            row = connection.execute(
+                "SELECT decode(value) FROM parquet_kv_metadata(?) "
+                "WHERE decode(key) = 'huggingface'",
+                [one_file(path)],
+            ).fetchone()
+            if names := _class_names(row[0] if row else "", column):
+                lists[path] = names
+    if not lists:
+        return NO_LIST
+    first, *others = lists
+    for other in others:
+        if lists[other] != lists[first]:
+            raise ValueError(
+                f"The files of --input must have the same classes, got other names in "
+                f"the metadata of {other} than in {first}. Convert them alone, or say "
+                "the classes with --label_map."
+            )
+    return ClassList(f"The metadata of {first}", dict(enumerate(lists[first])))
+
+
+def _class_names(metadata: str, column: str) -> list[str]:
+    try:
+        feature: Any = json.loads(metadata)["info"]["features"][column]
+        while feature.get("_type") != "ClassLabel":
+            feature = feature["feature"]  # a sequence of labels
+            feature = feature[0] if isinstance(feature, list) else feature
+        names = feature.get("names") or range(int(feature["num_classes"]))
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError):
+        return []
+    return [str(name) for name in names]

@@ -1,0 +1,230 @@
+"""Names and labels of classes come along: from exports, Parquet, TFDS and lists."""
+
+import collections
+import json
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import duckdb
+import pytest
+
+from converters import export, folder, table, tfrecord, webdataset
+from converters.inputs.ilsvrc import read_image
+from converters.jobs.job import Job
+from tests.support.data.trees import make_jpeg
+from tests.unit.converters import test_meaning_of_readers as readers
+
+Images = collections.Counter[tuple[str, int, str, str, bytes]]
+
+
+def _images(job: Job) -> Images:
+    """Split, label, class, text and bytes of each image."""
+    return collections.Counter(
+        (
+            plan.split,
+            job.classes[image.class_index].label,
+            job.classes[image.class_index].synset,
+            job.classes[image.class_index].text,
+            read_image(job.input_dir, image),
+        )
+        for plan in job.plans
+        for image in plan.images
+    )
+
+
+def _of_tree(place: pathlib.Path, out: pathlib.Path) -> Job:
+    return folder.make_job(
+        folder.FolderOptions(input_dir=str(place), output_dir=str(out))
+    )
+
+
+def _of_tars(place: pathlib.Path, out: pathlib.Path) -> Job:
+    return webdataset.make_job(
+        webdataset.WebdatasetOptions(input=[str(place)], output_dir=str(out))
+    )
+
+
+def _of_parquet(place: pathlib.Path, out: pathlib.Path) -> Job:
+    return table.make_job(
+        table.TableOptions(
+            input=str(place),
+            image_column="image",
+            label_column="label",
+            output_dir=str(out),
+        )
+    )
+
+
+EXPORTS: dict[str, Callable[[pathlib.Path, pathlib.Path], Job]] = {
+    "tree": _of_tree,
+    "webdataset": _of_tars,
+    "parquet": _of_parquet,
+}
+
+
+@pytest.mark.parametrize("form", EXPORTS)
+@pytest.mark.parametrize(
+    ("classes", "options"),
+    [
+        ("abc", {}),
+        ("abc", {"label_base": 0}),
+        (("1", "3", "4"), {}),
+        (("0", "2"), {}),
+        (("007", "1.10", "x y"), {}),
+        ("ab", {"map": "b\nunused\na\n"}),
+    ],
+)
+def test_an_export_is_read_as_the_data_set_that_it_was_made_from(
+    form: str, classes: tuple[str, ...], options: dict[str, Any], tmp_path: pathlib.Path
+) -> None:
+    tree, data_set, place = (tmp_path / name for name in ("tree", "data", "export"))
+    readers._tree(tree, [(split, c) for split in ("train", "test") for c in classes])
+    if "map" in options:
+        (tmp_path / "map").write_text(options["map"])
+        options = {"label_map": str(tmp_path / "map")}
+    config = folder.FolderOptions(
+        input_dir=str(tree),
+        output_dir=str(data_set),
+        fsync=False,
+        num_workers=1,
+        **options,
+    )
+    folder.convert(config)
+    export.export(
+        export.ExportOptions(
+            data_dir=str(data_set),
+            output_dir=str(place),
+            format=form,  # type: ignore[arg-type]
+            fsync=False,
+            num_workers=1,
+        )
+    )
+
+    job = EXPORTS[form](place, tmp_path / "again")
+
+    assert _images(job) == _images(folder.make_job(config))
+    assert [*map(str, job.classes)] == [*map(str, folder.make_job(config).classes)]
+
+
+def _hugging_face(path: pathlib.Path, feature: Any, label: str = "1") -> pathlib.Path:
+    """A Parquet file with three images and the metadata of `datasets`."""
+    metadata = json.dumps({"info": {"features": {"label": feature}}})
+    with duckdb.connect() as connection:
+        connection.execute("CREATE TABLE t(image BLOB, name VARCHAR)")
+        for number in range(3):
+            row = [make_jpeg(number), f"{path.stem}{number}"]
+            connection.execute("INSERT INTO t VALUES (?, ?)", row)
+        connection.execute(
+            f"COPY (SELECT *, {label} AS label FROM t) TO '{path}' "
+            f"(FORMAT parquet, KV_METADATA {{huggingface: '{metadata}'}})"
+        )
+    return path
+
+
+def _table(place: pathlib.Path, **options: Any) -> Job:
+    return table.make_job(
+        table.TableOptions(
+            input=str(place),
+            output_dir=str(place.with_name("out")),
+            **{
+                "image_column": "image",
+                "label_column": "label",
+                "name_column": "name",
+                **options,
+            },
+        )
+    )
+
+
+def _classes(job: Job) -> list[tuple[int, str]]:
+    return [(each.label, each.synset) for each in job.classes]
+
+
+NAMES = {"names": ["cat", "dog", "owl"], "_type": "ClassLabel"}
+
+
+@pytest.mark.parametrize(
+    ("feature", "label", "expected"),
+    [
+        (NAMES, "1", [(0, "cat"), (1, "dog"), (2, "owl")]),
+        ({"feature": NAMES, "_type": "Sequence"}, "[0, 2]", [(0, "cat"), (2, "owl")]),
+        ({"feature": NAMES, "_type": "List"}, "[0, 2]", [(0, "cat"), (2, "owl")]),
+        ({"num_classes": 3, "_type": "ClassLabel"}, "1", [(0, "0"), (2, "2")]),
+        ({"dtype": "int64", "_type": "Value"}, "1", [(1, "1")]),
+    ],
+)
+def test_names_of_hugging_face_metadata_come_along(
+    tmp_path: pathlib.Path, feature: Any, label: str, expected: list[tuple[int, str]]
+) -> None:
+    job = _table(_hugging_face(tmp_path / "a.parquet", feature, label))
+
+    assert set(expected) <= set(_classes(job))
+    assert len(job.classes) in (1, 3)
+
+
+def test_files_that_name_other_classes_are_refused(tmp_path: pathlib.Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    _hugging_face(folder / "a.parquet", NAMES)
+    _hugging_face(folder / "b.parquet", {**NAMES, "names": ["x", "y"]})
+
+    with pytest.raises(ValueError, match=r"same classes, got other names .*b\.parquet"):
+        _table(folder)
+
+
+def test_a_query_and_a_label_map_decide_before_the_metadata(
+    tmp_path: pathlib.Path,
+) -> None:
+    path = _hugging_face(tmp_path / "a.parquet", NAMES)
+    (tmp_path / "map").write_text("0 zero\n1 one\n2 two\n")
+
+    query = "SELECT image, name, label + 1 AS label FROM input"
+    assert _classes(_table(path, query=query))[-1] == (2, "2")
+    named = _table(path, label_map=str(tmp_path / "map"))
+    assert _classes(named) == [(0, "zero"), (1, "one"), (2, "two")]
+
+
+@pytest.mark.parametrize("make", [readers._tfrecord, readers._webdataset])
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("labels.txt", "0:cat\n1:dog\n2:owl\n", [(0, "cat"), (1, "dog"), (2, "owl")]),
+        ("classes.txt", "cat\ndog\n\n", [(0, "cat"), (1, "dog")]),
+        ("classnames.txt", "a\x0bb\r\ndog", [(0, "a\\x0bb"), (1, "dog")]),
+    ],
+)
+def test_names_of_a_list_beside_shards_come_along(
+    make: Callable[..., Job],
+    tmp_path: pathlib.Path,
+    name: str,
+    content: str,
+    expected: list[tuple[int, str]],
+) -> None:
+    make(tmp_path / "in", [("train", "1")])
+    (tmp_path / "in" / name).write_text(content)
+    (tmp_path / "again").mkdir()
+
+    form = tfrecord if make is readers._tfrecord else webdataset
+    options: Any = getattr(form, f"{form.__name__.rpartition('.')[2].title()}Options")
+    job = form.make_job(
+        options(input=[str(tmp_path / "in")], output_dir=str(tmp_path / "out"))
+    )
+
+    assert [(each.label, each.text) for each in job.classes] == expected
+
+
+def test_tfds_says_the_number_of_classes(tmp_path: pathlib.Path) -> None:
+    readers._tfrecord(tmp_path / "in", [("train", "1")])
+    label = {"classLabel": {"numClasses": "3"}}
+    (tmp_path / "in" / "features.json").write_text(
+        json.dumps({"featuresDict": {"features": {"image/class/label": label}}})
+    )
+
+    job = tfrecord.make_job(
+        tfrecord.TfrecordOptions(
+            input=[str(tmp_path / "in")], output_dir=str(tmp_path / "out")
+        )
+    )
+
+    assert _classes(job) == [(0, "0"), (1, "1"), (2, "2")]
