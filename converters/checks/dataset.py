@@ -8,9 +8,6 @@ import contextlib
 import functools
 from collections.abc import Collection, Iterator, Mapping
 
-import numpy as np
-import numpy.typing as npt
-
 from converters.checks import adopt, catalog, files
 from converters.checks.files import DataSetFiles, can_list, remote_sizes
 from converters.checks.shard import (
@@ -26,6 +23,7 @@ from converters.inputs import ilsvrc
 from converters.jobs import rebuild
 from tfpipe import errors
 from tfpipe.shards import index
+from tfpipe.shards.records import Ints
 from tfpipe.shards.sql import PARQUET
 
 _REPLICATE = "converters.replicate"
@@ -162,7 +160,7 @@ def _contents(request: Request, known: index.Index) -> DataSetFiles:
 
 def _check_files(
     request: Request, known: index.Index, contents: DataSetFiles
-) -> tuple[Mapping[str, npt.NDArray[np.int64]], list[Fault]]:
+) -> tuple[Mapping[str, Ints], list[Fault]]:
     """Checks index, shard files, side files and catalog, but no record.
 
     Returns:
@@ -217,9 +215,7 @@ def _adopted_features(known: index.Index) -> Mapping[str, str]:
     return features
 
 
-def _tasks(
-    known: index.Index, byte_offsets: Mapping[str, npt.NDArray[np.int64]]
-) -> Iterator[CheckTask]:
+def _tasks(known: index.Index, byte_offsets: Mapping[str, Ints]) -> Iterator[CheckTask]:
     for split, shards in known.splits.items():
         for number, shard in enumerate(shards):
             offsets = byte_offsets.get(shard.name)

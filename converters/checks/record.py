@@ -4,25 +4,27 @@ In: the data of one record, its catalog row and what the index says. Out: one te
 each fault, with the actual and the expected value. No shard is read here.
 """
 
+import contextlib
 import io
 import itertools
 import json
 import os
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import PIL.Image
-import PIL.ImageChops
 import xxhash
 
-from converters.images import jpeg_header, pillow
+from converters.images import jpeg_header
 from converters.inputs import ilsvrc
 from converters.inputs.tables import extras
 from tfpipe import errors
-from tfpipe.pictures import formats, pixels
+from tfpipe.pictures import formats
 from tfpipe.shards import image_record
 from tfpipe.shards.example import Feature, Kind, decode_example
+
+if TYPE_CHECKING:
+    import PIL.Image
 
 Example = Mapping[str, Feature]
 
@@ -266,6 +268,8 @@ def image_size(encoded: bytes) -> tuple[int, int]:
         kind = formats.sniff(encoded)
         if kind is None:
             raise ValueError(f"not an image: it begins with {encoded[:12]!r}")
+        from converters.images import pillow
+
         size, _ = pillow.read_size(encoded, kind)
     except jpeg_header.BadImageError as error:
         raise ValueError(error.detail) from error
@@ -341,8 +345,7 @@ def _require_png(encoded: bytes) -> None:
         )
     if _PNG_END not in encoded:
         raise ValueError(f"a PNG must have an IEND chunk, got none: {_CUT}")
-    same = pixels.limits(PIL.Image.MAX_IMAGE_PIXELS)
-    with same, PIL.Image.open(io.BytesIO(encoded), formats=["PNG"]) as image:
+    with _opened(encoded, ["PNG"]) as image:
         image.verify()  # checks the checksums; decoding ignores them
 
 
@@ -355,20 +358,38 @@ _UNDECODABLE = (
     SyntaxError,
     ValueError,
     jpeg_header.BadImageError,
-    PIL.Image.DecompressionBombError,
 )
 
 
-def _decode(encoded: bytes) -> PIL.Image.Image:
+def _decode(encoded: bytes) -> "PIL.Image.Image":
     """Decodes an image with Pillow, or raises one of `_UNDECODABLE`."""
     kind = "JPEG" if encoded.startswith(jpeg_header.MAGIC) else formats.sniff(encoded)
     # Pillow may try no other format: for some formats it runs other programs.
     kinds = [] if kind is None or formats.remedy(kind) else [kind]
-    with warnings.catch_warnings(), pixels.limits(PIL.Image.MAX_IMAGE_PIXELS):
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Pillow warns about odd but readable files
-        with PIL.Image.open(io.BytesIO(encoded), formats=kinds) as image:
+        with _opened(encoded, kinds) as image:
             image.load()
             return image
+
+
+@contextlib.contextmanager
+def _opened(encoded: bytes, kinds: list[str]) -> "Iterator[PIL.Image.Image]":
+    """Opens an image with Pillow, which is imported only to decode.
+
+    Raises:
+        ValueError: If the image has more pixels than Pillow allows.
+    """
+    import PIL.Image
+
+    from tfpipe.pictures import pixels
+
+    limits = pixels.limits(PIL.Image.MAX_IMAGE_PIXELS)
+    try:
+        with limits, PIL.Image.open(io.BytesIO(encoded), formats=kinds) as image:
+            yield image
+    except PIL.Image.DecompressionBombError as error:
+        raise ValueError(str(error)) from error
 
 
 def source_faults(example: Example, source: bytes) -> Iterator[str]:
@@ -400,6 +421,8 @@ def pixel_faults(example: Example, source: bytes) -> Iterator[str]:
             f"{stored.mode} of {stored.size}"
         )
     elif stored.tobytes() != original.tobytes():
+        import PIL.ImageChops
+
         different = PIL.ImageChops.difference(stored, original).getbbox()
         yield (
             "the image must have the pixels of the source, got others within "

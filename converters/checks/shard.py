@@ -10,8 +10,6 @@ import pathlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import xxhash
 
 from converters.checks.record import (
@@ -107,7 +105,7 @@ class CheckTask:
     split: str
     number: int
     shard: index.Shard
-    byte_offsets: npt.NDArray[np.int64] | None
+    byte_offsets: records.Ints | None
 
 
 @dataclasses.dataclass
@@ -342,7 +340,7 @@ class _Checker:
 
 def read_shard(
     path: pathlib.Path,
-    byte_offsets: npt.NDArray[np.int64] | None,
+    byte_offsets: records.Ints | None,
     on_bytes: Callable[[bytes], object],
 ) -> Iterator[records.Record]:
     """Reads a shard as `records.read` does, and yields a read error as a bad record."""

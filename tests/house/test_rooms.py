@@ -140,9 +140,10 @@ DEFERRED = ("numpy", "tqdm", "duckdb", "PIL.Image", "multiprocessing", "asyncio"
     ("name", "more"),
     [
         *((name, ()) for name in ("imagenet", "folder", "table")),
-        # Scans of shards and columns of catalogs are arrays.
+        *((name, ()) for name in ("verify", "export")),
+        ("merge", ("numpy", "PIL.Image")),
+        # A scan of shards makes arrays.
         *((name, ("numpy",)) for name in ("webdataset", "tfrecord")),
-        *((name, ("numpy", "PIL.Image")) for name in ("merge", "verify", "export")),
     ],
 )
 def test_commands_of_converters_parse_flags_before_heavy_imports(
