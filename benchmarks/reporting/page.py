@@ -25,12 +25,7 @@ from benchmarks.reporting.charts import (
     ranks,
     tiers,
 )
-from benchmarks.reporting.charts.frame import (
-    Chart,
-    amount,
-    milliseconds,
-    percent,
-)
+from benchmarks.reporting.charts.frame import Chart
 from benchmarks.reporting.results import Collection, Group, Result
 from tfpipe.errors import count_of
 
@@ -160,12 +155,12 @@ def _reached(group: Group) -> str:
     if result.text("config.mode") == "eval":
         accuracy, count = group.mean("accuracy"), result.figure("num_evaluated")
         images = "" if count is None else f" of {count:,.0f} validation images"
-        return f"right on {percent(accuracy)}{images}."
+        return f"right on {frame.percent(accuracy)}{images}."
     if estimate is None:
         return "the result has no images/s."
-    text = f"{amount(estimate.mean)} images/s"
+    text = f"{frame.amount(estimate.mean)} images/s"
     if (stall := group.mean("stall_fraction")) is not None:
-        text += f", waiting for input {percent(stall)} of the time"
+        text += f", waiting for input {frame.percent(stall)} of the time"
     if result.kind == "emulated":
         text += f"; the accelerator is emulated ({result.accelerator or 'unknown'})"
     if result.kind == "synthetic":
@@ -226,7 +221,7 @@ def _warnings(result: Result) -> dict[str, str]:
         warnings["busy"] = result.text("host_load.text")
     if result.get("reproducibility.reproducible") is False:
         spread = result.figure("reproducibility.spread")
-        warnings["spread"] = f"Its repeats differ by {percent(spread)}."
+        warnings["spread"] = f"Its repeats differ by {frame.percent(spread)}."
     return {kind: text for kind, text in warnings.items() if text}
 
 
@@ -256,10 +251,9 @@ def _input(result: Result) -> dict[str, Any]:
     sentences = []
     rate = result.figure("examples_per_second")
     if rate is not None:
-        cpu = milliseconds(result.figure("cpu_seconds_per_example"))
-        sentences.append(
-            f"Alone it feeds {amount(rate)} images/s at {cpu} ms of CPU time each."
-        )
+        cpu = frame.milliseconds(result.figure("cpu_seconds_per_example"))
+        speed = f"{frame.amount(rate)} images/s"
+        sentences.append(f"Alone it feeds {speed} at {cpu} ms of CPU time each.")
     paths = ("profile.bottleneck.sentence", "tune.sentence", "headspace.sentence")
     sentences += [text for path in paths if (text := result.text(path))]
     return {"name": result.name, "sentences": sentences, "table": tables.trials(result)}

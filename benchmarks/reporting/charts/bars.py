@@ -8,24 +8,8 @@ import json
 from collections.abc import Mapping, Sequence
 
 from benchmarks.reporting import compare, results
-from benchmarks.reporting.charts.frame import (
-    Chart,
-    Plot,
-    Spec,
-    amount,
-    bar_height,
-    bar_length,
-    bar_names,
-    category,
-    color,
-    colors,
-    legend,
-    milliseconds,
-    percent,
-    quantity,
-    spec,
-    with_interval,
-)
+from benchmarks.reporting.charts import frame
+from benchmarks.reporting.charts.frame import Chart, Plot, Spec
 from benchmarks.reporting.results import Group, Result, as_number
 
 _BARS = {"input": "input alone", "synthetic": "model alone", "real": "both together"}
@@ -56,7 +40,9 @@ def three_bars(groups: Sequence[Group]) -> Chart | None:
             sentences.append(f"{group.label}: {sentence}")
         plots.append(Plot(group.label, _rates(bars)))
         ratio = group.mean("bars.real_over_synthetic")
-        rows.append([group.label, *map(amount, values.values()), percent(ratio)])
+        rows.append(
+            [group.label, *map(frame.amount, values.values()), frame.percent(ratio)]
+        )
     if not plots:
         return None
     columns = ["Run", *(f"{name}, images/s" for name in _BARS.values())]
@@ -73,29 +59,35 @@ def three_bars(groups: Sequence[Group]) -> Chart | None:
 
 def _rates(bars: Sequence[Spec]) -> Spec:
     """Returns bars of images/s with a number at the end."""
-    names = bar_names("what")
+    names = frame.bar_names("what")
     most = max(max(bar["rate"], bar.get("high", 0)) for bar in bars)
     tooltip = [
-        category("what", title="what"),
-        quantity("rate", title="images/s", format=",.1f"),
+        frame.category("what", title="what"),
+        frame.quantity("rate", title="images/s", format=",.1f"),
     ]
     encoding = {
-        "x": bar_length("rate", "images/s", most * 1.2, ticks=5),  # room for the number
+        "x": frame.bar_length(
+            "rate", "images/s", most * 1.2, ticks=5
+        ),  # room for the number
         "y": names,
         "tooltip": tooltip,
-        "color": {"value": color(0)},
+        "color": {"value": frame.color(0)},
     }
     layers: list[Spec] = [{"mark": {"type": "bar"}, "encoding": encoding}]
     end = "rate"
     if any("high" in bar for bar in bars):
         end = "high"
-        ends = {"x": quantity("low"), "x2": {"field": "high"}}
+        ends = {"x": frame.quantity("low"), "x2": {"field": "high"}}
         rule = {"type": "rule", "strokeWidth": 2, "stroke": "var(--text)"}
         layers.append({"mark": rule, "encoding": {**ends, "y": names}})
     text = {"type": "text", "align": "left", "dx": 5}
-    label = {"x": quantity(end), "y": names, "text": quantity("rate", format=",.0f")}
+    label = {
+        "x": frame.quantity(end),
+        "y": names,
+        "text": frame.quantity("rate", format=",.0f"),
+    }
     layers.append({"mark": text, "encoding": label})
-    return spec(bars, height=bar_height(len(bars)), layer=layers)
+    return frame.spec(bars, height=frame.bar_height(len(bars)), layer=layers)
 
 
 def storages(groups: Sequence[Group]) -> Chart | None:
@@ -153,9 +145,9 @@ def _storage_row(group: Group) -> list[str]:
         group.label,
         result.data,
         result.cache or "unknown",
-        with_interval(estimate.mean, estimate.interval) if estimate else "—",
-        percent(group.mean("accelerator_utilization")),
-        amount(group.mean("storage_megabytes_per_second")),
+        frame.with_interval(estimate.mean, estimate.interval) if estimate else "—",
+        frame.percent(group.mean("accelerator_utilization")),
+        frame.amount(group.mean("storage_megabytes_per_second")),
     ]
 
 
@@ -199,7 +191,7 @@ def per_rank(groups: Sequence[Group]) -> Chart | None:
         )
         for rank in range(num_ranks):
             cells = [
-                milliseconds(values[rank] if rank < len(values) else None)
+                frame.milliseconds(values[rank] if rank < len(values) else None)
                 for values in (parts.get(name, []) for name in _PARTS.values())
             ]
             rows.append([group.label, str(rank), *cells])
@@ -209,7 +201,7 @@ def per_rank(groups: Sequence[Group]) -> Chart | None:
         "ranks",
         "What each rank waits for",
         sentences,
-        legend(list(_PARTS.values())),
+        frame.legend(list(_PARTS.values())),
         plots,
         ["Run", "Rank", *(f"{name}, ms a step" for name in _PARTS.values())],
         rows,
@@ -220,19 +212,19 @@ def _stacked(
     bars: Sequence[Spec], name: str, num_bars: int, parts: Sequence[str]
 ) -> Spec:
     """Returns bars of milliseconds, made of parts."""
-    return spec(
+    return frame.spec(
         bars,
-        height=bar_height(num_bars),
+        height=frame.bar_height(num_bars),
         mark={"type": "bar"},
         encoding={
-            "y": bar_names(name),
-            "x": quantity("ms", title="ms a step", axis={"tickCount": 5}),
-            "color": category("part", **colors(parts)),
-            "order": quantity("order"),
+            "y": frame.bar_names(name),
+            "x": frame.quantity("ms", title="ms a step", axis={"tickCount": 5}),
+            "color": frame.category("part", **frame.colors(parts)),
+            "order": frame.quantity("order"),
             "tooltip": [
-                category(name),
-                category("part"),
-                quantity("ms", format=",.2f"),
+                frame.category(name),
+                frame.category("part"),
+                frame.quantity("ms", format=",.2f"),
             ],
         },
     )
@@ -250,13 +242,13 @@ def pipeline_costs(inputs: Sequence[Result]) -> Chart | None:
             cells = []
             for order, (key, part) in enumerate(_COSTS.items()):
                 seconds = as_number(stage.get(f"{key}_seconds_per_output"))
-                cells.append(milliseconds(seconds and seconds / count))
+                cells.append(frame.milliseconds(seconds and seconds / count))
                 if seconds is not None:
                     ms = seconds / count * 1e3
                     bar = {"stage": name, "part": part, "ms": ms, "order": order}
                     bars.append(bar)
             most = as_number(stage.get("max_rate"))
-            rows.append([name, *cells, amount(most and most * count)])
+            rows.append([name, *cells, frame.amount(most and most * count)])
         if bars:
             plots.append(Plot(result.name, _costs(bars, len(stages))))
             if sentence := result.text("profile.bottleneck.sentence"):
@@ -267,7 +259,7 @@ def pipeline_costs(inputs: Sequence[Result]) -> Chart | None:
         "pipeline-costs",
         "What each stage of the pipeline costs",
         sentences,
-        legend(list(_COSTS.values())),
+        frame.legend(list(_COSTS.values())),
         plots,
         _COST_COLUMNS,
         rows,

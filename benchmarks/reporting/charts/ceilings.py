@@ -8,19 +8,8 @@ points are the predicted rates.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.reporting.charts.frame import (
-    Chart,
-    Plot,
-    Spec,
-    amount,
-    category,
-    colors,
-    legend,
-    of_each,
-    percent,
-    quantity,
-    spec,
-)
+from benchmarks.reporting.charts import frame
+from benchmarks.reporting.charts.frame import Chart, Plot, Spec
 from benchmarks.reporting.results import Result, as_number
 
 _HEIGHT = 260
@@ -43,7 +32,7 @@ _COLUMNS += ("1st epoch, images/s", "1st epoch, GB/s", "Bound by, 1st epoch")
 
 def demand(advice: Sequence[Result]) -> list[Chart]:
     """Draws demand and ceilings of each prediction."""
-    return of_each(advice, _chart)
+    return frame.of_each(advice, _chart)
 
 
 def _chart(index: int, result: Result) -> Chart | None:
@@ -74,7 +63,7 @@ def _chart(index: int, result: Result) -> Chart | None:
             "Lines are the images a second that each resource allows; points are "
             "those that come out.",
         ],
-        legend(used),
+        frame.legend(used),
         plots,
         _COLUMNS,
         [_texts(row) for row in rows],
@@ -107,27 +96,27 @@ def _lines(rows: Sequence[Mapping[str, Any]], kind: str) -> list[Spec]:
 
 
 def _draw(points: Sequence[Spec], names: Sequence[str]) -> Spec:
-    x = quantity(
+    x = frame.quantity(
         "number",
         title="accelerators",
         scale={"type": "log", "base": 2},
         axis={"tickCount": 6, "format": ",d"},
     )
-    y = quantity(
+    y = frame.quantity(
         "rate",
         title="images/s",
         scale={"type": "log"},
         axis={"format": "~s", "tickCount": 5},
     )
     tooltip = [
-        quantity("number", title="accelerators"),
-        category("what"),
-        quantity("rate", title="allows", format=",.0f"),
-        quantity("reached", format=",.0f"),
+        frame.quantity("number", title="accelerators"),
+        frame.category("what"),
+        frame.quantity("rate", title="allows", format=",.0f"),
+        frame.quantity("reached", format=",.0f"),
     ]
-    lines = {"x": x, "y": y, "color": category("what", **colors(names))}
+    lines = {"x": x, "y": y, "color": frame.category("what", **frame.colors(names))}
     dots = {"x": x, "y": {**y, "field": "reached"}}
-    return spec(
+    return frame.spec(
         points,
         height=_HEIGHT,
         layer=[
@@ -142,11 +131,11 @@ def _texts(row: Mapping[str, Any]) -> list[str]:
     return [
         f"{as_number(row.get('num_accelerators')) or 0:,.0f}",
         f"{as_number(row.get('num_hosts')) or 1:,.0f}",
-        amount(as_number(row.get("images_per_second"))),
+        frame.amount(as_number(row.get("images_per_second"))),
         _NAMES.get(str(row.get("binding")), "—"),
-        percent(as_number(row.get("busy_share"))),
-        percent(as_number(row.get("cores_share"))),
-        amount(as_number(row.get("first_epoch_images_per_second"))),
-        amount(None if first_bytes is None else first_bytes / 1e9),
+        frame.percent(as_number(row.get("busy_share"))),
+        frame.percent(as_number(row.get("cores_share"))),
+        frame.amount(as_number(row.get("first_epoch_images_per_second"))),
+        frame.amount(None if first_bytes is None else first_bytes / 1e9),
         _NAMES.get(str(row.get("first_epoch_binding")), "—"),
     ]

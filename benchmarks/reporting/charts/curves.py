@@ -8,20 +8,8 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from benchmarks.reporting.charts.frame import (
-    MAX_COLORS,
-    Chart,
-    Plot,
-    Spec,
-    amount,
-    category,
-    colors,
-    legend,
-    milliseconds,
-    percent,
-    quantity,
-    spec,
-)
+from benchmarks.reporting.charts import frame
+from benchmarks.reporting.charts.frame import Chart, Plot, Spec
 from benchmarks.reporting.results import Group, Result, as_number
 
 # Points of a curve: a result may have 600, and a page of many runs must stay small.
@@ -68,8 +56,8 @@ def over_time(groups: Sequence[Group]) -> list[Chart]:
 
 def _by_colors(groups: Sequence[Group]) -> Iterator[tuple[int, Sequence[Group]]]:
     """Yields the groups of each chart, with the number of the chart from 1."""
-    for start in range(0, len(groups), MAX_COLORS):
-        yield 1 + start // MAX_COLORS, groups[start : start + MAX_COLORS]
+    for start in range(0, len(groups), frame.MAX_COLORS):
+        yield 1 + start // frame.MAX_COLORS, groups[start : start + frame.MAX_COLORS]
 
 
 def _title(title: str, chart: int) -> str:
@@ -118,7 +106,7 @@ def _over_time(groups: Sequence[Group], chart: int, num_points: int) -> Chart:
         f"time-{chart}",
         _title("Over time", chart),
         sentences,
-        legend(labels),
+        frame.legend(labels),
         plots,
         ["Run", "Second", *(curve.title for curve in _CURVES)],
         [row for label in labels for row in _table(label, measured[label])],
@@ -147,7 +135,7 @@ def knee(resident: Points) -> float | None:
 
 
 def _knee_sentence(label: str, time: float, series: Mapping[str, Points]) -> str:
-    text = f"{label}: the cache is full after {amount(time)} s."
+    text = f"{label}: the cache is full after {frame.amount(time)} s."
     changes = []
     for key, unit in (
         ("storage_megabytes_per_second", "MB/s from storage"),
@@ -157,7 +145,7 @@ def _knee_sentence(label: str, time: float, series: Mapping[str, Points]) -> str
         before = [value for second, value in points if second <= time]
         after = [value for second, value in points if second > time]
         if before and after:
-            means = (amount(statistics.fmean(part)) for part in (before, after))
+            means = (frame.amount(statistics.fmean(part)) for part in (before, after))
             changes.append(f"{' → '.join(means)} {unit}")
     return f"{text} Mean before and after: {', '.join(changes)}." if changes else text
 
@@ -184,15 +172,15 @@ def _lines(
     ]
     marks = [{"s": time, "run": label} for label, time in knees.items()]
     form = ".0%" if curve.is_share else ",.4~r"
-    x = quantity("s", title="seconds", axis={"grid": False, "tickCount": 6})
-    y = quantity("v", title=None, axis={"format": form, "tickCount": 4})
+    x = frame.quantity("s", title="seconds", axis={"grid": False, "tickCount": 6})
+    y = frame.quantity("v", title=None, axis={"format": form, "tickCount": 4})
     if curve.is_share:
         y["scale"] = {"domain": [0, 1], "clamp": True}
-    hue = category("run", **colors(labels))
+    hue = frame.category("run", **frame.colors(labels))
     tooltip = [
-        category("run"),
-        quantity("s", title="seconds", format=",.1f"),
-        quantity("v", title=curve.title, format=form),
+        frame.category("run"),
+        frame.quantity("s", title="seconds", format=",.1f"),
+        frame.quantity("v", title=curve.title, format=form),
     ]
     encoding = {"x": x, "y": y, "color": hue}
     layers: list[Spec] = [
@@ -207,7 +195,7 @@ def _lines(
         rule = {"type": "rule", "strokeDash": [4, 4], "strokeWidth": 1.5}
         knee_layer = {"mark": rule, "encoding": {"x": x, "color": hue}}
         layers.append({"data": {"values": marks}, **knee_layer})
-    return spec(rows, height=130, layer=layers)
+    return frame.spec(rows, height=130, layer=layers)
 
 
 def _zoom() -> Spec:
@@ -235,8 +223,8 @@ def _table(label: str, series: Mapping[str, Points]) -> list[list[str]]:
         for curve in _CURVES:
             points = series.get(curve.key, [])
             value = dict(points).get(time)
-            cells.append((percent if curve.is_share else amount)(value))
-        rows.append([label, amount(time), *cells])
+            cells.append((frame.percent if curve.is_share else frame.amount)(value))
+        rows.append([label, frame.amount(time), *cells])
     return rows
 
 
@@ -274,7 +262,7 @@ def _step_times(groups: Sequence[Group], chart: int) -> Chart:
             "Steps in a second hump, at the right, had to wait: for storage, or for a "
             "new shuffle window."
         ],
-        legend(labels),
+        frame.legend(labels),
         [Plot("All ranks", _histogram(rows, labels))],
         ["Run", *(title for title, _ in _STEP_TIMES)],
         [[group.label, *_percentiles(group)] for group in groups],
@@ -282,21 +270,21 @@ def _step_times(groups: Sequence[Group], chart: int) -> Chart:
 
 
 def _histogram(rows: Sequence[Spec], labels: Sequence[str]) -> Spec:
-    x = quantity("ms", title="ms a step, logarithmic")
+    x = frame.quantity("ms", title="ms a step, logarithmic")
     x |= {"scale": {"type": "log", "nice": False}}
     x |= {"axis": {"grid": False, "format": ",.3~r"}}
-    y = quantity("share", title="share of the steps")
+    y = frame.quantity("share", title="share of the steps")
     y |= {"axis": {"format": ".0%", "tickCount": 4}}
-    hue = category("run", **colors(labels))
+    hue = frame.category("run", **frame.colors(labels))
     tooltip = [
-        category("run"),
-        quantity("ms", title="from, ms", format=",.3~r"),
-        quantity("high", title="to, ms", format=",.3~r"),
-        quantity("share", format=".1%"),
+        frame.category("run"),
+        frame.quantity("ms", title="from, ms", format=",.3~r"),
+        frame.quantity("high", title="to, ms", format=",.3~r"),
+        frame.quantity("share", format=".1%"),
     ]
     encoding = {"x": x, "y": y, "color": hue}
     line = {"type": "line", "interpolate": "step-after"}
-    return spec(
+    return frame.spec(
         rows,
         height=220,
         layer=[
@@ -307,7 +295,7 @@ def _histogram(rows: Sequence[Spec], labels: Sequence[str]) -> Spec:
 
 
 def _percentiles(group: Group) -> list[str]:
-    return [milliseconds(group.mean(path)) for _, path in _STEP_TIMES]
+    return [frame.milliseconds(group.mean(path)) for _, path in _STEP_TIMES]
 
 
 def learning(groups: Sequence[Group]) -> list[Chart]:
@@ -344,7 +332,7 @@ def _learning(groups: Sequence[Group], chart: int) -> Chart:
         if rows:
             plots.append(Plot(f"{title} in training", _epoch_lines(rows, form, labels)))
     rows_of_table = [
-        [label, f"{epoch:g}", amount(loss), percent(accuracy)]
+        [label, f"{epoch:g}", frame.amount(loss), frame.percent(accuracy)]
         for label, items in measured.items()
         for epoch, loss, accuracy in items
     ]
@@ -352,7 +340,7 @@ def _learning(groups: Sequence[Group], chart: int) -> Chart:
         f"learning-{chart}",
         _title("Learning", chart),
         [],
-        legend(labels),
+        frame.legend(labels),
         plots,
         ["Run", "Epoch", "Loss", "Accuracy"],
         rows_of_table,
@@ -363,15 +351,15 @@ def _epoch_lines(rows: Sequence[Spec], form: str, labels: Sequence[str]) -> Spec
     epochs = sorted({row["epoch"] for row in rows})
     step = -(-len(epochs) // 10)
     ticks = {"values": epochs[step - 1 :: step], "format": "d", "grid": False}
-    tooltip = [category("run"), quantity("epoch")]
-    return spec(
+    tooltip = [frame.category("run"), frame.quantity("epoch")]
+    return frame.spec(
         rows,
         height=160,
         mark={"type": "line", "point": True},
         encoding={
-            "x": quantity("epoch", title="epoch", axis=ticks),
-            "y": quantity("v", title=None, axis={"format": form, "tickCount": 4}),
-            "color": category("run", **colors(labels)),
-            "tooltip": [*tooltip, quantity("v", title="value", format=form)],
+            "x": frame.quantity("epoch", title="epoch", axis=ticks),
+            "y": frame.quantity("v", title=None, axis={"format": form, "tickCount": 4}),
+            "color": frame.category("run", **frame.colors(labels)),
+            "tooltip": [*tooltip, frame.quantity("v", title="value", format=form)],
         },
     )

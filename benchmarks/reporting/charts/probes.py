@@ -8,24 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.reporting import results
-from benchmarks.reporting.charts.frame import (
-    Chart,
-    Plot,
-    Spec,
-    amount,
-    bar_height,
-    bar_length,
-    bar_names,
-    category,
-    colors,
-    labelled_bars,
-    legend,
-    milliseconds,
-    of_each,
-    percent,
-    quantity,
-    spec,
-)
+from benchmarks.reporting.charts import frame
+from benchmarks.reporting.charts.frame import Chart, Plot, Spec
 from benchmarks.reporting.results import Result, as_number
 
 _STATES = {
@@ -48,7 +32,7 @@ _PROOF = {True: "proven", False: "not so", None: "unknown"}
 
 def storage_rates(probes: Sequence[Result]) -> list[Chart]:
     """Draws MB/s and latencies of results of benchmarks.storage."""
-    return of_each(probes, _chart)
+    return frame.of_each(probes, _chart)
 
 
 def _chart(index: int, result: Result) -> Chart | None:
@@ -68,7 +52,7 @@ def _chart(index: int, result: Result) -> Chart | None:
         f"storage-{index}-rates",
         f"How fast {where} is",
         sentences,
-        legend(states),
+        frame.legend(states),
         plots,
         ["Reading", "Page cache", "Proof", "In memory before", "MB/s", "Reads/s"]
         + [f"{name.replace('_', '.')}, ms" for name in _PERCENTILES],
@@ -118,10 +102,10 @@ def _row(row: Mapping[str, Any]) -> list[str]:
         _name(row),
         _state(row),
         _PROOF[proof if isinstance(proof, bool) else None],
-        percent(as_number(row.get("resident_fraction"))),
-        amount(as_number(row.get("megabytes_per_second"))),
-        amount(as_number(row.get("reads_per_second"))),
-        *(milliseconds(_latency(row, name)) for name in _PERCENTILES),
+        frame.percent(as_number(row.get("resident_fraction"))),
+        frame.amount(as_number(row.get("megabytes_per_second"))),
+        frame.amount(as_number(row.get("reads_per_second"))),
+        *(frame.milliseconds(_latency(row, name)) for name in _PERCENTILES),
     ]
 
 
@@ -133,16 +117,21 @@ def _latency(row: Mapping[str, Any], name: str) -> float | None:
 def _rates(measured: Sequence[Mapping[str, Any]]) -> Spec | None:
     """Returns bars of MB/s with a number at the end."""
     rows = [
-        {"reading": _name(m), "state": _state(m), "rate": rate, "shown": amount(rate)}
+        {
+            "reading": _name(m),
+            "state": _state(m),
+            "rate": rate,
+            "shown": frame.amount(rate),
+        }
         for m in measured
         if (rate := as_number(m.get("megabytes_per_second"))) is not None
     ]
     if not rows:
         return None
     most = max(row["rate"] for row in rows)
-    length = bar_length("rate", "MB/s", most * 1.45)  # room for the number
-    bars = labelled_bars({"x": length}, _color(rows), label="shown")
-    return _by_reading(rows, bars, quantity("rate", title="MB/s", format=",.1f"))
+    length = frame.bar_length("rate", "MB/s", most * 1.45)  # room for the number
+    bars = frame.labelled_bars({"x": length}, _color(rows), label="shown")
+    return _by_reading(rows, bars, frame.quantity("rate", title="MB/s", format=",.1f"))
 
 
 def _latencies(measured: Sequence[Mapping[str, Any]]) -> Spec | None:
@@ -161,7 +150,7 @@ def _latencies(measured: Sequence[Mapping[str, Any]]) -> Spec | None:
         return None
     title, axis = "ms, logarithmic", {"tickCount": 4}
     both = {
-        "x": quantity("low", title=title, scale={"type": "log"}, axis=axis),
+        "x": frame.quantity("low", title=title, scale={"type": "log"}, axis=axis),
         "color": _color(rows),
     }
     line = {"type": "bar", "height": 4}
@@ -172,14 +161,14 @@ def _latencies(measured: Sequence[Mapping[str, Any]]) -> Spec | None:
             {"mark": line, "encoding": {**both, "x2": {"field": "high"}}},
             {"mark": point, "encoding": both},
         ],
-        quantity("low", title="median, ms", format=",.3f"),
-        quantity("high", title="99th percentile, ms", format=",.3f"),
+        frame.quantity("low", title="median, ms", format=",.3f"),
+        frame.quantity("high", title="99th percentile, ms", format=",.3f"),
     )
 
 
 def _color(rows: Sequence[Spec]) -> Spec:
     states = [s for s in _STATES.values() if any(row["state"] == s for row in rows)]
-    return category("state", **colors(states))
+    return frame.category("state", **frame.colors(states))
 
 
 def _by_reading(rows: Sequence[Spec], layers: Sequence[Spec], *numbers: Spec) -> Spec:
@@ -192,14 +181,14 @@ def _by_reading(rows: Sequence[Spec], layers: Sequence[Spec], *numbers: Spec) ->
     """
     # The names must differ. The color says the state, so the axis leaves it out.
     named = [{**row, "name": f"{row['reading']}\n{row['state']}"} for row in rows]
-    y = bar_names(
+    y = frame.bar_names(
         "name", labelExpr="split(datum.label, '\\n')[0]", labelLimit=_LABEL_PIXELS
     )
     tooltip = [
-        category("reading", title="reading"),
-        category("state", title="page cache"),
+        frame.category("reading", title="reading"),
+        frame.category("state", title="page cache"),
         *numbers,
     ]
     for layer in layers:
         layer["encoding"] |= {"y": y, "tooltip": tooltip}
-    return spec(named, height=bar_height(len(rows)), layer=list(layers))
+    return frame.spec(named, height=frame.bar_height(len(rows)), layer=list(layers))

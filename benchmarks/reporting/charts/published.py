@@ -7,22 +7,8 @@ chart of a document, with the numbers in the columns of the publications.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.reporting.charts.frame import (
-    Chart,
-    Plot,
-    Spec,
-    amount,
-    bar_height,
-    bar_length,
-    bar_names,
-    category,
-    colors,
-    labelled_bars,
-    legend,
-    of_each,
-    percent,
-    spec,
-)
+from benchmarks.reporting.charts import frame
+from benchmarks.reporting.charts.frame import Chart, Plot, Spec
 from benchmarks.reporting.results import Result, as_number
 
 _MEASURED, _PUBLISHED = "this sweep, a rank", "published, a GPU"
@@ -38,7 +24,7 @@ Row = Mapping[str, Any]
 
 def beside_publications(sweeps: Sequence[Result]) -> list[Chart]:
     """Draws the sweeps that have a published row."""
-    return of_each(sweeps, _chart)
+    return frame.of_each(sweeps, _chart)
 
 
 def _chart(index: int, sweep: Result) -> Chart | None:
@@ -55,7 +41,7 @@ def _chart(index: int, sweep: Result) -> Chart | None:
         f"published-{index}",
         "Beside the published tests",
         [_sentence(name, row) for name, row in drawn],
-        legend([_MEASURED, _PUBLISHED]),
+        frame.legend([_MEASURED, _PUBLISHED]),
         [Plot("Images/s of one accelerator", _bars(drawn))],
         _COLUMNS,
         [_texts(names[id(row)], row) for row in rows],
@@ -97,8 +83,8 @@ def _name(row: Row, rows: Sequence[Row]) -> str:
 
 
 def _sentence(name: str, row: Row) -> str:
-    published = amount(_of_gpu(row))
-    ours = amount(_number(row, "examples_per_second_per_rank"))
+    published = frame.amount(_of_gpu(row))
+    ours = frame.amount(_number(row, "examples_per_second_per_rank"))
     text = f"{name}: {ours} images/s a rank; published {published} a GPU"
     return f"{text}, on {_on(row)}."
 
@@ -117,20 +103,20 @@ def _texts(name: str, row: Row) -> list[str]:
         name,
         "—" if batch is None else f"{batch:g}",
         *(
-            amount(_number(row, key))
+            frame.amount(_number(row, key))
             for key in (
                 *("examples_per_second", "examples_per_second_per_rank"),
                 *("consumed_megabytes_per_second", "storage_megabytes_per_second"),
             )
         ),
-        percent(_number(row, "host_cpu_fraction")),
-        percent(_number(row, "accelerator_busy_fraction")),
+        frame.percent(_number(row, "host_cpu_fraction")),
+        frame.percent(_number(row, "accelerator_busy_fraction")),
         met,
-        amount(_of_gpu(row)),
+        frame.amount(_of_gpu(row)),
         "—" if ratio is None else f"{ratio:.0%}",
-        amount(_number(row, "published", "storage_megabytes_per_second")),
-        percent(_number(row, "published", "host_cpu_fraction")),
-        percent(_number(row, "published", "accelerator_busy_fraction")),
+        frame.amount(_number(row, "published", "storage_megabytes_per_second")),
+        frame.percent(_number(row, "published", "host_cpu_fraction")),
+        frame.percent(_number(row, "published", "accelerator_busy_fraction")),
         _on(row),
         _text(row, "source"),
     ]
@@ -139,7 +125,7 @@ def _texts(name: str, row: Row) -> list[str]:
 def _bars(drawn: Sequence[tuple[str, Row]]) -> Spec:
     """Returns two bars for each row, with numbers."""
     bars = [
-        {"run": name, "of": owner, "rate": rate, "shown": amount(rate)}
+        {"run": name, "of": owner, "rate": rate, "shown": frame.amount(rate)}
         for name, row in drawn
         for owner, rate in (
             (_MEASURED, _number(row, "examples_per_second_per_rank") or 0.0),
@@ -148,10 +134,10 @@ def _bars(drawn: Sequence[tuple[str, Row]]) -> Spec:
     ]
     widest = max(bar["rate"] for bar in bars)
     encoding = {
-        "x": bar_length("rate", "images/s", widest * 1.25),  # room for the number
-        "y": bar_names("run"),
-        "yOffset": category("of", sort=[_MEASURED, _PUBLISHED]),
+        "x": frame.bar_length("rate", "images/s", widest * 1.25),  # room for the number
+        "y": frame.bar_names("run"),
+        "yOffset": frame.category("of", sort=[_MEASURED, _PUBLISHED]),
     }
-    color = category("of", **colors([_MEASURED, _PUBLISHED]))
-    layer = labelled_bars(encoding, color, label="shown")
-    return spec(bars, height=2 * bar_height(len(drawn)), layer=layer)
+    color = frame.category("of", **frame.colors([_MEASURED, _PUBLISHED]))
+    layer = frame.labelled_bars(encoding, color, label="shown")
+    return frame.spec(bars, height=2 * frame.bar_height(len(drawn)), layer=layer)

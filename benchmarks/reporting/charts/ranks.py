@@ -11,18 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from benchmarks.reporting import results
-from benchmarks.reporting.charts import scaling
-from benchmarks.reporting.charts.frame import (
-    Chart,
-    Plot,
-    Spec,
-    amount,
-    category,
-    percent,
-    quantity,
-    spec,
-    with_interval,
-)
+from benchmarks.reporting.charts import frame, scaling
+from benchmarks.reporting.charts.frame import Chart, Plot, Spec
 from benchmarks.reporting.charts.scaling import Point
 from benchmarks.reporting.results import Group, Result, as_number
 
@@ -57,10 +47,10 @@ def scaling_chart(groups: Sequence[Group], sweeps: Sequence[Result]) -> Chart | 
             series.label,
             str(point.num_ranks),
             str(point.num_repeats),
-            with_interval(
+            frame.with_interval(
                 point.examples_per_second, point.examples_per_second_interval
             ),
-            amount(point.speedup),
+            frame.amount(point.speedup),
             _efficiency(point),
             _met(series, point),
         ]
@@ -163,10 +153,10 @@ def _point(values: Any) -> Point | None:
 
 def _sentence(series: ScalingSeries) -> str:
     last = series.points[-1]
-    rate = amount(last.examples_per_second)
+    rate = frame.amount(last.examples_per_second)
     text = f"{series.label}: {last.num_ranks} ranks reach {rate} images/s"
     if last.efficiency is not None:
-        text += f", {percent(last.efficiency)} of {last.num_ranks} times one rank"
+        text += f", {frame.percent(last.efficiency)} of {last.num_ranks} times one rank"
     text += "."
     if series.passing:
         text += f" The largest number of ranks that passes is {max(series.passing)}."
@@ -176,10 +166,10 @@ def _sentence(series: ScalingSeries) -> str:
 
 
 def _efficiency(point: Point) -> str:
-    text = percent(point.efficiency)
+    text = frame.percent(point.efficiency)
     low, high = point.efficiency_low, point.efficiency_high
     if point.num_ranks > 1 and low is not None and high is not None:
-        text += f" ({percent(low)} to {percent(high)})"
+        text += f" ({frame.percent(low)} to {frame.percent(high)})"
     return text
 
 
@@ -205,27 +195,29 @@ def _drawing(series: ScalingSeries) -> Spec:
         }
         passes = point.num_ranks in (series.passing or ())
         rows.append(row | {"state": _PASSES if passes else _MEASURED})
-    return spec(rows, height=280, layer=_layers([p.num_ranks for p in series.points]))
+    return frame.spec(
+        rows, height=280, layer=_layers([p.num_ranks for p in series.points])
+    )
 
 
 def _layers(ranks: Sequence[int]) -> list[Spec]:
     axis = {"values": list(ranks), "format": "d", "grid": False}
-    x = quantity("ranks", title="ranks", axis=axis)
-    y = quantity("rate", title="images/s")
+    x = frame.quantity("ranks", title="ranks", axis=axis)
+    y = frame.quantity("rate", title="images/s")
     scale = {"domain": list(_COLORS), "range": list(_COLORS.values())}
     tooltip = [
-        quantity("ranks"),
-        quantity("rate", title="images/s", format=",.0f"),
-        quantity("ideal", format=",.0f"),
+        frame.quantity("ranks"),
+        frame.quantity("rate", title="images/s", format=",.0f"),
+        frame.quantity("ideal", format=",.0f"),
     ]
     dashed = {"type": "line", "strokeDash": [5, 4], "stroke": _COLORS[_IDEAL]}
     line = {"type": "line", "stroke": _COLORS[_MEASURED]}
     rule = {"type": "rule", "strokeWidth": 2, "stroke": "var(--text)"}
     point = {"type": "point", "filled": True, "size": 60, "opacity": 1}
-    state = category("state", legend=None, scale=scale)
+    state = frame.category("state", legend=None, scale=scale)
     measured: list[tuple[Spec, Spec]] = [
         (line, {"y": y}),
-        (rule, {"y": quantity("low"), "y2": {"field": "high"}}),
+        (rule, {"y": frame.quantity("low"), "y2": {"field": "high"}}),
         (point, {"y": y, "color": state, "tooltip": tooltip}),
     ]
     has_rate = [{"filter": "isValid(datum.rate)"}]

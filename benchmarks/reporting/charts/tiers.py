@@ -7,25 +7,8 @@ for each tier in the order of the sweep.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.reporting.charts.frame import (
-    Chart,
-    Plot,
-    Spec,
-    amount,
-    bar_height,
-    bar_length,
-    bar_names,
-    category,
-    color,
-    colors,
-    labelled_bars,
-    legend,
-    milliseconds,
-    of_each,
-    percent,
-    quantity,
-    spec,
-)
+from benchmarks.reporting.charts import frame
+from benchmarks.reporting.charts.frame import Chart, Plot, Spec
 from benchmarks.reporting.results import Result, as_number
 from tfpipe.errors import count_of
 
@@ -41,7 +24,7 @@ _COLUMNS = ("Tier", "images/s", "CPU, ms an image", "Stall", "Binding", "State")
 
 def rates_and_bytes(sweeps: Sequence[Result]) -> list[Chart]:
     """Draws images/s and bytes of the tiers, for sweeps with tiers."""
-    return of_each(sweeps, _chart)
+    return frame.of_each(sweeps, _chart)
 
 
 def _chart(index: int, sweep: Result) -> Chart | None:
@@ -63,7 +46,7 @@ def _chart(index: int, sweep: Result) -> Chart | None:
         f"tiers-{index}",
         "Tiers: the same run on data in several places",
         [_sentence(name, row) for name, row in zip(names, rows, strict=True)],
-        legend(list(_GIVERS.values())),
+        frame.legend(list(_GIVERS.values())),
         plots,
         [*_COLUMNS, *(f"{giver}, MB" for giver in _GIVERS.values())],
         [_texts(name, row) for name, row in zip(names, rows, strict=True)],
@@ -78,19 +61,19 @@ def _settings(row: Mapping[str, Any]) -> str:
 
 
 def _sentence(name: str, row: Mapping[str, Any]) -> str:
-    rate = amount(as_number(row.get("examples_per_second")))
+    rate = frame.amount(as_number(row.get("examples_per_second")))
     return f"{name}: {rate} images/s; the run waited for: {row.get('binding', '?')}."
 
 
 def _texts(name: str, row: Mapping[str, Any]) -> list[str]:
     return [
         name,
-        amount(as_number(row.get("examples_per_second"))),
-        milliseconds(as_number(row.get("cpu_seconds_per_example"))),
-        percent(as_number(row.get("stall_fraction"))),
+        frame.amount(as_number(row.get("examples_per_second"))),
+        frame.milliseconds(as_number(row.get("cpu_seconds_per_example"))),
+        frame.percent(as_number(row.get("stall_fraction"))),
         str(row.get("binding") or "—"),
         str(row.get("state") or "—"),
-        *(amount(_megabytes(row, key)) for key in _GIVERS),
+        *(frame.amount(_megabytes(row, key)) for key in _GIVERS),
     ]
 
 
@@ -102,14 +85,16 @@ def _megabytes(row: Mapping[str, Any], key: str) -> float | None:
 def _rates(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Spec:
     values = [as_number(row.get("examples_per_second")) or 0.0 for row in rows]
     bars = [
-        {"tier": name, "rate": rate, "shown": amount(rate)}
+        {"tier": name, "rate": rate, "shown": frame.amount(rate)}
         for name, rate in zip(names, values, strict=True)
     ]
-    length = bar_length("rate", "images/s", max(values) * 1.25)  # room for the number
-    layer = labelled_bars(
-        {"x": length, "y": _tier()}, {"value": color(0)}, label="shown"
+    length = frame.bar_length(
+        "rate", "images/s", max(values) * 1.25
+    )  # room for the number
+    layer = frame.labelled_bars(
+        {"x": length, "y": _tier()}, {"value": frame.color(0)}, label="shown"
     )
-    return spec(bars, height=bar_height(len(bars)), layer=layer)
+    return frame.spec(bars, height=frame.bar_height(len(bars)), layer=layer)
 
 
 def _bytes(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Spec | None:
@@ -121,22 +106,22 @@ def _bytes(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Spec | No
     ]
     if not parts:
         return None
-    return spec(
+    return frame.spec(
         parts,
-        height=bar_height(len({part["tier"] for part in parts})),
+        height=frame.bar_height(len({part["tier"] for part in parts})),
         mark={"type": "bar"},
         encoding={
-            "x": quantity("megabytes", title="MB"),
+            "x": frame.quantity("megabytes", title="MB"),
             "y": _tier(),
-            "color": category("giver", **colors(list(_GIVERS.values()))),
+            "color": frame.category("giver", **frame.colors(list(_GIVERS.values()))),
             "tooltip": [
-                category("tier"),
-                category("giver", title="given by"),
-                quantity("megabytes", format=",.1f"),
+                frame.category("tier"),
+                frame.category("giver", title="given by"),
+                frame.quantity("megabytes", format=",.1f"),
             ],
         },
     )
 
 
 def _tier() -> Spec:
-    return bar_names("tier", labelLimit=_LABEL_PIXELS)
+    return frame.bar_names("tier", labelLimit=_LABEL_PIXELS)
