@@ -9,7 +9,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from benchmarks.reporting import compare
-from benchmarks.reporting.charts import frame
+from benchmarks.reporting.charts.frame import (
+    amount,
+    milliseconds,
+    percent,
+    with_interval,
+)
 from benchmarks.reporting.compare import FIGURES, Change, Pair
 from benchmarks.reporting.results import (
     Collection,
@@ -108,7 +113,7 @@ def _gate(repeats: Sequence[Mapping[str, Any]]) -> Cell:
         note = "limit met, but not in a steady state" if is_unsteady else text
     else:
         is_share = "%" in str(worst.get("gate", ""))
-        value = frame.percent(measured) if is_share else f"{measured:,.6g}"
+        value = percent(measured) if is_share else f"{measured:,.6g}"
         size = f"{abs(margin) * 100:.1f} points" if is_share else f"{abs(margin):,.3g}"
         note = f"{value}, {size} {'short' if missed else 'to spare'}"
     if missed and len(repeats) > 1:
@@ -148,16 +153,10 @@ def _run(group: Group) -> list[Cell]:
     name = short_name(result.text("config.model")) or "unknown model"
     hosts = list(dict.fromkeys(h for r in group.results for h in r.hosts))
     host = ", ".join(hosts[:3]) + (f" and {len(hosts) - 3} more" * (len(hosts) > 3))
-    middle, slow = (
-        frame.milliseconds(group.mean(f"step_seconds_p{p}")) for p in (50, 99)
-    )
+    middle, slow = (milliseconds(group.mean(f"step_seconds_p{p}")) for p in (50, 99))
     repeats = f"{len(group.rates)} repeats" if len(group.rates) > 1 else ""
-    rate = (
-        "—"
-        if estimate is None
-        else frame.with_interval(estimate.mean, estimate.interval)
-    )
-    storage = frame.amount(group.mean("storage_megabytes_per_second"))
+    rate = "—" if estimate is None else with_interval(estimate.mean, estimate.interval)
+    storage = amount(group.mean("storage_megabytes_per_second"))
     cache = result.cache
     day, _, time = result.started.partition(" ")
     clock = f"{time} UTC" if time else ""
@@ -178,12 +177,12 @@ def _run(group: Group) -> list[Cell]:
             "warn wide" if cache == "mixed" else "wide",
         ),
         _number(rate, repeats),
-        _number(frame.percent(group.mean("accelerator_utilization"))),
-        _number(frame.percent(group.mean("stall_fraction"))),
+        _number(percent(group.mean("accelerator_utilization"))),
+        _number(percent(group.mean("stall_fraction"))),
         _number(f"p50 {middle}", f"p99 {slow}"),
         _number(storage),
-        _number(frame.percent(group.mean("telemetry.host_cpu_fraction"))),
-        _number(frame.percent(_gpu(result))),
+        _number(percent(group.mean("telemetry.host_cpu_fraction"))),
+        _number(percent(_gpu(result))),
     ]
 
 
@@ -230,12 +229,12 @@ def _change(change: Change | None) -> Cell:
     if change.figure.is_share:
         text = f"{(change.after - change.before) * 100:+.1f} points"
         noise = "" if change.noise is None else f"± {change.noise * 100:.1f} points"
-        values = f"{frame.percent(change.before)} → {frame.percent(change.after)}"
+        values = f"{percent(change.before)} → {percent(change.after)}"
     else:
         text = "—" if change.relative is None else f"{change.relative:+.1%}"
         part = change.noise and change.before and change.noise / abs(change.before)
         noise = "" if change.noise is None else f"± {part:.1%}"
-        values = f"{frame.amount(change.before)} → {frame.amount(change.after)}"
+        values = f"{amount(change.before)} → {amount(change.after)}"
     noise = f"noise {noise} of {change.basis}" if noise else "noise unknown"
     mark = {"better": "good", "worse": "bad"}.get(change.verdict, "")
     word = "" if change.verdict == "unknown" else f", {change.verdict}"
@@ -248,14 +247,12 @@ def trials(result: Result) -> Table | None:
     for trial in result.items("tune.trials"):
         if not isinstance(trial, Mapping) or trial.get("error"):
             continue
-        ratio = frame.amount(as_number(trial.get("ratio")))
+        ratio = amount(as_number(trial.get("ratio")))
         rows.append(
             [
                 Cell(str(trial.get("name", "?"))),
-                _number(frame.amount(as_number(trial.get("elements_per_second")))),
-                _number(
-                    frame.milliseconds(as_number(trial.get("cpu_seconds_per_element")))
-                ),
+                _number(amount(as_number(trial.get("elements_per_second")))),
+                _number(milliseconds(as_number(trial.get("cpu_seconds_per_element")))),
                 Cell(f"{ratio} of {trial.get('against', '?')}"),
             ]
         )

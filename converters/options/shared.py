@@ -42,12 +42,68 @@ QUALITY_HELP = (
 )
 
 
+# The help of flags that say how an input is read: one input, or, as NAME=VALUE, each
+# source of a merge.
+_OF_INPUTS = {
+    "image_column": "Column of the images: paths, URLs, bytes or structs.",
+    "label_column": "Column of the labels.",
+    "name_column": (
+        "Column of the images' names, which must all differ; the catalog has them as "
+        "filename. Default: the path, or row-000000001 and so on where there are bytes "
+        "alone."
+    ),
+    "split_column": (
+        "Column of the split: train, validation (val, valid, dev) or test. Default: "
+        "all images are train, unless --split_fractions divides them."
+    ),
+    "root": (
+        "Folder or URL that paths are relative to and must not leave. Default: the "
+        "folder of the input."
+    ),
+    "query": (
+        "SELECT over the table, which it names input; see above. Default: all its rows."
+    ),
+    "label_from": (
+        "Where the class of a sample is: in its part cls, in its part json or in its "
+        "key. Default: json if --label_key is given, otherwise cls."
+    ),
+    "image_part": (
+        "Part of a sample that is its image, such as jpg or left.png. Default: the one "
+        "that ends as that of an image."
+    ),
+    "label_key": (
+        "Key of the class. In a tar: in the .json part, with dots between the keys of "
+        "nested objects; default: label. In TFRecords: feature of the record; default: "
+        "image/class/label or label."
+    ),
+    "image_key": "Feature with the encoded image. Default: image/encoded or image.",
+    "name_key": (
+        "Feature with the name of the image; an empty text numbers the records. "
+        "Default: image/filename, file_name or filename, if a record has one."
+    ),
+}
+# The help of yes-or-no flags; their default is no.
+_SWITCHES = {
+    "entry_points": policy.ENTRY_POINTS_HELP,
+    "overwrite": (
+        "Replace what an earlier run left in --output_dir. The old content stays until "
+        "the new one is complete."
+    ),
+    "finalize": (
+        "Write no shard, and publish the data set of tasks that have all ended. This "
+        "is needed only if the last task died before it published."
+    ),
+    "dry_run": (
+        "Show what would be written and how large it is, and end; writes nothing."
+    ),
+    "file_in_names": (
+        "Let the name of an image begin with that of its file. This is needed if names "
+        "come again in other files."
+    ),
+}
 _DEFINITIONS: Mapping[str, Callable[[], object]] = {
     "quality": lambda: flags.DEFINE_integer(
         "quality", None, QUALITY_HELP, lower_bound=1, upper_bound=100
-    ),
-    "entry_points": lambda: flags.DEFINE_boolean(
-        "entry_points", False, policy.ENTRY_POINTS_HELP
     ),
     INPUT_DIR: lambda: flags.DEFINE_string(
         INPUT_DIR,
@@ -76,12 +132,6 @@ _DEFINITIONS: Mapping[str, Callable[[], object]] = {
         "their upload. The same command goes on from there. Tasks of several hosts "
         "need one that all of them see. Default: a folder below the system's one for "
         "temporary files.",
-    ),
-    "overwrite": lambda: flags.DEFINE_boolean(
-        "overwrite",
-        False,
-        "Replace what an earlier run left in --output_dir. The old content stays until "
-        "the new one is complete.",
     ),
     "seed": lambda: flags.DEFINE_integer(
         "seed",
@@ -131,50 +181,7 @@ _DEFINITIONS: Mapping[str, Callable[[], object]] = {
         "Number of tasks, on any hosts, that share the job.",
         lower_bound=1,
     ),
-    "finalize": lambda: flags.DEFINE_boolean(
-        "finalize",
-        False,
-        "Write no shard, and publish the data set of tasks that have all ended. This "
-        "is needed only if the last task died before it published.",
-    ),
     "splits": lambda: flags.DEFINE_list("splits", [], "Splits to take. Default: all."),
-    "dry_run": lambda: flags.DEFINE_boolean(
-        "dry_run",
-        False,
-        "Show what would be written and how large it is, and end; writes nothing.",
-    ),
-    # How an input is read: one input, or, as NAME=VALUE, each source of a merge.
-    "image_column": lambda: flags.DEFINE_multi_string(
-        "image_column", [], "Column of the images: paths, URLs, bytes or structs."
-    ),
-    "label_column": lambda: flags.DEFINE_multi_string(
-        "label_column", [], "Column of the labels."
-    ),
-    "name_column": lambda: flags.DEFINE_multi_string(
-        "name_column",
-        [],
-        "Column of the images' names, which must all differ; the catalog has them as "
-        "filename. Default: the path, or row-000000001 and so on where there are bytes "
-        "alone.",
-    ),
-    "split_column": lambda: flags.DEFINE_multi_string(
-        "split_column",
-        [],
-        "Column of the split: train, validation (val, valid, dev) or test. Default: "
-        "all images are train, unless --split_fractions divides them.",
-    ),
-    "root": lambda: flags.DEFINE_multi_string(
-        "root",
-        [],
-        "Folder or URL that paths are relative to and must not leave. Default: the "
-        "folder of the input.",
-    ),
-    "query": lambda: flags.DEFINE_multi_string(
-        "query",
-        [],
-        "SELECT over the table, which it names input; see above. Default: all its "
-        "rows.",
-    ),
     "on_null": lambda: flags.DEFINE_enum(
         "on_null",
         columns.FAIL,
@@ -183,49 +190,19 @@ _DEFINITIONS: Mapping[str, Callable[[], object]] = {
         "not exist, and about an image in a tar without its .cls or .json: fail, or "
         "leave it out and name it in rejects.jsonl.",
     ),
-    "label_from": lambda: flags.DEFINE_multi_string(
-        "label_from",
-        [],
-        "Where the class of a sample is: in its part cls, in its part json or in its "
-        "key. Default: json if --label_key is given, otherwise cls.",
-    ),
-    "image_part": lambda: flags.DEFINE_multi_string(
-        "image_part",
-        [],
-        "Part of a sample that is its image, such as jpg or left.png. Default: the one "
-        "that ends as that of an image.",
-    ),
-    "label_key": lambda: flags.DEFINE_multi_string(
-        "label_key",
-        [],
-        "Key of the class. In a tar: in the .json part, with dots between the keys of "
-        "nested objects; default: label. In TFRecords: feature of the record; default: "
-        "image/class/label or label.",
-    ),
-    "image_key": lambda: flags.DEFINE_multi_string(
-        "image_key",
-        [],
-        "Feature with the encoded image. Default: image/encoded or image.",
-    ),
-    "name_key": lambda: flags.DEFINE_multi_string(
-        "name_key",
-        [],
-        "Feature with the name of the image; an empty text numbers the records. "
-        "Default: image/filename, file_name or filename, if a record has one.",
-    ),
-    "file_in_names": lambda: flags.DEFINE_boolean(
-        "file_in_names",
-        False,
-        "Let the name of an image begin with that of its file. This is needed if names "
-        "come again in other files.",
-    ),
 }
 
 
 def define(*names: str) -> None:
     """Defines flags of this module, unless another module has asked for them."""
     for name in names:
-        if name not in flags.FLAGS:
+        if name in flags.FLAGS:
+            continue
+        if name in _OF_INPUTS:
+            flags.DEFINE_multi_string(name, [], _OF_INPUTS[name])
+        elif name in _SWITCHES:
+            flags.DEFINE_boolean(name, False, _SWITCHES[name])
+        else:
             _DEFINITIONS[name]()
 
 
