@@ -35,6 +35,8 @@ NO_IMAGE = "no_image"
 SEVERAL_IMAGES = "several_images"
 NO_LABEL = "no_label"
 BAD_LABEL = "bad_label"
+SEVERAL_LABELS = "several_labels"
+FLOAT_LABEL = "float_label"
 BAD_RECORD = "bad_record"
 NOT_MAPPED = "class_not_mapped"
 # About rows of tables.
@@ -67,7 +69,9 @@ DETAILS: Mapping[str, str] = {
     UNSAFE_NAME: "a name must be relative, without `..` and empty parts",
     NO_IMAGE: "a sample must have an image; see --image_part or --image_key",
     SEVERAL_IMAGES: "a sample must have one image; choose one with --image_part",
-    NO_LABEL: "an image must have a class; see --label_from and --label_key",
+    NO_LABEL: "an image must have a class; see --label_key, or --label_from of tars",
+    SEVERAL_LABELS: "an image must have one class, or a row of 0 and 1",
+    FLOAT_LABEL: "a class must be a whole number or a text, and no number with a point",
     BAD_LABEL: "a class must be a short text in UTF-8 or a whole number",
     BAD_RECORD: "a record must have right checksums and be a tf.train.Example",
     NULL_IMAGE: "a row must have an image, got NULL",

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from converters.inputs import listing, reading
-from converters.inputs.archives import samples
+from converters.inputs.archives import readers, samples
 from converters.inputs.archives.patterns import Archive, Kind
 from converters.inputs.archives.readers import ArchiveContents, ArchivedImage, Reader
 from converters.inputs.listing import LeftOut
@@ -142,7 +142,7 @@ def _item(
     encoded = _only(features, keys.image, IMAGE_KEYS)
     if not isinstance(encoded, bytes) or not encoded:
         return LeftOut(place, listing.NO_IMAGE)
-    label = _only(features, keys.label, LABEL_KEYS)
+    label = _values(features, keys.label, LABEL_KEYS)
     try:
         class_name = _class_name(label)
     except samples.NoClassError as error:
@@ -158,17 +158,28 @@ def _only(
     features: Mapping[str, Feature], key: str | None, usual: Sequence[str]
 ) -> bytes | int | float | None:
     """Returns the one value of a feature; None if it has none or several."""
+    values = _values(features, key, usual)
+    return values[0] if len(values) == 1 else None
+
+
+def _values(
+    features: Mapping[str, Feature], key: str | None, usual: Sequence[str]
+) -> Sequence[bytes | int | float]:
     names = usual if key is None else (key,)
-    for name in names:
-        if name in features:
-            values = features[name].values
-            return values[0] if len(values) == 1 else None
-    return None
+    return next((features[name].values for name in names if name in features), ())
 
 
-def _class_name(label: bytes | int | float | None) -> str:
-    if label is None or isinstance(label, float):
+def _class_name(values: Sequence[bytes | int | float]) -> str:
+    """Returns the class; several numbers as the text of a row, see `readers`."""
+    if not values:
         raise samples.NoClassError(listing.NO_LABEL)
+    if len(values) > 1:
+        if all(value in (0, 1) for value in values):
+            return readers.ROW + "".join(str(int(value)) for value in values)
+        raise samples.NoClassError(listing.SEVERAL_LABELS)
+    label = values[0]
+    if isinstance(label, float):
+        raise samples.NoClassError(listing.FLOAT_LABEL)
     if isinstance(label, bytes):
         return samples.ClassRule().class_of("", label)
     if label < 0:  # TFDS gives -1 to images of a test split

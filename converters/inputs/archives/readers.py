@@ -16,12 +16,16 @@ from converters.engines import processes
 from converters.inputs import class_lists, folders, listing, meaning, reading
 from converters.inputs.archives import patterns
 from converters.inputs.archives.patterns import Archive
+from converters.inputs.class_lists import ClassList
 from converters.inputs.classtree import ClassTree, Place
 from converters.inputs.labels import Listed
 from tfpipe.remote import urls
+from tfpipe.shards import label_rows
 
 # The threads wait for the disk or the store most of the time.
 _NUM_READERS = 16
+# Begins a label that is a row of 0 and 1, as the class of an image until all are known.
+ROW = "\0row "
 
 
 class ArchivedImage(NamedTuple):
@@ -183,12 +187,47 @@ def list_images(
         file_in_names=file_in_names,
         split_in_names=split_in_names,
     )
+    tree, classes = _without_rows(tree)
     is_text = meaning.label_type(tree.class_names(), label_type) == meaning.TEXT
     states = {each.file: each.state for each in relative if each.state is not None}
-    listed = Listed(folder, tree, states=states)
+    listed = Listed(folder, tree, states=states).with_list(classes)
     above = posixpath.dirname(relative[0].file)
     place = above if urls.is_url(above) else str(folder / above)
     first = folders.open_folder(pathlib.Path(place))
     if is_text:
         return listed.with_list(class_lists.exported(first))
     return listed.with_list(class_lists.beside(first, reader.label_keys))
+
+
+def _without_rows(tree: ClassTree) -> tuple[ClassTree, ClassList]:
+    """Returns a tree whose classes are numbers where they are one-hot rows.
+
+    Raises:
+        ValueError: If rows of 0 and 1 are no one-hot rows, or are beside other labels.
+    """
+    names = tree.class_names()
+    rows = {name: name.removeprefix(ROW) for name in names if name.startswith(ROW)}
+    if not rows:
+        return tree, class_lists.NO_LIST
+    if len(rows) < len(names) or not label_rows.is_one_hot(
+        [[*map(int, row)] for row in rows.values()], None
+    ):
+        raise ValueError(
+            "Labels must be one number or text for each image, or rows of 0 and 1 of "
+            f"one length above 2, got {next(iter(rows.values()))} beside others. Name "
+            "another feature with --label_key."
+        )
+    if several := [row for row in rows.values() if row.count("1") != 1]:
+        raise ValueError(
+            f"A row of a label must have one 1, got the row {several[0]}. Each image "
+            "of these files has one class; name another feature with --label_key, or "
+            "read the images as a table, whose rows may have several."
+        )
+    number_of = {name: str(row.index("1")) for name, row in rows.items()}
+    splits = {
+        split: {number_of[name]: places for name, places in classes.items()}
+        for split, classes in tree.splits.items()
+    }
+    numbers = {number: str(number) for number in range(len(rows[names[0]]))}
+    classes = ClassList("The length of the rows of 0 and 1", numbers)
+    return ClassTree(splits, tree.left_out), classes

@@ -6,9 +6,10 @@ an error or is left out, as the user chose.
 """
 
 import dataclasses
+import itertools
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from converters.inputs import class_lists, folders, listing
@@ -19,6 +20,7 @@ from converters.inputs.labels import Listed
 from converters.inputs.listing import LeftOut
 from converters.inputs.meaning import MAX_LABEL
 from converters.inputs.tables import columns, images, spool, table_sources
+from tfpipe.shards import label_rows
 from tfpipe.shards.split_names import SPLIT_WORDS, SPLITS, TRAIN, split_of_word
 from tfpipe.shards.sql import PARQUET, one_file
 
@@ -122,7 +124,7 @@ def read(
     ).fetchone()
     if kind is None:
         raise ValueError("The table must have a row, got none. Change --query.")
-    labels = _Labels(str(kind[0]), reading)
+    labels = _Labels(str(kind[0]), reading, _row_length(connection, rows, str(kind[0])))
     lister = _Lister(reading, labels, _input_dir(connection, rows, reading))
     result = connection.execute(
         'SELECT row, path, file, "offset", num_bytes, label, name, split '
@@ -132,6 +134,27 @@ def read(
     while batch := result.fetchmany(_BATCH_ROWS):
         lister.add([_Row._make(row) for row in batch])
     return lister.result()
+
+
+def _row_length(
+    connection: "duckdb.DuckDBPyConnection", rows: pathlib.Path, kind: str
+) -> int:
+    """Returns the number of classes if all labels are rows of 0 and 1, or else 0."""
+    if not kind.endswith("[]") or kind.startswith(("VARCHAR", "ENUM", "BLOB")):
+        return 0
+    result = connection.execute(
+        f"SELECT DISTINCT label FROM {PARQUET} WHERE label IS NOT NULL",
+        [one_file(rows)],
+    )
+    batches = iter(lambda: result.fetchmany(_BATCH_ROWS), [])
+    first: list[Any] = []
+
+    def values() -> Iterator[list[Any]]:
+        for (row,) in itertools.chain.from_iterable(batches):
+            first[:] = first or row
+            yield row
+
+    return len(first) if label_rows.is_one_hot(values(), None) else 0
 
 
 def _input_dir(
@@ -158,11 +181,14 @@ def _input_dir(
 class _Labels:
     """The classes of a row by the value of its label."""
 
-    def __init__(self, kind: str, reading: Reading) -> None:
+    def __init__(self, kind: str, reading: Reading, row_length: int) -> None:
         base = kind.removesuffix("[]")
         self._integers = base.endswith(("INT", "INTEGER")) and base != "HUGEINT"
         self._is_list = kind.endswith("[]")
         self._reading = reading
+        self.row_length = row_length
+        if row_length:
+            return
         text = base in ("VARCHAR", "BOOLEAN", "UUID", "DATE", '"NULL"', "NULL")
         if not (self._integers or text or base.startswith("ENUM")):
             raise ValueError(
@@ -172,6 +198,8 @@ class _Labels:
 
     def of(self, row: int, value: Any) -> list[str]:
         """Returns the classes; none for NULL."""
+        if self.row_length:
+            return [str(n) for n, is_there in enumerate(value or ()) if is_there]
         separator = self._reading.separator
         values = value if self._is_list else [value]
         if separator is not None and isinstance(value, str):
@@ -292,4 +320,8 @@ class _Lister:
         listed = Listed(
             pathlib.Path(self._input_dir), tree, several=self._several, states=states
         )
+        if self._labels.row_length:
+            numbers = {n: str(n) for n in range(self._labels.row_length)}
+            origin = "The length of the rows of 0 and 1"
+            listed = listed.with_list(ClassList(origin, numbers))
         return ListedTable(listed, self._rows)

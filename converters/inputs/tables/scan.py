@@ -377,7 +377,7 @@ def _image_values(
         return path_value, image
     if kind == "VARCHAR":
         return image, bytes_value
-    if kind.startswith("STRUCT("):
+    if kind.startswith("STRUCT(") and not kind.endswith("[]"):
         inner = connection.execute(
             f"DESCRIBE SELECT {image}.* FROM ({query}\n) AS q"
         ).fetchall()
@@ -389,7 +389,7 @@ def _image_values(
     raise ValueError(
         f"--image_column={columns.image} must hold text (a path or a URL), bytes "
         f"(BLOB), or structs with bytes and path; got {kind}. Choose another column, "
-        "or cast it in --query."
+        f"or make one in --query, such as {columns.image}[1] of a list of images."
     )
 
 

@@ -14,6 +14,8 @@ from converters.inputs.ilsvrc import read_image
 from converters.jobs.job import Job
 from tests.support.data.trees import make_jpeg
 from tests.unit.converters import test_meaning_of_readers as readers
+from tfpipe.shards.example import bytes_feature, encode_example, int64_feature
+from tfpipe.shards.records import frame
 
 Images = collections.Counter[tuple[str, int, str, str, bytes]]
 
@@ -228,3 +230,74 @@ def test_tfds_says_the_number_of_classes(tmp_path: pathlib.Path) -> None:
     )
 
     assert _classes(job) == [(0, "0"), (1, "1"), (2, "2")]
+
+
+Rows = list[list[float]]
+
+
+def _rows_in_records(root: pathlib.Path, rows: Rows) -> Job:
+    root.mkdir()
+    with open(root / "train.tfrecord", "wb") as file:
+        for number, row in enumerate(rows):
+            numbers = [*map(int, row)]
+            features = {
+                "image": bytes_feature(make_jpeg(number)),
+                "label": int64_feature(numbers),
+            }
+            file.write(b"".join(frame(encode_example(features))))
+    return tfrecord.make_job(
+        tfrecord.TfrecordOptions(input=[str(root)], output_dir=str(root / "out"))
+    )
+
+
+def _rows_in_a_table(root: pathlib.Path, rows: Rows, kind: str = "INT[]") -> Job:
+    root.mkdir()
+    with duckdb.connect() as connection:
+        connection.execute(f"CREATE TABLE t(image BLOB, name VARCHAR, label {kind})")
+        for number, row in enumerate(rows):
+            values = [make_jpeg(number), str(number), row]
+            connection.execute("INSERT INTO t VALUES (?, ?, ?)", values)
+        connection.execute(f"COPY t TO '{root}/a.parquet' (FORMAT parquet)")
+    return _table(root / "a.parquet")
+
+
+def _floats_in_a_table(root: pathlib.Path, rows: Rows) -> Job:
+    return _rows_in_a_table(root, rows, "DOUBLE[]")
+
+
+def _booleans_in_a_table(root: pathlib.Path, rows: Rows) -> Job:
+    return _rows_in_a_table(root, rows, "BOOLEAN[]")
+
+
+READERS = [_rows_in_records, _rows_in_a_table, _floats_in_a_table, _booleans_in_a_table]
+
+
+@pytest.mark.parametrize("make", READERS)
+def test_one_hot_rows_are_classes(
+    tmp_path: pathlib.Path, make: Callable[[pathlib.Path, Rows], Job]
+) -> None:
+    job = make(tmp_path / "in", [[0, 1, 0, 0], [0, 0, 1, 0], [0, 1, 0, 0]])
+
+    labels = [image.class_index for plan in job.plans for image in plan.images]
+    assert sorted(labels) == [1, 1, 2]
+    assert _classes(job) == [(n, str(n)) for n in range(4)]
+
+
+def test_multi_hot_rows_are_all_classes_of_an_image_or_refused(
+    tmp_path: pathlib.Path,
+) -> None:
+    rows: Rows = [[1, 1, 0], [0, 1, 0]]
+
+    job = _rows_in_a_table(tmp_path / "table", rows)
+    assert [each.label for each in job.classes] == [0, 1, 2]
+    assert job.more_columns is not None
+    with pytest.raises(ValueError, match="one 1, got the row 110"):
+        _rows_in_records(tmp_path / "records", rows)
+
+
+def test_lists_of_labels_stay_lists(tmp_path: pathlib.Path) -> None:
+    job = _rows_in_a_table(tmp_path / "table", [[1, 2], [0]])
+
+    assert [each.label for each in job.classes] == [0, 1, 2]
+    with pytest.raises(ValueError, match="one class, or a row of 0 and 1"):
+        _rows_in_records(tmp_path / "records", [[1, 2], [4, 0]])
