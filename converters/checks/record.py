@@ -1,4 +1,4 @@
-"""Checks the content of one record: features, label, size, pixels, source bytes.
+"""Checks the content of a record: features, label, size, pixels, source bytes.
 
 In: the data of one record, its catalog row and what the index says. Out: one text for
 each fault, with the actual and the expected value. No shard is read here.
@@ -87,12 +87,12 @@ class CatalogRow(NamedTuple):
 
 
 def int_of(example: Example, keys: Sequence[str]) -> int | None:
-    """Returns the integer of the first of these features that has exactly one."""
+    """Returns the integer of the first named feature with a single integer."""
     return next(_scalars(example, keys, "int64"), None)
 
 
 def bytes_of(example: Example, keys: Sequence[str]) -> bytes | None:
-    """Returns the bytes of the first of these features that has exactly one value."""
+    """Returns the bytes of the first named feature with a single value."""
     return next(_scalars(example, keys, "bytes"), None)
 
 
@@ -140,7 +140,7 @@ def schema_faults(
         multi_label: Whether a record may have any number of labels.
 
     Yields:
-        One text for each fault.
+        A text for each fault.
     """
     try:
         example = decode_example(data)

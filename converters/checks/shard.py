@@ -1,4 +1,4 @@
-"""Checks one shard against index and catalog, record by record.
+"""Checks a shard against index and catalog, record by record.
 
 In: a shard and what index and catalog say about it. Out: its faults, each with record
 number, byte offset and source file. Runs in worker processes and changes no file.
@@ -37,13 +37,13 @@ MAX_FAULTS = 100
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fault:
-    """Something that is wrong in a data set, and its place.
+    """A fault in a data set, and its place.
 
     Attributes:
         shard: Name of the shard, or of the file beside the shards.
         record: Number of the record in its shard; None for a fault of the file.
-        byte_offset: Where the record starts in the shard; None if that is unknown.
-        file: Source file of the record; None if that is unknown.
+        byte_offset: Where the record starts in the shard; None if unknown.
+        file: Source file of the record; None if unknown.
         fault: The expected and the actual state.
     """
 
@@ -62,7 +62,7 @@ class Fault:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Settings that are the same for all shards of a data set.
+    """Settings of the check of all shards of a data set.
 
     Attributes:
         data_dir: Folder of the shards; for a URL, folder of a copy of the catalog.
@@ -92,7 +92,7 @@ class Settings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CheckTask:
-    """One shard to check.
+    """A shard to check.
 
     Attributes:
         split: Name of its split.
@@ -110,7 +110,7 @@ class CheckTask:
 
 @dataclasses.dataclass
 class Findings:
-    """Faults of one shard.
+    """Faults of a shard.
 
     Attributes:
         shard: Name of the shard.
@@ -194,7 +194,7 @@ class Request:
         *,
         num_records: int,
     ) -> list[Any]:
-        """Calls a function on each task in worker processes; a task is one shard.
+        """Calls a function on all tasks in worker processes; a task is a shard.
 
         Args:
             function: Takes a task; must be picklable.
@@ -203,7 +203,7 @@ class Request:
                 it is unknown.
 
         Returns:
-            What the function returned, in the order of the tasks.
+            The results of the function, in the order of the tasks.
         """
         if not tasks:
             return []
@@ -222,7 +222,7 @@ def check_shard(settings: Settings, task: CheckTask) -> Findings:
 
 
 class _Checker:
-    """Checks one shard; reads the catalog's rows only if they are needed."""
+    """Checks a shard; reads the catalog's rows only if they are needed."""
 
     def __init__(self, settings: Settings, task: CheckTask) -> None:
         self._settings = settings
@@ -356,7 +356,7 @@ def read_shard(
 
 
 def load_rows(data_dir: pathlib.Path, split: str, number: int) -> list[CatalogRow]:
-    """Loads the catalog's rows of one shard, in the order of the records.
+    """Loads the catalog's rows of a shard, in the order of the records.
 
     Raises:
         BadIndexError: If the catalog cannot be read.

@@ -57,15 +57,15 @@ def _struct(
         ValueError: If they are no struct.
     """
     fields: dict[int, Any] = {}
-    number = 0
+    field_id = 0
     while head := data[position]:
         position += 1
         if head >> 4:
-            number += head >> 4
+            field_id += head >> 4
         else:
             value, position = _varint(data, position)
-            number = _signed(value)
-        fields[number], position = _value(data, position, head & 15, depth)
+            field_id = _signed(value)
+        fields[field_id], position = _value(data, position, head & 15, depth)
     return fields, position + 1
 
 
@@ -167,8 +167,8 @@ def _chunk_values(descriptor: int, chunk: Chunk) -> Iterator[Value | None]:
     _require(number == chunk.num_values)
 
 
-def _require(known: bool) -> None:
-    if not known:
+def _require(is_right: bool) -> None:
+    if not is_right:
         raise UnknownFormError("A page is damaged or in another form.")
 
 
@@ -228,14 +228,14 @@ def _data(page: _Page, levels: int, dictionary: Sequence[Value]) -> list[Value |
         present = hybrid(_read(page.descriptor, start, first), width, count)
     num_present = present.count(levels)
     if encoding == _PLAIN:
-        found = _plain(page, first, num_present)
+        places = _plain(page, first, num_present)
     else:
         _require(encoding in (_PLAIN_DICTIONARY, _RLE_DICTIONARY))
         data = _read(page.descriptor, first, page.stop) or b"\0"
-        found = [dictionary[each] for each in hybrid(data[1:], data[0], num_present)]
+        places = [dictionary[each] for each in hybrid(data[1:], data[0], num_present)]
     if num_present == count:
-        return list(found)
-    rest = iter(found)
+        return list(places)
+    rest = iter(places)
     return [next(rest) if each == levels else None for each in present]
 
 
@@ -245,16 +245,16 @@ def _size(descriptor: int, position: int) -> int:
 
 def _plain(page: _Page, start: int, count: int) -> list[Value]:
     """Returns values from `start` on, each of them behind its size of four bytes."""
-    found = []
+    places = []
     position = start
     for _ in range(count):
         size = _size(page.descriptor, position)
         position += 4 + size
         # Checked here, because sizes of other bytes lead anywhere.
         _require(position <= page.stop)
-        found.append(Value(position - size, size))
+        places.append(Value(position - size, size))
     _require(position == page.stop)
-    return found
+    return places
 
 
 def hybrid(data: bytes, width: int, count: int) -> list[int]:
@@ -273,10 +273,10 @@ def hybrid(data: bytes, width: int, count: int) -> list[int]:
         raise ValueError(f"The width must be 0 to 32 bits, got {width}.")
     if not width:
         return [0] * count
-    found: list[int] = []
+    integers: list[int] = []
     view, position = memoryview(data), 0
     mask, num_bytes = (1 << width) - 1, (width + 7) // 8
-    while len(found) < count:
+    while len(integers) < count:
         head, position = _varint(view, position)
         size = (head >> 1) * width if head & 1 else num_bytes
         if position + size > len(view):
@@ -286,11 +286,11 @@ def hybrid(data: bytes, width: int, count: int) -> list[int]:
         if head & 1:
             for start in range(0, size, width):
                 group = int.from_bytes(packed[start : start + width], "little")
-                found += [group >> width * each & mask for each in range(8)]
+                integers += [group >> width * each & mask for each in range(8)]
         else:
-            run = min(head >> 1, count - len(found))
-            found += [int.from_bytes(packed, "little")] * run
-    return found[:count]
+            run = min(head >> 1, count - len(integers))
+            integers += [int.from_bytes(packed, "little")] * run
+    return integers[:count]
 
 
 def find_chunks(
@@ -313,18 +313,18 @@ def find_chunks(
         "FROM parquet_metadata(?) WHERE path_in_schema = ? ORDER BY row_group_id",
         [file, ", ".join(names)],
     ).fetchall()
-    found = []
+    chunks = []
     for kind, compression, count, dictionary, data, num_bytes in rows:
         if kind != "BYTE_ARRAY" or compression != "UNCOMPRESSED":
             raise UnknownFormError(f"The column is {kind}, {compression}.")
         start = min(dictionary or data, data)
-        found.append(Chunk(start, start + num_bytes, count, levels))
+        chunks.append(Chunk(start, start + num_bytes, count, levels))
     num_rows = connection.execute(
         "SELECT num_rows FROM parquet_file_metadata(?)", [file]
     ).fetchone()
-    if num_rows != (sum(chunk.num_values for chunk in found),):
+    if num_rows != (sum(chunk.num_values for chunk in chunks),):
         raise UnknownFormError("The column has another number of values than rows.")
-    return found
+    return chunks
 
 
 def _levels(

@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 
 import tfpipe
+from tests.support.data import belady
 from tests.support.data.shards import make_shards, read_records
 from tests.support.faults.bad_proxy import Fault
 from tfpipe.reading.order import EpochPosition, Order
 from tfpipe.remote.files import Files
-from tfpipe.shard_cache import next_use, pieces as cuts
+from tfpipe.shard_cache import pieces as cuts
 from tfpipe.shards.ranges import RecordRanges
 
 ROOT = pathlib.Path(__file__).parents[4]
@@ -303,7 +304,7 @@ def test_a_cache_of_half_the_data_hits_as_often_as_belady(
         used = [opened.pieces.of(ranges) for ranges in windows]
         costs = opened.pieces.stop - opened.pieces.start
 
-    best = next_use.optimal_hits(used, costs, max_bytes)
+    best = belady.optimal_hits(used, costs, max_bytes)
     assert 0.3 < best < 0.7
     hits = found.num_pieces_from_cache / found.num_pieces_wanted
     assert hits > best - 0.05

