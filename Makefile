@@ -59,6 +59,9 @@ INSTALL = $(@D)/bin/pip install --quiet --constraint=$(CONSTRAINTS) pip setuptoo
    || $(@D)/bin/pip install --quiet $(WANTED))
 WANTED = --constraint=$(CONSTRAINTS) --no-build-isolation --editable $(PACKAGES)
 
+# What small commands import: uv compiles nothing, and a shell may forbid it to Python.
+COMPILED = tfpipe converters benchmarks $(VENV)/lib/python*/site-packages/{absl,duckdb,numpy,PIL,tqdm}
+
 DEMO := demo
 DEMO_RANKS := 2
 
@@ -76,6 +79,7 @@ $(VENV)/ready: setup.cfg pyproject.toml constraints.txt
 	rm -rf $(VENV)
 	$(PYTHON) -m venv $(VENV)
 	$(INSTALL)
+	python -m compileall -q $(COMPILED)
 	@echo "Building Horovod for this TensorFlow: about 2 minutes on 2 cores."
 	@echo "$$TOOLCHAIN_LINES" > $(VENV)/horovod.cmake
 	$(INSTALL_HOROVOD)

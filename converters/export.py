@@ -38,11 +38,11 @@ from typing import Any
 
 from absl import flags
 
+from converters.engines import processes
 from converters.exports import array_record, run, sizing, tree
 from converters.exports.plan import FORMATS, ExportPlan, Format, Paths, make_plan
 from converters.exports.source import Source
 from converters.options import shared, start
-from tfpipe import host
 from tfpipe.errors import count_of
 from tfpipe.remote import urls
 from tfpipe.shards import index
@@ -144,7 +144,8 @@ def export(config: ExportOptions) -> dict[str, Any]:
                     output_dir=output_dir,
                     description=run.describe(plan, chosen),
                     more=more | _again(plan, pathlib.Path()),
-                    num_workers=config.num_workers or host.num_cores(),
+                    num_workers=config.num_workers
+                    or processes.default_workers(plan.num_records, plan.num_bytes),
                     fsync=config.fsync,
                 )
             )

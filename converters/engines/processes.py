@@ -19,11 +19,16 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from tfpipe import host
+
 if TYPE_CHECKING:
     import tqdm
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
+
+# About a second of work on a core. The size decides and no clock: jobs run alike.
+_FEW_IMAGES, _FEW_BYTES = 400, 40_000_000
 
 _POLL_SECONDS = 0.1
 # Seconds in which a worker must finish its image when a run stops; then it is killed.
@@ -54,8 +59,20 @@ def ignore(result: object) -> None:
 
 # The function that `image_done` calls: `run` sets it here, `_start` in a worker.
 _on_image: Callable[[], object] = _nothing
-# The function of a worker. It is sent to the worker once, and not with every task.
+# The function of a worker, sent to the worker once and not with every task.
 _function: Callable[[Any], Any] = ignore
+
+
+def default_workers(num_images: int, num_bytes: int, *, encodes: bool = False) -> int:
+    """Returns how many processes suit a job: the cores, or 1 below a second of work.
+
+    Args:
+        num_images: Number of its images.
+        num_bytes: Bytes of its images; 0 if they are unknown, as at a URL.
+        encodes: Whether all images are encoded again.
+    """
+    is_small = num_images <= _FEW_IMAGES and 0 < num_bytes <= _FEW_BYTES and not encodes
+    return 1 if is_small else host.num_cores()
 
 
 def run(
@@ -72,16 +89,16 @@ def run(
     """Calls `function` on every task, in up to `num_workers` processes.
 
     Args:
-        function: Can be pickled, and calls `image_done` after each image.
-        tasks: The arguments that it is called with.
+        function: Can be pickled, and calls `image_done` after an image.
+        tasks: The arguments of the function.
         num_workers: Number of processes, >= 1. With 1, and a single task, tasks run in
             this process.
         num_images: Number of images in all tasks, for the progress bar on stderr.
-        unit: What the bar counts, if not images.
-        on_result: Called in this process with each result, in the order in which tasks
-            end. An exception of `on_result` ends the run.
-        on_span: Called in this process with the span of each task that succeeds.
-        note: Text behind the bar, in which {} is the number of tasks that have ended.
+        unit: Name of the things to count, if not images.
+        on_result: Called in this process with the result of a task when the task
+            ends. An exception of `on_result` ends the run.
+        on_span: Called in this process with the span of a task without an exception.
+        note: Text behind the bar; {} is the number of tasks at their end.
 
     Raises:
         OSError: If a worker process dies.

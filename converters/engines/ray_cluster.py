@@ -237,10 +237,10 @@ def require_reachable(address: str) -> None:
         )
     import socket
 
-    place = (name.strip("[]"), int(port))
+    host_port = (name.strip("[]"), int(port))
     try:
-        with socket.create_connection(place, REACH_SECONDS) as found:
-            problem = "" if "RAY_USE_TLS" in os.environ else _problem_of(found)
+        with socket.create_connection(host_port, REACH_SECONDS) as connection:
+            problem = "" if "RAY_USE_TLS" in os.environ else _problem_of(connection)
     except OSError as error:
         problem = error.strerror or str(error)
     if problem:

@@ -90,6 +90,11 @@ class Policy:
         )
 
     @property
+    def shrinks(self) -> bool:
+        """Whether images are encoded again to be smaller, in pixels or in bytes."""
+        return self.squeezes or (self.max_side or self.short_side) is not None
+
+    @property
     def squeezes(self) -> bool:
         """Whether every JPEG is encoded again, and kept so if that makes it smaller."""
         return self.quality is not None or self.optimize != "none"

@@ -129,9 +129,7 @@ def _write_missing(
     # On a cluster, each node has room of its own for the shards that it uploads.
     num_kept = 0 if job.cluster else job.num_workers
     kept = _largest(missing, num_kept) if uploads else missing
-    policy = job.policy
-    shrinks = policy.squeezes or (policy.max_side or policy.short_side) is not None
-    require_space(job.output_dir, kept, 0, shrinks=shrinks)
+    require_space(job.output_dir, kept, 0, shrinks=job.policy.shrinks)
     limit = _BadLimit(job.max_bad, sum(plan.num_images for plan in mine))
     for written in done.values():
         limit.add(written)

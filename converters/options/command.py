@@ -75,6 +75,8 @@ def make_job(
     recorded = {"seed": options.seed, "drop_duplicates": options.drop_duplicates}
     plans = plan.make_plan(splits, options.num_shards, options.seed, **naming)
     num_bytes = sum(each.num_input_bytes for each in plans)
+    num_images = sum(each.num_images for each in plans)
+    policy = options.policy.for_input(num_images, num_bytes)
     return Job(
         command=command,
         name=name,
@@ -83,13 +85,14 @@ def make_job(
         output_dir=output_dir,
         plans=plans,
         classes=classes,
-        policy=options.policy.for_input(sum(p.num_images for p in plans), num_bytes),
+        policy=policy,
         options={**naming, **recorded, **own_options},
         boxes_of=found_boxes.of if found_boxes else no_boxes,
         ignored=tree.ignored,
         left_out=[_report(item) for item in (*tree.left_out, *left_out_boxes)],
         dropped=dropped,
-        num_workers=num_workers,
+        num_workers=options.num_workers
+        or processes.default_workers(num_images, num_bytes, encodes=policy.shrinks),
         max_bad=options.max_bad,
         check_inputs=options.check_inputs,
         **options.of_job(),

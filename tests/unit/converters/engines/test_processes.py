@@ -7,6 +7,7 @@ import time
 import pytest
 
 from converters.engines import processes
+from tfpipe import host
 
 
 def _square(number: int) -> int:
@@ -56,3 +57,15 @@ def test_the_bar_counts_its_unit_and_the_tasks_that_ended(
     assert "3/3" in last
     assert "file" in last
     assert "3 shards up" in last
+
+
+def test_a_small_job_has_one_process_unless_it_encodes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(host, "num_cores", lambda: 7)
+
+    assert processes.default_workers(300, 31_000_000) == 1
+    assert processes.default_workers(300, 31_000_000, encodes=True) == 7
+    assert processes.default_workers(300, 60_000_000) == 7
+    assert processes.default_workers(3000, 31_000_000) == 7
+    assert processes.default_workers(300, 0) == 7
