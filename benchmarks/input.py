@@ -259,7 +259,7 @@ def run(
     result = {
         "command": "benchmarks.input",
         "schema_version": 1,
-        "config": config.as_json(),
+        "config": dataclasses.asdict(config),
         "paths": environment.paths(measured.pipeline),
         "pipeline": str(measured.pipeline).splitlines(),
         "num_ranks": world.num_ranks,

@@ -98,10 +98,6 @@ class StorageConfig:
                 f"got {unknown[0]}."
             )
 
-    def as_json(self) -> dict[str, Any]:
-        """Returns the fields as a dict for JSON."""
-        return dataclasses.asdict(self)
-
 
 def run(config: StorageConfig) -> dict[str, Any]:
     """Measures, prints and stores the figures of a storage.
@@ -141,7 +137,7 @@ def run(config: StorageConfig) -> dict[str, Any]:
         "command": "benchmarks.storage",
         "schema_version": 1,
         "started_at": now.isoformat(timespec="seconds"),
-        "config": config.as_json(),
+        "config": dataclasses.asdict(config),
         "num_ranks": 1,
         "place": files.as_json(),
         "measurements": measured,

@@ -6,12 +6,11 @@ the result holds as JSON.
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 from benchmarks.models import accelerators
 from benchmarks.models.accelerators import Emulation
 from benchmarks.options import settings_file
-from benchmarks.options.data_access import DataAccess
+from benchmarks.options.data_access import DataOptions
 
 MODES = ("train", "eval", "infer")
 PRECISIONS = ("float32", "bfloat16", "float16")
@@ -20,34 +19,23 @@ RAM_CACHES = ("records", "images")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(DataOptions):
     """The options of a run; a field has the name of its flag, whose help explains it.
 
     Raises:
         ValueError: If options are contradictory.
     """
 
-    data_dir: str | None = None
-    read_from: str = "auto"
-    shard_cache_dir: str | None = None
-    shard_cache_max_gb: float | None = None
     ram_cache: str | None = None
-    model: str = "resnet50"
     mode: str = "train"
-    batch_size: int | None = None
-    image_size: int | None = None
     num_steps: int | None = None
     num_epochs: int | None = None
     num_warmup_steps: int | None = None
     learning_rate: float | None = None
     synthetic: bool = False
     checkpoint_dir: str | None = None
-    report_dir: str | None = None
-    seed: int = 0
     on_error: str = "raise"
     max_faults: int = 100
-    tuning: str | None = None
-    whole_batches: bool | str = "auto"
     num_classes: int | None = None
     precision: str = "float32"
     data_format: str = "NHWC"
@@ -91,11 +79,6 @@ class Config:
                 "--mode=eval must have --data_dir and --checkpoint_dir: it measures "
                 "the accuracy of a trained model on real records."
             )
-
-    @property
-    def access(self) -> DataAccess:
-        """The data set and the way to its shards."""
-        return DataAccess.from_config(self)
 
     def _check_bars(self) -> None:
         if self.bars and (self.synthetic or self.mode == "eval"):
@@ -146,10 +129,6 @@ class Config:
             return None
         by_name = settings_file.accelerators_with(self.accelerators_file)
         return accelerators.find(by_name, self.emulate, self.model, self.mode)
-
-    def as_json(self) -> dict[str, Any]:
-        """Returns the fields as a dict for JSON."""
-        return dataclasses.asdict(self)
 
 
 def _check_emulated(config: Config) -> None:

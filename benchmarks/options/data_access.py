@@ -99,3 +99,25 @@ class DataAccess:
         return tfpipe.ShardCache(
             os.fspath(folder), max_bytes=None if most is None else int(most * 1e9)
         )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataOptions:
+    """The options of every run on a data set; a field has the name of its flag."""
+
+    data_dir: str | None = None
+    read_from: str = "auto"
+    shard_cache_dir: str | None = None
+    shard_cache_max_gb: float | None = None
+    model: str = "resnet50"
+    image_size: int | None = None
+    batch_size: int | None = None
+    seed: int = 0
+    tuning: str | None = None
+    whole_batches: bool | str = "auto"
+    report_dir: str | None = None
+
+    @property
+    def access(self) -> DataAccess:
+        """The data set and the way to its shards."""
+        return DataAccess.from_config(self)

@@ -5,13 +5,12 @@ In: the command line. Out: an `InputConfig`.
 
 import dataclasses
 import math
-from typing import Any
 
 from absl import flags
 
 from benchmarks.models import published
 from benchmarks.options import command, preset_flag, shared_flags
-from benchmarks.options.data_access import DataAccess
+from benchmarks.options.data_access import DataOptions
 
 GROUPS = {
     "What to measure": (
@@ -99,24 +98,16 @@ flags.DEFINE_string(
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class InputConfig:
+class InputConfig(DataOptions):
     """The options of a measurement; a field has the name of its flag.
 
     Raises:
         ValueError: If options are contradictory.
     """
 
-    data_dir: str | None = None
-    read_from: str = "auto"
-    shard_cache_dir: str | None = None
-    shard_cache_max_gb: float | None = None
     pipeline: str | None = None
     preset: str = "imagenet_train"
     do: tuple[str, ...] = PARTS
-    model: str = "resnet50"
-    image_size: int | None = None
-    batch_size: int | None = None
-    seed: int = 0
     seconds: float = 3.0
     time_limit: float | None = None
     cpu_budget: int | None = None
@@ -125,9 +116,6 @@ class InputConfig:
     cache_dir: str | None = None
     any_order: bool = False
     demand: str | None = None
-    tuning: str | None = None
-    whole_batches: bool | str = "auto"
-    report_dir: str | None = None
 
     def __post_init__(self) -> None:
         if (self.data_dir is None) == (self.pipeline is None):
@@ -156,11 +144,6 @@ class InputConfig:
         _ = self.images_per_second_wanted  # checks itself
 
     @property
-    def access(self) -> DataAccess:
-        """The data set and the way to its shards."""
-        return DataAccess.from_config(self)
-
-    @property
     def images_per_second_wanted(self) -> float | None:
         """Images per second that the step of a rank could take; None if unknown."""
         if self.demand is None:
@@ -185,10 +168,6 @@ class InputConfig:
                 f"{', '.join(published.ACCELERATORS)}; got {self.demand}."
             )
         return rate
-
-    def as_json(self) -> dict[str, Any]:
-        """Returns the fields as a dict for JSON."""
-        return dataclasses.asdict(self)
 
 
 def config_from_flags() -> InputConfig:

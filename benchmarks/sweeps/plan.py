@@ -124,10 +124,6 @@ class Run:
         ranks = ("-np", str(self.num_ranks), *hosts)
         return [horovodrun, *ranks, *self.horovodrun_arguments, *train]
 
-    def as_json(self) -> dict[str, Any]:
-        """Returns the fields as a dict for JSON."""
-        return dataclasses.asdict(self)
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Series:
@@ -159,10 +155,6 @@ class Series:
         if self.batch_size is None or self.scaling == "weak":
             return self.batch_size
         return self.batch_size // num_ranks
-
-    def as_json(self) -> dict[str, Any]:
-        """Returns the fields as a dict for JSON."""
-        return dataclasses.asdict(self)
 
 
 class Tier(NamedTuple):
@@ -337,10 +329,6 @@ class Sweep:
             for run in self.runs_of(series, placement)
         ]
         return sorted(dict.fromkeys(runs), key=lambda run: run.repeat)
-
-    def as_json(self) -> dict[str, Any]:
-        """Returns the fields as a dict for JSON."""
-        return dataclasses.asdict(self)
 
 
 def _check_numbers(sweep: Sweep) -> None:

@@ -4,6 +4,7 @@ In: the finished runs of a sweep. Out: model, batch, ranks, images/s, MB/s, CPU 
 accelerator, and the nearest published row, as text and for JSON.
 """
 
+import dataclasses
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -60,7 +61,7 @@ def as_json(repeats: Repeats) -> dict[str, Any]:
     batch_size = series.batch_size_per_rank(num_ranks)
     per_rank = rate / num_ranks
     return {
-        **series.as_json(),
+        **dataclasses.asdict(series),
         "mode": mode,
         "batch_size": batch_size or config.get("batch_size"),
         "accelerator": accelerator,

@@ -7,6 +7,7 @@ instead. A file is complete as soon as it exists, so a run that has a result fil
 done, until its data change: the result is then moved to `stale/`.
 """
 
+import dataclasses
 import hashlib
 import itertools
 import json
@@ -135,7 +136,7 @@ def keep_result(
         seconds = time.monotonic() - start
         result = find_result(_text(stdout))
         tail = _text(stderr)[-_TAIL_BYTES:]
-    about = {"run": run.as_json(), "command": command, "seconds": seconds}
+    about = {"run": dataclasses.asdict(run), "command": command, "seconds": seconds}
     about["data_digest"] = digest
     path, failed = folder / f"{run.name}.json", folder / FAILED_DIR / f"{run.name}.json"
     error = _error(run, code, result, tail, timeout)

@@ -4,6 +4,7 @@ In: a `Session`. Out: lines about the series of runs or about the tiers, the pla
 dry run, and the document for the last line and for sweep.json.
 """
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -153,7 +154,7 @@ def tier_json(repeats: Repeats) -> dict[str, Any]:
     bound = [binding(result) for result in repeats.results]
     sections = [result.get("storage") for result in repeats.results]
     return {
-        **repeats.series.as_json(),
+        **dataclasses.asdict(repeats.series),
         "num_ranks": repeats.placement.num_ranks,
         "num_repeats": len(rates),
         "examples_per_second": known_mean(rates),
@@ -210,7 +211,7 @@ def document(session: Session) -> dict[str, Any]:
         "gates": sweep.find_ranks,
         "rule": find_ranks.RULE,
         "answers": [
-            {**series.as_json(), **answer}
+            {**dataclasses.asdict(series), **answer}
             for series, answer in session.answers.items()
             if answer is not None
         ],
@@ -218,7 +219,7 @@ def document(session: Session) -> dict[str, Any]:
     return {
         "command": "benchmarks.sweep",
         "schema_version": 2,
-        "config": sweep.as_json(),
+        "config": dataclasses.asdict(sweep),
         "num_runs": len(runs),
         "num_done": len(results),
         "seconds": sum(result["sweep"]["seconds"] for result in results.values()),
@@ -245,7 +246,7 @@ def document(session: Session) -> dict[str, Any]:
 def _series_json(session: Session) -> list[dict[str, Any]]:
     return [
         {
-            **series.as_json(),
+            **dataclasses.asdict(series),
             "points": [_point_json(*pair) for pair in _points(finished)],
         }
         for series in session.sweep.series()
@@ -255,7 +256,7 @@ def _series_json(session: Session) -> list[dict[str, Any]]:
 
 def _point_json(point: scaling.Point, repeats: Repeats) -> dict[str, Any]:
     return {
-        **point.as_json(),
+        **dataclasses.asdict(point),
         "num_hosts": repeats.placement.num_hosts,
         "stall_fraction": repeats.mean("stall_fraction"),
         "accelerator_utilization": repeats.mean("accelerator_utilization"),

@@ -101,7 +101,7 @@ def _result(setting: Setting, ranks: Ranks, required: Sequence[Gate]) -> dict[st
         "command": "benchmarks.train",
         "schema_version": SCHEMA_VERSION,
         "kind": config.kind,
-        "config": config.as_json(),
+        "config": dataclasses.asdict(config),
         "paths": environment.paths(setting.pipeline),
         "pipeline": str(setting.pipeline).splitlines(),
         "num_ranks": ranks.num_ranks,

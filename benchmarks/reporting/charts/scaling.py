@@ -10,7 +10,6 @@ use the same formula, on the means of the repeats: efficiency = rate_N / (N * ra
 import dataclasses
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from benchmarks.reporting.intervals import mean_interval, ratio_interval
 
@@ -40,10 +39,6 @@ class Point:
     efficiency_low: float | None
     efficiency_high: float | None
     speedup: float | None
-
-    def as_json(self) -> dict[str, Any]:
-        """Returns the fields as a dict for JSON."""
-        return dataclasses.asdict(self)
 
 
 def points(rates: Mapping[int, Sequence[float]]) -> list[Point]:

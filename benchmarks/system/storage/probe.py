@@ -61,10 +61,6 @@ class Measurement:
         """Bytes of each read."""
         return SMALL if self.what == reads.RANDOM else LARGE
 
-    def as_json(self) -> dict[str, Any]:
-        """Returns the fields as a dict for JSON."""
-        return dataclasses.asdict(self)
-
 
 def plan(
     *,
@@ -176,7 +172,7 @@ def run(
         num_pieces=len(files.pieces),
     )
     for seed, measurement in enumerate(planned):
-        row = measurement.as_json()
+        row = dataclasses.asdict(measurement)
         begin(f"{summary.name(row)}, {measurement.state}")
         pieces = _pieces(files, measurement)
         names = list(dict.fromkeys(name for name, _, _ in pieces))

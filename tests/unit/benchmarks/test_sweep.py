@@ -1,5 +1,6 @@
 """python -m benchmarks.sweep: what it plans, keeps, resumes and computes."""
 
+import dataclasses
 import json
 import pathlib
 import sys
@@ -671,7 +672,7 @@ def test_dry_run_tells_a_duration_where_repeats_have_finished(
 ) -> None:
     plan = Sweep(models=("tiny",), ranks=(1, 2), repeats=2, arguments=SYNTHETIC)
     for run, seconds in zip(plan.runs()[:2], (200.0, 50.0), strict=True):
-        kept = {"run": run.as_json(), "seconds": seconds}
+        kept = {"run": dataclasses.asdict(run), "seconds": seconds}
         text = json.dumps(stand_in_train.result(run.num_ranks) | {"sweep": kept})
         (tmp_path / f"{run.name}.json").write_text(text)
     values = _sweep_values(tmp_path, dry_run=True, repeats=2)
