@@ -61,11 +61,13 @@ class Tree(NamedTuple):
         splits: The images by split.
         left_out: The names that were left out.
         states: State of each file that holds many images, before it was read.
+        num_rows: Number of rows of the input; None if only names were listed.
     """
 
     splits: Mapping[str, Sequence[Image]]
     left_out: Sequence[listing.LeftOut]
     states: Mapping[str, files.State] = {}
+    num_rows: int | None = None
 
     @property
     def ignored(self) -> dict[str, int]:

@@ -31,6 +31,8 @@ class Listed(NamedTuple):
         several: All classes of an image with several classes, by the name of the
             image; the first is its class in the tree.
         states: State of each file that holds many images, before it was read.
+        num_rows: Number of rows, records or samples of the input, counted as they are
+            read; None for trees.
     """
 
     folder: pathlib.Path
@@ -41,6 +43,7 @@ class Listed(NamedTuple):
     texts: Mapping[str, str] = {}
     several: Mapping[str, Sequence[str]] = {}
     states: Mapping[str, State] = {}
+    num_rows: int | None = None
 
     def class_names(self) -> list[str]:
         """Returns all classes, sorted by name, also further classes of an image."""

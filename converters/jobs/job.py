@@ -43,6 +43,7 @@ class Job:
         input_dir: Folder that the files of the images are relative to.
         states: State of each file in that folder that holds many images, when it was
             listed.
+        num_rows: Number of rows, records or samples of the input, if it has such.
         output_dir: Folder of the data set; it is made if it does not exist. With
             `files`, folder in which the files of the data set are made.
         files: Place of the data set, if that is a URL: each file is uploaded to it.
@@ -85,6 +86,7 @@ class Job:
     plans: Sequence[ShardPlan]
     classes: Sequence[Class]
     states: Mapping[str, State] = dataclasses.field(default_factory=dict)
+    num_rows: int | None = None
     files: Files | None = None
     policy: Policy = dataclasses.field(default_factory=Policy)
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)

@@ -61,6 +61,7 @@ def publish(job: Job, job_dir: pathlib.Path) -> index.Index | None:
             return None
         written = [done[plan.name] for plan in job.plans]
         _require_records(written)
+        _require_all_rows(job, written)
         if not all(state.is_claimed or (job_dir / name).exists() for name in done):
             raise OSError(
                 "Another conversion has begun to write to the place of the uploaded "
@@ -150,6 +151,24 @@ def _require_records(written: Sequence[write_shard.Written]) -> None:
                 f"{dict(sorted(reasons.items()))}. The first one is "
                 f"{rejects[0]['name']}: {rejects[0]['detail']}."
             )
+
+
+def _require_all_rows(job: Job, written: Sequence[write_shard.Written]) -> None:
+    """Checks that each row of the input is a record, or is named with its reason."""
+    if job.writer is not None:  # copies of records
+        return
+    num_records = sum(item.shard.num_records for item in written)
+    num_rejects = sum(len(item.rejects) for item in written)
+    num_before = len(job.left_out) + len(job.dropped)
+    num_planned = sum(plan.num_images for plan in job.plans)
+    num_rows = num_planned + num_before if job.num_rows is None else job.num_rows
+    if num_rows != num_records + num_rejects + num_before:
+        raise RuntimeError(
+            f"A fault of tfpipe, not of the input: {num_rows:,} rows were read, but "
+            f"{num_records:,} are records, {num_rejects:,} were rejected, and "
+            f"{num_before:,} were left out before. Nothing was published; please "
+            "report this."
+        )
 
 
 def _publish_complete(

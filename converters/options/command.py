@@ -82,6 +82,7 @@ def make_job(
         name=name,
         input_dir=input_dir,
         states=tree.states,
+        num_rows=tree.num_rows,
         output_dir=output_dir,
         plans=plans,
         classes=classes,

@@ -234,7 +234,7 @@ def make_job(
         chosen=options.classes,
         split_fractions=options.fractions,
         seed=options.seed,
-    )._replace(states=listed.states)
+    )._replace(states=listed.states, num_rows=listed.num_rows)
     classes = [
         dataclasses.replace(each, text=listed.texts.get(each.synset, each.text))
         for each in classtree.make_classes(labelled.labels)

@@ -150,7 +150,7 @@ def require_whole_sets(paths: Iterable[str], flag: str) -> None:
         if wrong is not None:
             raise ValueError(
                 f"{flag} must name whole sets of shards, numbered 0 to "
-                f"{int(count) - 1} as {shards[0][1]} says, once each; got "
+                f"{int(count) - 1} as {min(shards)[1]} says, once each; got "
                 f"{len(shards)}, see number {wrong}. Copy the missing files, move "
                 "files of another data set away, or name the files of the part that "
                 "is meant, without * and ?."

@@ -35,7 +35,8 @@ _ENDINGS = {b"\x89PNG": "png", b"GIF8": "gif", b"RIFF": "webp", b"BM": "bmp"}
 TFRECORDS = Kind(
     "files such as train-00000-of-00008 or *.tfrecord",
     is_one=lambda name: (
-        bool(_SHARD_NAME.fullmatch(name)) or name.endswith((".tfrecord", ".tfrec"))
+        bool(_SHARD_NAME.fullmatch(name))
+        or name.endswith((".tfrecord", ".tfrecords", ".tfrec"))
     ),
 )
 
@@ -73,6 +74,7 @@ def read_images(
     """
     items: list[ArchivedImage] = []
     left_out: list[LeftOut] = []
+    num_records = 0
 
     def pread(num_bytes: int, offset: int) -> bytes:
         return read(offset, num_bytes)
@@ -81,6 +83,7 @@ def read_images(
         if record.fault and number == 0:
             _refuse_other_files(where, read(0, 2), record.fault)
         place = f"{number:06d}"
+        num_records += 1
         features = _features(record)
         if features is None:
             left_out.append(LeftOut(place, listing.BAD_RECORD))
@@ -92,7 +95,7 @@ def read_images(
             items.append(found)
         else:
             left_out.append(found)
-    return ArchiveContents(items, left_out)
+    return ArchiveContents(items, left_out, num_records)
 
 
 def _features(record: records.Record) -> Mapping[str, Feature] | None:

@@ -45,10 +45,17 @@ class ArchivedImage(NamedTuple):
 
 
 class ArchiveContents(NamedTuple):
-    """Images of a file, and what was left out; these names lack that of the file."""
+    """Images of a file, and what was left out; these names lack that of the file.
+
+    Attributes:
+        items: The images.
+        left_out: The parts that are no images.
+        num_rows: Number of records or samples in the file, counted as they are read.
+    """
 
     items: Sequence[ArchivedImage]
     left_out: Sequence[listing.LeftOut]
+    num_rows: int
 
 
 def class_tree(
@@ -180,17 +187,25 @@ def list_images(
         RemoteError: If a file cannot be read by URL.
     """
     folder, relative = patterns.relative_to_one(archives)
+    num_rows = []
+
+    def read(archive: Archive) -> ArchiveContents:
+        contents = reader.read(folder, archive)
+        num_rows.append(contents.num_rows)
+        return contents
+
     tree = class_tree(
         folder,
         relative,
-        lambda archive: reader.read(folder, archive),
+        read,
         file_in_names=file_in_names,
         split_in_names=split_in_names,
     )
     tree, classes = _without_rows(tree)
     is_text = meaning.label_type(tree.class_names(), label_type) == meaning.TEXT
     states = {each.file: each.state for each in relative if each.state is not None}
-    listed = Listed(folder, tree, states=states).with_list(classes)
+    listed = Listed(folder, tree, states=states, num_rows=sum(num_rows))
+    listed = listed.with_list(classes)
     above = posixpath.dirname(relative[0].file)
     place = above if urls.is_url(above) else str(folder / above)
     first = folders.open_folder(pathlib.Path(place))

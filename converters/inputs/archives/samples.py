@@ -146,9 +146,11 @@ def read_samples(
     """
     samples: dict[str, _Sample] = {}
     left_out: list[LeftOut] = []
+    num_faults = 0
     for member in tars.members(tar):
         if reason := _fault(member):
             left_out.append(LeftOut(member.name, reason))
+            num_faults += 1
             continue
         key, part = _split(member.name)
         sample = samples.setdefault(key, _Sample())
@@ -167,7 +169,7 @@ def read_samples(
     if on_null == columns.FAIL:
         _require_partners(tar, rule, samples)
     items = list(_items(samples, rule, left_out))
-    return ArchiveContents(items, left_out)
+    return ArchiveContents(items, left_out, num_faults + len(samples))
 
 
 def _require_partners(

@@ -72,7 +72,14 @@ def join(
     }
     tree = ClassTree(ordered, left_out)
     _require_one_type(tree, unnamed)
-    return Listed(folder, tree, texts=texts, states=_states(sources))
+    return Listed(
+        folder, tree, texts=texts, states=_states(sources), num_rows=_num_rows(sources)
+    )
+
+
+def _num_rows(sources: Found) -> int | None:
+    counts = [listed.num_rows for _, listed in sources]
+    return None if None in counts else sum(filter(None, counts))
 
 
 def _states(sources: Found) -> dict[str, State]:

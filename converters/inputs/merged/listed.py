@@ -125,7 +125,7 @@ def _reader_with_names(names: Mapping[str, _Names]) -> Reader:
             item._replace(name=known[bisect.bisect_right(starts, item.offset) - 1])
             for item in found.items
         ]
-        return ArchiveContents(items, found.left_out)
+        return found._replace(items=items)
 
     return Reader(plain.kind, read)
 

@@ -125,6 +125,9 @@ def read(
     if kind is None:
         raise ValueError("The table must have a row, got none. Change --query.")
     labels = _Labels(str(kind[0]), reading, _row_length(connection, rows, str(kind[0])))
+    num_rows = connection.execute(
+        f"SELECT count(*) FROM {PARQUET}", [one_file(rows)]
+    ).fetchone()
     lister = _Lister(reading, labels, _input_dir(connection, rows, reading))
     result = connection.execute(
         'SELECT row, path, file, "offset", num_bytes, label, name, split '
@@ -133,7 +136,9 @@ def read(
     )
     while batch := result.fetchmany(_BATCH_ROWS):
         lister.add([_Row._make(row) for row in batch])
-    return lister.result()
+    table = lister.result()
+    listed = table.listed._replace(num_rows=num_rows[0] if num_rows else None)
+    return table._replace(listed=listed)
 
 
 def _row_length(

@@ -1,5 +1,6 @@
 """No part of an input is lost in silence: the same rule, run on each reader."""
 
+import dataclasses
 import io
 import os
 import pathlib
@@ -13,8 +14,9 @@ import pytest
 
 from converters import imagenet, merge, table, webdataset
 from converters.inputs.tables import scan
-from converters.jobs import write_shard
+from converters.jobs import publish, write_shard
 from converters.jobs.job import Job
+from converters.jobs.plan import ShardPlan
 from tests.support.data.trees import make_jpeg, make_tree
 from tests.unit.converters import test_meaning_of_readers as readers
 from tests.unit.converters.inputs.test_tars import pack_train
@@ -225,3 +227,43 @@ def test_a_table_that_changes_while_its_rows_are_read_is_an_error(
 
     with pytest.raises(ValueError, match=r"train\.csv must stay the same"):
         readers._table(tmp_path / "in", [("train", "a")])
+
+
+ROWS: dict[str, tuple[Make, int | None]] = {
+    "tfrecord": (readers._tfrecord, 4),
+    "webdataset": (readers._webdataset, 4),
+    "table": (readers._table, 4),
+    "folder": (readers._folder, None),
+    "merge": (readers._merge, None),
+    "merge of tars": (_merged_tar, 3),
+}
+
+
+@pytest.mark.parametrize("form", ROWS)
+def test_each_row_is_a_record_or_counted_or_nothing_is_published(
+    form: str, tmp_path: pathlib.Path
+) -> None:
+    make, num_rows = ROWS[form]
+    images = [("train", label) for label in "aab"]
+    images += [("test", "a")] if num_rows != 3 else []
+    options: dict[str, Any] = {} if num_rows == 3 else {"classes": ["a"]}
+    job = make(tmp_path / "in", images, **options)
+    job = dataclasses.replace(job, num_workers=1, fsync=False)
+    assert job.num_rows == num_rows
+
+    if num_rows is None:  # a plan with an image more than the shards have
+        (first, *more) = job.plans
+        lost = dataclasses.replace(first, images=first.images[:1])
+        writing = dataclasses.replace(job, plans=[lost, *more])
+        written = [_written(writing, plan, tmp_path) for plan in writing.plans]
+    else:
+        written = [_written(job, plan, tmp_path) for plan in job.plans]
+        publish._require_all_rows(job, written)
+        job = dataclasses.replace(job, num_rows=num_rows + 1)
+
+    with pytest.raises(RuntimeError, match=r"A fault of tfpipe.*rows were read"):
+        publish._require_all_rows(job, written)
+
+
+def _written(job: Job, plan: ShardPlan, folder: pathlib.Path) -> write_shard.Written:
+    return write_shard.write_shard(job, folder, write_shard.task_of(job, plan))
