@@ -135,10 +135,7 @@ def _write(
         )
         facts.write(facts.render(known), shared.path_of("--report", config.report))
     faults = [f"{item.row.filename}: {item.fault}" for item in drawn if item.fault]
-    return {
-        "sample": [row._asdict() for row in chosen],
-        "sample_faults": faults,
-    }
+    return {"sample": [row._asdict() for row in chosen], "sample_faults": faults}
 
 
 def _save(

@@ -44,14 +44,7 @@ from converters.inputs.tables import (
     table_sources,
 )
 from converters.jobs.job import Job
-from converters.options import (
-    command,
-    labelled,
-    policy,
-    shared,
-    spooled,
-    start,
-)
+from converters.options import command, labelled, policy, shared, spooled, start
 
 if TYPE_CHECKING:
     import duckdb
@@ -198,8 +191,7 @@ def convert(config: TableOptions) -> dict[str, Any]:
         RemoteError: If a URL cannot be read or written.
     """
     return spooled.convert(
-        config,
-        lambda: command.convert(_COMMAND, config, lambda: make_job(config)),
+        config, lambda: command.convert(_COMMAND, config, lambda: make_job(config))
     )
 
 
@@ -248,10 +240,7 @@ def _make_job(
         table = classes_of_rows.read(connection, rows, how)
         given = labelled.give_labels(config, table.listed.with_list(known))
         job = labelled.make_job(
-            config,
-            given,
-            command_name=_COMMAND,
-            own_options=config.shown(),
+            config, given, command_name=_COMMAND, own_options=config.shown()
         )
         more = _more_columns(config, connection, rows, table.rows, given)
     return dataclasses.replace(job, more_columns=more)

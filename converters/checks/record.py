@@ -57,11 +57,7 @@ FEATURES: Mapping[str, Kind] = {
     **dict.fromkeys(_SIDES, "float"),
     **dict.fromkeys(_BOX_LABELS, "int64"),
 }
-_CONSTANTS = {
-    "image/format": b"JPEG",
-    "image/channels": 3,
-    "image/colorspace": b"RGB",
-}
+_CONSTANTS = {"image/format": b"JPEG", "image/channels": 3, "image/colorspace": b"RGB"}
 
 
 class CatalogRow(NamedTuple):
@@ -353,12 +349,7 @@ def _require_png(encoded: bytes) -> None:
 _MAX_VALUES = 1 << 29
 _PNG_END = b"\0\0\0\0IEND\xaeB`\x82"
 _CUT = "it is cut short or damaged"
-_UNDECODABLE = (
-    OSError,
-    SyntaxError,
-    ValueError,
-    jpeg_header.BadImageError,
-)
+_UNDECODABLE = (OSError, SyntaxError, ValueError, jpeg_header.BadImageError)
 
 
 def _decode(encoded: bytes) -> "PIL.Image.Image":

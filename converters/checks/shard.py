@@ -188,11 +188,7 @@ class Request:
     num_workers: int
 
     def run(
-        self,
-        function: Callable[[Any], Any],
-        tasks: Sequence[Any],
-        *,
-        num_records: int,
+        self, function: Callable[[Any], Any], tasks: Sequence[Any], *, num_records: int
     ) -> list[Any]:
         """Calls a function on all tasks in worker processes; a task is a shard.
 

@@ -213,11 +213,7 @@ def open_source(
     if not sum(known.num_records(split) for split in known.splits):
         raise ValueError(f"{name} must hold at least one record, got none.")
     return Source(
-        name=name,
-        folder=data_dir,
-        files=files,
-        known=known,
-        digest=index.digest(text),
+        name=name, folder=data_dir, files=files, known=known, digest=index.digest(text)
     )
 
 

@@ -99,11 +99,7 @@ def old_files(output_dir: pathlib.Path, new: Sequence[str]) -> list[str]:
 
 
 def put_in_place(
-    job_dir: pathlib.Path,
-    output_dir: pathlib.Path,
-    *,
-    new: Sequence[str],
-    fsync: bool,
+    job_dir: pathlib.Path, output_dir: pathlib.Path, *, new: Sequence[str], fsync: bool
 ) -> None:
     """Moves the files of a complete job to the output folder, and removes the old ones.
 

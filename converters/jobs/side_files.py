@@ -270,8 +270,7 @@ def features(num_labels: int, *, keys: Collection[str] | None = None) -> dict[st
         image_record.HEIGHT: pixels,
         image_record.WIDTH: pixels,
         image_record.LABEL: _feature(
-            "class_label_feature.ClassLabel",
-            classLabel={"numClasses": str(num_labels)},
+            "class_label_feature.ClassLabel", classLabel={"numClasses": str(num_labels)}
         ),
         "image/class/synset": text,
         "image/class/text": text,

@@ -276,11 +276,7 @@ def require_whole(data_dir: pathlib.Path) -> None:
 
 
 def _claim(
-    work_dir: pathlib.Path,
-    description: Description,
-    *,
-    restart: bool,
-    fsync: bool,
+    work_dir: pathlib.Path, description: Description, *, restart: bool, fsync: bool
 ) -> pathlib.Path:
     """Makes this job's folder the only one in the working folder, and returns it."""
     # Values as they come back from JSON, where a tuple is a list.

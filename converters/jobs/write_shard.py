@@ -122,10 +122,7 @@ def new_shard(job: Job, folder: pathlib.Path, plan: ShardPlan) -> Iterator["NewS
     """
     keep_freed_memory()
     path = folder / plan.name
-    with (
-        new_file(path, job) as shard,
-        new_file(fragment_path(path), job) as fragment,
-    ):
+    with new_file(path, job) as shard, new_file(fragment_path(path), job) as fragment:
         new = NewShard(job, plan, shard, fragment)
         yield new
     if job.has_entry_points(plan.split):
