@@ -251,9 +251,7 @@ class _Arguments:
         source, dtype, size = self.source(purpose), self.dtype, self.image_size
         sides = errors.require_sides("", "image_size", size, most=MAX_IMAGE_SIZE)
         recipe = self.recipe and self.recipe(
-            size,
-            pixels(dtype, self.ops),
-            self.quality or _quality(source, sides),
+            size, pixels(dtype, self.ops), self.quality or _quality(source, sides)
         )
         parse = (self.parse or Parse.default(source)).for_source(source)
         names = ["image"] if recipe else ["encoded", "height", "width"]

@@ -204,11 +204,7 @@ def _missing(filled: CachedElements, window: Example) -> Example:
     """Returns a window of the records that are not in the store, each once."""
     extent, offset, count, first, offsets = tf.numpy_function(
         functools.partial(_find_missing, filled),
-        [
-            window["num_records"],
-            window["first_record"],
-            window["record_byte_offset"],
-        ],
+        [window["num_records"], window["first_record"], window["record_byte_offset"]],
         [tf.int64] * 5,
     )
     of_extents = {name: window[name] for name in ("path", "origin") if name in window}

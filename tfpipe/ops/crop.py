@@ -398,11 +398,7 @@ def _scale_and_offset(normalize: Normalize) -> dict[str, Any]:
     scale = [1 / std for std in normalize.std]
     offset = [-m / s for m, s in zip(normalize.mean, normalize.std, strict=True)]
     step = -1 if normalize.bgr else 1
-    return {
-        "scale": scale[::step],
-        "offset": offset[::step],
-        "bgr": normalize.bgr,
-    }
+    return {"scale": scale[::step], "offset": offset[::step], "bgr": normalize.bgr}
 
 
 def _share(
@@ -458,9 +454,7 @@ def _stock_crop(
         pixels = _mirror(pixels, *flips)
     # tf.image.resize would add a dozen small ops to this kernel, 4 % of the whole cost.
     resized = tf.raw_ops.ResizeBilinear(
-        images=pixels[tf.newaxis],
-        size=sides,
-        half_pixel_centers=True,
+        images=pixels[tf.newaxis], size=sides, half_pixel_centers=True
     )
     image = tf.reshape(resized, [*sides, 3])
     if dtype == "uint8":

@@ -43,10 +43,7 @@ def different(data_name: str) -> frozenset[int]:
 
 
 def of_headers(
-    stated: tf.Tensor,
-    encoded: tf.Tensor,
-    record_id: tf.Tensor,
-    data_name: str | None,
+    stated: tf.Tensor, encoded: tf.Tensor, record_id: tf.Tensor, data_name: str | None
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the sides in the headers, and tells where records state others.
 

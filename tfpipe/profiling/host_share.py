@@ -151,10 +151,7 @@ def others_seconds() -> float:
 
 
 def wait_until_quiet(
-    most_seconds: float,
-    *,
-    own_cores: int | None = None,
-    meter: HostMeter | None = None,
+    most_seconds: float, *, own_cores: int | None = None, meter: HostMeter | None = None
 ) -> bool:
     """Waits until others leave the cores alone; returns whether they do.
 

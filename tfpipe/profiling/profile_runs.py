@@ -180,8 +180,7 @@ def _num_elements(task: ProfileTask, tallied: tf.data.Dataset) -> int:
     if last.cardinality() != tf.data.INFINITE_CARDINALITY:
         # The dataset begins again and again, which takes longest where it is counted.
         each = max(
-            each,
-            timed_reader.calibrate(tallied, task.seconds / 5, meter=task.meter),
+            each, timed_reader.calibrate(tallied, task.seconds / 5, meter=task.meter)
         )
     return max(1, round(task.seconds / each))
 

@@ -18,11 +18,7 @@ from tfpipe import errors
 from tfpipe.reading import state as state_of_run
 from tfpipe.reading.order import EpochPosition, Order, Remainder, Shuffle
 from tfpipe.reading.sampling import ExpectedCopies, Sampling
-from tfpipe.reading.split_index import (
-    CacheChoice,
-    SplitIndex,
-    require_cache_choice,
-)
+from tfpipe.reading.split_index import CacheChoice, SplitIndex, require_cache_choice
 from tfpipe.reading.state import State
 from tfpipe.reading.windows import Windows
 from tfpipe.remote import urls

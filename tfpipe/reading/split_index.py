@@ -182,10 +182,7 @@ class SplitIndex:
         if self.files is None and not scan.is_needed(self.data_dir):
             return None
         return scan.scan(
-            self.data_dir,
-            self.split,
-            files=self.files,
-            skips_damage=self.skips_damage,
+            self.data_dir, self.split, files=self.files, skips_damage=self.skips_damage
         )
 
     @property

@@ -78,7 +78,7 @@ def s3_settings(environ: Mapping[str, str]) -> dict[str, str]:
     usual = object_store.aws_settings(environ)
     settings = {
         # Otherwise it reads at least 50 MB at a time, and may abort when Python exits.
-        "S3_DISABLE_MULTI_PART_DOWNLOAD": "1",
+        "S3_DISABLE_MULTI_PART_DOWNLOAD": "1"
     }
     if "endpoint" in usual:
         settings["S3_ENDPOINT"] = usual["endpoint"]

@@ -131,10 +131,7 @@ def read(
     with open(path, "rb", buffering=0) as file:
         pread = functools.partial(os.pread, file.fileno())
         yield from read_from(
-            pread,
-            os.path.getsize(path),
-            byte_offsets=byte_offsets,
-            on_bytes=on_bytes,
+            pread, os.path.getsize(path), byte_offsets=byte_offsets, on_bytes=on_bytes
         )
 
 

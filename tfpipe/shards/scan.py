@@ -166,11 +166,7 @@ def find_shards(data_dir: Path) -> dict[str, list[str]]:
 
 
 def scan(
-    data_dir: Path,
-    split: str,
-    *,
-    files: str | None = None,
-    skips_damage: bool = False,
+    data_dir: Path, split: str, *, files: str | None = None, skips_damage: bool = False
 ) -> Scan:
     """Finds the records of a split, or loads the result of an earlier scan.
 

@@ -142,9 +142,7 @@ def whole_numbers(rows: Mapping[str, npt.NDArray[Any]], name: str) -> Ints:
     return column.astype(np.int64)
 
 
-def weights_of(
-    rows: Mapping[str, npt.NDArray[Any]],
-) -> npt.NDArray[np.float64] | None:
+def weights_of(rows: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.float64] | None:
     """Returns the column of weights as float64; None without such a column.
 
     Raises:

@@ -79,10 +79,7 @@ class FaultLog:
     """
 
     def __init__(
-        self,
-        max_faults: int,
-        *,
-        locate: Callable[[int], tuple[str, int]] | None = None,
+        self, max_faults: int, *, locate: Callable[[int], tuple[str, int]] | None = None
     ) -> None:
         self.max_faults = errors.require_int(self, "max_faults", max_faults, least=0)
         errors.require_callable(self, "locate", locate, or_none=True)

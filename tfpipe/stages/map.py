@@ -329,11 +329,7 @@ def _batch_results(ops: Sequence[Op], batch: Example) -> Example:
     return results
 
 
-def _with_fallback(
-    whole: Op,
-    one_by_one: Op,
-    batch: Example,
-) -> Example:
+def _with_fallback(whole: Op, one_by_one: Op, batch: Example) -> Example:
     """Returns the results of `whole`, or of `one_by_one` if an op failed.
 
     Args:

@@ -365,10 +365,7 @@ def _first(spare: Spare, apply: Callable[[Example], Example]) -> Example:
 
 
 def _report_failed(
-    log: FaultLog,
-    apply: Callable[[Example], Example],
-    positions: Any,
-    chunk: Example,
+    log: FaultLog, apply: Callable[[Example], Example], positions: Any, chunk: Example
 ) -> None:
     record_ids = chunk["record_id"].numpy()
     failed = np.setdiff1d(np.arange(len(record_ids)), positions)

@@ -171,12 +171,7 @@ class Races:
         self._impossible: set[Setting | None] = set()
 
     def race(
-        self,
-        candidates: Candidates,
-        *,
-        until: float,
-        num_rounds: int,
-        fewest: int = 1,
+        self, candidates: Candidates, *, until: float, num_rounds: int, fewest: int = 1
     ) -> dict[str, Turns]:
         """Races settings until a part of the time is over.
 
@@ -211,12 +206,7 @@ class Races:
         return ran
 
     def decide(
-        self,
-        candidates: Candidates,
-        *,
-        until: float,
-        num_rounds: int,
-        fewest: int = 1,
+        self, candidates: Candidates, *, until: float, num_rounds: int, fewest: int = 1
     ) -> dict[str, Turns]:
         """Races the original pipeline and others; keeps the turns if time sufficed.
 

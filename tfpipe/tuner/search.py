@@ -205,10 +205,7 @@ class _Searcher:
             best = start if exhaustive else self._climb(start)
             last = {GIVEN: None, AUTOTUNE: self._autotune, BEST: best, _START: start}
             self._races.decide(
-                last,
-                until=1.0,
-                num_rounds=_LAST_ROUNDS,
-                fewest=verdict.ENOUGH_BUSY,
+                last, until=1.0, num_rounds=_LAST_ROUNDS, fewest=verdict.ENOUGH_BUSY
             )
         finally:
             self._races.lanes.close()
