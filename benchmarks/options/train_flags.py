@@ -73,9 +73,27 @@ flags.DEFINE_float(
     "batch. Default: the model's own.",
     lower_bound=0.0,
 )
-flags.DEFINE_bool(
-    "synthetic", False, "Feed one random batch again and again instead of real data."
-)
+for _name, _text in {
+    "synthetic": "Feed one random batch again and again instead of real data.",
+    "xla": "Compile the step with XLA.",
+    "read_only": (
+        "Read records and decode none of them, which is what storage benchmarks "
+        "measure. Goes with --emulate or --step_time_ms."
+    ),
+    "bars": (
+        "Also measure the input alone and the model on synthetic data, and print which "
+        "of them limits the run."
+    ),
+    "allow_nan": (
+        "Train on although the loss has become NaN or infinite, and mark the result. "
+        "Default: end with an error that names step and rank."
+    ),
+    "elastic": (
+        "Continue without a rank that dies. Needs horovodrun with --min-np and "
+        "--host-discovery-script, and --num_epochs."
+    ),
+}.items():
+    flags.DEFINE_bool(_name, False, _text)
 flags.DEFINE_string(
     "checkpoint_dir",
     None,
@@ -108,7 +126,6 @@ flags.DEFINE_enum(
     config.DATA_FORMATS,
     "Whether the model has channels last or first. NCHW needs a GPU or --xla.",
 )
-flags.DEFINE_bool("xla", False, "Compile the step with XLA.")
 flags.DEFINE_string(
     "emulate",
     None,
@@ -129,12 +146,6 @@ flags.DEFINE_float(
     "Replace the model by this step time, in milliseconds.",
     lower_bound=0.0,
 )
-flags.DEFINE_bool(
-    "read_only",
-    False,
-    "Read records and decode none of them, which is what storage benchmarks measure. "
-    "Goes with --emulate or --step_time_ms.",
-)
 flags.DEFINE_enum(
     "cache",
     "as_is",
@@ -153,12 +164,6 @@ flags.DEFINE_enum(
     "as they are in the shards. images: decoded and resized once; crops for training "
     "are then parts of these smaller images.",
 )
-flags.DEFINE_bool(
-    "bars",
-    False,
-    "Also measure the input alone and the model on synthetic data, and print which of "
-    "them limits the run.",
-)
 flags.DEFINE_integer(
     "repeat",
     1,
@@ -173,23 +178,11 @@ flags.DEFINE_list(
     "The exit code is 2 if a gate is not met. The metrics: "
     f"{', '.join(gates.METRICS)}.",
 )
-flags.DEFINE_bool(
-    "allow_nan",
-    False,
-    "Train on although the loss has become NaN or infinite, and mark the result. "
-    "Default: end with an error that names step and rank.",
-)
 flags.DEFINE_float(
     "rank_timeout",
     300.0,
     "Seconds that a rank may go without a step before the run ends with an error.",
     lower_bound=1.0,
-)
-flags.DEFINE_bool(
-    "elastic",
-    False,
-    "Continue without a rank that dies. Needs horovodrun with --min-np and "
-    "--host-discovery-script, and --num_epochs.",
 )
 flags.DEFINE_integer(
     "max_faults",

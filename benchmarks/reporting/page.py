@@ -179,14 +179,9 @@ def _doubtful(groups: Sequence[Group]) -> list[str]:
         shown = several if len(several) <= _MAX_SENTENCES else several[:1]
         texts += [f"{group.label}: {text}" for group, text in shown]
         if others := [f"{group.index}" for group, _ in several[len(shown) :]]:
-            texts[-1] += (
-                f" The runs {_listed(others)} are doubtful for the same reason."
-            )
+            listed = f"{', '.join(others[:-1])} and {others[-1]}"
+            texts[-1] += f" The runs {listed} are doubtful for the same reason."
     return texts
-
-
-def _listed(words: Sequence[str]) -> str:
-    return f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def _doubts(group: Group) -> dict[str, str]:

@@ -20,13 +20,25 @@ from tfpipe.remote import urls
 shared.define("num_workers", "seed", "overwrite", "fsync")
 flags.adopt_module_key_flags(shared)
 
-flags.DEFINE_string(
-    "save",
-    None,
-    "File to write the choice to, such as subset.parquet, for "
-    'tfpipe.TFRecordSource(DIR, subset="subset.parquet"), which reads these records '
-    "and no others.",
-)
+for _name, _text in {
+    "save": (
+        "File to write the choice to, such as subset.parquet, for "
+        'tfpipe.TFRecordSource(DIR, subset="subset.parquet"), which reads these '
+        "records and no others."
+    ),
+    "sheet": "Picture file for a contact sheet of the sample, such as out.png.",
+    "report": "HTML file for a page about the chosen records, such as data.html.",
+    "materialize": (
+        "Folder to write the chosen records to, as a data set with shards of its own. "
+        "The same command goes on after an interruption."
+    ),
+    "weight": (
+        "SQL expression, stored with --save as the weight of each record for sampling. "
+        "1.0 / count(*) OVER (PARTITION BY label) balances the classes."
+    ),
+    "order_by": "SQL terms for --limit, such as 'score DESC'.",
+}.items():
+    flags.DEFINE_string(_name, None, _text)
 flags.DEFINE_integer(
     "sample",
     None,
@@ -35,30 +47,12 @@ flags.DEFINE_integer(
     lower_bound=1,
     upper_bound=1000,
 )
-flags.DEFINE_string(
-    "sheet", None, "Picture file for a contact sheet of the sample, such as out.png."
-)
-flags.DEFINE_string(
-    "report", None, "HTML file for a page about the chosen records, such as data.html."
-)
-flags.DEFINE_string(
-    "materialize",
-    None,
-    "Folder to write the chosen records to, as a data set with shards of its own. The "
-    "same command goes on after an interruption.",
-)
 flags.DEFINE_multi_string(
     "add_column",
     [],
     "File with more columns for the expressions: CSV, TSV, Parquet, JSON or JSONL, "
     "with a column filename (and split, if splits share names) or digest as in the "
     "catalog. NAME,NAME=FILE takes some of its columns. May be repeated.",
-)
-flags.DEFINE_string(
-    "weight",
-    None,
-    "SQL expression, stored with --save as the weight of each record for sampling. "
-    "1.0 / count(*) OVER (PARTITION BY label) balances the classes.",
 )
 flags.DEFINE_integer(
     "limit",
@@ -67,7 +61,6 @@ flags.DEFINE_integer(
     "--order_by.",
     lower_bound=1,
 )
-flags.DEFINE_string("order_by", None, "SQL terms for --limit, such as 'score DESC'.")
 
 _DEFAULT_SAMPLE = 16
 ALL = "true"

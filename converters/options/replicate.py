@@ -29,18 +29,18 @@ flags.DEFINE_integer(
     "1. Otherwise this, --target_bytes or --for_ram must be given.",
     lower_bound=1,
 )
-flags.DEFINE_string(
-    "target_bytes",
-    None,
-    "Make enough copies for this size of all together, such as 22TB or 1.5e12. Units "
-    "are decimal; 64GiB is 64 x 2^30 bytes.",
-)
-flags.DEFINE_string(
-    "for_ram",
-    None,
-    "Make enough copies for hosts with this much memory each, such as 512GB; see "
-    "--num_hosts, --ram_factor and --storage_cache.",
-)
+for _name, _text in {
+    "target_bytes": (
+        "Make enough copies for this size of all together, such as 22TB or 1.5e12. "
+        "Units are decimal; 64GiB is 64 x 2^30 bytes."
+    ),
+    "for_ram": (
+        "Make enough copies for hosts with this much memory each, such as 512GB; see "
+        "--num_hosts, --ram_factor and --storage_cache."
+    ),
+    "storage_cache": "Cache of the storage that the data must exceed, as 2TB.",
+}.items():
+    flags.DEFINE_string(_name, None, _text)
 flags.DEFINE_integer(
     "num_hosts", 1, "Number of hosts that will read the copies.", lower_bound=1
 )
@@ -50,31 +50,25 @@ flags.DEFINE_float(
     "Ratio of the data to the memory of all hosts; 5 is the rule of MLPerf Storage.",
     lower_bound=1.0,
 )
-flags.DEFINE_string(
-    "storage_cache", None, "Cache of the storage that the data must exceed, as 2TB."
-)
-flags.DEFINE_boolean(
-    "mirror",
-    False,
-    "Mirror half of the images of each copy, drawn by --seed, without loss; their "
-    "boxes too. An image that ends within a block is not mirrored.",
-)
-flags.DEFINE_boolean(
-    "reencode",
-    False,
-    "Decode every JPEG and encode it with other quantization tables in each copy.",
-)
+for _name, _text in {
+    "mirror": (
+        "Mirror half of the images of each copy, drawn by --seed, without loss; their "
+        "boxes too. An image that ends within a block is not mirrored."
+    ),
+    "reencode": (
+        "Decode every JPEG and encode it with other quantization tables in each copy."
+    ),
+    "identical": (
+        "Make copies of the same bytes. A deduplicating storage, and with hard links "
+        "also the page cache of a host, keeps them once."
+    ),
+}.items():
+    flags.DEFINE_boolean(_name, False, _text)
 flags.DEFINE_float(
     "enlarge",
     None,
     "Scale images up by this factor, above 1. The height and width in the records "
     "follow.",
-)
-flags.DEFINE_boolean(
-    "identical",
-    False,
-    "Make copies of the same bytes. A deduplicating storage, and with hard links also "
-    "the page cache of a host, keeps them once.",
 )
 flags.DEFINE_enum(
     "identical_by",
