@@ -66,13 +66,12 @@ def make_job(
     if not is_apart:
         files = (image.file for images in splits.values() for image in images)
         require_apart(options, input_dir, files)
-    if options.drop_duplicates != "none":
-        splits, dropped = duplicates.drop(
-            input_dir, splits, options.drop_duplicates, num_workers
-        )
+    drop = options.drop_duplicates
+    if drop != "none":
+        splits, dropped = duplicates.drop(input_dir, splits, drop, num_workers)
     naming = {"layout": options.layout, "dataset_name": name}
     left_out_boxes = found_boxes.left_out if found_boxes else ()
-    recorded = {"seed": options.seed, "drop_duplicates": options.drop_duplicates}
+    recorded = {"seed": options.seed, "drop_duplicates": drop}
     plans = plan.make_plan(splits, options.num_shards, options.seed, **naming)
     num_bytes = sum(each.num_input_bytes for each in plans)
     num_images = sum(each.num_images for each in plans)
