@@ -82,22 +82,35 @@ def read(folder, reading="auto", whole=True, **options):
     return labels, pipeline.faults.faults
 
 
-@pytest.mark.parametrize("name", DAMAGE)
-def test_records_before_the_damage_are_read_and_it_is_one_fault(tmp_path, capfd, name):
+@pytest.mark.parametrize(
+    ("name", "reading", "whole"),
+    [
+        *((name, "native", True) for name in DAMAGE),
+        ("cut in the data", "tensorflow", False),
+        ("first header", "tensorflow", False),
+    ],
+)
+def test_records_before_the_damage_are_read_and_it_is_one_fault(
+    tmp_path, capfd, name, reading, whole
+):
     sound = damaged(tmp_path, name)
 
-    for reading, whole in (("native", True), ("tensorflow", False)):
-        labels, faults = read(tmp_path, reading, whole, on_error="skip")
+    labels, faults = read(tmp_path, reading, whole, on_error="skip")
 
-        assert labels == sound
-        (fault,) = faults
-        assert fault.reason == DAMAGE[name][3]
-        assert fault.shard == str(tmp_path / "part-1.tfrecord")
-        said = capfd.readouterr().err
-        assert "bytes count as one damaged record" in said
-        assert said.count("Skipped a damaged record.") == 1
+    assert labels == sound
+    (fault,) = faults
+    assert fault.reason == DAMAGE[name][3]
+    assert fault.shard == str(tmp_path / "part-1.tfrecord")
+    said = capfd.readouterr().err
+    assert "bytes count as one damaged record" in said
+    assert said.count("Skipped a damaged record.") == 1
     with pytest.raises(tfpipe.BadIndexError, match=r"part-1\.tfrecord: record"):
         read(tmp_path)
+
+
+def test_the_fault_of_a_cut_shard_counts_for_max_faults(tmp_path):
+    damaged(tmp_path, "cut in the data")
+
     with pytest.raises(Exception, match="max_faults allows 0"):
         read(tmp_path, on_error="skip", max_faults=0)
 
