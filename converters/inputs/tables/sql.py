@@ -54,7 +54,15 @@ def interruptible() -> Iterator[None]:
 
 def in_one_line(error: Exception) -> str:
     """Returns the error of a database on a single line, without the query."""
-    text = str(error).split("\n\nLINE ")[0].split("\nLINE ")[0]
+    text = str(error)
+    for after in (
+        "\n\nLINE ",
+        "\nLINE ",
+        "Possible ",
+        "The search space",
+        "\n  file =",
+    ):
+        text = text.split(after)[0]
     return " ".join(text.split()).rstrip(".!")
 
 
