@@ -1,8 +1,8 @@
 """Lists any class-per-directory tree as classes and named images.
 
-In: a folder. A folder that holds images is a class, named by its path, so that classes
+In: a folder. A folder of images is a class, named by its path, so that classes
 may be nested. Folders at the top whose names say splits are splits; otherwise all
-images are one split, `train`. Out: the images of each split and class. Files are
+images are of the split `train`. Out: the images by split and class. Files are
 listed, not opened.
 """
 
@@ -23,10 +23,10 @@ from tfpipe.shards.split_names import SPLITS, TEST, TRAIN, split_of_name
 
 # A line of a label map: a label, a colon or a space, and a class.
 _NUMBERED = re.compile(r"([0-9]+)(?:\s*:\s*|\s+)(\S.*)")
-# A folder is read once for each path that leads to it, with links. Links from each
-# folder to each other folder would turn a few folders into millions of classes.
+# A folder is read once for every path to the folder, with links. Links from all
+# folders to all other folders would turn a few folders into millions of classes.
 _MAX_READS = 100
-# A folder of a class that holds all of its images, as in Tiny-ImageNet.
+# A folder below a class with all images of the class, as in Tiny-ImageNet.
 _LIST_END = "_annotations.txt"
 _LEAVES = {"images", "image", "imgs", "img", "JPEGImages"}
 
@@ -38,7 +38,7 @@ class ClassTree(NamedTuple):
 
     Attributes:
         splits: By split and by class (sorted by name), the images.
-        left_out: Names that were left out, with reasons.
+        left_out: Names left out, with reasons.
     """
 
     splits: Mapping[str, Mapping[str, Sequence[Place]]]
@@ -46,7 +46,7 @@ class ClassTree(NamedTuple):
 
     @property
     def ignored(self) -> dict[str, int]:
-        """Number of names that were left out, by reason."""
+        """Number of names left out, by reason."""
         return listing.count(self.left_out)
 
     def class_names(self) -> list[str]:
@@ -59,11 +59,11 @@ def read_class_tree(input_dir: pathlib.Path, meaning: Meaning) -> ClassTree:
 
     Args:
         input_dir: Path or URL of the tree.
-        meaning: What a user says about splits and classes.
+        meaning: The words of a user about splits and classes.
 
     Raises:
-        ValueError: If a split has no image, if two folders say one split, or if links
-            lead to a folder by too many paths.
+        ValueError: If a split has no image, if two folders say the same split, or if
+            links lead to a folder by too many paths.
         OSError: If a folder cannot be read.
         RemoteError: If the store cannot be listed.
     """
@@ -93,7 +93,7 @@ def _listed_classes(
 ) -> dict[str, list[Place]]:
     """Returns the images of a split by the list of classes in its folder, if any.
 
-    Tiny-ImageNet has such a list, `val/val_annotations.txt`: a line for each image,
+    Tiny-ImageNet has such a list, `val/val_annotations.txt`: a line for an image,
     with its name, its class and a box, with tabs between them.
     """
     others = source.scan(top, ()).left_out if top else []
@@ -115,9 +115,9 @@ def _listed_classes(
 def _without_leaf(
     splits: Mapping[str, Mapping[str, list[Place]]], left_out: list[LeftOut]
 ) -> dict[str, dict[str, list[Place]]]:
-    """Returns classes without the folder `images` that each class of train ends in.
+    """Returns classes without the folder `images` at the end of all classes of train.
 
-    An image of another split that lies in this folder alone has no class.
+    An image of another split in the folder alone has no class.
     """
     leaves = {name.rpartition("/")[2] for name in splits.get(TRAIN, {})}
     if len(leaves) != 1 or not leaves <= _LEAVES or TRAIN not in splits:
@@ -136,7 +136,7 @@ def _without_leaf(
 def _split_folders(
     source: folders.Folder, meaning: Meaning, left_out: list[LeftOut]
 ) -> dict[str, str]:
-    """Returns the folder of each split, relative to the input folder; "" is all."""
+    """Returns the folders of the splits, relative to the input folder; "" is all."""
     whole = {meaning.split or TRAIN: ""}
     if meaning.split is not None or not meaning.split_names:
         return whole
@@ -181,7 +181,7 @@ class _Folder(NamedTuple):
 def _walk(
     source: folders.Folder, top: str, class_depth: int | None, left_out: list[LeftOut]
 ) -> dict[str, list[Place]]:
-    """Returns the images of each class in a folder and in all folders below it."""
+    """Returns the images by class in a folder and in all folders below it."""
     found: dict[str, list[Place]] = {}
     num_reads: collections.Counter[_Identity] = collections.Counter()
     pending = [_Folder("", f"{top}/" if top else "", frozenset())]
@@ -215,7 +215,7 @@ def _walk(
 
 
 def _place(path: str, num_bytes: int) -> Place:
-    return Place(path, path, 0, num_bytes)  # one string object for both fields
+    return Place(path, path, 0, num_bytes)  # the same string object for both fields
 
 
 def _too_many_ways_error(where: str) -> ValueError:
@@ -234,15 +234,15 @@ def make_tree(
     split_fractions: Mapping[str, float],
     seed: int,
 ) -> Tree:
-    """Returns the images of each split with the number of their class.
+    """Returns the images by split with the number of their class.
 
     Args:
         tree: Images and classes of the input.
-        labels: Label of each class, in label order; the first is the label base.
-        chosen: Classes to take; all classes if it is empty.
+        labels: Labels by class, in label order; the first is the label base.
+        chosen: Classes to take; all classes if empty.
         split_fractions: Fraction of the train images of each class that goes to each
             split, see `fractions.held_out`; empty leaves the splits as they are.
-        seed: Seed of that choice.
+        seed: Seed of the choice.
 
     Raises:
         ValueError: If a class has no label or does not exist, or if a split is empty.
@@ -297,16 +297,16 @@ def _require_known(
 
 
 def sorted_labels(names: Sequence[str], label_base: int) -> dict[str, int]:
-    """Returns the label of each class, counted up from `label_base`."""
+    """Returns the labels by class, counted up from `label_base`."""
     return {name: label for label, name in enumerate(names, start=label_base)}
 
 
 def read_label_map(path: pathlib.Path, label_base: int | None) -> dict[str, int]:
-    """Reads the label of each class from lines of `<label> <class>`, or of `<class>`.
+    """Reads the labels of classes from lines of `<label> <class>`, or of `<class>`.
 
     Args:
         path: The file, in UTF-8. If every line starts with a number, these numbers are
-            the labels; otherwise each line is a class.
+            the labels; otherwise all lines are classes.
         label_base: First label. None: the lowest label in the file, or 1 if the file
             has only classes.
 
@@ -347,7 +347,7 @@ def _check_labels(
 
 
 def make_classes(labels: Mapping[str, int]) -> list[Class]:
-    """Returns the classes in label order, with names that text files can hold."""
+    """Returns the classes in label order, with names for text files."""
     return [
         Class(label, catalog_name(name), printable(name))
         for name, label in labels.items()

@@ -1,6 +1,6 @@
 """Reads small files of the input as a whole: class lists, label lists, annotations.
 
-In: a path. Out: its bytes or its text, or an error that names the path. Only regular
+In: a path. Out: its bytes or its text, or an error with the path. Only regular
 files are read, because a pipe without a writer would block the conversion, and only up
 to a limit, because a wrong file could fill the memory.
 """
@@ -22,11 +22,11 @@ def open_file(path: str | pathlib.Path, *, pipe: bool = False) -> int:
 
     Args:
         path: The file.
-        pipe: Whether the file may be a pipe; opening it then waits for its writer.
+        pipe: Whether the file may be a pipe; opening then waits for its writer.
 
     Raises:
-        ValueError: If it is a folder, a pipe or the like.
-        OSError: If it cannot be opened.
+        ValueError: If the file is a folder, a pipe or the like.
+        OSError: If the file cannot be opened.
     """
     # O_NONBLOCK: opening a pipe without a writer would wait forever.
     descriptor = os.open(path, os.O_RDONLY | (0 if pipe else os.O_NONBLOCK))
@@ -39,7 +39,7 @@ def open_file(path: str | pathlib.Path, *, pipe: bool = False) -> int:
 
 
 class State(NamedTuple):
-    """The state of a file, which changes with its content.
+    """The state of a file; another content has another state.
 
     Attributes:
         num_bytes: Its size.
@@ -56,18 +56,18 @@ def state_of(path: str | pathlib.Path) -> State:
     """Returns the state of a file.
 
     Raises:
-        OSError: If it cannot be looked at.
+        OSError: If the file cannot be looked at.
     """
     status = os.stat(path)
     return State(status.st_size, status.st_mtime_ns, status.st_ino)
 
 
 def require_same(path: str | pathlib.Path, before: State) -> None:
-    """Checks that a file is the one that was listed.
+    """Checks a file against its state when it was listed.
 
     Raises:
-        ValueError: If its state is another one.
-        OSError: If it cannot be looked at.
+        ValueError: If the state is another.
+        OSError: If the file cannot be looked at.
     """
     if state_of(path) != before:
         raise ValueError(
@@ -78,11 +78,11 @@ def require_same(path: str | pathlib.Path, before: State) -> None:
 
 @contextlib.contextmanager
 def read_at(path: str | pathlib.Path) -> Iterator[Callable[[int, int], bytes]]:
-    """Yields a function that reads a file from an offset, at most so many bytes.
+    """Yields a function to read a file from an offset, at most so many bytes.
 
     Raises:
-        ValueError: If it is not a regular file.
-        OSError: If it cannot be opened.
+        ValueError: If the file is not a regular file.
+        OSError: If the file cannot be opened.
     """
     descriptor = open_file(path)
     try:
@@ -107,12 +107,12 @@ def read_bytes(
 
     Args:
         path: The file.
-        max_bytes: Most bytes that the file may have.
+        max_bytes: Most bytes of the file.
         pipe: Whether the file may be a pipe.
 
     Raises:
-        ValueError: If it is not a regular file, or larger than `max_bytes`.
-        OSError: If it cannot be read.
+        ValueError: If the file is not a regular file, or larger than `max_bytes`.
+        OSError: If the file cannot be read.
     """
     with open(open_file(path, pipe=pipe), "rb") as file:
         num_bytes = os.fstat(file.fileno()).st_size
@@ -127,17 +127,17 @@ def read_bytes(
 
 
 def read_text(path: pathlib.Path, *, errors: str = "strict", pipe: bool = False) -> str:
-    """Reads a UTF-8 file, without the byte order mark that some editors write.
+    """Reads a UTF-8 file, without the byte order mark of some editors.
 
     Args:
         path: The file.
-        errors: How to treat bytes that are not UTF-8, as in `bytes.decode`.
-        pipe: Whether the file may be a pipe. Use it for files that a flag names, where
+        errors: How to treat bytes of no UTF-8, as in `bytes.decode`.
+        pipe: Whether the file may be a pipe. For files in the value of a flag, where
             a shell may pass a pipe.
 
     Raises:
-        ValueError: If it is not a regular file, too large, or not UTF-8.
-        OSError: If it cannot be read.
+        ValueError: If the file is not a regular file, too large, or not UTF-8.
+        OSError: If the file cannot be read.
     """
     return decode_text(read_bytes(path, pipe=pipe), str(path), errors=errors)
 
@@ -148,10 +148,10 @@ def decode_text(data: bytes, where: str, *, errors: str = "strict") -> str:
     Args:
         data: The bytes.
         where: Name of their origin, for errors.
-        errors: How to treat bytes that are not UTF-8, as in `bytes.decode`.
+        errors: How to treat bytes of no UTF-8, as in `bytes.decode`.
 
     Raises:
-        ValueError: If they are not UTF-8.
+        ValueError: If the bytes are not UTF-8.
     """
     try:
         return data.decode("utf-8-sig", errors=errors)
@@ -163,12 +163,12 @@ def decode_text(data: bytes, where: str, *, errors: str = "strict") -> str:
 
 
 def with_path(error: OSError, path: str | pathlib.Path) -> OSError:
-    """Returns the error with the name of its file, which a read error lacks."""
+    """Returns the error with the name of its file, as a read error lacks the name."""
     return type(error)(error.errno, error.strerror, str(path))
 
 
 def paths_below_one(files: Sequence[str]) -> list[str]:
-    """Returns paths and URLs relative to the folder that all of them are in."""
+    """Returns paths and URLs relative to the folder of all of them."""
     parts = [file.split("/") for file in files]
     levels = zip(*(path[:-1] for path in parts), strict=False)
     shared = itertools.takewhile(lambda names: len({*names}) == 1, levels)

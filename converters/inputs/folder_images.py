@@ -1,7 +1,7 @@
-"""Images in a folder, or in a tar that stands for a folder.
+"""Images in a folder, or in a tar in the place of a folder.
 
 In: an input folder, and the name of a folder or tar in it. Out: the images by base
-name, with the places of their bytes, and what was left out.
+name, with the places of their bytes, and the names that were left out.
 """
 
 import itertools
@@ -26,12 +26,12 @@ class Place(NamedTuple):
 
 
 class Content(NamedTuple):
-    """The images of a folder, or of the tar of that folder.
+    """The images of a folder, or of the tar of a folder.
 
     Attributes:
         places: The images, sorted by name.
-        names: All names that end like an image, also of links, folders and the like.
-        left_out: What was left out. Names are relative to the input folder; names of
+        names: All names with the ending of an image, also of links and folders.
+        left_out: The names that were left out, relative to the input folder. Names of
             members of a tar begin with the name of the tar.
         states: State of the tar, before it was read.
     """
@@ -43,7 +43,7 @@ class Content(NamedTuple):
 
 
 class FolderTar(NamedTuple):
-    """A tar with the content of a folder, or the part of another tar that is one."""
+    """A tar with the content of a folder, also as a part of another tar."""
 
     file: str
     part: Member | None = None
@@ -53,7 +53,7 @@ def path_of(source: Folder, name: str) -> pathlib.Path:
     """Returns the path of a tar.
 
     Raises:
-        ValueError: If it is at a URL.
+        ValueError: If the tar is at a URL.
     """
     if isinstance(source, AtUrl):
         raise ValueError(
@@ -67,7 +67,7 @@ def read_folder(source: Folder, folder: str) -> Content:
     """Returns the images of a folder.
 
     Raises:
-        OSError: If it cannot be read.
+        OSError: If the file cannot be read.
     """
     found = source.scan(folder, listing.JPEG_SUFFIXES)
     left_out = [item.under(f"{folder}/") for item in found.left_out]
@@ -82,11 +82,11 @@ def read_folder(source: Folder, folder: str) -> Content:
 
 
 def read_tar(source: Folder, tar: FolderTar) -> Content:
-    """Returns the images of a tar by base name, as if it were unpacked to a folder.
+    """Returns the images of a tar by base name, as if unpacked to a folder.
 
     Raises:
         ValueError: If the tar is damaged, at a URL, or holds a name twice.
-        OSError: If it cannot be read.
+        OSError: If the file cannot be read.
     """
     places, names = [], []
     left_out: list[listing.LeftOut] = []
@@ -112,7 +112,7 @@ def read_tar(source: Folder, tar: FolderTar) -> Content:
 
 
 def duplicate_error(tar: pathlib.Path, name: str) -> ValueError:
-    """Returns the error about a tar that holds a name twice."""
+    """Returns the error about a tar with a name twice."""
     return ValueError(
         f"{tar} holds {name} twice, so that it is unknown which one is meant. "
         "Unpack it, keep one of them, and give the folder instead."

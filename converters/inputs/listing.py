@@ -1,8 +1,8 @@
-"""Lists the images of one folder by name, and what is left out with the reason.
+"""Lists the images of a folder by name, and the names left out with the reason.
 
 In: a folder and the suffixes of the names to look for. Out: a `Listing`. Files are
 listed, not opened: their format is decided from their bytes, later. The only errors
-here are those of the file system.
+here are errors of the file system.
 """
 
 import collections
@@ -17,7 +17,7 @@ from tfpipe.pictures import formats
 
 # Names of JPEGs in ImageNet's own archives.
 JPEG_SUFFIXES = (".jpeg", ".jpg")
-OTHER_SUFFIXES = formats.OTHER_SUFFIXES  # those that are converted to JPEG
+OTHER_SUFFIXES = formats.OTHER_SUFFIXES  # converted to JPEG
 IMAGE_SUFFIXES = (*formats.JPEG_SUFFIXES, *OTHER_SUFFIXES)
 
 OTHER_NAME = "other_name"
@@ -51,7 +51,7 @@ BOX_NO_SIZE = "bbox_dropped_no_size"
 BOX_OTHER_CLASS = "bbox_file_of_other_class"
 BOX_NO_XML = "bbox_file_not_read"
 
-# Explanation of each reason, for the reports.
+# Explanations of the reasons, for the reports.
 DETAILS: Mapping[str, str] = {
     OTHER_NAME: "the name must end as that of an image or a tar that is read here",
     NOT_A_FILE: "a name like that of an image must be that of a file",
@@ -91,11 +91,11 @@ _APPLE_DOUBLE_PREFIX = "._"
 
 
 class LeftOut(NamedTuple):
-    """A name that is not converted, for the reports.
+    """A name without a record, for the reports.
 
     Attributes:
-        name: Path relative to the folder that was listed; a folder ends in "/".
-        reason: One of the constants above, in snake case, as the summary counts it.
+        name: Path relative to the listed folder; a folder ends in "/".
+        reason: A constant above, in snake case, as in the summary.
     """
 
     name: str
@@ -107,13 +107,13 @@ class LeftOut(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """Entries of a folder, each list sorted by name.
+    """Entries of a folder, sorted by name.
 
     Attributes:
-        files: Name and size in bytes of each file with one of the suffixes.
+        files: Name and size in bytes of the files with a suffix of the list.
         folders: Names of the folders.
-        names: All names with one of the suffixes, also of folders, pipes and the like.
-        left_out: Names that are in neither `files` nor `folders`, with the reason.
+        names: All names with such a suffix, also of folders, pipes and the like.
+        left_out: Names in neither `files` nor `folders`, with the reason.
     """
 
     files: Sequence[tuple[str, int]]
@@ -123,22 +123,22 @@ class Listing(NamedTuple):
 
 
 def count(left_out: Iterable[LeftOut]) -> dict[str, int]:
-    """Counts the names that were left out, by reason."""
+    """Counts the names left out, by reason."""
     return dict(sorted(collections.Counter(item.reason for item in left_out).items()))
 
 
 def has_suffix(name: str, suffixes: tuple[str, ...]) -> bool:
-    """Whether a file name, in upper or lower case, has one of the suffixes."""
+    """Whether a file name, in upper or lower case, has a suffix of the list."""
     return name.lower().endswith(suffixes) and not name.startswith(_APPLE_DOUBLE_PREFIX)
 
 
 def scan(folder: pathlib.Path, suffixes: tuple[str, ...]) -> Listing:
     """Lists a folder. Links are followed.
 
-    Hidden folders, and folders whose name has one of the suffixes, are left out.
+    Hidden folders, and folders with such a suffix, are left out.
 
     Raises:
-        OSError: If the folder, or the target of a link in it, cannot be read.
+        OSError: If the folder, or the target of a link inside, cannot be read.
     """
     files, folders, names = [], [], []
     left_out: list[LeftOut] = []
@@ -169,7 +169,7 @@ def scan(folder: pathlib.Path, suffixes: tuple[str, ...]) -> Listing:
 
 
 def files_below(folder: pathlib.Path) -> Iterator[str]:
-    """Yields the paths of all files below a folder, relative to that folder.
+    """Yields the paths of all files below a folder, relative to the folder.
 
     Links to folders are yielded too, but not followed, because links may form circles.
 
@@ -184,7 +184,7 @@ def files_below(folder: pathlib.Path) -> Iterator[str]:
 
 
 def fail(error: OSError) -> None:
-    """Raises the error; as `onerror` of `os.walk`, which ignores errors otherwise."""
+    """Raises the error; as `onerror` of `os.walk`, whose default ignores errors."""
     raise error
 
 

@@ -1,8 +1,8 @@
 """Members of a tar, from its headers.
 
 In: a tar file, a tar inside a tar file (stored uncompressed there, so that its members
-have offsets in the outer file too), a tar.gz, or a function that reads a tar by URL.
-Out: name, offset and size of each member; a hard link has the offset of its file.
+have offsets in the outer file too), a tar.gz, or a function to read a tar by URL.
+Out: name, offset and size of the members; a hard link has the offset of its file.
 Headers may be ustar, GNU or PAX. A compressed, damaged or incomplete tar is an error
 with the name of the tar and the byte, and so is a tar that goes on after its end mark.
 The standard library's `tarfile` takes a damaged header for the end of the tar, and
@@ -51,15 +51,15 @@ _MAX_DIGITS = 20
 
 
 class Member(NamedTuple):
-    """One member of a tar.
+    """A member of a tar.
 
     Attributes:
         name: Name in the tar, with its folders.
-        is_file: Whether the member is a file or a hard link to one. If not, it is a
-            symbolic link, a device or the like. Folders are not listed.
-        offset: Start of its data in the file that holds the tar, in bytes.
+        is_file: Whether the member is a file or a hard link to a file. Others are
+            symbolic links, devices or the like. Folders are not listed.
+        offset: Start of its data in the outermost file, in bytes.
         num_bytes: Size of its data.
-        link: Name of the member that a hard link leads to; empty for others.
+        link: Name of the target of a hard link; empty for others.
     """
 
     name: str
@@ -73,7 +73,7 @@ def members(tar: "Tar") -> Iterator[Member]:
     """Yields the members of a tar in order, and its hard links after all others.
 
     Raises:
-        ValueError: If it is not an uncompressed, complete tar.
+        ValueError: If the file is not an uncompressed, complete tar.
     """
     _require_plain(tar.where, tar.read(tar.start, 8))
     links = []
@@ -90,7 +90,7 @@ def resolve(links: Sequence[Member], members: Iterable[Member]) -> Iterator[Memb
     """Yields the hard links of a tar with the places of their files.
 
     The file of a link comes before the link in a tar. A link without a file is yielded
-    as it is, with `is_file` False.
+    as before, with `is_file` False.
     """
     places: dict[str, Member] = {}
     wanted = {_plain(link.link) for link in links}
@@ -110,7 +110,7 @@ def _plain(name: str) -> str:
 
 
 class Tar(NamedTuple):
-    """A tar that is being read."""
+    """A tar during its reading."""
 
     read: Callable[[int, int], bytes]  # from an offset, at most this many bytes
     where: str  # its name in errors
@@ -119,7 +119,7 @@ class Tar(NamedTuple):
     max_file_bytes: int = sys.maxsize  # a larger file is an error
 
     def take_file(self, member: Member) -> bytes:
-        """Reads a file; a ValueError if it is too large."""
+        """Reads a file; a ValueError if the file is too large."""
         if member.num_bytes > self.max_file_bytes:
             raise ValueError(
                 f"{self.where}: {member.name} must have at most "
@@ -160,7 +160,7 @@ class Tar(NamedTuple):
 
 
 def walk(tar: Tar) -> Iterator[Member]:
-    """Yields the members of a tar except folders, by reading one header after another.
+    """Yields the members of a tar except folders, by reading a header after another.
 
     Raises:
         ValueError: If a header is damaged or missing, or if a member is sparse.
@@ -198,7 +198,7 @@ def walk(tar: Tar) -> Iterator[Member]:
 
 
 def _require_end(tar: Tar, mark: int) -> None:
-    """Checks that a tar ends at its end mark: only the zeros of one record follow."""
+    """Checks that a tar ends at its end mark: only the zeros of a record follow."""
     end, where = (
         mark + _BLOCK,
         f"{tar.where} has its end mark at byte {mark - tar.start:,}",
@@ -321,8 +321,8 @@ def read_members(path: pathlib.Path, *, part: Member | None = None) -> Iterator[
         part: A member of the tar that is a tar itself; its members are listed instead.
 
     Raises:
-        ValueError: If it is not an uncompressed, complete tar.
-        OSError: If it cannot be read.
+        ValueError: If the file is not an uncompressed, complete tar.
+        OSError: If the file cannot be read.
     """
     start, end, where = 0, os.stat(path).st_size, str(path)
     if part is not None:
@@ -349,8 +349,8 @@ def stream_files(
         max_bytes: Most bytes that a wanted file may have.
 
     Raises:
-        ValueError: If it is not a complete tar or tar.gz, or a file is too large.
-        OSError: If it cannot be read.
+        ValueError: If the file is not a complete tar or tar.gz, or a file is too large.
+        OSError: If the file cannot be read.
     """
     links = []
     with _open_stream(path, max_bytes) as tar:

@@ -1,6 +1,6 @@
 """Images in TFRecords of other tools, as places in the files.
 
-In: a file of `tf.train.Example` records that is not compressed, and the keys of their
+In: an uncompressed file of `tf.train.Example` records, and the keys of their
 features. Out: the image of each record, with its class. All bytes are read once, and
 checked; the encoded image is found in the record as it is. Imports no TensorFlow.
 """
@@ -43,11 +43,11 @@ TFRECORDS = Kind(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Keys:
-    """Keys of the features of a record; None takes the first usual key that is there.
+    """Keys of the features of a record; None takes the first usual key of the record.
 
     Attributes:
-        image: Key of the encoded image, one byte string.
-        label: Key of the class, one int64 or one text.
+        image: Key of the encoded image, a byte string.
+        label: Key of the class: an int64, a text, or a row of 0 and 1.
         name: Key of the name of the image; empty numbers the records.
     """
 
@@ -68,9 +68,9 @@ def read_images(
         keys: Keys of the features.
 
     Raises:
-        ValueError: If it is compressed, or a record lacks a key that was named.
-        OSError: If it cannot be read.
-        RemoteError: If it cannot be read by URL.
+        ValueError: If the file is compressed, or a record lacks a named key.
+        OSError: If the file cannot be read.
+        RemoteError: If the file cannot be read by URL.
     """
     items: list[ArchivedImage] = []
     left_out: list[LeftOut] = []
@@ -119,7 +119,7 @@ def _refuse_other_files(where: str, head: bytes, fault: str) -> None:
 
 
 def _require_keys(where: str, features: Mapping[str, Feature], keys: Keys) -> None:
-    """Checks that the first record has the features that were named or are usual."""
+    """Checks the first record for the named or usual features."""
     for flag, key, usual in (
         ("--image_key", keys.image, IMAGE_KEYS),
         ("--label_key", keys.label, LABEL_KEYS),
@@ -160,7 +160,7 @@ def _item(
 def _only(
     features: Mapping[str, Feature], key: str | None, usual: Sequence[str]
 ) -> bytes | int | float | None:
-    """Returns the one value of a feature; None if it has none or several."""
+    """Returns the only value of a feature; None for no value or several."""
     values = _values(features, key, usual)
     return values[0] if len(values) == 1 else None
 
@@ -193,7 +193,7 @@ def _class_name(values: Sequence[bytes | int | float]) -> str:
 def _name(
     archive: Archive, place: str, encoded: bytes, given: bytes | int | float | None
 ) -> str:
-    """Returns the name in the record if it is a relative path, or else a number."""
+    """Returns the name in the record if the name is a relative path, or a number."""
     name = given.decode(errors="replace") if isinstance(given, bytes) else ""
     parts = name.split("/")
     if name and name.isprintable() and not {"", ".", ".."} & set(parts):

@@ -1,8 +1,8 @@
-"""Files that patterns name, by split: on a disk or in an object store.
+"""The files of patterns, by split: on a disk or in an object store.
 
 In: words such as `train=shards-{000..099}.tar`, `s3://bucket/*.tar` or a folder. Out:
 the files in order, with their sizes. Braces are expanded as a shell does, `*`, `?` and
-`[]` stand for names that exist. Each file is one of one split.
+`[]` stand for names of files. Each file has one split.
 """
 
 import fnmatch
@@ -31,7 +31,7 @@ _WILDCARDS = "*?["
 
 
 class Archive(NamedTuple):
-    """A file that holds images.
+    """A file of images.
 
     Attributes:
         split: Split of its images.
@@ -47,11 +47,11 @@ class Archive(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """Files that a command converts.
+    """The files of a command.
 
     Attributes:
-        what: Description of the files that are taken of a folder, for errors.
-        is_one: Whether a file in a folder is one, by its name.
+        what: Description of the files in a folder, for errors.
+        is_one: Whether a file in a folder belongs to the kind, by its name.
     """
 
     what: str
@@ -59,11 +59,11 @@ class Kind(NamedTuple):
 
 
 def find(words: Sequence[str], kind: Kind, meaning: Meaning) -> list[Archive]:
-    """Finds the files that the values of --input name.
+    """Finds the files of the values of --input.
 
     Args:
-        words: Patterns, each with a split and "=" before it or not; then the split is
-            the one that the name of the file or of a folder says, or train.
+        words: Patterns, with a split and "=" before a pattern or not. Without a split,
+            the name of the file or of a folder says the split, or else train.
         kind: Kind of the files.
         meaning: What a user says about splits.
 
@@ -100,13 +100,13 @@ def find(words: Sequence[str], kind: Kind, meaning: Meaning) -> list[Archive]:
 
 
 def split_of(word: str) -> tuple[str | None, str]:
-    """Returns the split that a value of --input begins with, if any, and the rest."""
+    """Returns the split at the start of a value of --input, if any, and the rest."""
     match = _SPLIT.fullmatch(word)
     return (match[1], match[2]) if match else (None, word)
 
 
 def expand_braces(pattern: str) -> list[str]:
-    """Returns the names that `{000..099}` and `{a,b}` in a pattern stand for.
+    """Returns the names of `{000..099}` and `{a,b}` in a pattern.
 
     A range counts up or down, with the number of digits of its first number.
 
@@ -156,7 +156,7 @@ def _too_many(pattern: str) -> ValueError:
 
 
 def _matching(pattern: str, kind: Kind) -> Iterator[Archive]:
-    """Yields the file of each name that a pattern stands for, without its split."""
+    """Yields the files of a pattern, without their split."""
     if not pattern:
         raise ValueError("--input must be a file, a pattern or a URL, got nothing.")
     if urls.is_url(pattern):
@@ -247,9 +247,9 @@ def _same_depth(name: str, pattern: str) -> bool:
 def relative_to_one(
     archives: Sequence[Archive],
 ) -> tuple[pathlib.Path, list[Archive]]:
-    """Returns the folder that the files are in, and the files relative to it.
+    """Returns the folder of all files, and the files relative to the folder.
 
-    Files by URL keep their URL. If all files are URLs, the folder is one, too.
+    Files by URL keep their URL. If all files are URLs, the folder is a URL, too.
     """
     paths = [item.file for item in archives if not urls.is_url(item.file)]
     if not paths:

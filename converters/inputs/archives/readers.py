@@ -1,8 +1,8 @@
-"""The images of many files of one kind, by split and class.
+"""The images of many files of a kind, by split and class.
 
 In: files, and the `Reader` of their kind. Out: `Listed`: images by split
-and class, and the names that the input has for classes that are numbers. Several files
-are listed at a time; the order of the images does not depend on it.
+and class, and the names of classes beside the files. Several files
+are listed at a time; the order of the images stays the same.
 """
 
 import collections
@@ -24,12 +24,12 @@ from tfpipe.shards import label_rows
 
 # The threads wait for the disk or the store most of the time.
 _NUM_READERS = 16
-# Begins a label that is a row of 0 and 1, as the class of an image until all are known.
+# Begins a row of 0 and 1 as the class of an image, until the end of the list.
 ROW = "\0row "
 
 
 class ArchivedImage(NamedTuple):
-    """An image in a file that holds many.
+    """An image in a file of many images.
 
     Attributes:
         name: Name of the image, without the split.
@@ -45,11 +45,11 @@ class ArchivedImage(NamedTuple):
 
 
 class ArchiveContents(NamedTuple):
-    """Images of a file, and what was left out; these names lack that of the file.
+    """Images of a file, and the names that were left out.
 
     Attributes:
         items: The images.
-        left_out: The parts that are no images.
+        left_out: The parts without an image.
         num_rows: Number of records or samples in the file, counted as they are read.
     """
 
@@ -69,14 +69,14 @@ def class_tree(
     """Lists all files.
 
     Args:
-        folder: Path or URL that the files are relative to.
+        folder: Path or URL above the files.
         archives: The files.
-        read: Lists one of them; it is called by several threads.
-        file_in_names: Whether the name of an image begins with that of its file.
-        split_in_names: Whether it begins with its split in any case.
+        read: Lists a file; several threads call the function.
+        file_in_names: Whether the name of an image begins with the name of its file.
+        split_in_names: Whether the name begins with the split in any case.
 
     Raises:
-        ValueError: If a split has no image, or two images of a split have one name.
+        ValueError: If a split has no image, or two images have the same name.
         OSError: If a file cannot be read.
         RemoteError: If a file cannot be read by URL.
     """
@@ -155,7 +155,7 @@ class Reader(NamedTuple):
 
     Attributes:
         kind: Kind of the files.
-        read: Lists the images of a file, from the folder that it is relative to.
+        read: Lists the images of a file, from the folder above the file.
         label_keys: Keys of the label in a record; TFDS names lists of classes by them.
     """
 
@@ -177,12 +177,12 @@ def list_images(
     Args:
         archives: The files, as `patterns.find` returns them.
         reader: How they are read.
-        file_in_names: Whether the name of an image begins with that of its file.
-        split_in_names: Whether it begins with its split in any case.
+        file_in_names: Whether the name of an image begins with the name of its file.
+        split_in_names: Whether the name begins with the split in any case.
         label_type: Value of --label_type.
 
     Raises:
-        ValueError: If the input is not as it must be.
+        ValueError: If the input is wrong.
         OSError: If a file cannot be read.
         RemoteError: If a file cannot be read by URL.
     """

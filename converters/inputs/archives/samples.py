@@ -57,11 +57,11 @@ class ClassRule:
 
     @property
     def part(self) -> str | None:
-        """Name of the part that holds the class; None for the key."""
+        """Name of the part with the class; None for the key."""
         return None if self.source == FROM_KEY else self.source
 
     def max_bytes(self) -> int:
-        """Returns the most bytes that this part may have."""
+        """Returns the most bytes of the part."""
         return _MAX_BYTES.get(self.source, 0)
 
     def class_of(self, key: str, content: bytes | None) -> str:
@@ -69,10 +69,10 @@ class ClassRule:
 
         Args:
             key: Key of the sample.
-            content: Bytes of the part that holds the class; None without this part.
+            content: Bytes of the part with the class; None without the part.
 
         Raises:
-            NoClassError: If there is none, or it cannot be read.
+            NoClassError: If there is no class, or the class cannot be read.
         """
         if self.source == FROM_KEY:
             folder = key.rpartition("/")[0]
@@ -113,7 +113,7 @@ def _checked(text: str) -> str:
 
 
 class _Sample:
-    """The parts of a sample that are known so far."""
+    """The parts of a sample so far."""
 
     def __init__(self) -> None:
         self.images: dict[str, tars.Member] = {}
@@ -135,14 +135,14 @@ def read_samples(
         tar: The tar.
         rule: Where the class of a sample is.
         image_part: Name of the part with the image, such as `jpg` or `left.png`; None
-            takes the one whose name ends as that of an image.
+            takes the part whose name ends as an image's.
         on_null: `columns.SKIP` leaves out samples without the part of the class.
 
     Raises:
         ValueError: If the tar is damaged, compressed or cut short, holds a part of a
             sample twice, or, without `columns.SKIP`, lacks the part of a class.
-        OSError: If it cannot be read.
-        RemoteError: If it cannot be read by URL.
+        OSError: If the file cannot be read.
+        RemoteError: If the file cannot be read by URL.
     """
     samples: dict[str, _Sample] = {}
     left_out: list[LeftOut] = []

@@ -1,7 +1,7 @@
 """Joins the images of several sources under the names of the sources.
 
-In: the images and the class map of each source. Out: one `Listed`, whose files are URLs
-or relative to a folder that has a link to each source.
+In: the images and the class map of the sources. Out: a `Listed`, whose files are URLs
+or relative to a folder with a link to every source.
 """
 
 import pathlib
@@ -29,8 +29,8 @@ def join(
 
     Args:
         sources: The sources with their images.
-        folder: Folder with a link to each source on this host.
-        names: Names of classes that a source has as numbers; none leaves them numbers.
+        folder: Folder with a link to every source on the host.
+        names: Names of classes that are numbers; no name leaves the numbers.
         label_type: Value of --label_type.
 
     Raises:
@@ -114,7 +114,7 @@ def _new_names(
 
 
 def _require_one_type(tree: ClassTree, unnamed: Mapping[str, str]) -> None:
-    """Refuses numbers of one source beside names of another."""
+    """Refuses numbers of a source beside names of another."""
     names = tree.class_names()
     for source, class_name in unnamed.items():
         for name in names:

@@ -1,8 +1,7 @@
-"""Lists the images of each source of a merge, by the reader of its kind.
+"""Lists the images of a source of a merge, by the reader of its kind.
 
-In: a `MergeSource`; for a table also a folder for the rows that are read. Out: a
-`Listed`: the images by split and class, and the folder that their files are
-relative to. A data set of the converters is read as archives: the shards that its index
+In: a `MergeSource`; for a table also a folder for the rows. Out: a `Listed`:
+the images by split and class, and the folder above the files. A data set of the converters is read as archives: the shards that its index
 lists, with the names of its catalog.
 """
 
@@ -63,7 +62,7 @@ def _opened(folder: pathlib.Path) -> DataSet:
     Raises:
         BadIndexError: If the index or the catalog is none, or a shard in the folder is
             missing or cut.
-        RemoteError: If it cannot be read by URL.
+        RemoteError: If the file cannot be read by URL.
     """
     place = urls.require_place("", "A place", folder)
     if not urls.is_url(folder):
@@ -99,7 +98,7 @@ def _data_set_at(place: str, folder: pathlib.Path) -> DataSet:
 def _names(
     folder: pathlib.Path, split: str, shards: Sequence[str]
 ) -> dict[str, _Names]:
-    """Returns the start of each record and its image's name, in order, by shard."""
+    """Returns the starts of records and the names of images, in order, by shard."""
     query = (
         f"SELECT shard, byte_offset, filename FROM {PARQUET} "
         "WHERE split = ? ORDER BY shard, byte_offset"
@@ -133,19 +132,19 @@ def _reader_with_names(names: Mapping[str, _Names]) -> Reader:
 def read(
     source: MergeSource, meaning: Meaning, *, file_in_names: bool, on_null: str
 ) -> Listed:
-    """Lists a source that is no table.
+    """Lists a source other than a table.
 
     Args:
         source: The source.
-        meaning: What a user says about splits and classes.
-        file_in_names: Whether names of images in archives begin with that of the file.
-        on_null: What to do about an image in a tar without its class.
+        meaning: The words of a user about splits and classes.
+        file_in_names: Whether names of images in archives begin with the file.
+        on_null: `columns.SKIP` leaves out an image in a tar without its class.
 
     Raises:
-        ValueError: If it is not as it must be.
-        BadIndexError: If it is a data set that is damaged.
-        OSError: If it cannot be read.
-        RemoteError: If it cannot be read by URL.
+        ValueError: If the source is wrong.
+        BadIndexError: If a data set is damaged.
+        OSError: If the file cannot be read.
+        RemoteError: If the file cannot be read by URL.
     """
     if source.kind == sources.TREE:
         folder = local_or_url(source.place)
@@ -160,10 +159,10 @@ def read(
 
 
 def local_or_url(place: str) -> pathlib.Path:
-    """Returns the folder at a place as an absolute path, or as that of a URL.
+    """Returns the folder at a place as an absolute path, or as the path of a URL.
 
     Raises:
-        ValueError: If it is a URL that is not known or holds a password.
+        ValueError: If a URL is not known or holds a password.
     """
     if urls.is_url(place):
         return pathlib.Path(urls.require_place("", "A place", place.rstrip("/")))
@@ -206,7 +205,7 @@ def _data_set(folder: pathlib.Path, *, file_in_names: bool) -> Listed:
 
 
 def columns_of(source: MergeSource) -> columns.Columns:
-    """Returns the columns of a table; `image` and `label` are the usual ones."""
+    """Returns the columns of a table; `image` and `label` are usual."""
     given = source.options
     return columns.Columns(
         image=given.get("image_column", "image"),
@@ -230,17 +229,17 @@ def read_table(
     Args:
         source: The source.
         table: Its table.
-        root: Folder or URL that paths are relative to.
+        root: Folder or URL above relative paths.
         folder: Folder for the rows and the image bytes.
-        meaning: What a user says about splits and classes.
-        on_null: What to do about a row without an image or a label, see `columns`.
+        meaning: The words of a user about splits and classes.
+        on_null: The fate of a row without an image or a label, see `columns`.
 
     Raises:
-        ValueError: If the table is not as it must be.
-        OSError: If it cannot be read.
+        ValueError: If the table is wrong.
+        OSError: If the file cannot be read.
         RemoteError: If a URL cannot be read.
     """
-    # Files beside the folder are named relative to it, across no link.
+    # Files beside the folder have relative names, across no link.
     folder = pathlib.Path(os.path.realpath(folder))
     wanted, split, by_file = scan.by_names(table, columns_of(source), meaning, ())
     query, states = source.options.get("query"), table.states()

@@ -1,8 +1,8 @@
 """The sources of a merge: names, kinds and locations, and new names of their classes.
 
-In: the words of a user for each source: a path, a pattern or a URL, and options. Out: a
+In: the words of a user for a source: a path, a pattern or a URL, and options. Out: a
 checked `MergeSource` and its class map. The name of a file decides the kind of a source
-where it can, and otherwise the content of the folder. No image is opened.
+where possible, and otherwise the content of the folder. No image is opened.
 """
 
 import dataclasses
@@ -36,7 +36,7 @@ WORDS: Mapping[Kind, str] = {
     TFRECORDS: "TFRecord files",
     DATA_SET: "a data set of the converters",
 }
-# Flags that say how a source of a kind is read.
+# Flags about the reading of a source of a kind.
 FLAGS: Mapping[Kind, Sequence[str]] = {
     TREE: (),
     TABLE: (
@@ -56,14 +56,14 @@ _EXPECTED = (
 
 
 def kind_of(place: str) -> Kind:
-    """Returns what a place holds.
+    """Returns the kind of a place.
 
     Args:
-        place: Path, pattern or URL; before those of tars and of TFRecord files may be
+        place: Path, pattern or URL; before tars and TFRecord files may be
             a split and "=".
 
     Raises:
-        ValueError: If nothing is there, or nothing that can be read.
+        ValueError: If nothing is there, or nothing readable.
         OSError: If a folder cannot be listed.
         RemoteError: If a store cannot be read.
     """
@@ -110,7 +110,7 @@ def _kind_of(place: str) -> Kind:
 
 
 def _before_wildcards(url: str) -> str:
-    """Returns a URL up to its pattern, which may hold what a URL must not."""
+    """Returns a URL up to its pattern, as a pattern has signs of no URL."""
     for sign in "*?[{":
         url = url.partition(sign)[0]
     return url
@@ -126,10 +126,10 @@ def _by_name(place: str) -> Kind | None:
 
 
 def _in_folder(here: Folder) -> Kind:
-    """Returns what a folder holds; sub-folders beside a few files are classes."""
+    """Returns the kind of a folder; sub-folders beside a few files are classes."""
     has_index = here.size(index.INDEX_NAME) is not None
     if has_index and not isinstance(here, OnDisk):
-        return DATA_SET  # a web server cannot list what is beside it
+        return DATA_SET  # a web server cannot list the folder
     try:
         listed = here.scan("", ())
     except errors.MissingFileError:
@@ -156,18 +156,18 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MergeSource:
-    """One input of a merge.
+    """An input of a merge.
 
     Attributes:
-        name: Name of the source, which the names of its images begin with.
-        place: Path, pattern or URL of it; a URL may hold a password.
-        kind: What it is.
+        name: Name of the source, at the start of the names of its images.
+        place: Path, pattern or URL of the source; a URL may hold a password.
+        kind: Kind of the source.
         class_map: New class of some of its classes; an empty text leaves a class out.
-        options: Values of the flags of `FLAGS` that say how it is read.
+        options: Values of the flags of `FLAGS` about the reading.
 
     Raises:
         ValueError: If the name is not letters, digits, dots, dashes and underscores, or
-            an option is not one of the kind.
+            an option is not of the kind.
     """
 
     name: str
@@ -208,7 +208,7 @@ class MergeSource:
 
 
 def read_class_map(path: pathlib.Path) -> dict[str, str]:
-    """Reads the new class of each class from lines of `<class>TAB<new class>`.
+    """Reads new classes from lines of `<class>TAB<new class>`.
 
     A line whose new class is empty leaves the class out of the data set. Empty lines
     are ignored.

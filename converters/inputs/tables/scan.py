@@ -1,9 +1,10 @@
 """Reads a table once: image bytes go to the spool, all other values to a Parquet file.
 
-In: sources, a query, names of columns. Out: `rows.parquet` with one row for each row of
+In: sources, a query, names of columns. Out: `rows.parquet` with a row for every row of
 the table: row (from 1), path, file, offset, num_bytes, label, name, split, extra_0, ...
 . Without a query, uncompressed bytes of a local Parquet file stay where they are: then
-`file` names it. It is NULL for the spool. The rows are streamed: memory holds a batch.
+`file` names the file. `file` is NULL for the spool. The rows are streamed: memory
+holds a batch.
 """
 
 import contextlib
@@ -31,14 +32,14 @@ if TYPE_CHECKING:
     import duckdb
 
 ROWS_NAME = "rows.parquet"
-# Another number when that file has other columns: a file of before is not used then.
+# Another number for other columns of `rows.parquet`: an older file is not used then.
 ROWS_VERSION = 2
 INPUT = "input"
 _NO_PATH, _NO_BYTES = "NULL::VARCHAR", "NULL::BLOB"
 _PLACES_NAME = "places.jsonl"
-# Columns that DuckDB adds to those of a Parquet file.
+# Columns of DuckDB beside the columns of a Parquet file.
 _FILE, _ROW = "tfpipe_file", "file_row_number"
-# Column with the split that the name of each file says.
+# Column with the split in the name of the file.
 SPLIT_OF_FILE = "tfpipe_split"
 _READERS = {
     table_sources.CSV: "csv",
@@ -47,7 +48,7 @@ _READERS = {
 }
 _DELIMITERS = ",;\t|"
 
-# For each column, its value in each file of a table.
+# For a column, its value in every file of a table.
 ByFile = Mapping[str, Sequence[str]]
 
 
@@ -61,11 +62,11 @@ def scan(
     """Reads the rows of a table, and returns the Parquet file of their values.
 
     Args:
-        sources: Tables by the name that the query gives them; INPUT is one.
+        sources: Tables by their name in the query, with INPUT.
         query: A SELECT; None takes all rows of INPUT.
         columns: Names of columns of the result.
-        folder: Folder for that file and the image bytes.
-        by_file: Columns of INPUT with one value a file, see `by_names`.
+        folder: Folder for the Parquet file and the image bytes.
+        by_file: Columns of INPUT with a value a file, see `by_names`.
 
     Raises:
         ValueError: If the query or a column is wrong.
@@ -112,7 +113,7 @@ def scan(
 
 @contextlib.contextmanager
 def _spool_errors(spool: Spool) -> Iterator[None]:
-    """Raises the error of a full disk in place of what DuckDB makes of it."""
+    """Raises the error of a full disk in place of DuckDB's error."""
     try:
         yield
     except Exception as error:
@@ -128,7 +129,7 @@ def _make_tables(
     folder: pathlib.Path,
     by_file: ByFile,
 ) -> Sequence[str]:
-    """Makes a view or a table of each source; returns their names."""
+    """Makes a view or a table of every source; returns their names."""
     for name, source in sources.items():
         if source.is_database:
             databases.copy(connection, name, source, folder)
@@ -172,10 +173,10 @@ def _cases(files: Sequence[str], values: Sequence[str]) -> str:
 
 
 def _csv_options(source: table_sources.TableSource, columns: Columns) -> Iterator[str]:
-    """Yields options that take each line after the first for a row.
+    """Yields options to take all lines after the first for rows.
 
-    DuckDB's own guess skips lines that it does not understand. Columns with a meaning
-    are texts: `007`, `t` and `01/02/2020` stay what they are.
+    DuckDB's own guess skips lines of another form. Columns with a meaning
+    are texts: `007`, `t` and `01/02/2020` stay as they are.
     """
     yield from ("header = true", "skip = 0", "comment = ''", "sample_size = -1")
     with table_sources.opened_text(source.files[0]) as file:
@@ -196,7 +197,7 @@ def _json_options(
     columns: Columns,
     options: Sequence[str],
 ) -> Iterator[str]:
-    """Yields the types of all columns, in which columns with a meaning are texts."""
+    """Yields the types of all columns; columns with a meaning are texts."""
     call = read_files("json", source.files, *options, "sample_size = -1")
     described = connection.execute(f"DESCRIBE FROM {call}").fetchall()
     types = {str(row[0]): str(row[1]) for row in described if row[0] != _FILE}
@@ -213,21 +214,21 @@ def by_names(
     meaning: Meaning,
     hive_columns: Sequence[str],
 ) -> tuple[Columns, str | None, ByFile]:
-    """Returns what the names of the files of a table say.
+    """Returns the meaning of the names of the files of a table.
 
     Args:
         source: The table.
-        columns: The columns that a user named.
-        meaning: What a user says about splits.
-        hive_columns: Columns that are folders `name=value` above the files.
+        columns: The columns in the words of a user.
+        meaning: The words of a user about splits.
+        hive_columns: Columns from folders `name=value` above the files.
 
     Returns:
         columns: The same, with a column of splits if the files are of several.
-        split: The split of all rows; None if a column says it.
-        by_file: Columns with one value a file.
+        split: The split of all rows; None if a column says the split.
+        by_file: Columns with a value a file.
 
     Raises:
-        ValueError: If a folder of `hive_columns` is not above each file.
+        ValueError: If a folder of `hive_columns` is not above every file.
     """
     by_file = {name: _folder_values(source, name) for name in hive_columns}
     if columns.split is not None or source.is_database or meaning.split is not None:
@@ -302,10 +303,10 @@ def _write_places(
     names: Sequence[str],
     lines: pathlib.Path,
 ) -> list[int] | None:
-    """Writes where each image is, as JSON lines; NULL has no line.
+    """Writes the places of all images, as JSON lines; NULL has no line.
 
     Returns:
-        The number of the first row of each file; None if DuckDB must read the images.
+        The number of the first row of every file; None if DuckDB must read the images.
     """
     row, first_rows = 1, []
     try:
@@ -329,7 +330,7 @@ def _write_places(
 def _types(
     connection: "duckdb.DuckDBPyConnection", query: str, columns: Columns
 ) -> dict[str, str]:
-    """Returns the type of each column of a query, and requires the named columns."""
+    """Returns the types of the columns of a query, and requires the named columns."""
     described = connection.execute(
         f"DESCRIBE SELECT * FROM ({query}\n) AS q"
     ).fetchall()
@@ -394,7 +395,7 @@ def _image_values(
 
 
 def _values(columns: Columns) -> list[str]:
-    """Returns the expression of each value that is not an image."""
+    """Returns the expressions of all values beside the image."""
     named = {"label": columns.label, "name": columns.name, "split": columns.split}
     values = [
         f"{identifier(name)}{'' if each == 'label' else '::VARCHAR'} AS {each}"

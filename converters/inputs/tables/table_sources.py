@@ -1,7 +1,7 @@
-"""Finds out which table a user means: files by path or URL, or a database.
+"""Finds the table of a user: files by path or URL, or a database.
 
 In: the text of a flag. Out: a `TableSource`. The content of a file decides its kind
-where it can; its name decides for CSV and JSON lines. A password never leaves a
+where possible; its name decides for CSV and JSON lines. A password never leaves a
 `TableSource`. Files at a URL are copied to a folder, in pieces of limited memory.
 """
 
@@ -58,14 +58,14 @@ _KNOWN = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TableSource:
-    """One table, or a database that a query or the name of a table narrows down.
+    """A table, or a database, with a query or the name of a table.
 
     Attributes:
-        kind: One of the kinds of this module.
-        shown: The place as it is printed and stored: without a password.
+        kind: A kind of `table_sources`.
+        shown: The place, as printed and stored: without a password.
         files: Paths, or URLs of files; empty for a database server.
-        url: URL of a database server, with its password if it holds one.
-        table: Name of a table in the database; None leaves it to the query.
+        url: URL of a database server, with its password, if any.
+        table: Name of a table in the database; None leaves the choice to the query.
     """
 
     kind: str
@@ -76,7 +76,7 @@ class TableSource:
 
     @property
     def is_database(self) -> bool:
-        """Whether a query of its own language reads it."""
+        """Whether a query of its own language reads the source."""
         return self.kind in DATABASES
 
     @property
@@ -92,23 +92,23 @@ class TableSource:
         return os.path.dirname(self.files[0]) or "."
 
     def states(self) -> dict[str, State]:
-        """Returns the state of each file on this host, by its absolute path."""
+        """Returns the states of the files on the host, by its absolute path."""
         if self.is_remote:
             return {}
         return {os.path.abspath(path): state_of(path) for path in self.files}
 
     def state(self) -> object:
-        """Returns what changes when the files do, as JSON values."""
+        """Returns JSON values, which change with the files."""
         if not (states := self.states()):
             return [self.shown, self.table, list(self.files)]
         return [self.table, *([path, *state] for path, state in states.items())]
 
 
 def find(name: str, value: str) -> TableSource:
-    """Returns the table that a user means.
+    """Returns the table of a user.
 
     Args:
-        name: The flag, as a user writes it.
+        name: The flag, in a user's writing.
         value: Its value.
 
     Raises:
@@ -259,15 +259,15 @@ _PIECE_BYTES = 16 << 20
 
 
 def near(source: TableSource, folder: pathlib.Path) -> TableSource:
-    """Returns a source whose files are on this machine.
+    """Returns a source whose files are on the host.
 
     Args:
-        source: The source; without URLs it is returned as it is.
-        folder: Folder for the copies; it is made.
+        source: The source; without URLs the same is returned.
+        folder: Folder for the copies; the folder is made.
 
     Raises:
         RemoteError: If a file cannot be read.
-        OSError: If it cannot be written.
+        OSError: If the file cannot be written.
     """
     if not source.is_remote:
         return source
