@@ -1,8 +1,9 @@
 """Lists the images of a source of a merge, by the reader of its kind.
 
 In: a `MergeSource`; for a table also a folder for the rows. Out: a `Listed`:
-the images by split and class, and the folder above the files. A data set of the converters is read as archives: the shards that its index
-lists, with the names of its catalog.
+the images by split and class, and the folder above the files. A data set of the
+converters is read as archives: the shards that its index lists, with the names of its
+catalog.
 """
 
 import bisect
