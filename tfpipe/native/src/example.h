@@ -148,11 +148,10 @@ inline std::string ReadExample(Span bytes, const Keys& keys, Span* image,
   while (!bytes.empty()) {
     uint64_t tag;
     Span features;
-    const bool is_sound =
-        bytes.Take(kDelimited1)
-            ? bytes.TakeSpan(&features) &&
-                  FindInFeatures(features, keys, &results, rest)
-            : bytes.TakeNumber(&tag) && SkipField(tag, &bytes);
+    const bool is_sound = bytes.Take(kDelimited1)
+                              ? bytes.TakeSpan(&features) &&
+                                    FindInFeatures(features, keys, &results, rest)
+                              : bytes.TakeNumber(&tag) && SkipField(tag, &bytes);
     if (!is_sound) return "its data is no tf.train.Example";
   }
   const size_t num_needed = keys.numbers.size() - keys.num_optional;
