@@ -140,7 +140,7 @@ class Take:
     Element: any.
 
     Example:
-        >>> list(tfpipe.Take(2)(tf.data.Dataset.range(5)).as_numpy_iterator())
+        >>> [int(n) for n in tfpipe.Take(2)(tf.data.Dataset.range(5))]
         [0, 1]
 
     Args:

@@ -123,7 +123,7 @@ class Map:
         >>> source = tfpipe.TFRecordSource("DIR", "train", shuffle="none")
         >>> ops = [tfpipe.Parse(label_base=1), tfpipe.Select("record_id")]
         >>> stages = [tfpipe.Interleave(), tfpipe.Map(*ops)]
-        >>> next(iter(tfpipe.Pipeline(source, stages).build()))["record_id"].numpy()
+        >>> int(next(iter(tfpipe.Pipeline(source, stages).build()))["record_id"])
         0
 
     Args:
