@@ -1,4 +1,4 @@
-"""Which way is up in an image file, read from its metadata as Pillow reads them.
+"""The orientation of an image file, read from its metadata by the rule of Pillow.
 
 In: EXIF data and XMP data. Out: the EXIF orientation, 1 to 8, by which Pillow's
 `exif_transpose` turns the image. Damaged metadata count as none. Pillow is not
