@@ -44,7 +44,7 @@ from converters.exports.plan import FORMATS, ExportPlan, Format, Paths, make_pla
 from converters.exports.source import Source
 from converters.options import shared, start
 from tfpipe.errors import count_of
-from tfpipe.remote import urls
+from tfpipe.location import urls
 from tfpipe.shards import index
 
 _COMMAND = "converters.export"

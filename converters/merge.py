@@ -68,7 +68,7 @@ from converters.options import (
 )
 from converters.options.merge import MergeOptions, config_from_flags
 from tfpipe import errors, host
-from tfpipe.remote import urls
+from tfpipe.location import urls
 
 _COMMAND = "converters.merge"
 _Result = TypeVar("_Result")

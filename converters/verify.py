@@ -55,8 +55,8 @@ from converters.jobs import at_url, work_dir
 from converters.options import shared, start
 from tfpipe import errors, host
 from tfpipe.errors import count_of
-from tfpipe.remote import urls
-from tfpipe.remote.files import Files
+from tfpipe.location import urls
+from tfpipe.location.files import Files
 from tfpipe.shards import index
 
 shared.define("input_dir", "num_workers")

@@ -166,7 +166,7 @@ LONG_FILES = (
     "system/converters/test_ray.py",
     "system/benchmarks/test_report.py",
     "system/tfpipe/service/test_service.py",
-    "system/tfpipe/remote/test_source.py",
+    "system/tfpipe/location/test_source.py",
     "system/studies/test_loaders.py",
     "torture/converters/test_kill_points.py",
     "system/converters/test_replicate.py",

@@ -22,6 +22,9 @@ from .host import (
     ram_bytes as ram_bytes,
     ram_left as ram_left,
 )
+from .location.files import (
+    Files as Files,
+)
 from .mixture import (
     Mixture as Mixture,
 )
@@ -98,9 +101,6 @@ from .recipes import (
     inception as inception,
     resnet as resnet,
     vgg as vgg,
-)
-from .remote.files import (
-    Files as Files,
 )
 from .service.paying import (
     ServicePayoff as ServicePayoff,

@@ -19,7 +19,7 @@ from converters.exports.source import Source
 from converters.jobs import duplicates, publish
 from tfpipe import errors
 from tfpipe.errors import count_of
-from tfpipe.remote.files import Files
+from tfpipe.location.files import Files
 from tfpipe.shards import atomic
 
 if TYPE_CHECKING:

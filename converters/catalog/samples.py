@@ -21,7 +21,7 @@ from converters.images import prepare
 from converters.images.policy import Policy
 from tfpipe import errors
 from tfpipe.consumers import captions
-from tfpipe.remote.files import Files
+from tfpipe.location.files import Files
 from tfpipe.shards import atomic, example, records
 from tfpipe.shards.example import Feature
 from tfpipe.shards.image_record import ENCODED

@@ -21,8 +21,8 @@ from converters.checks.shard import Request, Result
 from converters.engines import processes
 from converters.jobs import at_url, work_dir
 from tfpipe import errors
+from tfpipe.location import urls
 from tfpipe.native import entry_file, entry_points
-from tfpipe.remote import urls
 from tfpipe.shards import atomic, index, records
 from tfpipe.shards.example import decode_example
 

@@ -18,9 +18,9 @@ from typing import NamedTuple, TypeVar
 from converters.checks.shard import Fault
 from converters.jobs import at_url, duplicates, publish, side_files
 from tfpipe import errors
+from tfpipe.location import urls
+from tfpipe.location.files import Files
 from tfpipe.native import entry_file
-from tfpipe.remote import urls
-from tfpipe.remote.files import Files
 from tfpipe.shards import atomic, index
 from tfpipe.shards.index import File, Index
 

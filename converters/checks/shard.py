@@ -24,7 +24,7 @@ from converters.engines import processes
 from converters.inputs import ilsvrc
 from converters.jobs.at_url import Ahead
 from tfpipe import errors
-from tfpipe.remote.files import Files
+from tfpipe.location.files import Files
 from tfpipe.shards import index, records
 from tfpipe.shards.example import decode_example
 from tfpipe.shards.sql import PARQUET

@@ -18,7 +18,7 @@ from converters.checks.shard import load_rows
 from converters.inputs.classes import Class, classes_of
 from converters.jobs import at_url, work_dir
 from tfpipe import errors
-from tfpipe.remote.files import Files
+from tfpipe.location.files import Files
 from tfpipe.shards import index
 
 # Takes a number of bytes and a byte offset, and returns these bytes.

@@ -18,8 +18,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from converters.inputs import listing
 from tfpipe import errors
-from tfpipe.remote import urls
-from tfpipe.remote.files import Files
+from tfpipe.location import urls
+from tfpipe.location.files import Files
 
 
 @dataclasses.dataclass(frozen=True)

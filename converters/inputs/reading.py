@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
 from converters.inputs import files
-from tfpipe.remote import urls
-from tfpipe.remote.files import Files
+from tfpipe.location import urls
+from tfpipe.location.files import Files
 
 # Folders whose connections are kept; images of one input are mostly in one.
 _MAX_PLACES = 64

@@ -20,8 +20,8 @@ import xxhash
 
 from converters.engines import processes
 from tfpipe import errors
-from tfpipe.remote import urls
-from tfpipe.remote.files import Files
+from tfpipe.location import urls
+from tfpipe.location.files import Files
 from tfpipe.shards import index
 
 _PIECE_BYTES = 8 << 20

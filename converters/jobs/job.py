@@ -22,7 +22,7 @@ from converters.inputs.classes import Class
 from converters.inputs.files import State
 from converters.inputs.tables.extras import MoreColumns
 from converters.jobs.plan import ShardPlan
-from tfpipe.remote.files import Files
+from tfpipe.location.files import Files
 from tfpipe.shards import index
 
 

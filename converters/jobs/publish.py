@@ -28,8 +28,8 @@ from converters.jobs import (
 )
 from converters.jobs.job import Job, changes_since, differences
 from tfpipe import errors
+from tfpipe.location import urls
 from tfpipe.native import entry_file
-from tfpipe.remote import urls
 from tfpipe.shards import atomic, index
 
 CHANGES_NAME = "changes.jsonl"

@@ -22,7 +22,7 @@ from converters.images import lossless
 from converters.jobs import at_url, changed, publish, replace, work_dir, write_shard
 from converters.jobs.job import Job
 from converters.jobs.plan import ShardPlan
-from tfpipe.remote import urls
+from tfpipe.location import urls
 from tfpipe.shards import atomic, index
 
 

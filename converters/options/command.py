@@ -23,7 +23,7 @@ from converters.jobs.job import Job, no_boxes
 from converters.options import shared, start, summary
 from converters.options.job import JobOptions
 from tfpipe import errors, host
-from tfpipe.remote import urls
+from tfpipe.location import urls
 from tfpipe.shards import index
 
 

@@ -12,7 +12,7 @@ from absl import flags
 from converters.catalog import near_duplicates
 from converters.inputs.tables import columns, table_sources
 from converters.options import labelled, shared
-from tfpipe.remote import urls
+from tfpipe.location import urls
 
 flags.adopt_module_key_flags(labelled)
 

@@ -15,7 +15,7 @@ from converters.catalog import added, samples
 from converters.catalog.added import Added
 from converters.catalog.question import Question
 from converters.options import shared
-from tfpipe.remote import urls
+from tfpipe.location import urls
 
 shared.define("num_workers", "seed", "overwrite", "fsync")
 flags.adopt_module_key_flags(shared)

@@ -16,8 +16,8 @@ from converters.exports.identical import By
 from converters.exports.write import Damaged
 from converters.images.policy import REENCODE_QUALITY
 from converters.options import shared
+from tfpipe.location import urls
 from tfpipe.native import entry_file
-from tfpipe.remote import urls
 
 shared.define(*shared.WRITING_FLAGS, "quality", "entry_points", "splits", "dry_run")
 flags.adopt_module_key_flags(shared)

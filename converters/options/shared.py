@@ -21,8 +21,8 @@ from converters.engines import ray_cluster
 from converters.images import policy, shrink
 from converters.inputs.tables import columns
 from tfpipe import errors
-from tfpipe.remote import urls
-from tfpipe.remote.files import Files
+from tfpipe.location import urls
+from tfpipe.location.files import Files
 from tfpipe.shards import index
 
 OUTPUT_DIR = "output_dir"

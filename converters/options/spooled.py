@@ -14,7 +14,7 @@ from converters.inputs.tables import images, scan, spool, table_sources
 from converters.jobs import changed, work_dir
 from converters.options import shared
 from converters.options.job import JobOptions
-from tfpipe.remote import urls
+from tfpipe.location import urls
 from tfpipe.shards import index
 
 

@@ -17,7 +17,7 @@ from converters.engines import processes
 from converters.jobs import work_dir
 from converters.options import shared
 from tfpipe import errors
-from tfpipe.remote import urls
+from tfpipe.location import urls
 
 if TYPE_CHECKING:
     from converters.exports.source import Source

@@ -41,7 +41,7 @@ KERAS_MODULES = {
 
 NO_TENSORFLOW = {
     ("tfpipe", "shards"),
-    ("tfpipe", "remote"),
+    ("tfpipe", "location"),
     ("tfpipe", "shard_cache"),
 }
 

@@ -53,7 +53,7 @@ ROOMS = {
         "tfpipe/reading",
         "tfpipe/reading tfpipe/test_pipeline.py tfpipe/stages/test_shuffle.py",
     ),
-    "remote": ("tfpipe/remote", "tfpipe/remote"),
+    "location": ("tfpipe/location", "tfpipe/location"),
     "shard_cache": ("tfpipe/shard_cache", "tfpipe/shard_cache tfpipe/test_errors.py"),
     "cache": ("tfpipe/cache", "tfpipe/cache"),
     "faults": (

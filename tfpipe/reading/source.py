@@ -15,13 +15,13 @@ import numpy as np
 import tensorflow as tf
 
 from tfpipe import errors
+from tfpipe.location import urls
 from tfpipe.reading import state as state_of_run
 from tfpipe.reading.order import EpochPosition, Order, Remainder, Shuffle
 from tfpipe.reading.sampling import ExpectedCopies, Sampling
 from tfpipe.reading.split_index import CacheChoice, SplitIndex, require_cache_choice
 from tfpipe.reading.state import State
 from tfpipe.reading.windows import Windows
-from tfpipe.remote import urls
 from tfpipe.shard_cache.open_cache import CacheStatistics
 from tfpipe.shards import index, subset as subsets
 from tfpipe.shards.index import Index, Shard

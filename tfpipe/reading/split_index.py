@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tfpipe import errors
-from tfpipe.remote import direct, metadata, urls
-from tfpipe.remote.files import Files
+from tfpipe.location import direct, metadata, urls
+from tfpipe.location.files import Files
 from tfpipe.shard_cache.open_cache import OpenCache
 from tfpipe.shard_cache.settings import INDEX_FOLDER, ShardCache
 from tfpipe.shards import image_record, index, records, scan

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from tfpipe import errors
 from tfpipe.errors import count_of
-from tfpipe.remote import urls
+from tfpipe.location import urls
 from tfpipe.shard_cache import store as stores
 from tfpipe.shard_cache.directory import Directory
 from tfpipe.shard_cache.fetch import Fetcher

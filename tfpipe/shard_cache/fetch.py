@@ -16,8 +16,8 @@ import time
 import xxhash
 
 from tfpipe import errors
-from tfpipe.remote import urls
-from tfpipe.remote.files import Files
+from tfpipe.location import urls
+from tfpipe.location.files import Files
 from tfpipe.shard_cache import pieces as cuts, store as stores
 from tfpipe.shard_cache.directory import Directory
 from tfpipe.shard_cache.pieces import Pieces

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from tfpipe.remote.files import Files
+from tfpipe.location.files import Files
 from tfpipe.shard_cache import next_use, store as stores
 from tfpipe.shard_cache.directory import Directory
 from tfpipe.shard_cache.downloader import Downloader

@@ -11,7 +11,7 @@ import threading
 
 import xxhash
 
-from tfpipe.remote import urls
+from tfpipe.location import urls
 from tfpipe.shard_cache import store as stores
 from tfpipe.shard_cache.fetch import Fetcher
 

@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tfpipe import errors
-from tfpipe.remote import metadata, urls
-from tfpipe.remote.files import Files
+from tfpipe.location import metadata, urls
+from tfpipe.location.files import Files
 from tfpipe.shard_cache import pieces as cuts, store
 from tfpipe.shard_cache.directory import Directory
 from tfpipe.shard_cache.open_cache import OpenCache

@@ -18,8 +18,8 @@ from converters.inputs import reading
 from converters.inputs.files import State, paths_below_one, state_of
 from converters.inputs.meaning import Meaning
 from tfpipe import errors
-from tfpipe.remote import urls
-from tfpipe.remote.files import Files
+from tfpipe.location import urls
+from tfpipe.location.files import Files
 from tfpipe.shards.scan import natural
 from tfpipe.shards.split_names import SPLITS, require_whole_sets
 

@@ -19,7 +19,7 @@ from converters.inputs.archives.patterns import Archive
 from converters.inputs.class_lists import ClassList
 from converters.inputs.classtree import ClassTree, Place
 from converters.inputs.labels import Listed
-from tfpipe.remote import urls
+from tfpipe.location import urls
 from tfpipe.shards import label_rows
 
 # The threads wait for the disk or the store most of the time.

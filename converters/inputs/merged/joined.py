@@ -14,7 +14,7 @@ from converters.inputs.labels import Listed
 from converters.inputs.listing import LeftOut
 from converters.inputs.merged.listed import local_or_url
 from converters.inputs.merged.sources import TABLE, TREE, MergeSource
-from tfpipe.remote import urls
+from tfpipe.location import urls
 
 Found = Sequence[tuple[MergeSource, Listed]]
 

@@ -30,8 +30,8 @@ from converters.inputs.tables import (
     sql,
     table_sources,
 )
-from tfpipe.remote import metadata, urls
-from tfpipe.remote.files import Files
+from tfpipe.location import metadata, urls
+from tfpipe.location.files import Files
 from tfpipe.shards import index
 from tfpipe.shards.sql import PARQUET
 

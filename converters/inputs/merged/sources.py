@@ -18,7 +18,7 @@ from converters.inputs.folders import Folder, OnDisk
 from converters.inputs.meaning import USUAL
 from converters.inputs.tables import table_sources
 from tfpipe import errors
-from tfpipe.remote import urls
+from tfpipe.location import urls
 from tfpipe.shards import index
 
 Kind = Literal["tree", "table", "tars", "tfrecords", "data_set"]

@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from tfpipe import errors
-from tfpipe.remote import urls
-from tfpipe.remote.files import Files
+from tfpipe.location import urls
+from tfpipe.location.files import Files
 
 # The threads wait for a disk or a server most of the time.
 _NUM_THREADS = 16

@@ -25,7 +25,7 @@ from converters.inputs.parquet import UnknownFormError
 from converters.inputs.tables import databases, sql, table_sources
 from converters.inputs.tables.columns import Columns
 from converters.inputs.tables.spool import Spool
-from tfpipe.remote import urls
+from tfpipe.location import urls
 from tfpipe.shards.sql import identifier, quoted, read_files
 
 if TYPE_CHECKING:

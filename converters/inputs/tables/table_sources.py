@@ -19,8 +19,8 @@ from typing import IO, TextIO, cast
 
 from converters.inputs.class_lists import CLASSES_NAME, EXPORT_NAME
 from converters.inputs.files import State, open_file, state_of
-from tfpipe.remote import urls
-from tfpipe.remote.files import Files
+from tfpipe.location import urls
+from tfpipe.location.files import Files
 from tfpipe.shards.split_names import require_whole_sets
 
 CSV, JSON, PARQUET = "CSV", "JSON lines", "Parquet"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import xxhash
 
-from tfpipe.remote.files import Files
+from tfpipe.location.files import Files
 from tfpipe.shards import index, records
 from tfpipe.shards.index import Shard
 from tfpipe.shards.ranges import RecordRanges, by_shard

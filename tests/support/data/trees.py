@@ -11,7 +11,7 @@ import numpy as np
 import PIL.Image
 
 from converters import imagenet
-from tfpipe.remote.files import Files
+from tfpipe.location.files import Files
 from tfpipe.shards import index
 
 SYNSETS = ("n01440764", "n01443537", "n01484850", "n01491361")

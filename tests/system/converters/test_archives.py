@@ -14,7 +14,7 @@ import pytest
 from converters import folder, tfrecord, verify, webdataset
 from tests.support.data.trees import SYNSETS, convert, digests, make_tree, upload
 from tests.support.processes import commands
-from tfpipe.remote.files import Files
+from tfpipe.location.files import Files
 from tfpipe.shards import example, index, records
 
 

@@ -13,7 +13,7 @@ from tests.support.data.trees import JOB_X, SYNSETS, convert, digests, make_tree
 from tests.support.faults.bad_proxy import BadProxy, Fault
 from tests.support.processes import commands
 from tfpipe import errors
-from tfpipe.remote.files import Files
+from tfpipe.location.files import Files
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from converters.options.replicate import ReplicateOptions
 from tests.support.data.native_op import native_op, needs_native  # noqa: F401
 from tests.support.data.trees import convert, digests, make_tree
 from tests.support.processes.warm_python import WarmPython, kill
-from tfpipe.remote.files import Files
+from tfpipe.location.files import Files
 from tfpipe.shards import index
 
 pytestmark = needs_native

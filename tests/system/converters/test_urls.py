@@ -18,7 +18,7 @@ from tests.support.faults.bad_proxy import BadProxy, Fault
 from tests.support.processes import commands
 from tests.support.processes.warm_python import WarmPython
 from tfpipe import errors
-from tfpipe.remote.files import Files
+from tfpipe.location.files import Files
 
 FLAGS = [
     "--seed=1",
@@ -31,7 +31,7 @@ FLAGS = [
 _KILLED = """
 import json, os, signal, sys
 from tests.support.data.trees import convert
-from tfpipe.remote.files import Files
+from tfpipe.location.files import Files
 
 def upload(self, name, path, whole=Files.upload):
     if name == "train-00003-of-00006":

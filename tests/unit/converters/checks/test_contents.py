@@ -11,7 +11,7 @@ import pytest
 from converters.checks import dataset, files
 from converters.checks.files import DataSetFiles
 from converters.checks.shard import Request, Result
-from tfpipe.remote.files import Files
+from tfpipe.location.files import Files
 from tfpipe.shards import index
 
 

@@ -7,7 +7,7 @@ from hypothesis import given, strategies as st
 
 from converters.inputs import folders, listing, reading
 from converters.inputs.folders import AtUrl, OnDisk
-from tfpipe.remote.files import Files
+from tfpipe.location.files import Files
 
 WORDS = st.sampled_from(["a", "b.jpg", "c.JPEG", ".d", "._e.jpg", "f.txt", "g.tar"])
 PATHS = st.lists(WORDS, min_size=1, max_size=3).map("/".join)

@@ -7,7 +7,7 @@ import pytest
 
 from converters.jobs.at_url import Ahead, describe
 from tfpipe import errors
-from tfpipe.remote.files import Files
+from tfpipe.location.files import Files
 from tfpipe.shards import index
 
 CONTENT = random.Random(0).randbytes(1000)

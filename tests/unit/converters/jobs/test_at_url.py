@@ -11,7 +11,7 @@ import pytest
 
 from converters.jobs import at_url
 from tfpipe import errors
-from tfpipe.remote.files import Files
+from tfpipe.location.files import Files
 from tfpipe.shards import index
 
 SHARD = "train-00000-of-00001"

@@ -13,7 +13,7 @@ from converters.inputs import classes, ilsvrc
 from converters.jobs import plan, replace, run
 from converters.jobs.job import Job
 from tests.support.data.trees import digests
-from tfpipe.remote.files import Files
+from tfpipe.location.files import Files
 
 CLASSES = classes.imagenet_classes()
 

@@ -16,7 +16,7 @@ from converters.jobs import at_url, plan, publish, run, work_dir
 from converters.jobs.job import Job
 from tests.support.data.trees import digests, make_tree
 from tfpipe import errors
-from tfpipe.remote.files import Files
+from tfpipe.location.files import Files
 
 CLASSES = classes.imagenet_classes()
 SHARDS = [f"train-{number:05d}-of-00003" for number in range(3)]

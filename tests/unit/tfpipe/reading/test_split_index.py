@@ -5,8 +5,8 @@ import pathlib
 import pytest
 
 import tfpipe
+from tfpipe.location.files import Files
 from tfpipe.reading import split_index
-from tfpipe.remote.files import Files
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tfpipe import errors
-from tfpipe.remote import folders, urls
+from tfpipe.location import folders, urls
 
 
 @dataclasses.dataclass(frozen=True)
@@ -204,7 +204,7 @@ def _open(place: str, time_limit: float) -> Any:
     if not scheme:
         return folders.LocalFolder(place)
     if scheme in urls.OBJECT_SCHEMES:
-        from tfpipe.remote import object_store  # of no use to a folder
+        from tfpipe.location import object_store  # of no use to a folder
 
         return object_store.ObjectStore(place, time_limit)
     return folders.FsspecFolder(place)

@@ -1,4 +1,4 @@
-"""The servers that the tests of `tfpipe.remote` use: they start, fail as told, end."""
+"""Servers of the tests of `tfpipe.location`: they start, fail as told, and end."""
 
 import os
 import pathlib
@@ -14,7 +14,7 @@ import pytest
 from tests.support.faults.bad_proxy import BadProxy, Fault
 from tests.support.servers import shared_mount, shared_server
 from tests.support.servers.s3_server import BUCKET, S3Server, environment
-from tfpipe.remote.files import Files
+from tfpipe.location.files import Files
 
 
 def test_a_read_waits_for_a_killed_server_to_come_back_with_its_files(

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tfpipe import errors
-from tfpipe.remote import urls
+from tfpipe.location import urls
 from tfpipe.shards import atomic
 
 

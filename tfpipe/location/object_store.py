@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tfpipe import errors
-from tfpipe.remote import urls
+from tfpipe.location import urls
 
 if TYPE_CHECKING:
     import obstore.store

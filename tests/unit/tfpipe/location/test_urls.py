@@ -4,7 +4,7 @@ import pathlib
 
 import pytest
 
-from tfpipe.remote import urls
+from tfpipe.location import urls
 
 SECRET = "wJalrXUtnFEMI"
 

@@ -7,7 +7,7 @@ import types
 import pytest
 import tensorflow as tf
 
-from tfpipe.remote import direct
+from tfpipe.location import direct
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tfpipe import errors
-from tfpipe.remote import metadata
-from tfpipe.remote.files import Files
+from tfpipe.location import metadata
+from tfpipe.location.files import Files
 from tfpipe.shards import index
 
 

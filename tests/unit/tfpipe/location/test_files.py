@@ -11,7 +11,7 @@ from fsspec.implementations.local import LocalFileSystem
 from fsspec.registry import _registry
 
 from tfpipe import errors
-from tfpipe.remote.files import Files
+from tfpipe.location.files import Files
 
 
 class StandIn(LocalFileSystem):  # type: ignore[misc]  # fsspec has no types

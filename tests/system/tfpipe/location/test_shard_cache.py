@@ -17,8 +17,8 @@ import tfpipe
 from tests.support.data import belady
 from tests.support.data.shards import make_shards, read_records
 from tests.support.faults.bad_proxy import Fault
+from tfpipe.location.files import Files
 from tfpipe.reading.order import EpochPosition, Order
-from tfpipe.remote.files import Files
 from tfpipe.shard_cache import pieces as cuts
 from tfpipe.shards.ranges import RecordRanges
 

@@ -5,7 +5,7 @@ import pathlib
 import pytest
 
 from tfpipe import errors
-from tfpipe.remote import object_store
+from tfpipe.location import object_store
 
 CREDENTIALS = """
 [default]

@@ -17,8 +17,8 @@ from tests.support.faults.bad_proxy import BadProxy, Fault
 from tests.support.servers import web_server
 from tests.support.servers.s3_server import BUCKET, KEY, SECRET
 from tfpipe import errors
-from tfpipe.remote import object_store
-from tfpipe.remote.files import Files
+from tfpipe.location import object_store
+from tfpipe.location.files import Files
 
 PASSING = {
     "truncate": Fault(kind="truncate", after=1000),
@@ -244,7 +244,7 @@ def test_a_process_made_by_fork_says_that_it_cannot_use_urls(s3_folder: str) -> 
     code = """if True:
     import os, sys
     from tfpipe import RemoteError
-    from tfpipe.remote.files import Files
+    from tfpipe.location.files import Files
     files = Files(sys.argv[1])
     files.write("a", b"1")
     pid = os.fork()

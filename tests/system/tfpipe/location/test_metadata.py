@@ -8,8 +8,8 @@ import pytest
 from tests.support.faults.bad_proxy import BadProxy, Fault
 from tests.support.servers import web_server
 from tfpipe import errors
-from tfpipe.remote import metadata
-from tfpipe.remote.files import Files
+from tfpipe.location import metadata
+from tfpipe.location.files import Files
 from tfpipe.shards import index
 
 

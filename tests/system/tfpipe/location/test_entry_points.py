@@ -19,8 +19,8 @@ from tests.support.faults.bad_proxy import BadProxy, Fault
 from tests.support.processes.rank_pool import RankPool
 from tests.support.servers import web_server
 from tests.support.servers.s3_server import environment
+from tfpipe.location.files import Files
 from tfpipe.native import entry_file, entry_points
-from tfpipe.remote.files import Files
 
 pytestmark = needs_native
 

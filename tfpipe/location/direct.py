@@ -12,7 +12,7 @@ import os
 import warnings
 from collections.abc import Mapping
 
-from tfpipe.remote import object_store, urls
+from tfpipe.location import object_store, urls
 
 # Schemes whose URLs tensorflow-io writes as everybody does.
 SCHEMES = ("s3", "gs", "http", "https", "hdfs")

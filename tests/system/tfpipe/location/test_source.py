@@ -19,7 +19,7 @@ from tests.support.data.trees import convert
 from tests.support.faults.bad_proxy import BadProxy, Fault
 from tests.support.processes.rank_pool import RankPool
 from tests.support.servers.s3_server import BUCKET, S3Server, environment
-from tfpipe.remote.files import Files
+from tfpipe.location.files import Files
 
 NUM_SHARDS = 12
 

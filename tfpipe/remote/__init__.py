@@ -1,6 +1,0 @@
-"""Shards that are elsewhere: the files of a folder by URL, brought to this host.
-
-In: the URL of a data set, such as s3://bucket/imagenet. Out: its files and byte ranges,
-its index and catalog in a local folder. Every error names the URL and what to do.
-Never here: TensorFlow, which records are read in which order, credentials in any text.
-"""
