@@ -8,6 +8,7 @@ RAW holds, as it comes or unpacked, in any mix:
   synset_labels.txt (line i is the synset of the i-th validation image by name) or
     ILSVRC2012_devkit_t12.tar.gz: labels of a validation split without class folders
   ILSVRC2012_bbox_train_v2.tar.gz, bbox/ or Annotation/: bounding boxes (XML), if any
+or the folder of Kaggle, with ILSVRC/Data/CLS-LOC and LOC_val_solution.csv beside it.
 Tars are read without being unpacked. RAW may be a URL, such as s3://bucket/raw; its
 images must then be unpacked, and its boxes packed. Labels are those of ILSVRC-2012 (1
 to 1000 in the order of the synsets), also for a part of its classes. RAW/synsets.txt
@@ -33,7 +34,7 @@ from typing import Any
 
 from absl import flags
 
-from converters.inputs import boxes, classes, expected, folders, ilsvrc
+from converters.inputs import boxes, classes, expected, folders, ilsvrc, kaggle
 from converters.jobs.job import Job
 from converters.options import command, job, shared, start
 from tfpipe import host
@@ -89,9 +90,14 @@ def make_job(config: ImagenetOptions) -> Job:
     input_dir = shared.input_of(config.input_dir)
     num_workers = config.num_workers or host.num_cores()
     source = folders.open_folder(input_dir)
+    images = source
+    if kaggle.is_root(source):
+        input_dir /= kaggle.IMAGES
+        images = folders.open_folder(input_dir)
+    kaggle.refuse(images, reader="converters.imagenet")
     with ilsvrc.lists_near(source) as lists_dir:
         class_list = classes.read_classes(lists_dir)
-        tree = ilsvrc.read_tree(source, class_list, lists_dir=lists_dir)
+        tree = ilsvrc.read_tree(images, class_list, lists_dir=lists_dir)
         found_boxes = boxes.read_boxes(lists_dir, num_workers=num_workers)
     expected.check_expected(config.expect, tree, class_list, found_boxes)
     return command.make_job(

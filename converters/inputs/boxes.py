@@ -25,7 +25,7 @@ from typing import NamedTuple
 import xxhash
 
 from converters.engines import processes
-from converters.inputs import classes, files, listing, tars
+from converters.inputs import classes, files, kaggle, listing, tars
 from converters.inputs.listing import LeftOut
 
 Box = tuple[float, float, float, float]
@@ -41,7 +41,7 @@ _MAX_ELEMENTS, _MAX_DEPTH = 1_000_000, 100
 _SMALL_XML_BYTES = 16 << 10
 
 TAR_NAMES = ("ILSVRC2012_bbox_train_v2.tar.gz", "ILSVRC2012_bbox_train_v2.tar")
-FOLDER_NAMES = ("bbox", "Annotation")
+FOLDER_NAMES = ("bbox", "Annotation", kaggle.BOXES)
 
 # Decisions about boxes.
 KEPT = "bbox_kept"

@@ -12,7 +12,7 @@ import os
 import pathlib
 import sys
 
-from converters.inputs import files
+from converters.inputs import files, kaggle
 from tfpipe.shards import index
 
 LABEL_BASE = 1
@@ -58,16 +58,22 @@ def read_classes(input_dir: pathlib.Path) -> list[Class]:
     """Reads the classes from `synsets.txt` in the input folder, or those of ImageNet.
 
     Names come from `synset_words.txt` in the same folder; a synset without a name is
-    its own name. Without `synsets.txt` all 1000 classes of ImageNet are returned, so
-    that a folder with a subset of them keeps their labels.
+    its own name. Without `synsets.txt` Kaggle's `LOC_synset_mapping.txt` gives synsets
+    and names. Without both, all 1000 classes of ImageNet are returned, so that a folder
+    with a subset of the classes keeps their labels.
 
     Raises:
-        ValueError: If `synsets.txt` is empty or lists a synset twice.
+        ValueError: If the file is empty or lists a synset twice.
     """
-    path = input_dir / "synsets.txt"
-    if not os.path.lexists(path):
+    path, words = input_dir / "synsets.txt", input_dir / "synset_words.txt"
+    if os.path.lexists(path):
+        synsets = files.read_text(path).split()
+    elif os.path.lexists(path := input_dir / kaggle.MAPPING_NAME):
+        words = path
+        lines = files.read_text(path).splitlines()
+        synsets = [line.split()[0] for line in lines if line.strip()]
+    else:
         return imagenet_classes()
-    synsets = files.read_text(path).split()
     if not synsets:
         raise ValueError(f"{path} must list at least one synset a line, got none.")
     synset, count = collections.Counter(synsets).most_common(1)[0]
@@ -75,7 +81,6 @@ def read_classes(input_dir: pathlib.Path) -> list[Class]:
         raise ValueError(
             f"{path} must list each synset once, got {synset} {count} times."
         )
-    words = input_dir / "synset_words.txt"
     names = _parse_words(files.read_text(words)) if os.path.lexists(words) else {}
     return _classes(synsets, names)
 

@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from converters.inputs import files, folders, fractions, listing
+from converters.inputs import files, folders, fractions, kaggle, listing
 from converters.inputs.classes import Class, printable
 from converters.inputs.folder_images import Place as Place
 from converters.inputs.ilsvrc import Image, Tree, catalog_name
@@ -69,6 +69,7 @@ def read_class_tree(input_dir: pathlib.Path, meaning: Meaning) -> ClassTree:
     """
     source = folders.open_folder(input_dir)
     folders.require(source)
+    kaggle.refuse(source, reader="converters.imagenet")
     left_out: list[LeftOut] = []
     splits = {}
     for split, top in _split_folders(source, meaning, left_out).items():

@@ -2,7 +2,7 @@
 
 In: the folder with the images. Out: the synset of each image by name. The development
 kit numbers the classes in its own order, which is not the label order: its `meta.mat`
-gives the synset of each number.
+gives the synset of each number. `kaggle` reads the list of Kaggle.
 """
 
 import os
@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from converters.inputs import files, matfile, tars
+from converters.inputs import files, kaggle, matfile, tars
 
 LABELS_NAME = "synset_labels.txt"
 FOLDER_NAME = "ILSVRC2012_devkit_t12"
@@ -30,8 +30,9 @@ def validation_synsets(
     """Returns the synset of each image of a validation split without class folders.
 
     `synset_labels.txt` is used if it exists: its lines are in the order of the names.
-    Otherwise the ground truth of the development kit is used: line N is the class of
-    the image with number N in its name.
+    Otherwise Kaggle's `LOC_val_solution.csv` is used, which names the images, or else
+    the ground truth of the development kit: line N is the class of the image with
+    number N in its name.
 
     Args:
         input_dir: Folder with the label list or the development kit.
@@ -52,13 +53,15 @@ def validation_synsets(
             f"{path} must have a line for each of the {len(names)} images in "
             f"{input_dir / 'val'}, got {len(synsets)}."
         )
+    if (synset_of := kaggle.validation_synsets(input_dir, names)) is not None:
+        return synset_of
     kit = _read_kit(input_dir)
     if kit is None:
         raise ValueError(
             f"The validation images in {input_dir} have no class folders, so {path} "
             "must give the synset of each, one a line in the order of the file names; "
-            f"got no such file, and no {FOLDER_NAME} or {FOLDER_NAME}.tar.gz with "
-            f"{TRUTH_NAME} and {META_NAME} either."
+            f"got no such file, no {kaggle.SOLUTION_NAME}, and no {FOLDER_NAME} or "
+            f"{FOLDER_NAME}.tar.gz with {TRUTH_NAME} and {META_NAME} either."
         )
     truth = _truth(kit)
     return {name: truth[_number(name, len(truth)) - 1] for name in names}

@@ -3,6 +3,7 @@
 In: a folder, or the URL of one, that holds for each split one of these:
     train/<synset>/*.JPEG, train/<synset>.tar, both, or ILSVRC2012_img_train.tar
     val/*.JPEG, val/<synset>/*.JPEG or ILSVRC2012_img_val.tar
+or the layout of Kaggle, see `kaggle`.
 Out: the images of each split, with the same names and in the same order for every
 form. Files are listed and headers of tars are read; no image is opened or unpacked. An
 input that cannot be converted is an error before any work starts.
@@ -17,7 +18,16 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from converters.inputs import boxes, devkit, files, folders, listing, reading, tars
+from converters.inputs import (
+    boxes,
+    devkit,
+    files,
+    folders,
+    kaggle,
+    listing,
+    reading,
+    tars,
+)
 from converters.inputs.classes import Class
 from converters.inputs.folder_images import (
     Content,
@@ -29,9 +39,11 @@ from converters.inputs.folder_images import (
     read_tar,
 )
 from converters.inputs.folders import AtUrl, Folder, OnDisk
+from tfpipe.shards.split_names import split_of_name
 
 TRAIN_TAR = "ILSVRC2012_img_train.tar"
 VALIDATION_TAR = "ILSVRC2012_img_val.tar"
+_TAR_NAMES = {TRAIN_TAR, VALIDATION_TAR, *boxes.TAR_NAMES}
 # The threads wait for the disk most of the time, so that there are more than CPUs.
 _NUM_HEADER_READERS = 16
 
@@ -144,12 +156,24 @@ def read_tree(
     )
     folders.require(source)
     index = {item.synset: number for number, item in enumerate(classes)}
-    report = _Report([], {})
+    report = _Report(_other_splits(source), {})
     splits = {"train": _read_train(source, index, report)}
     validation = _read_validation(source, lists_dir, index, report)
     if validation is not None:
         splits["validation"] = validation
     return Tree(splits, report.left_out, report.states)
+
+
+def _other_splits(source: Folder) -> list[listing.LeftOut]:
+    """Returns the folders and tars that are called as a split and are not read."""
+    top = source.scan("", (".tar",))
+    names = [f"{name}/" for name in top.folders if name not in ("train", "val")]
+    names += [name for name, _ in top.files if name not in _TAR_NAMES]
+    return [
+        listing.LeftOut(name, listing.NOT_A_SPLIT)
+        for name in names
+        if split_of_name(name)
+    ]
 
 
 class _Report(NamedTuple):
@@ -179,7 +203,10 @@ def locate(
         OSError: If something cannot be read.
     """
     images = []
-    source = folders.open_folder(input_dir)
+    source, prefix = folders.open_folder(input_dir), ""
+    if kaggle.is_root(source):
+        source = folders.open_folder(input_dir / kaggle.IMAGES)
+        prefix = f"{kaggle.IMAGES}/"
     for name, class_index in zip(map(str, names), map(int, class_indices), strict=True):
         place = _locate_file(source, name) or _tar_places(source).get(name)
         if place is None:
@@ -187,7 +214,7 @@ def locate(
                 f"{source.shown('')} must hold the image {name}, in a tree or in a "
                 "tar; got neither. Give the folder that the data set was made from."
             )
-        images.append(Image(place.name, class_index, *place[1:]))
+        images.append(Image(place.name, class_index, prefix + place.file, *place[2:]))
     return images
 
 
@@ -386,6 +413,8 @@ _LIST_NAMES = (
     "synsets.txt",
     "synset_words.txt",
     devkit.LABELS_NAME,
+    kaggle.MAPPING_NAME,
+    kaggle.SOLUTION_NAME,
     f"{devkit.FOLDER_NAME}.tar.gz",
     *_KIT_FILES,
     *(f"{devkit.FOLDER_NAME}/data/{name}" for name in _KIT_FILES),
