@@ -108,6 +108,7 @@ def make_job(config: ImagenetOptions) -> Job:
         tree=tree,
         classes=class_list,
         own_options=_options(found_boxes),
+        label_reason="ImageNet has the label 0 for the background",
         found_boxes=found_boxes,
     )
 

@@ -154,8 +154,9 @@ def give_labels(
             return _with_names(listed, label_base)
         numbers = list(map(int, names))
         return Labelled(listed, *meaning.numbers_as_labels(numbers, label_base))
-    base = 1 if label_base is None else label_base
-    reason = "1 is the first label of names" if label_base is None else "--label_base"
+    base, reason = 1, "the classes are names"
+    if label_base is not None:
+        base, reason = label_base, f"--label_base={label_base}"
     return Labelled(listed, classtree.sorted_labels(names, base), reason)
 
 

@@ -8,6 +8,7 @@ Never here: reading; the spot at which a name or a label stands in an input.
 import collections
 import dataclasses
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
@@ -132,7 +133,7 @@ def numbers_as_labels(
         ValueError: If a number is too large.
 
     >>> numbers_as_labels([1, 3], None)
-    ({'1': 1, '2': 2, '3': 3}, 'the lowest label is 1')
+    ({'1': 1, '2': 2, '3': 3}, 'no label is 0')
     >>> numbers_as_labels([1, 2], 0)[0]
     {'0': 0, '1': 1, '2': 2}
     """
@@ -148,7 +149,23 @@ def numbers_as_labels(
     labels = {str(n): n - first + base for n in range(first, highest + 1)}
     if label_base is not None:
         return labels, f"--label_base={label_base}"
-    return labels, f"the lowest label is {lowest}"
+    return labels, "a label is 0" if first == 0 else "no label is 0"
+
+
+def warn(lines: Sequence[str], *, strict: bool) -> None:
+    """Prints warnings about an input, or raises the first one.
+
+    Args:
+        lines: The warnings.
+        strict: Value of --strict.
+
+    Raises:
+        ValueError: If there is a warning and `strict` is True.
+    """
+    if lines and strict:
+        raise ValueError(f"{lines[0]} (--strict makes this warning an error.)")
+    for line in lines:
+        print(f"Warning: {line}", file=sys.stderr)
 
 
 def disagreements(splits: Mapping[str, Mapping[str, Sequence[object]]]) -> list[str]:

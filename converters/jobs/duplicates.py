@@ -14,6 +14,8 @@ import xxhash
 
 from converters.engines import processes
 from converters.inputs.ilsvrc import Image, catalog_name, read_image
+from tfpipe.errors import count_of
+from tfpipe.shards.split_names import TEST, VALIDATION
 from tfpipe.shards.sql import PARQUET, one_file
 
 if TYPE_CHECKING:
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 NAME = "duplicates.jsonl"
 _CHUNK_IMAGES = 512
 _PIECE_BYTES = 64 << 20
+# Splits whose copy of an image stays. Training on an image of theirs spoils results.
+_KEPT_FIRST = {TEST: 0, VALIDATION: 1}
 
 # Most data sets have few copies, so that lists are made for copies alone. Grouping by
 # the hash of a digest takes a third of the memory that grouping by the digest takes.
@@ -41,10 +45,17 @@ _GROUPS = f"""
 
 
 class Duplicates(NamedTuple):
-    """Groups of equal images, and the counts of these groups."""
+    """Equal images.
+
+    Attributes:
+        groups: The images of each content that several images have.
+        summary: Counts of the groups.
+        across: Two equal images of different splits, as `<name> (<split>)`, if any.
+    """
 
     groups: Sequence[Mapping[str, Any]]
     summary: Mapping[str, int]
+    across: Sequence[str] = ()
 
 
 def _summary(groups: Sequence[Mapping[str, Any]]) -> dict[str, int]:
@@ -82,7 +93,32 @@ def find(connection: "duckdb.DuckDBPyConnection", catalog: pathlib.Path) -> Dupl
         }
         for digest, names, splits, synsets in rows
     ]
-    return Duplicates(groups, _summary(groups))
+    return Duplicates(groups, _summary(groups), _across(rows))
+
+
+def _across(rows: Sequence[Sequence[Any]]) -> list[str]:
+    """Returns the first two images of the first group with several splits."""
+    for _, names, splits, _ in rows:
+        first = dict(zip(reversed(splits), reversed(names), strict=True))
+        if len(first) > 1:
+            return [f"{first[split]} ({split})" for split in sorted(first)][:2]
+    return []
+
+
+def warnings(copies: Duplicates) -> list[str]:
+    """Returns the warning about images that are in several splits, if there are any."""
+    if not (count := copies.summary.get("num_groups_across_splits", 0)):
+        return []
+    several = copies.summary["num_groups_with_several_classes"]
+    which = "all" if several else "same_class"
+    such = f", such as {' and '.join(copies.across)}" if copies.across else ""
+    return [
+        f"{count_of(count, 'image')} {'is' if count == 1 else 'are'} in several splits"
+        f"{such}: results on test or "
+        f"validation images that are trained on mean little. --drop_duplicates={which} "
+        "keeps the copy of the test split, or else the copy of the validation split; "
+        f"{NAME} names all copies."
+    ]
 
 
 class Unique(NamedTuple):
@@ -100,8 +136,9 @@ def drop(
 ) -> Unique:
     """Leaves copies out before the plan is made; reads every image once for this.
 
-    The first of equal images by name is kept. An image of the validation split is kept
-    before any image of the train split, so that the validation split stays complete.
+    The first of equal images by name is kept. An image of the test split is kept before
+    an image of the validation split, and both before an image of the train split, so
+    that the splits for measurements stay complete.
 
     Args:
         input_dir: Folder that the images' files are relative to.
@@ -114,7 +151,7 @@ def drop(
     """
     ordered = [
         (split, image)
-        for split in sorted(splits, key=lambda split: split == "train")
+        for split in sorted(splits, key=lambda split: _KEPT_FIRST.get(split, 2))
         for image in sorted(splits[split], key=lambda image: image.name)
     ]
     digests = _digests(input_dir, [image for _, image in ordered], num_workers)

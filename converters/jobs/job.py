@@ -60,7 +60,7 @@ class Job:
         more_columns: More columns of the catalog and features of the records, if any.
         ignored: Number of files that were left out, by reason, for the index.
         left_out: The same files by name, as lines of rejects.jsonl.
-        label_reason: Why the labels begin at their base, for people.
+        label_reason: Why the labels begin where they do, for people.
         dropped: Images left out before the plan was made, as lines of rejects.jsonl.
         num_workers: Number of processes that write shards, >= 1.
         cluster: Where shards are written, if not in processes of this host.
@@ -70,6 +70,7 @@ class Job:
             1; None allows any number.
         check_inputs: How to find images that changed after their shard was written: by
             their "times" or by their "digest".
+        strict: Whether nothing is published if an image is in two splits.
         task_index: Number of this process among the tasks, from 0.
         num_tasks: Number of tasks that share the job.
         finalize: Whether to write no shard, and only publish what the tasks wrote.
@@ -105,6 +106,7 @@ class Job:
     fsync: bool = True
     max_bad: float | None = None
     check_inputs: Literal["times", "digest"] = "times"
+    strict: bool = False
     task_index: int = 0
     num_tasks: int = 1
     finalize: bool = False

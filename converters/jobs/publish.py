@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tfpipe
+from converters.inputs import meaning
 from converters.jobs import (
     at_url,
     changed,
@@ -43,7 +44,8 @@ def publish(job: Job, job_dir: pathlib.Path) -> index.Index | None:
     same time, the last one therefore finds all shards complete.
 
     Raises:
-        ValueError: If a split is left without any record.
+        ValueError: If a split is left without any record, or if an image is in two
+            splits and the job is strict.
         FileNotFoundError: If the job's folder was removed.
         OSError: If a file cannot be written.
         BadIndexError: If the old data set has an index that cannot be read.
@@ -194,6 +196,7 @@ def _publish_complete(
         copies = duplicates.NONE
         if job.writer is None:
             copies = duplicates.find(connection, catalog)
+        meaning.warn(duplicates.warnings(copies), strict=job.strict)
         result = _make_index(job, written, copies.summary)
         places = index.record_places(connection, catalog, result)
         keys = job.made_by.get("features")
@@ -303,6 +306,8 @@ def _published_before(job: Job) -> index.Index | None:
             if difference := _difference(job, known):
                 raise work_dir.taken(place, difference=difference)
             print(f"{place} already holds this data set, complete.", file=sys.stderr)
+            copies = duplicates.Duplicates((), known.made_by.get("duplicates", {}))
+            meaning.warn(duplicates.warnings(copies), strict=job.strict)
             return known
     return None
 

@@ -36,6 +36,7 @@ def make_job(
     tree: ilsvrc.Tree,
     classes: Sequence[Class],
     own_options: Mapping[str, Any],
+    label_reason: str,
     found_boxes: boxes.Boxes | None = None,
     is_apart: bool = False,
 ) -> Job:
@@ -49,6 +50,7 @@ def make_job(
         tree: The images of each split.
         classes: All classes in label order.
         own_options: Options of the command alone that decide the bytes; JSON values.
+        label_reason: Why the labels begin where they do, for people.
         found_boxes: Bounding boxes, if there are any.
         is_apart: Whether it is known already that the output folder is in no folder of
             images.
@@ -90,11 +92,10 @@ def make_job(
         boxes_of=found_boxes.of if found_boxes else no_boxes,
         ignored=tree.ignored,
         left_out=[_report(item) for item in (*tree.left_out, *left_out_boxes)],
+        label_reason=label_reason,
         dropped=dropped,
         num_workers=options.num_workers
         or processes.default_workers(num_images, num_bytes, encodes=policy.shrinks),
-        max_bad=options.max_bad,
-        check_inputs=options.check_inputs,
         **options.of_job(),
     )
 
@@ -151,6 +152,8 @@ def convert(
     with _catalog_folder(job) as folder:
         classes = summary.class_counts(folder, result)
     return document | {
+        "label_base": result.label_base,
+        "label_reason": job.label_reason,
         "classes": classes,
         "full_decode": summary.full_decode(job, result.made_by["decisions"]),
     }

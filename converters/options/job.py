@@ -47,8 +47,15 @@ flags.DEFINE_enum(
     "drop_duplicates",
     "none",
     ["none", "same_class", "all"],
-    "Leave out exact copies of an image: those of the same class, or all. This reads "
-    "the input once more. duplicates.jsonl names the copies in any case.",
+    "Leave out exact copies of an image: those of the same class, or all. The copy in "
+    "the test split stays, or else the one in validation, or else the first by name. "
+    "This reads the input once more. duplicates.jsonl names the copies in any case.",
+)
+flags.DEFINE_boolean(
+    "strict",
+    False,
+    "Make each warning about splits and classes an error: about those that do not fit "
+    "together, and about the same image in two splits.",
 )
 flags.DEFINE_enum(
     "check_inputs",
@@ -80,6 +87,7 @@ class JobOptions(shared.WritingOptions):
     max_bad: float | None = None
     drop_duplicates: Literal["none", "same_class", "all"] = "none"
     check_inputs: Literal["times", "digest"] = "times"
+    strict: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -91,6 +99,14 @@ class JobOptions(shared.WritingOptions):
         return {
             "train": self.num_train_shards,
             "validation": self.num_validation_shards,
+        }
+
+    def of_job(self) -> dict[str, Any]:
+        """Returns the options that a `Job` has too."""
+        return super().of_job() | {
+            "max_bad": self.max_bad,
+            "check_inputs": self.check_inputs,
+            "strict": self.strict,
         }
 
     def to_json(self) -> dict[str, Any]:

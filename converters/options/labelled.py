@@ -4,7 +4,6 @@ In: images by split and class. Out: labels, splits and a `Job`.
 """
 
 import dataclasses
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -71,11 +70,6 @@ flags.DEFINE_integer(
     "Default: all folders above the image.",
     lower_bound=1,
 )
-flags.DEFINE_boolean(
-    "strict",
-    False,
-    "Make each warning about splits and classes that do not fit together an error.",
-)
 flags.DEFINE_list(
     "classes", [], "Classes to take, with commas between them. Default: all."
 )
@@ -123,7 +117,6 @@ class LabelledOptions(job.JobOptions):
     split: str | None = None
     no_split_names: bool = False
     class_depth: int | None = None
-    strict: bool = False
     classes: Sequence[str] = ()
     validation_fraction: float = 0.0
     split_fractions: Mapping[str, float] = dataclasses.field(default_factory=dict)
@@ -227,7 +220,7 @@ def make_job(
                 "or --split_fractions must not make again. Leave it out of the flag, "
                 "or move the split away."
             )
-    _warn(meaning.disagreements(listed.tree.splits), strict=options.strict)
+    meaning.warn(meaning.disagreements(listed.tree.splits), strict=options.strict)
     tree = classtree.make_tree(
         listed.tree,
         labelled.labels,
@@ -239,7 +232,7 @@ def make_job(
         dataclasses.replace(each, text=listed.texts.get(each.synset, each.text))
         for each in classtree.make_classes(labelled.labels)
     ]
-    job = command.make_job(
+    return command.make_job(
         options,
         command=command_name,
         name=options.name,
@@ -247,21 +240,9 @@ def make_job(
         tree=tree,
         classes=classes,
         own_options={**_deciding(options), **own_options},
+        label_reason=labelled.reason,
         is_apart=is_apart,
     )
-    return dataclasses.replace(job, label_reason=labelled.reason)
-
-
-def _warn(lines: Sequence[str], *, strict: bool) -> None:
-    """Prints warnings, or raises the first one.
-
-    Raises:
-        ValueError: If there is a warning and `strict` is True.
-    """
-    if lines and strict:
-        raise ValueError(f"{lines[0]} (--strict makes this warning an error.)")
-    for line in lines:
-        print(f"Warning: {line}", file=sys.stderr)
 
 
 def _deciding(options: LabelledOptions) -> dict[str, Any]:

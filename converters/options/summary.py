@@ -185,6 +185,8 @@ def print_summary(summary: Mapping[str, Any]) -> None:
         for split, num_records in summary["splits"].items():
             classes = _classes(summary["classes"].get(split))
             print(f"  {split:<12} {num_records:>9,} records{classes}")
+        if reason := summary["label_reason"]:
+            print(f"labels count from {summary['label_base']}: {for_stdout(reason)}")
         for line in (*_decisions(summary), *_remarks(summary), *_next_steps(summary)):
             print(line)
         print(f"{summary['seconds']:.1f} s, {rate:,.0f} images/s")

@@ -1,6 +1,7 @@
 """The rules of docs/inputs.md, run on each reader: the same images in each form."""
 
 import contextlib
+import dataclasses
 import io
 import pathlib
 import tarfile
@@ -9,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from converters import folder, merge, table, tfrecord, webdataset
+from converters import folder, imagenet, merge, table, tfrecord, webdataset
+from converters.jobs import run
 from converters.jobs.job import Job
 from tests.support.data.trees import make_jpeg
 from tfpipe.shards.example import bytes_feature, encode_example
@@ -21,8 +23,13 @@ TWO = [("Train", "b"), ("Train", "a"), ("Test", "a"), ("Test", "b")]
 
 
 def _numbered(images: Images) -> Iterator[tuple[str, str, str, bytes]]:
-    for number, (split, label) in enumerate(images):
-        yield split, label, f"{number:03d}", make_jpeg(number)
+    """Yields split, label, name and content of each image.
+
+    A label such as `a=7` is the class `a` with the content of image 7.
+    """
+    for number, (split, text) in enumerate(images):
+        label, _, content = text.partition("=")
+        yield split, label, f"{number:03d}", make_jpeg(int(content or number))
 
 
 def _tree(root: pathlib.Path, images: Images) -> None:
@@ -48,7 +55,7 @@ def _merge(root: pathlib.Path, images: Images, **options: Any) -> Job:
 
 
 def _table(root: pathlib.Path, images: Images, **options: Any) -> Job:
-    root.mkdir()
+    root.mkdir(parents=True)
     (root / "img").mkdir()
     rows: dict[str, list[str]] = {}
     for split, label, name, data in _numbered(images):
@@ -65,7 +72,7 @@ def _table(root: pathlib.Path, images: Images, **options: Any) -> Job:
 
 
 def _webdataset(root: pathlib.Path, images: Images, **options: Any) -> Job:
-    root.mkdir()
+    root.mkdir(parents=True)
     with contextlib.ExitStack() as stack:
         tars: dict[str, tarfile.TarFile] = {}
         for split, label, name, data in _numbered(images):
@@ -84,7 +91,7 @@ def _webdataset(root: pathlib.Path, images: Images, **options: Any) -> Job:
 
 
 def _tfrecord(root: pathlib.Path, images: Images, **options: Any) -> Job:
-    root.mkdir()
+    root.mkdir(parents=True)
     for split, label, _, data in _numbered(images):
         features = {
             "image/encoded": bytes_feature(data),
@@ -201,3 +208,68 @@ def test_a_class_that_train_lacks_is_warned_about(
     assert line.startswith("Warning: 1 class of the test split is no class of train, ")
     with pytest.raises(ValueError, match="--strict makes this warning an error"):
         make(tmp_path / "again", images, strict=True)
+
+
+def _imagenet(root: pathlib.Path, images: Images, **options: Any) -> Job:
+    for split, label, name, data in _numbered(images):
+        path = root / {"Train": "train", "Test": "val"}[split] / label / f"{name}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    (root / "synsets.txt").write_text("a\nb\n")
+    return imagenet.make_job(
+        imagenet.ImagenetOptions(input_dir=str(root), output_dir=_out(root), **options)
+    )
+
+
+@pytest.mark.parametrize(
+    "make", [*READERS, _imagenet], ids=lambda make: make.__name__.strip("_")
+)
+@pytest.mark.parametrize(
+    ("images", "flag"),
+    [
+        ([("Train", "a=1"), ("Train", "b=2"), ("Test", "a=1")], "same_class"),
+        ([("Train", "a=1"), ("Train", "b=2"), ("Test", "b=1")], "all"),
+    ],
+)
+def test_an_image_in_two_splits_is_warned_about(
+    make: Make,
+    tmp_path: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
+    images: Images,
+    flag: str,
+) -> None:
+    job = make(tmp_path / "in", images)
+    evaluated = {plan.split for plan in job.plans} - {"train"}
+    _run(job)
+
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "Warn" in line]
+    assert "1 image is in several splits, such as " in line
+    assert f"--drop_duplicates={flag} " in line
+
+    strict = make(tmp_path / "strict" / "in", images, strict=True)
+    with pytest.raises(ValueError, match="--strict makes this warning an error"):
+        _run(strict)
+    assert not (strict.output_dir / "index.json").exists()
+
+    dropped = make(tmp_path / "dropped" / "in", images, drop_duplicates=flag)
+    assert [line["reason"] for line in dropped.dropped] == ["duplicate"]
+    counts = {plan.split: plan.num_images for plan in dropped.plans}
+    assert counts == {"train": 1, evaluated.pop(): 1}
+    _run(dropped)
+    assert "Warning" not in capsys.readouterr().err
+
+
+def test_a_set_with_an_image_in_two_splits_stays_refused(
+    tmp_path: pathlib.Path,
+) -> None:
+    """The command that finds its own data set complete has the same warning."""
+    images = [("Train", "a=1"), ("Train", "b=2"), ("Test", "a=1")]
+    job = _folder(tmp_path / "in", images)
+    _run(job)
+
+    with pytest.raises(ValueError, match="1 image is in several splits: results"):
+        _run(dataclasses.replace(job, strict=True))
+
+
+def _run(job: Job) -> None:
+    run.run(dataclasses.replace(job, num_workers=1, fsync=False))

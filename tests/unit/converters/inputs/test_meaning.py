@@ -48,9 +48,9 @@ def test_words_among_numbers_are_an_error_that_counts_both() -> None:
 @pytest.mark.parametrize(
     ("numbers", "base", "labels", "reason"),
     [
-        ([0, 2], None, {"0": 0, "1": 1, "2": 2}, "the lowest label is 0"),
-        ([2, 1], None, {"1": 1, "2": 2}, "the lowest label is 1"),
-        ([3], None, {"1": 1, "2": 2, "3": 3}, "the lowest label is 3"),
+        ([0, 2], None, {"0": 0, "1": 1, "2": 2}, "a label is 0"),
+        ([2, 1], None, {"1": 1, "2": 2}, "no label is 0"),
+        ([3], None, {"1": 1, "2": 2, "3": 3}, "no label is 0"),
         ([1, 2], 0, {"0": 0, "1": 1, "2": 2}, "--label_base=0"),
         ([0, 1], 1, {"0": 1, "1": 2}, "--label_base=1"),
         ([1, 2], 1, {"1": 1, "2": 2}, "--label_base=1"),

@@ -65,3 +65,21 @@ def test_files_that_are_read_in_pieces_have_the_same_copies(
     unique = duplicates.drop(tmp_path, {"train": found}, "all", 1)
 
     assert [reject["name"] for reject in unique.rejects] == ["b"]
+
+
+@pytest.mark.parametrize("which", ["same_class", "all"])
+def test_the_copy_of_test_stays_before_validation_before_train(
+    tmp_path: pathlib.Path, which: str
+) -> None:
+    splits = {}
+    for split in ("train", "validation", "test"):
+        (tmp_path / split).write_bytes(b"the same")
+        splits[split] = [ilsvrc.Image(split, 0, split, 0, 8)]
+
+    unique = duplicates.drop(tmp_path, splits, which, 1)
+
+    assert {split: len(images) for split, images in unique.splits.items()} == {
+        "train": 0,
+        "validation": 0,
+        "test": 1,
+    }

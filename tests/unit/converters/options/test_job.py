@@ -46,6 +46,7 @@ OTHER_VALUES: dict[str, object] = {
     "max_bad": 0.5,
     "drop_duplicates": "all",
     "check_inputs": "digest",
+    "strict": True,
     "task_index": 1,
     "num_tasks": 4,
     "finalize": True,

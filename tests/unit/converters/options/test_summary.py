@@ -2,15 +2,18 @@
 
 import dataclasses
 import itertools
+import json
 import pathlib
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
-from converters import imagenet
+from converters import folder, imagenet
 from converters.images.policy import Policy
 from converters.jobs.job import Job
 from converters.options import summary
-from tests.support.data.trees import SYNSETS, make_tree
+from tests.support.data.trees import SYNSETS, make_jpeg, make_tree
 from tfpipe.shards import index
 
 
@@ -84,3 +87,36 @@ def test_a_catalog_that_is_gone_gives_no_counts(
     data_dir: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     assert summary.class_counts(tmp_path, index.load(data_dir)) == {}
+
+
+@pytest.mark.parametrize(
+    ("classes", "options", "line"),
+    [
+        (("a", "b"), {}, "labels count from 1: the classes are names\n"),
+        (("a", "b"), {"label_base": 0}, "labels count from 0: --label_base=0\n"),
+        (("0", "1"), {}, "labels count from 0: a label is 0\n"),
+        (("1", "2"), {}, "labels count from 1: no label is 0\n"),
+    ],
+)
+def test_the_first_label_is_printed_with_its_reason(
+    tmp_path: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
+    classes: Sequence[str],
+    options: dict[str, Any],
+    line: str,
+) -> None:
+    for number, name in enumerate(classes):
+        (tmp_path / "in" / name).mkdir(parents=True)
+        (tmp_path / "in" / name / "a.jpg").write_bytes(make_jpeg(number))
+    out = str(tmp_path / "out")
+    config = folder.FolderOptions(
+        input_dir=str(tmp_path / "in"), output_dir=out, num_workers=1, **options
+    )
+
+    summary.print_summary(folder.convert(config))
+
+    printed = capsys.readouterr().out
+    assert line in printed
+    document = json.loads(printed.splitlines()[-1])
+    found = f"labels count from {document['label_base']}: {document['label_reason']}\n"
+    assert found == line
