@@ -141,7 +141,7 @@ def _source(config: ReplicateOptions, folder: pathlib.Path) -> Source:
     """Opens the data set, and refuses an output folder inside of it."""
     files = shared.files_of("DIR", config.data_dir)
     outputs = shared.files_of("--output_dir", config.output_dir)
-    if files and outputs and files.place.rstrip("/") == outputs.place.rstrip("/"):
+    if files and outputs and files.location == outputs.location:
         raise ValueError(
             f"--output_dir must be another place than DIR, got {config.output_dir}."
         )

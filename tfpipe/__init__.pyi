@@ -25,6 +25,9 @@ from .host import (
 from .location.files import (
     Files as Files,
 )
+from .location.location import (
+    Location as Location,
+)
 from .mixture import (
     Mixture as Mixture,
 )

@@ -5,6 +5,7 @@ reads the files in place, through a shard cache, or with tensorflow-io.
 """
 
 import dataclasses
+import functools
 import os
 import pathlib
 from typing import Any, Literal
@@ -12,11 +13,6 @@ from typing import Any, Literal
 import tfpipe
 
 READ_FROM = ("auto", "direct")
-
-
-def is_url(location: str | None) -> bool:
-    """Returns whether a location is a URL, which must not become a path."""
-    return location is not None and "://" in location
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,12 +42,8 @@ class DataAccess:
             )
         if self.read_from == "direct":
             self._check_direct()
-        if is_url(self.data_dir):
-            try:
-                tfpipe.Files(self.data_dir)  # names the schemes that can be read
-            except ValueError as error:
-                text = str(error).replace("Files.place", "--data_dir")
-                raise ValueError(text) from None
+        if self.location is not None and not self.location.is_local:
+            tfpipe.Files(self.location)  # a package or a setting may be missing
 
     @classmethod
     def from_config(cls, config: Any) -> "DataAccess":
@@ -65,23 +57,35 @@ class DataAccess:
                 "--read_from=direct and --shard_cache_dir exclude each other: the "
                 "shards are read either directly or through a cache."
             )
-        if not is_url(self.data_dir):
+        if not self.is_remote:
             raise ValueError(
                 "--read_from=direct must have a URL as --data_dir, got "
                 f"{self.data_dir}. A folder is read in place without the flag."
             )
 
+    @functools.cached_property
+    def location(self) -> tfpipe.Location | None:
+        """The location of the data set; None without a data set."""
+        if self.data_dir is None:
+            return None
+        return tfpipe.Location.from_user("--data_dir", self.data_dir)
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether the data set is at a URL."""
+        return self.location is not None and not self.location.is_local
+
     @property
     def has_shard_cache(self) -> bool:
         """Whether the shards are read through a shard cache."""
-        is_remote = is_url(self.data_dir) and self.read_from == "auto"
-        return is_remote or self.shard_cache_dir is not None
+        is_fetched = self.is_remote and self.read_from == "auto"
+        return is_fetched or self.shard_cache_dir is not None
 
     @property
     def is_read_in_place(self) -> bool:
         """Whether the shards are files, read without a copy."""
         return self.data_dir is not None and not (
-            self.has_shard_cache or is_url(self.data_dir)
+            self.has_shard_cache or self.is_remote
         )
 
     def shard_cache(

@@ -15,7 +15,6 @@ import tfpipe
 from benchmarks.models import published
 from benchmarks.options import command, config, shared_flags
 from benchmarks.options.config import Config
-from benchmarks.options.data_access import is_url
 from benchmarks.reporting import gates
 from benchmarks.system import residency
 
@@ -272,7 +271,7 @@ def check(arguments: Sequence[str]) -> None:
     config = parse(arguments)
     for text in config.require:
         gates.Gate.parse(text)
-    if is_url(config.data_dir):
+    if config.access.is_remote:
         tfpipe.Files(config.data_dir).size("index.json")
     elif config.data_dir is not None:
         _check_exists(pathlib.Path(config.data_dir, "index.json"), "data_dir")

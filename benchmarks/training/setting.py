@@ -18,7 +18,6 @@ from benchmarks.distributed.watch import Beat
 from benchmarks.models import catalog
 from benchmarks.models.accelerators import Emulation
 from benchmarks.options.config import Config
-from benchmarks.options.data_access import is_url
 from benchmarks.reporting import steady_state
 from benchmarks.reporting.progress import Progress
 from benchmarks.reporting.steady_state import ReadAhead
@@ -89,7 +88,8 @@ class Setting:
         """
         if self.config.synthetic or self.empty_caches is not None:
             return []
-        return [path for path in self.pipeline.source.paths if not is_url(path)]
+        paths = self.pipeline.source.paths
+        return [path for path in paths if tfpipe.Location(path).is_local]
 
     @property
     def watched_folder(self) -> str | None:

@@ -21,7 +21,6 @@ from converters.checks.shard import Request, Result
 from converters.engines import processes
 from converters.jobs import at_url, work_dir
 from tfpipe import errors
-from tfpipe.location import urls
 from tfpipe.native import entry_file, entry_points
 from tfpipe.shards import atomic, index, records
 from tfpipe.shards.example import decode_example
@@ -102,7 +101,7 @@ def _at_url(request: Request) -> Made:
         read = (request.data_dir / index.INDEX_NAME).read_bytes()
         if files.exists(at_url.CLAIM_NAME) or files.read(index.INDEX_NAME) != read:
             raise OSError(
-                f"{urls.shown(files.place)} was replaced just now, or is being "
+                f"{files.location.shown} was replaced just now, or is being "
                 "replaced. Nothing was written. Check it again."
             )
         for file in made.names:

@@ -18,7 +18,6 @@ from typing import NamedTuple, TypeVar
 from converters.checks.shard import Fault
 from converters.jobs import at_url, duplicates, publish, side_files
 from tfpipe import errors
-from tfpipe.location import urls
 from tfpipe.location.files import Files
 from tfpipe.native import entry_file
 from tfpipe.shards import atomic, index
@@ -91,7 +90,7 @@ class DataSetFiles:
 
 def can_list(files: Files) -> bool:
     """Whether the files at a URL can be listed; those of a web server cannot."""
-    return urls.scheme(files.place) not in ("http", "https")
+    return not files.location.is_web_server
 
 
 def remote_sizes(files: Files, names: Collection[str]) -> dict[str, int]:

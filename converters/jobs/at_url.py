@@ -20,7 +20,6 @@ import xxhash
 
 from converters.engines import processes
 from tfpipe import errors
-from tfpipe.location import urls
 from tfpipe.location.files import Files
 from tfpipe.shards import index
 
@@ -181,12 +180,12 @@ def look(
     strange = sizes.keys() - known - {CLAIM_NAME, index.INDEX_NAME}
     if not known and strange:
         raise FileExistsError(
-            f"--output_dir {urls.shown(files.place)} must be empty or hold a data set, "
+            f"--output_dir {files.location.shown} must be empty or hold a data set, "
             f"got other files, the first is {min(strange)}. Choose another place."
         )
     if clash := strange & set(names):
         raise FileExistsError(
-            f"{urls.shown(files.place)} holds {min(clash)}, which a new file would "
+            f"{files.location.shown} holds {min(clash)}, which a new file would "
             f"replace, but no {index.INDEX_NAME} lists it. Move it away."
         )
     claim = Claim(job=job, names=sorted(known & sizes.keys() | set(names)))
@@ -195,7 +194,7 @@ def look(
 
 def _require_nothing(files: Files, sizes: Mapping[str, int], before: Claim) -> None:
     """Refuses a place with a data set or with the claim of another job."""
-    shown = urls.shown(files.place)
+    shown = files.location.shown
     if before.job:
         raise FileExistsError(
             f"{shown} holds an unfinished conversion that differs from this one. "
@@ -216,7 +215,7 @@ def _read_claim(files: Files, sizes: Mapping[str, int]) -> Claim:
         return Claim(**json.loads(files.read(CLAIM_NAME)))
     except (ValueError, TypeError, AttributeError) as error:
         raise FileExistsError(
-            f"{CLAIM_NAME} in {urls.shown(files.place)} cannot be read: {error}. "
+            f"{CLAIM_NAME} in {files.location.shown} cannot be read: {error}. "
             "Remove what is there, or choose another place."
         ) from error
 
@@ -248,7 +247,7 @@ def fetch_index(files: Files, folder: pathlib.Path) -> index.Index:
         BadIndexError: If it is missing or is not an index.
         RemoteError: If it cannot be read.
     """
-    shown = urls.shown(files.place)
+    shown = files.location.shown
     try:
         fetch(files, index.INDEX_NAME, folder)
         return index.load(folder)

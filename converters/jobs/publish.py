@@ -29,7 +29,6 @@ from converters.jobs import (
 )
 from converters.jobs.job import Job, changes_since, differences
 from tfpipe import errors
-from tfpipe.location import urls
 from tfpipe.native import entry_file
 from tfpipe.shards import atomic, index
 
@@ -302,7 +301,7 @@ def _published_before(job: Job) -> index.Index | None:
     """Returns the index of a whole data set that this job wrote, and says so."""
     with contextlib.suppress(errors.BadIndexError):
         if (known := _data_set_of(job)) is not None:
-            place = urls.shown(job.files.place) if job.files else str(job.output_dir)
+            place = job.files.location.shown if job.files else str(job.output_dir)
             if difference := _difference(job, known):
                 raise work_dir.taken(place, difference=difference)
             print(f"{place} already holds this data set, complete.", file=sys.stderr)

@@ -35,7 +35,7 @@ _REWRITTEN_ROOMS = {
     "tfpipe/profiling/": "limits profile profile_runs stage_costs timed_reader",
     "tfpipe/reading/": "building order paths read_ahead sampling source split_index "
     "state windows",
-    "tfpipe/location/": "metadata urls",
+    "tfpipe/location/": "location metadata",
     "tfpipe/service/": "on_workers received stage",
     "tfpipe/shard_cache/": "directory downloader fetch next_use open_cache publish "
     "settings users",

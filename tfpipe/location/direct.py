@@ -12,7 +12,8 @@ import os
 import warnings
 from collections.abc import Mapping
 
-from tfpipe.location import object_store, urls
+from tfpipe.location import object_store
+from tfpipe.location.location import Location
 
 # Schemes whose URLs tensorflow-io writes as everybody does.
 SCHEMES = ("s3", "gs", "http", "https", "hdfs")
@@ -23,21 +24,21 @@ _REMEDY = (
 )
 
 
-def prepare(place: str) -> None:
-    """Makes TensorFlow able to read the files of a place.
+def prepare(location: Location) -> None:
+    """Makes TensorFlow able to read the files of a URL.
 
     Environment variables that TensorFlow's file systems read are set where they are
     not, from the usual ones of the store.
 
     Args:
-        place: A URL, see `urls.require_place`.
+        location: A URL.
 
     Raises:
         ValueError: If tensorflow-io is not installed, does not load with this
             TensorFlow, or does not read URLs of this scheme.
         RemoteError: If the settings of the store are wrong.
     """
-    scheme = urls.scheme(place)
+    scheme = location.scheme
     if scheme not in SCHEMES:
         known = ", ".join(f"{name}://" for name in SCHEMES)
         raise ValueError(

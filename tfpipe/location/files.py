@@ -7,16 +7,18 @@ a remedy. No error holds credentials.
 
 import contextlib
 import dataclasses
+import os
 import pathlib
 import time
 from collections.abc import Iterator
 from typing import Any
 
 from tfpipe import errors
-from tfpipe.location import folders, urls
+from tfpipe.location import folders
+from tfpipe.location.location import OBJECT_SCHEMES, Location
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, init=False)
 class Files:
     """The files of a folder, by a URL or a path of this machine.
 
@@ -31,30 +33,33 @@ class Files:
         >>> files.exists("index.json")
         True
 
-    Attributes:
-        place: URL of the folder, of a scheme in `urls.require_place`, or its path.
-            Nothing is read before a method is called.
+    Args:
+        location: URL or path of the folder. Nothing is read before a method is called.
         time_limit: Seconds that a request may take with all its retries, > 0, at most
             a day. A stalled connection counts. A large file is uploaded with one
             request a part. Paths and hdfs:// have only the limits of their own systems.
 
     Raises:
-        ValueError: If an attribute is wrong, see `urls.require_place`.
-        RemoteError: If a package or a setting for this place is missing.
+        ValueError: If an argument is wrong, see `Location.from_user`.
+        RemoteError: If a package or a setting for this location is missing.
     """
 
-    place: str
-    time_limit: float = 60.0
+    location: Location
+    time_limit: float
     _folder: Any = dataclasses.field(init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
-        errors.settle(self, "place", urls.require_place(self, "place", self.place))
+    def __init__(
+        self, location: str | os.PathLike[str] | Location, time_limit: float = 60.0
+    ) -> None:
+        location = Location.from_user("location", location, owner=self)
+        errors.settle(self, "location", location)
+        errors.settle(self, "time_limit", time_limit)
         errors.settle_numbers(self, ["time_limit"], above=0, most=86_400)
-        errors.settle(self, "_folder", _open(self.place, self.time_limit))
+        errors.settle(self, "_folder", _open(location, self.time_limit))
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A pickle then holds neither connections nor credentials.
-        return (type(self), (self.place, self.time_limit))
+        return (type(self), (self.location, self.time_limit))
 
     def read(self, name: str) -> bytes:
         """Returns the content of a file; all bytes come within the time limit.
@@ -111,9 +116,9 @@ class Files:
             RemoteError: If the folder cannot be listed. Web servers cannot list.
         """
         with self._asked("listing", ""):
-            if self._is_web_server:
+            if self.location.is_web_server:
                 raise errors.RemoteError(
-                    f"{urls.shown(self.place)} is a web server, which cannot list its "
+                    f"{self.location.shown} is a web server, which cannot list its "
                     "files. Use a data set with index.json, or an object store."
                 )
             sizes: dict[str, int] = self._folder.names()
@@ -164,23 +169,20 @@ class Files:
             return False
         return True
 
-    @property
-    def _is_web_server(self) -> bool:
-        return urls.scheme(self.place) in ("http", "https")
-
     def _require_writable(self) -> None:
-        if self._is_web_server:
+        if self.location.is_web_server:
             raise errors.RemoteError(
-                f"{urls.shown(self.place)} is a web server, which is only read. Write "
+                f"{self.location.shown} is a web server, which is only read. Write "
                 "to a folder or an object store."
             )
 
     def _shown(self, name: str) -> str:
-        return urls.shown(urls.join(self.place, name) if name else self.place)
+        return (self.location / name).shown
 
     @contextlib.contextmanager
     def _asked(self, what: str, name: str) -> Iterator[None]:
         """Turns every error of a request into a `RemoteError`."""
+        shown = self._shown(name)  # refuses a name that leaves the folder
         start = time.monotonic()
         try:
             yield
@@ -194,17 +196,16 @@ class Files:
             seconds = time.monotonic() - start
             after = f" after {seconds:.1f} s" if seconds >= 1 else ""
             raise kind(
-                f"{what.capitalize()} {self._shown(name)} failed{after}: {came_back}. "
+                f"{what.capitalize()} {shown} failed{after}: {came_back}. "
                 f"{remedy}".rstrip()
             ) from None
 
 
-def _open(place: str, time_limit: float) -> Any:
-    scheme = urls.scheme(place)
-    if not scheme:
-        return folders.LocalFolder(place)
-    if scheme in urls.OBJECT_SCHEMES:
+def _open(location: Location, time_limit: float) -> Any:
+    if location.is_local:
+        return folders.LocalFolder(location.path)
+    if location.scheme in OBJECT_SCHEMES:
         from tfpipe.location import object_store  # of no use to a folder
 
-        return object_store.ObjectStore(place, time_limit)
-    return folders.FsspecFolder(place)
+        return object_store.ObjectStore(location, time_limit)
+    return folders.FsspecFolder(location)

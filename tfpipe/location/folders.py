@@ -13,15 +13,15 @@ from contextlib import contextmanager
 from typing import Any
 
 from tfpipe import errors
-from tfpipe.location import urls
+from tfpipe.location.location import Location
 from tfpipe.shards import atomic
 
 
 class LocalFolder:
     """The files below a folder of this machine, read with plain system calls."""
 
-    def __init__(self, place: str) -> None:
-        self._folder = pathlib.Path(place)
+    def __init__(self, folder: pathlib.Path) -> None:
+        self._folder = folder
 
     def read(self, name: str) -> bytes:
         return (self._folder / name).read_bytes()
@@ -78,19 +78,19 @@ class FsspecFolder:
             the file system cannot be reached.
     """
 
-    def __init__(self, place: str) -> None:
+    def __init__(self, location: Location) -> None:
         try:
             import fsspec
 
-            self._system, self._folder = fsspec.core.url_to_fs(place)
+            self._system, self._folder = fsspec.core.url_to_fs(location.text)
         except ImportError as error:
             raise errors.RemoteError(
-                f"{urls.shown(place)} cannot be opened: {error}. "
+                f"{location.shown} cannot be opened: {error}. "
                 "pip install 'tfpipe[remote]', and what this scheme needs besides."
             ) from None
         except Exception as error:
             raise errors.RemoteError(
-                f"{urls.shown(place)} cannot be opened: {error}. Check the host and "
+                f"{location.shown} cannot be opened: {error}. Check the host and "
                 "the settings of the file system."
             ) from None
 

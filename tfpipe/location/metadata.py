@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from tfpipe import errors
-from tfpipe.location import urls
 from tfpipe.location.files import Files
 from tfpipe.shards import atomic, index
 
@@ -51,7 +50,7 @@ def bring(files: Files, folder: pathlib.Path) -> pathlib.Path:
     """
     content = _read_index(files)
     folder.mkdir(parents=True, exist_ok=True)
-    url = urls.shown(files.place).rstrip("/")
+    url = files.location.shown
     whole = index.parse(content, f"{url}/{index.INDEX_NAME}")
     target = folder / index.describe(content).digest
     target.mkdir(exist_ok=True)
@@ -71,7 +70,7 @@ def check_sizes(files: Files, shards: Sequence[index.Shard]) -> None:
         BadIndexError: If a shard is missing or has another size.
         RemoteError: If the store fails.
     """
-    if urls.scheme(files.place) in ("http", "https"):
+    if files.location.is_web_server:
         with ThreadPoolExecutor(_NUM_HEADS) as pool:
             sizes = list(pool.map(lambda shard: _size(files, shard.name), shards))
     else:
@@ -81,7 +80,7 @@ def check_sizes(files: Files, shards: Sequence[index.Shard]) -> None:
         if size != shard.num_bytes:
             got = "no such file" if size is None else f"{size}"
             raise errors.BadIndexError(
-                f"Shard {urls.shown(urls.join(files.place, shard.name))} must have "
+                f"Shard {(files.location / shard.name).shown} must have "
                 f"{shard.num_bytes} bytes as {index.INDEX_NAME} says, got {got}. Copy "
                 "it again or convert the data set again."
             )
@@ -99,7 +98,7 @@ def _read_index(files: Files) -> bytes:
     try:
         content = files.read(index.INDEX_NAME)
     except errors.MissingFileError:
-        url = urls.shown(files.place)
+        url = files.location.shown
         raise errors.BadIndexError(
             f"No data set in {url}: {index.INDEX_NAME} is missing. Check the URL, or "
             f"create one with python -m converters.imagenet --output_dir={url}."
@@ -145,7 +144,7 @@ def bring_side_file(
         RemoteError: If the store fails.
         OSError: If the folder cannot be written.
     """
-    shown = urls.shown(urls.join(files.place, name))
+    shown = (files.location / name).shown
     if (wanted := (whole.files or {}).get(name)) is None:
         raise errors.BadIndexError(f"{index.INDEX_NAME} must list {shown}.")
     folder.mkdir(parents=True, exist_ok=True)
@@ -178,7 +177,7 @@ def _fetch(files: Files, wanted: index.File | None, path: pathlib.Path) -> None:
     """
     name = path.name
     fault = (
-        f"{urls.shown(urls.join(files.place, name))} must have the digest that "
+        f"{(files.location / name).shown} must have the digest that "
         f"{index.INDEX_NAME} says"
     )
     for attempt in range(_NUM_TRIES):

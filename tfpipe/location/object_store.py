@@ -18,7 +18,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tfpipe import errors
-from tfpipe.location import urls
+from tfpipe.location import location as locations
+from tfpipe.location.location import Location
 
 if TYPE_CHECKING:
     import obstore.store
@@ -74,7 +75,7 @@ class ObjectStore:
     """The files below a URL.
 
     Args:
-        place: A URL of `urls.OBJECT_SCHEMES`.
+        location: A URL of `location.OBJECT_SCHEMES`.
         time_limit: Seconds that one request may take with all its retries, > 0. A large
             file is written with several requests.
 
@@ -82,24 +83,23 @@ class ObjectStore:
         RemoteError: If obstore is not installed or refuses the settings.
     """
 
-    def __init__(self, place: str, time_limit: float) -> None:
-        self._scheme = urls.scheme(place)
+    def __init__(self, location: Location, time_limit: float) -> None:
+        self._scheme = location.scheme
         try:
             import obstore
         except ImportError:
             raise errors.RemoteError(
-                f"{urls.shown(place)} needs obstore: pip install 'tfpipe[remote]'"
+                f"{location.shown} needs obstore: pip install 'tfpipe[remote]'"
             ) from None
         self._obstore: ModuleType = obstore
         try:
-            self._store = _open(place, time_limit)
+            self._store = _open(location, time_limit)
         except errors.RemoteError:
             raise
         except Exception as error:
             remedy = _REMEDIES.get(self._scheme, "Check the URL.")
             raise errors.RemoteError(
-                f"{urls.shown(place)} cannot be used: {_came_back(str(error))}. "
-                f"{remedy}"
+                f"{location.shown} cannot be used: {_came_back(str(error))}. {remedy}"
             ) from None
 
     @property
@@ -169,13 +169,13 @@ class ObjectStore:
         return False, came_back, "Check the settings of the store, see BUILD.md."
 
 
-def _open(place: str, time_limit: float) -> "obstore.store.ObjectStore":
+def _open(location: Location, time_limit: float) -> "obstore.store.ObjectStore":
     from obstore import store
 
     def seconds(share: float) -> datetime.timedelta:
         return datetime.timedelta(seconds=share * time_limit)
 
-    scheme, retry = urls.scheme(place), dict[str, Any]()
+    scheme, retry = location.scheme, dict[str, Any]()
     retry["max_retries"] = 1_000_000  # the time is the limit
     retry["retry_timeout"] = seconds(_RETRY_SHARE)
     longest = seconds(_BACKOFF_SHARE)
@@ -187,17 +187,17 @@ def _open(place: str, time_limit: float) -> "obstore.store.ObjectStore":
         "connect_timeout": seconds(_STALL_SHARE),
     }
     options: dict[str, Any] = {"retry_config": retry, "client_options": client}
-    if scheme in ("http", "https"):
+    if location.is_web_server:
         client["allow_http"] = scheme == "http"
-        return store.HTTPStore.from_url(place, **options)
+        return store.HTTPStore.from_url(location.text, **options)
     if scheme == "s3":
         settings = aws_settings(os.environ)
         # Without encryption only where the endpoint itself says http.
         endpoint = settings.get("endpoint", "")
         client["allow_http"] = endpoint.lower().startswith("http://")
-        bucket, _, folder = place.removeprefix("s3://").partition("/")
+        bucket, _, folder = location.text.removeprefix("s3://").partition("/")
         return store.S3Store(bucket, prefix=folder, **settings, **options)
-    return store.from_url(place, **options)
+    return store.from_url(location.text, **options)
 
 
 def aws_settings(environ: Mapping[str, str]) -> dict[str, Any]:
@@ -239,7 +239,7 @@ def aws_settings(environ: Mapping[str, str]) -> dict[str, Any]:
     if not endpoint:
         return settings
     # A password in it would be printed.
-    if urls.scheme(endpoint) not in ("http", "https") or not urls.is_sound(endpoint):
+    if not (re.match("(?i)https?://", endpoint) and locations.has_no_secret(endpoint)):
         raise errors.RemoteError(
             "AWS_ENDPOINT_URL, or endpoint_url of the AWS profile, must be "
             "https://HOST:PORT or http://HOST:PORT, without a user name."

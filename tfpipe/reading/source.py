@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfpipe import errors
-from tfpipe.location import urls
+from tfpipe.location.location import Location
 from tfpipe.reading import state as state_of_run
 from tfpipe.reading.order import EpochPosition, Order, Remainder, Shuffle
 from tfpipe.reading.sampling import ExpectedCopies, Sampling
@@ -326,9 +326,9 @@ def windows_of(source: TFRecordSource) -> Windows:
 
 
 def _check(source: TFRecordSource) -> None:
-    if urls.is_url(source.data_dir):
-        url = urls.require_place(source, "data_dir", source.data_dir)
-        errors.settle(source, "data_dir", url)
+    location = Location.from_user("data_dir", source.data_dir, owner=source)
+    if not location.is_local:
+        errors.settle(source, "data_dir", location.text)
     require_cache_choice(source, "shard_cache", source.shard_cache)
     sizes = ("num_ranks", "batch_size", "block_length", "window_size")
     errors.settle_ints(source, sizes, least=1)
@@ -343,7 +343,7 @@ def _check(source: TFRecordSource) -> None:
             "TFRecordSource.rank must be 0 to num_ranks - 1 = "
             f"{source.num_ranks - 1}, got {source.rank}."
         )
-    _check_files(source)
+    _check_files(source, location)
     source.split_index.check()
     if source.subset is not None:
         # All copies of the source read the same records, even if the file changes.
@@ -353,15 +353,15 @@ def _check(source: TFRecordSource) -> None:
     windows_of(source).require_room()
 
 
-def _check_files(source: TFRecordSource) -> None:
+def _check_files(source: TFRecordSource, location: Location) -> None:
     errors.require_kind(source, "files", source.files, str, or_none=True)
     if source.files is not None and (not source.files or source.files[0] == "/"):
         raise ValueError(
             "TFRecordSource.files must be a pattern relative to data_dir, such as "
             f"'*.tfrecord', got {source.files!r}."
         )
-    is_elsewhere = urls.is_url(source.data_dir) or source.shard_cache != "auto"
-    if source.files is not None and is_elsewhere:
+    is_in_place = location.is_local and source.shard_cache == "auto"
+    if source.files is not None and not is_in_place:
         raise ValueError(
             "TFRecordSource.files needs a folder that is read in place, as the shards "
             f"are scanned; got {source.data_dir} with shard_cache="

@@ -17,8 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tfpipe import errors
-from tfpipe.location import direct, metadata, urls
+from tfpipe.location import direct, metadata
 from tfpipe.location.files import Files
+from tfpipe.location.location import Location
 from tfpipe.shard_cache.open_cache import OpenCache
 from tfpipe.shard_cache.settings import INDEX_FOLDER, ShardCache
 from tfpipe.shards import image_record, index, records, scan
@@ -35,13 +36,13 @@ class DataSetStorage:
     """The files of a data set, and how its shards are read.
 
     Attributes:
-        location: A local folder or a URL.
+        location: The folder or URL of the data set.
         folder: A local folder with the index and the catalog.
         files: The files at the location; None for local files without a cache.
         cache: The cache through which the shards are read; None reads shards directly.
     """
 
-    location: str
+    location: Location
     folder: str
     files: Files | None = None
     cache: ShardCache | None = None
@@ -73,7 +74,7 @@ class DataSetStorage:
 
     def _near(self) -> pathlib.Path:
         """Returns the folder of this host for files of the data set."""
-        if self.cache is None or urls.is_url(self.location):
+        if self.cache is None or not self.location.is_local:
             return pathlib.Path(self.folder)
         text = (pathlib.Path(self.folder) / index.INDEX_NAME).read_bytes()
         folder = pathlib.Path(self.cache.directory) / INDEX_FOLDER
@@ -99,7 +100,7 @@ def find_storage(
     """Finds the files of a data set.
 
     Args:
-        data_dir: A local folder, or a URL, see `urls.require_place`.
+        data_dir: A local folder, or a URL, see `Location.from_user`.
         choice: As `shard_cache` of `source.TFRecordSource`.
 
     Raises:
@@ -107,12 +108,12 @@ def find_storage(
         RemoteError: If a URL cannot be read.
         ValueError: If the URL cannot be read directly on this machine.
     """
-    location = os.fspath(data_dir)
+    location = Location.from_user("data_dir", data_dir)
     cache = choice if isinstance(choice, ShardCache) else None
-    if not urls.is_url(location):
+    if location.is_local:
         files = None if cache is None else Files(location, cache.time_limit)
         return DataSetStorage(
-            location=location, folder=location, files=files, cache=cache
+            location=location, folder=location.text, files=files, cache=cache
         )
     if choice == "direct":
         direct.prepare(location)
@@ -193,7 +194,8 @@ class SplitIndex:
     @property
     def origins(self) -> list[str]:
         """The path or URL of every shard in the data set."""
-        return [urls.join(self.storage.location, shard.name) for shard in self.shards]
+        location = self.storage.location
+        return [(location / shard.name).text for shard in self.shards]
 
     @property
     def paths(self) -> list[str]:
@@ -218,10 +220,10 @@ class SplitIndex:
             RemoteError: If a URL cannot be read.
         """
         location, files = self.storage.location, self.storage.files
-        if files is None or not urls.is_url(location):
-            index.check(self.whole, location, self.split)
+        if files is None or location.is_local:
+            index.check(self.whole, location.path, self.split)
         else:
-            index.require_split(self.whole, location, self.split)
+            index.require_split(self.whole, location.shown, self.split)
             metadata.check_sizes(files, self.shards)
 
     def first_records(

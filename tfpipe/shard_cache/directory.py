@@ -243,8 +243,8 @@ class _MakingRoom:
         if store.folder.name not in self._said:
             self._said.add(store.folder.name)
             _say(
-                f"{store.place} {store.split} is read by nobody now: its pieces in "
-                f"{store.folder} make room."
+                f"{store.location.shown} {store.split} is read by nobody now: its "
+                f"pieces in {store.folder} make room."
             )
 
     def _sorted(self) -> Iterator[tuple[int, PieceStore, int]]:

@@ -19,7 +19,6 @@ import numpy.typing as npt
 
 from tfpipe import errors
 from tfpipe.errors import count_of
-from tfpipe.location import urls
 from tfpipe.shard_cache import store as stores
 from tfpipe.shard_cache.directory import Directory
 from tfpipe.shard_cache.fetch import Fetcher
@@ -395,4 +394,5 @@ def _wrong(store: PieceStore, piece: int) -> errors.BadIndexError:
 
 
 def _shown(store: PieceStore, piece: int) -> str:
-    return urls.shown(urls.join(store.place, store.shards[store.shard[piece]].name))
+    name: str = store.shards[store.shard[piece]].name
+    return (store.location / name).shown

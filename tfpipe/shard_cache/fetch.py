@@ -16,7 +16,6 @@ import time
 import xxhash
 
 from tfpipe import errors
-from tfpipe.location import urls
 from tfpipe.location.files import Files
 from tfpipe.shard_cache import pieces as cuts, store as stores
 from tfpipe.shard_cache.directory import Directory
@@ -108,7 +107,7 @@ class Fetcher:
         if fault is None:
             return content, None
         record = self._pieces.first_in_shard(piece) + fault[0]
-        url = urls.shown(urls.join(self._files.place, shard.name))
+        url = (self._files.location / shard.name).shown
         return content, (
             f"{url}: bytes {start} to {stop} came back wrong, at record {record}: "
             f"{fault[1]}."

@@ -11,7 +11,6 @@ import threading
 
 import xxhash
 
-from tfpipe.location import urls
 from tfpipe.shard_cache import store as stores
 from tfpipe.shard_cache.fetch import Fetcher
 
@@ -88,7 +87,7 @@ class Publisher:
             if self._publish_if_right(shard):
                 return
             name = self._store.shards[shard].name
-            shown = urls.shown(urls.join(self._store.place, name))
+            shown = (self._store.location / name).shown
             self._fetcher.say(
                 f"{shown} has another digest than index.json says, though each record "
                 "has right CRCs. It is fetched again."

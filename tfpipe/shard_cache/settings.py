@@ -14,8 +14,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tfpipe import errors
-from tfpipe.location import metadata, urls
+from tfpipe.location import metadata
 from tfpipe.location.files import Files
+from tfpipe.location.location import Location
 from tfpipe.shard_cache import pieces as cuts, store
 from tfpipe.shard_cache.directory import Directory
 from tfpipe.shard_cache.open_cache import OpenCache
@@ -124,8 +125,11 @@ class ShardCache:
             RemoteError: If the store fails.
         """
         start = time.perf_counter()
-        folder, files = pathlib.Path(data_dir), Files(os.fspath(data_dir))
-        if urls.is_url(data_dir):
+        files = Files(Location.from_user("data_dir", data_dir))
+        location = files.location
+        if location.is_local:
+            folder = location.path
+        else:
             folder = metadata.bring(files, pathlib.Path(self.directory) / INDEX_FOLDER)
         whole = index.load(folder)
         names = list(whole.splits) if split is None else [split]
@@ -133,7 +137,7 @@ class ShardCache:
         for name in names:
             if name not in whole.splits:
                 raise errors.BadIndexError(
-                    f"Unknown split {name!r} in {urls.shown(os.fspath(data_dir))}: "
+                    f"Unknown split {name!r} in {location.shown}: "
                     f"choose one of {', '.join(sorted(whole.splits))}."
                 )
             num_bytes_total += sum(shard.num_bytes for shard in whole.splits[name])
@@ -185,7 +189,7 @@ class ShardCache:
             raise errors.BadIndexError(f"{os.fspath(index_folder)}: {error}") from None
         files = dataclasses.replace(files, time_limit=self.time_limit)
         content = store.SplitContent(
-            place=files.place, split=split, shards=shards, pieces=pieces
+            location=files.location, split=split, shards=shards, pieces=pieces
         )
         return OpenCache(
             Directory(pathlib.Path(self.directory), self.max_bytes),

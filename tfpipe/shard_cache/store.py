@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tfpipe import host
+from tfpipe.location.location import Location
 from tfpipe.shard_cache.pieces import BLOCK_BYTES, Pieces
 from tfpipe.shard_cache.users import Users, allocate
 from tfpipe.shards import atomic, index
@@ -82,13 +83,13 @@ class SplitContent:
     """The content of a store.
 
     Attributes:
-        place: Folder or URL of the data set, for messages.
+        location: The data set, for messages.
         split: Name of the split.
         shards: The shards of the split.
         pieces: The pieces of its records.
     """
 
-    place: str
+    location: Location
     split: str
     shards: Sequence[Shard]
     pieces: Pieces
@@ -118,7 +119,7 @@ def create(folder: pathlib.Path, content: SplitContent) -> None:
         allocate(file.fileno(), max(len(pieces), 1))
     (temporary / "claims").touch()
     manifest = {
-        "place": content.place,
+        "place": content.location.text,
         "split": content.split,
         "shards": [dataclasses.asdict(shard) for shard in content.shards],
         "boot_id": "",
@@ -149,7 +150,8 @@ class PieceStore:
         self._claims, self.is_closed = -1, False
         self._manifest = json.loads((folder / "manifest.json").read_text("utf-8"))
         self.shards = [Shard(**shard) for shard in self._manifest["shards"]]
-        self.place, self.split = self._manifest["place"], self._manifest["split"]
+        self.location = Location(self._manifest["place"])
+        self.split: str = self._manifest["split"]
         self.shard, self.start, self.stop = np.load(folder / "layout.npy")
         num_pieces = len(self.shard)
         shape = max(num_pieces, 1)

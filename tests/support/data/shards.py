@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import xxhash
 
+from tfpipe import errors
 from tfpipe.location.files import Files
 from tfpipe.shards import index, records
 from tfpipe.shards.index import Shard
@@ -130,7 +131,7 @@ def _unchanged(name: str, start: int, content: bytes) -> bytes:
     return content
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, init=False)
 class ScriptedFiles(Files):
     """Files of a folder whose answers a test changes and counts.
 
@@ -140,8 +141,20 @@ class ScriptedFiles(Files):
         asked: (name, first byte, last byte + 1) of each ranged read.
     """
 
-    change: Callable[[str, int, bytes], bytes] = _unchanged
-    asked: list[tuple[str, int, int]] = dataclasses.field(default_factory=list)
+    change: Callable[[str, int, bytes], bytes]
+    asked: list[tuple[str, int, int]]
+
+    def __init__(
+        self,
+        location: str,
+        *,
+        change: Callable[[str, int, bytes], bytes] = _unchanged,
+        time_limit: float = 60.0,
+        asked: list[tuple[str, int, int]] | None = None,
+    ) -> None:
+        super().__init__(location, time_limit)
+        errors.settle(self, "change", change)
+        errors.settle(self, "asked", [] if asked is None else asked)
 
     def read_view(self, name: str, start: int, stop: int) -> memoryview:
         """Returns a part of a file after `change`."""

@@ -86,7 +86,7 @@ def test_one_sweep_compares_all_tiers(
         sweep_dir=str(tmp_path / "out"),
         preset="tiers",
         data_dirs=[str(tiny_dir)],
-        remote_url=files.place,
+        remote_url=files.location.text,
         mount_dir=str(mount),
         shard_cache_dir=str(cache),
         models=["tiny"],

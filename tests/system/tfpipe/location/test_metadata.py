@@ -62,7 +62,7 @@ def test_altered_bytes_are_named_and_never_used(
 
     for name in (index.INDEX_NAME, index.CATALOG_NAME):
         assert (folder / name).read_bytes() == (data_dir / name).read_bytes()
-    named = f"{files.place}/catalog.parquet must have the digest"
+    named = f"{files.location.text}/catalog.parquet must have the digest"
     assert capsys.readouterr().err.count(named) == 2
 
     bad_proxy.faults[:] = [dataclasses.replace(spoil_catalog, times=None)]
@@ -81,7 +81,9 @@ def test_a_listing_without_index_is_one_line(
         metadata.bring(files, tmp_path / "cache")
 
     text = str(raised.value)
-    assert text.startswith(f"No data set in {files.place}: index.json is missing")
+    assert text.startswith(
+        f"No data set in {files.location.text}: index.json is missing"
+    )
     assert "\n" not in text
 
 

@@ -39,7 +39,7 @@ def _put_data_set(files: Files, *names: str) -> None:
     made = index.Index(
         name="x", label_base=1, classes=(("a", "b"),), splits={"x": shards}, made_by={}
     )
-    index.write(made, files.place)
+    index.write(made, files.location.text)
     for name in names:
         files.write(name, b"1")
 
@@ -115,7 +115,9 @@ def test_a_claim_that_cannot_be_read_is_an_error(files: Files, content: bytes) -
 def test_a_broken_index_is_named_by_its_url(files: Files) -> None:
     files.write(index.INDEX_NAME, b"{")
 
-    with pytest.raises(errors.BadIndexError, match=f"^{files.place}/index.json cannot"):
+    with pytest.raises(
+        errors.BadIndexError, match=f"^{files.location.text}/index.json cannot"
+    ):
         _look(files, overwrite=True)
 
 
@@ -159,7 +161,7 @@ class _Recorded(Files):
 def _recorded(files: Files, *, end: int = 99) -> Files:
     """The files of a place, which is gone after `end` changes."""
     kind = type("Recorded", (_Recorded,), {"changes": [], "end": end})
-    found = kind(files.place)
+    found = kind(files.location.text)
     assert isinstance(found, Files)
     return found
 

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tfpipe.location import direct
+from tfpipe.location.location import Location
 
 
 @pytest.fixture
@@ -23,7 +24,7 @@ def test_it_says_that_tensorflow_io_is_missing(schemes, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_io", None)
 
     with pytest.raises(ValueError, match=r"which is not installed\. Leave shard_cache"):
-        direct.prepare("hdfs://host/x")
+        direct.prepare(Location("hdfs://host/x"))
 
 
 def test_it_says_that_tensorflow_io_does_not_load(schemes, monkeypatch):
@@ -31,15 +32,15 @@ def test_it_says_that_tensorflow_io_does_not_load(schemes, monkeypatch):
 
     text = rf"does not load with TensorFlow {tf.__version__}\. .* TensorFlow 2\.16 or"
     with pytest.raises(ValueError, match=text):
-        direct.prepare("hdfs://host/x")
+        direct.prepare(Location("hdfs://host/x"))
 
     schemes.append("hdfs")
-    direct.prepare("hdfs://host/x")
+    direct.prepare(Location("hdfs://host/x"))
 
 
 def test_a_scheme_that_it_cannot_read_is_refused():
     with pytest.raises(ValueError, match=r"one of s3://.*, got az://\. Leave shard_"):
-        direct.prepare("az://container/x")
+        direct.prepare(Location("az://container/x"))
 
 
 def test_settings_of_s3_are_those_of_aws(tmp_path):
@@ -69,7 +70,7 @@ def test_only_s3_gets_the_settings_of_s3(schemes, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "tensorflow_io", types.ModuleType("tensorflow_io"))
     schemes += ["hdfs", "s3"]
 
-    direct.prepare("hdfs://host/x")
+    direct.prepare(Location("hdfs://host/x"))
     assert name not in os.environ
-    direct.prepare("s3://bucket/x")
+    direct.prepare(Location("s3://bucket/x"))
     assert os.environ[name] == "1"

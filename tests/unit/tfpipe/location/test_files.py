@@ -159,7 +159,7 @@ def test_a_missing_extra_is_named_before_work(
 
 
 def test_wrong_arguments_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"Files\.place must be .*ftp://"):
+    with pytest.raises(ValueError, match=r"Files\.location must be .*ftp://"):
         Files("ftp://host")
     for limit in (0, -1, 86_401, float("inf"), "60", None, True):
         with pytest.raises(ValueError, match=r"Files\.time_limit must be"):
@@ -204,5 +204,8 @@ def test_a_pickle_is_the_same_files_without_credentials(
     data = pickle.dumps(files)
 
     assert pickle.loads(data) == files
-    assert repr(files) == "Files(place='s3://bucket/photos', time_limit=7)"
+    assert (
+        repr(files)
+        == "Files(location=Location(text='s3://bucket/photos'), time_limit=7)"
+    )
     assert b"the/secret" not in data

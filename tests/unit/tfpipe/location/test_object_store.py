@@ -6,6 +6,7 @@ import pytest
 
 from tfpipe import errors
 from tfpipe.location import object_store
+from tfpipe.location.location import Location
 
 CREDENTIALS = """
 [default]
@@ -147,7 +148,7 @@ SERVER = "the server http://127.0.0.1:9"
 def test_an_error_is_one_line_with_a_remedy_and_without_secrets(
     text: str, came_back: str, remedy: str
 ) -> None:
-    store = object_store.ObjectStore("http://127.0.0.1:9/x", 10.0)
+    store = object_store.ObjectStore(Location("http://127.0.0.1:9/x"), 10.0)
     kind = FileNotFoundError if text.startswith("404") else OSError
     if not came_back:
         text, came_back = STATUS.format(*text.split(", ")), f"{text}, You & I"
@@ -160,7 +161,7 @@ def test_an_error_is_one_line_with_a_remedy_and_without_secrets(
 
 
 def test_requests_take_no_longer_than_the_time_limit() -> None:
-    store = object_store._open("https://127.0.0.1:9/x", 10.0)
+    store = object_store._open(Location("https://127.0.0.1:9/x"), 10.0)
 
     retry, client = store.retry_config, store.client_options
     assert retry["retry_timeout"].total_seconds() == 6
@@ -176,7 +177,7 @@ def test_s3_has_the_bucket_and_the_folder_of_the_url(
     for name, value in (files | {"AWS_PROFILE": "team"}).items():
         monkeypatch.setenv(name, value)
 
-    store = object_store._open("s3://bucket/photos/2024", 10.0)
+    store = object_store._open(Location("s3://bucket/photos/2024"), 10.0)
 
     assert (store.config["bucket"], store.prefix) == ("bucket", "photos/2024")
     assert store.config["endpoint"] == "http://127.0.0.1:9000"

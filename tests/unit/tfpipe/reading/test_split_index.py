@@ -27,7 +27,7 @@ def test_a_local_folder_is_read_in_place_by_default(data_dir):
     for choice in ("auto", "direct"):
         found = split_index.find_storage(data_dir, choice)
 
-        assert (found.location, found.folder) == (str(data_dir), str(data_dir))
+        assert (found.location.text, found.folder) == (str(data_dir), str(data_dir))
         assert (found.files, found.cache) == (None, None)
 
 

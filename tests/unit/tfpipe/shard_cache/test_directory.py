@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.data.shards import make_shards
 from tfpipe import host
+from tfpipe.location.location import Location
 from tfpipe.shard_cache import pieces as cuts, store as stores
 from tfpipe.shard_cache.directory import Directory
 from tfpipe.shard_cache.store import ABSENT, FETCHING, PRESENT, SplitContent
@@ -37,7 +38,7 @@ def content_of(made, place="somewhere"):
     num_bytes = np.array([shard.num_bytes for shard in made.shards])
     pieces = cuts.cut(made.sizes, made.byte_offsets, num_bytes)
     return SplitContent(
-        place=place, split=made.split, shards=made.shards, pieces=pieces
+        location=Location(place), split=made.split, shards=made.shards, pieces=pieces
     )
 
 
