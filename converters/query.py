@@ -50,7 +50,7 @@ from absl import app, flags
 from converters.catalog import counts, facts, question, samples, shards
 from converters.catalog.samples import Sample
 from converters.engines import processes
-from converters.exports import tables as new_shard
+from converters.exports import copies, tables
 from converters.exports.source import Source
 from converters.images.policy import policy_of
 from converters.jobs import run
@@ -58,7 +58,7 @@ from converters.jobs.job import Job
 from converters.options import query, shared, start
 from converters.options.query import ALL, QueryOptions, config_from_flags
 from tfpipe import errors, host
-from tfpipe.shards import subset
+from tfpipe.shards import index, subset
 
 if TYPE_CHECKING:
     import duckdb
@@ -88,7 +88,7 @@ def ask(config: QueryOptions) -> dict[str, Any]:
         wanted = config.materialize
         output = None if wanted is None else ("--materialize", wanted)
         source = start.open_data_set(config.data_dir, folder, (), output=output)
-        more = folder / shards.CARRIED_NAME if config.materialize else None
+        more = folder / shards.ADDED_NAME if config.materialize else None
         asked = time.perf_counter()
         num_threads = config.num_workers or host.num_cores()
         with question.ask(
@@ -162,13 +162,17 @@ def _job(
         config: The options.
         source: The data set.
         rows: The connection of the question.
-        more: File to write, for the columns that the catalog has beside the usual ones.
+        more: File to write, if columns are added.
     """
     made_by = source.known.made_by
     layout = made_by.get("options", {}).get("layout", "inception")
     fields = made_by.get("options", {}).get("policy", {})
     plans = shards.make_plans(rows, source, layout=layout)
-    points = new_shard.find_tables(source)
+    points = tables.find_tables(source)
+    options: dict[str, Any] = {"clause": config.clause, "layout": layout}
+    if config.add_column:
+        digests = [index.describe_file(item.path).digest for item in config.files]
+        options["added"] = [*zip(config.add_column, digests, strict=True)]
     return Job(
         command=_COMMAND,
         name=source.known.name,
@@ -177,16 +181,15 @@ def _job(
         plans=plans,
         classes=source.classes,
         policy=policy_of(fields),
-        options={
-            "clause": config.clause,
-            "layout": layout,
-            "chosen": shards.digest(plans),
-            **points.options(),
-        },
+        options={**options, "chosen": shards.digest(plans), **points.options()},
         made_by=source.origin(),
-        writer=shards.ChosenWriter(source=source, tables=points),
+        writer=copies.CopyWriter(
+            source=source,
+            leave_out=", or leave the record out with AND NOT ({}) in the clause",
+            tables=points,
+        ),
         entered=tuple(points.paths),
-        more_columns=shards.write_carried(rows, plans, more),
+        more_columns=copies.more_columns(source, path=shards.write_added(rows, more)),
         num_workers=config.num_workers or host.num_cores(),
         overwrite=config.overwrite,
         fsync=config.fsync,

@@ -39,9 +39,8 @@ from typing import Any, NamedTuple
 from absl import flags
 
 from converters.engines import processes
-from converters.exports import estimate, identical, sizing, tables as new_shard, write
+from converters.exports import copies, estimate, identical, sizing, tables
 from converters.exports.source import Source
-from converters.exports.write import make_plans
 from converters.images.policy import Policy, policy_of
 from converters.jobs import run
 from converters.jobs.job import Job
@@ -157,34 +156,40 @@ def make_job(config: ReplicateOptions, plan: ReplicaJob) -> Job:
     """
     source, change = plan.source, config.change
     layout = source.known.made_by.get("options", {}).get("layout", "inception")
-    writer: write.DistinctWriter | identical.IdenticalWriter
+    points, entered = tables.Tables(), tuple(source.known.splits)
     if change is None:
-        points = new_shard.find_tables(source)
+        points = tables.find_tables(source)
         entered = tuple(points.paths)
-        writer = identical.IdenticalWriter(
-            source=source, by=config.identical_by, tables=points
-        )
         options: dict[str, Any] = {"kind": "identical", **points.options()}
     else:
-        entered = tuple(source.known.splits) if change.entry_points else ()
-        writer = write.DistinctWriter(
-            source=source, change=change, seed=config.seed, damaged=config.damaged
-        )
+        entered = entered if change.entry_points else ()
         kind = "enlarged" if change.kind == "enlarged" else "distinct"
         options = {"kind": kind, "seed": config.seed, "change": change.to_json()}
+    writer = copies.CopyWriter(
+        source=source,
+        leave_out="" if change is None else ", or leave it out with --damaged=skip",
+        change=change,
+        seed=config.seed,
+        damaged=config.damaged,
+        share=config.identical_by if change is None else None,
+        tables=points,
+    )
     return Job(
         command=_COMMAND,
         name=source.known.name,
         input_dir=source.folder,
         # Processes of a cluster have other current folders.
         output_dir=config.local_dir.absolute(),
-        plans=make_plans(source, plan.sizing.copies, layout=layout, growth=plan.growth),
+        plans=copies.make_plans(
+            source, plan.sizing.copies, layout=layout, growth=plan.growth
+        ),
         classes=source.classes,
         policy=_policy(source),
         options={"copies": plan.sizing.copies, "layout": layout, **options},
         made_by=source.origin(),
         writer=writer,
         entered=entered,
+        more_columns=copies.more_columns(source),
         num_workers=plan.num_workers,
         **config.of_job(),
     )

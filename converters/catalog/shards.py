@@ -1,75 +1,32 @@
-"""The chosen records as shards of their own: the plan, the columns, and the writer.
+"""The chosen records as shards of their own: the plan, and the columns beside.
 
-In: the connection of a question and its data set; or a job and a task with a
-`ChosenPlan`. Out: a plan for each new shard, and a file with the columns beside the
-usual ones: columns that a table brought, and columns that were added; or the shard, its
-catalog fragment and its marker in the folder of the job. Records are copied whole,
-after a check of their CRCs. The writer runs in worker processes.
+In: the connection of a question and its data set. Out: a plan for each new shard, and a
+file with the columns beside the usual ones: columns that a table brought, and columns
+that were added. `exports.copies` writes the shards.
 """
 
-import contextlib
-import dataclasses
+import array
 import math
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import xxhash
 
 from converters.catalog import question
-from converters.checks.record import CatalogRow
-from converters.engines import processes
-from converters.exports.source import Pread, Source, changed
-from converters.exports.tables import Tables
-from converters.inputs.tables.extras import MoreColumns
-from converters.jobs import side_files, write_shard
-from converters.jobs.job import Job
-from converters.jobs.plan import ShardPlan
-from converters.jobs.write_shard import NewShard, Task, Written
-from tfpipe import errors
-from tfpipe.shards import index, records
+from converters.exports.copies import CopyPlan
+from converters.exports.source import Source
+from converters.inputs.tables import extras
+from converters.jobs import side_files
 from tfpipe.shards.sql import identifier, quoted
 
 if TYPE_CHECKING:
     import duckdb
 
 
-# Part of a shard at a URL from which on all of it is read: one request for each record
-# takes longer than the bytes between them.
-_READ_WHOLE = 0.2
-
-
-@dataclasses.dataclass(frozen=True)
-class ChosenPlan(ShardPlan):
-    """One shard of chosen records; it has no images of its own.
-
-    Attributes:
-        parts: Number of each source shard in its split, and the numbers of the chosen
-            records in it, rising.
-        num_bytes: Bytes of these records.
-    """
-
-    parts: Sequence[tuple[int, Sequence[int]]]
-    num_bytes: int
-
-    @property
-    def num_images(self) -> int:
-        """Number of records."""
-        return sum(len(chosen) for _, chosen in self.parts)
-
-    @property
-    def num_input_bytes(self) -> int:
-        """Bytes of the records."""
-        return self.num_bytes
-
-    def room(self, *, shrinks: bool) -> int:
-        """Returns the bytes that the shard needs on the disk."""
-        return self.num_bytes
-
-
 def make_plans(
     connection: "duckdb.DuckDBPyConnection", source: Source, *, layout: str
-) -> list[ChosenPlan]:
+) -> list[CopyPlan]:
     """Returns the plan of each new shard, by split and number.
 
     The records keep their order. A split gets as many shards as its bytes fill at the
@@ -106,149 +63,51 @@ def make_plans(
 
 def _plan(
     split: str, number: int, name: str, rows: Sequence[tuple[int, int, int]]
-) -> ChosenPlan:
-    parts: dict[int, list[int]] = {}
+) -> CopyPlan:
+    parts: dict[int, array.array[int]] = {}
     for shard, record, _ in rows:
-        parts.setdefault(shard, []).append(record)
+        parts.setdefault(shard, array.array("I")).append(record)
     num_bytes = sum(row[2] for row in rows)
-    listed = tuple((shard, tuple(chosen)) for shard, chosen in parts.items())
-    return ChosenPlan(split, number, name, (), listed, num_bytes)
+    return CopyPlan(split, number, name, (), tuple(parts.items()), num_bytes)
 
 
-def digest(plans: Sequence[ChosenPlan]) -> str:
+def digest(plans: Sequence[CopyPlan]) -> str:
     """Returns a digest of the choice, for the identity of the job."""
     found = xxhash.xxh3_128()
     for plan in plans:
-        found.update(repr((plan.name, plan.parts)).encode())
+        listed = tuple((shard, tuple(chosen)) for shard, chosen in plan.parts)
+        found.update(repr((plan.name, listed)).encode())
     return found.hexdigest()
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ChosenWriter:
-    """Writes the shards of chosen records.
-
-    Attributes:
-        source: The data set they are chosen from.
-        tables: The entry points of its records.
-    """
-
-    source: Source
-    tables: Tables = dataclasses.field(default_factory=Tables)
-
-    def __call__(self, job: Job, folder: pathlib.Path, task: Task) -> Written:
-        """Writes a shard, its catalog fragment and its marker.
-
-        Raises:
-            BadRecordError: If a record is damaged.
-            OSError: If a file cannot be read or written, or a source shard is not the
-                one in the index.
-            RemoteError: If the source cannot be read.
-        """
-        plan = task.plan
-        assert isinstance(plan, ChosenPlan), "the job copies no chosen records"
-        with write_shard.new_shard(job, folder, plan) as made:
-            for number, chosen in plan.parts:
-                tables = [b""] * len(chosen)
-                if job.has_entry_points(plan.split):
-                    tables = self.tables.of(self.source, plan.split, number, chosen)
-                _copy(self.source, plan.split, number, (chosen, tables), made)
-        return write_shard.mark(job, folder, made.written())
+ADDED_NAME = "added.parquet"
 
 
-def _copy(
-    source: Source,
-    split: str,
-    number: int,
-    chosen: tuple[Sequence[int], Sequence[bytes]],
-    made: NewShard,
-) -> None:
-    """Copies the chosen records of one source shard, and their entry points."""
-    shard = source.known.splits[split][number]
-    rows = source.rows(split, number, shard)
-    wanted = [rows[record] for record in chosen[0]]
-    with _reading(source, shard, wanted) as pread:
-        for row, table in zip(wanted, chosen[1], strict=True):
-            content = pread(row.num_bytes, row.byte_offset)
-            if records.record_bytes(content[: records.HEADER_BYTES]) != row.num_bytes:
-                raise changed(source, shard, f"no record at byte {row.byte_offset}")
-            data = content[records.HEADER_BYTES : -records.FOOTER_BYTES]
-            if fault := records.data_fault(data, content[-records.FOOTER_BYTES :]):
-                where = f"split = '{split}' AND shard = {number}"
-                raise errors.BadRecordError(
-                    f"{source.name}/{shard.name}: record {row.record} at byte "
-                    f"{row.byte_offset} ({row.filename}) is damaged: {fault}. Mend the "
-                    "data set with python -m converters.verify --repair, or leave the "
-                    f"record out with AND NOT ({where} AND record = {row.record}) in "
-                    "the clause."
-                )
-            made.add([content], row.to_json(), table=table)
-            made.decisions[row.decision] += 1
-            processes.image_done()
-
-
-@contextlib.contextmanager
-def _reading(
-    source: Source, shard: index.Shard, wanted: Sequence[CatalogRow]
-) -> Iterator[Pread]:
-    """Opens a shard for reading some of its records."""
-    num_bytes = sum(row.num_bytes for row in wanted)
-    if source.files is None or num_bytes >= _READ_WHOLE * shard.num_bytes:
-        with source.reading(shard) as pread:
-            yield pread
-        return
-    files = source.files
-
-    def pread_range(num_bytes: int, offset: int) -> bytes:
-        return files.read_range(shard.name, offset, offset + num_bytes)
-
-    yield pread_range
-
-
-CARRIED_NAME = "carried.parquet"
-_KEYS = ("split", "shard", "record")
-_OWN = ("place", "file_row_number", *question.CLASS_COLUMNS)
-
-
-def write_carried(
-    connection: "duckdb.DuckDBPyConnection",
-    plans: Sequence[ChosenPlan],
-    path: pathlib.Path,
-) -> MoreColumns | None:
-    """Writes the columns with the new places of the records.
+def write_added(
+    connection: "duckdb.DuckDBPyConnection", path: pathlib.Path
+) -> pathlib.Path | None:
+    """Writes all columns of the chosen records beside the usual ones, also added ones.
 
     Args:
         connection: The connection of a question that may write the file.
-        plans: The new shards, whose records are the chosen ones in order.
         path: The file.
 
     Returns:
-        The file; None if there are no such columns.
+        The path; None if no columns were added to those of the catalog.
     """
-    brought = _others(connection.view("file").columns, ("file_row_number",))
-    added = _others(connection.view("catalog").columns, (*_OWN, *brought))
-    if not brought and not added:
+    there = [*connection.view("file").columns, "place", *question.CLASS_COLUMNS]
+    taken = {*map(str.lower, there)}
+    columns = connection.view("catalog").columns
+    added = [name for name in columns if name.lower() not in taken]
+    if not added:
         return None
+    brought = extras.others(connection.view("file").columns)
     listed = [f"file.{identifier(name)}" for name in brought]
     listed += [f"catalog.{identifier(name)}" for name in added]
-    values, start = [], {plan.split: 0 for plan in plans}
-    for plan in plans:
-        first = start[plan.split]
-        start[plan.split] += plan.num_images
-        bounds = f"{plan.number}, {first}, {start[plan.split]}"
-        values.append(f"({quoted(plan.split)}, {bounds})")
     connection.execute(
-        "COPY (SELECT n.split, p.number AS shard, n.number - p.first AS record, "
-        f"{', '.join(listed)} FROM (SELECT split, place, row_number() OVER (PARTITION "
-        "BY split ORDER BY shard, record) - 1 AS number FROM chosen) n "
-        f"JOIN (VALUES {', '.join(values)}) p (split, number, first, last) "
-        "ON n.split = p.split AND n.number >= p.first AND n.number < p.last "
-        "JOIN file ON file.file_row_number = n.place "
-        "JOIN catalog ON catalog.place = n.place) "
+        f"COPY (SELECT file.split, file.shard, file.record, {', '.join(listed)} "
+        "FROM chosen JOIN file ON file.file_row_number = chosen.place "
+        "JOIN catalog ON catalog.place = chosen.place ORDER BY chosen.place) "
         f"TO {quoted(path)} (FORMAT parquet)"
     )
-    return MoreColumns(path=path, keys=_KEYS)
-
-
-def _others(columns: Sequence[str], known: Sequence[str]) -> list[str]:
-    taken = {*map(str.lower, known), *index.CATALOG_COLUMNS}
-    return [name for name in columns if name.lower() not in taken]
+    return path

@@ -1,8 +1,7 @@
-"""Writes one shard of identical copies: a file with the bytes of its source shard.
+"""Files that share the bytes of another file: reflinks and hard links.
 
-In: a job, and the task of a `ReplicaPlan`. Out: the shard, its catalog fragment and its
-marker in the job's folder. Nothing is decoded, and with a reflink or a hard link no
-byte is copied. This code runs in worker processes.
+In: the path of a file, and of a new one. Out: the new file, without a byte copied; or
+the news that the file system can do neither.
 
 A reflink (`FICLONE` of Btrfs, XFS and others) is a file of its own whose blocks are
 shared until one of the two is written. A hard link is a second name of the same file:
@@ -10,117 +9,19 @@ a change of one is a change of all.
 """
 
 import contextlib
-import dataclasses
 import fcntl
-import json
 import os
 import pathlib
-from collections.abc import Iterator
 from typing import Literal
 
-import xxhash
-
-from converters.engines import processes
-from converters.exports.source import Source, changed
-from converters.exports.tables import Tables
-from converters.exports.write import ReplicaPlan, plan_of
+from converters.exports.source import Source
 from converters.jobs import write_shard
 from converters.jobs.job import Job
-from converters.jobs.write_shard import Task, Written, new_file
 from tfpipe.shards import atomic
 
 # How the bytes of a shard are shared. "auto" is the first one that the disk can do.
 By = Literal["auto", "reflink", "link", "copy"]
 _FICLONE = 0x40049409  # _IOW(0x94, 9, int), linux/fs.h
-_PIECE_BYTES = 4 << 20
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class IdenticalWriter:
-    """Writes the shards of identical copies.
-
-    Attributes:
-        source: The data set that is copied.
-        by: How its bytes are shared.
-        tables: The entry points of its records.
-
-    Raises:
-        ValueError: If links are wanted of shards that are not in a folder.
-    """
-
-    source: Source
-    by: By = "auto"
-    tables: Tables = dataclasses.field(default_factory=Tables)
-
-    def __post_init__(self) -> None:
-        if self.source.files is not None and self.by in ("reflink", "link"):
-            raise ValueError(
-                f"--identical_by={self.by} needs a DIR in the file system of "
-                f"--output_dir, got {self.source.name}. Leave it out."
-            )
-
-    def __call__(self, job: Job, folder: pathlib.Path, task: Task) -> Written:
-        """Writes a shard, its catalog fragment and its marker.
-
-        Raises:
-            OSError: If a file cannot be read or written, cannot be shared in the way
-                that is wanted, or is not the one in the index.
-            RemoteError: If the source cannot be read.
-        """
-        plan = plan_of(task)
-        path = folder / plan.name
-        how = self._make(plan, path, job)
-        start = f'{{"split": {json.dumps(plan.split)}, "shard": {plan.number}, '
-        with new_file(write_shard.fragment_path(path), job) as fragment:
-            for row in _rows(self.source, plan):
-                fragment.write([f"{start}{row}".encode()])
-                processes.image_done()
-        if job.has_entry_points(plan.split):
-            known, number = range(plan.source.num_records), plan.source_number
-            tables = self.tables.of(self.source, plan.split, number, known)
-            write_shard.write_entry_points(path, tables, job)
-        entry = dataclasses.replace(plan.source, name=plan.name)
-        decisions = {f"identical_{how}": plan.source.num_records}
-        written = Written(
-            split=plan.split,
-            shard=entry,
-            decisions=decisions,
-            num_source_bytes=plan.num_input_bytes,
-            job=job.identity,
-        )
-        return write_shard.mark(job, folder, written)
-
-    def _make(self, plan: ReplicaPlan, path: pathlib.Path, job: Job) -> str:
-        """Makes the file, and returns how: "reflink", "link" or "copy"."""
-        how = self.by
-        if how in ("auto", "reflink", "link") and self.source.files is None:
-            shared = share(self.source.folder / plan.source.name, path, job, by=how)
-            if shared:
-                if plan.copy == 0:  # the other copies have the same bytes
-                    self._check(plan)
-                return shared
-        self._copy(plan, path, job)
-        return "copy"
-
-    def _check(self, plan: ReplicaPlan) -> None:
-        digest = xxhash.xxh3_128()
-        with self.source.reading(plan.source) as pread:
-            for offset in range(0, plan.source.num_bytes, _PIECE_BYTES):
-                digest.update(pread(_PIECE_BYTES, offset))
-        self._require(plan, digest.hexdigest())
-
-    def _copy(self, plan: ReplicaPlan, path: pathlib.Path, job: Job) -> None:
-        digest = xxhash.xxh3_128()
-        with self.source.reading(plan.source) as pread, new_file(path, job) as shard:
-            for offset in range(0, plan.source.num_bytes, _PIECE_BYTES):
-                piece = pread(_PIECE_BYTES, offset)
-                digest.update(piece)
-                shard.write([piece])
-            self._require(plan, digest.hexdigest())
-
-    def _require(self, plan: ReplicaPlan, digest: str) -> None:
-        if digest != plan.source.digest:
-            raise changed(self.source, plan.source, f"digest {digest}")
 
 
 def share(source: pathlib.Path, path: pathlib.Path, job: Job, *, by: By) -> str:
@@ -198,9 +99,3 @@ def way(source: Source, folder: pathlib.Path, by: By) -> str:
         finally:
             os.close(nameless)
     return "link" if shard.stat().st_dev == folder.stat().st_dev else "copy"
-
-
-def _rows(source: Source, plan: ReplicaPlan) -> Iterator[str]:
-    """Yields the catalog's rows of a shard as JSON, without split and shard."""
-    for row in source.rows(plan.split, plan.source_number, plan.source):
-        yield f"{json.dumps(row._asdict())[1:]}\n"

@@ -10,7 +10,7 @@ first, so that no damage is exported.
 import dataclasses
 import pathlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn
 
 import xxhash
 
@@ -18,7 +18,7 @@ from converters.checks import record as keys
 from converters.checks.record import CatalogRow
 from converters.engines import processes
 from converters.exports import naming
-from converters.exports.source import Source
+from converters.exports.source import Source, damaged, read_records
 from converters.images import jpeg_header
 from converters.inputs.boxes import Box
 from converters.jobs import side_files
@@ -262,30 +262,28 @@ def read_items(plan: ExportPlan, part: Part) -> Iterator[ExportedRecord]:
 
     Raises:
         BadRecordError: If a record is damaged, or is not the one of the catalog.
-        OSError: If the shard cannot be read.
+        OSError: If the shard cannot be read, or is not the one in the index.
         RemoteError: If the shard cannot be read from its URL.
     """
-    source = plan.source
-    shard = source.known.splits[part.split][part.source_number]
-    with source.reading(shard) as pread:
-        for row, path in plan.rows(part):
-            data = pread(row.num_bytes, row.byte_offset)
-            try:
-                yield _item(row, path, data)
-            except errors.BadRecordError as error:
-                raise _damaged(source, shard, row, error) from None
-            processes.image_done()
+
+    def fail(row: CatalogRow, fault: str) -> NoReturn:
+        raise damaged(plan.source, part.split, part.source_number, row, fault, "")
+
+    rows = plan.rows(part)
+    framed_records = read_records(
+        plan.source, part.split, part.source_number, [row for row, _ in rows], fail
+    )
+    for (_, path), (row, framed) in zip(rows, framed_records, strict=True):
+        try:
+            yield _item(row, path, framed)
+        except errors.BadRecordError as error:
+            fail(row, str(error))
+        processes.image_done()
 
 
 def _item(row: CatalogRow, path: str, framed: bytes) -> ExportedRecord:
     """Returns the item of a record, from its bytes with header and footer."""
-    if records.record_bytes(framed[: records.HEADER_BYTES]) != row.num_bytes:
-        raise errors.BadRecordError("its header is damaged, or another record is there")
-    if len(framed) != row.num_bytes:
-        raise errors.BadRecordError("the shard ends within the record")
     data = framed[records.HEADER_BYTES : -records.FOOTER_BYTES]
-    if fault := records.data_fault(data, framed[-records.FOOTER_BYTES :]):
-        raise errors.BadRecordError(fault)
     found = locate(data, _KEYS)
     key = next((key for key in keys.ENCODED_KEYS if key in found.entries), None)
     values = found.feature(key).values if key else []
@@ -313,14 +311,3 @@ def _boxes(found: Located) -> tuple[list[Box], list[int]]:
     key = next((key for key in _BOX_LABELS if key in found.entries), None)
     labels = list(found.feature(key).values) if key else []
     return boxes, labels if len(labels) == len(boxes) else []
-
-
-def _damaged(
-    source: Source, shard: index.Shard, row: CatalogRow, error: errors.BadRecordError
-) -> errors.BadRecordError:
-    return errors.BadRecordError(
-        f"{source.name}/{shard.name}: record {row.record} at byte {row.byte_offset} "
-        f"({row.filename}) is damaged: {str(error).rstrip('.')}. Mend the data set "
-        "with python -m converters.verify --repair, and run the same command again to "
-        "go on."
-    )

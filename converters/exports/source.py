@@ -13,19 +13,24 @@ import pathlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import xxhash
+
 from converters.checks.record import CatalogRow
 from converters.checks.shard import load_rows
 from converters.inputs.classes import Class, classes_of
 from converters.jobs import at_url, work_dir
 from tfpipe import errors
 from tfpipe.location.files import Files
-from tfpipe.shards import index
+from tfpipe.shards import index, records
 
 # Takes a number of bytes and a byte offset, and returns these bytes.
 Pread = Callable[[int, int], bytes]
 
 # Shards whose rows a worker keeps: it writes all copies of one, and then of the next.
 _KEPT = 2
+# Part of a shard at a URL from which on all of it is read: one request for each record
+# takes longer than the bytes between them.
+_READ_WHOLE = 0.2
 _TRAIN = "train"
 
 
@@ -90,15 +95,27 @@ class Source:
         }
 
     @contextlib.contextmanager
-    def reading(self, shard: index.Shard) -> Iterator[Pread]:
-        """Opens a shard for reading from its start to its end.
+    def reading(
+        self, shard: index.Shard, num_bytes: int | None = None
+    ) -> Iterator[Pread]:
+        """Opens a shard for reading forwards.
+
+        Args:
+            shard: The shard.
+            num_bytes: Bytes that will be read of it; None stands for all.
 
         Raises:
             OSError: If it cannot be opened, or has another size than the index says.
             RemoteError: If it cannot be read.
         """
-        if self.files is not None:
-            with at_url.Ahead(self.files, shard.name, shard.num_bytes) as opened:
+        files = self.files
+        if files is not None:
+            if num_bytes is not None and num_bytes < _READ_WHOLE * shard.num_bytes:
+                yield lambda size, offset: files.read_range(
+                    shard.name, offset, offset + size
+                )
+                return
+            with at_url.Ahead(files, shard.name, shard.num_bytes) as opened:
                 yield opened.pread
             return
         with open(self.folder / shard.name, "rb", buffering=0) as file:
@@ -129,6 +146,78 @@ def _rows(
 ) -> list[CatalogRow]:
     """Loads the rows of a shard. The digest tells a new data set from an old one."""
     return load_rows(folder, split, number)
+
+
+def read_records(
+    source: Source,
+    split: str,
+    shard: int,
+    rows: Sequence[CatalogRow],
+    on_fault: Callable[[CatalogRow, str], None],
+) -> Iterator[tuple[CatalogRow, bytes]]:
+    """Yields records of a shard, with header and footer, after a check of their CRCs.
+
+    A shard without a fault that is read as a whole is compared with its digest.
+
+    Args:
+        source: The data set.
+        split: Split of the shard.
+        shard: Number of the shard in the split.
+        rows: Rows of the records in the catalog, in the order of the records.
+        on_fault: Takes the row and the fault of each damaged record, which is not
+            yielded. The function may raise an error.
+
+    Raises:
+        OSError: If the shard cannot be read, or is not the one in the index.
+        RemoteError: If the shard cannot be read from its URL.
+    """
+    entry = source.known.splits[split][shard]
+    is_whole, digest = len(rows) == entry.num_records, xxhash.xxh3_128()
+    with source.reading(entry, sum(row.num_bytes for row in rows)) as pread:
+        for row in rows:
+            framed = pread(row.num_bytes, row.byte_offset)
+            size = records.record_bytes(framed[: records.HEADER_BYTES])
+            if size not in (None, row.num_bytes):
+                what = f"another record at byte {row.byte_offset}"
+                raise changed(source, entry, what)
+            if size is None:
+                fault = "the header (length and its CRC) is damaged"
+            elif len(framed) < row.num_bytes:
+                fault = f"only {len(framed)} of its {row.num_bytes} bytes can be read"
+            else:
+                data = framed[records.HEADER_BYTES : -records.FOOTER_BYTES]
+                fault = records.data_fault(data, framed[-records.FOOTER_BYTES :])
+            if fault:
+                is_whole = False
+                on_fault(row, fault)
+                continue
+            if is_whole:
+                digest.update(framed)
+            yield row, framed
+    if is_whole and digest.hexdigest() != entry.digest:
+        raise changed(source, entry, f"digest {digest.hexdigest()}")
+
+
+def damaged(
+    source: Source, split: str, shard: int, row: CatalogRow, fault: str, leave_out: str
+) -> errors.BadRecordError:
+    """Returns the error about a damaged record.
+
+    Args:
+        source: The data set.
+        split: Split of the record.
+        shard: Number of its shard.
+        row: Its row of the catalog.
+        fault: What is wrong.
+        leave_out: How the command leaves the record out; empty if it cannot.
+    """
+    name = source.known.splits[split][shard].name
+    return errors.BadRecordError(
+        f"{source.name}/{name}: record {row.record} at byte {row.byte_offset} "
+        f"({row.filename}) is damaged: {fault.rstrip('.')}. Mend the data set with "
+        f"python -m converters.verify --repair{leave_out}, and run the same command "
+        "again to go on: complete shards are kept."
+    )
 
 
 def changed(source: Source, shard: index.Shard, what: str) -> OSError:

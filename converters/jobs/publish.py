@@ -18,6 +18,7 @@ from typing import Any
 
 import tfpipe
 from converters.inputs import meaning
+from converters.inputs.tables import extras
 from converters.jobs import (
     at_url,
     changed,
@@ -188,9 +189,7 @@ def _publish_complete(
     catalog = job_dir / index.CATALOG_NAME
     fragments = [write_shard.fragment_path(job_dir / name) for name in new]
     with _catalog_errors(catalog), index.catalog_connection() as connection:
-        index.write_catalog(connection, fragments, catalog)
-        if job.more_columns is not None:
-            job.more_columns.add_to(catalog)
+        extras.write_catalog(connection, fragments, catalog, job.more_columns)
         # Another writer makes copies on purpose: they are no finding.
         copies = duplicates.NONE
         if job.writer is None:

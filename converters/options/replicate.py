@@ -12,8 +12,8 @@ from absl import flags
 
 from converters.exports import sizing
 from converters.exports.change import Change
+from converters.exports.copies import Damaged
 from converters.exports.identical import By
-from converters.exports.write import Damaged
 from converters.images.policy import REENCODE_QUALITY
 from converters.options import shared
 from tfpipe.location import urls

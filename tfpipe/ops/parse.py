@@ -27,7 +27,7 @@ MultiLabel = bool | Literal["rows"]
 _KINDS = {tf.string: "bytes", tf.int64: "int64", tf.float32: "float"}
 
 # Their images are JPEG, and their records state height and width.
-_NAMES_OF_CONVERTERS = "imagenet folder table webdataset tfrecord merge replicate"
+_NAMES_OF_CONVERTERS = "imagenet folder table webdataset tfrecord merge replicate query"
 _CONVERTERS = {f"converters.{name}" for name in _NAMES_OF_CONVERTERS.split()}
 
 # Names of the features that `Parse` and the crops make.

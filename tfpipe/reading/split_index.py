@@ -301,14 +301,9 @@ class SplitIndex:
         Raises:
             BadIndexError: If the catalog is missing or unreadable.
         """
-        made_by = self.whole.made_by
-        if made_by.get("multi_label") is True:
+        if self.whole.made_by.get("multi_label") is True:
             return image_record.LABEL
-        # Only a table says several labels of an image; copies say their source.
-        commands = (made_by.get("command"), made_by.get("source", {}).get("command"))
-        if "converters.table" in commands and index.has_label_lists(
-            self.storage.folder
-        ):
+        if self._scan is None and index.has_label_lists(self.storage.folder):
             return image_record.LABELS
         return None
 

@@ -438,6 +438,8 @@ def write_catalog(
     connection: "duckdb.DuckDBPyConnection",
     fragments: Sequence[pathlib.Path],
     path: pathlib.Path,
+    *,
+    more: Mapping[str, str] | None = None,
 ) -> None:
     """Joins the shards' catalog fragments, in the order given, into one Parquet file.
 
@@ -445,10 +447,11 @@ def write_catalog(
         connection: A `catalog_connection`.
         fragments: Files of one JSON object a line with the keys of CATALOG_COLUMNS.
         path: The catalog to write.
+        more: More keys of the objects, with their types.
     """
     rows = connection.read_json(
         [one_file(path) for path in fragments],  # type: ignore[arg-type]  # lists are right
-        columns=dict(CATALOG_COLUMNS),
+        columns={**CATALOG_COLUMNS, **(more or {})},
         format="newline_delimited",
         hive_partitioning=False,
     )

@@ -82,12 +82,15 @@ class MoreColumns:
         path: The Parquet file; it has one row for each image.
         in_records: Names of columns that records get too, as features; `labels` is
             stored as image/class/labels, another column NAME as extra/NAME.
-        keys: Columns that the file shares with the catalog, and that tell its rows.
+        on: Columns of the rows of new records, and the columns of the file that are
+            equal to them.
     """
 
     path: pathlib.Path
     in_records: Sequence[str] = ()
-    keys: Sequence[str] = ("filename",)
+    on: Mapping[str, str] = dataclasses.field(
+        default_factory=lambda: {"filename": "filename"}
+    )
 
     def features(self, names: Iterable[str]) -> dict[str, dict[str, Buffers]]:
         """Returns the features of images by key, for each image by its catalog name.
@@ -112,26 +115,53 @@ class MoreColumns:
             for row in rows
         }
 
-    def add_to(self, catalog: pathlib.Path) -> None:
-        """Adds the columns to a catalog."""
 
-        def read(path: pathlib.Path) -> str:
-            return read_files("parquet", [path])
+def write_catalog(
+    connection: "duckdb.DuckDBPyConnection",
+    fragments: Sequence[pathlib.Path],
+    catalog: pathlib.Path,
+    more: MoreColumns | None,
+) -> None:
+    """Joins catalog fragments into a catalog, see `index.write_catalog`.
 
-        part = catalog.with_name(f"{catalog.name}.part")
-        on = " AND ".join(f"c.{key} = m.{key}" for key in self.keys)
-        with (
-            atomic.new_file(catalog, part=part),
-            index.catalog_connection() as connection,
-        ):
-            connection.execute(
-                "COPY (SELECT c.* EXCLUDE (place_), "
-                f"m.* EXCLUDE ({', '.join(self.keys)}) FROM "
-                f"(SELECT *, row_number() OVER () AS place_ FROM {read(catalog)}) c "
-                f"LEFT JOIN {read(self.path)} m ON {on} "
-                f"ORDER BY c.place_) TO {quoted(part)} (FORMAT parquet, "
-                "COMPRESSION zstd)"
-            )
+    Args:
+        connection: A `index.catalog_connection`.
+        fragments: The fragments, which may have more keys, as `more` says.
+        catalog: The catalog to write.
+        more: More columns of the catalog, if there are any.
+    """
+    if more is None:
+        index.write_catalog(connection, fragments, catalog)
+        return
+    keys = [key for key in more.on if key not in index.CATALOG_COLUMNS]
+    index.write_catalog(
+        connection, fragments, catalog, more=dict.fromkeys(keys, "INTEGER")
+    )
+    part = catalog.with_name(f"{catalog.name}.part")
+    on = " AND ".join(f"c.{key} = m.{column}" for key, column in more.on.items())
+    values = ", ".join(f"m.{identifier(name)}" for name in names(more.path))
+    with atomic.new_file(catalog, part=part):
+        connection.execute(
+            f"COPY (SELECT c.* EXCLUDE ({', '.join(('place_', *keys))}), {values} FROM "
+            "(SELECT *, row_number() OVER () AS place_ FROM "
+            f"{read_files('parquet', [catalog])}) c "
+            f"LEFT JOIN {read_files('parquet', [more.path])} m ON {on} "
+            f"ORDER BY c.place_) TO {quoted(part)} (FORMAT parquet, "
+            "COMPRESSION zstd)"
+        )
+
+
+def names(path: pathlib.Path) -> list[str]:
+    """Returns the columns of a Parquet file that are not those of every catalog."""
+    with index.catalog_connection() as connection:
+        described = f"DESCRIBE FROM {read_files('parquet', [path])}"
+        return others(row[0] for row in connection.execute(described).fetchall())
+
+
+def others(columns: Iterable[str]) -> list[str]:
+    """Returns the columns that are not those of every catalog."""
+    usual = {*index.CATALOG_COLUMNS, "file_row_number"}
+    return [name for name in columns if name.lower() not in usual]
 
 
 def is_key(key: str) -> bool:
