@@ -137,8 +137,7 @@ class Location:
             schemes = ", ".join(f"{scheme}://" for scheme in _AUTHORITIES)
             raise ValueError(
                 f"{argument} must be a path or a URL with one of {schemes}, got "
-                f"{scheme}://. Copy the files to such a place, or mount their "
-                "folder."
+                f"{scheme}://. Copy the files to such a place, or mount their folder."
             )
         url = f"{scheme}://{text[match.end() :]}"
         if not has_no_secret(url):
@@ -172,8 +171,8 @@ class Location:
         """Returns the location that a table or a list of files names.
 
         Args:
-            reference: A URL or an absolute path, taken as the absolute location, or a path
-                relative to the location.
+            reference: A URL or an absolute path, taken as the whole location; or a
+                path relative to the location.
         """
         if _URL.match(reference) or os.path.isabs(reference):
             return Location(reference)
@@ -242,7 +241,7 @@ class Location:
         return Location(f"{scheme}://{authority}"), name
 
     def is_in(self, folder: "Location") -> bool:
-        """Whether the location is the folder, or below; links on a disk are followed."""
+        """Whether the location is the folder or below; links on disks are followed."""
         if self.is_local != folder.is_local:
             return False
         if self.is_local:
