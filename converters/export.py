@@ -44,7 +44,6 @@ from converters.exports.plan import FORMATS, ExportPlan, Format, Paths, make_pla
 from converters.exports.source import Source
 from converters.options import shared, start
 from tfpipe.errors import count_of
-from tfpipe.location import urls
 from tfpipe.shards import index
 
 _COMMAND = "converters.export"
@@ -95,10 +94,11 @@ class ExportOptions:
             )
         if self.paths != "auto" and self.format != "tree":
             raise ValueError(f"--paths={self.paths} needs --format=tree. Leave it out.")
-        if urls.is_url(self.output_dir):
+        output = shared.location_of("--output_dir", self.output_dir)
+        if not output.is_local:
             raise ValueError(
-                f"--output_dir must be a folder, got {urls.shown(self.output_dir)}. "
-                "Export to a folder, and copy that to the store."
+                f"--output_dir must be a folder, got {output.shown}. Export to a "
+                "folder, and copy that to the store."
             )
         if self.format == "arrayrecord":
             array_record.require()

@@ -104,9 +104,7 @@ def make_plan(config: ReplicateOptions, folder: pathlib.Path) -> ReplicaJob:
         TfpipeError: If the data set cannot be read.
     """
     source = _source(config, folder)
-    output = None
-    if shared.files_of("--output_dir", config.output_dir) is None:
-        output = shared.path_of("--output_dir", config.output_dir)
+    output = config.output.path if config.output.is_local else None
     change, how = config.change, "copy"
     found = estimate.NOTHING
     if change is not None:
@@ -137,13 +135,7 @@ def make_plan(config: ReplicateOptions, folder: pathlib.Path) -> ReplicaJob:
 
 
 def _source(config: ReplicateOptions, folder: pathlib.Path) -> Source:
-    """Opens the data set, and refuses an output folder inside of it."""
-    files = shared.files_of("DIR", config.data_dir)
-    outputs = shared.files_of("--output_dir", config.output_dir)
-    if files and outputs and files.location == outputs.location:
-        raise ValueError(
-            f"--output_dir must be another place than DIR, got {config.output_dir}."
-        )
+    """Opens the data set, and refuses an output inside the data set."""
     output = ("--output_dir", config.output_dir)
     return start.open_data_set(config.data_dir, folder, config.splits, output=output)
 

@@ -37,6 +37,7 @@ The last line on stdout is one JSON object. Exit code: 0 no fault, 1 faults or a
 
 import contextlib
 import dataclasses
+import functools
 import io
 import json
 import os
@@ -55,8 +56,8 @@ from converters.jobs import at_url, work_dir
 from converters.options import shared, start
 from tfpipe import errors, host
 from tfpipe.errors import count_of
-from tfpipe.location import urls
 from tfpipe.location.files import Files
+from tfpipe.location.location import Location
 from tfpipe.shards import index
 
 shared.define("input_dir", "num_workers")
@@ -120,20 +121,23 @@ class VerifyOptions:
             )
         if self.write_entry_points:
             entries.require()
-        shown = urls.shown(self.data_dir)
-        if (self.repair or self.write_index) and urls.is_url(self.data_dir):
+        if (self.repair or self.write_index) and not self.location.is_local:
             raise ValueError(
                 "--repair and --write_index change a folder, and DIR is the URL "
-                f"{shown}. Convert the data set again with --overwrite, or copy it to "
-                "a folder."
+                f"{self.location.shown}. Convert the data set again with --overwrite, "
+                "or copy it to a folder."
             )
-        is_web = urls.scheme(self.data_dir) in ("http", "https")
-        if self.write_entry_points and is_web:
+        if self.write_entry_points and self.location.is_web_server:
             raise ValueError(
                 "--write_entry_points needs a folder or an object store, and DIR is "
-                f"the web server {shown}, which is only read. Write to the place from "
-                "which it is served."
+                f"the web server {self.location.shown}, which is only read. Write to "
+                "the place from which it is served."
             )
+
+    @functools.cached_property
+    def location(self) -> Location:
+        """The data set."""
+        return shared.location_of("DIR", self.data_dir)
 
     @property
     def changes(self) -> bool:
@@ -154,9 +158,9 @@ def verify(config: VerifyOptions) -> Result:
         TfpipeError: If index or catalog cannot be read, or a URL cannot be reached.
         OSError: If a file cannot be read or written.
     """
-    if (files := shared.files_of("DIR", config.data_dir)) is not None:
-        return _verify_url(config, files)
-    data_dir = shared.path_of("DIR", config.data_dir)
+    if not config.location.is_local:
+        return _verify_url(config, Files(config.location))
+    data_dir = config.location.path
     if not data_dir.is_dir():
         raise ValueError(f"DIR must be a folder with shards, got {data_dir}.")
     if config.changes and not os.access(data_dir, os.W_OK | os.X_OK):

@@ -22,6 +22,7 @@ from converters.engines import processes
 from converters.exports.plan import ExportPlan, Part, make_plan, read_items
 from converters.exports.source import open_source, require_package
 from converters.images import jpeg_header, pillow
+from tfpipe.location.location import Location
 from tfpipe.shards import atomic, index
 
 BITS = 64
@@ -193,7 +194,7 @@ def write(data_dir: pathlib.Path, *, distance: int, num_workers: int) -> dict[st
     """
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder)
-        source = open_source(str(data_dir), data_dir, None, path, ())
+        source = open_source(Location(str(data_dir)), path, ())
         plan = make_plan(
             source, kind="webdataset", paths="auto", subset=None, folder=path
         )

@@ -21,6 +21,7 @@ from converters.inputs.classes import Class, classes_of
 from converters.jobs import at_url, work_dir
 from tfpipe import errors
 from tfpipe.location.files import Files
+from tfpipe.location.location import Location
 from tfpipe.shards import index, records
 
 # Takes a number of bytes and a byte offset, and returns these bytes.
@@ -39,7 +40,7 @@ class Source:
     """A data set with an index.
 
     Attributes:
-        name: The data set as the user named it.
+        name: Path or URL of the data set, for messages.
         folder: Folder of its index and catalog; without `files` also of its shards.
         files: The files at its URL; None for a folder.
         known: Its index.
@@ -244,38 +245,31 @@ def require_package(flag: str, module: str, extra: str) -> None:
         ) from error
 
 
-def require_beside(flag: str, output: pathlib.Path, data_dir: pathlib.Path) -> None:
-    """Checks that neither the output folder nor that of a data set is in the other.
+def require_beside(flag: str, output: Location, data_dir: Location) -> None:
+    """Checks that neither the output nor the data set is in the other.
 
     Args:
-        flag: The flag of the output folder, such as `--output_dir`.
-        output: The output folder.
-        data_dir: The folder of the data set.
+        flag: The flag of the output, such as `--output_dir`.
+        output: The output.
+        data_dir: The data set.
 
     Raises:
         ValueError: If one is.
     """
-    there, here = os.path.realpath(output), os.path.realpath(data_dir)
-    if os.path.commonpath([there, here]) in (there, here):
+    if output.is_in(data_dir) or data_dir.is_in(output):
         raise ValueError(
-            f"{flag} and DIR must be folders beside each other, got {output} and "
-            f"{data_dir}, of which one is in the other. Choose another folder."
+            f"{flag} and DIR must be folders beside each other, got {output.shown} and "
+            f"{data_dir.shown}, of which one is in the other. Choose another folder."
         )
 
 
 def open_source(
-    name: str,
-    data_dir: pathlib.Path,
-    files: Files | None,
-    folder: pathlib.Path,
-    splits: Sequence[str],
+    location: Location, folder: pathlib.Path, splits: Sequence[str]
 ) -> Source:
     """Looks at a data set, and reads its index.
 
     Args:
-        name: The data set as the user named it.
-        data_dir: Its folder, if it is one.
-        files: The files at its URL; None for a folder.
+        location: The data set.
         folder: Empty folder, into which the index and catalog at a URL are copied.
         splits: Splits to take; empty takes all.
 
@@ -284,11 +278,13 @@ def open_source(
         BadIndexError: If the index cannot be read, or a shard is missing or cut short.
         RemoteError: If the URL cannot be read.
     """
+    files = None if location.is_local else Files(location)
     if files is not None:
         known = at_url.fetch_index(files, folder)
         at_url.fetch(files, index.CATALOG_NAME, folder)
         data_dir = folder
     else:
+        data_dir = location.path.absolute()
         known = _load(data_dir)
     if splits:
         for split in splits:
@@ -300,9 +296,13 @@ def open_source(
             index.check(known, data_dir, split)
     text = (data_dir / index.INDEX_NAME).read_text(encoding="utf-8")
     if not sum(known.num_records(split) for split in known.splits):
-        raise ValueError(f"{name} must hold at least one record, got none.")
+        raise ValueError(f"{location.shown} must hold at least one record, got none.")
     return Source(
-        name=name, folder=data_dir, files=files, known=known, digest=index.digest(text)
+        name=location.shown,
+        folder=data_dir,
+        files=files,
+        known=known,
+        digest=index.digest(text),
     )
 
 

@@ -4,7 +4,6 @@ In: the command line. Out: a frozen `QueryOptions`, whose values fit together.
 """
 
 import dataclasses
-import os
 import pathlib
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +14,7 @@ from converters.catalog import added, samples
 from converters.catalog.added import Added
 from converters.catalog.question import Question
 from converters.options import shared
-from tfpipe.location import urls
+from tfpipe.location.location import Location
 
 shared.define("num_workers", "seed", "overwrite", "fsync")
 flags.adopt_module_key_flags(shared)
@@ -118,10 +117,7 @@ class QueryOptions:
         path = shared.path_of(name, value)
         if path.is_dir() or not path.parent.is_dir():
             raise ValueError(f"{name} must be a file in a folder that exists: {path}.")
-        if urls.is_url(self.data_dir):
-            return
-        folder = os.path.realpath(shared.path_of("DIR", self.data_dir))
-        if os.path.realpath(path.parent) == folder:
+        if Location(str(path)).is_in(shared.location_of("DIR", self.data_dir)):
             raise ValueError(
                 f"{name} must not be in the folder of the data set, whose files it "
                 f"could replace, got {path}. Write it beside the folder."
@@ -153,7 +149,7 @@ class QueryOptions:
     def to_json(self) -> dict[str, Any]:
         """Returns the options as JSON values."""
         return dataclasses.asdict(self) | {
-            "data_dir": urls.shown(self.data_dir),
+            "data_dir": shared.location_of("DIR", self.data_dir).shown,
             "add_column": list(self.add_column),
         }
 

@@ -16,7 +16,6 @@ from converters.exports.copies import Damaged
 from converters.exports.identical import By
 from converters.images.policy import REENCODE_QUALITY
 from converters.options import shared
-from tfpipe.location import urls
 from tfpipe.native import entry_file
 
 shared.define(*shared.WRITING_FLAGS, "quality", "entry_points", "splits", "dry_run")
@@ -117,11 +116,11 @@ class ReplicateOptions(shared.WritingOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.engine == shared.RAY and urls.is_url(self.data_dir):
+        data_dir = shared.location_of("DIR", self.data_dir)
+        if self.engine == shared.RAY and not data_dir.is_local:
             raise ValueError(
                 "--engine=ray needs a DIR that all nodes see as a folder, got the URL "
-                f"{urls.shown(self.data_dir)}. Mount it, or share the work with "
-                "--num_tasks."
+                f"{data_dir.shown}. Mount it, or share the work with --num_tasks."
             )
         others = {
             "--mirror": self.mirror,

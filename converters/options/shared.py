@@ -8,6 +8,7 @@ lists the flags. `options_from_flags` makes options of the flags of the same nam
 
 import contextlib
 import dataclasses
+import functools
 import os
 import pathlib
 import stat
@@ -23,6 +24,7 @@ from converters.inputs.tables import columns
 from tfpipe import errors
 from tfpipe.location import urls
 from tfpipe.location.files import Files
+from tfpipe.location.location import Location
 from tfpipe.shards import index
 
 OUTPUT_DIR = "output_dir"
@@ -329,8 +331,13 @@ def path_of(name: str, value: str) -> pathlib.Path:
         ) from error
 
 
+def location_of(name: str, value: str) -> Location:
+    """Returns the path or URL of a user, see `Location.from_user`."""
+    return Location.from_user(name, value, expand_user=True)
+
+
 def files_of(name: str, value: str) -> Files | None:
-    """Returns the files at the URL that a user gave; None for a path.
+    """Returns the files at the URL of a user; None for a path.
 
     Args:
         name: The argument or flag, as a user writes it.
@@ -340,9 +347,8 @@ def files_of(name: str, value: str) -> Files | None:
         ValueError: If the value is a URL that is not known or holds a password.
         RemoteError: If a package for this kind of URL is missing.
     """
-    if not urls.is_url(value):
-        return None
-    return Files(urls.require_place("", name, value))
+    location = location_of(name, value)
+    return None if location.is_local else Files(location)
 
 
 def input_of(value: str) -> pathlib.Path:
@@ -357,15 +363,17 @@ def input_of(value: str) -> pathlib.Path:
     return pathlib.Path(urls.require_place("", "--input_dir", value))
 
 
-def work_folder(url: str, work_dir: str | None) -> pathlib.Path:
-    """Returns the folder in which the files for a URL are made.
+def work_folder(output: Location, work_dir: str | None) -> pathlib.Path:
+    """Returns the folder in which the files of a data set are made.
 
     Args:
-        url: Place of the data set.
-        work_dir: Value of --work_dir. Without one, the folder is in a folder of this
-            user below the system's folder for temporary files.
+        output: The data set. A folder is its own.
+        work_dir: Value of --work_dir for a URL. Without one, the folder is in a folder
+            of this user below the system's folder for temporary files.
     """
-    name = f"tfpipe-convert-{index.digest(url.rstrip('/'))[:16]}"
+    if output.is_local:
+        return output.path
+    name = f"tfpipe-convert-{index.digest(output.text)[:16]}"
     if work_dir is not None:
         return path_of("--work_dir", work_dir) / name
     return _temporary_folder() / name
@@ -426,24 +434,29 @@ class WritingOptions:
 
     def _check_url(self) -> None:
         """Checks an `output_dir` that is a URL, and what goes with it."""
-        if not urls.is_url(self.output_dir):
+        if self.output.is_local:
             if self.work_dir is not None:
                 raise ValueError(
                     "--work_dir is for an --output_dir by URL: a folder holds its own "
                     "unfinished shards. Leave it out."
                 )
             return
-        url = urls.require_place("", "--output_dir", self.output_dir)
-        if urls.scheme(url) in ("http", "https"):
+        if self.output.is_web_server:
             raise ValueError(
-                f"--output_dir must be a folder or an object store, got {url}: files "
-                "of a web server are only read. Use the store's own URL, such as s3://."
+                "--output_dir must be a folder or an object store, got "
+                f"{self.output.shown}: files of a web server are only read. Use the "
+                "store's own URL, such as s3://."
             )
         if self.num_tasks > 1 and self.work_dir is None:
             raise ValueError(
                 f"--num_tasks={self.num_tasks} with an --output_dir by URL needs "
                 "--work_dir, a folder that all tasks see."
             )
+
+    @functools.cached_property
+    def output(self) -> Location:
+        """The folder or URL of --output_dir."""
+        return location_of("--output_dir", self.output_dir)
 
     @property
     def local_dir(self) -> pathlib.Path:
@@ -452,11 +465,9 @@ class WritingOptions:
         Raises:
             ValueError: If a path or the folder for temporary files cannot be used.
         """
-        if not urls.is_url(self.output_dir):
-            return path_of("--output_dir", self.output_dir)
-        if self.work_dir is None:
+        if not self.output.is_local and self.work_dir is None:
             make_temporary_folder()
-        return work_folder(self.output_dir, self.work_dir)
+        return work_folder(self.output, self.work_dir)
 
     def of_job(self) -> dict[str, Any]:
         """Returns the fields of a `Job` that follow from these options alone."""
@@ -464,7 +475,7 @@ class WritingOptions:
         if self.engine == RAY:
             cluster = ray_cluster.Cluster(num_workers=self.num_workers)
         return {
-            "files": files_of("--output_dir", self.output_dir),
+            "files": None if self.output.is_local else Files(self.output),
             "cluster": cluster,
             "overwrite": self.overwrite,
             "fsync": self.fsync,

@@ -17,7 +17,6 @@ from converters.engines import processes
 from converters.jobs import work_dir
 from converters.options import shared
 from tfpipe import errors
-from tfpipe.location import urls
 
 if TYPE_CHECKING:
     from converters.exports.source import Source
@@ -71,7 +70,7 @@ def open_data_set(
     *,
     output: tuple[str, str] | None,
 ) -> "Source":
-    """Opens DIR, and refuses an output folder inside of it.
+    """Opens DIR, and refuses an output inside DIR.
 
     Args:
         data_dir: DIR, a folder or a URL.
@@ -86,13 +85,10 @@ def open_data_set(
     # Commands that read images start without Pillow.
     from converters.exports.source import open_source, require_beside
 
-    files = shared.files_of("DIR", data_dir)
-    if files is not None:
-        return open_source(data_dir, folder, files, folder, splits)
-    path = shared.path_of("DIR", data_dir).absolute()
-    if output is not None and not urls.is_url(output[1]):
-        require_beside(output[0], shared.path_of(*output), path)
-    return open_source(data_dir, path, None, folder, splits)
+    location = shared.location_of("DIR", data_dir)
+    if output is not None:
+        require_beside(output[0], shared.location_of(*output), location)
+    return open_source(location, folder, splits)
 
 
 def refuse_urls(values: flags.FlagValues) -> None:
@@ -134,9 +130,11 @@ def exit_code(work: Callable[[], int]) -> int:
 def _how_to_go_on(what_to_do: str) -> str:
     """Returns a sentence on how to go on with the job; empty if it was not begun."""
     # Functions of os.path raise no error, even where the folder cannot be looked at.
-    output_dir = os.path.expanduser(shared.value_of("output_dir"))
-    if urls.is_url(output_dir):
-        output_dir = str(shared.work_folder(output_dir, shared.value_of("work_dir")))
-    if not os.path.exists(os.path.join(output_dir, work_dir.WORK_DIR_NAME)):
+    try:
+        output = shared.location_of("--output_dir", shared.value_of("output_dir"))
+    except ValueError:
+        return ""
+    folder = shared.work_folder(output, shared.value_of("work_dir"))
+    if not os.path.exists(folder / work_dir.WORK_DIR_NAME):
         return ""
     return f" Complete shards are kept. {what_to_do} the same command again to go on."

@@ -328,7 +328,7 @@ def test_names_that_standard_output_cannot_hold_are_printed(
         (["{data}", "--level=all"], "level"),
         (["{data}", "--repair"], "Error: --repair needs --input_dir"),
         (["{tmp}/nowhere"], "Error: DIR must be a folder"),
-        ([""], "Error: DIR must be a path, got nothing"),
+        ([""], "Error: DIR must be a path or a URL, got nothing"),
         (["{data}", "--overwrite"], "Unknown command line flag 'overwrite'"),
         (["~nouser"], "Error: DIR must be a path, got ~nouser, whose user has no home"),
         (["{tmp}"], "Error: {tmp}/index.json is not a tfpipe index: 'classes' must be"),

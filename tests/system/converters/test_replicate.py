@@ -124,7 +124,7 @@ def test_copies_from_and_to_a_url_and_of_another_tools_records(
         assert Files(by_url).read(shard.name) == expected
     _require_sound(tmp_path / "fetched")
     _require_sound(by_url)
-    with pytest.raises(ValueError, match="must be another place than DIR"):
+    with pytest.raises(ValueError, match="must be folders beside each other"):
         _copy(s3_folder, f"{s3_folder}/", work_dir=work_dir)
 
     # Shards of another tool, for which verify wrote the index.

@@ -21,6 +21,7 @@ from tests.support.data.clauses import Clause, Columns, Row, clauses
 from tests.support.data.tables import config
 from tests.support.data.trees import make_jpeg
 from tests.support.faults.torture import rounds
+from tfpipe.location.location import Location
 from tfpipe.shards import index, records, subset
 from tfpipe.shards.example import decode_example
 
@@ -163,7 +164,7 @@ class Asked:
 def test_a_view_of_a_random_clause_delivers_what_reading_everything_finds(
     folder: pathlib.Path, everything: list[Row]
 ) -> None:
-    known = open_source("set", folder / "set", None, folder, ())
+    known = open_source(Location(str(folder / "set")), folder, ())
     asked: list[Asked] = []
     sizes: list[int] = []
 

@@ -240,7 +240,7 @@ def test_orientation_of_a_tiff_is_kept_as_of_a_png(orientation: int) -> None:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ("", r"--{flag} must be a path, got nothing. Write . for here."),
+        ("", r"--{flag} must be a path(?: or a URL)?, got nothing. Write . for here."),
         (
             "~nosuchuser/x",
             r"--{flag} must be a path, got ~nosuchuser/x, whose user has",

@@ -17,6 +17,7 @@ from converters.images.policy import Policy
 from converters.options.query import QueryOptions
 from tests.support.data.trees import convert, make_jpeg, make_tree
 from tfpipe import errors
+from tfpipe.location.location import Location
 from tfpipe.shards import index, records, subset
 
 HOSTILE = ('<script>alert("1")<_script>', "</title><img src=x>", "عربي & 'x'")
@@ -209,7 +210,7 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 def test_pictures_are_upright_and_small(odd: pathlib.Path) -> None:
-    source = open_source("odd", odd, None, odd, ())
+    source = open_source(Location(str(odd)), odd, ())
     rows = index.query_catalog(
         odd,
         "SELECT split, shard, byte_offset, num_bytes, height, width, filename, label "

@@ -18,6 +18,7 @@ from converters.catalog.question import Question
 from converters.exports.source import Source, open_source
 from tests.support.data.trees import convert, make_tree
 from tfpipe import errors
+from tfpipe.location.location import Location
 from tfpipe.shards import index
 
 COLUMNS = "split, shard, record, label, height, width, num_bytes, filename, digest"
@@ -29,7 +30,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Source:
     folder = tmp_path_factory.mktemp("a'b [1] *")
     raw = make_tree(folder / "raw", num_images=22, num_validation_images=6)
     convert(raw, folder / "set", num_train_shards=3, num_validation_shards=2)
-    return open_source("set", folder / "set", None, folder, ())
+    return open_source(Location(str(folder / "set")), folder, ())
 
 
 @functools.cache

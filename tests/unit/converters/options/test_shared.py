@@ -9,6 +9,7 @@ from absl import app, flags
 
 from converters.options import shared
 from tests.support.processes import commands
+from tfpipe.location.location import Location
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +59,7 @@ def test_files_for_a_url_are_made_in_a_folder_of_this_user(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    one, two = (shared.work_folder(f"s3://bucket/{n}", None) for n in "12")
+    one, two = (shared.work_folder(Location(f"s3://bucket/{n}"), None) for n in "12")
 
     shared.make_temporary_folder()
     shared.make_temporary_folder()
@@ -67,7 +68,7 @@ def test_files_for_a_url_are_made_in_a_folder_of_this_user(
     assert one.parent == two.parent == mine
     assert one != two
     assert mine.stat().st_mode & 0o777 == 0o700
-    given = shared.work_folder("s3://bucket/1", str(tmp_path / "work"))
+    given = shared.work_folder(Location("s3://bucket/1"), str(tmp_path / "work"))
     assert given == tmp_path / "work" / one.name
 
 
