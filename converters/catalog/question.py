@@ -8,7 +8,6 @@ that.
 
 import contextlib
 import dataclasses
-import os
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -16,10 +15,9 @@ from typing import TYPE_CHECKING
 from converters.catalog import added
 from converters.catalog.added import Added
 from converters.exports.source import Source
-from converters.inputs.tables.sql import interruptible
 from tfpipe import errors
-from tfpipe.shards import index
-from tfpipe.shards.sql import identifier, one_file, quoted, read_files
+from tfpipe.shards import index, sql
+from tfpipe.shards.sql import identifier, read_files
 
 if TYPE_CHECKING:
     import duckdb
@@ -121,11 +119,10 @@ def ask(
             columns is not as it must be.
         BadIndexError: If the catalog cannot be read.
     """
-    import duckdb
-
-    with interruptible(), duckdb.connect(config={"threads": num_threads}) as connection:
+    with sql.connected(threads=num_threads) as connection:
         _open_catalog(connection, source, question.added)
-        _lock(connection, source, may_write)
+        own = source.folder.absolute() / index.CATALOG_NAME
+        sql.lock(connection, [own, *([may_write] if may_write else [])])
         catalog = connection.view("catalog")
         chosen = _filter(catalog, question)
         columns = ["place", *_KEPT]
@@ -181,23 +178,6 @@ def _open_catalog(
         f"classes ON file.label = classes.number {' '.join(joins)}"
     )
     added.require_matches(connection, files)
-
-
-def _lock(
-    connection: "duckdb.DuckDBPyConnection",
-    source: Source,
-    may_write: pathlib.Path | None,
-) -> None:
-    """Takes the file system and the network from the connection, for good."""
-    path = source.folder.absolute() / index.CATALOG_NAME
-    # DuckDB checks the pattern and the file that it finds.
-    allowed = [os.fspath(path), one_file(path)]
-    if may_write is not None:
-        allowed.append(os.fspath(may_write))
-    listed = ", ".join(map(quoted, allowed))
-    connection.execute(f"SET allowed_paths = [{listed}]")
-    connection.execute("SET enable_external_access = false")
-    connection.execute("SET lock_configuration = true")
 
 
 def _filter(

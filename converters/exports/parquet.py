@@ -12,7 +12,7 @@ from typing import Any
 
 from converters.exports.plan import ExportedRecord, ExportPlan, Part
 from converters.jobs import side_files
-from tfpipe.shards.sql import quoted
+from tfpipe.shards.sql import connected, quoted
 
 _GROUP_BYTES = 16_000_000
 _CONTENT = (
@@ -42,7 +42,7 @@ def write_part(
     sizes = [row.num_bytes for row, _ in plan.rows(part)]
     metadata = quoted(json.dumps(_metadata(plan)))
     # The function belongs to a whole database.
-    with duckdb.connect(config={"threads": 1}) as connection:
+    with connected() as connection:
         connection.create_function(
             "content", contents.of, ["BIGINT"], _CONTENT, side_effects=True
         )

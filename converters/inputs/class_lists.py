@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from converters.inputs import files, folders
 from converters.inputs.folders import Folder
-from tfpipe.shards.sql import one_file
+from tfpipe.shards.sql import connected, one_file
 
 if TYPE_CHECKING:
     import pathlib
@@ -139,10 +139,8 @@ def of_parquet(paths: Sequence[str], column: str) -> ClassList:
         ValueError: If two files name other classes.
         OSError: If a file cannot be read.
     """
-    import duckdb
-
     lists: dict[str, list[str]] = {}
-    with duckdb.connect() as connection:
+    with connected() as connection:
         for path in paths:
             row = connection.execute(
                 "SELECT decode(value) FROM parquet_kv_metadata(?) "

@@ -248,7 +248,7 @@ def _reports(
 
 @contextlib.contextmanager
 def _catalog_errors(catalog: pathlib.Path) -> Iterator[None]:
-    """Turns DuckDB's errors for a full disk and for Ctrl-C into Python's own errors."""
+    """Turns DuckDB's errors, such as for a full disk, into Python's own."""
     import duckdb
 
     try:
@@ -258,10 +258,6 @@ def _catalog_errors(catalog: pathlib.Path) -> Iterator[None]:
             f"{catalog} cannot be made: {str(error).splitlines()[0].rstrip('.')}. Make "
             "room if the disk is full."
         ) from error
-    except RuntimeError as error:
-        if str(error) == "Query interrupted":
-            raise KeyboardInterrupt from error
-        raise
 
 
 def _write(path: pathlib.Path, content: bytes, *, fsync: bool) -> None:

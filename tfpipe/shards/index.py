@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import xxhash
 
 from tfpipe import errors
-from tfpipe.shards import atomic
+from tfpipe.shards import atomic, sql
 from tfpipe.shards.sql import PARQUET, one_file
 
 if TYPE_CHECKING:
@@ -430,7 +430,10 @@ def catalog_connection() -> "Iterator[duckdb.DuckDBPyConnection]":
     Rows keep their order, and files their bytes. All connections share one database, so
     make only temporary tables, which end with the connection.
     """
-    with _database().cursor() as connection:
+    with (
+        _database().cursor() as connection,
+        sql.interruptible(connection.interrupt),
+    ):
         yield connection
 
 
@@ -511,7 +514,7 @@ def has_label_lists(data_dir: Path) -> bool:
         BadIndexError: If the catalog is missing or unreadable.
     """
     query = (
-        "SELECT count(*) FROM (DESCRIBE SELECT * FROM read_parquet(?)) "
+        f"SELECT count(*) FROM (DESCRIBE SELECT * FROM {PARQUET}) "
         "WHERE column_name = 'labels' AND column_type IN ('INTEGER[]', 'BIGINT[]')"
     )
     return bool(query_catalog(data_dir, query, [])[0][0])
@@ -589,8 +592,4 @@ def _bad_catalog(data_dir: Path, why: str) -> errors.BadIndexError:
 @functools.cache
 def _database() -> "duckdb.DuckDBPyConnection":
     """Opens the database of all queries: opening takes 30 ms, a query 1 ms."""
-    import duckdb
-
-    # With one thread rows keep their order and a file its bytes. DuckDB then uses the
-    # caller's thread: a process with more threads cannot fork.
-    return duckdb.connect(config={"threads": 1})
+    return sql.connect()

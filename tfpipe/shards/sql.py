@@ -1,16 +1,135 @@
-"""Texts, names and paths as parts of DuckDB's SQL.
+"""The only place that connects to DuckDB, and texts, names and paths as parts of SQL.
 
-In: a text of any characters. Out: SQL that means this text and nothing else. DuckDB has
-no escape character: a quote is doubled, and all others stand for themselves. Imports
-nothing but Python's own modules.
+In: settings, or a text of any characters. Out: a connection that downloads nothing and
+ends at once on Ctrl-C; SQL that means the text and nothing else. DuckDB has no escape
+character: a quote is doubled, and all others stand for themselves. Imports nothing but
+Python's own modules until a connection is made.
 """
 
+import contextlib
 import glob
 import os
-from collections.abc import Sequence
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
+if TYPE_CHECKING:
+    import duckdb
+
+_ENDING = (signal.SIGINT, signal.SIGTERM)
 # The rows of the Parquet file whose `one_file` is a parameter of the query.
 PARQUET = "read_parquet(?, hive_partitioning = false)"
+
+
+def connect(**settings: Any) -> "duckdb.DuckDBPyConnection":
+    """Opens a database in memory; `connected` also closes it.
+
+    Times are in UTC on every host. One thread, the default, keeps the order of rows and
+    the bytes of files, and lets the process fork its workers afterwards.
+
+    Args:
+        settings: More settings of DuckDB, such as threads=2.
+    """
+    import duckdb
+
+    config = {
+        "threads": 1,
+        "autoinstall_known_extensions": False,
+        "autoload_known_extensions": False,
+        "python_enable_replacements": False,
+    }
+    connection = duckdb.connect(config=config | settings)
+    connection.execute("SET enable_progress_bar = false")
+    connection.execute("SET GLOBAL TimeZone = 'UTC'")
+    with contextlib.suppress(duckdb.CatalogException):  # DuckDB 1 has no such threads
+        connection.execute("SET async_threads = 0")
+    return connection
+
+
+def lock(
+    connection: "duckdb.DuckDBPyConnection", files: Iterable[str | os.PathLike[str]]
+) -> None:
+    """Takes the disk, the network and the settings from a connection, for good.
+
+    Afterwards a text of SQL of a user can do no harm. Views that were made before
+    can still be read.
+
+    Args:
+        connection: The connection.
+        files: The only files that it may still read and write.
+    """
+    # DuckDB checks the pattern and the file that it finds.
+    allowed = [name for path in files for name in (os.fspath(path), one_file(path))]
+    connection.execute(f"SET allowed_paths = [{', '.join(map(quoted, allowed))}]")
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")
+
+
+@contextlib.contextmanager
+def connected(**settings: Any) -> Iterator["duckdb.DuckDBPyConnection"]:
+    """Yields a connection of `connect`, whose queries Ctrl-C and SIGTERM end at once.
+
+    Raises:
+        KeyboardInterrupt: In place of any error, if such a signal came.
+    """
+    with connect(**settings) as connection, interruptible(connection.interrupt):
+        yield connection
+
+
+@contextlib.contextmanager
+def interruptible(interrupt: Callable[[], object]) -> Iterator[None]:
+    """Calls a function when a signal comes that raises KeyboardInterrupt.
+
+    Python runs the handler of a signal when a query of a C library has ended. A thread
+    learns of the signal at once. Without the call, DuckDB's other threads would go on.
+
+    Args:
+        interrupt: Ends the query that is running; called by another thread.
+
+    Raises:
+        KeyboardInterrupt: In place of any error, if such a signal came.
+    """
+    ending = [n for n in _ENDING if signal.getsignal(n) is signal.default_int_handler]
+    if not ending or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    received: set[int] = set()
+
+    def on_signal(number: int) -> None:
+        if number in ending:
+            received.add(number)
+            interrupt()
+
+    try:
+        with _signals(on_signal):
+            yield
+    except Exception as error:
+        if received:
+            raise KeyboardInterrupt from error
+        raise
+
+
+@contextlib.contextmanager
+def _signals(on_signal: Callable[[int], object]) -> Iterator[None]:
+    """Calls a function with the number of each signal, in a thread of its own."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+
+    def watch() -> None:
+        while number := os.read(reader, 1):
+            on_signal(number[0])
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(writer)
+        thread.join()
+        os.close(reader)
 
 
 def quoted(text: str | os.PathLike[str]) -> str:

@@ -26,7 +26,7 @@ from converters.inputs.tables import databases, sql, table_sources
 from converters.inputs.tables.columns import Columns
 from converters.inputs.tables.spool import Spool
 from tfpipe.location import urls
-from tfpipe.shards.sql import identifier, quoted, read_files
+from tfpipe.shards.sql import identifier, lock, quoted, read_files
 
 if TYPE_CHECKING:
     import duckdb
@@ -88,6 +88,8 @@ def scan(
                 databases.scan(connection, source, query, columns, spool, part)
             else:
                 views = _make_tables(connection, sources, columns, folder, by_file)
+                if query is not None:
+                    _lock(connection, sources, query, part)
                 wanted = query or f"SELECT * FROM {INPUT}"
                 is_file = (
                     is_near and query is None and source.kind == table_sources.PARQUET
@@ -97,7 +99,8 @@ def scan(
                 if not (
                     is_file and _scan_pages(connection, source, columns, part, by_file)
                 ):
-                    _scan_query(connection, wanted, columns, spool, part, views)
+                    with _query_errors(query, views):
+                        _scan_query(connection, wanted, columns, spool, part)
         for file, state in itertools.chain.from_iterable(map(dict.items, states)):
             require_same(file, state)
     except BaseException:
@@ -120,6 +123,48 @@ def _spool_errors(spool: Spool) -> Iterator[None]:
         if spool.error is not None:
             raise spool.error from error
         raise
+
+
+def _lock(
+    connection: "duckdb.DuckDBPyConnection",
+    sources: Mapping[str, table_sources.TableSource],
+    query: str,
+    path: pathlib.Path,
+) -> None:
+    """Checks that a query is one SELECT, and leaves it nothing but the tables."""
+    with _query_errors(query, list(sources)):
+        statements = connection.extract_statements(query)
+    kinds = [statement.type.name for statement in statements]
+    if kinds != ["SELECT"]:
+        raise _refused(f"got {' and '.join(kinds) or 'nothing'}", list(sources))
+    files = (file for s in sources.values() if not s.is_database for file in s.files)
+    lock(connection, [*files, path])
+
+
+@contextlib.contextmanager
+def _query_errors(query: str | None, names: Sequence[str]) -> Iterator[None]:
+    """Says what a query may name, where DuckDB refuses the query."""
+    import duckdb
+
+    refused = (
+        duckdb.ParserException,
+        duckdb.BinderException,
+        duckdb.CatalogException,
+        duckdb.PermissionException,
+    )
+    try:
+        yield
+    except refused as error:
+        if query is None:
+            raise
+        raise _refused(sql.in_one_line(error), names) from error
+
+
+def _refused(why: str, names: Sequence[str]) -> ValueError:
+    return ValueError(
+        f"--query must be one SELECT over {' and '.join(names)}: {why}. "
+        "--table=NAME=PLACE adds a table; no other file can be read."
+    )
 
 
 def _make_tables(
@@ -287,7 +332,7 @@ def _scan_pages(
         f"CASE WHEN p.row IS NOT NULL THEN f.place END AS file, "
         f"q.* EXCLUDE ({_FILE}, {_ROW}) "
         f"FROM (SELECT {_FILE}, {_ROW}, {path_value} AS path, "
-        f"{', '.join(_values(columns))} FROM {rows}) AS q "
+        f"{', '.join(_values(columns, types))} FROM {rows}) AS q "
         f"JOIN (VALUES {files}) AS f(file, place, first_row) ON f.file = q.{_FILE} "
         f"LEFT JOIN {sql.read_lines(lines, kinds)} AS p "
         f"ON p.row = f.first_row + q.{_ROW}) "
@@ -344,7 +389,6 @@ def _scan_query(
     columns: Columns,
     spool: Spool,
     path: pathlib.Path,
-    tables: Sequence[str],
 ) -> None:
     """Runs a query in DuckDB, whose threads pass the image bytes to the spool."""
     query = query.strip().rstrip(";")
@@ -361,7 +405,7 @@ def _scan_query(
             f"NULL::VARCHAR AS file, "
             f'tfpipe_spool({bytes_value}) AS "offset", '
             f"octet_length({bytes_value}) AS num_bytes, "
-            f"{', '.join(_values(columns))} FROM ({query}\n) AS q) "
+            f"{', '.join(_values(columns, types))} FROM ({query}\n) AS q) "
             f"TO {quoted(path)} (FORMAT parquet)"
         )
     finally:
@@ -394,16 +438,25 @@ def _image_values(
     )
 
 
-def _values(columns: Columns) -> list[str]:
-    """Returns the expressions of all values beside the image."""
+def _values(columns: Columns, types: Mapping[str, str]) -> list[str]:
+    """Returns the expressions of all values beside the image.
+
+    Times with a zone are stored in UTC: Python's side of DuckDB cannot take these.
+    """
+
+    def stored(name: str) -> str:
+        kind = types[name].replace("TIMESTAMP WITH TIME ZONE", "TIMESTAMP")
+        kind = kind.replace("TIMESTAMPTZ_NS", "TIMESTAMP_NS")
+        cast = "" if kind == types[name] else f"::{kind}"
+        return f"{identifier(name)}{cast}"
+
     named = {"label": columns.label, "name": columns.name, "split": columns.split}
     values = [
-        f"{identifier(name)}{'' if each == 'label' else '::VARCHAR'} AS {each}"
+        f"{stored(name)}{'' if each == 'label' else '::VARCHAR'} AS {each}"
         if name is not None
         else f"NULL::VARCHAR AS {each}"
         for each, name in named.items()
     ]
     return values + [
-        f"{identifier(name)} AS extra_{number}"
-        for number, name in enumerate(columns.extra)
+        f"{stored(name)} AS extra_{number}" for number, name in enumerate(columns.extra)
     ]

@@ -7,9 +7,10 @@ errors are Python's own.
 import contextlib
 import pathlib
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tfpipe import host
+from tfpipe.shards import sql
 from tfpipe.shards.sql import identifier, quoted, read_files
 
 if TYPE_CHECKING:
@@ -23,33 +24,17 @@ MAX_ROW_BYTES = 256 << 20
 
 @contextlib.contextmanager
 def connected(folder: pathlib.Path) -> Iterator["duckdb.DuckDBPyConnection"]:
-    """Opens a database in memory, without automatic loading, and names its errors."""
+    """Opens a database in memory, and names its errors."""
     import duckdb
 
-    settings: dict[str, Any] = {
-        "threads": min(_MAX_THREADS, host.num_cores()),
-        "autoinstall_known_extensions": False,
-        "autoload_known_extensions": False,
-        "temp_directory": str(folder / "temporary"),
-    }
-    with interruptible(), duckdb.connect(config=settings) as connection:
-        connection.execute("SET enable_progress_bar = false")
+    threads = min(_MAX_THREADS, host.num_cores())
+    temporary = str(folder / "temporary")
+    with sql.connected(threads=threads, temp_directory=temporary) as connection:
         try:
             yield connection
         except duckdb.Error as error:
             kind = OSError if isinstance(error, duckdb.IOException) else ValueError
             raise kind(f"The table cannot be read: {in_one_line(error)}.") from error
-
-
-@contextlib.contextmanager
-def interruptible() -> Iterator[None]:
-    """Turns DuckDB's error for Ctrl-C into Python's own."""
-    try:
-        yield
-    except RuntimeError as error:
-        if "nterrupt" in str(error):
-            raise KeyboardInterrupt from error
-        raise
 
 
 def in_one_line(error: Exception) -> str:

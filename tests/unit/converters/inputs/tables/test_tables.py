@@ -91,7 +91,7 @@ _BAD = {
     "--image_column must name one column": {"image_column": "nope"},
     "The columns are img, label, name, split, score": {"label_column": "Label"},
     'Binder Error: Referenced column "nope"': {"query": "SELECT nope FROM input"},
-    "syntax error": {"query": "DROP VIEW input"},
+    "one SELECT over input: got DROP. --table=NAME=PLACE": {"query": "DROP VIEW input"},
     "the catalog has a column of this name": {"extra_columns": ("label",)},
     r"Row 2 (row-000000002) must have a label": {
         "query": "SELECT img, nullif(label, 'b') AS label FROM input"
