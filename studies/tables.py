@@ -31,7 +31,6 @@ from absl import flags
 from benchmarks.options import command
 from studies import harness
 from studies.figures import Run, rate, ratios, summary
-from tfpipe.shards.sql import connected
 
 GOAL = 0.80
 _ROWS_IN_GROUP = 512
@@ -66,11 +65,13 @@ def photographs(folder: pathlib.Path, count: int) -> Iterator[tuple[str, str, by
 
 def write_inputs(photos_dir: pathlib.Path, folder: pathlib.Path, count: int) -> None:
     """Writes the images as `folder`/tree and as a Parquet file a compression."""
+    import duckdb
+
     for label, name, data in photographs(photos_dir, count):
         path = folder / "tree" / label / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
-    with connected() as connection:
+    with duckdb.connect(config={"threads": 1}) as connection:
         for compression in _COMPRESSIONS:
             connection.execute(
                 "COPY (SELECT content AS image, parse_path(filename)[-2] AS label, "

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from converters.inputs import files, folders
 from converters.inputs.folders import Folder
-from tfpipe.shards.sql import connected, one_file
+from tfpipe.shards.sql import about_parquet, connected
 
 if TYPE_CHECKING:
     import pathlib
@@ -143,9 +143,8 @@ def of_parquet(paths: Sequence[str], column: str) -> ClassList:
     with connected() as connection:
         for path in paths:
             row = connection.execute(
-                "SELECT decode(value) FROM parquet_kv_metadata(?) "
-                "WHERE decode(key) = 'huggingface'",
-                [one_file(path)],
+                f"SELECT decode(value) FROM {about_parquet('kv_metadata', path)} "
+                "WHERE decode(key) = 'huggingface'"
             ).fetchone()
             if names := _class_names(row[0] if row else "", column):
                 lists[path] = names

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from converters.inputs import files
+from tfpipe.shards.sql import about_parquet
 
 if TYPE_CHECKING:
     import duckdb
@@ -310,8 +311,9 @@ def find_chunks(
     rows = connection.execute(
         "SELECT type, compression, num_values, dictionary_page_offset, "
         "data_page_offset, total_compressed_size "
-        "FROM parquet_metadata(?) WHERE path_in_schema = ? ORDER BY row_group_id",
-        [file, ", ".join(names)],
+        f"FROM {about_parquet('metadata', file)} WHERE path_in_schema = ? "
+        "ORDER BY row_group_id",
+        [", ".join(names)],
     ).fetchall()
     chunks = []
     for kind, compression, count, dictionary, data, num_bytes in rows:
@@ -320,7 +322,7 @@ def find_chunks(
         start = min(dictionary or data, data)
         chunks.append(Chunk(start, start + num_bytes, count, levels))
     num_rows = connection.execute(
-        "SELECT num_rows FROM parquet_file_metadata(?)", [file]
+        f"SELECT num_rows FROM {about_parquet('file_metadata', file)}"
     ).fetchone()
     if num_rows != (sum(chunk.num_values for chunk in chunks),):
         raise UnknownFormError("The column has another number of values than rows.")
@@ -332,7 +334,8 @@ def _levels(
 ) -> int:
     """Returns how many of a column and the structs around it may be NULL."""
     schema = connection.execute(
-        "SELECT name, repetition_type, num_children FROM parquet_schema(?)", [file]
+        "SELECT name, repetition_type, num_children "
+        f"FROM {about_parquet('schema', file)}"
     ).fetchall()
     by_path: dict[tuple[str, ...], list[str]] = {}
 

@@ -91,6 +91,34 @@ def test_no_todo_without_an_issue_and_no_print_of_debugging() -> None:
         assert not re.search(r"TODO(?!\(#\d+\))|FIXME|XXX|breakpoint\(\)", text), path
 
 
+# DuckDB takes the name of a file for a pattern, and folders `a=b` for columns.
+_READS_FILES = re.compile(
+    r"\b(read_(csv|json|ndjson|parquet|text|blob)\w*|parquet_(scan|\w*metadata|schema)"
+    r"|sniff_csv|glob)\s*\("
+)
+_METHODS = ("read_csv", "read_json", "read_parquet", "from_csv_auto", "from_parquet")
+
+
+def test_one_module_connects_to_duckdb_and_names_files_in_its_sql() -> None:
+    assert not faults(_own_duckdb)
+
+
+def _own_duckdb(path: pathlib.Path) -> Iterator[str]:
+    if name_of(path) in ("tfpipe/shards/sql.py", "studies/tables.py"):
+        return  # a study uses public names alone
+    described = {id(node.value) for node in nodes(path) if isinstance(node, ast.Expr)}
+    for node in nodes(path):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            is_read = _READS_FILES.search(node.value) and id(node) not in described
+        elif isinstance(node, ast.Attribute):
+            is_connect = ast.unparse(node) == "duckdb.connect"
+            is_read = is_connect or node.attr in _METHODS
+        else:
+            continue
+        if is_read:
+            yield f"line {node.lineno} reads a file, which tfpipe.shards.sql should do"
+
+
 # A sentence begins with its subject, in the first line above all.
 RIDDLES = re.compile(r"(Of|That|What)\b")
 

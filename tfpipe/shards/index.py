@@ -452,13 +452,10 @@ def write_catalog(
         path: The catalog to write.
         more: More keys of the objects, with their types.
     """
-    rows = connection.read_json(
-        [one_file(path) for path in fragments],  # type: ignore[arg-type]  # lists are right
-        columns={**CATALOG_COLUMNS, **(more or {})},
-        format="newline_delimited",
-        hive_partitioning=False,
+    rows = sql.read_lines(fragments, {**CATALOG_COLUMNS, **(more or {})})
+    connection.execute(
+        f"COPY (FROM {rows}) TO {sql.quoted(path)} (FORMAT parquet, COMPRESSION zstd)"
     )
-    rows.write_parquet(os.fspath(path), compression="zstd")
 
 
 def record_places(

@@ -11,7 +11,7 @@ import glob
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ def read_files(
     No name of a file or a folder changes the rows: a folder `label=zebra` is no column.
 
     Args:
-        kind: "parquet", "csv" or "json".
+        kind: "parquet", "csv", "json" or "blob".
         paths: The files.
         options: More options, such as "header = true".
 
@@ -190,6 +190,37 @@ def read_files(
     files = ", ".join(quoted(one_file(path)) for path in paths)
     more = "".join(f", {option}" for option in options)
     return f"read_{kind}([{files}], hive_partitioning = false{more})"
+
+
+def read_lines(
+    paths: Sequence[str | os.PathLike[str]], types: Mapping[str, str], *options: str
+) -> str:
+    """Returns the call of DuckDB that reads JSON lines.
+
+    Args:
+        paths: The files.
+        types: Type of each column, by its name.
+        options: More options.
+
+    Raises:
+        ValueError: If a path is not Unicode, see `one_file`.
+    """
+    columns = ", ".join(f"{identifier(k)}: {quoted(v)}" for k, v in types.items())
+    named = (f"columns = {{{columns}}}", "format = 'newline_delimited'")
+    return read_files("json", paths, *named, *options)
+
+
+def about_parquet(what: str, path: str | os.PathLike[str]) -> str:
+    """Returns the call of DuckDB that describes a Parquet file.
+
+    Args:
+        what: "metadata", "schema", "file_metadata" or "kv_metadata".
+        path: The file.
+
+    Raises:
+        ValueError: If the path is not Unicode, see `one_file`.
+    """
+    return f"parquet_{what}({quoted(one_file(path))})"
 
 
 def _unicode(text: str) -> str:

@@ -22,7 +22,7 @@ from tfpipe import errors
 from tfpipe.shards import atomic, index
 from tfpipe.shards.index import Index
 from tfpipe.shards.records import Ints
-from tfpipe.shards.sql import PARQUET, one_file, quoted
+from tfpipe.shards.sql import PARQUET, about_parquet, one_file, quoted
 
 if TYPE_CHECKING:
     import duckdb
@@ -424,8 +424,9 @@ def read(path: str | os.PathLike[str]) -> Subset:
 def _metadata(
     connection: "duckdb.DuckDBPyConnection", path: pathlib.Path
 ) -> dict[str, str]:
-    query = "SELECT decode(key), decode(value) FROM parquet_kv_metadata(?)"
-    about = dict(connection.execute(query, [one_file(path)]).fetchall())
+    metadata = about_parquet("kv_metadata", path)
+    query = f"SELECT decode(key), decode(value) FROM {metadata}"
+    about = dict(connection.execute(query).fetchall())
     if about.get(FORMAT_KEY) != FORMAT_VERSION or not about.keys() >= {
         INDEX_KEY,
         QUERY_KEY,

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from converters.inputs.tables import sql, table_sources
 from converters.inputs.tables.columns import Columns
 from converters.inputs.tables.spool import Spool
-from tfpipe.shards.sql import identifier, quoted
+from tfpipe.shards.sql import identifier, quoted, read_lines
 
 if TYPE_CHECKING:
     import duckdb
@@ -241,7 +241,7 @@ def scan(
     kinds |= {key: _common(seen) for key, seen in types.items()}
     kinds |= {"name": "VARCHAR", "split": "VARCHAR"}
     connection.execute(
-        f"COPY (SELECT * FROM {sql.read_lines(lines, kinds)}) "
+        f"COPY (SELECT * FROM {read_lines([lines], kinds, sql.LONG_ROWS)}) "
         f"TO {quoted(path)} (FORMAT parquet)"
     )
     lines.unlink()

@@ -20,7 +20,14 @@ from tfpipe.shards.example import (
     float_feature,
     int64_feature,
 )
-from tfpipe.shards.sql import PARQUET, identifier, one_file, quoted, read_files
+from tfpipe.shards.sql import (
+    PARQUET,
+    identifier,
+    one_file,
+    quoted,
+    read_files,
+    read_lines,
+)
 
 if TYPE_CHECKING:
     import duckdb
@@ -66,7 +73,7 @@ def write(
     with atomic.new_file(path, part=part):
         connection.execute(
             f"COPY (SELECT n.* EXCLUDE (row){extra} FROM "
-            f"{sql.read_lines(lines, kinds)} n JOIN "
+            f"{read_lines([lines], kinds, sql.LONG_ROWS)} n JOIN "
             f"{read_files('parquet', [rows])} v USING (row)) "
             f"TO {quoted(part)} (FORMAT parquet)"
         )

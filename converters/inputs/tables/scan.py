@@ -26,7 +26,7 @@ from converters.inputs.tables import databases, sql, table_sources
 from converters.inputs.tables.columns import Columns
 from converters.inputs.tables.spool import Spool
 from tfpipe.location import urls
-from tfpipe.shards.sql import identifier, lock, quoted, read_files
+from tfpipe.shards.sql import identifier, lock, quoted, read_files, read_lines
 
 if TYPE_CHECKING:
     import duckdb
@@ -201,7 +201,7 @@ def _read(
     if source.kind == table_sources.CSV:
         more += _csv_options(source, columns)
     if source.kind == table_sources.JSON:
-        more.append(f"maximum_object_size = {sql.MAX_ROW_BYTES}")
+        more.append(sql.LONG_ROWS)
         more += _json_options(connection, source, columns, more)
     values = "".join(
         f", CASE {_FILE} {_cases(source.files, of_files)} END AS {identifier(column)}"
@@ -334,7 +334,7 @@ def _scan_pages(
         f"FROM (SELECT {_FILE}, {_ROW}, {path_value} AS path, "
         f"{', '.join(_values(columns, types))} FROM {rows}) AS q "
         f"JOIN (VALUES {files}) AS f(file, place, first_row) ON f.file = q.{_FILE} "
-        f"LEFT JOIN {sql.read_lines(lines, kinds)} AS p "
+        f"LEFT JOIN {read_lines([lines], kinds)} AS p "
         f"ON p.row = f.first_row + q.{_ROW}) "
         f"TO {quoted(path)} (FORMAT parquet)"
     )

@@ -6,20 +6,19 @@ errors are Python's own.
 
 import contextlib
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tfpipe import host
 from tfpipe.shards import sql
-from tfpipe.shards.sql import identifier, quoted, read_files
 
 if TYPE_CHECKING:
     import duckdb
 
 # A thread holds a vector of 2048 rows with their images.
 _MAX_THREADS = 2
-# Most bytes of a row of JSON lines.
-MAX_ROW_BYTES = 256 << 20
+# Bytes of the longest row of JSON lines.
+LONG_ROWS = f"maximum_object_size = {256 << 20}"
 
 
 @contextlib.contextmanager
@@ -49,14 +48,3 @@ def in_one_line(error: Exception) -> str:
     ):
         text = text.split(after)[0]
     return " ".join(text.split()).rstrip(".!")
-
-
-def read_lines(path: pathlib.Path, types: Mapping[str, str]) -> str:
-    """Returns the call that reads JSON lines, with the types of their columns."""
-    columns = ", ".join(f"{identifier(k)}: {quoted(v)}" for k, v in types.items())
-    return read_files(
-        "json",
-        [path],
-        f"columns = {{{columns}}}, format = 'newline_delimited', "
-        f"maximum_object_size = {MAX_ROW_BYTES}",
-    )

@@ -219,9 +219,9 @@ def test_a_table_that_changes_while_its_rows_are_read_is_an_error(
 ) -> None:
     values = scan._values
 
-    def changing(columns: Any) -> Sequence[str]:
+    def changing(*named: Any) -> Sequence[str]:
         _touched(tmp_path / "in" / "train.csv")
-        return values(columns)
+        return values(*named)
 
     monkeypatch.setattr(scan, "_values", changing)
 

@@ -4,7 +4,7 @@ import pathlib
 
 import duckdb
 
-from converters.inputs.tables import sql
+from tfpipe.shards import sql
 
 
 def test_lines_are_those_of_one_file(tmp_path: pathlib.Path) -> None:
@@ -12,7 +12,7 @@ def test_lines_are_those_of_one_file(tmp_path: pathlib.Path) -> None:
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "lines").write_text(f"{line}\n")
 
-    query = sql.read_lines(tmp_path / "a[1]" / "lines", {"x": "BIGINT"})
+    query = sql.read_lines([tmp_path / "a[1]" / "lines"], {"x": "BIGINT"})
 
     with duckdb.connect() as connection:
         assert connection.execute(f"SELECT x FROM {query}").fetchall() == [(1,)]
