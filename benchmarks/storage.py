@@ -29,84 +29,61 @@ from collections.abc import Sequence
 from typing import Any
 
 import tqdm
-from absl import app, flags
 
 import tfpipe
 from benchmarks.models import catalog, publications, published
-from benchmarks.options import command, input_flags, shared_flags
 from benchmarks.reporting import output
 from benchmarks.reporting.progress import Progress
 from benchmarks.system.storage import feeds, probe, probe_files, summary
 from benchmarks.system.storage.workers import Workers
+from tfpipe import cli
 
-GROUPS = {
-    "What to measure": ("seconds", "max_parallel", "for_model", "report_dir"),
-    "For warm": ("cache_dir", "cache_max_gb"),
-}
-
-for _name in ("seconds", "report_dir", "cache_dir"):
-    flags.declare_key_flag(_name)
-_FOR_MODEL = flags.DEFINE_list(
-    "for_model",
-    ["resnet50", "inception_v4"],
-    "Models whose training the storage shall feed: names of benchmarks.train --model.",
-)
-_MAX_PARALLEL = flags.DEFINE_integer(
-    "max_parallel",
-    16,
-    "Largest number of threads, and of processes, that read at the same time.",
-    lower_bound=1,
-    upper_bound=256,
-)
-_CACHE_MAX_GB = flags.DEFINE_float(
-    "cache_max_gb",
-    None,
-    "Room that the shards of all data sets in --cache_dir may take at most, in GB. "
-    "Default: 80 % of the room that is free.",
-    lower_bound=0.001,
-)
-
-_WARM = "warm"
 _LEAST_SECONDS = 0.1
+_PLACE = "DIR_OR_URL"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class StorageConfig:
-    """The options of the probe.
+@cli.options
+class StorageOptions:
+    """Options of the measurement."""
 
-    Attributes:
-        place: Folder, or URL of a data set.
-        seconds: Longest time of each measurement.
-        max_parallel: Largest number of threads, and of processes.
-        for_model: Models whose training the storage shall feed.
-        report_dir: Folder for the result, or None.
-
-    Raises:
-        ValueError: If a model is not known.
-    """
-
-    place: str
-    seconds: float = 3.0
-    max_parallel: int = 16
-    for_model: Sequence[str] = ("resnet50", "inception_v4")
-    report_dir: str | None = None
-
-    def __post_init__(self) -> None:
-        if unknown := sorted(set(self.for_model) - set(catalog.MODELS)):
-            raise ValueError(
-                f"--for_model must name models of {', '.join(sorted(catalog.MODELS))}, "
-                f"got {unknown[0]}."
-            )
+    place: str = cli.argument("Folder, or URL of a data set.", shown=_PLACE, url=True)
+    seconds: float = cli.flag(3.0, "Most seconds of each measurement.", least=0.1)
+    max_parallel: int = cli.flag(
+        16,
+        "Most threads, and most processes, that read at the same time.",
+        least=1,
+        most=256,
+    )
+    for_model: tuple[str, ...] = cli.flag(
+        ("resnet50", "inception_v4"),
+        "Models of benchmarks.train that the storage shall feed.",
+        choices=sorted(catalog.MODELS),
+    )
+    report_dir: str | None = cli.flag(
+        None, "Folder for the result (JSON), for benchmarks.report."
+    )
 
 
-def run(config: StorageConfig) -> dict[str, Any]:
+@cli.options
+class WarmOptions:
+    """Options of filling a shard cache."""
+
+    location: str = cli.argument("Folder or URL of a data set.", shown=_PLACE, url=True)
+    cache_dir: str = cli.required("Folder of the shard cache.")
+    cache_max_bytes: int | None = cli.flag(
+        None,
+        "Most GB that the shards of all data sets in --cache_dir may take. Default: "
+        "80 % of the free room.",
+        name="cache_max_gb",
+        parse=cli.gigabytes,
+    )
+
+
+def run(config: StorageOptions) -> None:
     """Measures, prints and stores the figures of a storage.
 
     Args:
         config: Settings of the command.
-
-    Returns:
-        The result, for JSON.
 
     Raises:
         ValueError: If the storage cannot be measured.
@@ -149,11 +126,10 @@ def run(config: StorageConfig) -> dict[str, Any]:
     output.print_line(result)
     if config.report_dir:
         output.write(result, output.path_in(config.report_dir, "storage", now))
-    return result
 
 
 def _feeds(
-    config: StorageConfig,
+    config: StorageOptions,
     files: probe_files.ProbeFiles,
     measured: Sequence[dict[str, Any]],
 ) -> dict[str, Any]:
@@ -190,22 +166,14 @@ def _environment() -> dict[str, Any]:
     return environment.of_run(Ranks(), None)
 
 
-def warm(location: str, cache_dir: str, max_bytes: int | None) -> dict[str, Any]:
+def warm(config: WarmOptions) -> None:
     """Brings the shards of a data set into a shard cache, and prints what was done.
-
-    Args:
-        location: Folder or URL of the data set.
-        cache_dir: Folder of the cache.
-        max_bytes: Most bytes in it; None: 80 % of the room that is free.
-
-    Returns:
-        The result, for JSON.
 
     Raises:
         ValueError: If the cache cannot be made.
         TfpipeError: If the data set is not complete, or its store does not answer.
     """
-    cache = tfpipe.ShardCache(cache_dir, max_bytes=max_bytes)
+    cache = tfpipe.ShardCache(config.cache_dir, max_bytes=config.cache_max_bytes)
     progress = Progress()
     with (
         progress.shown(is_first=True),
@@ -218,15 +186,15 @@ def warm(location: str, cache_dir: str, max_bytes: int | None) -> dict[str, Any]
             bar.total = total
             bar.update(done - bar.n)
 
-        filled = cache.fill(location, on_progress=show)
+        filled = cache.fill(config.location, on_progress=show)
     result = {
         "command": "benchmarks.storage",
         "schema_version": 1,
         "config": {
-            "do": _WARM,
-            "place": location.partition("?")[0],
-            "cache_dir": cache_dir,
-            "cache_max_bytes": max_bytes,
+            "do": "warm",
+            "place": config.location.partition("?")[0],
+            "cache_dir": config.cache_dir,
+            "cache_max_bytes": config.cache_max_bytes,
         },
         **dataclasses.asdict(filled),
     }
@@ -235,59 +203,23 @@ def warm(location: str, cache_dir: str, max_bytes: int | None) -> dict[str, Any]
         for part in ("present", "total", "fetched")
     )
     print(
-        f"{present} of {total} MB are in {cache_dir}; {fetched} MB were fetched in "
-        f"{filled.seconds:.0f} s."
+        f"{present} of {total} MB are in {config.cache_dir}; {fetched} MB were fetched "
+        f"in {filled.seconds:.0f} s."
     )
     output.print_line(result)
-    return result
 
 
-def _refuse_other_flags(do: str | None) -> None:
-    """Checks that no flag is given that the command does not use."""
-    command.refuse_others(GROUPS, (input_flags, shared_flags), "benchmarks.storage")
-    if do == _WARM:
-        command.refuse(GROUPS["What to measure"], "benchmarks.storage warm")
-        if not flags.FLAGS["cache_dir"].value:
-            raise ValueError("benchmarks.storage warm needs --cache_dir=FOLDER.")
-    else:
-        command.refuse(GROUPS["For warm"], "benchmarks.storage without warm")
+def _hint(config: StorageOptions | WarmOptions, error: BaseException) -> str:
+    if not isinstance(error, KeyboardInterrupt):
+        return ""
+    is_warm = isinstance(config, WarmOptions)
+    return "The cache keeps its shards." if is_warm else "Own files are removed."
 
 
-def main(argv: Sequence[str]) -> int:
-    """Measures or fills what the command line names."""
-    words = list(argv[1:])
-    do = words.pop(0) if words[:1] == [_WARM] else None
-    if len(words) != 1:
-        raise app.UsageError(
-            f"One folder or URL must be given, got {' '.join(words) or 'none'}"
-        )
-    values = flags.FLAGS
-    try:
-        _refuse_other_flags(do)
-        # Its files are then removed.
-        with command.terminated_as_interrupted():
-            if do == _WARM:
-                gb = _CACHE_MAX_GB.value
-                warm(words[0], values.cache_dir, None if gb is None else int(gb * 1e9))
-            else:
-                run(
-                    StorageConfig(
-                        place=words[0],
-                        seconds=values.seconds,
-                        max_parallel=_MAX_PARALLEL.value,
-                        for_model=tuple(dict.fromkeys(_FOR_MODEL.value)),
-                        report_dir=values.report_dir,
-                    )
-                )
-    except (ValueError, OSError, tfpipe.TfpipeError) as error:
-        print(f"Error: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        kept = "the cache keeps what it has" if do else "own files are removed"
-        print(f"Error: Stopped before the end; {kept}.", file=sys.stderr)
-        return 1
-    return 0
-
+COMMANDS = (
+    cli.Command(StorageOptions, run, arguments=("place",), hint=_hint),
+    cli.Command(WarmOptions, warm, form="warm", arguments=("location",), hint=_hint),
+)
 
 if __name__ == "__main__":
-    command.run(main, GROUPS)
+    cli.run(*COMMANDS)

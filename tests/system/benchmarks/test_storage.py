@@ -146,7 +146,7 @@ def _started(place: pathlib.Path) -> "Iterator[subprocess.Popen[str]]":
 
 
 _BUSY_SECONDS = 0.5
-STOPPED = "Error: Stopped before the end; own files are removed.\n"
+STOPPED = "Error: interrupted. Own files are removed.\n"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -183,14 +183,20 @@ def test_workers_end_when_stopped(data_dir: pathlib.Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "One folder or URL must be given, got none"),
-        (("a", "b"), "got a b"),
-        (("warm",), "One folder or URL must be given"),
-        (("warm", "a"), "benchmarks.storage warm needs --cache_dir"),
-        (("warm", "a", "--seconds=1"), "warm does not use --seconds"),
-        (("a", "--cache_max_gb=1"), "without warm does not use --cache_max_gb"),
-        (("a", "--model=vgg16"), "benchmarks.storage does not use --model"),
-        (("a", "--for_model=nonsense"), "--for_model must name models"),
+        ((), "DIR_OR_URL must be given: Folder, or URL"),
+        (("a", "b"), "Unexpected argument: b."),
+        (("warm",), "DIR_OR_URL must be given: Folder or URL"),
+        (("warm", "a"), "--cache_dir must be given: Folder of the shard cache"),
+        (
+            ("warm", "a", "--seconds=1"),
+            "--seconds. It is a flag of benchmarks.storage.",
+        ),
+        (
+            ("a", "--cache_max_gb=1"),
+            "It is a flag of benchmarks.storage warm.",
+        ),
+        (("a", "--model=vgg16"), "no flag --model. Did you mean --for_model?"),
+        (("a", "--for_model=nonsense"), "--for_model must be one of"),
         (("/no/such/folder",), "/no/such/folder must be a folder or a URL"),
         (("ftp://host/a",), "ftp"),
     ],

@@ -1,0 +1,239 @@
+"""A command: words to options, options to work, work to an exit code.
+
+In: the options and the function of a command. Out: the end of the process.
+
+| exit code | meaning                                                     |
+|-----------|-------------------------------------------------------------|
+| 0         | done; --help and --version too                              |
+| 1         | an error, which is one line on stderr                       |
+| other     | as the function of the command returns                      |
+"""
+
+import contextlib
+import dataclasses
+import functools
+import io
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NoReturn
+
+from tfpipe import errors
+from tfpipe.cli import fields, flags, help as help_texts
+
+_HELP = {"help": False, "h": False, "helpshort": False, "?": False, "helpfull": True}
+
+
+@dataclasses.dataclass(frozen=True)
+class Command:
+    """A command, or one form of a command.
+
+    Attributes:
+        options: A class that `cli.options` has made.
+        work: Takes the options; returns the exit code, or None for 0. Its module has
+            the docstring for the help.
+        form: The word that chooses this form, if a command has several forms.
+        arguments: Fields that words without a flag set, in this order.
+        rest: Field that gets the words after --.
+        groups: Titles of the groups of flags, in the order of the help.
+        hint: Takes the options and an error of `work`; returns a sentence that follows
+            the message, or "".
+        cleans_up: Whether SIGTERM interrupts the work, as Ctrl-C does. Without it the
+            process ends at once.
+    """
+
+    options: type
+    work: Callable[[Any], int | None]
+    form: str = ""
+    arguments: tuple[str, ...] = ()
+    rest: str | None = None
+    groups: tuple[str, ...] = ()
+    hint: Callable[[Any, BaseException], str] = lambda options, error: ""
+    cleans_up: bool = True
+
+    @property
+    def module(self) -> str:
+        """Module of the command, as `python -m` takes it."""
+        spec = self.work.__globals__["__spec__"]
+        name: str = spec.name if spec else self.work.__module__
+        return name.removesuffix(".__main__")
+
+    @property
+    def doc(self) -> str:
+        """The docstring for the help."""
+        return str(self.work.__globals__["__doc__"])
+
+    def parse(self, words: Sequence[str]) -> Any:
+        """Returns the options of the words of a command line.
+
+        Raises:
+            ValueError: If a word is not as it must be.
+        """
+        return flags.parse(
+            self.options, words, arguments=self.arguments, rest=self.rest
+        )
+
+
+def run(*commands: Command, program: str | None = None) -> NoReturn:
+    """Runs the command of this process's command line, and ends the process.
+
+    Args:
+        commands: The command, or its forms.
+        program: Name for messages and help. Default: `python -m MODULE`.
+    """
+    from absl import app
+
+    _survive_closed_stdout()
+    prepare = functools.partial(_prepare, commands, program)
+    app.run(lambda work: work(), flags_parser=prepare)
+    raise AssertionError("app.run ends the process")
+
+
+def call(commands: Sequence[Command], words: Sequence[str]) -> int:
+    """Runs a command in this process, and returns its exit code.
+
+    Args:
+        commands: The command, or its forms.
+        words: The words after the name of the command.
+    """
+    try:
+        return _prepare(commands, None, ["", *words])()
+    except SystemExit as ended:
+        return int(ended.code or 0)
+
+
+def _prepare(
+    commands: Sequence[Command], program: str | None, argv: Sequence[str]
+) -> Callable[[], int]:
+    """Returns the work that the command line describes.
+
+    Raises:
+        SystemExit: If help was asked for, or the command line is wrong.
+    """
+    words = list(argv[1:])
+    if asked := _asked(words):
+        print(_answer(asked, commands, program, words))
+        sys.exit(0)
+    flags.mark_parsed()
+    try:
+        command = _chosen(commands, words)
+        options = command.parse(words)
+    except (ValueError, errors.TfpipeError) as error:
+        print(f"Error: {error}{_advice(error, commands[0])}", file=sys.stderr)
+        sys.exit(1)
+    return functools.partial(_work, command, options)
+
+
+def _asked(words: Sequence[str]) -> str | None:
+    """Returns the first flag for help or the version, before any --."""
+    own = words[: words.index("--")] if "--" in words else words
+    names = (word.lstrip("-") for word in own if word.startswith("-"))
+    return next((name for name in names if name in (*_HELP, "version")), None)
+
+
+def _answer(
+    asked: str, commands: Sequence[Command], program: str | None, words: list[str]
+) -> str:
+    """Returns the help or the version."""
+    if asked == "version":
+        import tfpipe
+
+        return f"tfpipe {tfpipe.__version__}"
+    command = next((c for c in commands if c.form and c.form in words), None)
+    parts: list[help_texts.Part] = []
+    for each in [command] if command else commands:
+        options = fields.options_of(each.options)
+        if each.form or len(commands) > 1:
+            parts.append((each.form or "Flags", options))
+        else:
+            parts += help_texts.parts_of(options, each.groups)
+    doc = commands[0].doc
+    if program:
+        doc = doc.replace(f"python -m {commands[0].module}", program)
+    if _HELP[asked]:
+        return help_texts.full(doc, parts, flags.common())
+    return help_texts.short(doc, parts)
+
+
+def _chosen(commands: Sequence[Command], words: list[str]) -> Command:
+    """Returns the form that a word chooses, and removes the word.
+
+    Raises:
+        ValueError: If there is no such word, and each form needs one.
+    """
+    forms = {command.form: command for command in commands}
+    for index, word in enumerate(words):
+        if word in forms and word:
+            del words[index]
+            return forms[word]
+    if "" in forms:
+        return forms[""]
+    word = next((word for word in words if not word.startswith("-")), "nothing")
+    raise ValueError(
+        f"Name one of {', '.join(forms)}, got {word}.{fields.did_you_mean(word, forms)}"
+    )
+
+
+def _advice(error: Exception, command: Command) -> str:
+    """Returns a sentence that helps after a wrong command line."""
+    if not isinstance(error, flags.UnknownFlagError):
+        return ""
+    from tfpipe.cli import menu
+
+    owners = menu.owners_of(error.flag, command.module.partition(".")[0])
+    own = f" It is a flag of {' and '.join(owners)}." if owners else ""
+    return f"{own} --help lists the flags."
+
+
+def _work(command: Command, options: Any) -> int:
+    """Does the work and returns the exit code; 1 for an expected failure."""
+    flags.hide_messages()
+    guard = terminated_as_interrupted if command.cleans_up else contextlib.nullcontext
+    problem: BaseException
+    try:
+        with guard():
+            return command.work(options) or 0
+    except (ValueError, OSError, errors.TfpipeError) as error:
+        problem, message = error, str(error)
+    except MemoryError as error:
+        problem, message = error, "out of memory."
+    except KeyboardInterrupt as error:
+        problem, message = error, "interrupted."
+    hint = command.hint(options, problem)
+    print(f"Error: {message}{hint and f' {hint}'}", file=sys.stderr)
+    return 1
+
+
+@contextlib.contextmanager
+def terminated_as_interrupted() -> Iterator[None]:
+    """Makes SIGTERM end the block like Ctrl-C, so that the command can clean up."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+class _Pipe(io.FileIO):
+    """A file descriptor that takes all bytes after its reader is gone (`| head`)."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            with open(os.devnull, "wb") as nowhere:
+                os.dup2(nowhere.fileno(), self.fileno())
+            return len(data)
+
+
+def _survive_closed_stdout() -> None:
+    """Lets the command go on to its exit code when nobody reads stdout any more."""
+    old = sys.stdout
+    if isinstance(old, io.TextIOWrapper) and old.fileno() == 1:
+        sys.stdout = io.TextIOWrapper(
+            io.BufferedWriter(_Pipe(1, "wb", closefd=False)),
+            encoding=old.encoding,
+            errors=old.errors,
+            line_buffering=old.line_buffering,
+        )

@@ -1,0 +1,244 @@
+"""absl's flags of options: defined on import, parsed by the command that runs.
+
+In: a dataclass of options, and the words of a command line. Out: an instance.
+A command parses the words with flags of its own: no module that it imports adds flags.
+absl's own list has the flags too, for programs that import a module of options.
+"""
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from absl import flags, logging
+
+from tfpipe.cli import fields
+from tfpipe.cli.fields import Option
+
+if TYPE_CHECKING:
+    from typing_extensions import dataclass_transform
+else:
+
+    def dataclass_transform(**_: Any) -> Any:
+        """Stands in for typing's function, which Python 3.10 lacks."""
+        return lambda function: function
+
+
+Options = TypeVar("Options")
+
+# Modules of absl with flags of every command.
+_ABSL_MODULES = (logging.__name__, "absl.app")
+
+
+class UnknownFlagError(ValueError):
+    """A word of the command line looks like a flag, and the command has none of it.
+
+    Attributes:
+        flag: Name of the flag.
+    """
+
+    def __init__(self, flag: str, message: str) -> None:
+        super().__init__(message)
+        self.flag = flag
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+def options(kind: type[Options]) -> type[Options]:
+    """Makes a frozen dataclass of options that checks itself, and defines its flags.
+
+    The module of the class gets the flags as key flags: a program that imports the
+    module calls `absl.flags.adopt_module_key_flags` on it, and then `from_flags`.
+
+    Args:
+        kind: A class with annotated fields, some of them made by `cli.flag`.
+    """
+    own = getattr(kind, "__post_init__", lambda self: None)
+
+    def checked(self: Any) -> None:
+        fields.check(self)
+        own(self)
+
+    kind.__post_init__ = checked  # type: ignore[attr-defined]
+    made: type[Options] = dataclasses.dataclass(frozen=True, kw_only=True)(kind)
+    for option in fields.options_of(made):
+        if not option.about.is_argument:
+            _define(option, made.__module__)
+    return made
+
+
+def _define(option: Option, module: str) -> None:
+    """Adds a flag to absl's own list, once for all classes that share the field."""
+    if option.name in flags.FLAGS:
+        before = flags.FLAGS[option.name]
+        if isinstance(before, _Flag) and before.option == option:
+            flags.FLAGS.register_key_flag_for_module(module, before)
+            return
+    flags.DEFINE_flag(_Flag(option), module_name=module)
+
+
+class _Flag(flags.Flag[Any]):
+    """A flag of absl whose texts, values and errors are those of an `Option`."""
+
+    def __init__(self, option: Option) -> None:
+        self.option = option
+        default = None if option.is_required else option.default
+        super().__init__(
+            flags.ArgumentParser(),
+            None,
+            option.name,
+            default,
+            option.about.help,
+            boolean=option.is_switch,
+            allow_override=True,  # commands may have flags of the same name
+        )
+
+    def parse(self, argument: Any) -> None:
+        before = self.value if self.present and self.option.about.repeated else None
+        super().parse(argument)
+        if before is not None:
+            self.value = before + self.value
+
+    def _parse(self, argument: Any) -> Any:
+        if not isinstance(argument, str) or argument == self.option.default:
+            return argument
+        try:
+            return self.option.parse(argument)
+        except ValueError as error:
+            raise flags.IllegalFlagValueError(str(error)) from None
+
+
+def _values_of(kind: type) -> flags.FlagValues:
+    """Returns the flags of options, and absl's own flags, not yet parsed."""
+    values = flags.FlagValues()  # type: ignore[no-untyped-call]
+    by_module = flags.FLAGS.flags_by_module_dict()
+    for module in _ABSL_MODULES:
+        for flag in by_module.get(module, ()):
+            values[flag.name] = flag
+    for option in fields.options_of(kind):
+        if not option.about.is_argument:
+            values[option.name] = _Flag(option)
+    return values
+
+
+def from_flags(
+    kind: type[Options], *, values: flags.FlagValues | None = None, **more: Any
+) -> Options:
+    """Returns options whose fields have the values of the flags.
+
+    Args:
+        kind: A class that `options` has made.
+        values: Parsed flags. Default: absl's own.
+        more: Values of the fields that are no flag.
+
+    Raises:
+        ValueError: If a flag is missing, or values do not fit together.
+    """
+    values = flags.FLAGS if values is None else values
+    own: dict[str, Any] = {}
+    for option in fields.options_of(kind):
+        target = own
+        for name in option.path:
+            target = target.setdefault(name, {})
+        if option.field not in more and option.name in values:
+            target[option.field] = values[option.name].value
+        value = more.get(option.field, target.get(option.field))
+        if value is None and option.is_required:
+            hint = option.about.help.partition(". ")[0].rstrip(".")
+            raise ValueError(f"{option.label} must be given: {hint}.")
+    for field in dataclasses.fields(kind):  # type: ignore[arg-type]
+        if isinstance(own.get(field.name), dict):
+            own[field.name] = field.metadata["flag"](**own[field.name])
+    return kind(**{**own, **more})
+
+
+def parse(
+    kind: type[Options],
+    words: Sequence[str],
+    *,
+    arguments: Sequence[str] = (),
+    rest: str | None = None,
+) -> Options:
+    """Returns the options of a command line.
+
+    Args:
+        kind: A class that `options` has made.
+        words: The words after the name of the command.
+        arguments: Fields that words without a flag set, in this order. The last of them
+            takes all the words that are left if its value is a list.
+        rest: Field that gets the words after --.
+
+    Raises:
+        UnknownFlagError: If there is no flag of a name.
+        ValueError: If a word is not as it must be, or words contradict each other.
+    """
+    words, after = list(words), None
+    if rest is not None and "--" in words:
+        cut = words.index("--")
+        words, after = words[:cut], tuple(words[cut + 1 :])
+    values = _values_of(kind)
+    try:
+        free = values(["", *words])[1:]
+    except flags.UnrecognizedFlagError as error:
+        name = error.flagname
+        near = fields.did_you_mean(f"--{name}", [f"--{own}" for own in values])
+        message = f"There is no flag --{name}.{near}"
+        raise UnknownFlagError(name, message) from None
+    except flags.Error as error:
+        message = str(error)
+        raise ValueError(message if message[-1] in ".?" else f"{message}.") from None
+    more = _arguments(kind, values, free, arguments)
+    if after is not None and rest is not None:
+        more[rest] = after
+    return from_flags(kind, values=values, **more)
+
+
+def _arguments(
+    kind: type, values: flags.FlagValues, words: list[str], names: Sequence[str]
+) -> dict[str, Any]:
+    """Returns the values of the fields that words without a flag set."""
+    by_field = {option.field: option for option in fields.options_of(kind)}
+    taken: dict[str, Any] = {}
+    for name in names:
+        if not words:
+            break
+        option = by_field[name]
+        if not option.about.is_argument and values[option.name].present:
+            continue  # a folder was given by its flag
+        if option.is_list:
+            taken[name] = option.check(tuple(words))
+            words = []
+        else:
+            taken[name] = option.parse(words.pop(0))
+    if words:
+        shown = "a URL" if "://" in words[0] else words[0]
+        raise ValueError(f"Unexpected argument: {shown}. Flags start with --.")
+    return taken
+
+
+def hide_messages() -> None:
+    """Hides messages of TensorFlow and absl below --verbosity.
+
+    TensorFlow reads its variable during its import.
+    """
+    verbosity: Any = flags.FLAGS["verbosity"]
+    if verbosity.present:
+        # absl: 1 debug, 0 info, -1 warning, -2 error. TensorFlow: 0 info to 3 nothing.
+        level = min(max(-verbosity.value, 0), 3)
+        os.environ["TF_CPP_MIN_LOG_LEVEL"] = str(level)
+    else:
+        logging.set_verbosity(logging.WARNING)
+
+
+def mark_parsed() -> None:
+    """Tells absl that the command line was parsed."""
+    flags.FLAGS.mark_as_parsed()
+
+
+def common() -> list[tuple[str, str]]:
+    """Returns names and help of absl's own flags."""
+    by_module = flags.FLAGS.flags_by_module_dict()
+    return [
+        (flag.name, flag.help or "")
+        for module in _ABSL_MODULES
+        for flag in by_module.get(module, ())
+    ]
