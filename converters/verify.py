@@ -52,6 +52,7 @@ from absl import flags
 
 from converters.checks import adopt, dataset, entries, shard
 from converters.checks.shard import Result
+from converters.engines import processes
 from converters.jobs import at_url, work_dir
 from converters.options import shared, start
 from tfpipe import errors, host
@@ -292,13 +293,14 @@ def main(argv: Sequence[str]) -> int:
     data_dir = start.data_dir_of(argv)
     began = time.perf_counter()
     try:
-        config = config_from_flags(data_dir)
-        result = verify(config)
+        with processes.terminate_as_interrupt():
+            config = config_from_flags(data_dir)
+            result = verify(config)
     except (ValueError, OSError, errors.TfpipeError) as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("Error: interrupted; the check is not complete.", file=sys.stderr)
+        print("Error: interrupted. The check is not complete.", file=sys.stderr)
         return 1
     print_summary(summarize(config, result, time.perf_counter() - began), result)
     return 1 if result.num_faults else 0

@@ -134,7 +134,9 @@ def _how_to_go_on(what_to_do: str) -> str:
         output = shared.location_of("--output_dir", shared.value_of("output_dir"))
     except ValueError:
         return ""
-    folder = shared.work_folder(output, shared.value_of("work_dir"))
+    has_flag = "work_dir" in flags.FLAGS  # the command writes to a URL, too
+    work = shared.value_of("work_dir") if has_flag else None
+    folder = shared.work_folder(output, work)
     if not os.path.exists(folder / work_dir.WORK_DIR_NAME):
         return ""
     return f" Complete shards are kept. {what_to_do} the same command again to go on."

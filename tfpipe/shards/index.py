@@ -432,7 +432,7 @@ def catalog_connection() -> "Iterator[duckdb.DuckDBPyConnection]":
     """
     with (
         _database().cursor() as connection,
-        sql.interruptible(connection.interrupt),
+        sql.Interruptible(connection.interrupt),
     ):
         yield connection
 

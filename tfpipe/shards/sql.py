@@ -73,63 +73,58 @@ def connected(**settings: Any) -> Iterator["duckdb.DuckDBPyConnection"]:
     Raises:
         KeyboardInterrupt: In place of any error, if such a signal came.
     """
-    with connect(**settings) as connection, interruptible(connection.interrupt):
+    with connect(**settings) as connection, Interruptible(connection.interrupt):
         yield connection
 
 
-@contextlib.contextmanager
-def interruptible(interrupt: Callable[[], object]) -> Iterator[None]:
-    """Calls a function when a signal comes that raises KeyboardInterrupt.
+class Interruptible:
+    """A block whose query ends when a signal comes that raises KeyboardInterrupt.
 
-    Python runs the handler of a signal when a query of a C library has ended. A thread
-    learns of the signal at once. Without the call, DuckDB's other threads would go on.
+    Python runs the handler of a signal when the query of a C library has ended. A
+    thread learns of the signal at once. An exception alone would leave DuckDB's other
+    threads at work. A class, because signals break generators.
 
     Args:
         interrupt: Ends the query that is running; called by another thread.
 
     Raises:
         KeyboardInterrupt: In place of any error, if such a signal came.
+
+    Example:
+        with Interruptible(connection.interrupt):
+            connection.execute(query)
     """
-    ending = [n for n in _ENDING if signal.getsignal(n) is signal.default_int_handler]
-    if not ending or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    received: set[int] = set()
 
-    def on_signal(number: int) -> None:
-        if number in ending:
-            received.add(number)
-            interrupt()
+    def __init__(self, interrupt: Callable[[], object]) -> None:
+        self._interrupt = interrupt
+        self._ending: list[int] = []
+        self._received = False
 
-    try:
-        with _signals(on_signal):
-            yield
-    except Exception as error:
-        if received:
+    def __enter__(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            keyboard = signal.default_int_handler
+            self._ending = [n for n in _ENDING if signal.getsignal(n) is keyboard]
+        if self._ending:
+            self._reader, self._writer = os.pipe()
+            os.set_blocking(self._writer, False)
+            self._thread = threading.Thread(target=self._watch, daemon=True)
+            self._thread.start()
+            self._before = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
+
+    def _watch(self) -> None:
+        while number := os.read(self._reader, 1):
+            if number[0] in self._ending:
+                self._received = True
+                self._interrupt()
+
+    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
+        if self._ending:
+            signal.set_wakeup_fd(self._before)
+            os.close(self._writer)
+            self._thread.join()
+            os.close(self._reader)
+        if self._received and isinstance(error, Exception):
             raise KeyboardInterrupt from error
-        raise
-
-
-@contextlib.contextmanager
-def _signals(on_signal: Callable[[int], object]) -> Iterator[None]:
-    """Calls a function with the number of each signal, in a thread of its own."""
-    reader, writer = os.pipe()
-    os.set_blocking(writer, False)
-
-    def watch() -> None:
-        while number := os.read(reader, 1):
-            on_signal(number[0])
-
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
-    before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    try:
-        yield
-    finally:
-        signal.set_wakeup_fd(before)
-        os.close(writer)
-        thread.join()
-        os.close(reader)
 
 
 def quoted(text: str | os.PathLike[str]) -> str:

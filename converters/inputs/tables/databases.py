@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from converters.inputs.tables import sql, table_sources
 from converters.inputs.tables.columns import Columns
 from converters.inputs.tables.spool import Spool
-from tfpipe.shards.sql import identifier, quoted, read_lines
+from tfpipe.shards.sql import Interruptible, identifier, quoted, read_lines
 
 if TYPE_CHECKING:
     import duckdb
@@ -97,7 +97,8 @@ def _sqlite(source: table_sources.TableSource, statement: str) -> Iterator[Any]:
         connection.execute("PRAGMA query_only = ON")
         # ATTACH would make a file.
         connection.set_authorizer(_allow)
-        yield connection.execute(statement)
+        with Interruptible(connection.interrupt):
+            yield connection.execute(statement)
 
 
 def _allow(action: int, *_: object) -> int:
