@@ -31,7 +31,7 @@ from converters.jobs import (
 from converters.jobs.job import Job, changes_since, differences
 from tfpipe import errors
 from tfpipe.native import entry_file
-from tfpipe.shards import atomic, index
+from tfpipe.shards import atomic, index, sql
 
 CHANGES_NAME = "changes.jsonl"
 REJECTS_NAME = "rejects.jsonl"
@@ -249,11 +249,9 @@ def _reports(
 @contextlib.contextmanager
 def _catalog_errors(catalog: pathlib.Path) -> Iterator[None]:
     """Turns DuckDB's errors, such as for a full disk, into Python's own."""
-    import duckdb
-
     try:
         yield
-    except duckdb.Error as error:
+    except sql.engine().Error as error:
         raise OSError(
             f"{catalog} cannot be made: {str(error).splitlines()[0].rstrip('.')}. Make "
             "room if the disk is full."

@@ -567,15 +567,13 @@ def _from_catalog(
     fetch: "Callable[[duckdb.DuckDBPyConnection], Any]",
 ) -> Any:
     """Runs a query, see `query_catalog`, and returns the result through `fetch`."""
-    import duckdb
-
     path = pathlib.Path(data_dir) / CATALOG_NAME
     if path.exists() and not path.is_file():
         raise _bad_catalog(data_dir, "it is no regular file.")
     try:
         with catalog_connection() as connection:
             return fetch(connection.execute(query, [one_file(path), *values]))
-    except (duckdb.Error, ValueError) as error:
+    except (sql.engine().Error, ValueError) as error:
         raise _bad_catalog(data_dir, str(error).splitlines()[0]) from error
 
 

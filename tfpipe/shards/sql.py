@@ -22,6 +22,22 @@ _ENDING = (signal.SIGINT, signal.SIGTERM)
 PARQUET = "read_parquet(?, hive_partitioning = false)"
 
 
+def engine() -> Any:
+    """Returns the module `_duckdb`, which has connections and errors.
+
+    `import duckdb` takes six times as long, because it brings relations as objects of
+    Python: `connection.sql`, `table`, `view` and others. Who needs these imports duckdb
+    as well. The classes of both modules are the same.
+    """
+    try:
+        import _duckdb
+    except ImportError:  # before DuckDB 1.4
+        import duckdb
+
+        return duckdb
+    return _duckdb
+
+
 def connect(**settings: Any) -> "duckdb.DuckDBPyConnection":
     """Opens a database in memory; `connected` also closes it.
 
@@ -31,15 +47,14 @@ def connect(**settings: Any) -> "duckdb.DuckDBPyConnection":
     Args:
         settings: More settings of DuckDB, such as threads=2.
     """
-    import duckdb
-
+    duckdb = engine()
     config = {
         "threads": 1,
         "autoinstall_known_extensions": False,
         "autoload_known_extensions": False,
         "python_enable_replacements": False,
     }
-    connection = duckdb.connect(config=config | settings)
+    connection: duckdb.DuckDBPyConnection = duckdb.connect(config=config | settings)
     connection.execute("SET enable_progress_bar = false")
     connection.execute("SET GLOBAL TimeZone = 'UTC'")
     with contextlib.suppress(duckdb.CatalogException):  # DuckDB 1 has no such threads

@@ -302,8 +302,7 @@ def test_a_catalog_that_is_none(source: Source, tmp_path: pathlib.Path) -> None:
             path.write_bytes(content)
         with pytest.raises(errors.BadIndexError, match="cannot be read"):
             _chosen(broken)
-    with index.catalog_connection() as connection:
-        connection.sql("SELECT 1 AS split").write_parquet(str(path))
+    duckdb.sql("SELECT 1 AS split").write_parquet(str(path))
     with pytest.raises(errors.BadIndexError, match="got none named shard"):
         _chosen(broken)
 

@@ -11,6 +11,7 @@ from converters import verify
 from tests.support.data.trees import forget_digests
 from tfpipe import errors
 from tfpipe.shards import index
+from tfpipe.shards.sql import quoted
 
 SHARD = "train-00001-of-00003"
 COLUMNS = list(index.CATALOG_COLUMNS)
@@ -30,7 +31,7 @@ def edit(data_dir: pathlib.Path, query: str) -> None:
     path = str(data_dir / index.CATALOG_NAME)
     with index.catalog_connection() as connection:
         connection.execute("CREATE TEMP TABLE old AS FROM read_parquet(?)", [path])
-        connection.sql(query).write_parquet(path)
+        connection.execute(f"COPY ({query}) TO {quoted(path)} (FORMAT parquet)")
 
 
 def replaced(column: str, value: str, where: str = HERE) -> str:

@@ -24,6 +24,7 @@ from tfpipe.shards.example import (
     float_feature,
     int64_feature,
 )
+from tfpipe.shards.sql import quoted
 
 SHARD = "train-00001-of-00003"
 Edit = Callable[[dict[str, Buffers]], None]
@@ -374,13 +375,11 @@ def replace_digest(data_dir: pathlib.Path, old: str, encoded: bytes) -> None:
     """Writes the digest of other bytes into the catalog for one image."""
     catalog, new = data_dir / index.CATALOG_NAME, xxhash.xxh3_128_hexdigest(encoded)
     with index.catalog_connection() as connection:
-        table = connection.read_parquet(str(catalog)).fetchall()
-        names = ", ".join(f"{k} {v}" for k, v in index.CATALOG_COLUMNS.items())
-        connection.execute(f"CREATE TEMP TABLE catalog ({names})")
-        marks = ", ".join("?" * len(index.CATALOG_COLUMNS))
-        connection.executemany(f"INSERT INTO catalog VALUES ({marks})", table)
+        connection.execute(
+            "CREATE TEMP TABLE catalog AS FROM read_parquet(?)", [str(catalog)]
+        )
         connection.execute("UPDATE catalog SET digest = ? WHERE digest = ?", [new, old])
-        connection.table("catalog").write_parquet(str(catalog))
+        connection.execute(f"COPY catalog TO {quoted(catalog)} (FORMAT parquet)")
 
 
 def test_source_compares_with_the_files(

@@ -12,6 +12,7 @@ from converters.inputs import classes, ilsvrc
 from converters.inputs.folder_images import Place
 from tests.support.data.trees import SYNSETS, make_tree
 from tfpipe.shards import index
+from tfpipe.shards.sql import read_files
 
 CLASSES = classes.imagenet_classes()
 
@@ -215,11 +216,9 @@ def test_any_name_survives_duckdb_as_its_catalog_name(tmp_path: pathlib.Path) ->
     fragment.write_text("".join(json.dumps({"filename": n}) + "\n" for n in names))
 
     with index.catalog_connection() as connection:
-        rows = connection.read_json(
-            str(fragment),
-            columns={"filename": "VARCHAR"},
-            format="newline_delimited",
-        ).fetchall()
+        columns = "columns = {filename: 'VARCHAR'}, format = 'newline_delimited'"
+        query = f"FROM {read_files('json', [fragment], columns)}"
+        rows = connection.execute(query).fetchall()
 
     assert [name for (name,) in rows] == names
     assert names[-1] == "latin-1 \\udce9\\udcff.JPEG"
