@@ -10,7 +10,8 @@ before it:
   crc      both CRCs and the offset of every record, and the digest of every file: any
            changed byte of any file of the data set is found
   schema   features and their types, labels, classes, catalog, sizes in JPEG headers
-  decode   every image decodes as a whole to the stored height and width
+  decode   every image decodes as a whole to the stored height and width, and the
+           codes of a JPEG are not damaged; docs/inputs.md says which damage is found
   source   every image equals the one in --input_dir (the folder that was converted),
            byte for byte, or pixel for pixel where --restart_rows rewrote it; images
            that were stored in another form are only counted

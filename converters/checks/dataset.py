@@ -22,6 +22,7 @@ from converters.images import policy
 from converters.inputs import ilsvrc
 from converters.jobs import rebuild
 from tfpipe import errors
+from tfpipe.native import codes, libraries
 from tfpipe.shards import index
 from tfpipe.shards.records import Ints
 from tfpipe.shards.sql import PARQUET
@@ -43,6 +44,7 @@ _NO_LISTING = (
     "a web server does not list its files, so that files that are not in the index "
     "cannot be found"
 )
+_NO_LIBRARY = "damaged codes of a JPEG that decode to wrong pixels are not looked for"
 
 
 def check_data_set(request: Request, known: index.Index) -> Result:
@@ -143,6 +145,8 @@ def _remarks(request: Request, known: index.Index) -> list[str]:
     remarks = [_OLD_INDEX] if known.files is None else []
     if request.files is not None and not can_list(request.files):
         remarks.append(_NO_LISTING)
+    if request.level in ("decode", "source") and not codes.is_built():
+        remarks.append(f"{_NO_LIBRARY}. {libraries.remedy()}")
     return remarks
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import xxhash
 
-from converters.images import jpeg_header
+from converters.images import jpeg_header, soundness
 from converters.inputs import ilsvrc
 from converters.inputs.tables import extras
 from tfpipe import errors
@@ -282,22 +282,52 @@ def _size_faults(example: Example, size: tuple[int, int], says: str) -> Iterator
         )
 
 
-def decode_faults(example: Example) -> Iterator[str]:
-    """Checks that TensorFlow decodes the image, to the height and width stored.
+# Decisions after which a record holds damage that its owner wants to keep.
+_KEPT_DAMAGE = ("kept_corrupt", "completed_truncated")
 
-    Pillow decodes the image; what only TensorFlow refuses is checked beforehand.
+
+def decode_faults(example: Example, *, decision: str = "") -> Iterator[str]:
+    """Checks that the image decodes, to the height and width stored, without damage.
+
+    A fault is what TensorFlow refuses, a JPEG without an end marker, and damage that
+    `soundness.check_jpeg` finds.
+
+    Args:
+        example: The features of a record.
+        decision: What its catalog says about the image.
     """
     encoded = bytes_of(example, ENCODED_KEYS)
     if encoded is None:
         return
+    damage = not any(kept in decision for kept in _KEPT_DAMAGE)
     try:
-        _require_tensorflow(encoded)
-        image = _decode(encoded)
+        height, width = _decoded_size(encoded, damage=damage)
+    except jpeg_header.BadImageError as why:
+        is_damaged = why.reason == "corrupt"
+        text = "is damaged" if is_damaged else "does not decode"
+        yield f"the image {text}: {why}"
     except _UNDECODABLE as why:
         yield f"the image does not decode: {why}"
-        return
-    size = image.height, image.width
-    yield from _size_faults(example, size, "the decoded image has")
+    else:
+        yield from _size_faults(example, (height, width), "the decoded image has")
+
+
+def _decoded_size(encoded: bytes, *, damage: bool) -> tuple[int, int]:
+    """Decodes an image, and returns its height and width in pixels.
+
+    Args:
+        encoded: The image.
+        damage: Whether damage of a JPEG is a fault.
+
+    Raises:
+        ValueError, OSError, SyntaxError, BadImageError: If it does not decode.
+    """
+    _require_tensorflow(encoded)
+    if encoded.startswith(jpeg_header.MAGIC):
+        soundness.check_jpeg(encoded, damage=damage)
+        return image_size(encoded)
+    image = _decode(encoded)
+    return image.height, image.width
 
 
 def _require_tensorflow(encoded: bytes) -> None:

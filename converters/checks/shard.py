@@ -313,7 +313,7 @@ class _Checker:
         if wrong or not settings.reaches("decode"):
             return
         example = decode_example(data)
-        yield from decode_faults(example)
+        yield from decode_faults(example, decision=row.decision)
         if settings.reaches("source"):
             yield from self._source_faults(example, row)
 

@@ -51,6 +51,7 @@ def require(policy: Policy) -> None:
         "--restart_rows": policy.restart_rows,
         "--lossless_rotation": policy.lossless_rotation,
         "--entry_points": policy.entry_points,
+        f"--corrupt={policy.corrupt}": policy.corrupt != "ignore",
     }
     for flag, is_set in flags.items():
         if is_set:

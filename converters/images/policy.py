@@ -47,6 +47,7 @@ class Policy:
     truncated: Literal["skip", "fail", "keep"] = "skip"
     not_an_image: Literal["skip", "fail"] = "skip"
     undecodable: Literal["skip", "fail"] = "skip"
+    corrupt: Literal["ignore", "skip", "keep", "fail"] = "ignore"
     too_many_pixels: Literal["skip", "fail"] = "skip"
     too_expensive: Literal["skip", "fail"] = "skip"
     too_many_bytes: Literal["skip", "fail"] = "skip"
@@ -73,13 +74,19 @@ class Policy:
             value = getattr(self, name)
             if value is not None and not 1 <= value <= most:
                 raise ValueError(f"--{name} must be 1 to {most}, got {value}.")
+        if self.decode == "header" and self.corrupt != "ignore":
+            raise ValueError(
+                f"--corrupt={self.corrupt} needs every image to be decoded, got "
+                "--decode=header. Take --decode=full, or leave --corrupt out."
+            )
 
     def for_input(self, num_images: int, num_bytes: int) -> "Policy":
         """Returns the policy with `decode` decided for an input of this size."""
         if self.decode != "auto":
             return self
-        is_quick = num_images <= _QUICK_IMAGES and num_bytes <= _QUICK_BYTES
-        return dataclasses.replace(self, decode="full" if is_quick else "header")
+        if num_images <= _QUICK_IMAGES and num_bytes <= _QUICK_BYTES:
+            return dataclasses.replace(self, decode="full")
+        return dataclasses.replace(self, decode="header", corrupt="ignore")
 
     def fit(self, height: int, width: int) -> tuple[int, int] | None:
         """Returns height and width in pixels to scale down to; None to leave them."""

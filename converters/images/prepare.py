@@ -10,7 +10,7 @@ thousand images.
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from converters.images import jpeg_header, limits, lossless, shrink
+from converters.images import jpeg_header, limits, lossless, shrink, soundness
 from converters.images.policy import REENCODE_QUALITY, Policy
 from tfpipe.pictures import formats, orientation
 
@@ -23,7 +23,7 @@ _POLICY_OF_REASON = {
     "ycck": "cmyk",
     "no_decoder": "other_format",
 }
-_SHRUNK = "shrunk"
+_SHRUNK, _CORRUPT = "shrunk", "kept_corrupt"
 
 
 class Prepared(NamedTuple):
@@ -34,11 +34,12 @@ class Prepared(NamedTuple):
         height: Height of the decoded JPEG in pixels.
         width: Width in pixels.
         decision: The changes, joined by "+". The bytes of the source are stored
-            after "kept" and "kept_grayscale", "kept_progressive" and "kept_exif" (the
-            pixels are not upright and stay so). Other decisions are
+            after "kept" and "kept_grayscale", "kept_progressive", "kept_exif" (the
+            pixels are not upright and stay so) and "kept_corrupt". Other decisions are
             "completed_truncated", "converted_<source>", "rotated_exif" (decoded, turned
             and encoded again), "rotated_exif_lossless" (turned by its coefficients) and
-            "shrunk"; "kept_exif" is added to them if the result is not upright. With
+            "shrunk"; "kept_exif" is added to them if the result is not upright, and
+            "kept_corrupt" if the source was damaged. With
             `Policy.restart_rows`, "rewritten" replaces "kept" or is added, and
             "left_<reason>" is added if the JPEG could not be rewritten.
         psnr: Peak signal-to-noise ratio of the JPEG in decibels, against the pixels
@@ -61,7 +62,7 @@ class Rejected(NamedTuple):
     """The reason why nothing is stored for an image.
 
     Attributes:
-        reason: "zero_byte", "not_an_image", "truncated", "undecodable",
+        reason: "zero_byte", "not_an_image", "truncated", "undecodable", "corrupt",
             "too_many_pixels", "too_many_bytes", "too_expensive", "no_decoder" (the
             installed Pillow cannot read the format), or a kind skipped by the policy:
             "other_format", "cmyk", "ycck", "grayscale".
@@ -146,19 +147,18 @@ def _prepare_jpeg(data: bytes, policy: Policy) -> Prepared:
     if encodes or header.multi_scan:
         looks = policy.decode == "full" or not header.whole
         limits.check_jpeg(data, header, policy, looks=looks, encodes=encodes, size=size)
-    whole = _whole(data, header, policy)
-    notes = _notes(header) if whole is data else ["completed_truncated"]
+    whole, fault = _checked(data, header, policy)
     kept = Prepared(
         whole,
         header.height,
         header.width,
-        "+".join(notes) or "kept",
+        "+".join([fault] if whole is not data else _notes(header, fault)),
         None,
         header.num_components == 1,
     )
     if not encodes:
         return kept
-    done = actions if whole is data else notes + actions
+    done = actions if whole is data else [fault, *actions]
     if size is None and (turned := _turned_without_loss(kept, header, done, policy)):
         return turned
     from converters.images import pillow
@@ -167,6 +167,8 @@ def _prepare_jpeg(data: bytes, policy: Policy) -> Prepared:
     if policy.exif_orientation == "apply":
         picture = pillow.upright(picture)
     changed = _encode(data, picture, done, policy, resized=size is not None)
+    if fault == _CORRUPT:
+        changed = changed._replace(decision=f"{changed.decision}+{fault}")
     if actions or size is not None or len(changed.encoded) < len(whole):
         return changed
     return kept
@@ -193,20 +195,22 @@ def _turned_without_loss(
     )
 
 
-def _whole(data: bytes, header: jpeg_header.Header, policy: Policy) -> bytes:
-    """Returns the JPEG, with a missing end marker added if the policy keeps the JPEG.
+def _checked(
+    data: bytes, header: jpeg_header.Header, policy: Policy
+) -> tuple[bytes, str]:
+    """Returns the JPEG, and the decision about a fault that the policy keeps.
+
+    Returns:
+        The bytes, with an end marker added if there was none; and "kept_corrupt" or
+        "completed_truncated", or an empty text for a JPEG without a fault.
 
     Raises:
-        BadImageError: If the JPEG is cut short and the policy does not keep such files,
-            or if the policy asks for a full decode and the decode fails.
+        BadImageError: If the JPEG is cut short or damaged and the policy does not keep
+            such files, or if the policy asks for a full decode and the decode fails.
     """
     full = policy.decode == "full"
     if header.whole and (not full or jpeg_header.has_end(data, header.scan)):
-        if full:
-            from converters.images import pillow
-
-            pillow.check_jpeg(data)
-        return data
+        return data, _corruption(data, policy) if full else ""
     if policy.truncated != "keep":
         zeros = len(data) - len(data.rstrip(b"\0"))
         padded = f", and its last {zeros} bytes are zero" if zeros > 1 else ""
@@ -215,12 +219,10 @@ def _whole(data: bytes, header: jpeg_header.Header, policy: Policy) -> bytes:
             "a JPEG must end in an EOI marker, got none of its own after its header in "
             f"{len(data)} bytes: the file is cut short{padded}",
         )
-    from converters.images import pillow
-
     # The missing part decodes as gray; without an end marker, decoding fails.
     completed = data + jpeg_header.EOI
     try:
-        pillow.check_jpeg(completed)
+        soundness.check_jpeg(completed, damage=False)
     except jpeg_header.BadImageError as error:
         raise jpeg_header.BadImageError("truncated", error.detail) from error
     if not jpeg_header.has_end(completed, header.scan):
@@ -229,7 +231,22 @@ def _whole(data: bytes, header: jpeg_header.Header, policy: Policy) -> bytes:
             f"a JPEG that is cut short must be cut in a scan, got {len(data)} bytes "
             "that end in another segment",
         )
-    return completed
+    return completed, "completed_truncated"
+
+
+def _corruption(data: bytes, policy: Policy) -> str:
+    """Decodes a JPEG; returns "kept_corrupt" for damage that the policy keeps.
+
+    Raises:
+        BadImageError: If it does not decode, or is damaged and must not be kept.
+    """
+    try:
+        soundness.check_jpeg(data, damage=policy.corrupt != "ignore")
+    except jpeg_header.BadImageError as error:
+        if error.reason != "corrupt" or policy.corrupt != "keep":
+            raise
+        return _CORRUPT
+    return ""
 
 
 def _actions(header: jpeg_header.Header, policy: Policy) -> list[str]:
@@ -271,16 +288,16 @@ def _require_convert(choice: str, reason: str, got: str) -> None:
         )
 
 
-def _notes(header: jpeg_header.Header) -> list[str]:
+def _notes(header: jpeg_header.Header, fault: str) -> list[str]:
     """Returns the decisions about a JPEG stored byte for byte."""
-    notes = []
+    notes = [fault] if fault else []
     if header.num_components == 1:
         notes.append("kept_grayscale")
     if header.process == jpeg_header.PROGRESSIVE:
         notes.append("kept_progressive")
     if header.orientation != 1:
         notes.append("kept_exif")
-    return notes
+    return notes or ["kept"]
 
 
 def _prepare_other(data: bytes, policy: Policy) -> Prepared:

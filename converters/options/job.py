@@ -83,7 +83,7 @@ class JobOptions(shared.WritingOptions):
     num_train_shards: int | None = None
     num_validation_shards: int | None = None
     layout: str = "inception"
-    policy: Policy = dataclasses.field(default_factory=Policy)
+    policy: Policy = dataclasses.field(default_factory=policy.decided)
     max_bad: float | None = None
     drop_duplicates: Literal["none", "same_class", "all"] = "none"
     check_inputs: Literal["times", "digest"] = "times"

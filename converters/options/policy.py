@@ -1,7 +1,7 @@
 """The flags of `Policy`: a flag for every field, with the default of the field.
 
-Two flags differ: a command may `set_default`, and --lossless_rotation depends on the
-libraries of the host.
+Three flags differ: a command may `set_default`, and --lossless_rotation and --corrupt
+depend on the library of the host.
 
 A command for images calls `flags.adopt_module_key_flags` on this module and
 `policy_from_flags()`, and names no policy.
@@ -70,6 +70,15 @@ _HELP = {
         "(12 bits, lossless, two components). skip: leave the image out and report "
         "it. fail: stop."
     ),
+    "corrupt": (
+        "JPEGs with damaged codes, for example bytes that are missing or zero, that "
+        "decode to wrong or gray pixels: libjpeg warns about them. They are found "
+        "where images are decoded (--decode). skip: leave the image out and report "
+        "it. keep: store it, counted and named as kept_corrupt in the catalog. fail: "
+        "stop. ignore: store it, and do not look for damage. Default: skip where "
+        "`python -m tfpipe.native` has built its library, else ignore; all tasks and "
+        "later runs of a job must agree."
+    ),
     "too_many_pixels": (
         "Images of more than --max_pixels. skip: leave the image out and report it. "
         "fail: stop."
@@ -102,8 +111,8 @@ _HELP = {
     "decode": (
         "How closely JPEGs are checked. header: the markers up to the first scan and "
         "the end marker, about 10 microseconds an image; damage inside a scan is not "
-        "found. full: decode every image, about a millisecond each; wrong pixels that "
-        "still decode are not found. auto: full for at most 2,000 images and 150 MB, "
+        "found. full: decode every image, half a millisecond to three each, and find "
+        "damage: see --corrupt. auto: full for at most 2,000 images and 150 MB, "
         "which takes about two seconds; otherwise header."
     ),
     "max_side": (
@@ -137,12 +146,16 @@ _HELP = {
 }
 
 
+# The library of the host decides where the flag is not set.
+_OF_HOST = ("lossless_rotation", "corrupt")
+
+
 def _define(name: str, text: str) -> None:
     """Defines the flag of a field: a choice, a number, or a yes or no."""
     if name in ("quality", "entry_points"):
         shared.define(name)
         return
-    default = None if name == "lossless_rotation" else getattr(policy.Policy(), name)
+    default = None if name in _OF_HOST else getattr(policy.Policy(), name)
     if name in policy.CHOICES:
         flags.DEFINE_enum(name, default, policy.CHOICES[name], text)
     elif name in policy.MOST:
@@ -161,18 +174,29 @@ def policy_from_flags() -> policy.Policy:
     return decided(**{name: shared.value_of(name) for name in _HELP})
 
 
-def decided(*, lossless_rotation: bool | None = None, **fields: Any) -> policy.Policy:
-    """Returns a policy with a fixed way to turn images, whatever host reads the policy.
+def decided(
+    *,
+    lossless_rotation: bool | None = None,
+    corrupt: str | None = None,
+    **fields: Any,
+) -> policy.Policy:
+    """Returns a policy with fixed choices, whatever host reads the policy.
 
     Args:
         lossless_rotation: The field of the policy; None is yes if images are turned and
-            the library for turning is built on this host.
+            the library is built on this host.
+        corrupt: The field of the policy; None is "skip" if images may be decoded and
+            the library is built on this host, else "ignore".
         fields: Other fields of the policy.
     """
     plain = policy.Policy(**fields)
     if lossless_rotation is None:
         lossless_rotation = plain.exif_orientation == "apply" and lossless.is_built()
-    return dataclasses.replace(plain, lossless_rotation=lossless_rotation)
+    if corrupt is None:
+        finds = plain.decode != "header" and lossless.is_built()
+        corrupt = "skip" if finds else "ignore"
+    chosen: dict[str, Any] = {"corrupt": corrupt}
+    return dataclasses.replace(plain, lossless_rotation=lossless_rotation, **chosen)
 
 
 def set_default(name: str, value: str) -> None:

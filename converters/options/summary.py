@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from converters.engines import processes
-from converters.images import jpeg_header, lossless, prepare
+from converters.images import jpeg_header, lossless, prepare, soundness
 from converters.inputs import ilsvrc
 from converters.inputs.classes import for_stdout
 from converters.jobs import publish, side_files
@@ -87,15 +87,13 @@ def full_decode(
     kept = sum(n for decision, n in decisions.items() if decision.startswith("kept"))
     if not kept or policy.decode == "full" or policy.squeezes:
         return None
-    from converters.images import pillow
-
     seconds = []
     for plan in job.plans[:: max(len(job.plans) // _NUM_TIMED, 1)]:
         for image in list(plan.images)[: max(_NUM_TIMED // len(job.plans), 1)]:
             with contextlib.suppress(OSError, jpeg_header.BadImageError):
                 if data := _kept(job, image):
                     start = clock()
-                    pillow.check_jpeg(data)
+                    soundness.check_jpeg(data, damage=False)
                     seconds.append(clock() - start)
     if not seconds:
         return None

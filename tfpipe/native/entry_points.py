@@ -56,14 +56,6 @@ def find(encoded: bytes, *, distance: int = 0) -> EntryPointTable:
         _library().tfpipe_free(table)
 
 
-def is_sound(encoded: bytes) -> bool:
-    """Whether the library finds the codes of a JPEG sound up to its end marker.
-
-    False also for a JPEG of a kind without a table, and where the library is not built.
-    """
-    return _is_built() and not find(encoded, distance=len(encoded)).reason
-
-
 def require() -> None:
     """Checks that entry points can be made on this machine.
 
@@ -71,15 +63,6 @@ def require() -> None:
         ValueError: If the library is not built or does not load; says what to do.
     """
     _library()
-
-
-@functools.cache
-def _is_built() -> bool:
-    try:
-        _library()
-    except ValueError:
-        return False
-    return True
 
 
 @functools.cache

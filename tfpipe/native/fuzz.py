@@ -31,7 +31,10 @@ from tfpipe.native import build, libraries
 from tfpipe.native.libraries import libjpeg
 
 _FOLDER = pathlib.Path(__file__).parent / "src"
-_SOURCES = ("fuzz.cc", "rewrite.cc", "turn.cc", "vary.cc", "entry_points.cc")
+_SOURCES = (
+    *("fuzz.cc", "rewrite.cc", "turn.cc", "vary.cc", "entry_points.cc"),
+    "check.cc",
+)
 _FLAGS = (
     *("-g1", "-ffp-contract=off", "-DTFPIPE_SMALL_CHUNKS"),
     *("-fsanitize=address,undefined", "-fno-sanitize-recover=all"),

@@ -38,7 +38,7 @@ _NAMES = (
 )
 SOURCES = tuple(_HERE / name for name in _NAMES)
 _REWRITE_NAMES = (
-    *("rewrite.cc", "turn.cc", "vary.cc", "entry_points.cc"),
+    *("rewrite.cc", "turn.cc", "vary.cc", "entry_points.cc", "check.cc"),
     *("rewrite.h", "transcoder.h", "scan.h", "tokens.h", "decoder.h"),
     *("entry_points.h", "huffman.h", "codes.h", "skip.h", "platform.h"),
 )
@@ -179,6 +179,8 @@ def load_rewrite_library(needing: str) -> ctypes.CDLL:
         function = getattr(library, name)
         function.restype = ctypes.c_char_p
         function.argtypes = (*jpeg, *kinds, *results)
+    library.tfpipe_check.restype = ctypes.c_char_p
+    library.tfpipe_check.argtypes = (*jpeg, ctypes.c_char_p)
     library.tfpipe_free.restype = None
     library.tfpipe_free.argtypes = (ctypes.c_void_p,)
     return library

@@ -1,9 +1,9 @@
 // C functions of the library for the converters: rewrite.cc, turn.cc and vary.cc write
 // the coefficients of a JPEG again, entry_points.cc makes entry points for an unchanged
-// JPEG.
+// JPEG, and check.cc checks the codes.
 //
-// Each function sets `result` and `result_size` and returns null, or returns a word:
-// the reason why there is no result. tfpipe_free frees a result.
+// Each function but tfpipe_check sets `result` and `result_size` and returns null, or
+// returns a word: the reason why there is no result. tfpipe_free frees a result.
 //
 //   word             reason                                          functions
 //   damaged          libjpeg fails or warns                          all
@@ -47,6 +47,12 @@ const char* tfpipe_vary(const uint8_t* jpeg, size_t size, uint64_t seed, int mir
 // codes are not sound up to the end of the image is damaged.
 const char* tfpipe_find_entry_points(const uint8_t* jpeg, size_t size, size_t distance,
                                      uint8_t** result, size_t* result_size);
+
+// Checks that the codes of a JPEG are sound up to its end marker. Returns null for a
+// sound JPEG; "corrupt" if libjpeg warns about the codes and decodes wrong pixels;
+// "failed" if libjpeg refuses the JPEG; or "no_memory". `message` [kMessageLength] gets
+// the words of libjpeg after "corrupt" and "failed".
+const char* tfpipe_check(const uint8_t* jpeg, size_t size, char* message);
 
 // Frees a result.
 void tfpipe_free(uint8_t* result);

@@ -1,5 +1,6 @@
 """converters.images.lossless: JPEGs with restart markers, and the flag end to end."""
 
+import dataclasses
 import functools
 import io
 import itertools
@@ -308,9 +309,10 @@ DECISIONS = {
     "rewritten_exif": 1,
     "converted_cmyk+rewritten": 1,
     "converted_png+rewritten": 1,
-    "kept+left_damaged": 1,
+    "kept_corrupt+left_damaged": 1,
 }
-POLICY = image_policy.Policy(restart_rows=True)
+KEPT = image_policy.Policy(corrupt="keep")
+POLICY = dataclasses.replace(KEPT, restart_rows=True)
 
 
 @pytest.fixture(scope="module")
@@ -322,7 +324,7 @@ def raw(tmp_path_factory):
 def converted(raw, tmp_path_factory, native_op):  # noqa: F811
     """Summary and folder of a conversion without the flag and of one with it."""
     folder, found = tmp_path_factory.mktemp("converted"), {}
-    for name, policy in (("plain", image_policy.Policy()), ("rewritten", POLICY)):
+    for name, policy in (("plain", KEPT), ("rewritten", POLICY)):
         summary = convert(raw, folder / name, policy=policy, num_train_shards=2)
         found[name] = summary, folder / name
     return found
