@@ -13,6 +13,7 @@ from converters.catalog.question import Question
 from converters.exports.source import open_source
 from tests.support.data.tables import config, make_rows, write_tables
 from tests.support.data.trees import convert, make_tree
+from tfpipe.location.location import Location
 
 _SECRET = "hidden-word"
 # Rows of a table function, in which {} is the path of a file with a secret.
@@ -82,7 +83,7 @@ def _query(folder: pathlib.Path, text: str) -> object:
 
 
 def _ask(folder: pathlib.Path, text: str, name: str = "clause") -> object:
-    source = open_source("set", folder / "set", None, folder, ())
+    source = open_source(Location(str(folder / "set")), folder, ())
     more: dict[str, Any] = {"limit": 1} if name == "order_by" else {}
     asked = Question(**{name: text, **more})
     with question.ask(source, asked, num_threads=1) as rows:
