@@ -39,7 +39,7 @@ from typing import Any
 from absl import flags
 
 from converters.engines import processes
-from converters.exports import array_record, run, sizing, tree
+from converters.exports import again, array_record, run, sizing
 from converters.exports.plan import FORMATS, ExportPlan, Format, Paths, make_plan
 from converters.exports.source import Source
 from converters.options import shared, start
@@ -134,21 +134,23 @@ def export(config: ExportOptions) -> dict[str, Any]:
             config.data_dir, folder, config.splits, output=output
         )
         plan, chosen = _plan(config, source, folder)
-        more = _more(config, plan, output_dir)
+        same = not config.splits and again.is_identical(plan)
         if config.dry_run:
-            done: dict[str, Any] = {"num_bytes": plan.num_bytes}
+            done: dict[str, Any] = {"num_bytes": plan.num_bytes, "num_boxes": 0}
         else:
             done = run.run(
                 run.Export(
                     plan=plan,
                     output_dir=output_dir,
                     description=run.describe(plan, chosen),
-                    more=more | _again(plan, pathlib.Path()),
+                    more=again.command_line(plan, pathlib.Path())
+                    | {"same_shards": same},
                     num_workers=config.num_workers
                     or processes.default_workers(plan.num_records, plan.num_bytes),
                     fsync=config.fsync,
                 )
             )
+        limits = again.limits(plan, done["num_boxes"])
     splits = dict.fromkeys((part.split for part in plan.parts), 0)
     for part in plan.parts:
         splits[part.split] += part.num_records
@@ -162,8 +164,12 @@ def export(config: ExportOptions) -> dict[str, Any]:
         "num_records": plan.num_records,
         "num_shards": len(plan.parts),
         "num_bytes": done["num_bytes"],
+        "num_boxes": done["num_boxes"],
+        "columns": list(plan.columns),
         "decisions": {"exported": plan.num_records},
-        **more,
+        **again.command_line(plan, output_dir),
+        "same_shards": same,
+        "limits": limits,
     }
 
 
@@ -193,23 +199,6 @@ def _plan(
     return plan, chosen.digest if chosen else None
 
 
-def _more(
-    config: ExportOptions, plan: ExportPlan, output_dir: pathlib.Path
-) -> dict[str, Any]:
-    """Returns what only a tree has: how it is converted again."""
-    if plan.kind != "tree":
-        return {}
-    same = not config.splits and tree.is_identical(plan)
-    return {**_again(plan, output_dir), "same_shards": same}
-
-
-def _again(plan: ExportPlan, folder: pathlib.Path) -> dict[str, str]:
-    """Returns the command that converts a tree in a folder again."""
-    if plan.kind != "tree":
-        return {}
-    return {"convert_again": tree.command_line(plan, folder)}
-
-
 def print_summary(done: dict[str, Any]) -> None:
     """Prints a few lines for people, and then the JSON line for scripts."""
     folder = ascii(os.path.expanduser(done["config"]["output_dir"]))
@@ -223,6 +212,8 @@ def print_summary(done: dict[str, Any]) -> None:
             "the same shards" if done["same_shards"] else "a data set of these images"
         )
         print(f"To make {same} again:\n  {done['convert_again']}")
+    for line in done["limits"]:
+        print(f"Note: {line}")
     print(f"{done['seconds']:.1f} s")
     print(json.dumps(done, separators=(",", ":")))
 

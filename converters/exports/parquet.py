@@ -7,24 +7,46 @@ stream through DuckDB; a row group, which is all that is in memory, has some 16 
 
 import json
 import pathlib
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from converters.exports.plan import ExportedRecord, ExportPlan, Part
+from converters.inputs.tables import extras
 from converters.jobs import side_files
-from tfpipe.shards.sql import connected, quoted
+from tfpipe.shards import index
+from tfpipe.shards.sql import connected, identifier, quoted, read_files
+
+if TYPE_CHECKING:
+    import duckdb
+
+
+def _value(dtype: str) -> dict[str, Any]:
+    return {"dtype": dtype, "_type": "Value"}
+
+
+def _list(feature: dict[str, Any]) -> dict[str, Any]:
+    return {"feature": feature, "_type": "Sequence"}
+
 
 _GROUP_BYTES = 16_000_000
-_CONTENT = (
-    "STRUCT(image STRUCT(bytes BLOB, path VARCHAR), label BIGINT, class VARCHAR, "
-    "height INTEGER, width INTEGER, boxes FLOAT[][], box_labels BIGINT[])"
-)
-# DuckDB marks a struct that is made in the query as never empty, and `datasets` then
-# takes it for no image.
-_COLUMNS = ", ".join(
-    f"x.{name} AS {name}"
-    for name in ("image", "label", "class", "height", "width", "boxes", "box_labels")
-)
+# The columns, with their types in DuckDB and in Hugging Face `datasets`.
+_COLUMNS: dict[str, tuple[str, dict[str, Any]]] = {
+    "image": ("STRUCT(bytes BLOB, path VARCHAR)", {"_type": "Image"}),
+    "label": ("BIGINT", {}),
+    "class": ("VARCHAR", _value("string")),
+    "height": ("INTEGER", _value("int32")),
+    "width": ("INTEGER", _value("int32")),
+    "boxes": ("FLOAT[][]", _list(_list(_value("float32")))),
+    "box_labels": ("BIGINT[]", _list(_value("int64"))),
+}
+# Other names of simple types in `datasets`; names that are equal are not listed.
+_HF_TYPES = {
+    **{"boolean": "bool", "tinyint": "int8", "smallint": "int16", "integer": "int32"},
+    **{"bigint": "int64", "utinyint": "uint8", "usmallint": "uint16"},
+    **{"uinteger": "uint32", "ubigint": "uint64", "float": "float32"},
+    **{"double": "float64", "varchar": "string", "enum": "string", "blob": "binary"},
+    **{"date": "date32", "timestamp": "timestamp[us]"},
+}
 
 
 def write_part(
@@ -38,17 +60,29 @@ def write_part(
     """
     import duckdb
 
-    contents = _Contents(items, plan.source.known.label_base)
-    sizes = [row.num_bytes for row, _ in plan.rows(part)]
-    metadata = quoted(json.dumps(_metadata(plan)))
+    sizes = [row.num_bytes for row, *_ in plan.rows(part)]
+    types = more_types(plan)
+    columns = {name: kind for name, (kind, _) in _COLUMNS.items()} | {
+        name: str(kind) for name, kind in types.items()
+    }
+    content = ", ".join(f"{identifier(name)} {kind}" for name, kind in columns.items())
+    # DuckDB marks a struct that is made in the query as never empty, and `datasets`
+    # then takes it for no image.
+    values = ", ".join(f"x.{identifier(n)} AS {identifier(n)}" for n in columns)
+    contents = _Contents(items, plan.source.known.label_base, tuple(types))
+    metadata = quoted(json.dumps(_metadata(plan, types)))
     # The function belongs to a whole database.
     with connected() as connection:
         connection.create_function(
-            "content", contents.of, ["BIGINT"], _CONTENT, side_effects=True
+            "content",
+            contents.of,
+            ["BIGINT"],
+            f"STRUCT({content})",
+            side_effects=True,
         )
         # A row group ends with each of these queries, because two rows are enough.
         query = " UNION ALL ".join(
-            f"SELECT {_COLUMNS} FROM (SELECT content(n) AS x FROM "
+            f"SELECT {values} FROM (SELECT content(n) AS x FROM "
             f"range({start}, {stop}) AS numbers(n))"
             for start, stop in groups(sizes)
         )
@@ -71,9 +105,11 @@ def write_part(
 class _Contents:
     """The content of one row after the other, for a function of DuckDB."""
 
-    def __init__(self, items: Iterable[ExportedRecord], label_base: int) -> None:
+    def __init__(
+        self, items: Iterable[ExportedRecord], label_base: int, more: Sequence[str]
+    ) -> None:
         self._items = enumerate(items)
-        self._label_base = label_base
+        self._label_base, self._more = label_base, more
         self.error: BaseException | None = None
 
     def of(self, number: int) -> dict[str, Any]:
@@ -92,7 +128,13 @@ class _Contents:
             "width": row.width,
             "boxes": item.boxes,
             "box_labels": [label - self._label_base for label in item.box_labels],
+            **{name: self._value(name, item.more[name]) for name in self._more},
         }
+
+    def _value(self, name: str, value: Any) -> Any:
+        if name == extras.LABELS and value is not None:
+            return [label - self._label_base for label in value]
+        return value
 
 
 def groups(sizes: list[int]) -> list[tuple[int, int]]:
@@ -110,27 +152,45 @@ def groups(sizes: list[int]) -> list[tuple[int, int]]:
     return [*found, (start, len(sizes))]
 
 
-def _metadata(plan: ExportPlan) -> dict[str, Any]:
+def more_types(plan: ExportPlan) -> "dict[str, duckdb.sqltypes.DuckDBPyType]":
+    """Returns the types of the columns of a plan that the files get too.
+
+    A column with the name of another column of the files, or of a type that `datasets`
+    cannot read, is left out.
+    """
+    listed = ", ".join(f"more_{n}" for n in range(len(plan.columns)))
+    if not listed:
+        return {}
+    with index.catalog_connection() as connection:
+        rows = read_files("parquet", [plan.rows_path])
+        types = connection.sql(f"SELECT {listed} FROM {rows}").types
+    found = dict(zip(plan.columns, types, strict=True))
+    return {
+        name: kind
+        for name, kind in found.items()
+        if name.lower() not in _COLUMNS and _feature(kind) is not None
+    }
+
+
+def _feature(kind: Any) -> dict[str, Any] | None:
+    """Returns a type of DuckDB in the words of `datasets`; None if it has no words."""
+    if kind.id in ("list", "array"):
+        inner = _feature(kind.children[0][1])
+        return inner and _list(inner)
+    if kind.id == "struct":
+        fields = {name: _feature(child) for name, child in kind.children}
+        return None if None in fields.values() else fields
+    name = _HF_TYPES.get(kind.id)
+    return name and _value(name)
+
+
+def _metadata(plan: ExportPlan, types: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the features of the columns in the words of Hugging Face `datasets`."""
     names = side_files.label_names(plan.source.classes)
-    features: dict[str, Any] = {
-        "image": {"_type": "Image"},
-        "label": {
-            "names": names[plan.source.known.label_base :],
-            "_type": "ClassLabel",
-        },
-        "class": _value("string"),
-        "height": _value("int32"),
-        "width": _value("int32"),
-        "boxes": _list(_list(_value("float32"))),
-        "box_labels": _list(_value("int64")),
-    }
+    label = {"names": names[plan.source.known.label_base :], "_type": "ClassLabel"}
+    features = {name: feature for name, (_, feature) in _COLUMNS.items()}
+    features |= {name: _feature(kind) for name, kind in types.items()}
+    features["label"] = label
+    if extras.LABELS in types:
+        features[extras.LABELS] = _list(label)
     return {"info": {"features": features}}
-
-
-def _value(dtype: str) -> dict[str, Any]:
-    return {"dtype": dtype, "_type": "Value"}
-
-
-def _list(feature: dict[str, Any]) -> dict[str, Any]:
-    return {"feature": feature, "_type": "Sequence"}

@@ -9,8 +9,8 @@ first, so that no damage is exported.
 
 import dataclasses
 import pathlib
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
 
 import xxhash
 
@@ -21,12 +21,13 @@ from converters.exports import naming
 from converters.exports.source import Source, damaged, read_records
 from converters.images import jpeg_header
 from converters.inputs.boxes import Box
+from converters.inputs.tables import extras
 from converters.jobs import side_files
 from tfpipe import errors
 from tfpipe.pictures import formats
 from tfpipe.shards import index, records
 from tfpipe.shards.example import Located, locate
-from tfpipe.shards.sql import PARQUET, one_file, quoted
+from tfpipe.shards.sql import PARQUET, identifier, one_file, quoted, read_files
 
 if TYPE_CHECKING:
     import duckdb
@@ -70,7 +71,8 @@ class ExportPlan:
         style: How the images are named.
         source: The data set.
         parts: The parts, by split and shard.
-        rows_path: File with the row of each record.
+        rows_path: File with the row of each record; column n of `columns` is `more_n`.
+        columns: Columns of the catalog beside the usual ones.
     """
 
     kind: Format
@@ -78,6 +80,7 @@ class ExportPlan:
     source: Source
     parts: tuple[Part, ...]
     rows_path: pathlib.Path
+    columns: tuple[str, ...]
 
     @property
     def num_records(self) -> int:
@@ -89,16 +92,25 @@ class ExportPlan:
         """Bytes of these records in their shards, which an export takes too, nearly."""
         return sum(part.num_bytes for part in self.parts)
 
-    def rows(self, part: Part) -> list[tuple[CatalogRow, str]]:
-        """Returns the rows of a part in record order, with the path of each image."""
+    def rows(self, part: Part) -> list[tuple[CatalogRow, str, dict[str, Any]]]:
+        """Returns the rows of a part in record order: row, path of image, columns."""
+        more = [f"more_{n}" for n in range(len(self.columns))]
         query = (
-            f"SELECT {', '.join(CatalogRow._fields)}, path FROM {PARQUET} "
+            f"SELECT {', '.join((*CatalogRow._fields, 'path', *more))} FROM {PARQUET} "
             "WHERE split = ? AND shard = ? ORDER BY record"
         )
         with index.catalog_connection() as connection:
             values = [one_file(self.rows_path), part.split, part.source_number]
             rows = connection.execute(query, values).fetchall()
-        return [(CatalogRow(*row), path) for *row, path in rows]
+        count = len(CatalogRow._fields)
+        return [
+            (
+                CatalogRow(*row[:count]),
+                row[count],
+                dict(zip(self.columns, row[count + 1 :], strict=True)),
+            )
+            for row in rows
+        ]
 
 
 def make_plan(
@@ -127,8 +139,13 @@ def make_plan(
         _choose(connection, source, subset)
         style = _style(connection, source, kind, paths)
         naming.add_paths(connection, style)
+        catalog = source.folder / index.CATALOG_NAME
+        columns = tuple(extras.names(catalog))
+        own = (f"named.{name}" for name in _COLUMNS)
+        more = (f"c.{identifier(name)} AS more_{n}" for n, name in enumerate(columns))
         connection.execute(
-            f"COPY (SELECT {', '.join((*_COLUMNS, 'path'))} FROM named "
+            f"COPY (SELECT {', '.join((*own, 'path', *more))} FROM named "
+            f"JOIN {read_files('parquet', [catalog])} c USING (split, shard, record) "
             f"ORDER BY list_position(?, split), shard, record) TO {quoted(rows_path)} "
             "(FORMAT parquet, COMPRESSION zstd)",
             [list(source.known.splits)],
@@ -140,7 +157,12 @@ def make_plan(
         ).fetchall()
     parts = _parts(source, kind, counts)
     return ExportPlan(
-        kind=kind, style=style, source=source, parts=parts, rows_path=rows_path
+        kind=kind,
+        style=style,
+        source=source,
+        parts=parts,
+        rows_path=rows_path,
+        columns=columns,
     )
 
 
@@ -240,6 +262,7 @@ class ExportedRecord(NamedTuple):
         encoded: The image, as stored.
         boxes: (xmin, ymin, xmax, ymax) of each box, relative, 0 to 1.
         box_labels: Label of each box, as stored.
+        more: Values of the columns of the plan.
     """
 
     row: CatalogRow
@@ -248,6 +271,7 @@ class ExportedRecord(NamedTuple):
     encoded: bytes
     boxes: list[Box]
     box_labels: list[int]
+    more: Mapping[str, Any] = {}
 
     @property
     def suffix(self) -> str:
@@ -271,17 +295,19 @@ def read_items(plan: ExportPlan, part: Part) -> Iterator[ExportedRecord]:
 
     rows = plan.rows(part)
     framed_records = read_records(
-        plan.source, part.split, part.source_number, [row for row, _ in rows], fail
+        plan.source, part.split, part.source_number, [row for row, *_ in rows], fail
     )
-    for (_, path), (row, framed) in zip(rows, framed_records, strict=True):
+    for (_, path, more), (row, framed) in zip(rows, framed_records, strict=True):
         try:
-            yield _item(row, path, framed)
+            yield _item(row, path, more, framed)
         except errors.BadRecordError as error:
             fail(row, str(error))
         processes.image_done()
 
 
-def _item(row: CatalogRow, path: str, framed: bytes) -> ExportedRecord:
+def _item(
+    row: CatalogRow, path: str, more: Mapping[str, Any], framed: bytes
+) -> ExportedRecord:
     """Returns the item of a record, from its bytes with header and footer."""
     data = framed[records.HEADER_BYTES : -records.FOOTER_BYTES]
     found = locate(data, _KEYS)
@@ -297,7 +323,7 @@ def _item(row: CatalogRow, path: str, framed: bytes) -> ExportedRecord:
             "another one"
         )
     boxes, labels = _boxes(found)
-    return ExportedRecord(row, path, data, encoded, boxes, labels)
+    return ExportedRecord(row, path, data, encoded, boxes, labels, more)
 
 
 def _boxes(found: Located) -> tuple[list[Box], list[int]]:

@@ -12,13 +12,14 @@ import os
 import pathlib
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import tfpipe
 from converters.engines import processes
-from converters.exports import array_record, parquet, tree, webdataset
-from converters.exports.plan import ExportPlan, Part, read_items
+from converters.exports import array_record, carried, parquet, tree, webdataset
+from converters.exports.plan import ExportedRecord, ExportPlan, Part, read_items
+from converters.inputs.tables import extras
 from converters.jobs import replace, side_files, work_dir, write_shard
 from converters.jobs.job import changes_since
 from tfpipe.shards import atomic, index
@@ -118,12 +119,26 @@ def _published_before(export: Export) -> dict[str, Any]:
     return document
 
 
-def _write(
-    plan: ExportPlan, folder: pathlib.Path, fsync: bool, part: Part
-) -> index.File:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PartFile(index.File):
+    """The file of a part, and the number of bounding boxes of its records."""
+
+    num_boxes: int = 0
+
+
+def _write(plan: ExportPlan, folder: pathlib.Path, fsync: bool, part: Part) -> PartFile:
     """Writes a part and its marker. Runs in worker processes."""
     write_shard.keep_freed_memory()
-    exported = read_items(plan, part)
+    num_boxes = 0
+
+    def counted(items: Iterable[ExportedRecord]) -> Iterator[ExportedRecord]:
+        nonlocal num_boxes
+        for item in items:
+            num_boxes += len(item.boxes)
+            yield item
+
+    items = counted(read_items(plan, part))
+    exported = carried.noted(plan, part, items, folder)
     if plan.kind == "tree":
         file = tree.write_part(plan, part, exported, folder / _FILES_NAME, fsync=fsync)
     else:
@@ -137,21 +152,22 @@ def _write(
             else:
                 array_record.write_part(exported, path)
             file = index.describe_file(path)
-    marker = json.dumps(dataclasses.asdict(file)).encode()
+    written = PartFile(**dataclasses.asdict(file), num_boxes=num_boxes)
+    marker = json.dumps(dataclasses.asdict(written)).encode()
     atomic.write(_marker(folder, part), marker, fsync=fsync)
-    return file
+    return written
 
 
 def _marker(folder: pathlib.Path, part: Part) -> pathlib.Path:
     return folder / f"{part.name}{write_shard.MARKER_SUFFIX}"
 
 
-def _completed(plan: ExportPlan, folder: pathlib.Path) -> dict[str, index.File]:
+def _completed(plan: ExportPlan, folder: pathlib.Path) -> dict[str, PartFile]:
     """Returns the parts completed by earlier runs, by name."""
     done = {}
     for part in plan.parts:
         try:
-            file = index.File(**json.loads(_marker(folder, part).read_text()))
+            file = PartFile(**json.loads(_marker(folder, part).read_text()))
         except (FileNotFoundError, ValueError, TypeError):
             continue  # a power loss can empty a marker that was written with --nofsync
         path = folder / _FILES_NAME / part.name
@@ -172,7 +188,7 @@ def _require_space(export: Export, parts: list[Part]) -> None:
         )
 
 
-def _document(export: Export, done: Mapping[str, index.File]) -> dict[str, Any]:
+def _document(export: Export, done: Mapping[str, PartFile]) -> dict[str, Any]:
     """Returns the content of export.json."""
     plan = export.plan
     listed = plan.source.known
@@ -192,6 +208,7 @@ def _document(export: Export, done: Mapping[str, index.File]) -> dict[str, Any]:
         **export.more,
         "num_records": plan.num_records,
         "num_bytes": sum(file.num_bytes for file in done.values()),
+        "num_boxes": sum(file.num_boxes for file in done.values()),
         "digest_algorithm": index.DIGEST_ALGORITHM,
         # The parts of a tree are many files.
         "parts" if plan.kind == "tree" else "files": files,
@@ -211,6 +228,11 @@ def _publish(
         more |= array_record.side_files_of(plan)
     for name, content in more.items():
         atomic.write(folder / _FILES_NAME / name, content, fsync=export.fsync)
+    if plan.columns:
+        path = folder / _FILES_NAME / extras.EXPORTED_NAME
+        part = folder / f"{extras.EXPORTED_NAME}.part"
+        with atomic.new_file(path, part=part, fsync=export.fsync):
+            carried.write(plan, folder, part)
     text = json.dumps(document, indent=1).encode()
     atomic.write(folder / _JOURNAL_NAME, text, fsync=export.fsync)
     return _move(folder, export.output_dir)

@@ -2,15 +2,12 @@
 
 In: the records of a plan. Out: image files, as converters.folder and
 converters.imagenet read them; boxes as PASCAL VOC XML, from which converters.imagenet
-reads the same float32 numbers again; lists of classes and labels; and the command that
-converts the tree again.
+reads the same float32 numbers again; lists of classes and labels.
 """
 
 import array
-import collections
 import os
 import pathlib
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from xml.sax import saxutils
 
@@ -18,8 +15,6 @@ import xxhash
 
 from converters.exports import naming
 from converters.exports.plan import ExportedRecord, ExportPlan, Part
-from converters.exports.source import Source
-from converters.images.policy import Policy, policy_of
 from converters.inputs import classes, devkit
 from converters.inputs.classes import Class
 from converters.jobs import side_files
@@ -170,68 +165,3 @@ def _flat_labels(plan: ExportPlan) -> Sequence[str]:
     with index.catalog_connection() as connection:
         rows = connection.execute(query, [one_file(plan.rows_path)]).fetchall()
     return [synset for (synset,) in rows]
-
-
-FOLDER_COMMAND = "converters.folder"
-
-# Stored images have been changed already: only these policies could change them, or
-# leave them out, once more.
-_KEPT_FIELDS = (
-    *("truncated", "decode"),
-    *("max_pixels", "max_decoded_pixels", "max_image_bytes"),
-)
-
-
-def command_line(plan: ExportPlan, output_dir: pathlib.Path) -> str:
-    """Returns the command that makes a data set of an exported tree.
-
-    Args:
-        plan: The plan of the tree.
-        output_dir: Folder of the tree.
-    """
-    known = plan.source.known
-    options = known.made_by.get("options", {})
-    reads_imagenet = is_imagenet(plan)
-    flags = {"input_dir": os.fspath(output_dir), "output_dir": "DIR"}
-    if not reads_imagenet:
-        flags["label_map"] = os.fspath(output_dir / side_files.LABELS_NAME)
-        flags["name"] = known.name
-    # A split of a subset may have fewer images than the whole has shards.
-    for split, number in collections.Counter(p.split for p in plan.parts).items():
-        flags[f"num_{split}_shards"] = str(number)
-    flags["seed"] = str(options.get("seed", 0))
-    if (layout := options.get("layout", "inception")) != "inception":
-        flags["layout"] = layout
-    flags["exif_orientation"] = "keep"  # stored images have been turned already
-    flags |= _policy_flags(plan.source)
-    module = naming.IMAGENET if reads_imagenet else FOLDER_COMMAND
-    given = [f"--{name}={value}" for name, value in flags.items()]
-    return shlex.join(["python", "-m", module, *given])
-
-
-def _policy_flags(source: Source) -> dict[str, str]:
-    """Returns the flags without which an image of the data set could be left out."""
-    fields = source.known.made_by.get("options", {}).get("policy")
-    if fields is None:
-        return {}
-    # Images that stood a full decode pass without the flag, whatever is decoded then.
-    made, default = policy_of(fields), Policy(decode="full")
-    return {
-        name: str(getattr(made, name))
-        for name in _KEPT_FIELDS
-        if getattr(made, name) != getattr(default, name)
-    }
-
-
-def is_identical(plan: ExportPlan) -> bool:
-    """Whether that command writes the same shards, if all splits are exported."""
-    known = plan.source.known
-    command = known.made_by.get("command")
-    reader = naming.IMAGENET if is_imagenet(plan) else FOLDER_COMMAND
-    options = known.made_by.get("options", {})
-    return (
-        command == reader
-        and plan.style == "source"
-        and plan.source.num_records == plan.num_records
-        and "seed" in options
-    )

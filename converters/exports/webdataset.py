@@ -6,12 +6,15 @@ sample has no dot, .cls is the number of its class from 0, and .json has the res
 
 import io
 import json
+import math
 import pathlib
 import tarfile
 from collections.abc import Iterable
 from typing import Any
 
 from converters.exports.plan import ExportedRecord, ExportPlan, Part
+from converters.inputs.tables import extras
+from tfpipe.shards import index
 
 
 def write_part(
@@ -26,29 +29,46 @@ def write_part(
     with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as tar:
         for item in items:
             number = item.row.label - known.label_base
-            texts = [text for _, text in known.classes[number : number + 1]]
-            facts = _facts(item, part.split, texts[0] if texts else "")
+            facts = _facts(item, part.split, known)
             _add(tar, f"{item.path}.{item.suffix}", item.encoded)
             _add(tar, f"{item.path}.cls", str(number).encode())
             text = json.dumps(facts, sort_keys=True, ensure_ascii=False)
             _add(tar, f"{item.path}.json", text.encode(errors="replace"))
 
 
-def _facts(item: ExportedRecord, split: str, text: str) -> dict[str, Any]:
+def _facts(item: ExportedRecord, split: str, known: index.Index) -> dict[str, Any]:
     """Returns what the record says beside its image, as JSON values."""
-    row = item.row
+    row, more = item.row, dict(item.more)
+    texts = dict(enumerate((text for _, text in known.classes), known.label_base))
     facts: dict[str, Any] = {
         "class": row.synset,
         "filename": row.filename,
         "height": row.height,
         "label": row.label,
         "split": split,
-        "text": text,
+        "text": texts.get(row.label, ""),
         "width": row.width,
     }
+    if (labels := more.pop(extras.LABELS, None)) is not None:
+        facts["labels"] = labels
+    if more:
+        facts["columns"] = _plain(more)
     if item.boxes:
         facts |= {"boxes": item.boxes, "box_labels": item.box_labels}
     return facts
+
+
+def _plain(value: Any) -> Any:
+    """Returns a value of DuckDB as JSON has it; other values as text."""
+    if isinstance(value, dict):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, bytes):
+        return value.decode(errors="backslashreplace")
+    return value if value is None or isinstance(value, int | str) else str(value)
 
 
 def _add(tar: tarfile.TarFile, name: str, content: bytes) -> None:

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 EXTRAS_NAME = "extras.parquet"
 LABELS = "labels"
+# The same file in an export, and its metadata: a list of columns that are in records.
+# No reader takes a file of this ending for a table.
+EXPORTED_NAME, IN_RECORDS = "columns.pqt", "in_records"
 LABELS_KEY = "image/class/labels"
 PREFIX = "extra/"
 

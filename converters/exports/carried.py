@@ -1,0 +1,79 @@
+"""The file of an export with all labels and further columns: columns.pqt, of Parquet.
+
+In: a plan whose catalog has columns beside the usual ones, and its items. Out: a row
+for each image, by the name that a converter gives the image of the export. The
+converters find the file beside the images. Types are those of the catalog; labels are
+names of classes.
+"""
+
+import json
+import pathlib
+from collections.abc import Iterable, Iterator
+
+from converters.exports.plan import ExportedRecord, ExportPlan, Part, read_items
+from converters.inputs.tables import extras
+from tfpipe.shards import index
+from tfpipe.shards.example import locate
+from tfpipe.shards.sql import identifier, quoted, read_files
+
+_SUFFIX = ".names"
+_KINDS = "{name: 'VARCHAR', split: 'VARCHAR', shard: 'INTEGER', record: 'INTEGER'}"
+
+
+def noted(
+    plan: ExportPlan, part: Part, items: Iterable[ExportedRecord], folder: pathlib.Path
+) -> Iterator[ExportedRecord]:
+    """Yields the items of a part, and writes the names of their images to a folder."""
+    if not plan.columns:
+        yield from items
+        return
+    place = {"split": part.split, "shard": part.source_number}
+    with open(folder / f"{part.name}{_SUFFIX}", "w") as file:
+        for item in items:
+            name = item.path if plan.kind == "tree" else f"{item.path}.{item.suffix}"
+            if plan.kind == "webdataset":
+                name = f"{part.split}/{name}"
+            line = {"name": name, **place, "record": item.row.record}
+            file.write(f"{json.dumps(line)}\n")
+            yield item
+
+
+def write(plan: ExportPlan, folder: pathlib.Path, path: pathlib.Path) -> None:
+    """Writes the file.
+
+    Args:
+        plan: The plan.
+        folder: Folder of the names, see `noted`.
+        path: The file.
+    """
+    names = [folder / f"{part.name}{_SUFFIX}" for part in plan.parts]
+    lines = read_files(
+        "json", names, "format = 'newline_delimited'", f"columns = {_KINDS}"
+    )
+    known = plan.source.known
+    classes = ", ".join(quoted(synset) for synset, _ in known.classes)
+    values = [f"r.more_{n}" for n in range(len(plan.columns))]
+    if extras.LABELS in plan.columns:
+        at = plan.columns.index(extras.LABELS)
+        number = f"x - {known.label_base} + 1"
+        values[at] = f"list_transform({values[at]}, lambda x: [{classes}][{number}])"
+    listed = ", ".join(
+        f"{value} AS {identifier(name)}"
+        for value, name in zip(values, plan.columns, strict=True)
+    )
+    metadata = quoted(json.dumps(_in_records(plan)))
+    with index.catalog_connection() as connection:
+        connection.execute(
+            f"COPY (SELECT n.name AS filename, {listed} FROM {lines} n "
+            f"JOIN {read_files('parquet', [plan.rows_path])} r "
+            "USING (split, shard, record) ORDER BY n.split, n.shard, n.record) "
+            f"TO {quoted(path)} (FORMAT parquet, COMPRESSION zstd, "
+            f"KV_METADATA {{{extras.IN_RECORDS}: {metadata}}})"
+        )
+
+
+def _in_records(plan: ExportPlan) -> list[str]:
+    """Returns the columns that the records have as features too, by the first one."""
+    keys = {extras.key_of(name): name for name in plan.columns}
+    entries = locate(next(read_items(plan, plan.parts[0])).data, keys).entries
+    return [name for key, name in keys.items() if key in entries]
