@@ -126,7 +126,6 @@ def export(config: ExportOptions) -> dict[str, Any]:
         TfpipeError: If the data set or the subset is damaged or cannot be read.
     """
     begin = time.perf_counter()
-    output_dir = shared.path_of("--output_dir", config.output_dir)
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         output = ("--output_dir", config.output_dir)
@@ -135,21 +134,7 @@ def export(config: ExportOptions) -> dict[str, Any]:
         )
         plan, chosen = _plan(config, source, folder)
         same = not config.splits and again.is_identical(plan)
-        if config.dry_run:
-            done: dict[str, Any] = {"num_bytes": plan.num_bytes, "num_boxes": 0}
-        else:
-            done = run.run(
-                run.Export(
-                    plan=plan,
-                    output_dir=output_dir,
-                    description=run.describe(plan, chosen),
-                    more=again.command_line(plan, pathlib.Path())
-                    | {"same_shards": same},
-                    num_workers=config.num_workers
-                    or processes.default_workers(plan.num_records, plan.num_bytes),
-                    fsync=config.fsync,
-                )
-            )
+        done = _run(config, plan, chosen, same_shards=same)
         limits = again.limits(plan, done["num_boxes"])
     splits = dict.fromkeys((part.split for part in plan.parts), 0)
     for part in plan.parts:
@@ -167,10 +152,34 @@ def export(config: ExportOptions) -> dict[str, Any]:
         "num_boxes": done["num_boxes"],
         "columns": list(plan.columns),
         "decisions": {"exported": plan.num_records},
-        **again.command_line(plan, output_dir),
+        **again.command_line(plan, _output_dir(config)),
         "same_shards": same,
         "limits": limits,
     }
+
+
+def _output_dir(config: ExportOptions) -> pathlib.Path:
+    return shared.path_of("--output_dir", config.output_dir)
+
+
+def _run(
+    config: ExportOptions, plan: ExportPlan, chosen: str | None, *, same_shards: bool
+) -> dict[str, Any]:
+    """Writes the export, and returns the content of export.json, or a part of it."""
+    if config.dry_run:
+        return {"num_bytes": plan.num_bytes, "num_boxes": 0}
+    way_back = again.command_line(plan, pathlib.Path())
+    return run.run(
+        run.Export(
+            plan=plan,
+            output_dir=_output_dir(config),
+            description=run.describe(plan, chosen),
+            more={**way_back, "same_shards": same_shards},
+            num_workers=config.num_workers
+            or processes.default_workers(plan.num_records, plan.num_bytes),
+            fsync=config.fsync,
+        )
+    )
 
 
 def _plan(

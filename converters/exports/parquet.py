@@ -62,13 +62,7 @@ def write_part(
 
     sizes = [row.num_bytes for row, *_ in plan.rows(part)]
     types = more_types(plan)
-    columns = {name: kind for name, (kind, _) in _COLUMNS.items()} | {
-        name: str(kind) for name, kind in types.items()
-    }
-    content = ", ".join(f"{identifier(name)} {kind}" for name, kind in columns.items())
-    # DuckDB marks a struct that is made in the query as never empty, and `datasets`
-    # then takes it for no image.
-    values = ", ".join(f"x.{identifier(n)} AS {identifier(n)}" for n in columns)
+    content, values = _columns(types)
     contents = _Contents(items, plan.source.known.label_base, tuple(types))
     metadata = quoted(json.dumps(_metadata(plan, types)))
     # The function belongs to a whole database.
@@ -77,7 +71,7 @@ def write_part(
             "content",
             contents.of,
             ["BIGINT"],
-            f"STRUCT({content})",
+            content,
             side_effects=True,
         )
         # A row group ends with each of these queries, because two rows are enough.
@@ -100,6 +94,18 @@ def write_part(
             ) from error
         finally:
             connection.remove_function("content")
+
+
+def _columns(types: Mapping[str, Any]) -> tuple[str, str]:
+    """Returns the type of a struct with all columns, and the SQL that divides it."""
+    columns = {name: kind for name, (kind, _) in _COLUMNS.items()} | {
+        name: str(kind) for name, kind in types.items()
+    }
+    content = ", ".join(f"{identifier(name)} {kind}" for name, kind in columns.items())
+    # DuckDB marks a struct that is made in the query as never empty, and `datasets`
+    # then takes it for no image.
+    values = ", ".join(f"x.{identifier(n)} AS {identifier(n)}" for n in columns)
+    return f"STRUCT({content})", values
 
 
 class _Contents:
