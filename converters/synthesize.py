@@ -39,7 +39,9 @@ from typing import NamedTuple
 from absl import app, flags
 
 from converters.engines import processes
+from converters.images import jpeg_header
 from converters.inputs import classes
+from converters.jobs.job import differences
 from converters.options import shared, start
 from converters.synthetic import camera, noise, objects, scenes, whole_tree
 from tfpipe import host
@@ -164,12 +166,16 @@ class Totals(NamedTuple):
 def synthesize(config: SynthesizeOptions) -> Totals:
     """Makes the tree, which appears under its name only when it is complete.
 
+    A tree of the same options that is there is left as it is.
+
     Raises:
-        ValueError: If the output folder holds something and may not be replaced.
+        ValueError: If the output folder holds something else and may not be replaced.
         OSError: If the output cannot be written.
     """
     output = config.output_dir.resolve()
     with whole_tree.claimed(output):
+        if (there := _totals_of(config, output)) is not None:
+            return there
         _check_output(output, config.overwrite)
         with whole_tree.filling(output, config.to_mark()) as partial:
             synsets = list_classes(config)
@@ -216,6 +222,37 @@ def plan(config: SynthesizeOptions, synsets: list[str]) -> list[DrawnImage]:
         for number, place in enumerate(shuffled)
     ]
     return train + validation
+
+
+def _totals_of(config: SynthesizeOptions, output: pathlib.Path) -> Totals | None:
+    """Returns the sums over a whole tree of the same options; None without one.
+
+    Raises:
+        ValueError: If there is a tree of other options, or one that is not whole.
+    """
+    mark = output / whole_tree.MARK_NAME
+    if config.overwrite or not mark.is_file():
+        return None
+    wanted, before = json.loads(config.to_mark()), json.loads(mark.read_text("utf-8"))
+    difference = "; ".join(differences(before, wanted))
+    totals = []
+    for image in plan(config, [one.synset for one in list_classes(config)]):
+        if difference:
+            break
+        try:
+            encoded = (output / image.path).read_bytes()
+            header = jpeg_header.read_header(encoded)
+        except (OSError, jpeg_header.BadImageError):
+            difference = f"its file {image.path} is missing or damaged"
+        else:
+            totals.append(Totals(1, len(encoded), header.width, header.height))
+    if difference:
+        raise ValueError(
+            f"--output_dir {output} already holds a tree that differs from this one: "
+            f"{difference}. Choose another folder, or replace it with --overwrite."
+        )
+    print(f"{output} already holds this tree, complete.", file=sys.stderr)
+    return _sum(totals)
 
 
 def _check_output(output: pathlib.Path, overwrite: bool) -> None:

@@ -8,7 +8,6 @@ names of classes.
 
 import json
 import pathlib
-from collections.abc import Iterable, Iterator
 
 from converters.exports.plan import ExportedRecord, ExportPlan, Part, read_items
 from converters.inputs.tables import extras
@@ -16,26 +15,21 @@ from tfpipe.shards import index
 from tfpipe.shards.example import locate
 from tfpipe.shards.sql import identifier, quoted, read_files
 
-_SUFFIX = ".names"
 _KINDS = "{name: 'VARCHAR', split: 'VARCHAR', shard: 'INTEGER', record: 'INTEGER'}"
 
 
-def noted(
-    plan: ExportPlan, part: Part, items: Iterable[ExportedRecord], folder: pathlib.Path
-) -> Iterator[ExportedRecord]:
-    """Yields the items of a part, and writes the names of their images to a folder."""
-    if not plan.columns:
-        yield from items
-        return
+def line_of(plan: ExportPlan, part: Part, item: ExportedRecord) -> str:
+    """Returns the line of a record for the file of names of its part."""
+    name = item.path if plan.kind == "tree" else f"{item.path}.{item.suffix}"
+    if plan.kind == "webdataset":
+        name = f"{part.split}/{name}"
     place = {"split": part.split, "shard": part.source_number}
-    with open(folder / f"{part.name}{_SUFFIX}", "w") as file:
-        for item in items:
-            name = item.path if plan.kind == "tree" else f"{item.path}.{item.suffix}"
-            if plan.kind == "webdataset":
-                name = f"{part.split}/{name}"
-            line = {"name": name, **place, "record": item.row.record}
-            file.write(f"{json.dumps(line)}\n")
-            yield item
+    return json.dumps({"name": name, **place, "record": item.row.record}) + "\n"
+
+
+def names_path(folder: pathlib.Path, part: Part) -> pathlib.Path:
+    """Returns the path of the file of names of a part."""
+    return folder / f"{part.name}.names"
 
 
 def write(plan: ExportPlan, folder: pathlib.Path, path: pathlib.Path) -> None:
@@ -43,10 +37,10 @@ def write(plan: ExportPlan, folder: pathlib.Path, path: pathlib.Path) -> None:
 
     Args:
         plan: The plan.
-        folder: Folder of the names, see `noted`.
+        folder: Folder of the files of names.
         path: The file.
     """
-    names = [folder / f"{part.name}{_SUFFIX}" for part in plan.parts]
+    names = [names_path(folder, part) for part in plan.parts]
     lines = read_files(
         "json", names, "format = 'newline_delimited'", f"columns = {_KINDS}"
     )

@@ -94,6 +94,7 @@ def write_part(
             ) from error
         finally:
             connection.remove_function("content")
+    contents.end()
 
 
 def _columns(types: Mapping[str, Any]) -> tuple[str, str]:
@@ -136,6 +137,10 @@ class _Contents:
             "box_labels": [label - self._label_base for label in item.box_labels],
             **{name: self._value(name, item.more[name]) for name in self._more},
         }
+
+    def end(self) -> None:
+        """Ends the items, which compare a whole shard with its digest last."""
+        assert next(self._items, None) is None, "DuckDB asks for all rows"
 
     def _value(self, name: str, value: Any) -> Any:
         if name == extras.LABELS and value is not None:

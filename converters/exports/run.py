@@ -12,7 +12,7 @@ import os
 import pathlib
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tfpipe
@@ -129,29 +129,33 @@ class PartFile(index.File):
 def _write(plan: ExportPlan, folder: pathlib.Path, fsync: bool, part: Part) -> PartFile:
     """Writes a part and its marker. Runs in worker processes."""
     write_shard.keep_freed_memory()
-    num_boxes = 0
+    num_boxes, lines = 0, []
 
-    def counted(items: Iterable[ExportedRecord]) -> Iterator[ExportedRecord]:
+    def exported() -> Iterator[ExportedRecord]:
         nonlocal num_boxes
-        for item in items:
+        for item in read_items(plan, part):
             num_boxes += len(item.boxes)
+            lines.append(carried.line_of(plan, part, item))
             yield item
 
-    items = counted(read_items(plan, part))
-    exported = carried.noted(plan, part, items, folder)
     if plan.kind == "tree":
-        file = tree.write_part(plan, part, exported, folder / _FILES_NAME, fsync=fsync)
+        file = tree.write_part(
+            plan, part, exported(), folder / _FILES_NAME, fsync=fsync
+        )
     else:
         file_path = folder / _FILES_NAME / part.name
         unfinished = folder / f"{part.name}.part"
         with atomic.new_file(file_path, part=unfinished, fsync=fsync) as path:
             if plan.kind == "webdataset":
-                webdataset.write_part(plan, part, exported, path)
+                webdataset.write_part(plan, part, exported(), path)
             elif plan.kind == "parquet":
-                parquet.write_part(plan, part, exported, path)
+                parquet.write_part(plan, part, exported(), path)
             else:
-                array_record.write_part(exported, path)
+                array_record.write_part(exported(), path)
             file = index.describe_file(path)
+    if plan.columns:
+        content = "".join(lines).encode()
+        atomic.write(carried.names_path(folder, part), content, fsync=fsync)
     written = PartFile(**dataclasses.asdict(file), num_boxes=num_boxes)
     marker = json.dumps(dataclasses.asdict(written)).encode()
     atomic.write(_marker(folder, part), marker, fsync=fsync)
@@ -257,13 +261,13 @@ def end_cut_off(
     Returns:
         Its export.json, if the description is equal; None otherwise.
     """
-    journals = list(output_dir.glob(f"{work_dir.WORK_DIR_NAME}/*/{_JOURNAL_NAME}"))
-    if not journals:
+    if not (output_dir / work_dir.WORK_DIR_NAME).exists():
         return None
-    with work_dir.claimed(output_dir):
-        for journal in journals:
-            if journal.exists():
-                document = _move(journal.parent, output_dir)
-                if document["made_by"] == json.loads(json.dumps(description)):
-                    return document
+    with work_dir.claimed(output_dir) as claimed:
+        live = work_dir.is_live(claimed)
+        for journal in () if live else claimed.glob(f"*/{_JOURNAL_NAME}"):
+            document = _move(journal.parent, output_dir)
+            if document["made_by"] == json.loads(json.dumps(description)):
+                return document
+        work_dir.end_cut_off(claimed, give_up=False, fsync=True)
     return None

@@ -29,6 +29,8 @@ WORK_DIR_NAME = ".converting"
 _JOB_PREFIX = "job-"
 _CLAIM_NAME = "claim.lock"
 _LOCK_SUFFIX = ".lock"
+# Files of the folder of a job that has not ended.
+_SIGNS = (replace.JOB_NAME, replace.JOURNAL_NAME)
 
 Description = Mapping[str, Any]
 
@@ -246,6 +248,8 @@ def _is_running(output_dir: pathlib.Path) -> ValueError:
 def end_cut_off(work_dir: pathlib.Path, *, give_up: bool, fsync: bool) -> set[str]:
     """Publishes the jobs whose publishing was cut off; returns their identities.
 
+    What is left of the folder of a job that had ended is removed.
+
     Args:
         work_dir: The working folder, claimed.
         give_up: As for `replace.recover`.
@@ -254,11 +258,16 @@ def end_cut_off(work_dir: pathlib.Path, *, give_up: bool, fsync: bool) -> set[st
     Raises:
         OSError: If a job cannot be published.
     """
-    return {
+    ended = {
         folder.name.removeprefix(_JOB_PREFIX)
         for folder in _jobs(work_dir)
         if replace.recover(folder, work_dir.parent, give_up=give_up, fsync=fsync)
     }
+    for folder in () if is_live(work_dir) else _jobs(work_dir):
+        # A folder without both was being removed: see `replace.remove_job`.
+        if not any((folder / n).exists() for n in _SIGNS):
+            replace.remove_job(folder)
+    return ended
 
 
 def require_whole(data_dir: pathlib.Path) -> None:

