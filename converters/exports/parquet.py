@@ -192,7 +192,7 @@ def _feature(kind: Any) -> dict[str, Any] | None:
         fields = {name: _feature(child) for name, child in kind.children}
         return None if None in fields.values() else fields
     name = _HF_TYPES.get(kind.id)
-    return name and _value(name)
+    return _value(name) if name else None
 
 
 def _metadata(plan: ExportPlan, types: Mapping[str, Any]) -> dict[str, Any]:
@@ -200,7 +200,7 @@ def _metadata(plan: ExportPlan, types: Mapping[str, Any]) -> dict[str, Any]:
     names = side_files.label_names(plan.source.classes)
     label = {"names": names[plan.source.known.label_base :], "_type": "ClassLabel"}
     features = {name: feature for name, (_, feature) in _COLUMNS.items()}
-    features |= {name: _feature(kind) for name, kind in types.items()}
+    features |= {name: _feature(kind) or {} for name, kind in types.items()}
     features["label"] = label
     if extras.LABELS in types:
         features[extras.LABELS] = _list(label)
