@@ -24,72 +24,29 @@ same input, options and seed give the same bytes. The last line on stdout is one
 object. Exit code: 0 done, 1 an error.
 """
 
-import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 from absl import flags
 
-from converters.inputs import class_lists, classtree, folders
-from converters.inputs.labels import Listed
-from converters.jobs.job import Job
-from converters.options import command, labelled, policy, shared, start
+from converters.inputs.classtree import TreeReader
+from converters.options import command, job, shared
 
 shared.define("input_dir")
-flags.adopt_module_key_flags(labelled)
+flags.adopt_module_key_flags(job)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class FolderOptions(labelled.LabelledOptions):
-    """Options of one conversion; the flags of the same names describe them."""
-
-    input_dir: str
-    name: str = "folder"
-
-
-def config_from_flags() -> FolderOptions:
-    """Returns the options that the flags describe.
+def reader_from_flags() -> TreeReader:
+    """Returns the reader of the input.
 
     Raises:
-        ValueError: If values do not fit together.
+        UsageError: If --input_dir is missing.
     """
-    input_dir = shared.required_input_dir()
-    return labelled.options_from_flags(FolderOptions, input_dir=input_dir)
-
-
-def convert(config: FolderOptions) -> dict[str, Any]:
-    """Converts, and returns the summary that the command prints as JSON.
-
-    Raises:
-        ValueError: If the input or the output folder is not as it must be.
-        OSError: If a file cannot be read or written.
-    """
-    return command.convert("converters.folder", config, lambda: make_job(config))
-
-
-def make_job(config: FolderOptions) -> Job:
-    """Lists the input and plans the shards.
-
-    Raises:
-        ValueError: If the input is not as it must be.
-        OSError: If something cannot be looked at.
-    """
-    input_dir = shared.input_of(config.input_dir)
-    listed = Listed(input_dir, classtree.read_class_tree(input_dir, config.meaning))
-    own_list = class_lists.exported(folders.open_folder(input_dir))
-    own_list = own_list._replace(names={})  # folders are names, also `7`
-    return labelled.make_job(
-        config,
-        labelled.give_labels(config, listed.with_list(own_list)),
-        command_name="converters.folder",
-        own_options={},
-    )
+    return TreeReader(input_dir=shared.required_input_dir())
 
 
 def main(argv: Sequence[str]) -> int:
-    return command.main(argv, lambda: convert(config_from_flags()))
+    return command.main(argv, "folder", reader_from_flags)
 
 
 if __name__ == "__main__":
-    policy.set_default("exif_orientation", labelled.EXIF_ORIENTATION)
-    start.run(main)
+    command.run_command(main)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import xxhash
 
 from converters.images import jpeg_header, soundness
-from converters.inputs import ilsvrc
+from converters.inputs.image import catalog_name
 from converters.inputs.tables import extras
 from tfpipe import errors
 from tfpipe.pictures import formats
@@ -112,7 +112,7 @@ def _decode_text(value: bytes) -> str:
 def filename_of(example: Example) -> str:
     """Returns the file name in a record as the catalog spells it; "" if it has none."""
     name = bytes_of(example, FILENAME_KEYS) or b""
-    return ilsvrc.catalog_name(name.decode(errors="surrogateescape"))
+    return catalog_name(name.decode(errors="surrogateescape"))
 
 
 def schema_faults(

@@ -22,6 +22,7 @@ from converters.checks.record import (
 )
 from converters.engines import processes
 from converters.inputs import ilsvrc
+from converters.inputs.image import read_image
 from converters.jobs.at_url import Ahead
 from tfpipe import errors
 from tfpipe.location.files import Files
@@ -326,7 +327,7 @@ class _Checker:
         try:
             # Only the bytes are needed, so that the class index 0 is a placeholder.
             found = ilsvrc.locate(self._settings.input_dir, [row.filename], [0])
-            source = ilsvrc.read_image(self._settings.input_dir, found[0])
+            source = read_image(self._settings.input_dir, found[0])
         except (ValueError, OSError, errors.RemoteError) as error:
             yield f"the source cannot be read: {error}"
             return

@@ -149,7 +149,7 @@ def _has_train_folder(connection: "duckdb.DuckDBPyConnection") -> bool:
 def on_disk(path: str) -> str:
     r"""Returns the name of a file whose bytes are not UTF-8 as Python writes it.
 
-    The catalog has the text `\udcXX` for such a byte: see `ilsvrc.catalog_name`.
+    The catalog has the text `\udcXX` for such a byte: see `image.catalog_name`.
     """
     if "\\udc" not in path:
         return path

@@ -41,6 +41,12 @@ class ClassList(NamedTuple):
 NO_LIST = ClassList()
 
 
+def of_rows(length: int) -> ClassList:
+    """Returns the classes of rows of 0 and 1: the numbers below their length."""
+    names = {number: str(number) for number in range(length)}
+    return ClassList("The length of the rows of 0 and 1", names)
+
+
 def exported(folder: Folder) -> ClassList:
     """Returns the classes of a folder that converters.export or a converter wrote.
 

@@ -7,22 +7,19 @@ listed, not opened.
 """
 
 import collections
+import dataclasses
 import itertools
-import pathlib
-import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from converters.inputs import files, folders, fractions, kaggle, listing
-from converters.inputs.classes import Class, printable
-from converters.inputs.folder_images import Place as Place
-from converters.inputs.ilsvrc import Image, Tree, catalog_name
+from converters.inputs import class_lists, files, folders, kaggle, listing
+from converters.inputs.image import Image, whole_file
+from converters.inputs.listed import Listed, ordered
 from converters.inputs.listing import LeftOut
 from converters.inputs.meaning import Meaning
+from converters.inputs.reader import Reader, Workspace, folder_of
 from tfpipe.shards.split_names import SPLITS, TEST, TRAIN, split_of_name
 
-# A line of a label map: a label, a colon or a space, and a class.
-_NUMBERED = re.compile(r"([0-9]+)(?:\s*:\s*|\s+)(\S.*)")
 # A folder is read once for every path to the folder, with links. Links from all
 # folders to all other folders would turn a few folders into millions of classes.
 _MAX_READS = 100
@@ -33,65 +30,47 @@ _LEAVES = {"images", "image", "imgs", "img", "JPEGImages"}
 _Identity = tuple[int, int]  # device and inode; folders of a store have none
 
 
-class ClassTree(NamedTuple):
-    """Images and classes of an input.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TreeReader(Reader):
+    """Reads a folder for each class, as its path or URL."""
 
-    Attributes:
-        splits: By split and by class (sorted by name), the images.
-        left_out: Names left out, with reasons.
-    """
+    input_dir: str
 
-    splits: Mapping[str, Mapping[str, Sequence[Place]]]
-    left_out: Sequence[LeftOut]
+    def list_images(self, meaning: Meaning, workspace: Workspace) -> Listed:
+        """Lists the tree. Links are followed, but not in circles.
 
-    @property
-    def ignored(self) -> dict[str, int]:
-        """Number of names left out, by reason."""
-        return listing.count(self.left_out)
-
-    def class_names(self) -> list[str]:
-        """Returns the classes of all splits, sorted by name."""
-        return sorted({name for split in self.splits.values() for name in split})
-
-
-def read_class_tree(input_dir: pathlib.Path, meaning: Meaning) -> ClassTree:
-    """Lists a tree. Links are followed, but not in circles.
-
-    Args:
-        input_dir: Path or URL of the tree.
-        meaning: The words of a user about splits and classes.
-
-    Raises:
-        ValueError: If a split has no image, if two folders say the same split, or if
-            links lead to a folder by too many paths.
-        OSError: If a folder cannot be read.
-        RemoteError: If the store cannot be listed.
-    """
-    source = folders.open_folder(input_dir)
-    folders.require(source)
-    kaggle.refuse(source, reader="converters.imagenet")
-    left_out: list[LeftOut] = []
-    splits = {}
-    for split, top in _split_folders(source, meaning, left_out).items():
-        found = _walk(source, top, meaning.class_depth, left_out)
-        if not found:
-            raise ValueError(
-                f"{source.shown(top)} must hold a folder for each class, with images "
-                "named *.jpg, *.png or as another format that Pillow reads in it; got "
-                "none."
-            )
-        splits[split] = _listed_classes(source, top, found, left_out) or found
-    splits = _without_leaf(splits, left_out)
-    ordered = {split: dict(sorted(found.items())) for split, found in splits.items()}
-    return ClassTree(ordered, left_out)
+        Raises:
+            ValueError: If a split has no image, if two folders say the same split, or
+                if links lead to a folder by too many paths.
+            OSError: If a folder cannot be read.
+            RemoteError: If the store cannot be listed.
+        """
+        input_dir = folder_of(self.input_dir)
+        source = folders.open_folder(input_dir)
+        folders.require(source)
+        kaggle.refuse(source, reader="converters.imagenet")
+        left_out: list[LeftOut] = []
+        splits = {}
+        for split, top in _split_folders(source, meaning, left_out).items():
+            found = _walk(source, top, meaning.class_depth, left_out)
+            if not found:
+                raise ValueError(
+                    f"{source.shown(top)} must hold a folder for each class, with "
+                    "images named *.jpg, *.png or as another format that Pillow reads "
+                    "in it; got none."
+                )
+            splits[split] = _listed_classes(source, top, found, left_out) or found
+        listed = Listed(input_dir, ordered(_without_leaf(splits, left_out)), left_out)
+        # Folders are names, also `7`.
+        return listed.with_list(class_lists.exported(source)._replace(names={}))
 
 
 def _listed_classes(
     source: folders.Folder,
     top: str,
-    found: Mapping[str, Sequence[Place]],
+    found: Mapping[str, Sequence[Image]],
     left_out: list[LeftOut],
-) -> dict[str, list[Place]]:
+) -> dict[str, list[Image]]:
     """Returns the images of a split by the list of classes in its folder, if any.
 
     Tiny-ImageNet has such a list, `val/val_annotations.txt`: a line for an image,
@@ -104,18 +83,18 @@ def _listed_classes(
     with folders.near(source, lists) as folder:
         lines = files.read_text(folder / lists[0]).splitlines()
     class_of = dict(line.split("\t")[:2] for line in lines if line.count("\t"))
-    classes: dict[str, list[Place]] = {}
-    for place in itertools.chain.from_iterable(found.values()):
-        if name := class_of.get(place.name.rpartition("/")[2]):
-            classes.setdefault(name, []).append(place)
+    classes: dict[str, list[Image]] = {}
+    for image in itertools.chain.from_iterable(found.values()):
+        if name := class_of.get(image.name.rpartition("/")[2]):
+            classes.setdefault(name, []).append(image)
         else:
-            left_out.append(LeftOut(place.name, listing.NO_LABEL))
+            left_out.append(LeftOut(image.name, listing.NO_LABEL))
     return classes
 
 
 def _without_leaf(
-    splits: Mapping[str, Mapping[str, list[Place]]], left_out: list[LeftOut]
-) -> dict[str, dict[str, list[Place]]]:
+    splits: Mapping[str, Mapping[str, list[Image]]], left_out: list[LeftOut]
+) -> dict[str, dict[str, list[Image]]]:
     """Returns classes without the folder `images` at the end of all classes of train.
 
     An image of another split in the folder alone has no class.
@@ -124,13 +103,13 @@ def _without_leaf(
     if len(leaves) != 1 or not leaves <= _LEAVES or TRAIN not in splits:
         return {split: dict(classes) for split, classes in splits.items()}
     (leaf,) = leaves
-    result: dict[str, dict[str, list[Place]]] = {}
+    result: dict[str, dict[str, list[Image]]] = {}
     for split, classes in splits.items():
-        for name, places in classes.items():
+        for name, images in classes.items():
             if name == leaf:
-                left_out += (LeftOut(place.name, listing.NO_CLASS) for place in places)
+                left_out += (LeftOut(image.name, listing.NO_CLASS) for image in images)
             else:
-                result.setdefault(split, {})[name.removesuffix(f"/{leaf}")] = places
+                result.setdefault(split, {})[name.removesuffix(f"/{leaf}")] = images
     return result
 
 
@@ -181,9 +160,9 @@ class _Folder(NamedTuple):
 
 def _walk(
     source: folders.Folder, top: str, class_depth: int | None, left_out: list[LeftOut]
-) -> dict[str, list[Place]]:
+) -> dict[str, list[Image]]:
     """Returns the images by class in a folder and in all folders below it."""
-    found: dict[str, list[Place]] = {}
+    found: dict[str, list[Image]] = {}
     num_reads: collections.Counter[_Identity] = collections.Counter()
     pending = [_Folder("", f"{top}/" if top else "", frozenset())]
     while pending:
@@ -201,8 +180,8 @@ def _walk(
         left_out += (item.under(prefix) for item in here.left_out)
         if here.files and class_name:
             name = "/".join(class_name.split("/")[:class_depth])
-            places = (_place(prefix + base, size) for base, size in here.files)
-            found.setdefault(name, []).extend(places)
+            images = (whole_file(prefix + base, size) for base, size in here.files)
+            found.setdefault(name, []).extend(images)
         elif here.files:
             left_out += (
                 LeftOut(prefix + name, listing.NO_CLASS) for name, _ in here.files
@@ -215,141 +194,9 @@ def _walk(
     return found
 
 
-def _place(path: str, num_bytes: int) -> Place:
-    return Place(path, path, 0, num_bytes)  # the same string object for both fields
-
-
 def _too_many_ways_error(where: str) -> ValueError:
     return ValueError(
         f"A folder must be reached by at most {_MAX_READS} ways, got more for the one "
         f"at {where}: links lead from folder to folder. Remove the links that are not "
         "classes of their own."
     )
-
-
-def make_tree(
-    tree: ClassTree,
-    labels: Mapping[str, int],
-    *,
-    chosen: Sequence[str],
-    split_fractions: Mapping[str, float],
-    seed: int,
-) -> Tree:
-    """Returns the images by split with the number of their class.
-
-    Args:
-        tree: Images and classes of the input.
-        labels: Labels by class, in label order; the first is the label base.
-        chosen: Classes to take; all classes if empty.
-        split_fractions: Fraction of the train images of each class that goes to each
-            split, see `fractions.held_out`; empty leaves the splits as they are.
-        seed: Seed of the choice.
-
-    Raises:
-        ValueError: If a class has no label or does not exist, or if a split is empty.
-    """
-    _require_known(tree, labels, chosen)
-    left_out = list(tree.left_out)
-    numbers = {name: number for number, name in enumerate(labels)}
-    splits: dict[str, list[Image]] = {
-        split: [] for split in dict.fromkeys([*tree.splits, *split_fractions])
-    }
-    for split, found in tree.splits.items():
-        divided = split_fractions if split == TRAIN else {}
-        for name, places in found.items():
-            names = [place.name for place in places]
-            if chosen and name not in chosen:
-                left_out += (LeftOut(each, listing.OTHER_CLASS) for each in names)
-                continue
-            held_out = fractions.held_out(names, divided, seed)
-            for place in places:
-                image = Image(place.name, numbers[name], *place[1:])
-                splits[held_out.get(place.name, split)].append(image)
-    for split, split_images in splits.items():
-        if not split_images:
-            raise ValueError(
-                f"Split {split} must have at least one image, got none. Take more "
-                "--classes, or classes with more images, or move the folder of the "
-                "split away."
-            )
-    return Tree(splits, left_out)
-
-
-def _require_known(
-    tree: ClassTree, labels: Mapping[str, int], chosen: Sequence[str]
-) -> None:
-    missing = [name for name in chosen if name not in labels]
-    if missing:
-        raise ValueError(
-            f"--classes must name classes of the input, got {missing[0]!r}. There are "
-            f"{len(labels)}, the first is {next(iter(labels))!r}."
-        )
-    unknown = [
-        name
-        for name in tree.class_names()
-        if name not in labels and (not chosen or name in chosen)
-    ]
-    if unknown:
-        raise ValueError(
-            "--label_map must name every class of the input, but lacks "
-            f"{len(unknown)}, the first is {unknown[0]!r}. Add them, or choose "
-            "others with --classes."
-        )
-
-
-def sorted_labels(names: Sequence[str], label_base: int) -> dict[str, int]:
-    """Returns the labels by class, counted up from `label_base`."""
-    return {name: label for label, name in enumerate(names, start=label_base)}
-
-
-def read_label_map(path: pathlib.Path, label_base: int | None) -> dict[str, int]:
-    """Reads the labels of classes from lines of `<label> <class>`, or of `<class>`.
-
-    Args:
-        path: The file, in UTF-8. If every line starts with a number, these numbers are
-            the labels; otherwise all lines are classes.
-        label_base: First label. None: the lowest label in the file, or 1 if the file
-            has only classes.
-
-    Raises:
-        ValueError: If a label or a class occurs twice, or if labels have gaps.
-    """
-    lines = files.read_text(path, errors="surrogateescape", pipe=True).splitlines()
-    lines = [line.strip() for line in lines if line.strip()]
-    matches = [match for line in lines if (match := _NUMBERED.fullmatch(line))]
-    if len(matches) == len(lines):
-        pairs = sorted((int(match[1]), match[2]) for match in matches)
-    else:
-        first = 1 if label_base is None else label_base
-        pairs = list(enumerate(lines, start=first))
-    _check_labels(path, pairs, label_base)
-    return {name: label for label, name in pairs}
-
-
-def _check_labels(
-    path: pathlib.Path, pairs: Sequence[tuple[int, str]], label_base: int | None
-) -> None:
-    if not pairs:
-        raise ValueError(f"{path} must name at least one class, got none.")
-    base = pairs[0][0]
-    if base not in (0, 1) or label_base not in (None, base):
-        wanted = "0 or 1" if label_base is None else f"--label_base={label_base}"
-        raise ValueError(f"The labels in {path} must start at {wanted}, got {base}.")
-    for expected, (label, name) in enumerate(pairs, start=base):
-        if label != expected:
-            raise ValueError(
-                f"{path} must give each label from {base} on to one class, got "
-                f"{label} ({name}) where {expected} is due. Add a line for a label "
-                "that no image has."
-            )
-    name, count = collections.Counter(name for _, name in pairs).most_common(1)[0]
-    if count > 1:
-        raise ValueError(f"{path} must name each class once, got {name!r} twice.")
-
-
-def make_classes(labels: Mapping[str, int]) -> list[Class]:
-    """Returns the classes in label order, with names for text files."""
-    return [
-        Class(label, catalog_name(name), printable(name))
-        for name, label in labels.items()
-    ]

@@ -1,16 +1,16 @@
 """Checks that the input is all of a data set whose counts are known (--expect).
 
-In: the listed images, their classes and boxes. Out: nothing, or an error that lists
+In: the images of any reader, with their classes. Out: nothing, or an error that lists
 everything that is missing or too much. Only names and counts are compared; no file is
 opened.
 """
 
-import collections
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 
-from converters.inputs.boxes import Boxes
-from converters.inputs.classes import Class
-from converters.inputs.ilsvrc import Image, Tree
+from converters.inputs.image import Image
+from converters.inputs.labels import Labelled
+from converters.inputs.listed import Listed
 from tfpipe.errors import count_of
 
 NONE = "none"
@@ -27,16 +27,13 @@ _NUM_BOXES = 615_299
 _NUM_NAMED = 5
 
 
-def check_expected(
-    expected: str, tree: Tree, classes: Sequence[Class], boxes: Boxes
-) -> None:
+def check_expected(expected: str, labelled: Labelled) -> None:
     """Checks the input against the known counts of a data set.
 
     Args:
         expected: One of EXPECTATIONS; "none" checks nothing.
-        tree: The images.
-        classes: All classes, in label order.
-        boxes: The bounding boxes.
+        labelled: The images, and all classes in label order. Boxes are counted if the
+            input has a place for boxes.
 
     Raises:
         ValueError: If something is missing or too much; the message lists all of it.
@@ -47,7 +44,7 @@ def check_expected(
         raise ValueError(
             f"--expect must be one of {', '.join(EXPECTATIONS)}, got {expected!r}."
         )
-    faults = list(_faults(tree, [item.synset for item in classes], boxes))
+    faults = list(_faults(labelled.listed, list(labelled.labels)))
     if faults:
         listed = "".join(f"\n  {fault}" for fault in faults)
         raise ValueError(
@@ -56,45 +53,47 @@ def check_expected(
         )
 
 
-def _faults(tree: Tree, synsets: Sequence[str], boxes: Boxes) -> Iterator[str]:
-    if len(synsets) != _NUM_CLASSES:
-        yield f"the class list has {len(synsets):,} classes instead of {_NUM_CLASSES:,}"
-    train = tree.splits["train"]
-    yield from _number_fault("train", len(train), _NUM_TRAIN)
-    yield from _class_faults("train", train, synsets, _FEWEST, _MOST)
-    validation = tree.splits.get("validation", ())
-    yield from _number_fault("validation", len(validation), _NUM_VALIDATION)
-    if validation:
-        each = _VALIDATION_PER_CLASS
-        yield from _class_faults("validation", validation, synsets, each, each)
-        yield from _validation_faults(validation)
-    for split, images in tree.splits.items():
+def _faults(listed: Listed, names: Sequence[str]) -> Iterator[str]:
+    if len(names) != _NUM_CLASSES:
+        yield f"the class list has {len(names):,} classes instead of {_NUM_CLASSES:,}"
+    for split, number, fewest, most in (
+        ("train", _NUM_TRAIN, _FEWEST, _MOST),
+        ("validation", _NUM_VALIDATION, _VALIDATION_PER_CLASS, _VALIDATION_PER_CLASS),
+    ):
+        classes = listed.splits.get(split, {})
+        count = sum(map(len, classes.values()))
+        if count != number:
+            yield f"{split}: {count:,} images instead of {number:,}"
+        if classes:
+            yield from _class_faults(split, classes, names, fewest, most)
+        if classes and split == "validation":
+            yield from _validation_faults(classes, must_be=listed.boxes is not None)
+    for split, classes in listed.splits.items():
+        images = itertools.chain.from_iterable(classes.values())
         empty = [image.name for image in images if image.num_bytes == 0]
         if empty:
             counted = count_of(len(empty), "image")
             yield f"{split}: {counted} without bytes: {_some(empty)}"
-    if boxes.num_boxes != _NUM_BOXES:
-        yield f"boxes: {boxes.num_boxes:,} instead of {_NUM_BOXES:,}"
-
-
-def _number_fault(split: str, number: int, expected: int) -> Iterator[str]:
-    if number != expected:
-        yield f"{split}: {number:,} images instead of {expected:,}"
+    if listed.boxes is not None and listed.boxes.num_boxes != _NUM_BOXES:
+        yield f"boxes: {listed.boxes.num_boxes:,} instead of {_NUM_BOXES:,}"
 
 
 def _class_faults(
-    split: str, images: Sequence[Image], synsets: Sequence[str], fewest: int, most: int
+    split: str,
+    classes: Mapping[str, Sequence[Image]],
+    names: Sequence[str],
+    fewest: int,
+    most: int,
 ) -> Iterator[str]:
     """Yields classes without images, and classes with too few or too many."""
-    counts = collections.Counter(image.class_index for image in images)
-    missing = [synset for n, synset in enumerate(synsets) if not counts[n]]
-    if missing:
+    counts = {name: len(classes.get(name, ())) for name in names}
+    if missing := [name for name in names if not counts[name]]:
         counted = count_of(len(missing), "class")
         yield f"{split}: {counted} without an image: {_some(missing)}"
     wrong = [
-        f"{synset} ({counts[number]:,})"
-        for number, synset in enumerate(synsets)
-        if counts[number] and not fewest <= counts[number] <= most
+        f"{name} ({count:,})"
+        for name, count in counts.items()
+        if count and not fewest <= count <= most
     ]
     if wrong:
         bounds = f"{fewest}" if fewest == most else f"{fewest} to {most}"
@@ -102,12 +101,20 @@ def _class_faults(
         yield f"{split}: {counted}: {_some(wrong)}"
 
 
-def _validation_faults(images: Sequence[Image]) -> Iterator[str]:
-    """Yields the names from 00000001 to 00050000 that no image has."""
+def _validation_faults(
+    classes: Mapping[str, Sequence[Image]], *, must_be: bool
+) -> Iterator[str]:
+    """Yields the names from 00000001 to 00050000 that no image has.
+
+    Args:
+        classes: The images by class.
+        must_be: Whether images must have these names; tables and tars may have others.
+    """
+    images = itertools.chain.from_iterable(classes.values())
     stems = {image.name.rpartition("/")[2].partition(".")[0] for image in images}
-    names = (f"ILSVRC2012_val_{n:08d}" for n in range(1, _NUM_VALIDATION + 1))
+    names = [f"ILSVRC2012_val_{n:08d}" for n in range(1, _NUM_VALIDATION + 1)]
     missing = [name for name in names if name not in stems]
-    if missing:
+    if missing and (must_be or len(missing) < len(names)):
         yield f"validation: {count_of(len(missing), 'missing name')}: {_some(missing)}"
 
 

@@ -13,8 +13,33 @@ import stat
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from tfpipe.errors import require_local_path
+
 # Far above the size of a list of a million classes or images.
 MAX_LIST_BYTES = 64 << 20
+
+
+def path_of(name: str, value: str) -> pathlib.Path:
+    """Returns the path that a user gave, with ~ replaced by a home folder.
+
+    Args:
+        name: The argument or flag, as a user writes it.
+        value: Its value.
+
+    Raises:
+        ValueError: If the value is empty, which would be the current folder, is a URL,
+            or names a user that is not known.
+    """
+    require_local_path("", name, value)
+    if not value:
+        raise ValueError(f"{name} must be a path, got nothing. Write . for here.")
+    try:
+        return pathlib.Path(value).expanduser()
+    except RuntimeError as error:
+        raise ValueError(
+            f"{name} must be a path, got {value}, whose user has no home folder "
+            f"here. Write ./{value} for a name that begins with ~."
+        ) from error
 
 
 def open_file(path: str | pathlib.Path, *, pipe: bool = False) -> int:

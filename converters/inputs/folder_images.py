@@ -13,33 +13,29 @@ from typing import NamedTuple
 from converters.inputs import listing, tars
 from converters.inputs.files import State, state_of
 from converters.inputs.folders import AtUrl, Folder
+from converters.inputs.image import NO_CLASS, Image
 from converters.inputs.tars import Member
-
-
-class Place(NamedTuple):
-    """The name of an image and the place of its bytes, as in `ilsvrc.Image`."""
-
-    name: str
-    file: str
-    offset: int
-    num_bytes: int
 
 
 class Content(NamedTuple):
     """The images of a folder, or of the tar of a folder.
 
     Attributes:
-        places: The images, sorted by name.
+        images: The images, sorted by name, without the folder in their names.
         names: All names with the ending of an image, also of links and folders.
         left_out: The names that were left out, relative to the input folder. Names of
             members of a tar begin with the name of the tar.
         states: State of the tar, before it was read.
     """
 
-    places: Sequence[Place]
+    images: Sequence[Image]
     names: Sequence[str]
     left_out: Sequence[listing.LeftOut]
     states: Mapping[str, State] = {}
+
+    def below(self, prefix: str, class_index: int = NO_CLASS) -> list[Image]:
+        """Returns the images of a class, with the folder in their names."""
+        return [image.below(prefix, class_index) for image in self.images]
 
 
 class FolderTar(NamedTuple):
@@ -75,10 +71,11 @@ def read_folder(source: Folder, folder: str) -> Content:
         for name in source.files_below(f"{folder}/{below}"):
             name = f"{folder}/{below}/{name}"
             left_out.append(listing.LeftOut(name, listing.SUBFOLDER))
-    places = []
-    for name, num_bytes in found.files:
-        places.append(Place(name, f"{folder}/{name}", 0, num_bytes))
-    return Content(places, found.names, left_out)
+    images = [
+        Image(name, NO_CLASS, f"{folder}/{name}", 0, num_bytes)
+        for name, num_bytes in found.files
+    ]
+    return Content(images, found.names, left_out)
 
 
 def read_tar(source: Folder, tar: FolderTar) -> Content:
@@ -88,7 +85,7 @@ def read_tar(source: Folder, tar: FolderTar) -> Content:
         ValueError: If the tar is damaged, at a URL, or holds a name twice.
         OSError: If the file cannot be read.
     """
-    places, names = [], []
+    images, names = [], []
     left_out: list[listing.LeftOut] = []
     path = path_of(source, tar.file)
     states = {tar.file: state_of(path)}
@@ -100,15 +97,16 @@ def read_tar(source: Folder, tar: FolderTar) -> Content:
             continue
         names.append(name)
         if member.is_file:
-            places.append(Place(name, tar.file, member.offset, member.num_bytes))
+            parts = (tar.file, member.offset, member.num_bytes)
+            images.append(Image(name, NO_CLASS, *parts))
         else:
             left_out.append(listing.LeftOut(prefix + member.name, listing.NOT_A_FILE))
-    places.sort()
+    images.sort()
     names.sort()
     for one, other in itertools.pairwise(names):
         if one == other:
             raise duplicate_error(path, one)
-    return Content(places, names, left_out, states)
+    return Content(images, names, left_out, states)
 
 
 def duplicate_error(tar: pathlib.Path, name: str) -> ValueError:

@@ -11,6 +11,7 @@ input that cannot be converted is an error before any work starts.
 
 import concurrent.futures
 import contextlib
+import dataclasses
 import functools
 import os
 import pathlib
@@ -18,27 +19,22 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from converters.inputs import (
-    boxes,
-    devkit,
-    files,
-    folders,
-    kaggle,
-    listing,
-    reading,
-    tars,
-)
-from converters.inputs.classes import Class
+from converters.inputs import boxes, devkit, folders, kaggle, listing, tars
+from converters.inputs.classes import read_classes
+from converters.inputs.files import State
 from converters.inputs.folder_images import (
     Content,
     FolderTar,
-    Place,
     duplicate_error,
     path_of,
     read_folder,
     read_tar,
 )
 from converters.inputs.folders import AtUrl, Folder, OnDisk
+from converters.inputs.image import Image, catalog_name, whole_file
+from converters.inputs.listed import Listed
+from converters.inputs.meaning import Meaning
+from converters.inputs.reader import Reader, Workspace, folder_of
 from tfpipe.shards.split_names import split_of_name
 
 TRAIN_TAR = "ILSVRC2012_img_train.tar"
@@ -48,120 +44,48 @@ _TAR_NAMES = {TRAIN_TAR, VALIDATION_TAR, *boxes.TAR_NAMES}
 _NUM_HEADER_READERS = 16
 
 
-class Image(NamedTuple):
-    """A source image: its name, its class, and the place of its bytes.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class IlsvrcReader(Reader):
+    """Reads ILSVRC-2012 as it comes or unpacked, in any mix; or a URL of a tree."""
 
-    Attributes:
-        name: `<folder>/<synset>/<file>`, the same for a tree and a tar.
-        class_index: Number of its class, from 0.
-        file: File that holds its bytes, relative to the input folder; or its URL.
-        offset: Start of its bytes in that file.
-        num_bytes: Size in bytes; may be 0.
-    """
+    input_dir: str
 
-    name: str
-    class_index: int
-    file: str
-    offset: int
-    num_bytes: int
+    def list_images(self, meaning: Meaning, workspace: Workspace) -> Listed:
+        """Lists the images of the train and validation splits.
 
-
-class Tree(NamedTuple):
-    """The images of each split.
-
-    Attributes:
-        splits: The images by split.
-        left_out: The names that were left out.
-        states: State of each file that holds many images, before it was read.
-        num_rows: Number of rows of the input; None if only names were listed.
-    """
-
-    splits: Mapping[str, Sequence[Image]]
-    left_out: Sequence[listing.LeftOut]
-    states: Mapping[str, files.State] = {}
-    num_rows: int | None = None
-
-    @property
-    def ignored(self) -> dict[str, int]:
-        """Number of names that were left out, by reason."""
-        return listing.count(self.left_out)
-
-
-def read_image(input_dir: pathlib.Path, image: Image) -> bytes:
-    """Reads the bytes of an image.
-
-    Args:
-        input_dir: Path or URL of the input folder.
-        image: The image.
-
-    Raises:
-        OSError: If they cannot be read; the message names the file.
-        RemoteError: If they cannot be read by URL.
-    """
-    if reading.is_remote(input_dir, image.file):
-        return reading.read(input_dir, image.file, image.offset, image.num_bytes)
-    # Plain system calls, because pathlib and file objects double the time of a read
-    # from the page cache.
-    path = f"{input_dir}/{image.file}"
-    # O_NONBLOCK: if a pipe has replaced the file, opening it would wait forever.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    try:
-        data = os.pread(descriptor, image.num_bytes, image.offset)
-    except OSError as error:
-        raise files.with_path(error, path) from error
-    finally:
-        os.close(descriptor)
-    if len(data) != image.num_bytes:
-        raise OSError(
-            f"{path} must have {image.num_bytes} bytes of {image.name} at byte "
-            f"{image.offset}, got {len(data)}: it has changed since it was listed."
+        Raises:
+            ValueError: If there is nothing to convert, a split is both a folder and a
+                tar, a class is not in the class list, a tar is damaged or at a URL, or
+                labels do not match.
+            OSError: If something cannot be read.
+            RemoteError: If the store cannot be listed.
+        """
+        input_dir = folder_of(self.input_dir)
+        above = images = folders.open_folder(input_dir)
+        if kaggle.is_root(above):
+            input_dir /= kaggle.IMAGES
+            images = folders.open_folder(input_dir)
+        kaggle.refuse(images, reader="converters.imagenet")
+        with lists_near(above) as lists_dir:
+            classes = read_classes(lists_dir)
+            folders.require(images)
+            report = _Report(_other_splits(images), {})
+            numbers = {item.synset: number for number, item in enumerate(classes)}
+            splits = {"train": _read_train(images, numbers, report)}
+            validation = _read_validation(images, lists_dir, numbers, report)
+            if validation is not None:
+                splits["validation"] = validation
+            found = boxes.read_boxes(lists_dir, num_workers=workspace.num_workers)
+        return Listed(
+            input_dir,
+            splits,
+            report.left_out,
+            names_from="The list of synsets, in which 0 is the background,",
+            labels={item.synset: item.label for item in classes},
+            texts={item.synset: item.text for item in classes},
+            states=report.states,
+            boxes=found,
         )
-    return data
-
-
-def catalog_name(name: str) -> str:
-    r"""Returns a file name as text that can be stored as UTF-8.
-
-    File systems allow any bytes in names. Bytes that are not UTF-8 are lone surrogates
-    in a Python string; each becomes the text `\udcXX`, where XX is the byte.
-    """
-    return name.encode(errors="backslashreplace").decode()
-
-
-def read_tree(
-    input_dir: pathlib.Path | Folder,
-    classes: Sequence[Class],
-    *,
-    lists_dir: pathlib.Path | None = None,
-) -> Tree:
-    """Lists the images of the train and validation splits under an input folder.
-
-    Args:
-        input_dir: The folder, its path or its URL.
-        classes: All classes in label order.
-        lists_dir: Folder with the list of validation labels or the development kit;
-            None stands for the input folder, if that is on a disk.
-
-    Raises:
-        ValueError: If there is nothing to convert, a split is both a folder and a tar,
-            a class is not in the class list, a tar is damaged or at a URL, or labels
-            do not match.
-        OSError: If something cannot be read.
-        RemoteError: If the store cannot be listed.
-    """
-    source = (
-        folders.open_folder(input_dir)
-        if isinstance(input_dir, pathlib.Path)
-        else input_dir
-    )
-    folders.require(source)
-    index = {item.synset: number for number, item in enumerate(classes)}
-    report = _Report(_other_splits(source), {})
-    splits = {"train": _read_train(source, index, report)}
-    validation = _read_validation(source, lists_dir, index, report)
-    if validation is not None:
-        splits["validation"] = validation
-    return Tree(splits, report.left_out, report.states)
 
 
 def _other_splits(source: Folder) -> list[listing.LeftOut]:
@@ -176,11 +100,15 @@ def _other_splits(source: Folder) -> list[listing.LeftOut]:
     ]
 
 
+# By synset, the images of a split.
+_Classes = dict[str, list[Image]]
+
+
 class _Report(NamedTuple):
     """The names that were left out so far, and the states of the tars."""
 
     left_out: list[listing.LeftOut]
-    states: dict[str, files.State]
+    states: dict[str, State]
 
     def add(self, content: Content) -> None:
         self.left_out.extend(content.left_out)
@@ -208,53 +136,46 @@ def locate(
         source = folders.open_folder(input_dir / kaggle.IMAGES)
         prefix = f"{kaggle.IMAGES}/"
     for name, class_index in zip(map(str, names), map(int, class_indices), strict=True):
-        place = _locate_file(source, name) or _tar_places(source).get(name)
-        if place is None:
+        image = _locate_file(source, name) or _tar_images(source).get(name)
+        if image is None:
             raise ValueError(
                 f"{source.shown('')} must hold the image {name}, in a tree or in a "
                 "tar; got neither. Give the folder that the data set was made from."
             )
-        images.append(Image(place.name, class_index, prefix + place.file, *place[2:]))
+        file = prefix + image.file
+        images.append(image._replace(class_index=class_index, file=file))
     return images
 
 
-def _locate_file(source: Folder, name: str) -> Place | None:
+def _locate_file(source: Folder, name: str) -> Image | None:
     undecoded = re.sub(r"\\u(dc[89a-f][0-9a-f])", lambda m: chr(int(m[1], 16)), name)
     for candidate in (name, undecoded):
         if (size := source.size(candidate)) is not None:
-            return Place(candidate, candidate, 0, size)
+            return whole_file(candidate, size)
     return None
 
 
 @functools.lru_cache(maxsize=1)
-def _tar_places(source: Folder) -> Mapping[str, Place]:
+def _tar_images(source: Folder) -> Mapping[str, Image]:
     """Returns all images in the tars of an input folder, by their catalog names."""
-    found: dict[str, Place] = {}
+    found: list[Image] = []
     if isinstance(source, AtUrl):
-        return found
+        return {}
     for folder, tar_name in (("train", TRAIN_TAR), ("val", None)):
         sources, _ = _class_sources(source, folder, tar_name)
         in_tars = {synset: tar for synset, tar in sources.items() if tar is not None}
         for synset, content in _read_contents(source, folder, in_tars):
-            found |= _by_name(f"{folder}/{synset}/", content.places)
+            found += content.below(f"{folder}/{synset}/")
     if source.exists(VALIDATION_TAR):
-        content = read_tar(source, FolderTar(VALIDATION_TAR))
-        found |= _by_name("val/", content.places)
-    return found
-
-
-def _by_name(prefix: str, places: Sequence[Place]) -> dict[str, Place]:
-    return {
-        catalog_name(prefix + place.name): place._replace(name=prefix + place.name)
-        for place in places
-    }
+        found += read_tar(source, FolderTar(VALIDATION_TAR)).below("val/")
+    return {catalog_name(image.name): image for image in found}
 
 
 def _read_train(
     source: Folder,
-    index: Mapping[str, int],
+    numbers: Mapping[str, int],
     report: _Report,
-) -> list[Image]:
+) -> _Classes:
     tar_exists = _require_one(source, TRAIN_TAR, "train")
     if not tar_exists and not source.is_folder("train"):
         raise ValueError(
@@ -262,15 +183,15 @@ def _read_train(
             f"files inside; got no such folder, and no {TRAIN_TAR}. See --help for "
             "the layout."
         )
-    return _read_classes(source, "train", TRAIN_TAR, index, report)
+    return _read_classes(source, "train", TRAIN_TAR, numbers, report)
 
 
 def _read_validation(
     source: Folder,
-    lists_dir: pathlib.Path | None,
-    index: Mapping[str, int],
+    lists_dir: pathlib.Path,
+    numbers: Mapping[str, int],
     report: _Report,
-) -> list[Image] | None:
+) -> _Classes | None:
     if _require_one(source, VALIDATION_TAR, "val"):
         content = read_tar(source, FolderTar(VALIDATION_TAR))
     elif not source.exists("val"):
@@ -280,24 +201,25 @@ def _read_validation(
             f"{source.shown('val')} must be a folder, got a file or a link to nowhere."
         )
     elif _class_sources(source, "val", None)[0]:
-        return _read_classes(source, "val", None, index, report)
+        return _read_classes(source, "val", None, numbers, report)
     else:
         content = read_folder(source, "val")
     report.add(content)
     synsets = devkit.validation_synsets(
-        lists_dir or path_of(source, ""),
-        [place.name for place in content.places],
-        content.names,
+        lists_dir, [image.name for image in content.images], content.names
     )
     for name, synset in synsets.items():
-        if synset not in index:
+        if synset not in numbers:
             raise ValueError(
                 f"{synset}, the class of val/{name}, is not in the class list. "
                 f"List all synsets in label order in {source.shown('synsets.txt')}."
             )
-    return [
-        _image("val/", place, index[synsets[place.name]]) for place in content.places
-    ]
+    classes: _Classes = {}
+    for image in content.images:
+        synset = synsets[image.name]
+        images = classes.setdefault(synset, [])
+        images.append(image.below("val/", numbers[synset]))
+    return classes
 
 
 def _require_one(source: Folder, tar_name: str, folder: str) -> bool:
@@ -317,9 +239,9 @@ def _read_classes(
     source: Folder,
     folder: str,
     tar_name: str | None,
-    index: Mapping[str, int],
+    numbers: Mapping[str, int],
     report: _Report,
-) -> list[Image]:
+) -> _Classes:
     """Returns the images of a split with a folder or a tar for each class."""
     sources, others = _class_sources(source, folder, tar_name)
     report.left_out.extend(others)
@@ -329,30 +251,23 @@ def _read_classes(
             f"{where} must hold a folder for each class, with its JPEG files inside; "
             "got no folder. See --help for the layout."
         )
-    unknown = sorted(sources.keys() - index.keys())
+    unknown = sorted(sources.keys() - numbers.keys())
     if unknown:
         raise ValueError(
             f"{where} has {len(unknown)} class folders that are not in the class list, "
             f"the first is {unknown[0]}. List all synsets in label order in "
             f"{source.shown('synsets.txt')}."
         )
-    images: list[Image] = []
+    classes: _Classes = {}
     for synset, content in _read_contents(source, folder, sources):
         report.add(content)
-        prefix, number = f"{folder}/{synset}/", index[synset]
-        images += [_image(prefix, place, number) for place in content.places]
-    if not images:
+        if images := content.below(f"{folder}/{synset}/", numbers[synset]):
+            classes[synset] = images
+    if not classes:
         raise ValueError(
             f"{where} must hold images named *.JPEG, *.jpeg or *.jpg, got none."
         )
-    return images
-
-
-def _image(prefix: str, place: Place, class_index: int) -> Image:
-    name = prefix + place.name
-    # One string object for both fields saves a quarter of the memory of an image.
-    file = name if place.file == name else place.file
-    return Image(name, class_index, file, place.offset, place.num_bytes)
+    return classes
 
 
 def _class_sources(

@@ -1,106 +1,25 @@
 """The labels of the classes of an input.
 
 In: the images of an input by split and class, and the words of a user about labels.
-Out: the same images under the names of their classes, and the labels of the classes.
-`meaning` has the rules.
+Out: the labels of the classes, and the images of each split with the number of their
+class. `meaning` has the rules.
 """
 
+import collections
 import pathlib
+import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from converters.inputs import classtree, meaning
-from converters.inputs.class_lists import ClassList
-from converters.inputs.classtree import ClassTree, Place
-from converters.inputs.files import State
+from converters.inputs import files, fractions, meaning
+from converters.inputs.classes import Class, printable
+from converters.inputs.image import Image, catalog_name
+from converters.inputs.listed import Listed
+from converters.inputs.listing import OTHER_CLASS, LeftOut
+from tfpipe.shards.split_names import TRAIN
 
-# The list of names of an input, for errors.
-BESIDE = "The list of classes beside the files"
-
-
-class Listed(NamedTuple):
-    """Images of an input.
-
-    Attributes:
-        folder: Path or URL that the files of the images are relative to.
-        tree: The images by split and class, as the input calls the classes.
-        names: Names of classes that are numbers, from the input.
-        names_from: The origin of these names, for errors.
-        labels: Label of each class, if the list of classes says labels.
-        texts: Names of classes for people, by class.
-        several: All classes of an image with several classes, by the name of the
-            image; the first is its class in the tree.
-        states: State of each file that holds many images, before it was read.
-        num_rows: Number of rows, records or samples of the input, counted as they are
-            read; None for trees.
-    """
-
-    folder: pathlib.Path
-    tree: ClassTree
-    names: Mapping[int, str] = {}
-    names_from: str = BESIDE
-    labels: Mapping[str, int] = {}
-    texts: Mapping[str, str] = {}
-    several: Mapping[str, Sequence[str]] = {}
-    states: Mapping[str, State] = {}
-    num_rows: int | None = None
-
-    def class_names(self) -> list[str]:
-        """Returns all classes, sorted by name, also further classes of an image."""
-        more = {name for names in self.several.values() for name in names}
-        return sorted({*self.tree.class_names(), *more})
-
-    def with_list(self, classes: ClassList) -> "Listed":
-        """Returns the same images with the names of a list of classes."""
-        if not classes.origin:
-            return self
-        return self._replace(
-            names=classes.names,
-            names_from=classes.origin,
-            labels=classes.labels,
-            texts=classes.texts,
-        )
-
-    def renamed(self, names: Mapping[str, str]) -> "Listed":
-        """Returns the same images with other names of classes."""
-        splits = {}
-        for split, classes in self.tree.splits.items():
-            moved: dict[str, list[Place]] = {}
-            for old in sorted(classes, key=_by_number):
-                moved.setdefault(names.get(old, old), []).extend(classes[old])
-            splits[split] = {name: moved[name] for name in sorted(moved)}
-        several = {
-            image: [names.get(each, each) for each in classes]
-            for image, classes in self.several.items()
-        }
-        tree = ClassTree(splits, self.tree.left_out)
-        return self._replace(tree=tree, several=several)
-
-    def named(self) -> "Listed":
-        """Returns the same images with the names of the numbers.
-
-        Raises:
-            ValueError: If a number has no name.
-        """
-        numbers = self.class_names()
-        if not self.names or meaning.label_type(numbers, None) != meaning.NUMBER:
-            return self
-        return self._named(self.names, self.names_from)
-
-    def _named(self, names: Mapping[int, str], origin: str) -> "Listed":
-        numbers = self.class_names()
-        unknown = [number for number in map(int, numbers) if number not in names]
-        if unknown:
-            raise ValueError(
-                f"{origin} must name the class of each number in the input, got no "
-                f"name for {unknown[0]}. It has {len(names)} names, the first is for "
-                f"{min(names, default=0)}."
-            )
-        return self.renamed({number: names[int(number)] for number in numbers})
-
-
-def _by_number(name: str) -> tuple[int, str]:
-    return (int(name), name) if name.isdecimal() else (-1, name)
+# A line of a label map: a label, a colon or a space, and a class.
+_NUMBERED = re.compile(r"([0-9]+)(?:\s*:\s*|\s+)(\S.*)")
 
 
 class Labelled(NamedTuple):
@@ -115,6 +34,86 @@ class Labelled(NamedTuple):
     listed: Listed
     labels: Mapping[str, int]
     reason: str
+
+    def classes(self) -> list[Class]:
+        """Returns the classes in label order, with names for text files."""
+        texts = self.listed.texts
+        return [
+            Class(label, catalog_name(name), texts.get(name, printable(name)))
+            for name, label in self.labels.items()
+        ]
+
+    def divided(
+        self, *, chosen: Sequence[str], split_fractions: Mapping[str, float], seed: int
+    ) -> "Divided":
+        """Returns the images of each split with the number of their class.
+
+        Args:
+            chosen: Classes to take; all classes if empty.
+            split_fractions: Fraction of the train images of each class that goes to
+                each split, see `fractions.held_out`; empty leaves the splits as they
+                are.
+            seed: Seed of the choice.
+
+        Raises:
+            ValueError: If a class has no label or does not exist, or a split is empty.
+        """
+        self._require_labels(chosen)
+        left_out: list[LeftOut] = []
+        numbers = {name: number for number, name in enumerate(self.labels)}
+        both = dict.fromkeys([*self.listed.splits, *split_fractions])
+        splits: dict[str, list[Image]] = {split: [] for split in both}
+        for split, classes in self.listed.splits.items():
+            divided = split_fractions if split == TRAIN else {}
+            for name, images in classes.items():
+                names = [image.name for image in images] if divided or chosen else []
+                if chosen and name not in chosen:
+                    left_out += (LeftOut(each, OTHER_CLASS) for each in names)
+                    continue
+                held_out = fractions.held_out(names, divided, seed)
+                for image in images:
+                    image = _numbered(image, numbers[name])
+                    splits[held_out.get(image.name, split)].append(image)
+        for split, images in splits.items():
+            if not images:
+                raise ValueError(
+                    f"Split {split} must have at least one image, got none. Take more "
+                    "--classes, or classes with more images, or move the folder of the "
+                    "split away."
+                )
+        return Divided(splits, left_out)
+
+    def _require_labels(self, chosen: Sequence[str]) -> None:
+        labels = self.labels
+        missing = [name for name in chosen if name not in labels]
+        if missing:
+            raise ValueError(
+                f"--classes must name classes of the input, got {missing[0]!r}. There "
+                f"are {len(labels)}, the first is {next(iter(labels))!r}."
+            )
+        taken = set(self.listed.class_names())
+        if chosen and not self.listed.several:
+            taken.intersection_update(chosen)
+        if unknown := sorted(taken - labels.keys()):
+            raise ValueError(
+                "--label_map must name every class of the input, but lacks "
+                f"{len(unknown)}, the first is {unknown[0]!r}. Add them, or choose "
+                "others with --classes."
+            )
+
+
+class Divided(NamedTuple):
+    """Images of each split with the number of their class, and names left out."""
+
+    splits: Mapping[str, Sequence[Image]]
+    left_out: Sequence[LeftOut]
+
+
+def _numbered(image: Image, number: int) -> Image:
+    # A reader that knows the numbers spares a copy of millions of images.
+    if image.class_index == number:
+        return image
+    return Image(image.name, number, *image[2:])
 
 
 def give_labels(
@@ -139,11 +138,11 @@ def give_labels(
     """
     names = listed.class_names()
     if label_map is not None:
-        labels = classtree.read_label_map(label_map, label_base)
+        labels = read_label_map(label_map, label_base)
         is_known = all(name in labels for name in names)
         if not is_known and meaning.label_type(names, label_type) == meaning.NUMBER:
             name_of = {label: name for name, label in labels.items()}
-            listed = listed._named(name_of, "--label_map")
+            listed = listed.named(name_of, names_from="--label_map")
         return Labelled(listed, labels, "--label_map")
     if listed.labels and label_base in (None, min(listed.labels.values())):
         own = listed if label_type == meaning.TEXT else listed.named()
@@ -157,7 +156,8 @@ def give_labels(
     base, reason = 1, "the classes are names"
     if label_base is not None:
         base, reason = label_base, f"--label_base={label_base}"
-    return Labelled(listed, classtree.sorted_labels(names, base), reason)
+    labels = {name: label for label, name in enumerate(names, start=base)}
+    return Labelled(listed, labels, reason)
 
 
 def _with_names(listed: Listed, label_base: int | None) -> Labelled:
@@ -171,3 +171,48 @@ def _with_names(listed: Listed, label_base: int | None) -> Labelled:
             "--label_map."
         )
     return Labelled(listed.named(), labels, f"{listed.names_from} begins there")
+
+
+def read_label_map(path: pathlib.Path, label_base: int | None) -> dict[str, int]:
+    """Reads the labels of classes from lines of `<label> <class>`, or of `<class>`.
+
+    Args:
+        path: The file, in UTF-8. If every line starts with a number, these numbers are
+            the labels; otherwise all lines are classes.
+        label_base: First label. None: the lowest label in the file, or 1 if the file
+            has only classes.
+
+    Raises:
+        ValueError: If a label or a class occurs twice, or if labels have gaps.
+    """
+    lines = files.read_text(path, errors="surrogateescape", pipe=True).splitlines()
+    lines = [line.strip() for line in lines if line.strip()]
+    matches = [match for line in lines if (match := _NUMBERED.fullmatch(line))]
+    if len(matches) == len(lines):
+        pairs = sorted((int(match[1]), match[2]) for match in matches)
+    else:
+        first = 1 if label_base is None else label_base
+        pairs = list(enumerate(lines, start=first))
+    _check_labels(path, pairs, label_base)
+    return {name: label for label, name in pairs}
+
+
+def _check_labels(
+    path: pathlib.Path, pairs: Sequence[tuple[int, str]], label_base: int | None
+) -> None:
+    if not pairs:
+        raise ValueError(f"{path} must name at least one class, got none.")
+    base = pairs[0][0]
+    if base not in (0, 1) or label_base not in (None, base):
+        wanted = "0 or 1" if label_base is None else f"--label_base={label_base}"
+        raise ValueError(f"The labels in {path} must start at {wanted}, got {base}.")
+    for expected, (label, name) in enumerate(pairs, start=base):
+        if label != expected:
+            raise ValueError(
+                f"{path} must give each label from {base} on to one class, got "
+                f"{label} ({name}) where {expected} is due. Add a line for a label "
+                "that no image has."
+            )
+    name, count = collections.Counter(name for _, name in pairs).most_common(1)[0]
+    if count > 1:
+        raise ValueError(f"{path} must name each class once, got {name!r} twice.")

@@ -15,7 +15,7 @@ import xxhash
 from converters.engines import processes
 from converters.images.prepare import check_bytes
 from converters.inputs import reading
-from converters.inputs.ilsvrc import read_image
+from converters.inputs.image import read_image
 from converters.jobs import write_shard
 from converters.jobs.job import Job
 from converters.jobs.plan import ShardPlan

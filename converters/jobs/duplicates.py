@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import xxhash
 
 from converters.engines import processes
-from converters.inputs.ilsvrc import Image, catalog_name, read_image
+from converters.inputs.image import Image, catalog_name, read_image
 from tfpipe.errors import count_of
 from tfpipe.shards.split_names import TEST, VALIDATION
 from tfpipe.shards.sql import PARQUET, one_file

@@ -16,7 +16,7 @@ from typing import overload
 import xxhash
 
 from converters.inputs import listing
-from converters.inputs.ilsvrc import Image
+from converters.inputs.image import Image
 from converters.jobs import side_files
 
 # With 48 MB a shard, ImageNet gets its customary numbers of shards, which are the caps.

@@ -22,7 +22,7 @@ from converters.images import prepare
 from converters.inputs import reading
 from converters.inputs.boxes import Box
 from converters.inputs.files import require_same
-from converters.inputs.ilsvrc import Image, catalog_name, read_image
+from converters.inputs.image import Image, catalog_name, read_image
 from converters.jobs.job import Job
 from converters.jobs.plan import ShardPlan
 from tfpipe.native import entry_file, entry_points

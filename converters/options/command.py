@@ -1,162 +1,125 @@
-"""Steps that the converting commands share: from the listed images to the exit code.
+"""Steps that the converting commands share: from a reader to the exit code.
 
-In: the images and classes that a command found, and its options. Out: a `Job`; and,
-around a whole command, its summary, or a one-line error and the exit code.
+In: the reader of an input, and the options of a command. Out: a `Job`; and, around a
+whole command, its summary, or a one-line error and the exit code.
 """
 
 import contextlib
-import os
+import dataclasses
 import pathlib
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from absl import app
 
 from converters.engines import processes
-from converters.inputs import boxes, ilsvrc, listing, reading
-from converters.inputs.classes import Class
-from converters.jobs import at_url, duplicates, plan, run
+from converters.inputs import expected, labels, listing, meaning
+from converters.inputs.boxes import Boxes
+from converters.inputs.files import path_of
+from converters.inputs.image import Image, catalog_name
+from converters.inputs.labels import Labelled
+from converters.inputs.reader import Reader, Workspace
+from converters.inputs.tables import extras, spool, sql
+from converters.jobs import at_url, changed, duplicates, plan, run, work_dir
 from converters.jobs.job import Job, no_boxes
-from converters.options import shared, start, summary
-from converters.options.job import JobOptions
+from converters.options import policy, shared, start, summary
+from converters.options.job import ConvertOptions, options_from_flags
 from tfpipe import errors, host
 from tfpipe.location import urls
+from tfpipe.location.files import Files
+from tfpipe.location.location import Location
 from tfpipe.shards import index
+from tfpipe.shards.split_names import TRAIN
 
 
-def make_job(
-    options: JobOptions,
-    *,
-    command: str,
-    name: str,
-    input_dir: pathlib.Path,
-    tree: ilsvrc.Tree,
-    classes: Sequence[Class],
-    own_options: Mapping[str, Any],
-    label_reason: str,
-    found_boxes: boxes.Boxes | None = None,
-    is_apart: bool = False,
-) -> Job:
-    """Leaves duplicates out if the options say so, and plans the shards.
+def main(
+    argv: Sequence[str], name: str, reader_from_flags: Callable[[], Reader]
+) -> int:
+    """Runs a command that takes no argument, and returns its exit code.
 
     Args:
-        options: Options of the conversion.
-        command: Module of the command.
-        name: Name of the data set.
-        input_dir: Folder that the files of the images are relative to.
-        tree: The images of each split.
-        classes: All classes in label order.
-        own_options: Options of the command alone that decide the bytes; JSON values.
-        label_reason: Why the labels begin where they do, for people.
-        found_boxes: Bounding boxes, if there are any.
-        is_apart: Whether it is known already that the output folder is in no folder of
-            images.
-
-    Raises:
-        ValueError: If options contradict each other or the input.
-        OSError: If an image cannot be read.
+        argv: The program and its arguments.
+        name: Last word of the command, which names the data set too.
+        reader_from_flags: Makes the reader of the input.
     """
-    _require_boxes_stay_right(options, found_boxes)
-    input_dir = _seen(input_dir, options)
-    output_dir = _seen(options.local_dir, options)
-    num_workers = options.num_workers or host.num_cores()
-    splits: Mapping[str, Sequence[ilsvrc.Image]] = tree.splits
-    dropped: Sequence[Mapping[str, str]] = ()
-    if not is_apart:
-        files = (image.file for images in splits.values() for image in images)
-        require_apart(options, input_dir, files)
-    drop = options.drop_duplicates
-    if drop != "none":
-        splits, dropped = duplicates.drop(input_dir, splits, drop, num_workers)
-    naming = {"layout": options.layout, "dataset_name": name}
-    left_out_boxes = found_boxes.left_out if found_boxes else ()
-    recorded = {"seed": options.seed, "drop_duplicates": drop}
-    plans = plan.make_plan(splits, options.num_shards, options.seed, **naming)
-    num_bytes = sum(each.num_input_bytes for each in plans)
-    num_images = sum(each.num_images for each in plans)
-    policy = options.policy.for_input(num_images, num_bytes)
-    return Job(
-        command=command,
-        name=name,
-        input_dir=input_dir,
-        states=tree.states,
-        num_rows=tree.num_rows,
-        output_dir=output_dir,
-        plans=plans,
-        classes=classes,
-        policy=policy,
-        options={**naming, **recorded, **own_options},
-        boxes_of=found_boxes.of if found_boxes else no_boxes,
-        ignored=tree.ignored,
-        left_out=[_report(item) for item in (*tree.left_out, *left_out_boxes)],
-        label_reason=label_reason,
-        dropped=dropped,
-        num_workers=options.num_workers
-        or processes.default_workers(num_images, num_bytes, encodes=policy.shrinks),
-        **options.of_job(),
-    )
-
-
-def _seen(folder: pathlib.Path, options: JobOptions) -> pathlib.Path:
-    """Returns a folder by the path at which the processes that write shards see it."""
-    # Processes of a cluster have other current folders.
-    is_near = options.engine != shared.RAY or urls.is_url(folder)
-    return folder if is_near else folder.absolute()
-
-
-def _report(item: listing.LeftOut) -> dict[str, str]:
-    """Returns the line of rejects.jsonl for a file or box that was left out."""
-    return {
-        "name": ilsvrc.catalog_name(item.name),
-        "action": "ignored",
-        "reason": item.reason,
-        "detail": listing.DETAILS[item.reason],
-    }
-
-
-def _require_boxes_stay_right(
-    options: JobOptions, found_boxes: boxes.Boxes | None
-) -> None:
-    turned = options.policy.exif_orientation != "keep"
-    if turned and found_boxes and found_boxes.num_boxes:
-        raise ValueError(
-            "--exif_orientation=apply would leave the bounding boxes where they were. "
-            "Keep the orientation, or take the boxes out of the input."
+    if len(argv) > 1:
+        raise app.UsageError(
+            f"Unexpected argument: {urls.shown(argv[1])}. Flags start with --."
         )
+    return converted(name, reader_from_flags)
 
 
-def convert(
-    command: str, options: JobOptions, make: Callable[[], Job]
-) -> dict[str, Any]:
-    """Makes the job, runs it, and returns the summary that the command prints.
+def converted(name: str, reader_from_flags: Callable[[], Reader]) -> int:
+    """Converts as the flags say, prints the summary, and returns the exit code.
+
+    An expected failure is one line on stderr and exit code 1.
+    """
+
+    def work() -> int:
+        reader = reader_from_flags()
+        done = convert(f"converters.{name}", options_from_flags(name), reader)
+        for line in summary.orientation_warnings(done):
+            print(line, file=sys.stderr)
+        summary.print_summary(done)
+        return 0
+
+    return start.exit_code(work)
+
+
+def run_command(main: Callable[[Sequence[str]], int]) -> None:
+    """Runs a command for photographs: those of phones are stored upright."""
+    policy.set_default("exif_orientation", "apply")
+    start.run(main)
+
+
+def convert(command: str, options: ConvertOptions, reader: Reader) -> dict[str, Any]:
+    """Converts, and returns the summary that the command prints.
+
+    Args:
+        command: Module of the command.
+        options: Options of the conversion.
+        reader: Reader of the input.
 
     Raises:
         ValueError: If the input or the output folder is not as it must be.
+        BadIndexError: If the input is a data set that is damaged.
         OSError: If a file cannot be read or written.
-        RemoteError: If the URL of the output cannot be read or written.
+        RemoteError: If a URL cannot be read or written.
     """
     start = time.perf_counter()
     spans: list[processes.Span] = []
-    if files := shared.files_of("--output_dir", options.output_dir):
-        files.names()  # fails before the input is listed, if it fails
-    with shared.connected(options.engine, options.ray_address, options.num_workers):
-        job = make()
+    if not options.output.is_local:
+        Files(options.output).names()  # fails before the input is listed, if it fails
+    with (
+        _cleaned(options),
+        shared.connected(options.engine, options.ray_address, options.num_workers),
+    ):
+        job = make_job(command, options, reader)
         result: index.Index | None = run.run(job, on_span=spans.append)
-    seconds = time.perf_counter() - start
-    document = summary.summarize(command, options.to_json(), result, seconds, spans)
-    if result is None:
+        seconds = time.perf_counter() - start
+        config = options.to_json() | reader.to_json()
+        document = summary.summarize(command, config, result, seconds, spans)
+        if result is None:
+            return document
+        document["label_base"] = result.label_base
+        document["label_reason"] = job.label_reason
+        with _catalog_folder(job) as folder:
+            document["classes"] = summary.class_counts(folder, result)
+        decisions = result.made_by["decisions"]
+        document["full_decode"] = summary.full_decode(job, decisions)
+    if options.near_duplicates is None:
         return document
-    with _catalog_folder(job) as folder:
-        classes = summary.class_counts(folder, result)
-    return document | {
-        "label_base": result.label_base,
-        "label_reason": job.label_reason,
-        "classes": classes,
-        "full_decode": summary.full_decode(job, result.made_by["decisions"]),
-    }
+    # The comparison needs NumPy and Pillow.
+    from converters.catalog import near_duplicates
+
+    return document | near_duplicates.write(
+        options.output.path,
+        distance=options.near_duplicates,
+        num_workers=options.num_workers or host.num_cores(),
+    )
 
 
 @contextlib.contextmanager
@@ -171,67 +134,232 @@ def _catalog_folder(job: Job) -> Iterator[pathlib.Path]:
         yield pathlib.Path(folder)
 
 
-def main(argv: Sequence[str], convert_flags: Callable[[], dict[str, Any]]) -> int:
-    """Runs a command that takes no argument, and returns its exit code.
+def make_job(command: str, options: ConvertOptions, reader: Reader) -> Job:
+    """Lists the images, gives them labels and splits, and plans the shards.
 
-    An expected failure is one line on stderr and exit code 1.
+    Args:
+        command: Module of the command.
+        options: Options of the conversion.
+        reader: Reader of the input.
+
+    Raises:
+        ValueError: If options contradict each other or the input.
+        BadIndexError: If the input is a data set that is damaged.
+        OSError: If an image cannot be read.
+        RemoteError: If a URL cannot be read.
     """
-    if len(argv) > 1:
-        raise app.UsageError(
-            f"Unexpected argument: {urls.shown(argv[1])}. Flags start with --."
+    num_workers = options.num_workers or host.num_cores()
+    _require_free(command, options, reader)
+    with contextlib.ExitStack() as stack:
+        workspace = Workspace(
+            folder=options.local_dir / work_dir.WORK_DIR_NAME,
+            stack=stack,
+            num_workers=num_workers,
+        )
+        listed = reader.list_images(options.meaning, workspace)
+        _require_apart(options, listed.folders_of_images())
+        path = options.label_map
+        labelled = labels.give_labels(
+            listed,
+            label_map=None if path is None else path_of("--label_map", path),
+            label_base=options.label_base,
+            label_type=options.label_type,
+        )
+        expected.check_expected(options.expect, labelled)
+        job = _planned(command, options, reader, labelled)
+        return dataclasses.replace(job, more_columns=_more_columns(labelled))
+
+
+def _planned(
+    command: str, options: ConvertOptions, reader: Reader, labelled: Labelled
+) -> Job:
+    """Divides the splits, leaves duplicates out, and plans the shards."""
+    listed = labelled.listed
+    _require_boxes_stay_right(options, listed.boxes)
+    _require_new_splits(options, listed.splits)
+    meaning.warn(meaning.disagreements(listed.splits), strict=options.strict)
+    divided = labelled.divided(
+        chosen=options.classes, split_fractions=options.fractions, seed=options.seed
+    )
+    input_dir = _seen(listed.folder, options)
+    splits: Mapping[str, Sequence[Image]] = divided.splits
+    dropped: Sequence[Mapping[str, str]] = ()
+    if options.drop_duplicates != "none":
+        num_workers = options.num_workers or host.num_cores()
+        splits, dropped = duplicates.drop(
+            input_dir, splits, options.drop_duplicates, num_workers
+        )
+    naming = {"layout": options.layout, "dataset_name": options.name}
+    plans = plan.make_plan(splits, options.num_shards, options.seed, **naming)
+    num_bytes = sum(each.num_input_bytes for each in plans)
+    num_images = sum(each.num_images for each in plans)
+    policy = options.policy.for_input(num_images, num_bytes)
+    left_out = [*listed.left_out, *divided.left_out]
+    more_left_out = listed.boxes.left_out if listed.boxes else ()
+    return Job(
+        command=command,
+        name=options.name,
+        input_dir=input_dir,
+        states=listed.states,
+        num_rows=listed.num_rows,
+        output_dir=_seen(options.local_dir, options),
+        plans=plans,
+        classes=labelled.classes(),
+        label_reason=labelled.reason,
+        policy=policy,
+        options=options.recorded() | _of_boxes(listed.boxes) | {**reader.recorded},
+        boxes_of=listed.boxes.of if listed.boxes else no_boxes,
+        ignored=listing.count(left_out),
+        left_out=[_report(item) for item in (*left_out, *more_left_out)],
+        dropped=dropped,
+        num_workers=options.num_workers
+        or processes.default_workers(num_images, num_bytes, encodes=policy.shrinks),
+        **options.of_job(),
+    )
+
+
+def _seen(folder: pathlib.Path, options: ConvertOptions) -> pathlib.Path:
+    """Returns a folder by the path at which the processes that write shards see it."""
+    # Processes of a cluster have other current folders.
+    is_near = options.engine != shared.RAY or urls.is_url(folder)
+    return folder if is_near else folder.absolute()
+
+
+def _report(item: listing.LeftOut) -> dict[str, str]:
+    """Returns the line of rejects.jsonl for a file or box that was left out."""
+    return {
+        "name": catalog_name(item.name),
+        "action": "ignored",
+        "reason": item.reason,
+        "detail": listing.DETAILS[item.reason],
+    }
+
+
+def _of_boxes(boxes: Boxes | None) -> dict[str, Any]:
+    """Returns what identifies the boxes: a job must not go on with other boxes."""
+    if boxes is None:
+        return {}
+    digest = {"boxes_digest": boxes.digest()} if boxes.num_boxes else {}
+    return {"boxes": boxes.decisions, **digest}
+
+
+def _more_columns(labelled: Labelled) -> extras.MoreColumns | None:
+    """Returns what the catalog and the records get beside the images and classes."""
+    listed = labelled.listed
+    rows, several = listed.rows, listed.several
+    if rows is None or not (rows.extra_columns or several):
+        return None
+    in_records = tuple(rows.extra_columns) if rows.in_records else ()
+    labels_of = None
+    if several:
+        in_records = (extras.LABELS, *in_records)
+        labels_of = {
+            image.name: [
+                labelled.labels[each] for each in several.get(image.name, [name])
+            ]
+            for classes in listed.splits.values()
+            for name, images in classes.items()
+            for image in images
+        }
+    with sql.connected(rows.path.parent) as connection:
+        path = extras.write(
+            connection, rows.path, rows.row_of, labels_of, rows.extra_columns
+        )
+    return extras.MoreColumns(path=path, in_records=in_records)
+
+
+def _require_boxes_stay_right(options: ConvertOptions, boxes: Boxes | None) -> None:
+    if options.policy.exif_orientation != "keep" and boxes and boxes.num_boxes:
+        raise ValueError(
+            "--exif_orientation=apply would leave the bounding boxes where they were. "
+            "Keep the orientation, or take the boxes out of the input."
         )
 
-    def work() -> int:
-        done = convert_flags()
-        for line in summary.orientation_warnings(done):
-            print(line, file=sys.stderr)
-        summary.print_summary(done)
-        return 0
 
-    return start.exit_code(work)
+def _require_new_splits(options: ConvertOptions, splits: Collection[str]) -> None:
+    for split in options.fractions:
+        if split != TRAIN and split in splits:
+            raise ValueError(
+                f"The input already has a {split} split, which --validation_fraction "
+                "or --split_fractions must not make again. Leave it out of the flag, "
+                "or move the split away."
+            )
 
 
-def require_apart(
-    options: JobOptions, input_dir: pathlib.Path, files: Iterable[str]
-) -> None:
+def _require_apart(options: ConvertOptions, folders: Iterable[str]) -> None:
     """Refuses an output folder that the next run would take for a class.
 
     Args:
         options: Options of the conversion.
-        input_dir: Path or URL of the input.
-        files: Files of the images, relative to it, or their URLs.
+        folders: Paths and URLs of folders with images.
 
     Raises:
-        ValueError: If the output folder is in a folder of images.
+        ValueError: If the output folder is in one of them, or one of them is a data set
+            that is being published.
     """
-    parts = {
-        file.partition("/")[0]
-        for file in files
-        if urls.is_url(input_dir) or not reading.is_remote(input_dir, file)
-    }
-    if urls.is_url(input_dir):
-        _require_urls_apart(input_dir, options.output_dir, sorted(parts))
-        return
-    output_dir = _seen(options.local_dir, options)
-    real = pathlib.Path(os.path.realpath(output_dir))
-    for name in sorted(parts):
-        if real.is_relative_to(os.path.realpath(input_dir / name)):
+    for folder in map(Location, folders):
+        if folder.is_local:
+            work_dir.require_whole(folder.path)
+        if options.output.is_in(folder):
             raise ValueError(
-                f"--output_dir must not be in {input_dir / name}, whose images are "
-                f"converted, got {output_dir}. Choose a folder beside the input."
+                f"--output_dir must not be in {folder.shown}, whose images are "
+                f"converted, got {options.output.shown}. Choose a folder beside the "
+                "input."
             )
 
 
-def _require_urls_apart(
-    input_dir: pathlib.Path, output_dir: str, parts: Sequence[str]
-) -> None:
-    """Refuses an output by URL that the next run would take for a class."""
-    if not urls.is_url(output_dir):
+def _require_free(command: str, options: ConvertOptions, reader: Reader) -> None:
+    """Refuses an output folder before a slow input is read, if the job would refuse it.
+
+    Raises:
+        ValueError: If the job would.
+        OSError: If a file cannot be looked at.
+    """
+    output_dir, overwrite = options.local_dir, options.overwrite
+    if not output_dir.is_dir() or work_dir.has_jobs(output_dir):
         return
-    source, output = reading.shown(input_dir), output_dir.rstrip("/") + "/"
-    for name in parts:
-        if output.startswith(f"{source.rstrip('/')}/{name}/"):
-            raise ValueError(
-                f"--output_dir must not be in {source}/{name}, whose images are "
-                f"converted, got {output_dir}. Choose a folder beside the input."
-            )
+    if (slow := reader.slow_files) is None:
+        return
+    recorded = {"command": command, **reader.recorded}
+    work_dir.require_free(output_dir, (), overwrite=overwrite, options=recorded)
+    written = output_dir / index.INDEX_NAME
+    for file in slow if written.exists() and not overwrite else ():
+        if changed.modified_ns(pathlib.Path(file)) > written.stat().st_mtime_ns:
+            difference = f"{file} was changed after it was written"
+            raise work_dir.taken(str(output_dir), difference=difference)
+
+
+@contextlib.contextmanager
+def _cleaned(options: ConvertOptions) -> Iterator[None]:
+    """Removes the data of tables at the end, unless the conversion can go on.
+
+    The data are also removed after an error that a second run would meet again.
+    """
+    output_dir = options.local_dir
+    is_new = not output_dir.exists()
+    try:
+        yield
+    except ValueError:
+        if options.num_tasks == 1:
+            _clean(output_dir)
+        raise
+    else:
+        _clean(output_dir)
+    finally:
+        # Folders with content stay.
+        is_near = is_new or not options.output.is_local
+        for path in (output_dir / work_dir.WORK_DIR_NAME, output_dir)[: 1 + is_near]:
+            with contextlib.suppress(OSError):
+                path.rmdir()
+
+
+def _clean(output_dir: pathlib.Path) -> None:
+    """Removes the data of tables.
+
+    Another command may be running, or may go on with its job: its images stay.
+    """
+    folder = output_dir / work_dir.WORK_DIR_NAME
+    if any(folder.glob(spool.folder_of(folder, "*").name)):
+        with work_dir.claimed(output_dir):
+            if not work_dir.has_jobs(output_dir) and not work_dir.is_live(folder):
+                spool.remove(folder)

@@ -20,9 +20,8 @@ from absl import app, flags
 
 from converters.engines import ray_cluster
 from converters.images import policy, shrink
+from converters.inputs.files import path_of as path_of
 from converters.inputs.tables import columns
-from tfpipe import errors
-from tfpipe.location import urls
 from tfpipe.location.files import Files
 from tfpipe.location.location import Location
 from tfpipe.shards import index
@@ -234,7 +233,9 @@ def options_from_flags(kind: type[Options], **own: Any) -> Options:
         ValueError: If values do not fit together.
     """
     for field in dataclasses.fields(kind):  # type: ignore[arg-type]
-        if field.name not in own and (value := value_of(field.name)) is not None:
+        if field.name in own or field.name in _OF_INPUTS:
+            continue
+        if (value := value_of(field.name)) is not None:
             own[field.name] = value
     return kind(**own)
 
@@ -280,6 +281,35 @@ def by_name(
     return found
 
 
+def reader_from_flags(kind: type[Options], **own: Any) -> Options:
+    """Returns the reader of one input, whose fields are named as their flags.
+
+    Args:
+        kind: A reader.
+        own: Values of the fields that are not the value of their flag.
+
+    Raises:
+        UsageError: If a flag was given several times.
+        ValueError: If values do not fit together.
+    """
+    fields = {field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    for name in fields & _OF_INPUTS.keys() - own.keys():
+        if (value := only(name)) is not None:
+            own[name] = value
+    return options_from_flags(kind, **own)
+
+
+def required_input() -> Sequence[str]:
+    """Returns the values of --input.
+
+    Raises:
+        UsageError: If the flag was not given.
+    """
+    if not (values := value_of(INPUT)):
+        raise app.UsageError("--input must be given: what to convert.")
+    return tuple(values)
+
+
 def required_input_dir() -> str:
     """Returns the value of --input_dir.
 
@@ -308,29 +338,6 @@ def connected(
         yield
 
 
-def path_of(name: str, value: str) -> pathlib.Path:
-    """Returns the path that a user gave, with ~ replaced by a home folder.
-
-    Args:
-        name: The argument or flag, as a user writes it.
-        value: Its value.
-
-    Raises:
-        ValueError: If the value is empty, which would be the current folder, is a URL,
-            or names a user that is not known.
-    """
-    errors.require_local_path("", name, value)
-    if not value:
-        raise ValueError(f"{name} must be a path, got nothing. Write . for here.")
-    try:
-        return pathlib.Path(value).expanduser()
-    except RuntimeError as error:
-        raise ValueError(
-            f"{name} must be a path, got {value}, whose user has no home folder "
-            f"here. Write ./{value} for a name that begins with ~."
-        ) from error
-
-
 def location_of(name: str, value: str) -> Location:
     """Returns the path or URL of a user, see `Location.from_user`."""
     return Location.from_user(name, value, expand_user=True)
@@ -349,18 +356,6 @@ def files_of(name: str, value: str) -> Files | None:
     """
     location = location_of(name, value)
     return None if location.is_local else Files(location)
-
-
-def input_of(value: str) -> pathlib.Path:
-    """Returns --input_dir as a path, which may be one of a URL.
-
-    Raises:
-        ValueError: If it is neither a path nor a URL that is known and without a
-            password.
-    """
-    if not urls.is_url(value):
-        return path_of("--input_dir", value)
-    return pathlib.Path(urls.require_place("", "--input_dir", value))
 
 
 def work_folder(output: Location, work_dir: str | None) -> pathlib.Path:

@@ -17,8 +17,8 @@ from typing import Any
 
 from converters.engines import processes
 from converters.images import jpeg_header, lossless, prepare, soundness
-from converters.inputs import ilsvrc
 from converters.inputs.classes import for_stdout
+from converters.inputs.image import Image, read_image
 from converters.jobs import publish, side_files
 from converters.jobs.job import Job
 from tfpipe import errors
@@ -101,7 +101,7 @@ def full_decode(
     return {"num_images": kept, "seconds": round(kept * mean / job.num_workers, 3)}
 
 
-def _kept(job: Job, image: ilsvrc.Image) -> bytes:
+def _kept(job: Job, image: Image) -> bytes:
     """Returns the JPEG of an image that is stored as it came; otherwise nothing.
 
     An image over a limit of the policy is not read, or not decoded.
@@ -111,7 +111,7 @@ def _kept(job: Job, image: ilsvrc.Image) -> bytes:
     """
     if prepare.check_bytes(image.num_bytes, job.policy) is not None:
         return b""
-    prepared = prepare.prepare(ilsvrc.read_image(job.input_dir, image), job.policy)
+    prepared = prepare.prepare(read_image(job.input_dir, image), job.policy)
     if isinstance(prepared, prepare.Rejected) or prepare.is_changed(prepared.decision):
         return b""
     return prepared.encoded

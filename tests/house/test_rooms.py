@@ -163,10 +163,11 @@ def test_a_small_conversion_needs_neither_numpy_nor_a_pool(
         path.write_bytes(make_jpeg(number))
     code = f"""import sys
 from converters import folder
-options = folder.FolderOptions(
-    input_dir={str(tmp_path / "raw")!r}, output_dir={str(tmp_path / "out")!r}
-)
-folder.convert(options)
+from converters.inputs.classtree import TreeReader
+from converters.options import command, job
+reader = TreeReader(input_dir={str(tmp_path / "raw")!r})
+options = job.ConvertOptions(name="folder", output_dir={str(tmp_path / "out")!r})
+command.convert("converters.folder", options, reader)
 print(*sys.modules)
 """
 

@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from converters.inputs import listing, reading
 from converters.inputs.archives import readers, samples
 from converters.inputs.archives.patterns import Archive, Kind
-from converters.inputs.archives.readers import ArchiveContents, ArchivedImage, Reader
+from converters.inputs.archives.readers import ArchiveContents, ArchiveReader
+from converters.inputs.image import NO_CLASS, Image
 from converters.inputs.listing import LeftOut
-from converters.inputs.reading import ReadAt
 from tfpipe import errors
 from tfpipe.shards import image_record, records
 from tfpipe.shards.example import Feature, decode_example
@@ -56,15 +56,12 @@ class Keys:
     name: str | None = None
 
 
-def read_images(
-    read: ReadAt, archive: Archive, where: str, keys: Keys
-) -> ArchiveContents:
+def read_images(folder: pathlib.Path, archive: Archive, keys: Keys) -> ArchiveContents:
     """Lists the images of a file.
 
     Args:
-        read: Reads bytes of the file, see `reading.opened`.
+        folder: Path or URL that the file is relative to.
         archive: The file.
-        where: Its path or URL, for errors.
         keys: Keys of the features.
 
     Raises:
@@ -72,29 +69,30 @@ def read_images(
         OSError: If the file cannot be read.
         RemoteError: If the file cannot be read by URL.
     """
-    items: list[ArchivedImage] = []
+    items: list[tuple[str, Image]] = []
     left_out: list[LeftOut] = []
     num_records = 0
+    where = reading.shown_file(folder, archive.file)
+    with reading.opened(folder, archive.file, archive.num_bytes) as read:
 
-    def pread(num_bytes: int, offset: int) -> bytes:
-        return read(offset, num_bytes)
+        def pread(num_bytes: int, offset: int) -> bytes:
+            return read(offset, num_bytes)
 
-    for number, record in enumerate(records.read_from(pread, archive.num_bytes)):
-        if record.fault and number == 0:
-            _refuse_other_files(where, read(0, 2), record.fault)
-        place = f"{number:06d}"
-        num_records += 1
-        features = _features(record)
-        if features is None:
-            left_out.append(LeftOut(place, listing.BAD_RECORD))
-            continue
-        if number == 0:
-            _require_keys(where, features, keys)
-        found = _item(archive, record, place, features, keys)
-        if isinstance(found, ArchivedImage):
-            items.append(found)
-        else:
-            left_out.append(found)
+        for number, record in enumerate(records.read_from(pread, archive.num_bytes)):
+            if record.fault and number == 0:
+                _refuse_other_files(where, read(0, 2), record.fault)
+            num_records += 1
+            number_text = f"{number:06d}"
+            features = _features(record)
+            if features is None:
+                left_out.append(LeftOut(number_text, listing.BAD_RECORD))
+                continue
+            if number == 0:
+                _require_keys(where, features, keys)
+            try:
+                items.append(_item(archive, record, number_text, features, keys))
+            except samples.NoClassError as error:
+                left_out.append(LeftOut(number_text, str(error)))
     return ArchiveContents(items, left_out, num_records)
 
 
@@ -138,23 +136,20 @@ def _require_keys(where: str, features: Mapping[str, Feature], keys: Keys) -> No
 def _item(
     archive: Archive,
     record: records.Record,
-    place: str,
+    number: str,
     features: Mapping[str, Feature],
     keys: Keys,
-) -> ArchivedImage | LeftOut:
+) -> tuple[str, Image]:
+    """Returns class and image of a record; raises NoClassError if one is missing."""
     encoded = _only(features, keys.image, IMAGE_KEYS)
     if not isinstance(encoded, bytes) or not encoded:
-        return LeftOut(place, listing.NO_IMAGE)
-    label = _values(features, keys.label, LABEL_KEYS)
-    try:
-        class_name = _class_name(label)
-    except samples.NoClassError as error:
-        return LeftOut(place, str(error))
+        raise samples.NoClassError(listing.NO_IMAGE)
+    class_name = _class_name(_values(features, keys.label, LABEL_KEYS))
     # Equal bytes further ahead in the record are the same image.
     start = record.data.index(encoded)
     offset = record.byte_offset + records.HEADER_BYTES + start
-    name = _name(archive, place, encoded, _only(features, keys.name, NAME_KEYS))
-    return ArchivedImage(name, class_name, offset, len(encoded))
+    name = _name(archive, number, encoded, _only(features, keys.name, NAME_KEYS))
+    return class_name, Image(name, NO_CLASS, archive.file, offset, len(encoded))
 
 
 def _only(
@@ -191,25 +186,46 @@ def _class_name(values: Sequence[bytes | int | float]) -> str:
 
 
 def _name(
-    archive: Archive, place: str, encoded: bytes, given: bytes | int | float | None
+    archive: Archive, number: str, encoded: bytes, stored: bytes | int | float | None
 ) -> str:
     """Returns the name in the record if the name is a relative path, or a number."""
-    name = given.decode(errors="replace") if isinstance(given, bytes) else ""
+    name = stored.decode(errors="replace") if isinstance(stored, bytes) else ""
     parts = name.split("/")
     if name and name.isprintable() and not {"", ".", ".."} & set(parts):
         return name
     base = posixpath.basename(archive.file)
     ending = next((e for m, e in _ENDINGS.items() if encoded.startswith(m)), "jpg")
-    return f"{base}/{place}.{ending}"
+    return f"{base}/{number}.{ending}"
 
 
-def reader(keys: Keys) -> Reader:
-    """Returns the reader of TFRecord files, see `read_images`."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TfrecordReader(ArchiveReader):
+    """Reads TFRecord files of other tools, see `read_images`.
 
-    def read(folder: pathlib.Path, archive: Archive) -> ArchiveContents:
-        where = reading.shown_file(folder, archive.file)
-        with reading.opened(folder, archive.file, archive.num_bytes) as pread:
-            return read_images(pread, archive, where, keys)
+    Raises:
+        ValueError: If values do not fit together.
+    """
 
-    label_keys = LABEL_KEYS if keys.label is None else (keys.label,)
-    return Reader(TFRECORDS, read, label_keys)
+    image_key: str | None = None
+    name_key: str | None = None
+
+    kind = TFRECORDS
+    own_fields = ("image_key", "name_key")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.image_key is not None and not self.image_key:
+            raise ValueError("--image_key must be a key, got nothing.")
+        if self.image_key is not None and self.image_key == self.label_key:
+            raise ValueError(
+                "--image_key and --label_key must be two keys, got "
+                f"{self.image_key!r} for both."
+            )
+
+    @property
+    def label_keys(self) -> Sequence[str]:
+        return LABEL_KEYS if self.label_key is None else (self.label_key,)
+
+    def read_archive(self, folder: pathlib.Path, archive: Archive) -> ArchiveContents:
+        keys = Keys(image=self.image_key, label=self.label_key, name=self.name_key)
+        return read_images(folder, archive, keys)

@@ -1,24 +1,29 @@
 """The images of many files of a kind, by split and class.
 
-In: files, and the `Reader` of their kind. Out: `Listed`: images by split
-and class, and the names of classes beside the files. Several files
-are listed at a time; the order of the images stays the same.
+In: files, and the reading of a file of their kind. Out: `Listed`: images by split and
+class, and the names of classes beside the files. Several files are listed at a time;
+the order of the images stays the same.
 """
 
+import abc
 import collections
 import concurrent.futures
+import dataclasses
 import pathlib
 import posixpath
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 from converters.engines import processes
-from converters.inputs import class_lists, folders, listing, meaning, reading
+from converters.inputs import class_lists, folders, listing, reading
 from converters.inputs.archives import patterns
 from converters.inputs.archives.patterns import Archive
 from converters.inputs.class_lists import ClassList
-from converters.inputs.classtree import ClassTree, Place
-from converters.inputs.labels import Listed
+from converters.inputs.image import Image
+from converters.inputs.listed import Listed, ordered
+from converters.inputs.listing import LeftOut
+from converters.inputs.meaning import TEXT, Meaning, label_type
+from converters.inputs.reader import Reader, Workspace
 from tfpipe.location import urls
 from tfpipe.shards import label_rows
 
@@ -28,49 +33,96 @@ _NUM_READERS = 16
 ROW = "\0row "
 
 
-class ArchivedImage(NamedTuple):
-    """An image in a file of many images.
-
-    Attributes:
-        name: Name of the image, without the split.
-        class_name: Name or number of its class.
-        offset: Start of its bytes in the file.
-        num_bytes: Size in bytes.
-    """
-
-    name: str
-    class_name: str
-    offset: int
-    num_bytes: int
-
-
 class ArchiveContents(NamedTuple):
     """Images of a file, and the names that were left out.
 
     Attributes:
-        items: The images.
+        items: Class and image of each record or sample.
         left_out: The parts without an image.
         num_rows: Number of records or samples in the file, counted as they are read.
     """
 
-    items: Sequence[ArchivedImage]
-    left_out: Sequence[listing.LeftOut]
+    items: Sequence[tuple[str, Image]]
+    left_out: Sequence[LeftOut]
     num_rows: int
 
 
-def class_tree(
-    folder: pathlib.Path,
+# Lists a file, relative to the folder above all files.
+ReadArchive = Callable[[pathlib.Path, Archive], ArchiveContents]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ArchiveReader(Reader, abc.ABC):
+    """Reads files that hold many images each, by their paths, patterns or URLs.
+
+    Raises:
+        ValueError: If there is no input, or the key of the class is empty.
+    """
+
+    input: Sequence[str]
+    file_in_names: bool = False
+    label_key: str | None = None
+
+    kind: ClassVar[patterns.Kind]
+    # Further fields that decide which images there are.
+    own_fields: ClassVar[Sequence[str]] = ()
+
+    def __post_init__(self) -> None:
+        if isinstance(self.input, str) or not self.input:
+            raise ValueError(
+                "--input must name at least one file, pattern, folder or URL, got "
+                f"{self.input!r}."
+            )
+        if self.label_key is not None and not self.label_key.strip():
+            raise ValueError("--label_key must be a key, got nothing.")
+
+    @property
+    def recorded(self) -> Mapping[str, Any]:
+        names = ("file_in_names", "label_key", *self.own_fields)
+        return {name: getattr(self, name) for name in names}
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self) | {"input": list(self.input)}
+
+    @property
+    def label_keys(self) -> Sequence[str]:
+        """Keys of the label in a record; TFDS names lists of classes by them."""
+        return ()
+
+    @abc.abstractmethod
+    def read_archive(self, folder: pathlib.Path, archive: Archive) -> ArchiveContents:
+        """Lists the images of a file, relative to a folder."""
+
+    def list_images(self, meaning: Meaning, workspace: Workspace) -> Listed:
+        listed = list_archives(
+            patterns.find(self.input, self.kind, meaning),
+            self.read_archive,
+            file_in_names=self.file_in_names,
+        )
+        is_text = label_type(listed.class_names(), meaning.label_type) == TEXT
+        return listed.with_list(self._list_beside(listed, is_text=is_text))
+
+    def _list_beside(self, listed: Listed, *, is_text: bool) -> ClassList:
+        """Returns the list of classes in the folder of the first file."""
+        above = posixpath.dirname(next(listed.images()).file)
+        folder = above if urls.is_url(above) else str(listed.folder / above)
+        source = folders.open_folder(pathlib.Path(folder))
+        if is_text:
+            return class_lists.exported(source)
+        return class_lists.beside(source, self.label_keys)
+
+
+def list_archives(
     archives: Sequence[Archive],
-    read: Callable[[Archive], ArchiveContents],
+    read: ReadArchive,
     *,
     file_in_names: bool,
     split_in_names: bool = True,
-) -> ClassTree:
-    """Lists all files.
+) -> Listed:
+    """Lists the images of all files.
 
     Args:
-        folder: Path or URL above the files.
-        archives: The files.
+        archives: The files, as `patterns.find` returns them.
         read: Lists a file; several threads call the function.
         file_in_names: Whether the name of an image begins with the name of its file.
         split_in_names: Whether the name begins with the split in any case.
@@ -80,9 +132,34 @@ def class_tree(
         OSError: If a file cannot be read.
         RemoteError: If a file cannot be read by URL.
     """
-    splits: dict[str, dict[str, list[Place]]] = {}
-    left_out: list[listing.LeftOut] = []
+    folder, archives = patterns.relative_to_one(archives)
+    splits: dict[str, dict[str, list[Image]]] = {}
+    left_out: list[LeftOut] = []
     owners: dict[str, str] = {}
+    num_rows = 0
+    for archive, found in _contents(folder, archives, read):
+        prefix = f"{archive.split}/" if split_in_names else ""
+        if file_in_names:
+            base = archive.file.rpartition("/")[2].removesuffix(".tar")
+            prefix = f"{archive.split}/{base}/"
+        _require_own_names(folder, archive, prefix, found.items, owners)
+        classes = splits.setdefault(archive.split, collections.defaultdict(list))
+        for class_name, image in found.items:
+            classes[class_name].append(image._replace(name=prefix + image.name))
+        left_out += (item.under(f"{archive.file}/") for item in found.left_out)
+        num_rows += found.num_rows
+    for split, classes in splits.items():
+        if not classes:
+            raise _nothing_found(split, left_out)
+    states = {each.file: each.state for each in archives if each.state is not None}
+    return _without_rows(
+        Listed(folder, splits, left_out, states=states, num_rows=num_rows)
+    )
+
+
+def _contents(
+    folder: pathlib.Path, archives: Sequence[Archive], read: ReadArchive
+) -> Iterator[tuple[Archive, ArchiveContents]]:
     with (
         concurrent.futures.ThreadPoolExecutor(_NUM_READERS) as pool,
         processes.make_bar(len(archives), "file") as bar,
@@ -90,53 +167,34 @@ def class_tree(
         for start in range(0, len(archives), _NUM_READERS):
             # Groups limit how far the threads read ahead, and end soon after an error.
             group = archives[start : start + _NUM_READERS]
-            for archive, found in zip(group, pool.map(read, group), strict=True):
-                prefix = f"{archive.split}/" if split_in_names else ""
-                prefix = _with_file(archive) if file_in_names else prefix
-                _add(splits, archive, prefix, found.items, owners, folder)
-                left_out += (item.under(f"{archive.file}/") for item in found.left_out)
+            found = pool.map(lambda archive: read(folder, archive), group)
+            for archive, contents in zip(group, found, strict=True):
+                yield archive, contents
                 bar.update()
-    for split in dict.fromkeys(archive.split for archive in archives):
-        if not splits.get(split):
-            raise _nothing_found(split, left_out)
-    return ClassTree(
-        {split: dict(sorted(found.items())) for split, found in splits.items()},
-        left_out,
-    )
 
 
-def _with_file(archive: Archive) -> str:
-    base = archive.file.rpartition("/")[2].removesuffix(".tar")
-    return f"{archive.split}/{base}/"
-
-
-def _add(
-    splits: dict[str, dict[str, list[Place]]],
+def _require_own_names(
+    folder: pathlib.Path,
     archive: Archive,
     prefix: str,
-    items: Sequence[ArchivedImage],
+    items: Sequence[tuple[str, Image]],
     owners: dict[str, str],
-    folder: pathlib.Path,
 ) -> None:
-    classes = splits.setdefault(archive.split, collections.defaultdict(list))
-    for item in items:
-        name = prefix + item.name
+    for _, image in items:
         count = len(owners)
-        owner = owners.setdefault(name, archive.file)
+        owner = owners.setdefault(prefix + image.name, archive.file)
         if len(owners) == count:
-            one, other = (
+            first, second = (
                 reading.shown_file(folder, file) for file in (owner, archive.file)
             )
             raise ValueError(
-                f"An image must have a name of its own, but {item.name} is in {one} "
-                f"and in {other}. If these are two files, --file_in_names puts the "
+                f"An image must have a name of its own, but {image.name} is in {first} "
+                f"and in {second}. If these are two files, --file_in_names puts the "
                 "name of the file before that of the image."
             )
-        place = Place(name, archive.file, item.offset, item.num_bytes)
-        classes[item.class_name].append(place)
 
 
-def _nothing_found(split: str, left_out: Sequence[listing.LeftOut]) -> ValueError:
+def _nothing_found(split: str, left_out: Sequence[LeftOut]) -> ValueError:
     counts = listing.count(left_out)
     reasons = "; ".join(
         f"{count:,} because {listing.DETAILS[reason]}"
@@ -150,80 +208,16 @@ def _nothing_found(split: str, left_out: Sequence[listing.LeftOut]) -> ValueErro
     )
 
 
-class Reader(NamedTuple):
-    """How files of a kind are read.
-
-    Attributes:
-        kind: Kind of the files.
-        read: Lists the images of a file, from the folder above the file.
-        label_keys: Keys of the label in a record; TFDS names lists of classes by them.
-    """
-
-    kind: patterns.Kind
-    read: Callable[[pathlib.Path, Archive], ArchiveContents]
-    label_keys: Sequence[str] = ()
-
-
-def list_images(
-    archives: Sequence[Archive],
-    reader: Reader,
-    *,
-    file_in_names: bool,
-    split_in_names: bool = True,
-    label_type: meaning.LabelType | None = None,
-) -> Listed:
-    """Lists the images of all files.
-
-    Args:
-        archives: The files, as `patterns.find` returns them.
-        reader: How they are read.
-        file_in_names: Whether the name of an image begins with the name of its file.
-        split_in_names: Whether the name begins with the split in any case.
-        label_type: Value of --label_type.
-
-    Raises:
-        ValueError: If the input is wrong.
-        OSError: If a file cannot be read.
-        RemoteError: If a file cannot be read by URL.
-    """
-    folder, relative = patterns.relative_to_one(archives)
-    num_rows = []
-
-    def read(archive: Archive) -> ArchiveContents:
-        contents = reader.read(folder, archive)
-        num_rows.append(contents.num_rows)
-        return contents
-
-    tree = class_tree(
-        folder,
-        relative,
-        read,
-        file_in_names=file_in_names,
-        split_in_names=split_in_names,
-    )
-    tree, classes = _without_rows(tree)
-    is_text = meaning.label_type(tree.class_names(), label_type) == meaning.TEXT
-    states = {each.file: each.state for each in relative if each.state is not None}
-    listed = Listed(folder, tree, states=states, num_rows=sum(num_rows))
-    listed = listed.with_list(classes)
-    above = posixpath.dirname(relative[0].file)
-    place = above if urls.is_url(above) else str(folder / above)
-    first = folders.open_folder(pathlib.Path(place))
-    if is_text:
-        return listed.with_list(class_lists.exported(first))
-    return listed.with_list(class_lists.beside(first, reader.label_keys))
-
-
-def _without_rows(tree: ClassTree) -> tuple[ClassTree, ClassList]:
-    """Returns a tree whose classes are numbers where they are one-hot rows.
+def _without_rows(listed: Listed) -> Listed:
+    """Returns images whose classes are numbers where the classes are one-hot rows.
 
     Raises:
         ValueError: If rows of 0 and 1 are no one-hot rows, or are beside other labels.
     """
-    names = tree.class_names()
+    names = listed.class_names()
     rows = {name: name.removeprefix(ROW) for name in names if name.startswith(ROW)}
     if not rows:
-        return tree, class_lists.NO_LIST
+        return listed._replace(splits=ordered(listed.splits))
     if len(rows) < len(names) or not label_rows.is_one_hot(
         [[*map(int, row)] for row in rows.values()], None
     ):
@@ -239,10 +233,4 @@ def _without_rows(tree: ClassTree) -> tuple[ClassTree, ClassList]:
             "read the images as a table, whose rows may have several."
         )
     number_of = {name: str(row.index("1")) for name, row in rows.items()}
-    splits = {
-        split: {number_of[name]: places for name, places in classes.items()}
-        for split, classes in tree.splits.items()
-    }
-    numbers = {number: str(number) for number in range(len(rows[names[0]]))}
-    classes = ClassList("The length of the rows of 0 and 1", numbers)
-    return ClassTree(splits, tree.left_out), classes
+    return listed.renamed(number_of).with_list(class_lists.of_rows(len(rows[names[0]])))

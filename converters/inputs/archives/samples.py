@@ -16,7 +16,8 @@ from typing import Any, Literal
 from converters.inputs import listing, reading, tars
 from converters.inputs.archives import patterns
 from converters.inputs.archives.patterns import Archive
-from converters.inputs.archives.readers import ArchiveContents, ArchivedImage, Reader
+from converters.inputs.archives.readers import ArchiveContents, ArchiveReader
+from converters.inputs.image import NO_CLASS, Image
 from converters.inputs.listing import LeftOut
 from converters.inputs.tables import columns
 from tfpipe.errors import count_of
@@ -30,11 +31,6 @@ SOURCES = [FROM_CLS, FROM_JSON, FROM_KEY]
 # A class is a word or a number; a JSON part may describe an image at length.
 _MAX_BYTES = {FROM_CLS: 4096, FROM_JSON: 1 << 20}
 _MAX_CHARACTERS = 1000
-
-
-def usual_source(json_key: str | None) -> LabelPart:
-    """Returns where the class is if a user says no more than the key of JSON."""
-    return FROM_CLS if json_key is None else FROM_JSON
 
 
 class NoClassError(Exception):
@@ -126,6 +122,7 @@ def read_samples(
     tar: tars.Tar,
     rule: ClassRule,
     *,
+    file: str,
     image_part: str | None,
     on_null: str = columns.FAIL,
 ) -> ArchiveContents:
@@ -134,6 +131,7 @@ def read_samples(
     Args:
         tar: The tar.
         rule: Where the class of a sample is.
+        file: Path or URL of the tar.
         image_part: Name of the part with the image, such as `jpg` or `left.png`; None
             takes the part whose name ends as an image's.
         on_null: `columns.SKIP` leaves out samples without the part of the class.
@@ -168,7 +166,7 @@ def read_samples(
             sample.images[part] = member
     if on_null == columns.FAIL:
         _require_partners(tar, rule, samples)
-    items = list(_items(samples, rule, left_out))
+    items = list(_items(samples, rule, file, left_out))
     return ArchiveContents(items, left_out, num_faults + len(samples))
 
 
@@ -191,8 +189,8 @@ def _require_partners(
 
 
 def _items(
-    samples: dict[str, _Sample], rule: ClassRule, left_out: list[LeftOut]
-) -> Iterator[ArchivedImage]:
+    samples: dict[str, _Sample], rule: ClassRule, file: str, left_out: list[LeftOut]
+) -> Iterator[tuple[str, Image]]:
     for key, sample in samples.items():
         if len(sample.images) != 1:
             reason = listing.SEVERAL_IMAGES if sample.images else listing.NO_IMAGE
@@ -206,7 +204,8 @@ def _items(
         except NoClassError as error:
             left_out.append(LeftOut(key, str(error)))
             continue
-        yield ArchivedImage(f"{key}.{part}", name, member.offset, member.num_bytes)
+        parts = (file, member.offset, member.num_bytes)
+        yield name, Image(f"{key}.{part}", NO_CLASS, *parts)
 
 
 def _fault(member: tars.Member) -> str:
@@ -240,15 +239,48 @@ TARS = patterns.Kind(
 )
 
 
-def reader(
-    rule: ClassRule, *, image_part: str | None, on_null: str = columns.FAIL
-) -> Reader:
-    """Returns the reader of the tars of a WebDataset, see `read_samples`."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TarReader(ArchiveReader):
+    """Reads the tars of a WebDataset, see `read_samples`.
 
-    def read(folder: pathlib.Path, archive: Archive) -> ArchiveContents:
+    Raises:
+        ValueError: If values do not fit together.
+    """
+
+    label_from: LabelPart | None = None
+    image_part: str | None = None
+    on_null: str = columns.FAIL
+
+    kind = TARS
+    own_fields = ("label_from", "image_part")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.label_from is None:
+            usual = FROM_CLS if self.label_key is None else FROM_JSON
+            object.__setattr__(self, "label_from", usual)
+        if self.label_from not in SOURCES:
+            raise ValueError(
+                f"--label_from must be one of {', '.join(SOURCES)}, got "
+                f"{self.label_from!r}."
+            )
+        if self.label_key is not None and self.label_from != FROM_JSON:
+            raise ValueError(
+                f"--label_key={self.label_key} needs --label_from=json, got "
+                f"{self.label_from}."
+            )
+
+    def read_archive(self, folder: pathlib.Path, archive: Archive) -> ArchiveContents:
+        rule = ClassRule(
+            source=self.label_from or FROM_CLS, json_key=self.label_key or "label"
+        )
         where = reading.shown_file(folder, archive.file)
         with reading.opened(folder, archive.file, archive.num_bytes) as pread:
             tar = tars.Tar(pread, where, 0, archive.num_bytes)
-            return read_samples(tar, rule, image_part=image_part, on_null=on_null)
-
-    return Reader(TARS, read)
+            return read_samples(
+                tar,
+                rule,
+                file=archive.file,
+                image_part=self.image_part,
+                on_null=self.on_null,
+            )

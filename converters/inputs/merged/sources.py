@@ -1,22 +1,26 @@
-"""The sources of a merge: names, kinds and locations, and new names of their classes.
+"""The sources of a merge: their kinds and readers, and new names of their classes.
 
 In: the words of a user for a source: a path, a pattern or a URL, and options. Out: a
-checked `MergeSource` and its class map. The name of a file decides the kind of a source
-where possible, and otherwise the content of the folder. No image is opened.
+`MergeSource` with its reader. The name of a file decides the kind of a source where
+possible, and otherwise the content of the folder. No image is opened.
 """
 
 import dataclasses
 import os
 import pathlib
 import re
-from collections.abc import Mapping, Sequence
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
 
 from converters.inputs import files, folders
 from converters.inputs.archives import example_images, patterns, samples
+from converters.inputs.archives.data_set import DataSetReader
+from converters.inputs.classtree import TreeReader
 from converters.inputs.folders import Folder, OnDisk
 from converters.inputs.meaning import USUAL
+from converters.inputs.reader import Reader
 from converters.inputs.tables import table_sources
+from converters.inputs.tables.reader import TableReader
 from tfpipe import errors
 from tfpipe.location import urls
 from tfpipe.shards import index
@@ -46,6 +50,13 @@ FLAGS: Mapping[Kind, Sequence[str]] = {
     TARS: ("label_from", "label_key", "image_part"),
     TFRECORDS: ("image_key", "label_key", "name_key"),
     DATA_SET: (),
+}
+READERS: Mapping[Kind, Callable[..., Reader]] = {
+    TREE: TreeReader,
+    TABLE: TableReader,
+    TARS: samples.TarReader,
+    TFRECORDS: example_images.TfrecordReader,
+    DATA_SET: DataSetReader,
 }
 _ANY = patterns.Kind("files that one command converts", is_one=lambda name: True)
 _EXPECTED = (
@@ -162,49 +173,57 @@ class MergeSource:
         name: Name of the source, at the start of the names of its images.
         place: Path, pattern or URL of the source; a URL may hold a password.
         kind: Kind of the source.
+        reader: Reader of the source.
         class_map: New class of some of its classes; an empty text leaves a class out.
         options: Values of the flags of `FLAGS` about the reading.
+    """
+
+    name: str
+    place: str = dataclasses.field(repr=False)
+    kind: Kind
+    reader: Reader
+    class_map: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    options: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+def reader_of(
+    name: str, place: str, kind: Kind, options: Mapping[str, str], **shared: Any
+) -> Reader:
+    """Returns the reader of a source.
+
+    Args:
+        name: Name of the source.
+        place: Path, pattern or URL of the source.
+        kind: Kind of the source.
+        options: Values of the flags of `FLAGS` about the reading.
+        shared: Values of on_null and file_in_names, which are the same for all sources.
 
     Raises:
         ValueError: If the name is not letters, digits, dots, dashes and underscores, or
             an option is not of the kind.
     """
-
-    name: str
-    place: str = dataclasses.field(repr=False)
-    kind: Kind = TREE
-    class_map: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    options: Mapping[str, str] = dataclasses.field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.name):
-            raise ValueError(
-                "The name of a source must be letters, digits, dots, dashes and "
-                f"underscores, got {self.name!r}. Write NAME=PLACE."
-            )
-        for flag, value in self.options.items():
-            if flag not in FLAGS[self.kind]:
-                raise self._not_for_kind(flag)
-            if not value and flag != "name_key":
-                raise ValueError(f"--{flag} of {self.name!r} must not be empty.")
-        label_from = self.options.get("label_from", samples.FROM_JSON)
-        if label_from not in samples.SOURCES:
-            raise ValueError(
-                f"--label_from of {self.name!r} must be one of "
-                f"{', '.join(samples.SOURCES)}, got {label_from!r}."
-            )
-        if "label_key" in self.options and label_from != samples.FROM_JSON:
-            raise ValueError(
-                f"--label_key of {self.name!r} needs --label_from={self.name}=json, "
-                f"got {label_from}."
-            )
-
-    def _not_for_kind(self, flag: str) -> ValueError:
-        takers = [WORDS[kind] for kind in FLAGS if flag in FLAGS[kind]]
-        return ValueError(
-            f"--{flag} must be of a source that is {' or '.join(takers)}, got "
-            f"{self.name!r}, which is {WORDS[self.kind]}."
+    if not _NAME.fullmatch(name):
+        raise ValueError(
+            "The name of a source must be letters, digits, dots, dashes and "
+            f"underscores, got {name!r}. Write NAME=PLACE."
         )
+    for flag, value in options.items():
+        if flag not in FLAGS[kind]:
+            takers = [WORDS[each] for each in FLAGS if flag in FLAGS[each]]
+            raise ValueError(
+                f"--{flag} must be of a source that is {' or '.join(takers)}, got "
+                f"{name!r}, which is {WORDS[kind]}."
+            )
+        if not value and flag != "name_key":
+            raise ValueError(f"--{flag} of {name!r} must not be empty.")
+    own: dict[str, Any] = {**options}
+    if kind in (TREE, DATA_SET):
+        own["input_dir"] = place
+    else:
+        own["input"] = place if kind == TABLE else [place]
+    reader = READERS[kind]
+    fields = {field.name for field in dataclasses.fields(reader)}  # type: ignore[arg-type]
+    return reader(**own, **{key: shared[key] for key in shared if key in fields})
 
 
 def read_class_map(path: pathlib.Path) -> dict[str, str]:

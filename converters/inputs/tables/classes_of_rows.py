@@ -1,8 +1,7 @@
 """Makes images by split and class of the values of a table.
 
-In: the Parquet file of `scan.scan`, the root of paths, the labels of classes. Out: a
-`classtree.ClassTree`, and for each image its row. A row without an image or a label is
-an error or is left out, as the user chose.
+In: the Parquet file of `scan.scan`, the root of paths. Out: a `Listed`. A row without
+an image or a label is an error or is left out, as the user chose.
 """
 
 import dataclasses
@@ -12,16 +11,15 @@ import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from converters.inputs import class_lists, folders, listing
-from converters.inputs.class_lists import ClassList
-from converters.inputs.classtree import ClassTree, Place
+from converters.inputs import class_lists, listing
 from converters.inputs.files import State
-from converters.inputs.labels import Listed
+from converters.inputs.image import NO_CLASS, Image
+from converters.inputs.listed import Listed, TableRows, ordered
 from converters.inputs.listing import LeftOut
 from converters.inputs.meaning import MAX_LABEL
-from converters.inputs.tables import columns, images, spool, table_sources
+from converters.inputs.tables import columns, images, spool
 from tfpipe.shards import label_rows
-from tfpipe.shards.split_names import SPLIT_WORDS, SPLITS, TRAIN, split_of_word
+from tfpipe.shards.split_names import SPLIT_WORDS, TRAIN, split_of_word
 from tfpipe.shards.sql import PARQUET, one_file
 
 if TYPE_CHECKING:
@@ -69,45 +67,9 @@ class Reading:
         return self.has_splits and self.split is None
 
 
-def class_list(
-    source: table_sources.TableSource, column: str, query: str | None
-) -> ClassList:
-    """Returns the classes that come with a table.
-
-    Args:
-        source: The table.
-        column: Column of the label.
-        query: The query, whose labels may be others than those of the table.
-
-    Raises:
-        ValueError: If a list is damaged, or files name other classes.
-        OSError: If a file cannot be read.
-        RemoteError: If a store cannot be read.
-    """
-    if query is not None or source.kind != table_sources.PARQUET:
-        return class_lists.NO_LIST
-    folder = folders.open_folder(pathlib.Path(source.folder or "."))
-    own = class_lists.exported(folder)
-    if own.origin or source.is_remote:
-        return own
-    return class_lists.of_parquet(source.files, column)
-
-
-class ListedTable(NamedTuple):
-    """Images of a table.
-
-    Attributes:
-        listed: The images by split and class.
-        rows: Row of each image, by its name.
-    """
-
-    listed: Listed
-    rows: Mapping[str, int]
-
-
 def read(
     connection: "duckdb.DuckDBPyConnection", rows: pathlib.Path, reading: Reading
-) -> ListedTable:
+) -> Listed:
     """Lists the images of a table.
 
     Args:
@@ -125,20 +87,17 @@ def read(
     if kind is None:
         raise ValueError("The table must have a row, got none. Change --query.")
     labels = _Labels(str(kind[0]), reading, _row_length(connection, rows, str(kind[0])))
-    num_rows = connection.execute(
-        f"SELECT count(*) FROM {PARQUET}", [one_file(rows)]
-    ).fetchone()
     lister = _Lister(reading, labels, _input_dir(connection, rows, reading))
     result = connection.execute(
         'SELECT row, path, file, "offset", num_bytes, label, name, split '
         f"FROM {PARQUET} ORDER BY row",
         [one_file(rows)],
     )
+    num_rows = 0
     while batch := result.fetchmany(_BATCH_ROWS):
         lister.add([_Row._make(row) for row in batch])
-    table = lister.result()
-    listed = table.listed._replace(num_rows=num_rows[0] if num_rows else None)
-    return table._replace(listed=listed)
+        num_rows += len(batch)
+    return lister.result(rows)._replace(num_rows=num_rows)
 
 
 def _row_length(
@@ -228,7 +187,7 @@ class _Lister:
 
     def __init__(self, reading: Reading, labels: _Labels, input_dir: str) -> None:
         self._reading, self._labels = reading, labels
-        self._found: dict[str, dict[str, list[Place]]] = {}
+        self._found: dict[str, dict[str, list[Image]]] = {}
         self._left_out: list[LeftOut] = []
         self._several: dict[str, Sequence[str]] = {}
         self._rows: dict[str, int] = {}
@@ -278,18 +237,19 @@ class _Lister:
         if len(classes) > 1:
             self._several[name] = classes
         split = self._found.setdefault(self._split(row), {})
-        split.setdefault(classes[0], []).append(self._place(name, row, found))
+        split.setdefault(classes[0], []).append(self._image(name, row, found))
 
-    def _place(self, name: str, row: _Row, found: images.Found | None) -> Place:
+    def _image(self, name: str, row: _Row, found: images.Found | None) -> Image:
         if found is None:
             file = row.file or spool.IMAGES_NAME
             if row.file:
                 file = os.path.relpath(file, self._input_dir)
-            return Place(name, file, row.offset or 0, row.num_bytes or 0)
+            return Image(name, NO_CLASS, file, row.offset or 0, row.num_bytes or 0)
         file = found.file
         if "://" not in file:
             file = os.path.relpath(file, self._input_dir)
-        return Place(name, name if name == file else file, 0, found.num_bytes)
+        file = name if name == file else file  # one object saves memory
+        return Image(name, NO_CLASS, file, 0, found.num_bytes)
 
     def _split(self, row: _Row) -> str:
         if not self._reading.needs_split:
@@ -301,32 +261,24 @@ class _Lister:
             )
         return split
 
-    def result(self) -> ListedTable:
-        """Returns all images."""
+    def result(self, path: pathlib.Path) -> Listed:
+        """Returns all images of the rows in a file."""
         if not self._found:
             raise ValueError(
                 "The table must have a row with an image and a label, got none."
             )
-        order = [split for split in SPLITS if split in self._found]
-        tree = ClassTree(
-            {
-                split: {
-                    name: self._found[split][name]
-                    for name in sorted(self._found[split])
-                }
-                for split in order
-            },
-            self._left_out,
-        )
         states = {
             os.path.relpath(file, self._input_dir): state
             for file, state in self._reading.states.items()
         }
         listed = Listed(
-            pathlib.Path(self._input_dir), tree, several=self._several, states=states
+            pathlib.Path(self._input_dir),
+            ordered(self._found),
+            self._left_out,
+            several=self._several,
+            states=states,
+            rows=TableRows(path, self._rows),
         )
-        if self._labels.row_length:
-            numbers = {n: str(n) for n in range(self._labels.row_length)}
-            origin = "The length of the rows of 0 and 1"
-            listed = listed.with_list(ClassList(origin, numbers))
-        return ListedTable(listed, self._rows)
+        if length := self._labels.row_length:
+            return listed.with_list(class_lists.of_rows(length))
+        return listed

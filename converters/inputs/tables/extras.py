@@ -11,7 +11,7 @@ import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from converters.inputs.ilsvrc import catalog_name
+from converters.inputs.image import catalog_name
 from converters.inputs.tables import sql
 from tfpipe.shards import atomic, index
 from tfpipe.shards.example import (

@@ -3,7 +3,8 @@
 import pathlib
 from typing import Any
 
-from converters import table
+from tests.support.data import conversions
+from tests.support.data.conversions import conversion
 from tests.support.data.trees import make_jpeg
 from tfpipe.shards import index
 
@@ -48,8 +49,11 @@ def make_table(root: pathlib.Path, **options: Any) -> pathlib.Path:
         "num_workers": 1,
         "fsync": False,
     }
-    config = table.TableOptions(
-        input=str(root / "t.parquet"), output_dir=str(root / "set"), **values | options
+    config = conversion(
+        "table",
+        input=str(root / "t.parquet"),
+        output_dir=str(root / "set"),
+        **values | options,
     )
-    table.convert(config)
+    conversions.convert(config)
     return root / "set"

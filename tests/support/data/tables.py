@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import xxhash
 
-from converters import table
+from tests.support.data.conversions import Conversion, conversion
 from tests.support.data.trees import make_jpeg
 from tfpipe.shards import index, records
 from tfpipe.shards.example import decode_example
@@ -86,16 +86,17 @@ def write_tables(folder: pathlib.Path, rows: list[Row]) -> dict[str, dict[str, s
     }
 
 
-def config(output_dir: pathlib.Path, **options: Any) -> table.TableOptions:
+def config(output_dir: pathlib.Path, **options: Any) -> Conversion:
     """Options of a conversion with one worker."""
-    return table.TableOptions(
+    return conversion(
+        "table",
         **{
             "output_dir": str(output_dir),
             "label_column": "label",
             "num_workers": 1,
             "fsync": False,
         }
-        | options
+        | options,
     )
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import PIL.Image
 
-from converters import imagenet
+from tests.support.data import conversions
+from tests.support.data.conversions import conversion
 from tfpipe.location.files import Files
 from tfpipe.shards import index
 
@@ -62,10 +63,10 @@ def convert(
 ) -> dict[str, Any]:
     """Runs converters.imagenet in this process, by default with one worker."""
     options = {"num_workers": 1, "fsync": False, **options}
-    config = imagenet.ImagenetOptions(
-        input_dir=str(raw_dir), output_dir=str(output_dir), **options
+    config = conversion(
+        "imagenet", input_dir=str(raw_dir), output_dir=str(output_dir), **options
     )
-    return imagenet.convert(config)
+    return conversions.convert(config)
 
 
 def digests(folder: pathlib.Path) -> dict[str, str]:

@@ -11,7 +11,9 @@ from typing import Any
 import duckdb
 import pytest
 
-from converters import folder, tfrecord, verify, webdataset
+from converters import verify
+from tests.support.data import conversions
+from tests.support.data.conversions import conversion
 from tests.support.data.trees import SYNSETS, convert, digests, make_tree, upload
 from tests.support.processes import commands
 from tfpipe.location.files import Files
@@ -86,11 +88,9 @@ def content(data_dir: pathlib.Path) -> str:
     return hashlib.sha256("\n".join(sorted(found)).encode()).hexdigest()
 
 
-def _run(command: Any, output_dir: pathlib.Path, **options: Any) -> str:
-    options = {"num_workers": 1, **options}
-    name = command.__name__.rpartition(".")[2].capitalize()
-    make_options = getattr(command, f"{name}Options")
-    command.convert(make_options(output_dir=str(output_dir), fsync=False, **options))
+def _run(command: str, output_dir: pathlib.Path, **options: Any) -> str:
+    options = {"num_workers": 1, "fsync": False, **options}
+    conversion(command, output_dir=str(output_dir), **options).convert()
     return content(output_dir)
 
 
@@ -106,27 +106,27 @@ def test_all_forms_give_the_same_records(
     def both(place: object) -> list[str]:
         return [f"{place}/train-{{000..001}}.tar", f"validation={place}/val-*.tar"]
 
-    expected = _run(folder, tmp_path / "tree", input_dir=str(tree))
+    expected = _run("folder", tmp_path / "tree", input_dir=str(tree))
     found = {
-        "tars": _run(webdataset, tmp_path / "1", input=both(tars)),
+        "tars": _run("webdataset", tmp_path / "1", input=both(tars)),
         "tars by url": _run(
-            webdataset,
+            "webdataset",
             tmp_path / "2",
             input=both(f"{s3_folder}/tars"),
             num_workers=2,
         ),
         "json": _run(
-            webdataset,
+            "webdataset",
             tmp_path / "3",
             input=both(tars),
             label_from="json",
             label_key="meta.label",
             label_map=str(names),
         ),
-        "tfds": _run(tfrecord, tmp_path / "4", input=[str(tfds)]),
-        "tfds by url": _run(tfrecord, tmp_path / "5", input=[f"{s3_folder}/tfds/"]),
+        "tfds": _run("tfrecord", tmp_path / "4", input=[str(tfds)]),
+        "tfds by url": _run("tfrecord", tmp_path / "5", input=[f"{s3_folder}/tfds/"]),
         "own": _run(
-            tfrecord,
+            "tfrecord",
             tmp_path / "6",
             input=[str(tmp_path / "tree")],
             label_key="image/class/synset",
@@ -150,7 +150,7 @@ def test_a_merge_of_sources_by_url_that_two_tasks_share(
 ) -> None:
     _make_tars(tree, tmp_path / "tars")
     _make_tfds(tree, tmp_path / "t")
-    _run(folder, tmp_path / "set", input_dir=str(tree))
+    _run("folder", tmp_path / "set", input_dir=str(tree))
     convert(make_tree(tmp_path / "raw", num_images=8), tmp_path / "texts")
     images = [
         (split, path) for split in ("train", "val") for path in _images(tree, split)
@@ -256,7 +256,7 @@ def test_a_tar_that_changes_at_a_url_ends_the_job(
 
     files.write("train-000.tar", whole[:5000])
     with pytest.raises(ValueError, match=rf"{s3_folder}/train-000\.tar is cut short"):
-        _run(webdataset, tmp_path / "out", input=[f"{s3_folder}/train-*.tar"])
+        _run("webdataset", tmp_path / "out", input=[f"{s3_folder}/train-*.tar"])
     assert not (tmp_path / "out").exists()
 
 
@@ -272,7 +272,7 @@ def test_damaged_and_other_records_are_named(
     (tmp_path / "gz.tfrecord").write_bytes(b"\x1f\x8b" + bytes(100))
     out = tmp_path / "out"
 
-    _run(tfrecord, out, input=[str(tfds)])
+    _run("tfrecord", out, input=[str(tfds)])
 
     (line,) = map(json.loads, (out / "rejects.jsonl").read_text().splitlines())
     assert (line["name"], line["reason"]) == (f"{shard.name}/000003", "bad_record")
@@ -294,7 +294,7 @@ def test_damaged_and_other_records_are_named(
         },
     }.items():
         with pytest.raises(ValueError, match=said):
-            _run(tfrecord, tmp_path / "none", **options)
+            _run("tfrecord", tmp_path / "none", **options)
 
 
 def test_what_the_webdataset_library_writes_is_read(
@@ -308,13 +308,14 @@ def test_what_the_webdataset_library_writes_is_read(
             sample = {"__key__": path.stem, "jpg": path.read_bytes(), "cls": number}
             writer.write(sample | {"json": {"label": path.parent.name}})
 
-    numbers = webdataset.WebdatasetOptions(
+    numbers = conversion(
+        "webdataset",
         input=[f"{tmp_path}/own-{{000000..000002}}.tar"],
         output_dir=str(tmp_path / "numbers"),
         num_workers=1,
         fsync=False,
     )
-    webdataset.convert(numbers)
+    conversions.convert(numbers)
 
     known = index.load(tmp_path / "numbers")
     assert (known.label_base, known.num_records("train")) == (0, 40)

@@ -133,11 +133,13 @@ def test_forks_workers_and_runs_without_tensorflow(
     (blocked / "tensorflow.py").write_text("raise RuntimeError('TensorFlow imported')")
     code = (
         "import os, sys; sys.path.insert(0, sys.argv.pop(1)); "
-        "from converters import imagenet; "
+        "from converters.inputs.ilsvrc import IlsvrcReader; "
+        "from converters.options import command, job; "
         "assert os.listdir('/proc/self/task') == [str(os.getpid())]; "
-        "config = imagenet.ImagenetOptions("
-        "input_dir=sys.argv[1], output_dir=sys.argv[2], num_workers=2); "
-        "imagenet.convert(config)"
+        "options = job.ConvertOptions(name='x', num_workers=2, "
+        "output_dir=sys.argv[2]); "
+        "reader = IlsvrcReader(input_dir=sys.argv[1]); "
+        "command.convert('converters.imagenet', options, reader)"
     )
     script = tmp_path / "convert.py"
     script.write_text(f"if __name__ == '__main__':\n    {code}\n")

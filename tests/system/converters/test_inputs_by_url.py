@@ -7,8 +7,10 @@ import shutil
 
 import pytest
 
-from converters import folder, imagenet, verify
+from converters import verify
 from converters.jobs import run
+from tests.support.data import conversions
+from tests.support.data.conversions import Conversion, conversion
 from tests.support.data.trees import JOB_X, SYNSETS, convert, digests, make_tree, upload
 from tests.support.faults.bad_proxy import BadProxy, Fault
 from tests.support.processes import commands
@@ -31,8 +33,9 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return root
 
 
-def _folder_config(input_dir: object, output_dir: pathlib.Path) -> folder.FolderOptions:
-    return folder.FolderOptions(
+def _folder_config(input_dir: object, output_dir: pathlib.Path) -> Conversion:
+    return conversion(
+        "folder",
         input_dir=str(input_dir),
         output_dir=str(output_dir),
         fsync=False,
@@ -71,8 +74,8 @@ def test_classes_at_a_url_and_a_repair_from_there(
     url = f"{s3_folder}/photos"
     upload(tree / "train", url)
 
-    folder.convert(_folder_config(tree / "train", tmp_path / "near"))
-    folder.convert(_folder_config(url, tmp_path / "far"))
+    conversions.convert(_folder_config(tree / "train", tmp_path / "near"))
+    conversions.convert(_folder_config(url, tmp_path / "far"))
     expected = digests(tmp_path / "near")
     found = digests(tmp_path / "far")
     shard = next(name for name in sorted(found) if name.startswith("train-"))
@@ -122,8 +125,12 @@ def test_wrong_places_and_failing_stores_are_named(
 ) -> None:
     url, image = f"{s3_folder}/raw", f"train/{SYNSETS[0]}/{SYNSETS[0]}_0.JPEG"
     upload(tree, url)
-    config = imagenet.ImagenetOptions(
-        input_dir=url, output_dir=str(tmp_path / "out"), fsync=False, num_workers=1
+    config = conversion(
+        "imagenet",
+        input_dir=url,
+        output_dir=str(tmp_path / "out"),
+        fsync=False,
+        num_workers=1,
     )
 
     with pytest.raises(ValueError, match=f"got {url}x: no such file below this URL"):
@@ -136,7 +143,7 @@ def test_wrong_places_and_failing_stores_are_named(
         Fault(kind="status", status=503, names="*_4.JPEG", times=2),
         Fault(kind="truncate", after=100, names="*_8.JPEG", times=1),
     ]
-    job = imagenet.make_job(config)
+    job = conversions.make_job(config)
     content = Files(url).read(image)
     Files(url).delete(image)
     with pytest.raises(errors.MissingFileError, match=re.escape(f"{url}/{image} fail")):

@@ -8,8 +8,10 @@ from typing import Any
 import PIL.Image
 import pytest
 
-from converters import folder as folder_command, query, verify
+from converters import query, verify
 from converters.options.query import QueryOptions
+from tests.support.data import conversions
+from tests.support.data.conversions import conversion
 from tests.support.data.trees import convert, digests, make_jpeg
 from tests.support.processes import commands
 from tests.support.servers import browser
@@ -110,9 +112,12 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     bad = folder / "raw" / "train" / HOSTILE[1] / "'><b onload='window.isHacked=1'>.jpg"
     bad.write_bytes(b"")
     shutil.copy(place, folder / "raw" / "validation" / HOSTILE[0] / "leak.jpg")
-    folder_command.convert(
-        folder_command.FolderOptions(
-            input_dir=str(folder / "raw"), output_dir=str(folder / "set"), num_workers=1
+    conversions.convert(
+        conversion(
+            "folder",
+            input_dir=str(folder / "raw"),
+            output_dir=str(folder / "set"),
+            num_workers=1,
         )
     )
     query.ask(

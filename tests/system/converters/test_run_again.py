@@ -10,19 +10,14 @@ import pytest
 
 from converters import (
     export,
-    folder,
-    imagenet,
-    merge,
     query,
     replicate,
     table,
-    tfrecord,
-    webdataset,
 )
 from converters.jobs import work_dir
-from converters.options.merge import MergeOptions
 from converters.options.query import QueryOptions
 from converters.options.replicate import ReplicateOptions
+from tests.support.data.conversions import conversion
 from tests.support.data.trees import convert, digests, make_jpeg, make_tree
 
 Options = dict[str, Any]
@@ -54,35 +49,40 @@ def _config(kind: type[Any], out: pathlib.Path, options: Options) -> Any:
     return kind(output_dir=str(out), **{"num_workers": 1, "fsync": False} | options)
 
 
+def _convert(kind: str, out: pathlib.Path, options: Options) -> dict[str, Any]:
+    shared = {"output_dir": str(out), "num_workers": 1, "fsync": False}
+    return conversion(kind, **shared | options).convert()
+
+
 def _imagenet(out: pathlib.Path, options: Options) -> dict[str, Any]:
     options = {"input_dir": str(out.parent / "raw")} | options
-    return imagenet.convert(_config(imagenet.ImagenetOptions, out, options))
+    return _convert("imagenet", out, options)
 
 
 def _folder(out: pathlib.Path, options: Options) -> dict[str, Any]:
     options = {"input_dir": str(out.parent / "raw")} | options
-    return folder.convert(_config(folder.FolderOptions, out, options))
+    return _convert("folder", out, options)
 
 
 def _table(out: pathlib.Path, options: Options) -> dict[str, Any]:
     columns = {"image_column": "image", "label_column": "label"}
     options = {"input": str(out.parent / "images.db#images"), **columns} | options
-    return table.convert(_config(table.TableOptions, out, options))
+    return _convert("table", out, options)
 
 
 def _webdataset(out: pathlib.Path, options: Options) -> dict[str, Any]:
     options = {"input": [str(out.parent / "tars/*.tar")]} | options
-    return webdataset.convert(_config(webdataset.WebdatasetOptions, out, options))
+    return _convert("webdataset", out, options)
 
 
 def _tfrecord(out: pathlib.Path, options: Options) -> dict[str, Any]:
     options = {"input": [str(out.parent / "records")]} | options
-    return tfrecord.convert(_config(tfrecord.TfrecordOptions, out, options))
+    return _convert("tfrecord", out, options)
 
 
 def _merge(out: pathlib.Path, options: Options) -> dict[str, Any]:
     places = {"a": str(out.parent / "images.db#images"), "b": str(out.parent / "set")}
-    return merge.convert(_config(MergeOptions, out, {"sources": places} | options))
+    return _convert("merge", out, {"sources": places} | options)
 
 
 def _replicate(out: pathlib.Path, options: Options) -> dict[str, Any]:

@@ -11,8 +11,10 @@ import time
 
 import pytest
 
-from converters import imagenet, verify
+from converters import verify
 from converters.jobs import at_url, run
+from tests.support.data import conversions
+from tests.support.data.conversions import conversion
 from tests.support.data.trees import JOB_X, JobDigests, convert, digests
 from tests.support.faults.bad_proxy import BadProxy, Fault
 from tests.support.processes import commands
@@ -127,14 +129,15 @@ def test_a_server_that_is_gone_costs_the_stated_time_and_no_shard(
     job_digests: JobDigests,
     tmp_path: pathlib.Path,
 ) -> None:
-    config = imagenet.ImagenetOptions(
+    config = conversion(
+        "imagenet",
         input_dir=str(raw_dir),
         output_dir=s3_folder,
         work_dir=str(tmp_path / "work"),
         num_workers=1,
         **JOB_X,
     )
-    job = imagenet.make_job(config)
+    job = conversions.make_job(config)
     job = dataclasses.replace(job, files=Files(s3_folder, time_limit=3))
     bad_proxy.faults = [Fault(kind="reset", names="*/train-00004*", methods=("PUT",))]
 

@@ -13,10 +13,10 @@ import xxhash
 from hypothesis import strategies as st
 
 import tfpipe
-from converters import table
 from converters.catalog import question
 from converters.catalog.question import Question
 from converters.exports.source import Source, open_source
+from tests.support.data import conversions
 from tests.support.data.clauses import Clause, Columns, Row, clauses
 from tests.support.data.tables import config
 from tests.support.data.trees import make_jpeg
@@ -76,7 +76,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """A data set with extra columns, which its records have too."""
     folder = tmp_path_factory.mktemp("clauses")
     _write_table(folder / "t.parquet")
-    table.convert(
+    conversions.convert(
         config(
             folder / "set",
             input=str(folder / "t.parquet"),

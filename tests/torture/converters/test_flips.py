@@ -10,8 +10,10 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from converters import folder, verify
+from converters import verify
 from converters.checks import files, shard as shard_checks
+from tests.support.data import conversions
+from tests.support.data.conversions import conversion
 from tests.support.faults.torture import rounds
 from tfpipe import errors
 from tfpipe.shards import index
@@ -45,7 +47,8 @@ def tiny_dir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
     out = root / "records"
-    config = folder.FolderOptions(
+    config = conversion(
+        "folder",
         input_dir=str(root / "raw"),
         output_dir=str(out),
         num_workers=1,
@@ -53,7 +56,7 @@ def tiny_dir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
         num_train_shards=2,
         validation_fraction=0.3,
     )
-    folder.convert(config)
+    conversions.convert(config)
     return out
 
 

@@ -9,9 +9,11 @@ from typing import Any
 import duckdb
 import pytest
 
-from converters import export, folder, table, tfrecord, webdataset
-from converters.inputs.ilsvrc import read_image
+from converters import export
+from converters.inputs.image import read_image
 from converters.jobs.job import Job
+from tests.support.data import conversions
+from tests.support.data.conversions import conversion
 from tests.support.data.trees import make_jpeg
 from tests.unit.converters import test_meaning_of_readers as readers
 from tfpipe.shards.example import bytes_feature, encode_example, int64_feature
@@ -36,20 +38,21 @@ def _images(job: Job) -> Images:
 
 
 def _of_tree(place: pathlib.Path, out: pathlib.Path) -> Job:
-    return folder.make_job(
-        folder.FolderOptions(input_dir=str(place), output_dir=str(out))
+    return conversions.make_job(
+        conversion("folder", input_dir=str(place), output_dir=str(out))
     )
 
 
 def _of_tars(place: pathlib.Path, out: pathlib.Path) -> Job:
-    return webdataset.make_job(
-        webdataset.WebdatasetOptions(input=[str(place)], output_dir=str(out))
+    return conversions.make_job(
+        conversion("webdataset", input=[str(place)], output_dir=str(out))
     )
 
 
 def _of_parquet(place: pathlib.Path, out: pathlib.Path) -> Job:
-    return table.make_job(
-        table.TableOptions(
+    return conversions.make_job(
+        conversion(
+            "table",
             input=str(place),
             image_column="image",
             label_column="label",
@@ -81,18 +84,21 @@ def test_an_export_is_read_as_the_data_set_that_it_was_made_from(
     form: str, classes: tuple[str, ...], options: dict[str, Any], tmp_path: pathlib.Path
 ) -> None:
     tree, data_set, place = (tmp_path / name for name in ("tree", "data", "export"))
-    readers._tree(tree, [(split, c) for split in ("train", "test") for c in classes])
+    readers.write_tree(
+        tree, [(split, c) for split in ("train", "test") for c in classes]
+    )
     if "map" in options:
         (tmp_path / "map").write_text(options["map"])
         options = {"label_map": str(tmp_path / "map")}
-    config = folder.FolderOptions(
+    config = conversion(
+        "folder",
         input_dir=str(tree),
         output_dir=str(data_set),
         fsync=False,
         num_workers=1,
         **options,
     )
-    folder.convert(config)
+    conversions.convert(config)
     export.export(
         export.ExportOptions(
             data_dir=str(data_set),
@@ -105,8 +111,8 @@ def test_an_export_is_read_as_the_data_set_that_it_was_made_from(
 
     job = EXPORTS[form](place, tmp_path / "again")
 
-    assert _images(job) == _images(folder.make_job(config))
-    assert [*map(str, job.classes)] == [*map(str, folder.make_job(config).classes)]
+    assert _images(job) == _images(conversions.make_job(config))
+    assert [*map(str, job.classes)] == [*map(str, conversions.make_job(config).classes)]
 
 
 def _hugging_face(path: pathlib.Path, feature: Any, label: str = "1") -> pathlib.Path:
@@ -125,8 +131,9 @@ def _hugging_face(path: pathlib.Path, feature: Any, label: str = "1") -> pathlib
 
 
 def _table(place: pathlib.Path, **options: Any) -> Job:
-    return table.make_job(
-        table.TableOptions(
+    return conversions.make_job(
+        conversion(
+            "table",
             input=str(place),
             output_dir=str(place.with_name("out")),
             **{
@@ -207,11 +214,10 @@ def test_names_of_a_list_beside_shards_come_along(
     (tmp_path / "in" / name).write_text(content)
     (tmp_path / "again").mkdir()
 
-    form = tfrecord if make is readers._tfrecord else webdataset
-    options: Any = getattr(form, f"{form.__name__.rpartition('.')[2].title()}Options")
-    job = form.make_job(
-        options(input=[str(tmp_path / "in")], output_dir=str(tmp_path / "out"))
-    )
+    form = make.__name__.strip("_")
+    job = conversion(
+        form, input=[str(tmp_path / "in")], output_dir=str(tmp_path / "out")
+    ).make_job()
 
     assert [(each.label, each.text) for each in job.classes] == expected
 
@@ -223,9 +229,9 @@ def test_tfds_says_the_number_of_classes(tmp_path: pathlib.Path) -> None:
         json.dumps({"featuresDict": {"features": {"image/class/label": label}}})
     )
 
-    job = tfrecord.make_job(
-        tfrecord.TfrecordOptions(
-            input=[str(tmp_path / "in")], output_dir=str(tmp_path / "out")
+    job = conversions.make_job(
+        conversion(
+            "tfrecord", input=[str(tmp_path / "in")], output_dir=str(tmp_path / "out")
         )
     )
 
@@ -245,8 +251,8 @@ def _rows_in_records(root: pathlib.Path, rows: Rows) -> Job:
                 "label": int64_feature(numbers),
             }
             file.write(b"".join(frame(encode_example(features))))
-    return tfrecord.make_job(
-        tfrecord.TfrecordOptions(input=[str(root)], output_dir=str(root / "out"))
+    return conversions.make_job(
+        conversion("tfrecord", input=[str(root)], output_dir=str(root / "out"))
     )
 
 

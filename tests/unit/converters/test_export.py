@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 import xxhash
 
-from converters import export, folder, imagenet
+from converters import export
 from converters.exports import run
+from tests.support.data import conversions
+from tests.support.data.conversions import conversion
 from tests.support.data.trees import SYNSETS, convert, digests, make_jpeg, make_tree
 from tfpipe import errors
 from tfpipe.shards import index, subset
@@ -71,13 +73,10 @@ def _convert_again(done: dict[str, Any], out: pathlib.Path) -> dict[str, str]:
         name: int(value) if value.isdigit() else value for name, value in flags.items()
     }
     given |= {"output_dir": str(out), "num_workers": 1, "fsync": False}
-    command, options = {
-        "converters.imagenet": (imagenet, imagenet.ImagenetOptions),
-        "converters.folder": (folder, folder.FolderOptions),
-    }[module]
-    config = options(**given)
-    assert orientation == config.policy.exif_orientation or module.endswith("folder")
-    command.convert(config)
+    config = conversion(module.rpartition(".")[2], **given)
+    stored = config.options.policy.exif_orientation
+    assert orientation == stored or module.endswith("folder")
+    config.convert()
     return _shards(out)
 
 
@@ -158,8 +157,8 @@ def test_a_tree_of_folders_converts_to_the_same_shards(
         path.write_bytes(make_jpeg(9))
     values: dict[str, Any] = {"num_workers": 1, "fsync": False, "label_base": 0}
     raw, first = str(tmp_path / "raw"), str(tmp_path / "set")
-    folder.convert(
-        folder.FolderOptions(input_dir=raw, output_dir=first, seed=1, **values)
+    conversions.convert(
+        conversion("folder", input_dir=raw, output_dir=first, seed=1, **values)
     )
 
     done = _export(tmp_path / "set", tmp_path / "out")

@@ -8,9 +8,14 @@ import pathlib
 import pytest
 
 from converters import folder
-from converters.inputs import classtree, ilsvrc
-from converters.inputs.meaning import USUAL
+from converters.inputs import listing
+from converters.inputs.classtree import TreeReader
+from converters.inputs.image import Image
+from converters.inputs.labels import read_label_map
 from converters.jobs import plan
+from converters.options import job
+from tests.support.data import conversions
+from tests.support.data.conversions import Conversion, conversion, read_listed
 from tests.support.data.trees import make_jpeg
 from tests.support.processes import commands
 
@@ -24,10 +29,9 @@ def write(root: pathlib.Path, *names: str, seed: int = 0) -> pathlib.Path:
     return root
 
 
-def config(
-    root: pathlib.Path, out: pathlib.Path, **options: object
-) -> folder.FolderOptions:
-    return folder.FolderOptions(
+def config(root: pathlib.Path, out: pathlib.Path, **options: object) -> Conversion:
+    return conversion(
+        "folder",
         input_dir=str(root),
         output_dir=str(out),
         num_workers=1,
@@ -38,7 +42,7 @@ def config(
 
 def listed(root: pathlib.Path, **options: object) -> dict[str, dict[str, int]]:
     """Returns the label of each image by name, for each split of the plan."""
-    job = folder.make_job(config(root, root / "none", **options))
+    job = conversions.make_job(config(root, root / "none", **options))
     found: dict[str, dict[str, int]] = collections.defaultdict(dict)
     for shard in job.plans:
         for image in shard.images:
@@ -52,7 +56,7 @@ def test_classes_are_the_paths_of_the_folders_with_images(
     write(tmp_path, "cat/a.jpg", "dog/big/a.JPEG", "dog/b.png", "dog/small/old/c.WebP")
     write(tmp_path, "bird/a.bmp", "bird/b.GIF")
 
-    tree = classtree.read_class_tree(tmp_path, USUAL)
+    tree = read_listed(TreeReader(input_dir=str(tmp_path)))
 
     assert tree.class_names() == ["bird", "cat", "dog", "dog/big", "dog/small/old"]
     assert listed(tmp_path) == {
@@ -74,14 +78,18 @@ def test_split_folders_are_splits_with_one_class_list(
     write(tmp_path, "train/b/1.jpg", "train/c/1.jpg", f"{validation}/a/1.jpg")
     write(tmp_path, "test/b/1.jpg", "old/b/1.jpg", "readme.txt", "loose.jpg")
 
-    tree = classtree.read_class_tree(tmp_path, USUAL)
+    tree = read_listed(TreeReader(input_dir=str(tmp_path)))
 
     assert listed(tmp_path) == {
         "train": {"train/b/1.jpg": 2, "train/c/1.jpg": 3},
         "validation": {f"{validation}/a/1.jpg": 1},
         "test": {"test/b/1.jpg": 2},
     }
-    assert tree.ignored == {"not_a_split": 1, "other_name": 1, "no_class_folder": 1}
+    assert listing.count(tree.left_out) == {
+        "not_a_split": 1,
+        "other_name": 1,
+        "no_class_folder": 1,
+    }
 
 
 def test_a_class_may_be_called_train(tmp_path: pathlib.Path) -> None:
@@ -97,10 +105,10 @@ def test_what_is_left_out_is_counted(tmp_path: pathlib.Path) -> None:
     (tmp_path / "a" / "round").symlink_to(tmp_path)
     (tmp_path / "b").mkdir()
 
-    tree = classtree.read_class_tree(tmp_path, USUAL)
+    tree = read_listed(TreeReader(input_dir=str(tmp_path)))
 
     assert tree.class_names() == ["a"]
-    assert tree.ignored == {
+    assert listing.count(tree.left_out) == {
         "dangling_link": 1,
         "empty_folder": 1,
         "link_loop": 1,
@@ -138,7 +146,7 @@ def test_label_map_has_numbered_classes_or_classes_in_order(
     path = tmp_path / "map.txt"
     path.write_text(text)
 
-    found = classtree.read_label_map(path, options.get("label_base"))
+    found = read_label_map(path, options.get("label_base"))
 
     assert list(found.items()) == list(labels.items())
 
@@ -161,7 +169,7 @@ def test_bad_label_map_is_an_error(
     path.write_text(text)
 
     with pytest.raises(ValueError, match=message):
-        classtree.read_label_map(path, label_base)
+        read_label_map(path, label_base)
 
 
 def test_subset_of_classes_keeps_labels_and_class_list(tmp_path: pathlib.Path) -> None:
@@ -169,7 +177,7 @@ def test_subset_of_classes_keeps_labels_and_class_list(tmp_path: pathlib.Path) -
         tmp_path / "raw", *(f"{name}/{n}.jpg" for name in "abcd" for n in "12")
     )
 
-    job = folder.make_job(config(root, tmp_path, classes=("d", "b"), label_base=0))
+    job = conversions.make_job(config(root, tmp_path, classes=("d", "b"), label_base=0))
 
     found = {image.name: image.class_index for image in job.plans[0].images}
     assert found == {"b/1.jpg": 1, "b/2.jpg": 1, "d/1.jpg": 3, "d/2.jpg": 3}
@@ -237,12 +245,12 @@ def test_bad_options_are_errors(tmp_path: pathlib.Path) -> None:
         (flat / "a", {}, "must hold a folder for each class.*got none"),
     ]:
         with pytest.raises(ValueError, match=message):
-            folder.make_job(config(wrong, tmp_path / "out", **options))
+            conversions.make_job(config(wrong, tmp_path / "out", **options))
     write(root, "validation/a/1.jpg")
     with pytest.raises(
         ValueError, match="one validation split, got val/ and validation"
     ):
-        folder.make_job(config(root, tmp_path / "out"))
+        conversions.make_job(config(root, tmp_path / "out"))
 
 
 def test_class_outside_the_label_map_may_be_left_out(tmp_path: pathlib.Path) -> None:
@@ -258,7 +266,7 @@ def test_odd_class_names_are_fit_for_text_files(tmp_path: pathlib.Path) -> None:
     names = ["two words", "line\nbreak", os.fsdecode(b"\xff"), "\u65e5\u672c"]
     write(tmp_path, *(f"{name}/1.jpg" for name in names))
 
-    job = folder.make_job(config(tmp_path, tmp_path / "out"))
+    job = conversions.make_job(config(tmp_path, tmp_path / "out"))
 
     assert {(c.synset, c.text) for c in job.classes} == {
         ("two words", "two words"),
@@ -280,9 +288,10 @@ def test_flags_become_the_config() -> None:
     }
 
     with commands.flags_set(**values):
-        found = folder.config_from_flags()
+        found = job.options_from_flags("folder")
+        reader = folder.reader_from_flags()
 
-    assert (found.input_dir, found.output_dir, found.seed) == ("in", "out", 3)
+    assert (reader.input_dir, found.output_dir, found.seed) == ("in", "out", 3)
     assert (found.classes, found.label_base) == (("a b", "c"), 0)
     assert (found.label_map, found.validation_fraction) == ("map", 0.0)
     assert json.loads(json.dumps(found.to_json()))["classes"] == ["a b", "c"]
@@ -293,10 +302,10 @@ def test_same_plan_for_a_tree_wherever_it_lies(tmp_path: pathlib.Path) -> None:
     plans: list[list[plan.ShardPlan]] = []
     for place in ("one", "other/place"):
         root = write(tmp_path / place, *names)
-        plans.append(list(folder.make_job(config(root, tmp_path / "out")).plans))
+        plans.append(list(conversions.make_job(config(root, tmp_path / "out")).plans))
 
     assert plans[0] == plans[1]
-    assert isinstance(plans[0][0].images[0], ilsvrc.Image)
+    assert isinstance(plans[0][0].images[0], Image)
 
 
 def test_class_depth_takes_the_first_folders_as_the_class(
@@ -312,7 +321,7 @@ def test_class_depth_takes_the_first_folders_as_the_class(
             "dog/new/d.jpg": 2,
         }
     }
-    job = folder.make_job(config(tmp_path, tmp_path / "none", class_depth=2))
+    job = conversions.make_job(config(tmp_path, tmp_path / "none", class_depth=2))
     assert [item.synset for item in job.classes] == ["cat", "cat/old", "dog/new"]
 
 
@@ -323,11 +332,15 @@ def test_the_layout_of_tiny_imagenet(tmp_path: pathlib.Path) -> None:
     annotations = "val_0.JPEG\tn2\t0\t0\t9\t9\nval_1.JPEG\tn1\t0\t0\t9\t9\n"
     (tmp_path / "val" / "val_annotations.txt").write_text(annotations)
 
-    tree = classtree.read_class_tree(tmp_path, USUAL)
+    tree = read_listed(TreeReader(input_dir=str(tmp_path)))
 
     assert listed(tmp_path) == {
         "train": {"train/n1/images/n1_0.JPEG": 1, "train/n2/images/n2_0.JPEG": 2},
         "validation": {"val/images/val_0.JPEG": 2, "val/images/val_1.JPEG": 1},
     }
     assert tree.class_names() == ["n1", "n2"]
-    assert tree.ignored == {"no_class_folder": 1, "no_label": 1, "other_name": 2}
+    assert listing.count(tree.left_out) == {
+        "no_class_folder": 1,
+        "no_label": 1,
+        "other_name": 2,
+    }

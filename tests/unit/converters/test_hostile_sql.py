@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from converters import table
 from converters.catalog import question
 from converters.catalog.question import Question
 from converters.exports.source import open_source
+from tests.support.data import conversions
 from tests.support.data.tables import config, make_rows, write_tables
 from tests.support.data.trees import convert, make_tree
 from tfpipe.location.location import Location
@@ -79,7 +79,9 @@ def _options(folder: pathlib.Path, form: str) -> dict[str, Any]:
 
 
 def _query(folder: pathlib.Path, text: str) -> object:
-    return table.convert(config(folder / "out", query=text, **_options(folder, "csv")))
+    return conversions.convert(
+        config(folder / "out", query=text, **_options(folder, "csv"))
+    )
 
 
 def _ask(folder: pathlib.Path, text: str, name: str = "clause") -> object:
@@ -145,7 +147,7 @@ def test_a_query_reads_the_tables_of_the_command_line(
         [query, "FROM input;", "TABLE input", "(FROM input)"]
     ):
         out = tmp_path / str(number)
-        done = table.convert(config(out, query=text, **_options(folder, form)))
+        done = conversions.convert(config(out, query=text, **_options(folder, form)))
         assert done["num_records"] == 3
 
 
@@ -162,6 +164,6 @@ def test_names_of_files_are_no_patterns_for_the_lock(tmp_path: pathlib.Path) -> 
 
     hostile = f"FROM read_csv('{tmp_path}/a1/rows.csv')"
     with pytest.raises(ValueError, match="Cannot access file"):
-        table.convert(config(tmp_path / "no", query=hostile, **options))
-    done = table.convert(config(tmp_path / "out", query="FROM input", **options))
+        conversions.convert(config(tmp_path / "no", query=hostile, **options))
+    done = conversions.convert(config(tmp_path / "out", query="FROM input", **options))
     assert done["num_records"] == 3

@@ -9,12 +9,20 @@ from collections.abc import Callable
 import PIL.Image
 import pytest
 
-from converters import folder, imagenet, synthesize
+from converters import synthesize
 from converters.images import jpeg_header, prepare
 from converters.images.policy import Policy
-from converters.inputs import boxes, classes, classtree, devkit, ilsvrc
+from converters.inputs import boxes, classes, devkit
+from converters.inputs.image import Image, read_image
+from converters.inputs.labels import read_label_map
 from converters.jobs import work_dir
 from converters.options import command
+from tests.support.data import conversions
+from tests.support.data.conversions import (
+    Conversion,
+    conversion,
+    read_ilsvrc,
+)
 from tests.support.data.trees import SYNSETS, make_jpeg, make_tree
 from tests.support.processes import commands
 from tests.unit.converters.inputs.test_boxes import make_xml
@@ -23,11 +31,9 @@ from tests.unit.converters.inputs.test_tars import _kit_rows, _mat
 CLASSES = classes.imagenet_classes()
 
 
-def _config(
-    root: pathlib.Path | str, out: pathlib.Path | str
-) -> imagenet.ImagenetOptions:
-    return imagenet.ImagenetOptions(
-        input_dir=str(root), output_dir=str(out), num_workers=1, fsync=False
+def _config(root: pathlib.Path | str, out: pathlib.Path | str) -> Conversion:
+    return conversion(
+        "imagenet", input_dir=str(root), output_dir=str(out), num_workers=1, fsync=False
     )
 
 
@@ -44,7 +50,7 @@ def test_byte_order_mark_of_a_list_is_no_part_of_its_first_name(
     (tmp_path / name).write_text(text, encoding="utf-8-sig")
 
     if name == "map.txt":
-        assert classtree.read_label_map(tmp_path / name, None) == {"ant": 0, "bee": 1}
+        assert read_label_map(tmp_path / name, None) == {"ant": 0, "bee": 1}
     else:
         first = classes.read_classes(tmp_path)[0]
         assert first.synset == "ant"
@@ -58,7 +64,7 @@ def test_byte_order_mark_of_the_labels_is_no_part_of_the_first(
     path = root / devkit.LABELS_NAME
     path.write_text(path.read_text(), encoding="utf-8-sig")
 
-    found = ilsvrc.read_tree(root, CLASSES).splits["validation"]
+    found = read_ilsvrc(root).splits["validation"]
 
     assert [image.class_index for image in found] == [0, 1]
 
@@ -134,7 +140,7 @@ def test_list_that_cannot_be_understood_is_named(
     damage(root)
 
     with pytest.raises(ValueError, match=message):
-        imagenet.make_job(_config(root, tmp_path / "out"))
+        conversions.make_job(_config(root, tmp_path / "out"))
 
 
 def test_label_map_may_be_a_pipe_but_not_a_folder(tmp_path: pathlib.Path) -> None:
@@ -143,10 +149,10 @@ def test_label_map_may_be_a_pipe_but_not_a_folder(tmp_path: pathlib.Path) -> Non
     os.close(writing)
 
     path = pathlib.Path(f"/dev/fd/{reading}")
-    assert classtree.read_label_map(path, None) == {"ant": 1}
+    assert read_label_map(path, None) == {"ant": 1}
     os.close(reading)
     with pytest.raises(ValueError, match=r"must be a file, got a folder"):
-        classtree.read_label_map(tmp_path, None)
+        read_label_map(tmp_path, None)
 
 
 # Boxes.
@@ -193,7 +199,7 @@ def test_other_boxes_are_another_job(tmp_path: pathlib.Path) -> None:
     described = []
     for right in (30, 31, 30):
         path.write_bytes(make_xml([(SYNSETS[0], 1, 2, right, 40)]))
-        job = imagenet.make_job(_config(root, tmp_path / "out"))
+        job = conversions.make_job(_config(root, tmp_path / "out"))
         described.append(job.description)
 
     assert described[0] == described[2] != described[1]
@@ -205,10 +211,10 @@ def test_other_boxes_are_another_job(tmp_path: pathlib.Path) -> None:
 def test_image_that_the_disk_fails_to_read_is_named(tmp_path: pathlib.Path) -> None:
     """The first page of a process' memory cannot be read: a real EIO."""
     (tmp_path / "bad.JPEG").symlink_to("/proc/self/mem")
-    image = ilsvrc.Image("bad.JPEG", 0, "bad.JPEG", 0, 10)
+    image = Image("bad.JPEG", 0, "bad.JPEG", 0, 10)
 
     with pytest.raises(OSError, match=r"Input/output error: '.*/bad.JPEG'"):
-        ilsvrc.read_image(tmp_path, image)
+        read_image(tmp_path, image)
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
@@ -256,7 +262,7 @@ def test_path_that_is_none_is_an_error_that_names_the_flag(
     paths[flag] = value
 
     with pytest.raises(ValueError, match=message.format(flag=flag)):
-        folder.make_job(folder.FolderOptions(num_workers=1, **paths))
+        conversions.make_job(conversion("folder", num_workers=1, **paths))
 
 
 def test_synthesize_writes_to_the_home_folder(
@@ -291,8 +297,8 @@ def test_output_folder_inside_of_a_split_is_refused(
     out = (tmp_path / "aside" if linked else root / "train") / "out"
 
     with pytest.raises(ValueError, match=r"--output_dir must not be in .*raw/train, w"):
-        imagenet.make_job(_config(root, out))
-    imagenet.make_job(_config(root, root / "out"))
+        conversions.make_job(_config(root, out))
+    conversions.make_job(_config(root, root / "out"))
 
 
 # Endings of commands.
@@ -319,7 +325,7 @@ def test_same_command_is_advised_only_where_it_can_go_on(
         raise error
 
     with commands.flags_set(output_dir=str(tmp_path)):
-        assert command.main(["command"], fail) == 1
+        assert command.main(["command"], "folder", fail) == 1
 
     message = capsys.readouterr().err
     assert message.startswith("Error: ")
@@ -334,6 +340,6 @@ def test_ending_of_a_command_looks_for_no_user(
         raise OSError("the input cannot be read.")
 
     with commands.flags_set(output_dir="~nosuchuser/x"):
-        assert command.main(["command"], fail) == 1
+        assert command.main(["command"], "folder", fail) == 1
 
     assert capsys.readouterr().err == "Error: the input cannot be read.\n"

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import tfpipe
-from converters import folder, verify
+from converters import verify
+from tests.support.data import conversions
+from tests.support.data.conversions import Conversion, conversion
 from tests.support.data.trees import convert, make_tree
 from tfpipe.shards import index
 
@@ -118,8 +120,9 @@ def test_overwriting_leaves_no_shard_of_the_other_layout(
     assert sorted(path.name for path in tmp_path.glob("*-of-*")) == NAMES
 
 
-def _folder_config(root: pathlib.Path, **options: object) -> folder.FolderOptions:
-    return folder.FolderOptions(
+def _folder_config(root: pathlib.Path, **options: object) -> Conversion:
+    return conversion(
+        "folder",
         input_dir=str(root / "raw/train"),
         output_dir=str(root / "out"),
         layout="tfds",
@@ -132,7 +135,7 @@ def _folder_config(root: pathlib.Path, **options: object) -> folder.FolderOption
 def test_folder_has_a_name_of_its_own(tmp_path: pathlib.Path) -> None:
     make_tree(tmp_path / "raw", num_images=4)
 
-    folder.convert(_folder_config(tmp_path, name="my_photos"))
+    conversions.convert(_folder_config(tmp_path, name="my_photos"))
 
     assert index.load(tmp_path / "out").name == "my_photos"
     assert (tmp_path / "out" / "my_photos-train.tfrecord-00000-of-00001").exists()

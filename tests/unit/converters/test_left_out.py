@@ -8,8 +8,10 @@ import tarfile
 
 import pytest
 
-from converters import folder
 from converters.inputs import boxes, classes, ilsvrc, tars
+from converters.inputs.image import read_image
+from tests.support.data import conversions
+from tests.support.data.conversions import conversion, read_ilsvrc
 from tests.support.data.trees import SYNSETS, convert, make_jpeg, make_tree
 from tests.unit.converters.inputs.test_boxes import make_xml
 from tests.unit.converters.inputs.test_tars import write_tar
@@ -85,7 +87,8 @@ def test_each_file_of_a_class_tree_is_stored_or_named(tmp_path: pathlib.Path) ->
     (root / "train" / "empty").mkdir()
     (root / "train" / "a" / "round").symlink_to(root / "train")
     out = tmp_path / "out"
-    config = folder.FolderOptions(
+    config = conversion(
+        "folder",
         input_dir=str(root),
         output_dir=str(out),
         num_workers=1,
@@ -93,7 +96,7 @@ def test_each_file_of_a_class_tree_is_stored_or_named(tmp_path: pathlib.Path) ->
         classes=("a", "b"),
     )
 
-    folder.convert(config)
+    conversions.convert(config)
 
     assert _stored(out) == {"train/a/1.jpg", "train/b/1.jpg", "val/a/1.jpg"}
     assert _named(out) == {
@@ -137,10 +140,10 @@ def test_hard_link_in_a_tar_is_the_file_that_it_links_to(
     tar = root / "train" / f"{SYNSETS[1]}.tar"
     _linked_tar(tar, b"x" * 700, linked_bytes=linked_bytes)
 
-    tree = ilsvrc.read_tree(root, CLASSES)
+    tree = read_ilsvrc(root)
 
     found = {
-        image.name.rpartition("/")[2]: ilsvrc.read_image(root, image)
+        image.name.rpartition("/")[2]: read_image(root, image)
         for image in tree.splits["train"]
         if SYNSETS[1] in image.name
     }
@@ -150,7 +153,7 @@ def test_hard_link_in_a_tar_is_the_file_that_it_links_to(
         (f"train/{SYNSETS[1]}.tar/e.JPEG", "not_a_file"),
     ]
     names = [f"train/{SYNSETS[1]}/b.JPEG"]
-    assert ilsvrc.read_image(root, ilsvrc.locate(root, names, [1])[0]) == b"x" * 700
+    assert read_image(root, ilsvrc.locate(root, names, [1])[0]) == b"x" * 700
 
 
 def test_hard_link_in_a_streamed_tar_is_the_file_that_it_links_to(
@@ -243,4 +246,4 @@ def test_validation_split_that_cannot_be_read_is_an_error_and_not_left_out(
     damage(root)  # type: ignore[operator]
 
     with pytest.raises((OSError, ValueError), match=r"val"):
-        ilsvrc.read_tree(root, CLASSES)
+        read_ilsvrc(root)

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from converters import folder, imagenet, merge, table, tfrecord, webdataset
 from converters.jobs import run
 from converters.jobs.job import Job
+from tests.support.data import conversions
+from tests.support.data.conversions import conversion
 from tests.support.data.trees import make_jpeg
 from tfpipe.shards.example import bytes_feature, encode_example
 from tfpipe.shards.records import frame
@@ -32,7 +33,7 @@ def _numbered(images: Images) -> Iterator[tuple[str, str, str, bytes]]:
         yield split, label, f"{number:03d}", make_jpeg(int(content or number))
 
 
-def _tree(root: pathlib.Path, images: Images) -> None:
+def write_tree(root: pathlib.Path, images: Images) -> None:
     for split, label, name, data in _numbered(images):
         path = root / split / label / f"{name}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -40,18 +41,16 @@ def _tree(root: pathlib.Path, images: Images) -> None:
 
 
 def _folder(root: pathlib.Path, images: Images, **options: Any) -> Job:
-    _tree(root, images)
-    return folder.make_job(
-        folder.FolderOptions(input_dir=str(root), output_dir=_out(root), **options)
+    write_tree(root, images)
+    return conversions.make_job(
+        conversion("folder", input_dir=str(root), output_dir=_out(root), **options)
     )
 
 
 def _merge(root: pathlib.Path, images: Images, **options: Any) -> Job:
-    _tree(root / "tree", images)
-    links = root / "links"
-    links.mkdir()
+    write_tree(root / "tree", images)
     options |= {"sources": {"a": str(root / "tree")}, "output_dir": _out(root)}
-    return merge.make_job(merge.MergeOptions(**options), links)
+    return conversions.make_job(conversion("merge", **options))
 
 
 def _table(root: pathlib.Path, images: Images, **options: Any) -> Job:
@@ -64,9 +63,9 @@ def _table(root: pathlib.Path, images: Images, **options: Any) -> Job:
     for split, lines in rows.items():
         (root / f"{split}.csv").write_text("\n".join(lines) + "\n")
     options |= {"image_column": "path", "label_column": "label"}
-    return table.make_job(
-        table.TableOptions(
-            input=str(root), root=str(root), output_dir=_out(root), **options
+    return conversions.make_job(
+        conversion(
+            "table", input=str(root), root=str(root), output_dir=_out(root), **options
         )
     )
 
@@ -83,10 +82,8 @@ def _webdataset(root: pathlib.Path, images: Images, **options: Any) -> Job:
                 member = tarfile.TarInfo(f"{name}.{part}")
                 member.size = len(content)
                 tars[split].addfile(member, io.BytesIO(content))
-    return webdataset.make_job(
-        webdataset.WebdatasetOptions(
-            input=[str(root)], output_dir=_out(root), **options
-        )
+    return conversions.make_job(
+        conversion("webdataset", input=[str(root)], output_dir=_out(root), **options)
     )
 
 
@@ -99,8 +96,8 @@ def _tfrecord(root: pathlib.Path, images: Images, **options: Any) -> Job:
         }
         with open(root / f"{split}.tfrecord", "ab") as file:
             file.write(b"".join(frame(encode_example(features))))
-    return tfrecord.make_job(
-        tfrecord.TfrecordOptions(input=[str(root)], output_dir=_out(root), **options)
+    return conversions.make_job(
+        conversion("tfrecord", input=[str(root)], output_dir=_out(root), **options)
     )
 
 
@@ -216,8 +213,8 @@ def _imagenet(root: pathlib.Path, images: Images, **options: Any) -> Job:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
     (root / "synsets.txt").write_text("a\nb\n")
-    return imagenet.make_job(
-        imagenet.ImagenetOptions(input_dir=str(root), output_dir=_out(root), **options)
+    return conversions.make_job(
+        conversion("imagenet", input_dir=str(root), output_dir=_out(root), **options)
     )
 
 

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from converters import merge
 from converters.inputs.merged import sources
 from converters.options import shared
+from tests.support.data import conversions
+from tests.support.data.conversions import conversion
 from tests.support.data.trees import digests, make_jpeg
 from tfpipe.shards import example, index, records
 
@@ -44,8 +45,8 @@ def trees(tmp_path: pathlib.Path) -> dict[str, str]:
 
 def _merge(out: pathlib.Path, trees: dict[str, str], **options: Any) -> dict[str, Any]:
     values: dict[str, Any] = {"num_workers": 1, "fsync": False, **options}
-    return merge.convert(
-        merge.MergeOptions(sources=trees, output_dir=str(out), **values)
+    return conversions.convert(
+        conversion("merge", sources=trees, output_dir=str(out), **values)
     )
 
 
@@ -126,7 +127,7 @@ def test_wrong_sources_are_refused(
     for words, message in ((["a"], "got 'a'"), (["a=b", "a=c"], "got 'a' twice")):
         with pytest.raises(ValueError, match=message):
             shared.by_name("Sources", words, may_be_empty=False)
-    assert sources.MergeSource(name="v1.0_x-y", place=str(out)).name == "v1.0_x-y"
+    assert sources.reader_of("v1.0_x-y", str(out), sources.TREE, {})
 
 
 CLASSES = ("cat", "dog")
@@ -255,12 +256,12 @@ def test_every_kind_of_source_gives_the_same_images(
         (
             ["tar"],
             {"how": {"label_from": {"tar": "xml"}}},
-            "Source tar: --label_from of",
+            "Source tar: --label_from must be one of",
         ),
         (
             ["tar"],
             {"how": {"label_from": {"tar": "key"}, "label_key": {"tar": "x"}}},
-            "--label_key of 'tar' needs --label_from=tar=json, got key",
+            "Source tar: --label_key=x needs --label_from=json, got key",
         ),
         (["csv"], {"how": {"root": {"csv": "/none"}}}, "Source csv: --root must be"),
         (
@@ -268,7 +269,7 @@ def test_every_kind_of_source_gives_the_same_images(
             {"how": {"root": {"tree": "x"}}},
             "--root must be of one of the sour",
         ),
-        (["rec", "again"], {}, "own, got .*x.tfrecord in 'rec' and in 'again'"),
+        (["rec", "again"], {}, "own, got .*x.tfrecord in 'again' and in 'rec'"),
         (["split"], {}, "Source split: A place after test= must be tars"),
         (["none"], {}, "Source none: .*no-such"),
         (["store"], {}, "Source store: .*not shown here because it may hold a secret"),
@@ -304,5 +305,5 @@ def test_a_password_is_not_shown(word: str) -> None:
     with pytest.raises(ValueError, match="got a URL") as caught:
         shared.by_name("Sources", [word], may_be_empty=False)
     assert "secret" not in str(caught.value)
-    config = merge.MergeOptions(sources={"a": "mysql://u:secret@h/b"}, output_dir="x")
-    assert "secret" not in f"{config}{config.to_json()}"
+    config = conversion("merge", sources={"a": "mysql://u:secret@h/b"}, output_dir="x")
+    assert "secret" not in f"{config}{config.reader.to_json()}"

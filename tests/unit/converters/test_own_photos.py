@@ -11,9 +11,10 @@ import PIL.Image
 import pytest
 
 import tfpipe
-from converters import folder
 from converters.images.policy import Policy
 from converters.options import summary
+from tests.support.data import conversions
+from tests.support.data.conversions import conversion
 from tests.support.data.own_photos import OwnPhotos, make_own_photos
 from tests.support.data.trees import make_jpeg
 from tfpipe import imagenet_eval
@@ -43,14 +44,15 @@ def convert(root: pathlib.Path, out: pathlib.Path, **options: object) -> dict[st
 def _convert(
     root: pathlib.Path, out: pathlib.Path, **options: object
 ) -> dict[str, dict[str, int]]:
-    config = folder.FolderOptions(
+    config = conversion(
+        "folder",
         input_dir=str(root),
         output_dir=str(out),
         num_workers=1,
         fsync=False,
         **options,  # type: ignore[arg-type]
     )
-    return folder.convert(config)
+    return conversions.convert(config)
 
 
 def rejects(out: pathlib.Path) -> dict[str, dict[str, str]]:

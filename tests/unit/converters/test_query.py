@@ -10,11 +10,13 @@ from typing import Any
 import PIL.Image
 import pytest
 
-from converters import folder as folder_command, query, verify
+from converters import query, verify
 from converters.catalog import samples
 from converters.exports.source import open_source
 from converters.images.policy import Policy
 from converters.options.query import QueryOptions
+from tests.support.data import conversions
+from tests.support.data.conversions import conversion
 from tests.support.data.trees import convert, make_jpeg, make_tree
 from tfpipe import errors
 from tfpipe.location.location import Location
@@ -197,8 +199,9 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
         image.convert("CMYK").save(place / "cmyk.jpg")
         image.convert("RGBA").save(place / "alpha.png")
         image.resize((900, 10)).save(place / "wide.jpg", subsampling=2)
-    folder_command.convert(
-        folder_command.FolderOptions(
+    conversions.convert(
+        conversion(
+            "folder",
             input_dir=str(folder / "raw"),
             output_dir=str(folder / "set"),
             policy=Policy(exif_orientation="keep"),

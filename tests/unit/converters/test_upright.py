@@ -9,11 +9,11 @@ import PIL.Image
 import PIL.ImageOps
 import pytest
 
-from converters import folder
 from converters.images.policy import Policy
 from converters.jobs import publish, rebuild
 from converters.options import policy as policy_options
 from converters.options.summary import orientation_warnings
+from tests.support.data import conversions
 from tests.support.data.native_op import native_op  # noqa: F401
 from tests.unit.converters.test_folder import config
 from tfpipe.shards import index, records
@@ -88,7 +88,7 @@ def test_phone_photos_stand_upright_after_converters_folder(
 ) -> None:
     out = tmp_path / "out"
 
-    summary = folder.convert(config(photos, out))
+    summary = conversions.convert(config(photos, out))
 
     assert summary["decisions"] == LOSSLESS
     assert orientation_warnings(summary) == []
@@ -108,7 +108,7 @@ def test_without_the_library_photos_are_encoded_again_and_a_line_says_so(
     monkeypatch.setenv("TFPIPE_NATIVE_DIR", str(tmp_path / "nothing"))
     out = tmp_path / "out"
 
-    summary = folder.convert(config(photos, out))
+    summary = conversions.convert(config(photos, out))
 
     assert summary["decisions"] == ENCODED
     stored = _stored(out)
@@ -127,18 +127,18 @@ def test_a_host_without_the_library_does_not_go_on_with_another_kind_of_turning(
     out = tmp_path / "out"
     # As if the run were cut off when all its shards are complete.
     monkeypatch.setattr(publish, "publish", lambda job, job_dir: None)
-    folder.convert(config(photos, out))
+    conversions.convert(config(photos, out))
     monkeypatch.undo()
     built = policy_options.decided(exif_orientation="apply")
 
     monkeypatch.setenv("TFPIPE_NATIVE_DIR", str(tmp_path / "nothing"))
     with pytest.raises(ValueError, match=r"lossless_rotation was True, is False"):
-        folder.convert(config(photos, out))
+        conversions.convert(config(photos, out))
     with pytest.raises(ValueError, match=r"--lossless_rotation needs .* Run: "):
         config(photos, out, policy=built)
     monkeypatch.undo()
 
-    folder.convert(config(photos, out))
+    conversions.convert(config(photos, out))
     assert index.load(out).made_by["decisions"] == LOSSLESS
 
 
@@ -150,7 +150,7 @@ def test_repair_turns_as_the_index_says(
     for lossless in (True, False):
         outs[lossless] = tmp_path / f"{lossless}"
         choice = Policy(exif_orientation="apply", lossless_rotation=lossless)
-        folder.convert(config(photos, outs[lossless], policy=choice))
+        conversions.convert(config(photos, outs[lossless], policy=choice))
     shard = "train-00000-of-00001"
     before = {key: (out / shard).read_bytes() for key, out in outs.items()}
     assert before[True] != before[False]
@@ -172,7 +172,7 @@ def test_keep_warns_with_the_count_and_the_remedy(
 ) -> None:
     policy = Policy(exif_orientation="keep")
 
-    summary = folder.convert(config(photos, tmp_path / "out", policy=policy))
+    summary = conversions.convert(config(photos, tmp_path / "out", policy=policy))
 
     assert summary["decisions"]["kept_exif"] == 8
     (line,) = orientation_warnings(summary)

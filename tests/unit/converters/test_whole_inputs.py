@@ -12,11 +12,12 @@ from typing import Any
 import duckdb
 import pytest
 
-from converters import imagenet, merge, table, webdataset
 from converters.inputs.tables import scan
 from converters.jobs import publish, write_shard
 from converters.jobs.job import Job
 from converters.jobs.plan import ShardPlan
+from tests.support.data import conversions
+from tests.support.data.conversions import conversion
 from tests.support.data.trees import make_jpeg, make_tree
 from tests.unit.converters import test_meaning_of_readers as readers
 from tests.unit.converters.inputs.test_tars import pack_train
@@ -25,13 +26,10 @@ Make = Callable[..., Job]
 
 
 def _merged(root: pathlib.Path, place: str, **options: Any) -> Job:
-    links = root / "links"
-    links.mkdir(exist_ok=True)
-    return merge.make_job(
-        merge.MergeOptions(
-            sources={"a": place}, output_dir=str(root / "out"), **options
-        ),
-        links,
+    return conversions.make_job(
+        conversion(
+            "merge", sources={"a": place}, output_dir=str(root / "out"), **options
+        )
     )
 
 
@@ -105,9 +103,9 @@ def test_a_whole_set_and_a_named_part_of_a_set_are_taken(
 
 def _webdataset(root: pathlib.Path, place: str, **options: Any) -> Job:
     how = {key: values["a"] for key, values in options.pop("how").items()}
-    return webdataset.make_job(
-        webdataset.WebdatasetOptions(
-            input=[place], output_dir=str(root / "out"), **how, **options
+    return conversions.make_job(
+        conversion(
+            "webdataset", input=[place], output_dir=str(root / "out"), **how, **options
         )
     )
 
@@ -134,7 +132,6 @@ def test_an_image_without_its_partner_is_an_error_or_named(
     with pytest.raises(ValueError, match=rf"image as b\.{part}, got 1 image of 2 sam"):
         make(tmp_path, str(path), **how)
 
-    shutil.rmtree(tmp_path / "links", ignore_errors=True)
     job = make(tmp_path, str(path), **how, on_null="skip")
     assert job.ignored == {"no_label": 1}
     assert job.left_out[0]["name"].endswith("x.tar/b")
@@ -150,8 +147,9 @@ def _parquet(root: pathlib.Path, images: readers.Images) -> Job:
             f"COPY t TO '{root}/train.parquet' (FORMAT parquet, "
             "COMPRESSION uncompressed)"
         )
-    return table.make_job(
-        table.TableOptions(
+    return conversions.make_job(
+        conversion(
+            "table",
             input=f"{root}/train.parquet",
             image_column="image",
             label_column="label",
@@ -168,8 +166,8 @@ def _merged_tar(root: pathlib.Path, images: readers.Images) -> Job:
 def _official_tar(root: pathlib.Path, images: readers.Images) -> Job:
     make_tree(root, num_images=4)
     pack_train(root, nested=True)
-    return imagenet.make_job(
-        imagenet.ImagenetOptions(input_dir=str(root), output_dir=f"{root}/out")
+    return conversions.make_job(
+        conversion("imagenet", input_dir=str(root), output_dir=f"{root}/out")
     )
 
 

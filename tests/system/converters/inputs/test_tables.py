@@ -15,7 +15,8 @@ import duckdb
 import pytest
 import xxhash
 
-from converters import folder, table, webdataset
+from tests.support.data import conversions
+from tests.support.data.conversions import conversion
 from tests.support.data.tables import (
     CLASSES,
     Row,
@@ -86,23 +87,15 @@ def test_six_forms_give_the_same_records(
 
     found = {}
     tars = [str(tmp_path / "train-*.tar")]
-    for name, convert, options in (
-        (
-            "tree",
-            folder.convert,
-            folder.FolderOptions(input_dir=str(raw), **to("tree")),
-        ),
-        (
-            "tars",
-            webdataset.convert,
-            webdataset.WebdatasetOptions(input=tars, **to("tars")),
-        ),
+    for name, made in (
+        ("tree", conversion("folder", input_dir=str(raw), **to("tree"))),
+        ("tars", conversion("webdataset", input=tars, **to("tars"))),
     ):
-        convert(options)
+        made.convert()
         found[name] = contents(tmp_path / name)
     for number, (name, options) in enumerate(forms.items()):
         out = tmp_path / str(number)
-        done = table.convert(config(out, root=str(raw), **options))
+        done = conversions.convert(config(out, root=str(raw), **options))
         found[name] = contents(out)
         assert PASSWORD not in json.dumps(done)
         assert "cret" not in (out / "index.json").read_text()
@@ -158,7 +151,7 @@ def test_a_database_is_only_read_and_its_errors_hold_no_password(
 
     for said, options in faults.items():
         with pytest.raises((ValueError, OSError), match=re.escape(said)) as caught:
-            table.convert(config(out, image_column="img", **options))
+            conversions.convert(config(out, image_column="img", **options))
         assert "\n" not in str(caught.value)
         assert not out.exists()
 
@@ -180,8 +173,9 @@ def test_mariadb_gives_the_records_of_the_tree_and_is_only_read(
 ) -> None:
     rows = make_rows(tmp_path / "raw")
     named = {"image_column": "img", "name_column": "path"}
-    folder.convert(
-        folder.FolderOptions(
+    conversions.convert(
+        conversion(
+            "folder",
             input_dir=str(tmp_path / "raw"),
             output_dir=str(tmp_path / "tree"),
             num_workers=1,
@@ -191,7 +185,7 @@ def test_mariadb_gives_the_records_of_the_tree_and_is_only_read(
     with mariadb_server.running() as server:
         mariadb_server.fill(server, rows)
         url = server.url(PASSWORD)
-        table.convert(config(out, input=f"{url}#photos", **named))
+        conversions.convert(config(out, input=f"{url}#photos", **named))
         assert contents(out) == contents(tmp_path / "tree")
         assert "cret" not in (out / "index.json").read_text()
 
@@ -212,7 +206,7 @@ def test_mariadb_gives_the_records_of_the_tree_and_is_only_read(
         ]
         for kind, said, place, query in faults:
             with pytest.raises(kind, match=said) as caught:
-                table.convert(
+                conversions.convert(
                     config(
                         tmp_path / "no", input=place, query=query, image_column="img"
                     )

@@ -5,8 +5,9 @@ import pathlib
 
 import pytest
 
-from converters import folder
 from converters.checks import catalog as catalog_checks, files
+from tests.support.data import conversions
+from tests.support.data.conversions import conversion
 from tfpipe.shards import index
 
 
@@ -156,9 +157,13 @@ def test_strays_of_a_split_that_the_index_does_not_have_are_named(
 ) -> None:
     """A data set of photographs without a validation split."""
     raw = str(raw_dir / "train")
-    folder.convert(
-        folder.FolderOptions(
-            input_dir=raw, output_dir=str(tmp_path), num_workers=1, fsync=False
+    conversions.convert(
+        conversion(
+            "folder",
+            input_dir=raw,
+            output_dir=str(tmp_path),
+            num_workers=1,
+            fsync=False,
         )
     )
     names = ["training.tfrecord", "validation-00000-of-00001"]

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from converters import table, verify
+from converters import verify
 from converters.checks.shard import Result
+from tests.support.data import conversions
 from tests.support.data.tables import config, make_rows, write_tables
 from tests.support.faults.damage import flip
 from tfpipe.shards import index
@@ -28,9 +29,9 @@ def test_images_of_a_table_are_compared_with_files_or_refused(
     made = {}
     for name in ("parquet paths", "parquet bytes"):
         made[name] = tmp_path / name
-        table.convert(config(made[name], root=str(raw), **forms[name]))
+        conversions.convert(config(made[name], root=str(raw), **forms[name]))
     nameless = tmp_path / "nameless"
-    table.convert(
+    conversions.convert(
         config(nameless, input=forms["parquet bytes"]["input"], image_column="img")
     )
 
@@ -61,7 +62,9 @@ def test_images_of_a_table_are_compared_with_files_or_refused(
 def test_a_damaged_catalog_is_reported_all_the_same(tmp_path: pathlib.Path) -> None:
     raw = tmp_path / "raw"
     forms = write_tables(raw, make_rows(raw, num_images=3))
-    table.convert(config(tmp_path / "set", root=str(raw), **forms["parquet bytes"]))
+    conversions.convert(
+        config(tmp_path / "set", root=str(raw), **forms["parquet bytes"])
+    )
     flip(tmp_path / "set" / index.CATALOG_NAME, 2)
 
     result = _verify(tmp_path / "set", raw)

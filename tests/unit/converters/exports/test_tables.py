@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
-from converters import merge, query, replicate, verify
+from converters import query, replicate, verify
 from converters.images.policy import Policy
-from converters.options import merge as merge_options, query as query_options
+from converters.options import query as query_options
 from converters.options.replicate import ReplicateOptions
+from tests.support.data import conversions
+from tests.support.data.conversions import conversion
 from tests.support.data.entered import require_right
 from tests.support.data.native_op import native_op, needs_native  # noqa: F401
 from tests.support.data.trees import convert, make_tree
@@ -103,8 +105,9 @@ def test_a_file_that_is_not_the_one_in_the_index_is_left_out(
 def test_a_merge_makes_them(
     source: pathlib.Path, copied: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    merge.convert(
-        merge_options.MergeOptions(
+    conversions.convert(
+        conversion(
+            "merge",
             sources={"one": str(source), "two": str(copied)},
             output_dir=str(tmp_path / "out"),
             policy=Policy(entry_points=True),

@@ -6,8 +6,12 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from converters import imagenet
-from converters.inputs import boxes, classes, expected as expected_inputs, ilsvrc
+from converters.inputs import boxes, classes, expected as expected_inputs
+from converters.inputs.image import Image
+from converters.inputs.labels import Labelled
+from converters.inputs.listed import Listed
+from tests.support.data import conversions
+from tests.support.data.conversions import conversion, read_ilsvrc
 from tests.support.data.trees import SYNSETS, convert, make_tree
 from tests.unit.converters.inputs.test_tars import write_tar
 from tfpipe.shards import index
@@ -200,19 +204,37 @@ def test_boxes_take_little_memory(tmp_path: pathlib.Path) -> None:
     assert used / count < 60
 
 
-_Images = tuple[list[ilsvrc.Image], list[ilsvrc.Image]]
+_Images = tuple[list[Image], list[Image]]
+
+
+def _check(
+    expected: str,
+    train: list[Image],
+    validation: list[Image],
+    *,
+    num_boxes: int,
+    num_classes: int = 1000,
+) -> None:
+    """Checks images, whose classes are numbers, as ILSVRC-2012."""
+    splits: dict[str, dict[str, list[Image]]] = {"train": {}, "validation": {}}
+    for images, classes_of in zip((train, validation), splits.values(), strict=True):
+        for image in images:
+            name = CLASSES[image.class_index].synset
+            classes_of.setdefault(name, []).append(image)
+    listed = Listed(pathlib.Path("raw"), splits, boxes=_boxes(num_boxes))
+    labels = {each.synset: each.label for each in CLASSES[:num_classes]}
+    expected_inputs.check_expected(expected, Labelled(listed, labels, ""))
 
 
 @pytest.fixture(scope="module")
 def whole() -> _Images:
     """Made-up train and validation images with the counts of ILSVRC-2012."""
-    train: list[ilsvrc.Image] = []
+    train: list[Image] = []
     for number in range(1000):
-        train += [ilsvrc.Image("t", number, "t", 0, 1)] * (1281 + (number < 167))
+        train += [Image("t", number, "t", 0, 1)] * (1281 + (number < 167))
     names = (f"val/ILSVRC2012_val_{n + 1:08d}.JPEG" for n in range(50_000))
     validation = [
-        ilsvrc.Image(name, number % 1000, name, 0, 1)
-        for number, name in enumerate(names)
+        Image(name, number % 1000, name, 0, 1) for number, name in enumerate(names)
     ]
     return train, validation
 
@@ -225,9 +247,7 @@ def _boxes(num_boxes: int) -> boxes.Boxes:
 
 def test_whole_data_set_is_as_expected(whole: _Images) -> None:
     train, validation = whole
-    tree = ilsvrc.Tree({"train": train, "validation": validation}, ())
-
-    expected_inputs.check_expected("ilsvrc2012", tree, CLASSES, _boxes(615_299))
+    _check("ilsvrc2012", train, validation, num_boxes=615_299)
 
 
 def test_missing_images_classes_and_boxes_are_named(whole: _Images) -> None:
@@ -237,10 +257,9 @@ def test_missing_images_classes_and_boxes_are_named(whole: _Images) -> None:
     train = train[2282:]
     train[0] = train[0]._replace(name="train/empty.JPEG", num_bytes=0)
     validation = validation[:1] + validation[3:]
-    tree = ilsvrc.Tree({"train": train, "validation": validation}, ())
 
     with pytest.raises(ValueError, match=r"must be all of ILSVRC-2012") as caught:
-        expected_inputs.check_expected("ilsvrc2012", tree, CLASSES[:999], _boxes(7))
+        _check("ilsvrc2012", train, validation, num_boxes=7, num_classes=999)
 
     text = str(caught.value)
     assert "the class list has 999 classes instead of 1,000" in text
@@ -256,17 +275,19 @@ def test_missing_images_classes_and_boxes_are_named(whole: _Images) -> None:
 def test_part_of_it_is_an_error_and_fine_if_nothing_is_expected(
     tmp_path: pathlib.Path,
 ) -> None:
-    tree = ilsvrc.read_tree(make_tree(tmp_path, num_images=4), CLASSES)
+    tree = read_ilsvrc(make_tree(tmp_path, num_images=4))
 
-    expected_inputs.check_expected("none", tree, CLASSES, _boxes(0))
+    train = tree.splits["train"]
+
+    _check("none", train, [], num_boxes=0)
     with pytest.raises(
         ValueError, match=r"996 classes without an image: n01494475, .*, …"
     ):
-        expected_inputs.check_expected("ilsvrc2012", tree, CLASSES, _boxes(0))
+        _check("ilsvrc2012", train, [], num_boxes=0)
     with pytest.raises(
         ValueError, match="must be one of none, ilsvrc2012, got 'cifar'"
     ):
-        expected_inputs.check_expected("cifar", tree, CLASSES, _boxes(0))
+        _check("cifar", train, [], num_boxes=0)
 
 
 def test_boxes_land_in_the_records_and_their_decisions_in_the_summary(
@@ -299,10 +320,13 @@ def test_conversion_stops_if_the_input_is_not_what_is_expected(
     tmp_path: pathlib.Path,
 ) -> None:
     raw_dir = make_tree(tmp_path / "raw", num_images=4)
-    config = imagenet.ImagenetOptions(
-        input_dir=str(raw_dir), output_dir=str(tmp_path / "out"), expect="ilsvrc2012"
+    config = conversion(
+        "imagenet",
+        input_dir=str(raw_dir),
+        output_dir=str(tmp_path / "out"),
+        expect="ilsvrc2012",
     )
 
     with pytest.raises(ValueError, match="train: 4 images instead of 1,281,167"):
-        imagenet.convert(config)
+        conversions.convert(config)
     assert not (tmp_path / "out").exists()

@@ -5,8 +5,8 @@ import itertools
 
 import pytest
 
-from converters import folder
 from converters.inputs import fractions
+from tests.support.data.conversions import conversion
 from tfpipe.shards.split_names import SPLITS
 
 THREE = {"train": 0.8, "validation": 0.1, "test": 0.1}
@@ -103,7 +103,8 @@ def test_fractions_that_add_up_but_for_rounding_are_right() -> None:
 
 def test_both_flags_together_are_refused() -> None:
     with pytest.raises(ValueError, match="exclude each other"):
-        folder.FolderOptions(
+        conversion(
+            "folder",
             input_dir="in",
             output_dir="out",
             validation_fraction=0.1,

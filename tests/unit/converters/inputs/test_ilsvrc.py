@@ -9,7 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from converters.inputs import classes, ilsvrc
-from converters.inputs.folder_images import Place
+from converters.inputs.image import NO_CLASS, Image, catalog_name, read_image
+from tests.support.data.conversions import read_ilsvrc
 from tests.support.data.trees import SYNSETS, make_tree
 from tfpipe.shards import index
 from tfpipe.shards.sql import read_files
@@ -20,7 +21,7 @@ CLASSES = classes.imagenet_classes()
 def test_train_folders_and_flat_val_are_listed_in_order(tmp_path: pathlib.Path) -> None:
     make_tree(tmp_path, num_images=5, num_validation_images=2)
 
-    tree = ilsvrc.read_tree(tmp_path, CLASSES)
+    tree = read_ilsvrc(tmp_path)
 
     assert [(i.name, i.class_index) for i in tree.splits["train"]] == [
         ("train/n01440764/n01440764_0.JPEG", 0),
@@ -41,7 +42,7 @@ def test_val_may_have_class_folders(tmp_path: pathlib.Path) -> None:
     make_tree(tmp_path, num_images=4)
     os.renames(tmp_path / "train" / SYNSETS[3], tmp_path / "val" / SYNSETS[3])
 
-    tree = ilsvrc.read_tree(tmp_path, CLASSES)
+    tree = read_ilsvrc(tmp_path)
 
     assert [i.class_index for i in tree.splits["validation"]] == [3]
     assert len(tree.splits["train"]) == 3
@@ -50,7 +51,7 @@ def test_val_may_have_class_folders(tmp_path: pathlib.Path) -> None:
 def test_tree_without_val_has_one_split(tmp_path: pathlib.Path) -> None:
     make_tree(tmp_path, num_images=4)
 
-    assert list(ilsvrc.read_tree(tmp_path, CLASSES).splits) == ["train"]
+    assert list(read_ilsvrc(tmp_path).splits) == ["train"]
 
 
 def test_other_names_are_counted_and_case_does_not_matter(
@@ -62,7 +63,7 @@ def test_other_names_are_counted_and_case_does_not_matter(
     (folder / "b.Jpeg").write_bytes(b"x")
     (folder / "notes.txt").write_bytes(b"")
 
-    tree = ilsvrc.read_tree(tmp_path, CLASSES)
+    tree = read_ilsvrc(tmp_path)
 
     assert len(tree.splits["train"]) == 6
     assert tree.ignored == {"other_name": 1}
@@ -125,14 +126,14 @@ def test_bad_tree_is_an_error_that_names_the_place(
     damage(tmp_path)
 
     with pytest.raises(ValueError, match=message):
-        ilsvrc.read_tree(tmp_path, CLASSES)
+        read_ilsvrc(tmp_path)
 
 
 def test_missing_folder_is_an_error(tmp_path: pathlib.Path) -> None:
     with pytest.raises(
         ValueError, match=r"--input_dir must be a folder.*no such folder"
     ):
-        ilsvrc.read_tree(tmp_path / "nowhere", CLASSES)
+        read_ilsvrc(tmp_path / "nowhere")
 
 
 def test_names_without_a_file_are_counted_and_empty_files_are_listed(
@@ -147,7 +148,7 @@ def test_names_without_a_file_are_counted_and_empty_files_are_listed(
     os.mkfifo(folder / "pipe.JPEG")
     (folder / "._n01440764_0.JPEG").write_bytes(b"x")
 
-    tree = ilsvrc.read_tree(tmp_path, CLASSES)
+    tree = read_ilsvrc(tmp_path)
 
     assert tree.ignored == {"dangling_link": 2, "not_a_file": 2, "other_name": 1}
     found = {image.name: image.num_bytes for image in tree.splits["train"]}
@@ -160,11 +161,9 @@ def test_link_to_a_file_is_an_image(tmp_path: pathlib.Path) -> None:
     folder = tmp_path / "train" / SYNSETS[0]
     (folder / "link.JPEG").symlink_to(folder / f"{SYNSETS[0]}_0.JPEG")
 
-    images = ilsvrc.read_tree(tmp_path, CLASSES).splits["train"]
+    images = read_ilsvrc(tmp_path).splits["train"]
 
-    assert ilsvrc.read_image(tmp_path, images[0]) == ilsvrc.read_image(
-        tmp_path, images[1]
-    )
+    assert read_image(tmp_path, images[0]) == read_image(tmp_path, images[1])
 
 
 @pytest.mark.parametrize("with_line", [True, False])
@@ -177,7 +176,7 @@ def test_label_list_may_have_lines_for_names_without_a_file(
     if with_line:
         labels.write_text(SYNSETS[3] + "\n" + labels.read_text())
 
-    images = ilsvrc.read_tree(tmp_path, CLASSES).splits["validation"]
+    images = read_ilsvrc(tmp_path).splits["validation"]
 
     assert [image.class_index for image in images] == [0, 1, 2]
 
@@ -199,19 +198,19 @@ def test_any_name_is_listed_read_planned_and_found_again(
     for number, name in enumerate(ODD_NAMES):
         (folder / os.fsdecode(name)).write_bytes(bytes([number]))
 
-    images = ilsvrc.read_tree(tmp_path, CLASSES).splits["train"]
+    images = read_ilsvrc(tmp_path).splits["train"]
 
     odd = {os.fsencode(i.name).split(b"/")[-1]: i for i in images if i.num_bytes == 1}
-    assert [ilsvrc.read_image(tmp_path, odd[name]) for name in ODD_NAMES] == [
+    assert [read_image(tmp_path, odd[name]) for name in ODD_NAMES] == [
         bytes([number]) for number in range(len(ODD_NAMES))
     ]
-    names = [ilsvrc.catalog_name(image.name) for image in images]
+    names = [catalog_name(image.name) for image in images]
     indices = [image.class_index for image in images]
     assert ilsvrc.locate(tmp_path, names, indices) == images
 
 
 def test_any_name_survives_duckdb_as_its_catalog_name(tmp_path: pathlib.Path) -> None:
-    names = [ilsvrc.catalog_name(os.fsdecode(name)) for name in ODD_NAMES]
+    names = [catalog_name(os.fsdecode(name)) for name in ODD_NAMES]
     fragment = tmp_path / "fragment"
     fragment.write_text("".join(json.dumps({"filename": n}) + "\n" for n in names))
 
@@ -244,8 +243,9 @@ def test_an_image_takes_300_bytes_at_most(in_tar: bool) -> None:
             prefix = f"train/n{number % 1000:08d}/"
             name = f"n{number % 1000:08d}_{number}.JPEG"
             path = file if in_tar else prefix + name
-            place = Place(name, path, 10**11 * in_tar + number, 10**5 + number)
-            images.append(ilsvrc._image(prefix, place, number % 1000))
+            parts = (path, 10**11 * in_tar + number, 10**5 + number)
+            image = Image(name, NO_CLASS, *parts)
+            images.append(image.below(prefix, number % 1000))
         used = tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()

@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from converters import folder, imagenet
 from converters.jobs import run
 from converters.jobs.job import Job
+from tests.support.data import conversions
+from tests.support.data.conversions import conversion
 from tests.support.data.trees import SYNSETS, make_jpeg, make_tree
 from tfpipe.shards import index
 
@@ -47,8 +48,8 @@ def _kaggle(root: pathlib.Path) -> pathlib.Path:
 
 
 def _job(root: pathlib.Path, out: pathlib.Path) -> Job:
-    return imagenet.make_job(
-        imagenet.ImagenetOptions(input_dir=str(root), output_dir=str(out))
+    return conversions.make_job(
+        conversion("imagenet", input_dir=str(root), output_dir=str(out))
     )
 
 
@@ -135,9 +136,9 @@ def test_other_readers_name_the_reader_and_its_folder(
     message = "converters.imagenet reads the folder above ILSVRC"
 
     with pytest.raises(ValueError, match=message):
-        folder.make_job(
-            folder.FolderOptions(
-                input_dir=str(root / inside), output_dir=str(tmp_path / "out")
+        conversions.make_job(
+            conversion(
+                "folder", input_dir=str(root / inside), output_dir=str(tmp_path / "out")
             )
         )
     if inside:

@@ -5,15 +5,15 @@ import pathlib
 import pytest
 
 from converters.inputs import labels
-from converters.inputs.classtree import ClassTree, Place
-from converters.inputs.labels import Listed
+from converters.inputs.image import NO_CLASS, Image
+from converters.inputs.listed import Listed
 
-PLACES = [Place(f"{n}.jpg", "x.tar", n, 1) for n in range(4)]
+IMAGES = [Image(f"{n}.jpg", NO_CLASS, "x.tar", n, 1) for n in range(4)]
 
 
 def listed(*names: str, **fields: object) -> Listed:
-    tree = ClassTree({"train": dict.fromkeys(names, PLACES[:1])}, [])
-    return Listed(pathlib.Path("in"), tree, **fields)
+    splits = {"train": dict.fromkeys(names, IMAGES[:1])}
+    return Listed(pathlib.Path("in"), splits, **fields)
 
 
 def given(
@@ -58,12 +58,13 @@ def test_a_label_map_gives_labels_or_names(tmp_path, names, lines, expected) -> 
 
 
 def test_names_replace_numbers() -> None:
-    tree = ClassTree({"train": {"10": PLACES[:2], "2": PLACES[2:]}}, [])
-    source = Listed(pathlib.Path("in"), tree, {2: "dog", 10: "cat"}, "labels.txt")
+    splits = {"train": {"10": IMAGES[:2], "2": IMAGES[2:]}}
+    names = {2: "dog", 10: "cat"}
+    source = Listed(pathlib.Path("in"), splits, names=names, names_from="labels.txt")
 
     renamed = source.named()
 
-    assert renamed.tree.splits == {"train": {"cat": PLACES[:2], "dog": PLACES[2:]}}
+    assert renamed.splits == {"train": {"cat": IMAGES[:2], "dog": IMAGES[2:]}}
     assert given(source) == {"dog": 1, "cat": 2}
     assert given(listed("1", names={0: "b", 1: "a"})) == {"b": 0, "a": 1}
     assert given(listed("1", names={0: "b", 1: "a"}), label_base=1) == {"b": 1, "a": 2}

@@ -15,9 +15,10 @@ import pytest
 
 from converters.inputs import classes, devkit, ilsvrc, matfile, tars
 from converters.inputs.archives import patterns, samples
-from converters.inputs.archives.readers import ArchivedImage
+from converters.inputs.image import Image, read_image
 from converters.jobs import plan, write_shard
 from converters.jobs.job import Job
+from tests.support.data.conversions import read_ilsvrc
 from tests.support.data.trees import SYNSETS, make_tree
 
 CLASSES = classes.imagenet_classes()
@@ -61,9 +62,9 @@ def pack_validation(root: pathlib.Path) -> None:
 
 
 def _contents(root: pathlib.Path) -> dict[str, list[tuple[str, int, bytes]]]:
-    tree = ilsvrc.read_tree(root, CLASSES)
+    tree = read_ilsvrc(root)
     return {
-        split: [(i.name, i.class_index, ilsvrc.read_image(root, i)) for i in found]
+        split: [(i.name, i.class_index, read_image(root, i)) for i in found]
         for split, found in tree.splits.items()
     }
 
@@ -71,7 +72,7 @@ def _contents(root: pathlib.Path) -> dict[str, list[tuple[str, int, bytes]]]:
 def _shards(root: pathlib.Path, out: pathlib.Path) -> dict[str, bytes]:
     """Returns the bytes of all shards and of their catalog rows."""
     out.mkdir()
-    splits = ilsvrc.read_tree(root, CLASSES).splits
+    splits = read_ilsvrc(root).splits
     plans = plan.make_plan(splits, {"train": 2, "validation": 1}, seed=0)
     job = Job(
         command="test",
@@ -118,7 +119,7 @@ def test_images_in_tars_are_located_by_name(tmp_path: pathlib.Path) -> None:
     root = make_tree(tmp_path, num_images=6, num_validation_images=2)
     pack_train(root, nested=True)
     pack_validation(root)
-    tree = ilsvrc.read_tree(root, CLASSES)
+    tree = read_ilsvrc(root)
 
     for found in tree.splits.values():
         names, indices = zip(*((i.name, i.class_index) for i in found), strict=True)
@@ -278,7 +279,7 @@ def test_fault_of_an_inner_tar_names_both(tmp_path: pathlib.Path) -> None:
 
     message = f"{SYNSETS[0]}.tar in .*{ilsvrc.TRAIN_TAR} is cut short.*byte 1,024"
     with pytest.raises(ValueError, match=message):
-        ilsvrc.read_tree(root, CLASSES)
+        read_ilsvrc(root)
 
 
 def _zero_second_header(data: bytes) -> bytes:
@@ -290,7 +291,7 @@ READERS: dict[str, Callable[[pathlib.Path], list[str]]] = {
     "streamed": lambda path: [name for name, _ in tars.stream_files(path)],
     "tar.gz": lambda path: [name for name, _ in tars.stream_files(_packed(path))],
     "in a tar": lambda path: [each.name for each in _inner_members(path)],
-    "WebDataset": lambda path: [item.name for item in _samples(path)],
+    "WebDataset": lambda path: [image.name for _, image in _samples(path)],
 }
 
 
@@ -306,10 +307,10 @@ def _inner_members(path: pathlib.Path) -> Iterator[tars.Member]:
     return tars.read_members(outer, part=part)
 
 
-def _samples(path: pathlib.Path) -> Sequence[ArchivedImage]:
-    reader = samples.reader(samples.ClassRule(source="key"), image_part=None)
+def _samples(path: pathlib.Path) -> Sequence[tuple[str, Image]]:
+    reader = samples.TarReader(input=[str(path)], label_from="key")
     archive = patterns.Archive("train", str(path), path.stat().st_size)
-    return reader.read(path.parent, archive).items
+    return reader.read_archive(path.parent, archive).items
 
 
 every_reader = pytest.mark.parametrize("read", READERS.values(), ids=READERS)
@@ -424,7 +425,7 @@ def test_bad_set_of_tars_is_an_error(
     damage(tmp_path)
 
     with pytest.raises(ValueError, match=message):
-        ilsvrc.read_tree(tmp_path, CLASSES)
+        read_ilsvrc(tmp_path)
 
 
 def test_other_names_in_tars_are_counted(tmp_path: pathlib.Path) -> None:
@@ -432,7 +433,7 @@ def test_other_names_in_tars_are_counted(tmp_path: pathlib.Path) -> None:
     files = [*FILES, ("notes.txt", b""), ("._a.JPEG", b"x")]
     write_tar(tmp_path / "train" / f"{SYNSETS[0]}.tar", files)
 
-    tree = ilsvrc.read_tree(tmp_path, CLASSES)
+    tree = read_ilsvrc(tmp_path)
 
     assert tree.ignored == {"other_name": 2}
     assert [i.num_bytes for i in tree.splits["train"]] == [700, 700]
@@ -536,7 +537,7 @@ def kit_dir(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> pathlib.P
 def test_ground_truth_goes_by_the_number_in_the_name(kit_dir: pathlib.Path) -> None:
     (kit_dir / "val" / "ILSVRC2012_val_00000003.JPEG").unlink()
 
-    found = ilsvrc.read_tree(kit_dir, CLASSES).splits["validation"]
+    found = read_ilsvrc(kit_dir).splits["validation"]
 
     synsets = [CLASSES[image.class_index].synset for image in found]
     assert synsets == [SYNSETS[0], SYNSETS[1], SYNSETS[3], SYNSETS[0]]
@@ -545,7 +546,7 @@ def test_ground_truth_goes_by_the_number_in_the_name(kit_dir: pathlib.Path) -> N
 def test_label_list_comes_before_the_kit(kit_dir: pathlib.Path) -> None:
     (kit_dir / devkit.LABELS_NAME).write_text(f"{SYNSETS[2]}\n" * 5)
 
-    found = ilsvrc.read_tree(kit_dir, CLASSES).splits["validation"]
+    found = read_ilsvrc(kit_dir).splits["validation"]
 
     assert {image.class_index for image in found} == {2}
 
@@ -557,7 +558,7 @@ def test_name_that_the_ground_truth_cannot_label_is_an_error(
     path.rename(path.with_name("ILSVRC2012_val_00000006.JPEG"))
 
     with pytest.raises(ValueError, match=r"00000006.JPEG must be named.*to 00000005"):
-        ilsvrc.read_tree(kit_dir, CLASSES)
+        read_ilsvrc(kit_dir)
 
 
 def test_ground_truth_with_a_number_of_no_class_is_an_error(
@@ -570,7 +571,7 @@ def test_ground_truth_with_a_number_of_no_class_is_an_error(
     (root / devkit.TRUTH_NAME).write_text("1001\n")
 
     with pytest.raises(ValueError, match=r"numbers of classes in meta.mat, got 1001"):
-        ilsvrc.read_tree(root, CLASSES)
+        read_ilsvrc(root)
 
 
 def test_archive_without_the_ground_truth_is_an_error(tmp_path: pathlib.Path) -> None:
@@ -579,4 +580,4 @@ def test_archive_without_the_ground_truth_is_an_error(tmp_path: pathlib.Path) ->
     write_tar(root / f"{devkit.FOLDER_NAME}.tar.gz", [("meta.mat", b"x")], mode="w:gz")
 
     with pytest.raises(ValueError, match=r"t12.tar.gz must hold ILSVRC2012_validation"):
-        ilsvrc.read_tree(root, CLASSES)
+        read_ilsvrc(root)

@@ -6,9 +6,10 @@ import pathlib
 
 import pytest
 
-from converters import imagenet
 from converters.jobs import changed, publish, run, work_dir, write_shard
 from converters.jobs.job import Job
+from tests.support.data import conversions
+from tests.support.data.conversions import conversion
 from tests.support.data.trees import SYNSETS, make_tree
 from tfpipe.shards import index
 
@@ -18,7 +19,8 @@ def _run(root: pathlib.Path, out: pathlib.Path, **options: object) -> index.Inde
 
 
 def _job(root: pathlib.Path, out: pathlib.Path, **options: object) -> Job:
-    config = imagenet.ImagenetOptions(
+    config = conversion(
+        "imagenet",
         input_dir=str(root),
         output_dir=str(out),
         num_train_shards=2,
@@ -26,7 +28,7 @@ def _job(root: pathlib.Path, out: pathlib.Path, **options: object) -> Job:
         fsync=False,
         **options,  # type: ignore[arg-type]
     )
-    return imagenet.make_job(config)
+    return conversions.make_job(config)
 
 
 def _edit(path: pathlib.Path) -> None:

@@ -4,8 +4,9 @@ import pathlib
 
 import pytest
 
-from converters.inputs import classes, ilsvrc
+from converters.inputs.image import Image
 from converters.jobs import duplicates
+from tests.support.data.conversions import read_ilsvrc
 from tests.support.data.trees import make_jpeg, make_tree
 
 
@@ -38,7 +39,7 @@ def tree_dir(tmp_path: pathlib.Path) -> pathlib.Path:
 def test_copies_are_left_out(
     tree_dir: pathlib.Path, which: str, left_out: list[str]
 ) -> None:
-    tree = ilsvrc.read_tree(tree_dir, classes.imagenet_classes())
+    tree = read_ilsvrc(tree_dir)
 
     unique = duplicates.drop(tree_dir, tree.splits, which, num_workers=1)
 
@@ -59,7 +60,7 @@ def test_files_that_are_read_in_pieces_have_the_same_copies(
     found = []
     for name, content in contents.items():
         (tmp_path / name).write_bytes(content)
-        found.append(ilsvrc.Image(name, 0, name, 0, len(content)))
+        found.append(Image(name, 0, name, 0, len(content)))
     monkeypatch.setattr(duplicates, "_PIECE_BYTES", 3)
 
     unique = duplicates.drop(tmp_path, {"train": found}, "all", 1)
@@ -74,7 +75,7 @@ def test_the_copy_of_test_stays_before_validation_before_train(
     splits = {}
     for split in ("train", "validation", "test"):
         (tmp_path / split).write_bytes(b"the same")
-        splits[split] = [ilsvrc.Image(split, 0, split, 0, 8)]
+        splits[split] = [Image(split, 0, split, 0, 8)]
 
     unique = duplicates.drop(tmp_path, splits, which, 1)
 

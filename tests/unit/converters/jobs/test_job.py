@@ -8,7 +8,7 @@ import pytest
 
 from converters.images.policy import Policy
 from converters.inputs import classes
-from converters.inputs.ilsvrc import Image
+from converters.inputs.image import Image
 from converters.jobs import plan
 from converters.jobs.job import Job
 

@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from converters.inputs.ilsvrc import Image
+from converters.inputs.image import Image
 from converters.jobs import plan
 
 

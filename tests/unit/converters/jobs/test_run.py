@@ -10,10 +10,11 @@ import pytest
 
 import tfpipe
 from converters.images import policy
-from converters.inputs import classes, ilsvrc
-from converters.inputs.ilsvrc import Image
+from converters.inputs import classes
+from converters.inputs.image import Image
 from converters.jobs import plan, publish, replace, run, work_dir
 from converters.jobs.job import Job
+from tests.support.data.conversions import read_ilsvrc
 from tests.support.data.trees import make_jpeg, make_tree
 from tfpipe.shards import index
 
@@ -22,7 +23,7 @@ FAIL = policy.Policy(not_an_image="fail")
 
 
 def _job(raw_dir: pathlib.Path, output_dir: pathlib.Path, **fields: object) -> Job:
-    tree = ilsvrc.read_tree(raw_dir, CLASSES)
+    tree = read_ilsvrc(raw_dir)
     values = {
         "command": "test",
         "name": "imagenet",

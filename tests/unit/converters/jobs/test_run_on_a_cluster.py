@@ -9,9 +9,10 @@ import pytest
 
 from converters.engines import processes, ray_cluster
 from converters.images import lossless
-from converters.inputs import classes, ilsvrc
+from converters.inputs import classes
 from converters.jobs import plan, replace, run
 from converters.jobs.job import Job
+from tests.support.data.conversions import read_ilsvrc
 from tests.support.data.trees import digests
 from tfpipe.location.files import Files
 
@@ -19,7 +20,7 @@ CLASSES = classes.imagenet_classes()
 
 
 def _job(raw_dir: pathlib.Path, output_dir: pathlib.Path, **fields: Any) -> Job:
-    splits = ilsvrc.read_tree(raw_dir, CLASSES).splits
+    splits = read_ilsvrc(raw_dir).splits
     return Job(
         command="test",
         name="imagenet",

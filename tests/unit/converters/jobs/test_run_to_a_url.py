@@ -11,9 +11,10 @@ from collections.abc import Mapping
 import pytest
 
 from converters.images import policy
-from converters.inputs import classes, ilsvrc
+from converters.inputs import classes
 from converters.jobs import at_url, plan, publish, run, work_dir
 from converters.jobs.job import Job
+from tests.support.data.conversions import read_ilsvrc
 from tests.support.data.trees import digests, make_tree
 from tfpipe import errors
 from tfpipe.location.files import Files
@@ -55,7 +56,7 @@ def sound_store() -> None:
 
 
 def _job(raw_dir: pathlib.Path, url_dir: pathlib.Path, **fields: object) -> Job:
-    tree = ilsvrc.read_tree(raw_dir, CLASSES)
+    tree = read_ilsvrc(raw_dir)
     values = {
         "command": "test",
         "name": "imagenet",
@@ -182,7 +183,7 @@ def test_another_conversion_is_not_mixed_with_this_one(
     with pytest.raises(errors.RemoteError):
         run.run(_job(small_dir, url_dir))
     gone_at.clear()
-    tree = ilsvrc.read_tree(small_dir, CLASSES)
+    tree = read_ilsvrc(small_dir)
     other = {
         "output_dir": tmp_path / "other",
         "plans": plan.make_plan(tree.splits, {"train": 2}, seed=1),

@@ -9,9 +9,11 @@ import tensorflow as tf
 import xxhash
 
 from converters.images.policy import Policy
-from converters.inputs import classes, ilsvrc
+from converters.inputs import classes
+from converters.inputs.image import Image
 from converters.jobs import plan, write_shard
 from converters.jobs.job import Job
+from tests.support.data.conversions import read_ilsvrc
 from tests.support.data.trees import make_jpeg
 from tfpipe.shards import index, records
 
@@ -38,13 +40,13 @@ def _write(
 
 
 def _plan(raw_dir: pathlib.Path) -> plan.ShardPlan:
-    tree = ilsvrc.read_tree(raw_dir, CLASSES)
+    tree = read_ilsvrc(raw_dir)
     (only,) = plan.make_plan({"train": tree.splits["train"]}, {"train": 1}, seed=0)
     return only
 
 
-def _image(path: pathlib.Path) -> ilsvrc.Image:
-    return ilsvrc.Image(path.name, 0, path.name, 0, path.stat().st_size)
+def _image(path: pathlib.Path) -> Image:
+    return Image(path.name, 0, path.name, 0, path.stat().st_size)
 
 
 def test_shard_holds_the_planned_images_byte_for_byte(

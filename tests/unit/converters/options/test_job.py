@@ -1,34 +1,22 @@
 """converters.options.job: the options that all conversions have."""
 
 import dataclasses
-from collections.abc import Callable
 
 import pytest
 
-from converters import folder, imagenet
-from converters.options import job, labelled
+from converters.options import job
+from tests.support.data.conversions import conversion
 from tests.support.processes import commands
 
-OWN = {"input_dir": "raw"}
-# The system test of --help checks that the command sets it before it parses the flags.
-EXIF_ORIENTATIONS = {folder.FolderOptions: "apply", imagenet.ImagenetOptions: "keep"}
+# The system test of --help checks that the commands for photographs set another default
+# of --exif_orientation before they parse the flags.
 
 
-@pytest.mark.parametrize(
-    ("kind", "options_from_flags"),
-    [
-        (folder.FolderOptions, labelled.options_from_flags),
-        (imagenet.ImagenetOptions, job.options_from_flags),
-    ],
-)
-def test_defaults_of_the_flags_are_those_of_the_options(
-    kind: type[job.JobOptions], options_from_flags: Callable[..., job.JobOptions]
-) -> None:
-    own_defaults = {"exif_orientation": EXIF_ORIENTATIONS[kind]}
-    with commands.flags_set(output_dir="out", **own_defaults):
-        options = options_from_flags(kind, **OWN)
+def test_defaults_of_the_flags_are_those_of_the_options() -> None:
+    with commands.flags_set(output_dir="out"):
+        options = job.options_from_flags("folder")
 
-    assert options == kind(output_dir="out", **OWN)  # type: ignore[call-arg]
+    assert options == job.ConvertOptions(output_dir="out", name="folder")
 
 
 OTHER_VALUES: dict[str, object] = {
@@ -50,16 +38,32 @@ OTHER_VALUES: dict[str, object] = {
     "task_index": 1,
     "num_tasks": 4,
     "finalize": True,
+    "name": "photos",
+    "num_test_shards": 6,
+    "near_duplicates": None,
+    "label_map": "map.txt",
+    "label_base": 0,
+    "label_type": "text",
+    "split": "test",
+    "no_split_names": True,
+    "class_depth": 2,
+    "classes": ("a b", "c"),
+    "expect": "ilsvrc2012",
+    "validation_fraction": 0.0,
+    "split_fractions": {"train": 0.5, "test": 0.5},
 }
 
 
 def test_each_flag_reaches_its_option() -> None:
-    with commands.flags_set(**OTHER_VALUES):
-        options = job.options_from_flags(imagenet.ImagenetOptions, **OWN)
+    words = {"split_fractions": ["train=0.5", "test=0.5"]}
+    with commands.flags_set(**OTHER_VALUES | words):
+        options = job.options_from_flags("imagenet")
 
     found = {name: getattr(options, name) for name in OTHER_VALUES}
     assert found == OTHER_VALUES
-    fields = {field.name for field in dataclasses.fields(job.JobOptions)}
+    with commands.flags_set(output_dir="out", validation_fraction=0.25):
+        assert job.options_from_flags("x").fractions["validation"] == 0.25
+    fields = {field.name for field in dataclasses.fields(job.ConvertOptions)}
     assert fields == {*OTHER_VALUES, "policy"}  # test_policy covers the policy
 
 
@@ -77,5 +81,5 @@ def test_output_that_no_job_can_write_is_refused(
     options: dict[str, object], said: str
 ) -> None:
     with pytest.raises(ValueError, match=said) as refused:
-        imagenet.ImagenetOptions(input_dir="raw", **options)  # type: ignore[arg-type]
+        conversion("imagenet", input_dir="raw", **options)  # type: ignore[arg-type]
     assert "secret@" not in str(refused.value)

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from converters import folder, imagenet
 from converters.images.policy import Policy
 from converters.jobs.job import Job
 from converters.options import summary
+from tests.support.data import conversions
+from tests.support.data.conversions import conversion
 from tests.support.data.trees import SYNSETS, make_jpeg, make_tree
 from tfpipe.shards import index
 
@@ -21,13 +22,14 @@ from tfpipe.shards import index
 def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
     root = make_tree(tmp_path_factory.mktemp("raw"), num_images=20)
     (root / "synsets.txt").write_text("\n".join((*SYNSETS, "n0")))
-    config = imagenet.ImagenetOptions(
+    config = conversion(
+        "imagenet",
         input_dir=str(root),
         output_dir=str(root / "none"),
         num_workers=2,
         policy=Policy(decode="header"),
     )
-    return imagenet.make_job(config)
+    return conversions.make_job(config)
 
 
 def test_full_decode_scales_the_time_of_a_few_images(job: Job) -> None:
@@ -109,11 +111,15 @@ def test_the_first_label_is_printed_with_its_reason(
         (tmp_path / "in" / name).mkdir(parents=True)
         (tmp_path / "in" / name / "a.jpg").write_bytes(make_jpeg(number))
     out = str(tmp_path / "out")
-    config = folder.FolderOptions(
-        input_dir=str(tmp_path / "in"), output_dir=out, num_workers=1, **options
+    config = conversion(
+        "folder",
+        input_dir=str(tmp_path / "in"),
+        output_dir=out,
+        num_workers=1,
+        **options,
     )
 
-    summary.print_summary(folder.convert(config))
+    summary.print_summary(conversions.convert(config))
 
     printed = capsys.readouterr().out
     assert line in printed

@@ -6,19 +6,21 @@ import dataclasses
 import pytest
 
 import tfpipe
-from converters import folder
+from tests.support.data import conversions
+from tests.support.data.conversions import conversion
 from tests.support.data.trees import make_jpeg
 
 COUNTS = {"ant": 4, "bee": 2, "cat": 2}
 
 
 def convert(raw, output_dir, **options):
-    config = folder.FolderOptions(
+    config = conversion(
+        "folder",
         input_dir=str(raw),
         output_dir=str(output_dir),
         **{"num_train_shards": 1, "num_workers": 1, "fsync": False, **options},
     )
-    folder.convert(config)
+    conversions.convert(config)
     return output_dir
 
 

@@ -9,8 +9,9 @@ import pytest
 import tensorflow as tf
 
 import tfpipe
-from converters import folder
 from converters.images.policy import Policy
+from tests.support.data import conversions
+from tests.support.data.conversions import conversion
 from tests.support.data.trees import make_jpeg
 
 
@@ -48,7 +49,8 @@ def convert(made, output_dir, files, **policy):
     raw.mkdir(parents=True)
     for name, content in files.items():
         (raw / name).write_bytes(content)
-    config = folder.FolderOptions(
+    config = conversion(
+        "folder",
         input_dir=str(raw.parent),
         output_dir=str(made / output_dir),
         num_train_shards=1,
@@ -56,7 +58,7 @@ def convert(made, output_dir, files, **policy):
         fsync=False,
         policy=Policy(**policy),
     )
-    folder.convert(config)
+    conversions.convert(config)
     return made / output_dir
 
 

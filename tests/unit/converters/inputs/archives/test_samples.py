@@ -41,14 +41,14 @@ def listed(data: bytes, image_part: str | None = None, **rule: Any) -> ArchiveCo
 
     tar = tars.Tar(read, "x.tar", 0, len(data))
     return samples.read_samples(
-        tar, ClassRule(**rule), image_part=image_part, on_null="skip"
+        tar, ClassRule(**rule), file="x.tar", image_part=image_part, on_null="skip"
     )
 
 
 def found(data: bytes, contents: ArchiveContents) -> list[tuple[str, str, bytes]]:
     return [
-        (item.name, item.class_name, data[item.offset : item.offset + item.num_bytes])
-        for item in contents.items
+        (image.name, label, data[image.offset : image.offset + image.num_bytes])
+        for label, image in contents.items
     ]
 
 
@@ -153,7 +153,7 @@ def test_a_class_comes_from_json(content: Any, key: str, expected: str) -> None:
         tar_of(("k.jpg", b""), ("k.json", text)), source="json", json_key=key
     )
 
-    got = [item.class_name for item in contents.items]
+    got = [label for label, _ in contents.items]
     assert got + [item.reason for item in contents.left_out] == [expected]
 
 
@@ -162,7 +162,7 @@ def test_a_class_comes_from_the_key() -> None:
 
     contents = listed(data, source="key")
 
-    assert [item.class_name for item in contents.items] == ["n1", "n2"]
+    assert [label for label, _ in contents.items] == ["n1", "n2"]
     assert left(contents) == [("none", listing.NO_LABEL)]
 
 

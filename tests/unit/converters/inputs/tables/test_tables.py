@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from converters import table
-from converters.inputs import ilsvrc
+from converters.inputs.image import read_image
 from converters.inputs.tables import databases, table_sources
 from converters.inputs.tables.images import Root
 from converters.jobs import run
+from tests.support.data import conversions
 from tests.support.data.tables import config, examples
 from tests.support.data.trees import make_jpeg
 from tfpipe.shards import index
@@ -34,7 +34,7 @@ def write(path: pathlib.Path, labels: list[Any], *, kind: str = "VARCHAR") -> st
 
 def job(path: str, out: pathlib.Path, **options: Any) -> Any:
     """Returns the job that the options plan."""
-    return table.make_job(config(out, input=path, image_column="img", **options))
+    return conversions.make_job(config(out, input=path, image_column="img", **options))
 
 
 def labels_of(made: Any) -> dict[str, int]:
@@ -128,7 +128,7 @@ def test_bad_tables_are_refused_in_one_line_and_leave_nothing(
     options = {"image_column": "img"} | _BAD[said]
 
     with pytest.raises(ValueError, match=r".") as caught:
-        table.convert(config(out, input=path, **options))
+        conversions.convert(config(out, input=path, **options))
 
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -157,14 +157,12 @@ def test_uncompressed_bytes_of_files_stay_where_they_are(
             )
     options = {"image_column": "offset", "label_column": "q", "on_null": "skip"}
 
-    made = table.make_job(
+    made = conversions.make_job(
         config(tmp_path / "in" / "out", input=str(tmp_path / "in"), **options)
     )
 
     images = {image.name: image for plan in made.plans for image in plan.images}
-    assert {
-        name: ilsvrc.read_image(made.input_dir, images[name]) for name in images
-    } == {
+    assert {name: read_image(made.input_dir, images[name]) for name in images} == {
         "row-000000001": b"one",
         "row-000000003": b"three",
         "row-000000004": b"",
@@ -206,7 +204,7 @@ def test_more_columns_are_in_the_catalog_and_the_records(
         extra_in_records=True,
     )
 
-    run.run(table.make_job(options))
+    run.run(conversions.make_job(options))
 
     with index.catalog_connection() as connection:
         rows = connection.execute(

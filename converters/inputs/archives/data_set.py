@@ -1,0 +1,113 @@
+"""Images of a data set of these converters, as places in its shards.
+
+In: a folder or a URL with index.json. Out: `Listed`: the images by split and class,
+with the names that the catalog has for images and the index for classes.
+"""
+
+import bisect
+import dataclasses
+import itertools
+import pathlib
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+
+from converters.inputs import files
+from converters.inputs.archives import example_images
+from converters.inputs.archives.patterns import Archive
+from converters.inputs.archives.readers import ArchiveContents, list_archives
+from converters.inputs.listed import Listed
+from converters.inputs.meaning import Meaning
+from converters.inputs.reader import Reader, Workspace, folder_of
+from tfpipe.location import metadata, urls
+from tfpipe.location.files import Files
+from tfpipe.shards import index
+from tfpipe.shards.sql import PARQUET
+
+# Offsets of records and names of images, in order, by shard.
+_Names = Mapping[str, tuple[Sequence[int], Sequence[str]]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataSetReader(Reader):
+    """Reads a data set of these converters at a path or a URL."""
+
+    input_dir: str
+    file_in_names: bool = False
+
+    def list_images(self, meaning: Meaning, workspace: Workspace) -> Listed:
+        """Lists the records of the shards that the index lists.
+
+        Raises:
+            BadIndexError: If the index or the catalog is none, or a shard in the folder
+                is missing or cut.
+            OSError: If a file cannot be read.
+            RemoteError: If a file cannot be read by URL.
+        """
+        folder = folder_of(self.input_dir, name="A place")
+        if not urls.is_url(folder):
+            return self._list_near(str(folder.absolute()), folder)
+        place = urls.require_place("", "A place", folder)
+        with tempfile.TemporaryDirectory() as name:
+            near = metadata.bring(Files(place), pathlib.Path(name))
+            return self._list_near(place, near)
+
+    def _list_near(self, place: str, near: pathlib.Path) -> Listed:
+        """Lists the data set at a place, whose index and catalog are in a folder."""
+        known = index.load(near)
+        archives = list(_archives(known, place))
+        names = _names(near, known)
+        reader = example_images.TfrecordReader(input=[place])
+
+        def read(folder: pathlib.Path, archive: Archive) -> ArchiveContents:
+            found = reader.read_archive(folder, archive)
+            starts, stored = names.get(archive.file.rpartition("/")[2], ((), ()))
+            if not stored:
+                return found
+            items = [
+                (label, image._replace(name=stored[_before(starts, image.offset)]))
+                for label, image in found.items
+            ]
+            return found._replace(items=items)
+
+        classes = dict(enumerate(known.classes, known.label_base))
+        listed = list_archives(
+            archives, read, file_in_names=self.file_in_names, split_in_names=False
+        )
+        return listed._replace(
+            names={label: synset for label, (synset, _) in classes.items()},
+            names_from=urls.shown(urls.join(place, index.INDEX_NAME)),
+            texts=dict(known.classes),
+        )
+
+
+def _before(starts: Sequence[int], offset: int) -> int:
+    return bisect.bisect_right(starts, offset) - 1
+
+
+def _archives(known: index.Index, place: str) -> Iterator[Archive]:
+    """Yields the shards of a data set; those on a disk are checked for their sizes."""
+    is_local = not urls.is_url(place)
+    for split, shards in known.splits.items():
+        if is_local:
+            index.check(known, pathlib.Path(place), split)
+        for shard in shards:
+            file = urls.join(place, shard.name)
+            state = files.state_of(file) if is_local else None
+            yield Archive(split, file, shard.num_bytes, state)
+
+
+def _names(folder: pathlib.Path, known: index.Index) -> _Names:
+    """Returns the names that the catalog has, if there is a catalog."""
+    found: dict[str, tuple[Sequence[int], Sequence[str]]] = {}
+    if not (folder / index.CATALOG_NAME).exists():
+        return found
+    query = (
+        f"SELECT shard, byte_offset, filename FROM {PARQUET} "
+        "WHERE split = ? ORDER BY shard, byte_offset"
+    )
+    for split, shards in known.splits.items():
+        rows = index.query_catalog(folder, query, [split])
+        for number, records in itertools.groupby(rows, key=lambda row: int(row[0])):
+            _, starts, names = zip(*records, strict=True)
+            found[shards[number].name] = (starts, names)
+    return found

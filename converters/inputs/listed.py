@@ -1,0 +1,159 @@
+"""What a reader says of an input: images by split and class, and names of classes.
+
+In: the findings of a reader. Out: `Listed`, the same for all inputs.
+Never here: labels (see `labels`), the bytes of an image.
+"""
+
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from converters.inputs import reading
+from converters.inputs.boxes import Boxes
+from converters.inputs.class_lists import ClassList
+from converters.inputs.files import State
+from converters.inputs.image import Image
+from converters.inputs.listing import LeftOut
+from converters.inputs.meaning import NUMBER, label_type
+from tfpipe.shards.split_names import SPLITS
+
+# Images by split and class.
+Splits = Mapping[str, Mapping[str, Sequence[Image]]]
+
+
+class TableRows(NamedTuple):
+    """The rows of a table, for further columns of the catalog.
+
+    Attributes:
+        path: The Parquet file of `tables.scan`.
+        row_of: Row of each image, by its name.
+        extra_columns: Names of the further columns.
+        in_records: Whether records get these columns too.
+    """
+
+    path: pathlib.Path
+    row_of: Mapping[str, int]
+    extra_columns: Sequence[str] = ()
+    in_records: bool = False
+
+
+class Listed(NamedTuple):
+    """Images of an input.
+
+    Attributes:
+        folder: Path or URL that the files of the images are relative to.
+        splits: The images by split and class, as the input calls the classes.
+        left_out: Names without an image, with reasons.
+        names: Names of classes that are numbers, from the input.
+        names_from: The origin of these names, for errors.
+        labels: Label of each class, if the list of classes says labels.
+        texts: Names of classes for people, by class.
+        several: All classes of an image with several classes, by the name of the
+            image; the first is its class in `splits`.
+        states: State of each file that holds many images, before it was read.
+        num_rows: Number of rows, records or samples of the input, counted as they are
+            read; None for trees.
+        boxes: Bounding boxes, if the input has a place for them.
+        rows: The rows of a table.
+        apart: Folders and URLs in which no output may lie; empty takes the first
+            folder of each image below `folder`.
+    """
+
+    folder: pathlib.Path
+    splits: Splits
+    left_out: Sequence[LeftOut] = ()
+    names: Mapping[int, str] = {}
+    names_from: str = "The list of classes beside the files"
+    labels: Mapping[str, int] = {}
+    texts: Mapping[str, str] = {}
+    several: Mapping[str, Sequence[str]] = {}
+    states: Mapping[str, State] = {}
+    num_rows: int | None = None
+    boxes: Boxes | None = None
+    rows: TableRows | None = None
+    apart: Sequence[str] = ()
+
+    def folders_of_images(self) -> list[str]:
+        """Returns folders and URLs that the next run would read with an output."""
+        if self.apart:
+            return list(self.apart)
+        tops = {image.file.partition("/")[0]: image.file for image in self.images()}
+        return [
+            reading.shown_file(self.folder, top)
+            for top, file in sorted(tops.items())
+            if "://" not in file
+        ]
+
+    def images(self) -> Iterator[Image]:
+        """Yields the images of all splits."""
+        for classes in self.splits.values():
+            for images in classes.values():
+                yield from images
+
+    def class_names(self) -> list[str]:
+        """Returns all classes, sorted by name, also further classes of an image."""
+        more = {name for names in self.several.values() for name in names}
+        return sorted(more.union(*self.splits.values()))
+
+    def with_list(self, classes: ClassList) -> "Listed":
+        """Returns the same images with the names of a list of classes."""
+        if not classes.origin:
+            return self
+        return self._replace(
+            names=classes.names,
+            names_from=classes.origin,
+            labels=classes.labels,
+            texts=classes.texts,
+        )
+
+    def renamed(self, names: Mapping[str, str]) -> "Listed":
+        """Returns the same images with other names of classes."""
+        splits: dict[str, dict[str, list[Image]]] = {}
+        for split, classes in self.splits.items():
+            moved = splits.setdefault(split, {})
+            for old in sorted(classes, key=_by_number):
+                moved.setdefault(names.get(old, old), []).extend(classes[old])
+        several = {
+            image: [names.get(each, each) for each in classes]
+            for image, classes in self.several.items()
+        }
+        return self._replace(splits=ordered(splits), several=several)
+
+    def named(
+        self, names: Mapping[int, str] | None = None, *, names_from: str = ""
+    ) -> "Listed":
+        """Returns the same images with the names of the numbers.
+
+        Args:
+            names: Names to use instead of those of the input.
+            names_from: The origin of these names, for errors.
+
+        Raises:
+            ValueError: If a number has no name.
+        """
+        numbers = self.class_names()
+        origin = names_from or self.names_from
+        names = self.names if names is None else names
+        if not names or label_type(numbers, None) != NUMBER:
+            return self
+        unknown = [number for number in map(int, numbers) if number not in names]
+        if unknown:
+            raise ValueError(
+                f"{origin} must name the class of each number in the input, got no "
+                f"name for {unknown[0]}. It has {len(names)} names, the first is for "
+                f"{min(names, default=0)}."
+            )
+        return self.renamed({number: names[int(number)] for number in numbers})
+
+
+def _by_number(name: str) -> tuple[int, str]:
+    return (int(name), name) if name.isdecimal() else (-1, name)
+
+
+def ordered(splits: Splits) -> Splits:
+    """Returns the splits in their usual order, with their classes sorted by name."""
+    return {
+        split: {name: splits[split][name] for name in sorted(splits[split])}
+        for split in SPLITS
+        if split in splits
+    }

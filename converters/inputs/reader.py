@@ -1,0 +1,90 @@
+"""The interface of all readers: an input in, its images by split and class out.
+
+In: places and options in the words of a user. Out: `Listed`. The readers stand in
+`classtree`, `ilsvrc`, `archives.samples`, `archives.example_images`,
+`archives.data_set`, `tables.reader`, and `merged.reader`, which joins others.
+"""
+
+import contextlib
+import dataclasses
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from converters.inputs import files
+from converters.inputs.listed import Listed
+from converters.inputs.meaning import Meaning
+from tfpipe.location import urls
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Workspace:
+    """Where a reader keeps data until the images are stored.
+
+    Attributes:
+        folder: Working folder of the output; a reader makes it when it is needed.
+        stack: Locks of folders in it, which keep other tasks out until the plan is
+            made.
+        num_workers: Most processes to use.
+        held: The locked folders.
+    """
+
+    folder: pathlib.Path
+    stack: contextlib.ExitStack
+    num_workers: int = 1
+    held: set[pathlib.Path] = dataclasses.field(default_factory=set)
+
+
+class Reader(Protocol):
+    """A kind of input. A reader is a frozen dataclass that checks itself.
+
+    Its fields are named as the flags that set them.
+    """
+
+    def list_images(self, meaning: Meaning, workspace: Workspace) -> Listed:
+        """Lists the images of the input; opens none.
+
+        Args:
+            meaning: The words of a user about splits and classes.
+            workspace: Folder for data that must be copied first.
+
+        Raises:
+            ValueError: If the input is not as it must be.
+            BadIndexError: If the input is a data set that is damaged.
+            OSError: If a file cannot be read.
+            RemoteError: If a URL cannot be read.
+        """
+        ...
+
+    @property
+    def recorded(self) -> Mapping[str, Any]:
+        """The fields that decide which images there are: JSON values for the index.
+
+        With the places of the input they make the same reader again.
+        """
+        return {}
+
+    @property
+    def slow_files(self) -> Sequence[str] | None:
+        """Files on this host that take long to list; None if the input is quick."""
+        return None
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns all fields as JSON values, without passwords."""
+        return dataclasses.asdict(self)  # type: ignore[call-overload,no-any-return]
+
+
+def folder_of(value: str, *, name: str = "--input_dir") -> pathlib.Path:
+    """Returns the folder that a user gave as a path, which may be one of a URL.
+
+    Args:
+        value: A path or a URL.
+        name: The flag, for errors.
+
+    Raises:
+        ValueError: If it is neither a path nor a URL that is known and without a
+            password.
+    """
+    if not urls.is_url(value):
+        return files.path_of(name, value)
+    return pathlib.Path(urls.require_place("", name, value))

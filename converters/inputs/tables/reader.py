@@ -1,0 +1,168 @@
+"""Reads a table of images and labels: files, databases and queries over them.
+
+In: places and names of columns in the words of a user. Out: `Listed`, with the rows of
+the images for further columns of the catalog.
+"""
+
+import dataclasses
+import json
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from converters.inputs import class_lists, files, folders
+from converters.inputs.class_lists import ClassList
+from converters.inputs.listed import Listed
+from converters.inputs.meaning import Meaning
+from converters.inputs.reader import Reader, Workspace
+from converters.inputs.tables import (
+    classes_of_rows,
+    columns,
+    images,
+    scan,
+    spool,
+    sql,
+    table_sources,
+)
+from tfpipe.location import urls
+from tfpipe.shards import index
+
+# Columns of our own exports, and of many others.
+IMAGE, LABEL = "image", "label"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TableReader(Reader):
+    """Reads a table; the flags of the same names describe the fields.
+
+    Raises:
+        ValueError: If columns do not fit together.
+    """
+
+    input: str = dataclasses.field(repr=False)
+    image_column: str = IMAGE
+    label_column: str = LABEL
+    query: str | None = None
+    table: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
+    name_column: str | None = None
+    split_column: str | None = None
+    root: str | None = None
+    label_separator: str | None = None
+    extra_columns: Sequence[str] = ()
+    hive_columns: Sequence[str] = ()
+    extra_in_records: bool = False
+    on_null: str = columns.FAIL
+
+    def __post_init__(self) -> None:
+        _ = self._columns
+        if self.label_separator == "":
+            raise ValueError("--label_separator must be a text, got nothing.")
+        if self.table and self.query is None:
+            raise ValueError("--table is for --query, which must name it. Add --query.")
+        if scan.INPUT in self.table:
+            raise ValueError(
+                f"--table must not be named {scan.INPUT}: --input is that."
+            )
+
+    @property
+    def _columns(self) -> columns.Columns:
+        return columns.Columns(
+            image=self.image_column,
+            label=self.label_column,
+            name=self.name_column,
+            split=self.split_column,
+            extra=tuple(self.extra_columns),
+        )
+
+    def _sources(self) -> dict[str, table_sources.TableSource]:
+        """Returns the tables by the name that a query gives them."""
+        places = {scan.INPUT: ("--input", self.input)}
+        places |= {name: (f"--table={name}", each) for name, each in self.table.items()}
+        return {name: table_sources.find(*value) for name, value in places.items()}
+
+    @property
+    def recorded(self) -> Mapping[str, Any]:
+        own = dataclasses.asdict(self) | {
+            "input": table_sources.shown(self.input),
+            "table": {n: table_sources.shown(value) for n, value in self.table.items()},
+            "extra_columns": list(self.extra_columns),
+            "hive_columns": list(self.hive_columns),
+        }
+        del own["root"]
+        return own
+
+    def to_json(self) -> dict[str, Any]:
+        return {**self.recorded, "root": self.root}
+
+    @property
+    def slow_files(self) -> Sequence[str]:
+        sources = self._sources().values()
+        return [file for t in sources if not t.is_remote for file in t.files]
+
+    def list_images(self, meaning: Meaning, workspace: Workspace) -> Listed:
+        sources = self._sources()
+        source = sources[scan.INPUT]
+        root = _root(self.root, source)
+        state = [self.recorded, [each.state() for each in sources.values()]]
+        states = source.states()
+        found, split, by_file = scan.by_names(
+            source, self._columns, meaning, self.hive_columns
+        )
+        folder = _rows_folder(workspace, [state, root.place, by_file])
+        rows = scan.scan(sources, self.query, found, folder, by_file)
+        how = classes_of_rows.Reading(
+            root=root,
+            folder=folder,
+            has_splits=found.split is not None,
+            on_null=self.on_null,
+            separator=self.label_separator,
+            split=split,
+            states=states,
+        )
+        with sql.connected(folder) as connection:
+            listed = classes_of_rows.read(connection, rows, how)
+        rows_of = listed.rows and listed.rows._replace(
+            extra_columns=self.extra_columns, in_records=self.extra_in_records
+        )
+        return listed.with_list(self._class_list(source))._replace(rows=rows_of)
+
+    def _class_list(self, source: table_sources.TableSource) -> ClassList:
+        """Returns the classes that come with a table; a query may give others."""
+        if self.query is not None or source.kind != table_sources.PARQUET:
+            return class_lists.NO_LIST
+        folder = folders.open_folder(pathlib.Path(source.folder or "."))
+        own = class_lists.exported(folder)
+        if own.origin or source.is_remote:
+            return own
+        return class_lists.of_parquet(source.files, self.label_column)
+
+
+def _rows_folder(workspace: Workspace, state: object) -> pathlib.Path:
+    """Returns a locked folder for the rows of a table.
+
+    Args:
+        workspace: The place of the folder.
+        state: JSON values that decide the reading. Equal values get the same folder.
+    """
+    key = index.digest(json.dumps([state, scan.ROWS_VERSION], sort_keys=True))
+    folder = spool.folder_of(workspace.folder, key)
+    if folder not in workspace.held:
+        workspace.held.add(folder)
+        workspace.stack.enter_context(spool.locked(folder))
+    return folder
+
+
+def _root(value: str | None, source: table_sources.TableSource) -> images.Root:
+    """Returns the folder or URL above the relative paths of a table.
+
+    Raises:
+        ValueError: If the value is no folder and no known kind of URL.
+    """
+    if value is None:
+        return images.Root(place=source.folder or ".", is_given=False)
+    if urls.is_url(value):
+        return images.Root(place=urls.require_place("", "--root", value), is_given=True)
+    path = files.path_of("--root", value)
+    if not path.is_dir():
+        raise ValueError(f"--root must be a folder, got {path}: no such folder.")
+    return images.Root(place=str(path), is_given=True)
