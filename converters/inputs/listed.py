@@ -1,4 +1,4 @@
-"""What a reader says of an input: images by split and class, and names of classes.
+"""The images of an input by split and class, and all else that its reader says.
 
 In: the findings of a reader. Out: `Listed`, the same for all inputs.
 Never here: labels (see `labels`), the bytes of an image.

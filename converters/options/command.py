@@ -184,18 +184,16 @@ def _planned(
     input_dir = _seen(listed.folder, options)
     splits: Mapping[str, Sequence[Image]] = divided.splits
     dropped: Sequence[Mapping[str, str]] = ()
-    if options.drop_duplicates != "none":
-        num_workers = options.num_workers or host.num_cores()
-        splits, dropped = duplicates.drop(
-            input_dir, splits, options.drop_duplicates, num_workers
-        )
+    drop = options.drop_duplicates
+    if drop != "none":
+        cores = options.num_workers or host.num_cores()
+        splits, dropped = duplicates.drop(input_dir, splits, drop, cores)
     naming = {"layout": options.layout, "dataset_name": options.name}
     plans = plan.make_plan(splits, options.num_shards, options.seed, **naming)
     num_bytes = sum(each.num_input_bytes for each in plans)
     num_images = sum(each.num_images for each in plans)
     policy = options.policy.for_input(num_images, num_bytes)
-    left_out = [*listed.left_out, *divided.left_out]
-    more_left_out = listed.boxes.left_out if listed.boxes else ()
+    boxes, left_out = listed.boxes, [*listed.left_out, *divided.left_out]
     return Job(
         command=command,
         name=options.name,
@@ -207,10 +205,10 @@ def _planned(
         classes=labelled.classes(),
         label_reason=labelled.reason,
         policy=policy,
-        options=options.recorded() | _of_boxes(listed.boxes) | {**reader.recorded},
-        boxes_of=listed.boxes.of if listed.boxes else no_boxes,
+        options=options.recorded() | _of_boxes(boxes) | {**reader.recorded},
+        boxes_of=boxes.of if boxes else no_boxes,
         ignored=listing.count(left_out),
-        left_out=[_report(item) for item in (*left_out, *more_left_out)],
+        left_out=[*map(_report, [*left_out, *(boxes.left_out if boxes else ())])],
         dropped=dropped,
         num_workers=options.num_workers
         or processes.default_workers(num_images, num_bytes, encodes=policy.shrinks),

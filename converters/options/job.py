@@ -1,7 +1,7 @@
 """Options of the commands that convert images to a data set, and their flags.
 
-In: flags. Out: `ConvertOptions`, the same for all inputs. What is read, and how, is the
-matter of a `Reader`.
+In: flags. Out: `ConvertOptions`, the same for all inputs. A `Reader` has the options
+about its input.
 """
 
 import dataclasses
@@ -172,7 +172,7 @@ flags.DEFINE_integer(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ConvertOptions(shared.WritingOptions):
-    """Options of a conversion; the flags of the same names describe them.
+    """Options of a conversion; flags of the same names describe them.
 
     Raises:
         ValueError: If values do not fit together, TFDS does not accept the name, or a
@@ -263,7 +263,7 @@ class ConvertOptions(shared.WritingOptions):
         }
 
     def recorded(self) -> dict[str, Any]:
-        """Returns the options beside the policy that decide bytes; JSON values."""
+        """Returns the deciding options beside the policy, as JSON values."""
         recorded = {
             "layout": self.layout,
             "dataset_name": self.name,
@@ -281,7 +281,7 @@ class ConvertOptions(shared.WritingOptions):
 
 
 def options_from_flags(name: str) -> ConvertOptions:
-    """Returns the options that the flags describe.
+    """Returns the options by the flags.
 
     Args:
         name: Name of the data set without --name.

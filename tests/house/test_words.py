@@ -18,7 +18,7 @@ from tests.house.words import (
 # falls: who rewrites files lowers it to the new figure. The goal is 3.5, and no name.
 CEILINGS = {
     "tfpipe": (3.5, 112),
-    "converters": (4.4, 398),
+    "converters": (4.4, 354),
     "benchmarks": (3.4, 1),
     "studies": (1.4, 0),
     "native": (2.6, 0),
@@ -52,7 +52,7 @@ REWRITTEN: tuple[str, ...] = (
     "converters/images/prepare.py",
     *(f"converters/inputs/{name}.py" for name in ("fractions", "merged/__init__")),
     *(f"converters/inputs/tables/{name}.py" for name in ("columns", "spool", "sql")),
-    *(f"converters/options/{name}.py" for name in ("job", "policy", "spooled")),
+    *(f"converters/options/{name}.py" for name in ("job", "policy")),
     *(
         f"{room}{name}.py"
         for room, names in _REWRITTEN_ROOMS.items()

@@ -77,6 +77,7 @@ class DataSetReader(Reader):
             names={label: synset for label, (synset, _) in classes.items()},
             names_from=urls.shown(urls.join(place, index.INDEX_NAME)),
             texts=dict(known.classes),
+            apart=[place],
         )
 
 

@@ -137,8 +137,8 @@ def _list(source: MergeSource, meaning: Meaning, workspace: Workspace) -> Listed
             f"Each image of a merge must have one label, got {len(classes)} for row "
             f"{row} ({name}). Choose one in --query, as in label[1] AS label."
         )
-    if source.kind in (sources.TREE, sources.DATA_SET):
-        listed = listed._replace(apart=[str(listed.folder)])
+    if source.kind == sources.TREE:
+        listed = listed._replace(apart=[reading.shown(listed.folder)])
     return listed.named()
 
 

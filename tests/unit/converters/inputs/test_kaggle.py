@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from converters.inputs.image import read_image
 from converters.jobs import run
 from converters.jobs.job import Job
 from tests.support.data import conversions
@@ -84,7 +85,7 @@ def test_a_converted_set_finds_its_images_again(tmp_path: pathlib.Path) -> None:
     for name, synset in zip(rows["filename"], rows["synset"], strict=True):
         (image,) = ilsvrc.locate(root, [name], [0])
         number = int(name[-13:-5])
-        assert ilsvrc.read_image(root, image) == make_jpeg(
+        assert read_image(root, image) == make_jpeg(
             999 + number, width=40 + (number - 1) % 2
         )
         assert synset == SYNSETS[number - 1]

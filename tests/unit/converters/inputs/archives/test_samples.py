@@ -127,7 +127,7 @@ def test_every_member_that_is_not_used_is_named_with_its_reason() -> None:
         ("bad3", listing.BAD_LABEL),
         ("bad4", listing.BAD_LABEL),
     ]
-    assert listed(data, "png").items[0].name == "two.png"
+    assert listed(data, "png").items[0][1].name == "two.png"
 
 
 @pytest.mark.parametrize(
