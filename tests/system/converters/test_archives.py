@@ -208,7 +208,7 @@ def test_a_merge_of_sources_by_url_that_two_tasks_share(
     )
     assert checked.faults == []
     assert inside.returncode == 1
-    assert "Source tree: --output_dir must not be in s3://" in inside.stderr
+    assert "--output_dir must not be in s3://" in inside.stderr
 
 
 def test_the_command_says_what_it_left_out_and_goes_on_when_it_was_killed(
