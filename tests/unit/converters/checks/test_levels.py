@@ -12,10 +12,12 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from converters import folder, verify
+from converters import verify
 from converters.checks.shard import LEVELS
 from converters.images import jpeg_header, prepare
 from converters.images.policy import Policy
+from tests.support.data import conversions
+from tests.support.data.conversions import conversion
 from tests.support.data.native_op import native_op, needs_native  # noqa: F401
 from tests.support.faults.damage import flip
 from tfpipe.shards import image_record, index, records
@@ -104,8 +106,9 @@ def convert(raw: pathlib.Path, out: pathlib.Path, images: list[bytes]) -> pathli
         path = raw / f"class{number % 2}" / f"{number}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(jpeg)
-    folder.convert(
-        folder.FolderOptions(
+    conversions.convert(
+        conversion(
+            "folder",
             input_dir=str(raw),
             output_dir=str(out),
             policy=Policy(decode="header"),
