@@ -58,6 +58,7 @@ from converters.jobs.job import Job
 from converters.options import query, shared, start
 from converters.options.query import ALL, QueryOptions, config_from_flags
 from tfpipe import errors, host
+from tfpipe.location.location import Location
 from tfpipe.shards import index, subset
 
 if TYPE_CHECKING:
@@ -176,7 +177,7 @@ def _job(
     return Job(
         command=_COMMAND,
         name=source.known.name,
-        input_dir=source.folder,
+        input_dir=Location(str(source.folder)),
         output_dir=shared.path_of("--materialize", config.materialize or "").absolute(),
         plans=plans,
         classes=source.classes,

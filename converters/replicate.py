@@ -47,6 +47,7 @@ from converters.jobs.job import Job
 from converters.options import replicate, shared, start, summary
 from converters.options.replicate import ReplicateOptions, config_from_flags
 from tfpipe import host
+from tfpipe.location.location import Location
 
 _COMMAND = "converters.replicate"
 
@@ -169,7 +170,7 @@ def make_job(config: ReplicateOptions, plan: ReplicaJob) -> Job:
     return Job(
         command=_COMMAND,
         name=source.known.name,
-        input_dir=source.folder,
+        input_dir=Location(str(source.folder)),
         # Processes of a cluster have other current folders.
         output_dir=config.local_dir.absolute(),
         plans=copies.make_plans(

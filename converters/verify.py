@@ -54,7 +54,6 @@ from absl import flags
 from converters.checks import adopt, dataset, entries, shard
 from converters.checks.shard import Result
 from converters.engines import processes
-from converters.inputs.reader import folder_of
 from converters.jobs import at_url, work_dir
 from converters.options import shared, start
 from tfpipe import errors, host
@@ -216,7 +215,7 @@ def _request(
 ) -> shard.Request:
     input_dir = None
     if config.input_dir is not None:
-        input_dir = folder_of(config.input_dir)
+        input_dir = shared.location_of("--input_dir", config.input_dir)
     return shard.Request(
         data_dir=data_dir,
         files=files,

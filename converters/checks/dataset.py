@@ -110,10 +110,11 @@ def _require_tree(request: Request, known: index.Index, flag: str) -> None:
             f"{request.data_dir} come from other files. Check it with --level=decode, "
             f"or make it again with `python -m {command}` and --overwrite."
         )
-    if command == _TABLE and (missing := _missing_names(request)):
+    folder = request.input_dir
+    if command == _TABLE and folder and (missing := _missing_names(request)):
         raise ValueError(
             f"{flag} finds images by their names below --input_dir, but "
-            f"{request.input_dir} has none of the {len(missing)} that were looked for, "
+            f"{folder.shown} has none of the {len(missing)} that were looked for, "
             f"such as {missing[0]!a}. If the table held paths, --input_dir must be its "
             "--root, or else the folder of the table. If the table held the bytes of "
             "the images, no file has them: check the data set with --level=decode, or "

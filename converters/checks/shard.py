@@ -26,6 +26,7 @@ from converters.inputs.image import read_image
 from converters.jobs.at_url import Ahead
 from tfpipe import errors
 from tfpipe.location.files import Files
+from tfpipe.location.location import Location
 from tfpipe.shards import index, records
 from tfpipe.shards.example import decode_example
 from tfpipe.shards.sql import PARQUET
@@ -83,7 +84,7 @@ class Settings:
     features: Mapping[str, str] | None
     classes: Sequence[tuple[str, str]]
     label_base: int
-    input_dir: pathlib.Path | None
+    input_dir: Location | None
     multi_label: bool = False
 
     def reaches(self, level: str) -> bool:
@@ -185,7 +186,7 @@ class Request:
     data_dir: pathlib.Path
     files: Files | None = None
     level: str
-    input_dir: pathlib.Path | None
+    input_dir: Location | None
     num_workers: int
 
     def run(

@@ -284,7 +284,7 @@ def open_source(
         at_url.fetch(files, index.CATALOG_NAME, folder)
         data_dir = folder
     else:
-        data_dir = location.path.absolute()
+        data_dir = location.absolute().path
         known = _load(data_dir)
     if splits:
         for split in splits:

@@ -17,7 +17,8 @@ from converters.inputs.image import Image, whole_file
 from converters.inputs.listed import Listed, ordered
 from converters.inputs.listing import LeftOut
 from converters.inputs.meaning import Meaning
-from converters.inputs.reader import Reader, Workspace, folder_of
+from converters.inputs.reader import Reader, Workspace
+from tfpipe.location.location import Location
 from tfpipe.shards.split_names import SPLITS, TEST, TRAIN, split_of_name
 
 # A folder is read once for every path to the folder, with links. Links from all
@@ -45,7 +46,7 @@ class TreeReader(Reader):
             OSError: If a folder cannot be read.
             RemoteError: If the store cannot be listed.
         """
-        input_dir = folder_of(self.input_dir)
+        input_dir = Location.from_user("--input_dir", self.input_dir, expand_user=True)
         source = folders.open_folder(input_dir)
         folders.require(source)
         kaggle.refuse(source, reader="converters.imagenet")

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from converters.inputs import listing, tars
 from converters.inputs.files import State, state_of
-from converters.inputs.folders import AtUrl, Folder
+from converters.inputs.folders import Folder
 from converters.inputs.image import NO_CLASS, Image
 from converters.inputs.tars import Member
 
@@ -51,12 +51,12 @@ def path_of(source: Folder, name: str) -> pathlib.Path:
     Raises:
         ValueError: If the tar is at a URL.
     """
-    if isinstance(source, AtUrl):
+    if not source.location.is_local:
         raise ValueError(
             f"{source.shown(name)} is a tar, which is read on a disk only. Copy it to "
             "a disk, or unpack it in the store."
         )
-    return source.place / name
+    return source.location.path / name
 
 
 def read_folder(source: Folder, folder: str) -> Content:

@@ -18,8 +18,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from converters.inputs import listing
 from tfpipe import errors
-from tfpipe.location import urls
 from tfpipe.location.files import Files
+from tfpipe.location.location import Location
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,26 +27,31 @@ class OnDisk:
     """A folder of this machine; names are relative to it, and "" is itself.
 
     Attributes:
-        place: Path of the folder.
+        location: The folder.
     """
 
-    place: pathlib.Path
+    location: Location
+
+    @functools.cached_property
+    def path(self) -> pathlib.Path:
+        """Path of the folder."""
+        return self.location.path
 
     def shown(self, name: str) -> str:
         """Returns the path of a file or folder, for messages."""
-        return str(self.place / name)
+        return self.location.resolve(name).shown
 
     def is_folder(self, name: str) -> bool:
         """Whether a name is that of a folder, or of a link to one."""
-        return (self.place / name).is_dir()
+        return (self.path / name).is_dir()
 
     def exists(self, name: str) -> bool:
         """Whether there is something of this name, if only a dangling link."""
-        return os.path.lexists(self.place / name)
+        return os.path.lexists(self.path / name)
 
     def is_empty(self, name: str) -> bool:
         """Whether a folder has nothing in it."""
-        return not any((self.place / name).iterdir())
+        return not any((self.path / name).iterdir())
 
     def scan(self, name: str, suffixes: tuple[str, ...]) -> listing.Listing:
         """Lists a folder, see `listing.scan`.
@@ -54,20 +59,20 @@ class OnDisk:
         Raises:
             OSError: If it cannot be read.
         """
-        return listing.scan(self.place / name, suffixes)
+        return listing.scan(self.path / name, suffixes)
 
     def files_below(self, name: str) -> Iterator[str]:
         """Yields the paths of all files below a folder, relative to that folder."""
-        return listing.files_below(self.place / name)
+        return listing.files_below(self.path / name)
 
     def identity(self, name: str) -> tuple[int, int] | None:
         """Returns device and inode of a folder, which links may lead to again."""
-        status = (self.place / name).stat()
+        status = (self.path / name).stat()
         return status.st_dev, status.st_ino
 
     def size(self, name: str) -> int | None:
         """Returns the bytes of a file; None if there is no such file."""
-        path = self.place / name
+        path = self.path / name
         return path.stat().st_size if path.is_file() else None
 
 
@@ -81,14 +86,14 @@ class AtUrl:
     """A folder of an object store; names are relative to it, and "" is itself.
 
     Attributes:
-        place: URL of the folder.
+        location: URL of the folder.
     """
 
-    place: str
+    location: Location
 
     def shown(self, name: str) -> str:
         """Returns the URL of a file or folder, for messages."""
-        return urls.shown(urls.join(self.place, name) if name else self.place)
+        return self.location.resolve(name).shown
 
     def is_folder(self, name: str) -> bool:
         """Whether there are files below a name."""
@@ -172,7 +177,7 @@ class AtUrl:
 
     @functools.cached_property
     def _files(self) -> Files:
-        return Files(self.place)
+        return Files(self.location)
 
     @functools.cached_property
     def _names(self) -> Mapping[str, int]:
@@ -201,18 +206,9 @@ class AtUrl:
 Folder = OnDisk | AtUrl
 
 
-def open_folder(place: pathlib.Path) -> Folder:
-    """Returns the folder at a path or URL; nothing is read yet.
-
-    Args:
-        place: The path; a URL in a `Path` lacks one of its slashes, and is right.
-
-    Raises:
-        ValueError: If it is a URL of an unknown kind or with a password.
-    """
-    if urls.is_url(place):
-        return AtUrl(urls.require_place("", "--input_dir", place))
-    return OnDisk(place)
+def open_folder(location: Location) -> Folder:
+    """Returns the folder at a path or URL; nothing is read yet."""
+    return OnDisk(location) if location.is_local else AtUrl(location)
 
 
 def require(folder: Folder) -> None:
@@ -223,7 +219,7 @@ def require(folder: Folder) -> None:
         RemoteError: If the store cannot be listed.
     """
     if not folder.is_folder(""):
-        kind = "file below this URL" if isinstance(folder, AtUrl) else "folder"
+        kind = "folder" if folder.location.is_local else "file below this URL"
         raise ValueError(
             f"--input_dir must be a folder, got {folder.shown('')}: no such {kind}."
         )
@@ -245,7 +241,7 @@ def near(folder: Folder, names: Sequence[str]) -> Iterator[pathlib.Path]:
         RemoteError: If the store cannot be read.
     """
     if isinstance(folder, OnDisk):
-        yield folder.place
+        yield folder.path
         return
     with tempfile.TemporaryDirectory() as temporary:
         folder.fetch(names, pathlib.Path(temporary))

@@ -30,11 +30,12 @@ from converters.inputs.folder_images import (
     read_folder,
     read_tar,
 )
-from converters.inputs.folders import AtUrl, Folder, OnDisk
+from converters.inputs.folders import Folder
 from converters.inputs.image import Image, catalog_name, whole_file
 from converters.inputs.listed import Listed
 from converters.inputs.meaning import Meaning
-from converters.inputs.reader import Reader, Workspace, folder_of
+from converters.inputs.reader import Reader, Workspace
+from tfpipe.location.location import Location
 from tfpipe.shards.split_names import split_of_name
 
 TRAIN_TAR = "ILSVRC2012_img_train.tar"
@@ -60,7 +61,7 @@ class IlsvrcReader(Reader):
             OSError: If something cannot be read.
             RemoteError: If the store cannot be listed.
         """
-        input_dir = folder_of(self.input_dir)
+        input_dir = Location.from_user("--input_dir", self.input_dir, expand_user=True)
         above = images = folders.open_folder(input_dir)
         if kaggle.is_root(above):
             input_dir /= kaggle.IMAGES
@@ -117,7 +118,7 @@ class _Report(NamedTuple):
 
 
 def locate(
-    input_dir: pathlib.Path, names: Sequence[str], class_indices: Sequence[int]
+    input_dir: Location, names: Sequence[str], class_indices: Sequence[int]
 ) -> list[Image]:
     """Finds the images that a catalog names, in the tree or in a tar.
 
@@ -159,7 +160,7 @@ def _locate_file(source: Folder, name: str) -> Image | None:
 def _tar_images(source: Folder) -> Mapping[str, Image]:
     """Returns all images in the tars of an input folder, by their catalog names."""
     found: list[Image] = []
-    if isinstance(source, AtUrl):
+    if not source.location.is_local:
         return {}
     for folder, tar_name in (("train", TRAIN_TAR), ("val", None)):
         sources, _ = _class_sources(source, folder, tar_name)
@@ -348,7 +349,7 @@ def lists_near(source: folders.Folder) -> Iterator[pathlib.Path]:
         ValueError: If the boxes are XML files at a URL, or a file is too large.
         RemoteError: If the store cannot be read.
     """
-    if not isinstance(source, OnDisk):
+    if not source.location.is_local:
         for name in filter(source.is_folder, boxes.FOLDER_NAMES):
             raise ValueError(
                 f"{source.shown(name)} holds bounding boxes as XML files, which are "

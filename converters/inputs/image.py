@@ -5,10 +5,10 @@ Never here: what the bytes are.
 """
 
 import os
-import pathlib
 from typing import NamedTuple
 
 from converters.inputs import files, reading
+from tfpipe.location.location import Location
 
 # Number of the class of an image until the classes have labels.
 NO_CLASS = -1
@@ -45,11 +45,11 @@ def whole_file(path: str, num_bytes: int) -> Image:
     return Image(path, NO_CLASS, path, 0, num_bytes)
 
 
-def read_image(input_dir: pathlib.Path, image: Image) -> bytes:
+def read_image(input_dir: Location, image: Image) -> bytes:
     """Reads the bytes of an image.
 
     Args:
-        input_dir: Path or URL of the input folder.
+        input_dir: The input folder.
         image: The image.
 
     Raises:
@@ -60,7 +60,7 @@ def read_image(input_dir: pathlib.Path, image: Image) -> bytes:
         return reading.read(input_dir, image.file, image.offset, image.num_bytes)
     # Plain system calls, because pathlib and file objects double the time of a read
     # from the page cache.
-    path = f"{input_dir}/{image.file}"
+    path = f"{input_dir.text}/{image.file}"
     # O_NONBLOCK: if a pipe has replaced the file, opening it would wait forever.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     try:

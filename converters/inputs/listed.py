@@ -8,13 +8,13 @@ import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from converters.inputs import reading
 from converters.inputs.boxes import Boxes
 from converters.inputs.class_lists import ClassList
 from converters.inputs.files import State
 from converters.inputs.image import Image
 from converters.inputs.listing import LeftOut
 from converters.inputs.meaning import NUMBER, label_type
+from tfpipe.location.location import Location
 from tfpipe.shards.split_names import SPLITS
 
 # Images by split and class.
@@ -41,7 +41,7 @@ class Listed(NamedTuple):
     """Images of an input.
 
     Attributes:
-        folder: Path or URL that the files of the images are relative to.
+        folder: The folder that the files of the images are relative to.
         splits: The images by split and class, as the input calls the classes.
         left_out: Names without an image, with reasons.
         names: Names of classes that are numbers, from the input.
@@ -55,11 +55,11 @@ class Listed(NamedTuple):
             read; None for trees.
         boxes: Bounding boxes, if the input has a place for them.
         rows: The rows of a table.
-        apart: Folders and URLs in which no output may lie; empty takes the first
+        apart: Folders in which no output may lie; empty takes the first
             folder of each image below `folder`.
     """
 
-    folder: pathlib.Path
+    folder: Location
     splits: Splits
     left_out: Sequence[LeftOut] = ()
     names: Mapping[int, str] = {}
@@ -71,17 +71,15 @@ class Listed(NamedTuple):
     num_rows: int | None = None
     boxes: Boxes | None = None
     rows: TableRows | None = None
-    apart: Sequence[str] = ()
+    apart: Sequence[Location] = ()
 
-    def folders_of_images(self) -> list[str]:
-        """Returns folders and URLs that the next run would read with an output."""
+    def folders_of_images(self) -> list[Location]:
+        """Returns the folders that the next run would read with an output."""
         if self.apart:
             return list(self.apart)
         tops = {image.file.partition("/")[0]: image.file for image in self.images()}
         return [
-            reading.shown_file(self.folder, top)
-            for top, file in sorted(tops.items())
-            if "://" not in file
+            self.folder / top for top, file in sorted(tops.items()) if "://" not in file
         ]
 
     def images(self) -> Iterator[Image]:

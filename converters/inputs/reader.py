@@ -11,10 +11,8 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from converters.inputs import files
 from converters.inputs.listed import Listed
 from converters.inputs.meaning import Meaning
-from tfpipe.location import urls
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -72,19 +70,3 @@ class Reader(Protocol):
     def to_json(self) -> dict[str, Any]:
         """Returns all fields as JSON values, without passwords."""
         return dataclasses.asdict(self)  # type: ignore[call-overload,no-any-return]
-
-
-def folder_of(value: str, *, name: str = "--input_dir") -> pathlib.Path:
-    """Returns the folder that a user gave as a path, which may be one of a URL.
-
-    Args:
-        value: A path or a URL.
-        name: The flag, for errors.
-
-    Raises:
-        ValueError: If it is neither a path nor a URL that is known and without a
-            password.
-    """
-    if not urls.is_url(value):
-        return files.path_of(name, value)
-    return pathlib.Path(urls.require_place("", name, value))

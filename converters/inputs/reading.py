@@ -12,78 +12,43 @@ import collections
 import concurrent.futures
 import contextlib
 import functools
-import pathlib
-import urllib.parse
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
 from converters.inputs import files
-from tfpipe.location import urls
 from tfpipe.location.files import Files
+from tfpipe.location.location import Location
 
 # Folders whose connections are kept; images of one input are mostly in one.
-_MAX_PLACES = 64
+_MAX_FOLDERS = 64
 _SEPARATOR = "://"
 
 
-def is_remote(input_dir: pathlib.Path, file: str) -> bool:
-    """Whether a file is read by URL: it is a URL itself, or the input folder is one."""
-    return _SEPARATOR in file or urls.is_url(input_dir)
+def is_remote(input_dir: Location, file: str) -> bool:
+    """Whether a file is read by URL: the file or the input folder is a URL."""
+    return _SEPARATOR in file or not input_dir.is_local
 
 
-def shown(input_dir: pathlib.Path) -> str:
-    """Returns the path or URL of the input folder, for messages."""
-    is_url = urls.is_url(input_dir)
-    return urls.shown(_place(input_dir)) if is_url else str(input_dir)
-
-
-def shown_file(input_dir: pathlib.Path, file: str) -> str:
-    """Returns the path or URL of a file, for messages."""
-    if _SEPARATOR in file:
-        return urls.shown(file)
-    return urls.join(shown(input_dir), file)
-
-
-def read(input_dir: pathlib.Path, file: str, start: int, num_bytes: int) -> bytes:
+def read(input_dir: Location, file: str, start: int, num_bytes: int) -> bytes:
     """Reads a part of a file by URL.
 
     Args:
-        input_dir: Path or URL of the input folder.
-        file: Name of the file in that folder, or its URL.
+        input_dir: The input folder.
+        file: Name of the file in the folder, or its URL.
         start: First byte, >= 0.
         num_bytes: Number of bytes, >= 0.
 
     Raises:
-        ValueError: If the URL is of an unknown kind or holds a secret.
         RemoteError: If the file is missing, too short, or cannot be read.
     """
-    place, name = split(file) if _SEPARATOR in file else (_place(input_dir), file)
-    return _files(place).read_range(name, start, start + num_bytes)
+    is_own = _SEPARATOR in file
+    folder, name = Location(file).split() if is_own else (input_dir, file)
+    return _files(folder).read_range(name, start, start + num_bytes)
 
 
-def split(url: str) -> tuple[str, str]:
-    """Returns the URL of the bucket or server, and the name of the file in it.
-
-    Raises:
-        ValueError: If the URL is of an unknown kind, holds a secret or names no file.
-    """
-    url = urls.require_place("", "The URL of an image", url)
-    scheme, _, rest = url.partition(_SEPARATOR)
-    authority, _, name = rest.partition("/")
-    if not name:
-        raise ValueError(f"The URL of an image must name a file, got {url}.")
-    # A web server gets the name encoded, and so it is already in such a URL.
-    name = urllib.parse.unquote(name) if scheme in ("http", "https") else name
-    return f"{scheme}{_SEPARATOR}{authority}", name
-
-
-def _place(input_dir: pathlib.Path) -> str:
-    return urls.require_place("", "--input_dir", input_dir)
-
-
-@functools.lru_cache(maxsize=_MAX_PLACES)
-def _files(place: str) -> Files:
-    return Files(place)
+@functools.lru_cache(maxsize=_MAX_FOLDERS)
+def _files(folder: Location) -> Files:
+    return Files(folder)
 
 
 NUM_REQUESTS = 16
@@ -107,16 +72,16 @@ Image = TypeVar("Image", bound=_SizedImage)
 
 
 def readers(
-    input_dir: pathlib.Path,
+    input_dir: Location,
     images: Sequence[Image],
     *,
-    read: Callable[[pathlib.Path, Image], bytes],
+    read: Callable[[Location, Image], bytes],
     is_read: Callable[[Image], bool],
 ) -> Iterator[tuple[Image, ReadImage]]:
     """Yields the images in order, each with a function that returns its bytes.
 
     Args:
-        input_dir: Path or URL of the input folder.
+        input_dir: The input folder.
         images: The images.
         read: Reads an image of the folder, see `ilsvrc.read_image`.
         is_read: Whether the bytes of an image are needed. Others are not read ahead.
@@ -153,13 +118,13 @@ _LEAST_BYTES, _MOST_BYTES = 16 << 10, 4 << 20
 
 
 @contextlib.contextmanager
-def opened(folder: pathlib.Path, file: str, num_bytes: int) -> Iterator[ReadAt]:
+def opened(folder: Location, file: str, num_bytes: int) -> Iterator[ReadAt]:
     """Yields a function of an offset and a number of bytes.
 
     It returns fewer bytes only at the end of the file.
 
     Args:
-        folder: Folder or URL that the file is relative to.
+        folder: The folder that the file is relative to.
         file: Path or URL of the file.
         num_bytes: Size of the file.
 
@@ -172,7 +137,7 @@ def opened(folder: pathlib.Path, file: str, num_bytes: int) -> Iterator[ReadAt]:
             lambda start, count: read(folder, file, start, count), num_bytes
         ).read
         return
-    with files.read_at(folder / file) as pread:
+    with files.read_at(folder.path / file) as pread:
         yield pread
 
 

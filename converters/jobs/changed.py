@@ -20,10 +20,11 @@ from converters.jobs import write_shard
 from converters.jobs.job import Job
 from converters.jobs.plan import ShardPlan
 from converters.jobs.work_dir import WORK_DIR_NAME
+from tfpipe.location.location import Location
 
 
 def by_times(
-    input_dir: pathlib.Path, plans: Sequence[ShardPlan], job_dir: pathlib.Path
+    input_dir: Location, plans: Sequence[ShardPlan], job_dir: pathlib.Path
 ) -> list[pathlib.Path]:
     """Returns the markers of complete shards that are older than a file of their input.
 
@@ -46,13 +47,13 @@ def by_times(
         if not marker.exists():
             continue
         written, files = modified_ns(marker), _files(input_dir, plan)
-        if any(modified(input_dir / file) > written for file in files):
+        if any(modified(input_dir.path / file) > written for file in files):
             found.append(marker)
     return found
 
 
 def newer(
-    input_dir: pathlib.Path, plans: Sequence[ShardPlan], index_path: pathlib.Path
+    input_dir: Location, plans: Sequence[ShardPlan], index_path: pathlib.Path
 ) -> str:
     """Returns an image file that is newer than an index; empty if there is none.
 
@@ -64,7 +65,7 @@ def newer(
     modified, written = _cached_times(), index_path.stat().st_mtime_ns
     for plan in plans:
         for file in _files(input_dir, plan):
-            path = input_dir / file
+            path = input_dir.path / file
             if modified(path) > written and not _is_copy(path, index_path.parent):
                 return file
     return ""
@@ -80,7 +81,7 @@ def _cached_times() -> Callable[[pathlib.Path], int]:
     return functools.lru_cache(maxsize=1024)(modified_ns)
 
 
-def _files(input_dir: pathlib.Path, plan: ShardPlan) -> set[str]:
+def _files(input_dir: Location, plan: ShardPlan) -> set[str]:
     """Returns the files of a shard that are not read by URL."""
     found = {image.file for image in plan.images}
     return {file for file in found if not reading.is_remote(input_dir, file)}

@@ -15,6 +15,7 @@ import xxhash
 from converters.engines import processes
 from converters.inputs.image import Image, catalog_name, read_image
 from tfpipe.errors import count_of
+from tfpipe.location.location import Location
 from tfpipe.shards.split_names import TEST, VALIDATION
 from tfpipe.shards.sql import PARQUET, one_file
 
@@ -129,7 +130,7 @@ class Unique(NamedTuple):
 
 
 def drop(
-    input_dir: pathlib.Path,
+    input_dir: Location,
     splits: Mapping[str, Sequence[Image]],
     which: Literal["same_class", "all"],
     num_workers: int,
@@ -177,7 +178,7 @@ def drop(
 
 
 def _digests(
-    input_dir: pathlib.Path, images: Sequence[Image], num_workers: int
+    input_dir: Location, images: Sequence[Image], num_workers: int
 ) -> list[bytes]:
     chunks = [
         images[start : start + _CHUNK_IMAGES]
@@ -192,7 +193,7 @@ def _digests(
     return [digest for part in parts for digest in part]
 
 
-def _digest_chunk(input_dir: pathlib.Path, images: Sequence[Image]) -> list[bytes]:
+def _digest_chunk(input_dir: Location, images: Sequence[Image]) -> list[bytes]:
     digests = []
     for image in images:
         digests.append(_digest(input_dir, image))
@@ -200,7 +201,7 @@ def _digest_chunk(input_dir: pathlib.Path, images: Sequence[Image]) -> list[byte
     return digests
 
 
-def _digest(input_dir: pathlib.Path, image: Image) -> bytes:
+def _digest(input_dir: Location, image: Image) -> bytes:
     """Returns the digest of a file of any size, read in pieces.
 
     Files that are too large to be stored are compared too.

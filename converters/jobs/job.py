@@ -23,6 +23,7 @@ from converters.inputs.files import State
 from converters.inputs.tables.extras import MoreColumns
 from converters.jobs.plan import ShardPlan
 from tfpipe.location.files import Files
+from tfpipe.location.location import Location
 from tfpipe.shards import index
 
 
@@ -82,7 +83,7 @@ class Job:
 
     command: str
     name: str
-    input_dir: pathlib.Path
+    input_dir: Location
     output_dir: pathlib.Path
     plans: Sequence[ShardPlan]
     classes: Sequence[Class]

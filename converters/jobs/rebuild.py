@@ -14,12 +14,13 @@ from collections.abc import Iterator, Sequence
 
 from converters.engines import processes
 from converters.images.policy import policy_of
-from converters.inputs import folders, ilsvrc, reading
+from converters.inputs import folders, ilsvrc
 from converters.inputs.boxes import read_boxes
 from converters.inputs.classes import classes_of
 from converters.jobs import work_dir, write_shard
 from converters.jobs.job import Job
 from converters.jobs.plan import ShardPlan
+from tfpipe.location.location import Location
 from tfpipe.shards import atomic, index
 
 _REPAIR_DIR_NAME = ".repairing"
@@ -27,7 +28,7 @@ _REPAIR_DIR_NAME = ".repairing"
 
 def rebuild(
     data_dir: pathlib.Path,
-    input_dir: pathlib.Path,
+    input_dir: Location,
     names: Sequence[str],
     num_workers: int,
 ) -> None:
@@ -93,7 +94,7 @@ def _rebuild_shard(
     written = write_shard.write_shard(job, repair_dir, task).shard
     if written != expected:
         raise ValueError(
-            f"{reading.shown(job.input_dir)} no longer gives shard {expected.name}: it "
+            f"{job.input_dir.shown} no longer gives shard {expected.name}: it "
             f"must have digest {expected.digest}, got {written.digest}. The input has "
             "changed since the conversion; convert it again."
         )
@@ -103,7 +104,7 @@ def _rebuild_shard(
 
 def _plans_from_catalog(
     data_dir: pathlib.Path,
-    input_dir: pathlib.Path,
+    input_dir: Location,
     known: index.Index,
     names: Sequence[str],
 ) -> list[tuple[ShardPlan, index.Shard]]:

@@ -22,7 +22,6 @@ from converters.images import lossless
 from converters.jobs import at_url, changed, publish, replace, work_dir, write_shard
 from converters.jobs.job import Job
 from converters.jobs.plan import ShardPlan
-from tfpipe.location import urls
 from tfpipe.shards import atomic, index
 
 
@@ -185,8 +184,8 @@ def _problem(job: Job, job_dir: pathlib.Path | None, versions: str) -> str:
         lossless.require(job.policy)
     except ValueError as error:
         return f"lacks a library: {error}"
-    if not (urls.is_url(job.input_dir) or job.input_dir.is_dir()):
-        return f"does not see the input {job.input_dir}. Mount it there."
+    if job.input_dir.is_local and not job.input_dir.path.is_dir():
+        return f"does not see the input {job.input_dir.shown}. Mount it there."
     if job_dir is not None and not (job_dir / replace.JOB_NAME).exists():
         return (
             f"does not see the output {job_dir.parent.parent} as the host of the "

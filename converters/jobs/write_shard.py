@@ -159,7 +159,7 @@ def _write_records(job: Job, task: Task, new: "NewShard") -> None:
         _store(image, read, boxes, job, new, features=features)
         processes.image_done()
     for file in {image.file for image in task.plan.images} & job.states.keys():
-        require_same(job.input_dir / file, job.states[file])
+        require_same(job.input_dir.path / file, job.states[file])
 
 
 def _is_read(job: Job) -> Callable[[Image], bool]:
@@ -403,13 +403,13 @@ def _prepare(
         prepared = prepare.prepare(source, job.policy)
     except MemoryError as error:
         raise OSError(
-            f"{reading.shown_file(job.input_dir, image.file)}: {image.name} needs more "
+            f"{job.input_dir.resolve(image.file).shown}: {image.name} needs more "
             "memory than there is. Try fewer --num_workers or a lower "
             "--max_decoded_pixels."
         ) from error
     except ValueError as error:
         raise ValueError(
-            f"{reading.shown_file(job.input_dir, image.file)}: {image.name}: {error}. "
+            f"{job.input_dir.resolve(image.file).shown}: {image.name}: {error}. "
             "Restore it, remove it from the input, or choose another policy."
         ) from error
     if isinstance(prepared, prepare.Prepared) and prepared.encoded is source:

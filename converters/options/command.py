@@ -28,9 +28,8 @@ from converters.jobs.job import Job, no_boxes
 from converters.options import policy, shared, start, summary
 from converters.options.job import ConvertOptions, options_from_flags
 from tfpipe import errors, host
-from tfpipe.location import urls
 from tfpipe.location.files import Files
-from tfpipe.location.location import Location
+from tfpipe.location.location import Location, shown
 from tfpipe.shards import index
 from tfpipe.shards.split_names import TRAIN
 
@@ -47,7 +46,7 @@ def main(
     """
     if len(argv) > 1:
         raise app.UsageError(
-            f"Unexpected argument: {urls.shown(argv[1])}. Flags start with --."
+            f"Unexpected argument: {shown(argv[1])}. Flags start with --."
         )
     return converted(name, reader_from_flags)
 
@@ -200,7 +199,7 @@ def _planned(
         input_dir=input_dir,
         states=listed.states,
         num_rows=listed.num_rows,
-        output_dir=_seen(options.local_dir, options),
+        output_dir=_seen(Location(str(options.local_dir)), options).path,
         plans=plans,
         classes=labelled.classes(),
         label_reason=labelled.reason,
@@ -216,11 +215,10 @@ def _planned(
     )
 
 
-def _seen(folder: pathlib.Path, options: ConvertOptions) -> pathlib.Path:
+def _seen(folder: Location, options: ConvertOptions) -> Location:
     """Returns a folder by the path at which the processes that write shards see it."""
     # Processes of a cluster have other current folders.
-    is_near = options.engine != shared.RAY or urls.is_url(folder)
-    return folder if is_near else folder.absolute()
+    return folder.absolute() if options.engine == shared.RAY else folder
 
 
 def _report(item: listing.LeftOut) -> dict[str, str]:
@@ -284,18 +282,18 @@ def _require_new_splits(options: ConvertOptions, splits: Collection[str]) -> Non
             )
 
 
-def _require_apart(options: ConvertOptions, folders: Iterable[str]) -> None:
+def _require_apart(options: ConvertOptions, folders: Iterable[Location]) -> None:
     """Refuses an output folder that the next run would take for a class.
 
     Args:
         options: Options of the conversion.
-        folders: Paths and URLs of folders with images.
+        folders: Folders with images.
 
     Raises:
         ValueError: If the output folder is in one of them, or one of them is a data set
             that is being published.
     """
-    for folder in map(Location, folders):
+    for folder in folders:
         if folder.is_local:
             work_dir.require_whole(folder.path)
         if options.output.is_in(folder):

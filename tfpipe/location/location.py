@@ -220,6 +220,10 @@ class Location:
         root, name = self.split()
         return root / name.rpartition("/")[0]
 
+    def absolute(self) -> "Location":
+        """Returns the location with an absolute path; a URL is absolute."""
+        return Location(os.path.abspath(self.text)) if self.is_local else self
+
     @property
     def shown(self) -> str:
         r"""The text for messages: one line; a newline is shown as \n."""

@@ -17,9 +17,10 @@ from converters.inputs.archives.patterns import Archive
 from converters.inputs.archives.readers import ArchiveContents, list_archives
 from converters.inputs.listed import Listed
 from converters.inputs.meaning import Meaning
-from converters.inputs.reader import Reader, Workspace, folder_of
-from tfpipe.location import metadata, urls
+from converters.inputs.reader import Reader, Workspace
+from tfpipe.location import metadata
 from tfpipe.location.files import Files
+from tfpipe.location.location import Location
 from tfpipe.shards import index
 from tfpipe.shards.sql import PARQUET
 
@@ -43,22 +44,21 @@ class DataSetReader(Reader):
             OSError: If a file cannot be read.
             RemoteError: If a file cannot be read by URL.
         """
-        folder = folder_of(self.input_dir, name="A place")
-        if not urls.is_url(folder):
-            return self._list_near(str(folder.absolute()), folder)
-        place = urls.require_place("", "A place", folder)
+        location = Location.from_user("A place", self.input_dir, expand_user=True)
+        if location.is_local:
+            return self._list_near(location.absolute(), location.path)
         with tempfile.TemporaryDirectory() as name:
-            near = metadata.bring(Files(place), pathlib.Path(name))
-            return self._list_near(place, near)
+            near = metadata.bring(Files(location), pathlib.Path(name))
+            return self._list_near(location, near)
 
-    def _list_near(self, place: str, near: pathlib.Path) -> Listed:
-        """Lists the data set at a place, whose index and catalog are in a folder."""
+    def _list_near(self, location: Location, near: pathlib.Path) -> Listed:
+        """Lists a data set whose index and catalog are in a folder."""
         known = index.load(near)
-        archives = list(_archives(known, place))
+        archives = list(_archives(known, location))
         names = _names(near, known)
-        reader = example_images.TfrecordReader(input=[place])
+        reader = example_images.TfrecordReader(input=[location.text])
 
-        def read(folder: pathlib.Path, archive: Archive) -> ArchiveContents:
+        def read(folder: Location, archive: Archive) -> ArchiveContents:
             found = reader.read_archive(folder, archive)
             starts, stored = names.get(archive.file.rpartition("/")[2], ((), ()))
             if not stored:
@@ -75,9 +75,9 @@ class DataSetReader(Reader):
         )
         return listed._replace(
             names={label: synset for label, (synset, _) in classes.items()},
-            names_from=urls.shown(urls.join(place, index.INDEX_NAME)),
+            names_from=(location / index.INDEX_NAME).shown,
             texts=dict(known.classes),
-            apart=[place],
+            apart=[location],
         )
 
 
@@ -85,15 +85,14 @@ def _before(starts: Sequence[int], offset: int) -> int:
     return bisect.bisect_right(starts, offset) - 1
 
 
-def _archives(known: index.Index, place: str) -> Iterator[Archive]:
+def _archives(known: index.Index, location: Location) -> Iterator[Archive]:
     """Yields the shards of a data set; those on a disk are checked for their sizes."""
-    is_local = not urls.is_url(place)
     for split, shards in known.splits.items():
-        if is_local:
-            index.check(known, pathlib.Path(place), split)
+        if location.is_local:
+            index.check(known, location.path, split)
         for shard in shards:
-            file = urls.join(place, shard.name)
-            state = files.state_of(file) if is_local else None
+            file = (location / shard.name).text
+            state = files.state_of(file) if location.is_local else None
             yield Archive(split, file, shard.num_bytes, state)
 
 

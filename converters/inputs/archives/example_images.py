@@ -6,7 +6,6 @@ checked; the encoded image is found in the record as it is. Imports no TensorFlo
 """
 
 import dataclasses
-import pathlib
 import posixpath
 import re
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,7 @@ from converters.inputs.archives.readers import ArchiveContents, ArchiveReader
 from converters.inputs.image import NO_CLASS, Image
 from converters.inputs.listing import LeftOut
 from tfpipe import errors
+from tfpipe.location.location import Location
 from tfpipe.shards import image_record, records
 from tfpipe.shards.example import Feature, decode_example
 
@@ -56,11 +56,11 @@ class Keys:
     name: str | None = None
 
 
-def read_images(folder: pathlib.Path, archive: Archive, keys: Keys) -> ArchiveContents:
+def read_images(folder: Location, archive: Archive, keys: Keys) -> ArchiveContents:
     """Lists the images of a file.
 
     Args:
-        folder: Path or URL that the file is relative to.
+        folder: The folder that the file is relative to.
         archive: The file.
         keys: Keys of the features.
 
@@ -72,7 +72,7 @@ def read_images(folder: pathlib.Path, archive: Archive, keys: Keys) -> ArchiveCo
     items: list[tuple[str, Image]] = []
     left_out: list[LeftOut] = []
     num_records = 0
-    where = reading.shown_file(folder, archive.file)
+    where = folder.resolve(archive.file).shown
     with reading.opened(folder, archive.file, archive.num_bytes) as read:
 
         def pread(num_bytes: int, offset: int) -> bytes:
@@ -226,6 +226,6 @@ class TfrecordReader(ArchiveReader):
     def label_keys(self) -> Sequence[str]:
         return LABEL_KEYS if self.label_key is None else (self.label_key,)
 
-    def read_archive(self, folder: pathlib.Path, archive: Archive) -> ArchiveContents:
+    def read_archive(self, folder: Location, archive: Archive) -> ArchiveContents:
         keys = Keys(image=self.image_key, label=self.label_key, name=self.name_key)
         return read_images(folder, archive, keys)

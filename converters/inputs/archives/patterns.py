@@ -9,17 +9,15 @@ import fnmatch
 import glob
 import itertools
 import os
-import pathlib
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from converters.inputs import reading
 from converters.inputs.files import State, paths_below_one, state_of
 from converters.inputs.meaning import Meaning
 from tfpipe import errors
-from tfpipe.location import urls
 from tfpipe.location.files import Files
+from tfpipe.location.location import Location, shown, written_scheme
 from tfpipe.shards.scan import natural
 from tfpipe.shards.split_names import SPLITS, require_whole_sets
 
@@ -80,14 +78,14 @@ def find(words: Sequence[str], kind: Kind, meaning: Meaning) -> list[Archive]:
             file = archive.file
             if file in archives:
                 raise ValueError(
-                    f"--input must name each file once, got {urls.shown(file)} in two "
+                    f"--input must name each file once, got {shown(file)} in two "
                     "patterns. Take it out of one of them."
                 )
             archives[file] = archive._replace(split=split or "")
         if not count:
             raise ValueError(
                 f"--input must name at least one file, got none for "
-                f"{urls.shown(pattern)}. Name files, a pattern of them, or a folder "
+                f"{shown(pattern)}. Name files, a pattern of them, or a folder "
                 f"with {kind.what}."
             )
     below = paths_below_one(list(archives))
@@ -125,7 +123,7 @@ def expand_braces(pattern: str) -> list[str]:
     if any(brace in part[0] for part in parts[::2] for brace in "{}"):
         raise ValueError(
             f"--input must have braces such as {{000..099}} or {{a,b}}, none of them "
-            f"inside another, got {urls.shown(pattern)}."
+            f"inside another, got {shown(pattern)}."
         )
     return ["".join(words) for words in itertools.product(*parts)]
 
@@ -136,8 +134,8 @@ def _choices(pattern: str, text: str) -> list[str]:
         if "," not in text:
             raise ValueError(
                 f"--input must have braces such as {{000..099}} or {{a,b}}, got "
-                f"{'others' if urls.is_url(pattern) else f'{{{text}}}'} in "
-                f"{urls.shown(pattern)}."
+                f"{'others' if '://' in pattern else f'{{{text}}}'} in "
+                f"{shown(pattern)}."
             )
         return text.split(",")
     first, last = int(match[1]), int(match[2])
@@ -151,7 +149,7 @@ def _choices(pattern: str, text: str) -> list[str]:
 def _too_many(pattern: str) -> ValueError:
     return ValueError(
         f"--input must name at most {_MAX_FILES:,} files, got more for "
-        f"{urls.shown(pattern)}."
+        f"{shown(pattern)}."
     )
 
 
@@ -159,7 +157,7 @@ def _matching(pattern: str, kind: Kind) -> Iterator[Archive]:
     """Yields the files of a pattern, without their split."""
     if not pattern:
         raise ValueError("--input must be a file, a pattern or a URL, got nothing.")
-    if urls.is_url(pattern):
+    if written_scheme(pattern):
         for url in expand_braces(pattern):
             yield from _matching_urls(url, kind)
         return
@@ -201,12 +199,14 @@ def _is_archive(path: str, kind: Kind) -> bool:
 
 
 def _matching_urls(url: str, kind: Kind) -> Iterator[Archive]:
-    is_web = urls.scheme(url) in ("http", "https")
     before = re.split(r"[*?\[]", url, maxsplit=1)[0]
+    folder = before.rstrip("/") if before == url else before.rpartition("/")[0]
+    location = Location.from_user("--input", folder)
+    is_web = location.is_web_server
     if before == url and not url.endswith("/"):
-        place, name = reading.split(url)
+        server, name = location.split()
         try:
-            yield Archive("", url, Files(place).size(name))
+            yield Archive("", location.text, Files(server).size(name))
             return
         except errors.MissingFileError:
             if is_web:
@@ -220,10 +220,9 @@ def _matching_urls(url: str, kind: Kind) -> Iterator[Archive]:
     if is_web:
         raise ValueError(
             f"--input must name each file of a web server, which cannot list them, got "
-            f"{urls.shown(url)}. Write {{000..099}} for numbers."
+            f"{shown(url)}. Write {{000..099}} for numbers."
         )
-    folder = url.rstrip("/") if before == url else before.rpartition("/")[0]
-    names = Files(urls.require_place("", "--input", folder)).names()
+    names = Files(location).names()
     pattern = url.removeprefix(f"{folder}/") if before != url else ""
     wanted = [
         name
@@ -236,7 +235,7 @@ def _matching_urls(url: str, kind: Kind) -> Iterator[Archive]:
     ]
     require_whole_sets(wanted, "--input")
     for name in wanted:
-        yield Archive("", f"{folder}/{name}", names[name])
+        yield Archive("", (location / name).text, names[name])
 
 
 def _same_depth(name: str, pattern: str) -> bool:
@@ -246,19 +245,18 @@ def _same_depth(name: str, pattern: str) -> bool:
 
 def relative_to_one(
     archives: Sequence[Archive],
-) -> tuple[pathlib.Path, list[Archive]]:
+) -> tuple[Location, list[Archive]]:
     """Returns the folder of all files, and the files relative to the folder.
 
     Files by URL keep their URL. If all files are URLs, the folder is a URL, too.
     """
-    paths = [item.file for item in archives if not urls.is_url(item.file)]
+    paths = [item.file for item in archives if item.state is not None]
     if not paths:
-        place, _ = reading.split(archives[0].file)
-        return pathlib.Path(place), list(archives)
+        return Location(archives[0].file).split()[0], list(archives)
     folder = os.path.commonpath([os.path.dirname(path) for path in paths])
-    return pathlib.Path(folder), [
+    return Location(folder), [
         item
-        if urls.is_url(item.file)
+        if item.state is None
         else item._replace(file=os.path.relpath(item.file, folder))
         for item in archives
     ]

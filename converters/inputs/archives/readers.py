@@ -9,13 +9,12 @@ import abc
 import collections
 import concurrent.futures
 import dataclasses
-import pathlib
 import posixpath
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from converters.engines import processes
-from converters.inputs import class_lists, folders, listing, reading
+from converters.inputs import class_lists, folders, listing
 from converters.inputs.archives import patterns
 from converters.inputs.archives.patterns import Archive
 from converters.inputs.class_lists import ClassList
@@ -24,7 +23,7 @@ from converters.inputs.listed import Listed, ordered
 from converters.inputs.listing import LeftOut
 from converters.inputs.meaning import TEXT, Meaning, label_type
 from converters.inputs.reader import Reader, Workspace
-from tfpipe.location import urls
+from tfpipe.location.location import Location
 from tfpipe.shards import label_rows
 
 # The threads wait for the disk or the store most of the time.
@@ -48,7 +47,7 @@ class ArchiveContents(NamedTuple):
 
 
 # Lists a file, relative to the folder above all files.
-ReadArchive = Callable[[pathlib.Path, Archive], ArchiveContents]
+ReadArchive = Callable[[Location, Archive], ArchiveContents]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -90,7 +89,7 @@ class ArchiveReader(Reader, abc.ABC):
         return ()
 
     @abc.abstractmethod
-    def read_archive(self, folder: pathlib.Path, archive: Archive) -> ArchiveContents:
+    def read_archive(self, folder: Location, archive: Archive) -> ArchiveContents:
         """Lists the images of a file, relative to a folder."""
 
     def list_images(self, meaning: Meaning, workspace: Workspace) -> Listed:
@@ -105,8 +104,7 @@ class ArchiveReader(Reader, abc.ABC):
     def _list_beside(self, listed: Listed, *, is_text: bool) -> ClassList:
         """Returns the list of classes in the folder of the first file."""
         above = posixpath.dirname(next(listed.images()).file)
-        folder = above if urls.is_url(above) else str(listed.folder / above)
-        source = folders.open_folder(pathlib.Path(folder))
+        source = folders.open_folder(listed.folder.resolve(above))
         if is_text:
             return class_lists.exported(source)
         return class_lists.beside(source, self.label_keys)
@@ -158,7 +156,7 @@ def list_archives(
 
 
 def _contents(
-    folder: pathlib.Path, archives: Sequence[Archive], read: ReadArchive
+    folder: Location, archives: Sequence[Archive], read: ReadArchive
 ) -> Iterator[tuple[Archive, ArchiveContents]]:
     with (
         concurrent.futures.ThreadPoolExecutor(_NUM_READERS) as pool,
@@ -174,7 +172,7 @@ def _contents(
 
 
 def _require_own_names(
-    folder: pathlib.Path,
+    folder: Location,
     archive: Archive,
     prefix: str,
     items: Sequence[tuple[str, Image]],
@@ -185,7 +183,7 @@ def _require_own_names(
         owner = owners.setdefault(prefix + image.name, archive.file)
         if len(owners) == count:
             first, second = (
-                reading.shown_file(folder, file) for file in (owner, archive.file)
+                folder.resolve(file).shown for file in (owner, archive.file)
             )
             raise ValueError(
                 f"An image must have a name of its own, but {image.name} is in {first} "

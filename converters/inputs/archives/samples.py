@@ -8,7 +8,6 @@ read. Nothing in these parts is executed or trusted.
 
 import dataclasses
 import json
-import pathlib
 import posixpath
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
@@ -21,6 +20,7 @@ from converters.inputs.image import NO_CLASS, Image
 from converters.inputs.listing import LeftOut
 from converters.inputs.tables import columns
 from tfpipe.errors import count_of
+from tfpipe.location.location import Location
 
 LabelPart = Literal["cls", "json", "key"]
 FROM_CLS: LabelPart = "cls"
@@ -270,11 +270,11 @@ class TarReader(ArchiveReader):
                 f"{self.label_from}."
             )
 
-    def read_archive(self, folder: pathlib.Path, archive: Archive) -> ArchiveContents:
+    def read_archive(self, folder: Location, archive: Archive) -> ArchiveContents:
         rule = ClassRule(
             source=self.label_from or FROM_CLS, json_key=self.label_key or "label"
         )
-        where = reading.shown_file(folder, archive.file)
+        where = folder.resolve(archive.file).shown
         with reading.opened(folder, archive.file, archive.num_bytes) as pread:
             tar = tars.Tar(pread, where, 0, archive.num_bytes)
             return read_samples(

@@ -7,7 +7,6 @@ relative to the folder above all sources. Each source has the `Reader` of its ki
 import dataclasses
 import functools
 import os
-import pathlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -23,7 +22,7 @@ from converters.inputs.merged.sources import MergeSource
 from converters.inputs.reader import Reader, Workspace
 from converters.inputs.tables import columns, table_sources
 from tfpipe import errors
-from tfpipe.location import urls
+from tfpipe.location.location import Location
 
 _Result = TypeVar("_Result")
 
@@ -138,7 +137,7 @@ def _list(source: MergeSource, meaning: Meaning, workspace: Workspace) -> Listed
             f"{row} ({name}). Choose one in --query, as in label[1] AS label."
         )
     if source.kind == sources.TREE:
-        listed = listed._replace(apart=[reading.shown(listed.folder)])
+        listed = listed._replace(apart=[listed.folder])
     return listed.named()
 
 
@@ -211,33 +210,30 @@ def _joined(
     return whole._replace(num_rows=num_rows, apart=apart)
 
 
-def _folder_above(found: _Found) -> pathlib.Path:
+def _folder_above(found: _Found) -> Location:
     """Returns the folder above all sources on this host, across no link."""
     local = [
-        os.path.realpath(listed.folder)
+        os.path.realpath(listed.folder.path)
         for _, listed in found
-        if not urls.is_url(listed.folder)
+        if listed.folder.is_local
     ]
-    return pathlib.Path(os.path.commonpath(local)) if local else found[0][1].folder
+    return Location(os.path.commonpath(local)) if local else found[0][1].folder
 
 
-def _relative(folder: pathlib.Path, above: pathlib.Path) -> str:
+def _relative(folder: Location, above: Location) -> str:
     """Returns the path from a folder above to a folder, with a slash at its end."""
-    if urls.is_url(folder):
+    if not folder.is_local:
         return ""
-    path = os.path.relpath(os.path.realpath(folder), above)
+    path = os.path.relpath(os.path.realpath(folder.path), above.path)
     return "" if path == "." else f"{path}/"
 
 
-def _moved(
-    source: MergeSource, folder: pathlib.Path, above: str, image: Image
-) -> Image:
+def _moved(source: MergeSource, folder: Location, above: str, image: Image) -> Image:
     """Returns an image of a source under the name of the source."""
-    file = above + image.file
-    if "://" in image.file:
-        file = image.file
-    elif urls.is_url(folder):
-        file = urls.join(urls.require_place("", "A place", folder), image.file)
+    if reading.is_remote(folder, image.file):
+        file = folder.resolve(image.file).text
+    else:
+        file = above + image.file
     return image._replace(name=f"{source.name}/{image.name}", file=file)
 
 
@@ -292,7 +288,7 @@ def _require_own_files(found: _Found) -> None:
         if source.kind in (sources.TREE, sources.TABLE):
             continue
         for file in sorted({image.file for image in listed.images()}):
-            shown = reading.shown_file(listed.folder, file)
+            shown = listed.folder.resolve(file).shown
             owner = owners.setdefault(shown, source.name)
             if owner != source.name:
                 raise ValueError(
@@ -303,21 +299,16 @@ def _require_own_files(found: _Found) -> None:
 
 def _require_trees_apart(checked: Sequence[MergeSource]) -> None:
     """Refuses trees inside other trees."""
-    trees: dict[str, str] = {}
+    trees: dict[Location, str] = {}
     for source in checked:
         if source.kind != sources.TREE:
             continue
-        shown = urls.shown(source.place)
-        is_url = urls.is_url(source.place)
-        real = shown if is_url else os.path.realpath(os.path.expanduser(source.place))
+        tree = Location.from_user("A place", source.place, expand_user=True)
         for other, owner in trees.items():
-            if _is_below(real, other) or _is_below(other, real):
+            if tree.is_in(other) or other.is_in(tree):
                 raise ValueError(
-                    f"Sources must be folders beside each other, got {shown} for "
-                    f"{source.name!r}, which has images of {owner!r} too."
+                    "Sources must be folders beside each other, got "
+                    f"{tree.shown} for {source.name!r}, which has images of {owner!r} "
+                    "too."
                 )
-        trees[real] = source.name
-
-
-def _is_below(path: str, above: str) -> bool:
-    return f"{path.rstrip('/')}/".startswith(f"{above.rstrip('/')}/")
+        trees[tree] = source.name

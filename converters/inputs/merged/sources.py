@@ -16,13 +16,13 @@ from converters.inputs import files, folders
 from converters.inputs.archives import example_images, patterns, samples
 from converters.inputs.archives.data_set import DataSetReader
 from converters.inputs.classtree import TreeReader
-from converters.inputs.folders import Folder, OnDisk
+from converters.inputs.folders import Folder
 from converters.inputs.meaning import USUAL
 from converters.inputs.reader import Reader
 from converters.inputs.tables import table_sources
 from converters.inputs.tables.reader import TableReader
 from tfpipe import errors
-from tfpipe.location import urls
+from tfpipe.location.location import Location, shown, written_scheme
 from tfpipe.shards import index
 
 Kind = Literal["tree", "table", "tars", "tfrecords", "data_set"]
@@ -90,21 +90,22 @@ def kind_of(place: str) -> Kind:
 
 
 def _kind_of(place: str) -> Kind:
-    if "://" in place and not urls.is_url(place):
+    is_remote = bool(written_scheme(place))
+    if "://" in place and not is_remote:
         raise ValueError(
             "A place must be a path or a URL, or train=, validation= or test= and one "
             "of them. The one with :// is none of these, and is not shown here because "
             "it may hold a secret."
         )
     path = os.path.expanduser(place)
-    if not urls.is_url(place) and os.path.isdir(path):
-        return _in_folder(folders.open_folder(pathlib.Path(path)))
+    if not is_remote and os.path.isdir(path):
+        return _in_folder(folders.open_folder(Location(path)))
     if named := _by_name(place):
         return named
-    if urls.is_url(place):
-        urls.require_place("", "A place", _before_wildcards(place))
+    if is_remote:
+        location = Location.from_user("A place", _before_wildcards(place))
         if not any(sign in place for sign in "*?[{"):
-            return _in_folder(folders.open_folder(pathlib.Path(place.rstrip("/"))))
+            return _in_folder(folders.open_folder(location))
     elif os.path.lexists(path):
         return TABLE  # a SQLite file without an ending, or else an error
     elif not any(sign in place for sign in "*?[{"):
@@ -115,8 +116,8 @@ def _kind_of(place: str) -> Kind:
     if named := _by_name(found[0].file):
         return named
     raise ValueError(
-        f"A place must be {_EXPECTED}; got {urls.shown(place)}, whose first file is "
-        f"{urls.shown(found[0].file)}."
+        f"A place must be {_EXPECTED}; got {shown(place)}, whose first file is "
+        f"{shown(found[0].file)}."
     )
 
 
@@ -139,7 +140,7 @@ def _by_name(place: str) -> Kind | None:
 def _in_folder(here: Folder) -> Kind:
     """Returns the kind of a folder; sub-folders beside a few files are classes."""
     has_index = here.size(index.INDEX_NAME) is not None
-    if has_index and not isinstance(here, OnDisk):
+    if has_index and not here.location.is_local:
         return DATA_SET  # a web server cannot list the folder
     try:
         listed = here.scan("", ())

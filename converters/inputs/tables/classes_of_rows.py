@@ -18,6 +18,7 @@ from converters.inputs.listed import Listed, TableRows, ordered
 from converters.inputs.listing import LeftOut
 from converters.inputs.meaning import MAX_LABEL
 from converters.inputs.tables import columns, images, spool
+from tfpipe.location.location import Location
 from tfpipe.shards import label_rows
 from tfpipe.shards.split_names import SPLIT_WORDS, TRAIN, split_of_word
 from tfpipe.shards.sql import PARQUET, one_file
@@ -136,8 +137,9 @@ def _input_dir(
     folders = [os.path.dirname(file) for (file,) in files]
     if not folders and (reading.folder / spool.IMAGES_NAME).exists():
         return os.path.abspath(reading.folder)
-    if (has_paths or not folders) and os.path.isdir(reading.root.place):
-        folders.append(os.path.abspath(reading.root.place))
+    root = reading.root.location
+    if (has_paths or not folders) and root.is_local and root.path.is_dir():
+        folders.append(os.path.abspath(root.text))
     # The root may be a URL.
     return os.path.commonpath(folders) if folders else os.path.abspath(reading.folder)
 
@@ -272,7 +274,7 @@ class _Lister:
             for file, state in self._reading.states.items()
         }
         listed = Listed(
-            pathlib.Path(self._input_dir),
+            Location(self._input_dir),
             ordered(self._found),
             self._left_out,
             several=self._several,

@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from tfpipe import errors
-from tfpipe.location import urls
 from tfpipe.location.files import Files
+from tfpipe.location.location import Location, shown, written_scheme
 
 # The threads wait for a disk or a server most of the time.
 _NUM_THREADS = 16
@@ -38,11 +38,11 @@ class Root:
     """Folder or URL that paths are relative to.
 
     Attributes:
-        place: Its path or URL.
+        location: The folder.
         is_given: Whether the user named it; then every URL must be below it too.
     """
 
-    place: str
+    location: Location
     is_given: bool
 
     def find(self, paths: Sequence[tuple[int, str]]) -> list[Found]:
@@ -72,19 +72,20 @@ class Root:
             raise ValueError(
                 f"Row {row} must name a file, got a name with a zero byte."
             )
-        if urls.is_url(path):
-            url = urls.require_place("", f"The image of row {row}", path)
-            base = self.place.rstrip("/") + "/"
-            is_outside = self.is_given and not url.startswith(base)
-            if is_outside or "/../" in f"{url}/":
-                raise self._outside(row, url)
-            return url.removeprefix(base), url
-        if urls.is_url(self.place):
+        if written_scheme(path):
+            image = Location.from_user(f"The image of row {row}", path)
+            if not image.split()[1]:
+                raise ValueError(f"Row {row} must name a file, got {image.shown}.")
+            is_outside = self.is_given and not image.is_in(self.location)
+            if is_outside or "/../" in f"{image.text}/":
+                raise self._outside(row, path)
+            return image.text.removeprefix(f"{self.location.text}/"), image.text
+        if not self.location.is_local:
             name = os.path.normpath(path)
             if name.startswith(("/", "../")) or name in ("..", "."):
                 raise self._outside(row, path)
-            return name, urls.join(self.place, name)
-        root = os.path.abspath(self.place)
+            return name, (self.location / name).text
+        root = os.path.abspath(self.location.text)
         file = os.path.normpath(os.path.join(root, path))
         if not file.startswith(f"{root.rstrip('/')}/"):
             raise self._outside(row, path)
@@ -92,8 +93,9 @@ class Root:
 
     def _outside(self, row: int, path: str) -> ValueError:
         return ValueError(
-            f"Row {row} names {urls.shown(path)}, which must be below --root="
-            f"{self.place}. Correct the row, or name the folder that holds all images."
+            f"Row {row} names {shown(path)}, which must be below --root="
+            f"{self.location.shown}. Correct the row, or name the folder that holds "
+            "all images."
         )
 
 
@@ -102,8 +104,8 @@ _MISSING, _NO_FILE = -1, -2
 
 def _size(file: str) -> int:
     """Returns the bytes of a file; _MISSING or _NO_FILE if it is none."""
-    if urls.is_url(file):
-        folder, _, name = file.rpartition("/")
+    if "://" in file:
+        folder, name = Location(file).split()
         try:
             return Files(folder).size(name)
         except errors.MissingFileError:

@@ -10,7 +10,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from converters.inputs import class_lists, files, folders
+from converters.inputs import class_lists, folders
 from converters.inputs.class_lists import ClassList
 from converters.inputs.listed import Listed
 from converters.inputs.meaning import Meaning
@@ -24,7 +24,7 @@ from converters.inputs.tables import (
     sql,
     table_sources,
 )
-from tfpipe.location import urls
+from tfpipe.location.location import Location
 from tfpipe.shards import index
 
 # Columns of our own exports, and of many others.
@@ -108,7 +108,7 @@ class TableReader(Reader):
         found, split, by_file = scan.by_names(
             source, self._columns, meaning, self.hive_columns
         )
-        folder = _rows_folder(workspace, [state, root.place, by_file])
+        folder = _rows_folder(workspace, [state, root.location.text, by_file])
         rows = scan.scan(sources, self.query, found, folder, by_file)
         how = classes_of_rows.Reading(
             root=root,
@@ -130,7 +130,7 @@ class TableReader(Reader):
         """Returns the classes that come with a table; a query may give others."""
         if self.query is not None or source.kind != table_sources.PARQUET:
             return class_lists.NO_LIST
-        folder = folders.open_folder(pathlib.Path(source.folder or "."))
+        folder = folders.open_folder(source.folder)
         own = class_lists.exported(folder)
         if own.origin or source.is_remote:
             return own
@@ -159,10 +159,10 @@ def _root(value: str | None, source: table_sources.TableSource) -> images.Root:
         ValueError: If the value is no folder and no known kind of URL.
     """
     if value is None:
-        return images.Root(place=source.folder or ".", is_given=False)
-    if urls.is_url(value):
-        return images.Root(place=urls.require_place("", "--root", value), is_given=True)
-    path = files.path_of("--root", value)
-    if not path.is_dir():
-        raise ValueError(f"--root must be a folder, got {path}: no such folder.")
-    return images.Root(place=str(path), is_given=True)
+        return images.Root(location=source.folder, is_given=False)
+    location = Location.from_user("--root", value, expand_user=True)
+    if location.is_local and not location.path.is_dir():
+        raise ValueError(
+            f"--root must be a folder, got {location.shown}: no such folder."
+        )
+    return images.Root(location=location, is_given=True)

@@ -25,7 +25,7 @@ from converters.inputs.parquet import UnknownFormError
 from converters.inputs.tables import databases, sql, table_sources
 from converters.inputs.tables.columns import Columns
 from converters.inputs.tables.spool import Spool
-from tfpipe.location import urls
+from tfpipe.location.location import Location
 from tfpipe.shards.sql import identifier, lock, quoted, read_files, read_lines
 
 if TYPE_CHECKING:
@@ -293,7 +293,7 @@ def _folder_values(source: table_sources.TableSource, name: str) -> list[str]:
         if len(found) != 1:
             raise ValueError(
                 f"--hive_columns={name} needs one folder {name}=... above each file, "
-                f"got {len(found)} above {urls.shown(file)}."
+                f"got {len(found)} above {Location(file).shown}."
             )
         values.append(urllib.parse.unquote(found[0]))
     return values

@@ -19,8 +19,8 @@ from typing import IO, TextIO, cast
 
 from converters.inputs.class_lists import CLASSES_NAME, EXPORT_NAME
 from converters.inputs.files import State, open_file, state_of
-from tfpipe.location import urls
 from tfpipe.location.files import Files
+from tfpipe.location.location import Location, shown as shown_url
 from tfpipe.shards.split_names import require_whole_sets
 
 CSV, JSON, PARQUET = "CSV", "JSON lines", "Parquet"
@@ -82,14 +82,12 @@ class TableSource:
     @property
     def is_remote(self) -> bool:
         """Whether its files are at a URL."""
-        return any(map(urls.is_url, self.files))
+        return any("://" in file for file in self.files)
 
     @property
-    def folder(self) -> str | None:
-        """Folder or URL of the first file; None for a database server."""
-        if not self.files:
-            return None
-        return os.path.dirname(self.files[0]) or "."
+    def folder(self) -> Location:
+        """Folder of the first file; the current folder for a database server."""
+        return Location(self.files[0]).parent if self.files else Location(".")
 
     def states(self) -> dict[str, State]:
         """Returns the states of the files on the host, by its absolute path."""
@@ -121,9 +119,8 @@ def find(name: str, value: str) -> TableSource:
     scheme = value.partition("://")[0].lower() if "://" in value else ""
     if scheme in _SCHEMES:
         return _server(name, value, _SCHEMES[scheme])
-    if urls.is_url(value):
-        return _remote(name, value)
-    return _local(name, value)
+    location = Location.from_user(name, value)
+    return _local(name, value) if location.is_local else _remote(name, location)
 
 
 def shown(value: str) -> str:
@@ -131,7 +128,7 @@ def shown(value: str) -> str:
     scheme = value.partition("://")[0].lower() if "://" in value else ""
     if scheme in _SCHEMES:
         return _server("--input", value, _SCHEMES[scheme]).shown
-    return urls.shown(value)
+    return shown_url(value)
 
 
 def is_server(value: str) -> bool:
@@ -161,17 +158,17 @@ def _server(name: str, value: str, kind: str) -> TableSource:
     return TableSource(kind=kind, shown=shown, url=url, table=table or None)
 
 
-def _remote(name: str, value: str) -> TableSource:
-    url = urls.require_place("", name, value)
-    if kind := _kind_of_name(url):
+def _remote(name: str, location: Location) -> TableSource:
+    if kind := _kind_of_name(location.text):
         if kind == SQLITE:
             raise ValueError(
-                f"{name} must be a path where it is a SQLite file, got {url}. Copy the "
-                "file here first."
+                f"{name} must be a path where it is a SQLite file, got "
+                f"{location.shown}. Copy the file here first."
             )
-        return TableSource(kind=kind, shown=url, files=[url])
-    found = [urls.join(url, each) for each in Files(url).names() if _kind_of_name(each)]
-    return _of_files(name, url, _tables_of(found))
+        return TableSource(kind=kind, shown=location.shown, files=[location.text])
+    names = filter(_kind_of_name, Files(location).names())
+    found = [(location / each).text for each in names]
+    return _of_files(name, location.shown, _tables_of(found))
 
 
 def _local(name: str, value: str) -> TableSource:
@@ -274,9 +271,9 @@ def near(source: TableSource, folder: pathlib.Path) -> TableSource:
     folder.mkdir(parents=True, exist_ok=True)
     copies = []
     for number, url in enumerate(source.files):
-        place, _, name = url.rpartition("/")
-        path = folder / f"{number:05d}-{name}"
-        files = Files(urls.require_place("", "--input", place))
+        location, name = Location(url).split()
+        path = folder / f"{number:05d}-{Location(url).name}"
+        files = Files(location)
         num_bytes = files.size(name)
         with open(path, "wb") as file:
             if num_bytes <= _PIECE_BYTES:  # some web servers send whole files alone

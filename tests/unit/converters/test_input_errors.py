@@ -27,6 +27,7 @@ from tests.support.data.trees import SYNSETS, make_jpeg, make_tree
 from tests.support.processes import commands
 from tests.unit.converters.inputs.test_boxes import make_xml
 from tests.unit.converters.inputs.test_tars import _kit_rows, _mat
+from tfpipe.location.location import Location
 
 CLASSES = classes.imagenet_classes()
 
@@ -214,7 +215,7 @@ def test_image_that_the_disk_fails_to_read_is_named(tmp_path: pathlib.Path) -> N
     image = Image("bad.JPEG", 0, "bad.JPEG", 0, 10)
 
     with pytest.raises(OSError, match=r"Input/output error: '.*/bad.JPEG'"):
-        read_image(tmp_path, image)
+        read_image(Location(str(tmp_path)), image)
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))

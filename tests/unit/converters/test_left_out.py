@@ -15,6 +15,7 @@ from tests.support.data.conversions import conversion, read_ilsvrc
 from tests.support.data.trees import SYNSETS, convert, make_jpeg, make_tree
 from tests.unit.converters.inputs.test_boxes import make_xml
 from tests.unit.converters.inputs.test_tars import write_tar
+from tfpipe.location.location import Location
 from tfpipe.shards import index
 
 CLASSES = classes.imagenet_classes()
@@ -143,7 +144,7 @@ def test_hard_link_in_a_tar_is_the_file_that_it_links_to(
     tree = read_ilsvrc(root)
 
     found = {
-        image.name.rpartition("/")[2]: read_image(root, image)
+        image.name.rpartition("/")[2]: read_image(Location(str(root)), image)
         for image in tree.splits["train"]
         if SYNSETS[1] in image.name
     }
@@ -153,7 +154,12 @@ def test_hard_link_in_a_tar_is_the_file_that_it_links_to(
         (f"train/{SYNSETS[1]}.tar/e.JPEG", "not_a_file"),
     ]
     names = [f"train/{SYNSETS[1]}/b.JPEG"]
-    assert read_image(root, ilsvrc.locate(root, names, [1])[0]) == b"x" * 700
+    assert (
+        read_image(
+            Location(str(root)), ilsvrc.locate(Location(str(root)), names, [1])[0]
+        )
+        == b"x" * 700
+    )
 
 
 def test_hard_link_in_a_streamed_tar_is_the_file_that_it_links_to(

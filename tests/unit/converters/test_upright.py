@@ -16,6 +16,7 @@ from converters.options.summary import orientation_warnings
 from tests.support.data import conversions
 from tests.support.data.native_op import native_op  # noqa: F401
 from tests.unit.converters.test_folder import config
+from tfpipe.location.location import Location
 from tfpipe.shards import index, records
 from tfpipe.shards.example import decode_example
 
@@ -157,7 +158,7 @@ def test_repair_turns_as_the_index_says(
 
     def repair(out: pathlib.Path) -> bytes:
         (out / shard).write_bytes(b"")
-        rebuild.rebuild(out, photos, [shard], 1)
+        rebuild.rebuild(out, Location(str(photos)), [shard], 1)
         return (out / shard).read_bytes()
 
     assert {key: repair(out) for key, out in outs.items()} == before

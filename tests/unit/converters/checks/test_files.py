@@ -8,6 +8,7 @@ import pytest
 from converters.checks import catalog as catalog_checks, files
 from tests.support.data import conversions
 from tests.support.data.conversions import conversion
+from tfpipe.location.location import Location
 from tfpipe.shards import index
 
 
@@ -160,7 +161,7 @@ def test_strays_of_a_split_that_the_index_does_not_have_are_named(
     conversions.convert(
         conversion(
             "folder",
-            input_dir=raw,
+            input_dir=Location(str(raw)),
             output_dir=str(tmp_path),
             num_workers=1,
             fsync=False,

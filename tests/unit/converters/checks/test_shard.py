@@ -14,6 +14,7 @@ from hypothesis import strategies
 
 from converters.checks import catalog as catalog_checks, shard as shard_checks
 from tests.support.data.trees import make_jpeg
+from tfpipe.location.location import Location
 from tfpipe.shards import image_record, index, records
 from tfpipe.shards.example import (
     Buffers,
@@ -51,7 +52,7 @@ def make_settings(
         features=None,
         classes=known.classes,
         label_base=known.label_base,
-        input_dir=input_dir,
+        input_dir=None if input_dir is None else Location(str(input_dir)),
     )
 
 

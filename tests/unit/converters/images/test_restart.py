@@ -17,11 +17,12 @@ import tensorflow as tf
 from converters import verify
 from converters.images import jpeg_header, lossless, policy as image_policy
 from converters.jobs import publish, rebuild
-from converters.options.job import JobOptions
+from converters.options.job import ConvertOptions
 from tests.support.data.native_op import native_op, needs_native  # noqa: F401
 from tests.support.data.trees import convert, make_tree
 from tests.unit.tfpipe.native.test_native import photograph, random_crop_boxes
 from tests.unit.tfpipe.ops.test_crop import CROP_BOXES, KINDS, gradient
+from tfpipe.location.location import Location
 from tfpipe.native import libraries
 from tfpipe.ops.crop import crop_image
 from tfpipe.shards import index, records
@@ -399,7 +400,7 @@ def test_repair_rewrites_again(converted, raw, tmp_path):
     before = path.read_bytes()
     path.write_bytes(before[:-9])
 
-    rebuild.rebuild(folder, raw, [path.name], 1)
+    rebuild.rebuild(folder, Location(str(raw)), [path.name], 1)
 
     assert path.read_bytes() == before
 
@@ -443,7 +444,7 @@ def test_a_library_that_does_not_load_is_an_error(
     path.with_suffix(".json").write_text(json.dumps(libraries.describe(described)))
 
     with pytest.raises(ValueError, match=words):
-        JobOptions(output_dir="out", policy=POLICY)
+        ConvertOptions(name="photos", output_dir="out", policy=POLICY)
 
 
 def test_other_restart_intervals_are_decoded_alike():

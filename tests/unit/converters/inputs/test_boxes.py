@@ -14,6 +14,7 @@ from tests.support.data import conversions
 from tests.support.data.conversions import conversion, read_ilsvrc
 from tests.support.data.trees import SYNSETS, convert, make_tree
 from tests.unit.converters.inputs.test_tars import write_tar
+from tfpipe.location.location import Location
 from tfpipe.shards import index
 from tfpipe.shards.example import decode_example
 
@@ -221,7 +222,7 @@ def _check(
         for image in images:
             name = CLASSES[image.class_index].synset
             classes_of.setdefault(name, []).append(image)
-    listed = Listed(pathlib.Path("raw"), splits, boxes=_boxes(num_boxes))
+    listed = Listed(Location("raw"), splits, boxes=_boxes(num_boxes))
     labels = {each.synset: each.label for each in CLASSES[:num_classes]}
     expected_inputs.check_expected(expected, Labelled(listed, labels, ""))
 

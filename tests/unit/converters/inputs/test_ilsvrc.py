@@ -12,6 +12,7 @@ from converters.inputs import classes, ilsvrc
 from converters.inputs.image import NO_CLASS, Image, catalog_name, read_image
 from tests.support.data.conversions import read_ilsvrc
 from tests.support.data.trees import SYNSETS, make_tree
+from tfpipe.location.location import Location
 from tfpipe.shards import index
 from tfpipe.shards.sql import read_files
 
@@ -163,7 +164,9 @@ def test_link_to_a_file_is_an_image(tmp_path: pathlib.Path) -> None:
 
     images = read_ilsvrc(tmp_path).splits["train"]
 
-    assert read_image(tmp_path, images[0]) == read_image(tmp_path, images[1])
+    assert read_image(Location(str(tmp_path)), images[0]) == read_image(
+        Location(str(tmp_path)), images[1]
+    )
 
 
 @pytest.mark.parametrize("with_line", [True, False])
@@ -201,12 +204,12 @@ def test_any_name_is_listed_read_planned_and_found_again(
     images = read_ilsvrc(tmp_path).splits["train"]
 
     odd = {os.fsencode(i.name).split(b"/")[-1]: i for i in images if i.num_bytes == 1}
-    assert [read_image(tmp_path, odd[name]) for name in ODD_NAMES] == [
+    assert [read_image(Location(str(tmp_path)), odd[name]) for name in ODD_NAMES] == [
         bytes([number]) for number in range(len(ODD_NAMES))
     ]
     names = [catalog_name(image.name) for image in images]
     indices = [image.class_index for image in images]
-    assert ilsvrc.locate(tmp_path, names, indices) == images
+    assert ilsvrc.locate(Location(str(tmp_path)), names, indices) == images
 
 
 def test_any_name_survives_duckdb_as_its_catalog_name(tmp_path: pathlib.Path) -> None:
@@ -228,7 +231,7 @@ def test_locate_names_the_image_that_is_gone(tmp_path: pathlib.Path) -> None:
     make_tree(tmp_path, num_images=4)
 
     with pytest.raises(ValueError, match=r"must hold the image train/n1/no.JPEG"):
-        ilsvrc.locate(tmp_path, ["train/n1/no.JPEG"], [0])
+        ilsvrc.locate(Location(str(tmp_path)), ["train/n1/no.JPEG"], [0])
 
 
 @pytest.mark.parametrize("in_tar", [False, True])

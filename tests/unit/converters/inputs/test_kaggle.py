@@ -12,6 +12,7 @@ from converters.jobs.job import Job
 from tests.support.data import conversions
 from tests.support.data.conversions import conversion
 from tests.support.data.trees import SYNSETS, make_jpeg, make_tree
+from tfpipe.location.location import Location
 from tfpipe.shards import index
 
 NUM_TRAIN, NUM_VALIDATION = 8, 3
@@ -83,9 +84,9 @@ def test_a_converted_set_finds_its_images_again(tmp_path: pathlib.Path) -> None:
     rows = index.load_catalog(tmp_path / "out", "validation", ["filename", "synset"])
 
     for name, synset in zip(rows["filename"], rows["synset"], strict=True):
-        (image,) = ilsvrc.locate(root, [name], [0])
+        (image,) = ilsvrc.locate(Location(str(root)), [name], [0])
         number = int(name[-13:-5])
-        assert read_image(root, image) == make_jpeg(
+        assert read_image(Location(str(root)), image) == make_jpeg(
             999 + number, width=40 + (number - 1) % 2
         )
         assert synset == SYNSETS[number - 1]

@@ -7,13 +7,14 @@ import pytest
 from converters.inputs import labels
 from converters.inputs.image import NO_CLASS, Image
 from converters.inputs.listed import Listed
+from tfpipe.location.location import Location
 
 IMAGES = [Image(f"{n}.jpg", NO_CLASS, "x.tar", n, 1) for n in range(4)]
 
 
 def listed(*names: str, **fields: object) -> Listed:
     splits = {"train": dict.fromkeys(names, IMAGES[:1])}
-    return Listed(pathlib.Path("in"), splits, **fields)
+    return Listed(Location("in"), splits, **fields)
 
 
 def given(
@@ -60,7 +61,7 @@ def test_a_label_map_gives_labels_or_names(tmp_path, names, lines, expected) -> 
 def test_names_replace_numbers() -> None:
     splits = {"train": {"10": IMAGES[:2], "2": IMAGES[2:]}}
     names = {2: "dog", 10: "cat"}
-    source = Listed(pathlib.Path("in"), splits, names=names, names_from="labels.txt")
+    source = Listed(Location("in"), splits, names=names, names_from="labels.txt")
 
     renamed = source.named()
 

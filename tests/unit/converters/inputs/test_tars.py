@@ -20,6 +20,7 @@ from converters.jobs import plan, write_shard
 from converters.jobs.job import Job
 from tests.support.data.conversions import read_ilsvrc
 from tests.support.data.trees import SYNSETS, make_tree
+from tfpipe.location.location import Location
 
 CLASSES = classes.imagenet_classes()
 FORMATS = (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)
@@ -64,7 +65,9 @@ def pack_validation(root: pathlib.Path) -> None:
 def _contents(root: pathlib.Path) -> dict[str, list[tuple[str, int, bytes]]]:
     tree = read_ilsvrc(root)
     return {
-        split: [(i.name, i.class_index, read_image(root, i)) for i in found]
+        split: [
+            (i.name, i.class_index, read_image(Location(str(root)), i)) for i in found
+        ]
         for split, found in tree.splits.items()
     }
 
@@ -77,7 +80,7 @@ def _shards(root: pathlib.Path, out: pathlib.Path) -> dict[str, bytes]:
     job = Job(
         command="test",
         name="imagenet",
-        input_dir=root,
+        input_dir=Location(str(root)),
         output_dir=out,
         plans=plans,
         classes=CLASSES,
@@ -123,7 +126,7 @@ def test_images_in_tars_are_located_by_name(tmp_path: pathlib.Path) -> None:
 
     for found in tree.splits.values():
         names, indices = zip(*((i.name, i.class_index) for i in found), strict=True)
-        assert ilsvrc.locate(root, names, indices) == found
+        assert ilsvrc.locate(Location(str(root)), names, indices) == found
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -310,7 +313,7 @@ def _inner_members(path: pathlib.Path) -> Iterator[tars.Member]:
 def _samples(path: pathlib.Path) -> Sequence[tuple[str, Image]]:
     reader = samples.TarReader(input=[str(path)], label_from="key")
     archive = patterns.Archive("train", str(path), path.stat().st_size)
-    return reader.read_archive(path.parent, archive).items
+    return reader.read_archive(Location(str(path.parent)), archive).items
 
 
 every_reader = pytest.mark.parametrize("read", READERS.values(), ids=READERS)

@@ -8,6 +8,7 @@ from converters.inputs.image import Image
 from converters.jobs import duplicates
 from tests.support.data.conversions import read_ilsvrc
 from tests.support.data.trees import make_jpeg, make_tree
+from tfpipe.location.location import Location
 
 
 @pytest.fixture
@@ -41,7 +42,7 @@ def test_copies_are_left_out(
 ) -> None:
     tree = read_ilsvrc(tree_dir)
 
-    unique = duplicates.drop(tree_dir, tree.splits, which, num_workers=1)
+    unique = duplicates.drop(Location(str(tree_dir)), tree.splits, which, num_workers=1)
 
     assert [reject["name"] for reject in unique.rejects] == left_out
     assert {reject["detail"] for reject in unique.rejects} == {
@@ -63,7 +64,7 @@ def test_files_that_are_read_in_pieces_have_the_same_copies(
         found.append(Image(name, 0, name, 0, len(content)))
     monkeypatch.setattr(duplicates, "_PIECE_BYTES", 3)
 
-    unique = duplicates.drop(tmp_path, {"train": found}, "all", 1)
+    unique = duplicates.drop(Location(str(tmp_path)), {"train": found}, "all", 1)
 
     assert [reject["name"] for reject in unique.rejects] == ["b"]
 
@@ -77,7 +78,7 @@ def test_the_copy_of_test_stays_before_validation_before_train(
         (tmp_path / split).write_bytes(b"the same")
         splits[split] = [Image(split, 0, split, 0, 8)]
 
-    unique = duplicates.drop(tmp_path, splits, which, 1)
+    unique = duplicates.drop(Location(str(tmp_path)), splits, which, 1)
 
     assert {split: len(images) for split, images in unique.splits.items()} == {
         "train": 0,

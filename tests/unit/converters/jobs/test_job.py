@@ -11,12 +11,13 @@ from converters.inputs import classes
 from converters.inputs.image import Image
 from converters.jobs import plan
 from converters.jobs.job import Job
+from tfpipe.location.location import Location
 
 IMAGES = [Image(f"train/a/{n}.JPEG", 0, f"train/a/{n}.JPEG", 0, 9) for n in range(9)]
 JOB = Job(
     command="test",
     name="imagenet",
-    input_dir=pathlib.Path("in"),
+    input_dir=Location("in"),
     output_dir=pathlib.Path("out"),
     plans=plan.make_plan({"train": IMAGES}, {"train": 3}, seed=0),
     classes=classes.imagenet_classes(),

@@ -16,6 +16,7 @@ from converters.jobs import plan, publish, replace, run, work_dir
 from converters.jobs.job import Job
 from tests.support.data.conversions import read_ilsvrc
 from tests.support.data.trees import make_jpeg, make_tree
+from tfpipe.location.location import Location
 from tfpipe.shards import index
 
 CLASSES = classes.imagenet_classes()
@@ -27,7 +28,7 @@ def _job(raw_dir: pathlib.Path, output_dir: pathlib.Path, **fields: object) -> J
     values = {
         "command": "test",
         "name": "imagenet",
-        "input_dir": raw_dir,
+        "input_dir": Location(str(raw_dir)),
         "output_dir": output_dir,
         "plans": plan.make_plan(tree.splits, {"train": 2, "validation": 1}, seed=0),
         "classes": CLASSES,

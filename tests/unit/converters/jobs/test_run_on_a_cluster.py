@@ -15,6 +15,7 @@ from converters.jobs.job import Job
 from tests.support.data.conversions import read_ilsvrc
 from tests.support.data.trees import digests
 from tfpipe.location.files import Files
+from tfpipe.location.location import Location
 
 CLASSES = classes.imagenet_classes()
 
@@ -24,7 +25,7 @@ def _job(raw_dir: pathlib.Path, output_dir: pathlib.Path, **fields: Any) -> Job:
     return Job(
         command="test",
         name="imagenet",
-        input_dir=raw_dir,
+        input_dir=Location(str(raw_dir)),
         output_dir=output_dir,
         plans=plan.make_plan(splits, {"train": 3, "validation": 1}, seed=0),
         classes=CLASSES,
@@ -87,7 +88,8 @@ def test_a_node_that_lacks_something_is_told_what(
     job_dir.mkdir(parents=True)
     (job_dir / replace.JOB_NAME).touch()
     here, elsewhere = run._versions(), _job(raw_dir, tmp_path)
-    object.__setattr__(elsewhere, "input_dir", tmp_path / "not mounted")
+    gone = Location(str(tmp_path / "not mounted"))
+    object.__setattr__(elsewhere, "input_dir", gone)
 
     assert run._problem(job, job_dir, here) == ""
     assert run._problem(job, None, here) == ""

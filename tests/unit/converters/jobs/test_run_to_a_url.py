@@ -18,6 +18,7 @@ from tests.support.data.conversions import read_ilsvrc
 from tests.support.data.trees import digests, make_tree
 from tfpipe import errors
 from tfpipe.location.files import Files
+from tfpipe.location.location import Location
 
 CLASSES = classes.imagenet_classes()
 SHARDS = [f"train-{number:05d}-of-00003" for number in range(3)]
@@ -60,7 +61,7 @@ def _job(raw_dir: pathlib.Path, url_dir: pathlib.Path, **fields: object) -> Job:
     values = {
         "command": "test",
         "name": "imagenet",
-        "input_dir": raw_dir,
+        "input_dir": Location(str(raw_dir)),
         "output_dir": url_dir.parent / "work",
         "files": _Store(str(url_dir)),
         "plans": plan.make_plan(tree.splits, {"train": 3}, seed=0),

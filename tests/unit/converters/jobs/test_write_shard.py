@@ -15,6 +15,7 @@ from converters.jobs import plan, write_shard
 from converters.jobs.job import Job
 from tests.support.data.conversions import read_ilsvrc
 from tests.support.data.trees import make_jpeg
+from tfpipe.location.location import Location
 from tfpipe.shards import index, records
 
 CLASSES = classes.imagenet_classes()
@@ -30,7 +31,7 @@ def _write(
     job = Job(
         command="test",
         name="imagenet",
-        input_dir=input_dir,
+        input_dir=Location(str(input_dir)),
         output_dir=folder,
         plans=[planned],
         classes=CLASSES,

@@ -15,6 +15,7 @@ from converters.options import summary
 from tests.support.data import conversions
 from tests.support.data.conversions import conversion
 from tests.support.data.trees import SYNSETS, make_jpeg, make_tree
+from tfpipe.location.location import Location
 from tfpipe.shards import index
 
 
@@ -60,7 +61,7 @@ def test_no_image_is_left_to_decode(
 
 
 def test_input_that_is_gone_gives_no_figure(job: Job, tmp_path: pathlib.Path) -> None:
-    gone = dataclasses.replace(job, input_dir=tmp_path)
+    gone = dataclasses.replace(job, input_dir=Location(str(tmp_path)))
 
     assert summary.full_decode(gone, {"kept": 5}) is None
 

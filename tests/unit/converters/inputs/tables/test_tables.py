@@ -13,6 +13,7 @@ from converters.jobs import run
 from tests.support.data import conversions
 from tests.support.data.tables import config, examples
 from tests.support.data.trees import make_jpeg
+from tfpipe.location.location import Location
 from tfpipe.shards import index
 from tfpipe.shards.sql import one_file
 
@@ -264,7 +265,7 @@ def test_no_password_is_shown(value: str, shown: str) -> None:
 def test_a_root_is_never_left(tmp_path: pathlib.Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.jpg").write_bytes(b"12")
-    root = Root(place=str(tmp_path / "in"), is_given=True)
+    root = Root(location=Location(str(tmp_path / "in")), is_given=True)
     good = ["a.jpg", "./x/../a.jpg", str(tmp_path / "in" / "a.jpg")]
     bad = ["../in.jpg", "..", ".", "", "/etc/passwd", str(tmp_path / "in2"), "a/../.."]
 
