@@ -43,7 +43,7 @@ def main(data_dir, dtype="uint8"):
         data_dir, image_size=SIZE, batch_size=4, dtype=dtype
     )
     weights = jnp.zeros([SIZE * SIZE * 3, pipeline.num_classes])
-    batches = pipeline.to_numpy()
+    batches = pipeline.to_numpy(apply_device_ops=False)
     for epoch in range(2):  # each loop over the batches is the next epoch
         for batch in batches:
             weights, loss = train_step(weights, jax.device_put(batch))

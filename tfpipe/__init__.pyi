@@ -3,6 +3,9 @@
 `__init__.py` reads this file and imports a name when the name is first used.
 """
 
+from . import (
+    recipes as recipes,
+)
 from .cache.stage import (
     Cache as Cache,
 )

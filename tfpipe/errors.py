@@ -26,7 +26,7 @@ import numbers
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 # TensorFlow and NumPy count in int64. A seed is not negative, and has 64 bits.
@@ -314,6 +314,23 @@ def require_callable(
         raise TypeError(str(_wrong(owner, name, "callable", value)))
 
 
+def require_op(owner: object, name: str, value: Any) -> None:
+    """Checks that a value can be called and is no layer of Keras.
+
+    Raises:
+        TypeError: If the value is anything else, see `require_callable`.
+    """
+    require_callable(owner, name, value)
+    bases = type(value).__mro__
+    if any(t.__name__ == "Layer" and t.__module__.startswith("keras.") for t in bases):
+        raise TypeError(
+            f"{named(owner, name)} must be an op, which takes a dict of features, got "
+            f"{type(value).__name__} of Keras, which takes images. Begin the model "
+            "with this layer, or use an op of tfpipe: Flip, ColorJitter, RandAugment, "
+            "RandomErasing, Normalize, Cast."
+        )
+
+
 def require_local_path(owner: object, name: str, value: Any) -> None:
     """Checks that a path is not a URL: the system would take a URL for a folder.
 
@@ -445,6 +462,16 @@ def count_of(count: int, noun: str) -> str:
         ending = "es" if noun.endswith(("s", "x")) else "s"
         noun = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}{ending}"
     return f"{count:,} {noun}"
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """Returns " Did you mean 'a' or 'b'?" with the names that are like one, or ""."""
+    import difflib
+
+    by_lower = {each.lower(): each for each in names}
+    near = difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=0.5)
+    shown = " or ".join(repr(by_lower[each]) for each in near)
+    return f" Did you mean {shown}?" if near else ""
 
 
 def _plain(bound: float) -> str:

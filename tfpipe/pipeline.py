@@ -7,13 +7,13 @@ no source and no stage: it only calls those that it is given.
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy.typing as npt
 import tensorflow as tf
 
 from tfpipe import at_exit, errors
-from tfpipe.consumers import classes, for_keras, preprocess
+from tfpipe.consumers import classes, for_keras, numpy_batches, preprocess
 from tfpipe.consumers.for_keras import ClassWeights, DeviceOps
 from tfpipe.consumers.numpy_batches import NumpyBatches
 from tfpipe.consumers.preprocess import Images
@@ -30,6 +30,12 @@ __all__ = ["Pipeline", "Source", "Stage", "Wrapper"]
 
 Batch = dict[str, tf.Tensor]
 DeviceOp = Callable[[Batch], Batch]
+
+_NOT_BUILT = (
+    "A Pipeline must be built before its batches are read. Give Keras "
+    "pipeline.for_keras(), as in model.fit(train.for_keras()); in a loop, use "
+    "pipeline.build(), a tf.data.Dataset, or pipeline.to_numpy()."
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +81,7 @@ class Pipeline:
         errors.require_callable(self, "source", self.source)
         errors.require_kind(self, "tuning", self.tuning, Tuning)
         for op in self.device_ops:
-            errors.require_callable(self, "device_ops", op)
+            errors.require_op(self, "device_ops", op)
         for number, stage in enumerate(self.stages, start=1):
             _require_stage(number, stage)
         building.check_batch_size(self.source, self.stages)
@@ -165,9 +171,10 @@ class Pipeline:
         the last batch is smaller, and the metrics of Keras are exact with `metrics` as
         well as with `weighted_metrics`. A rank without any real record has no batch.
 
-        Element: (x, y, sample_weight).
-            x: image [rows, height, width, 3]; normalized floats, or as `build` gives it
-                with device_ops="layer"
+        Element: (x, y), or (x, y, sample_weight) with `class_weights` or a mask: in
+        evaluation, and where damaged records are skipped.
+            x: image [rows, height, width, 3]; after `device_ops`, which make normalized
+                floats, or as `build` gives it with device_ops="layer"
             y: label, int32 [rows]; float32 [rows, classes] if `one_hot`, or if labels
                 are such rows already (MixUp, several labels)
             sample_weight: float32 [rows], 0 for a row that stands in for a damaged
@@ -186,9 +193,9 @@ class Pipeline:
             device_ops: "apply" applies `device_ops`, so that the model gets normalized
                 images; "layer" leaves them to a model that begins with
                 `device_layer()`, which gets uint8 images, a quarter of the bytes.
-            class_weights: Weight of each class, >= 0, a list or a dict from label to
-                weight; Keras refuses its class_weight beside sample weights. A row of
-                floats gets the sum of its values times these weights.
+            class_weights: Weight of each class, >= 0: a list, or a dict from labels or
+                from names of classes. Keras refuses `fit(class_weight=)` beside sample
+                weights. A row of floats gets the sum of its values times these weights.
 
         Raises:
             ValueError: If an argument is wrong, the batches have no image and label, or
@@ -243,7 +250,11 @@ class Pipeline:
         return for_keras.record_names(self, epoch)
 
     def to_numpy(
-        self, *, writable: bool = False, **build_arguments: Any
+        self,
+        *,
+        writable: bool = False,
+        apply_device_ops: bool | None = None,
+        **build_arguments: Any,
     ) -> NumpyBatches:
         """Returns the batches as NumPy arrays, for training with JAX or PyTorch.
 
@@ -256,9 +267,20 @@ class Pipeline:
 
         Args:
             writable: Whether arrays may be written to. Each one is then a copy.
+            apply_device_ops: True applies `device_ops`, on the host. False says that
+                the consumer does so, as JAX and PyTorch can. None leaves them too, with
+                a reminder on stderr.
             build_arguments: The arguments of `build`.
+
+        Raises:
+            ValueError: If an argument is wrong.
         """
-        return NumpyBatches(self.build, writable, build_arguments)
+        if apply_device_ops is None:
+            return NumpyBatches(self.build, writable, build_arguments)
+        is_applied = errors.require_bool("", "apply_device_ops", apply_device_ops)
+        self._reminder.settle()
+        build = numpy_batches.on_host(self.build, self.device_ops if is_applied else ())
+        return NumpyBatches(build, writable, build_arguments)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -380,6 +402,18 @@ class Pipeline:
         the faster path is not taken.
         """
         return {} if self._paths is None else self._paths(self.stages)
+
+    def __iter__(self) -> NoReturn:
+        raise TypeError(_NOT_BUILT)
+
+    # Keras asks an unknown object for an array, and an array for its shape.
+    def __array__(self, *_: Any, **__: Any) -> NoReturn:
+        raise TypeError(_NOT_BUILT)
+
+    @property
+    def shape(self) -> NoReturn:
+        """Nothing: a Pipeline is no array."""
+        raise AttributeError(_NOT_BUILT)
 
     def prefix(self, num_stages: int) -> "Pipeline":
         """Returns the pipeline with its first `num_stages` stages only."""

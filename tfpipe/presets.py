@@ -17,7 +17,7 @@ from tfpipe import errors
 from tfpipe.cache.stage import Cache
 from tfpipe.native.selection import CropOp
 from tfpipe.ops import boxes, mix
-from tfpipe.ops.basic import OneHot, Select
+from tfpipe.ops.basic import DTYPES, OneHot, Select
 from tfpipe.ops.boxes import ParseBoxes
 from tfpipe.ops.crop import MAX_IMAGE_SIZE, Dtype, ImageSize, Quality
 from tfpipe.ops.parse import Parse
@@ -43,8 +43,9 @@ def imagenet_train(
     *,
     split: str | None = None,
     recipe: MakeRecipe | None = resnet,
-    image_size: ImageSize = 224,
+    image_size: ImageSize | None = None,
     batch_size: int | None = None,
+    validation_fraction: float | None = None,
     seed: int | None = None,
     rank: int | None = None,
     num_ranks: int | None = None,
@@ -90,11 +91,16 @@ def imagenet_train(
             reading: its shuffling, damaged records, other names of shards.
         split: Name of the split; "train" by default. `split`, `batch_size`, `seed`,
             `rank` and `num_ranks` belong to the source: if `data` is a source, give
-            them there.
-        recipe: `recipes.resnet`, `recipes.inception`, `recipes.vgg`, or a callable
+            them there, and `part` in place of `validation_fraction`.
+        recipe: `recipes.resnet`, `recipes.inception`, `recipes.vgg`,
+            `recipes.keras("mobilenet_v2")` for a model of Keras, or a callable
             (image_size, dtype, quality) -> Recipe. None leaves the JPEG bytes.
-        image_size: Height and width in pixels: a number, or (height, width).
-        batch_size: Examples in a batch of this rank; 256 by default.
+        image_size: Height and width in pixels: a number, or (height, width). None is
+            the size of the model of `recipes.keras`; otherwise 224.
+        batch_size: Examples in a batch of this rank; 32 by default.
+        validation_fraction: Share of the split that is for validation, such as 0.1, to
+            train and validate on one split: the same fraction in `imagenet_eval` gives
+            these records and no others. None trains on all.
         seed: Run seed, the same on every rank, 0 to 2**64 - 1; 0 by default.
         rank: Number of this rank, 0 to num_ranks - 1; 0 by default.
         num_ranks: Number of ranks; 1 by default.
@@ -139,8 +145,9 @@ def imagenet_eval(
     *,
     split: str | None = None,
     recipe: MakeRecipe | None = resnet,
-    image_size: ImageSize = 224,
+    image_size: ImageSize | None = None,
     batch_size: int | None = None,
+    validation_fraction: float | None = None,
     seed: int | None = None,
     rank: int | None = None,
     num_ranks: int | None = None,
@@ -166,7 +173,8 @@ def imagenet_eval(
     the mask.
 
     The arguments are those of `imagenet_train`, also `ops` and `batch_ops`; the split
-    is "validation" by default. A source must have `remainder="pad"`.
+    is "validation" by default, and "train" with `validation_fraction`. A source must
+    have `remainder="pad"`.
 
     Example:
         >>> pipeline = tfpipe.imagenet_eval("DIR", batch_size=4, image_size=32)
@@ -187,8 +195,9 @@ class _Arguments:
     data: Path | TFRecordSource
     split: str | None
     recipe: MakeRecipe | None
-    image_size: ImageSize
+    image_size: ImageSize | None
     batch_size: int | None
+    validation_fraction: float | None
     seed: int | None
     rank: int | None
     num_ranks: int | None
@@ -206,27 +215,57 @@ class _Arguments:
 
     def __post_init__(self) -> None:
         """Checks what would otherwise fail late, or with another message."""
+        if isinstance(self.recipe, str):
+            raise TypeError(
+                "recipe must be a function such as tfpipe.resnet, or for a model of "
+                f"Keras tfpipe.recipes.keras({self.recipe!r}), got {self.recipe!r}."
+            )
         errors.require_callable("", "recipe", self.recipe, or_none=True)
+        errors.require_sides("", "image_size", self.size, most=MAX_IMAGE_SIZE)
+        # tf.float32 is "float32" too.
+        errors.settle(self, "dtype", getattr(self.dtype, "name", self.dtype))
+        errors.require_choice("", "dtype", self.dtype, DTYPES)
+        share = self.validation_fraction
+        bounds = {"above": 0, "below": 1}
+        errors.require_number("", "validation_fraction", share, or_none=True, **bounds)
         errors.require_kind("", "parse", self.parse, Parse, or_none=True)
+        errors.require_kind("", "tuning", self.tuning, Tuning, or_none=True)
+        if self.cache is not None and not isinstance(self.cache, Wrapper):
+            raise TypeError(
+                "cache must be a tfpipe.Cache or None, got "
+                f'{self.cache!r}. Write cache=tfpipe.Cache("ram").'
+            )
         for name, ops in {"ops": self.ops, "batch_ops": self.batch_ops}.items():
             if not isinstance(ops, list | tuple):
                 raise TypeError(f"{name} must be a list of ops, got {ops!r}.")
             for position, op in enumerate(ops, start=1):
-                errors.require_callable("", f"{name}, number {position},", op)
+                errors.require_op("", f"{name}, number {position},", op)
         if not isinstance(self.with_boxes, ParseBoxes):
             errors.require_bool("", "with_boxes", self.with_boxes)
         errors.require_bool("", "with_record_id", self.with_record_id)
         paths.require_whole_batches(self.whole_batches)
 
+    @property
+    def size(self) -> ImageSize:
+        """Image size in pixels, as the caller says, or else the recipe."""
+        if self.image_size is not None:
+            return self.image_size
+        usual: int = getattr(self.recipe, "image_size", 224)
+        return usual
+
     def source(self, purpose: Purpose) -> TFRecordSource:
         """Returns the source that is `data`, or the source of a folder."""
-        names = ("split", "batch_size", "seed", "rank", "num_ranks")
+        names = ("split", "batch_size", "validation_fraction", "seed", "rank")
+        names += ("num_ranks",)
         own = {n: getattr(self, n) for n in names if getattr(self, n) is not None}
         remainder: Remainder = "drop" if purpose == "train" else "pad"
         if not isinstance(self.data, TFRecordSource):
-            usual: dict[str, Any] = {"split": "train", "batch_size": 256}
+            usual: dict[str, Any] = {"split": "train", "batch_size": 32}
             if purpose == "evaluate":
                 usual |= {"split": "validation", "shuffle": "none"}
+            if (share := own.pop("validation_fraction", None)) is not None:
+                part = "train" if purpose == "train" else "validation"
+                usual |= {"split": "train", "part": (part, share)}
             return TFRecordSource(self.data, remainder=remainder, **usual | own)
         if own:
             raise ValueError(
@@ -248,8 +287,8 @@ class _Arguments:
 
     def pipeline(self, purpose: Purpose) -> Pipeline:
         """Returns the pipeline of the preset for a purpose."""
-        source, dtype, size = self.source(purpose), self.dtype, self.image_size
-        sides = errors.require_sides("", "image_size", size, most=MAX_IMAGE_SIZE)
+        source, dtype, size = self.source(purpose), self.dtype, self.size
+        sides = errors.require_sides("", "image_size", size)
         recipe = self.recipe and self.recipe(
             size, pixels(dtype, self.ops), self.quality or _quality(source, sides)
         )
@@ -281,7 +320,7 @@ class _Arguments:
             [*_parse_boxes(self.with_boxes, parse), parse],
             image,
             batch_ops,
-            device_ops=(recipe.normalize,) if recipe and dtype == "uint8" else (),
+            device_ops=recipe.device_ops if recipe and dtype == "uint8" else (),
             batch_bytes=image_bytes * source.batch_size if recipe else 0,
         )
 
@@ -306,7 +345,6 @@ class _Arguments:
             batch_bytes: Bytes of the images of a batch.
         """
         tuning = self.tuning or Tuning()
-        errors.require_kind("", "tuning", tuning, Tuning)
         crop = paths.crop_kernel(image)
         points, entry_points = paths.entry_points(source, crop)
         ops: list[Op] = [*parse, *points, *image]

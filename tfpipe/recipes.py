@@ -5,7 +5,7 @@ that is decoded, the changes of its pixels, and their normalization.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from tfpipe import errors
@@ -23,6 +23,46 @@ from tfpipe.ops.crop import (
 )
 from tfpipe.stages.traced import Op
 
+# The modules of keras.applications and their models, by what `preprocess_input` does.
+_TORCH = ("densenet", "DenseNet121", "DenseNet169", "DenseNet201")
+_TF = (
+    *("inception_resnet_v2", "InceptionResNetV2", "inception_v3", "InceptionV3"),
+    *("mobilenet", "MobileNet", "mobilenet_v2", "MobileNetV2"),
+    *("nasnet", "NASNetLarge", "NASNetMobile"),
+    *("resnet_v2", "ResNet50V2", "ResNet101V2", "ResNet152V2"),
+    *("xception", "Xception"),
+)
+_CAFFE = (
+    *("resnet", "resnet50", "ResNet50", "ResNet101", "ResNet152"),
+    *("vgg16", "VGG16", "vgg19", "VGG19"),
+)
+# These models begin with layers that normalize.
+_AS_THEY_ARE = (
+    *("convnext", "ConvNeXtTiny", "ConvNeXtSmall", "ConvNeXtBase", "ConvNeXtLarge"),
+    *("ConvNeXtXLarge", "mobilenet_v3", "MobileNetV3Large", "MobileNetV3Small"),
+    *("efficientnet", *(f"EfficientNetB{n}" for n in range(8))),
+    *(
+        "efficientnet_v2",
+        *(f"EfficientNetV2{end}" for end in ("B0", "B1", "B2", "B3", "S", "M", "L")),
+    ),
+)
+_KERAS: Mapping[str, Normalize | None] = {
+    **dict.fromkeys(_TORCH, Normalize()),
+    **dict.fromkeys(_TF, Normalize.inception()),
+    **dict.fromkeys(_CAFFE, Normalize.caffe()),
+    **dict.fromkeys(_AS_THEY_ARE),
+}
+# Height and width of the images of a model, where Keras' default is not 224.
+_KERAS_SIZES = {
+    **{"EfficientNetB1": 240, "EfficientNetB2": 260, "EfficientNetB3": 300},
+    **{"EfficientNetB4": 380, "EfficientNetB5": 456, "EfficientNetB6": 528},
+    **{"EfficientNetB7": 600, "EfficientNetV2B1": 240, "EfficientNetV2B2": 260},
+    **{"EfficientNetV2B3": 300, "EfficientNetV2S": 384, "EfficientNetV2M": 480},
+    **{"EfficientNetV2L": 480, "InceptionResNetV2": 299, "InceptionV3": 299},
+    **{"inception_resnet_v2": 299, "inception_v3": 299, "NASNetLarge": 331},
+    **{"xception": 299, "Xception": 299},
+}
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Recipe:
@@ -39,18 +79,23 @@ class Recipe:
         train: Ops from an encoded image to its pixels, 0..255, for training.
         evaluate: Ops from an encoded image to its pixels, 0..255, for evaluation.
         normalize: Op from pixels to the values that the network takes. It runs on the
-            device if the pixels are uint8.
+            device if the pixels are uint8. None leaves the pixels 0..255.
     """
 
     train: tuple[Op, ...]
     evaluate: tuple[Op, ...]
-    normalize: Normalize
+    normalize: Normalize | None
 
     def __post_init__(self) -> None:
         for name in ("train", "evaluate"):
             for op in getattr(self, name):
-                errors.require_callable(self, name, op)
-        errors.require_callable(self, "normalize", self.normalize)
+                errors.require_op(self, name, op)
+        errors.require_kind(self, "normalize", self.normalize, Normalize, or_none=True)
+
+    @property
+    def device_ops(self) -> tuple[Normalize, ...]:
+        """The ops that the device applies to uint8 pixels."""
+        return () if self.normalize is None else (self.normalize,)
 
     def image_ops(
         self,
@@ -67,7 +112,7 @@ class Recipe:
             purpose: Whether the images are for training or for evaluation.
             more: Ops after those of the recipe, on pixels 0..255.
             dtype: "uint8" for pixels 0..255; "float32", "bfloat16" or "float16" for
-                normalized pixels.
+                pixels that `normalize` has changed.
             crop_op: Kernel of the crops, see `crop.crop_image`.
             jpeg_only: Whether all images are JPEG.
 
@@ -89,7 +134,7 @@ class Recipe:
         if dtype == "uint8":
             return [*ops, last, *more]
         if not isinstance(last, CROPS) or "uint8" in (last.dtype, pixels(dtype, more)):
-            return [*ops, last, *more, self.normalize, Cast(dtype)]
+            return [*ops, last, *more, *self.device_ops, Cast(dtype)]
         # The crop op normalizes in the same pass as it resizes.
         fused = dataclasses.replace(last, normalize=self.normalize)
         if dtype == "bfloat16":
@@ -117,7 +162,7 @@ def resnet(image_size: ImageSize, dtype: Dtype, quality: Quality) -> Recipe:
     A training image is stretched to 3/4 to 4/3 of its aspect ratio, whatever the shape
     of the result, and half of the images are mirrored. Evaluation takes the center 224
     of a short side of 256. Pixels are normalized by mean and standard deviation of
-    ImageNet's training set.
+    ImageNet's training set; Keras' own ResNet50 takes other values, see `keras`.
 
     Sources: Szegedy et al., "Going Deeper with Convolutions", 2014, section 6, for the
     crop box, as used for ResNet by Goyal et al., "Accurate, Large Minibatch SGD", 2017,
@@ -183,7 +228,8 @@ def vgg(image_size: ImageSize, dtype: Dtype, quality: Quality) -> Recipe:
     Half of the training images are mirrored. For 224 pixels the image is scaled to a
     short side of 256 to 512, for other sizes in proportion, see `RandomScaleCrop`.
     Evaluation takes the center 224 of a short side of 256. The mean is subtracted;
-    there is no division by the standard deviation. Source: Simonyan and Zisserman,
+    there is no division by the standard deviation, and red comes first; Keras' own
+    VGG16 takes blue first, see `keras`. Source: Simonyan and Zisserman,
     "Very Deep Convolutional Networks for Large-Scale Image Recognition", 2014, section
     3.1, without its shift of colors.
 
@@ -205,6 +251,66 @@ def vgg(image_size: ImageSize, dtype: Dtype, quality: Quality) -> Recipe:
         evaluate=(CenterCrop(image_size=image_size, dtype=dtype, quality=quality),),
         normalize=Normalize(mean=VGG_MEAN, std=(1.0, 1.0, 1.0)),
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class _KerasRecipe:
+    """The recipe of `keras`, as a callable that knows the size of its images."""
+
+    model: str
+
+    def __post_init__(self) -> None:
+        errors.require_kind("recipes.keras", "model", self.model, str)
+        alike = [name for name in _KERAS if _plain(name) == _plain(self.model)]
+        if not alike:
+            raise ValueError(
+                "recipes.keras.model must be a model or a module of keras.applications,"
+                f" got {self.model!r}.{errors.did_you_mean(self.model, _KERAS)} The "
+                f"names are {', '.join(_KERAS)}."
+            )
+        errors.settle(self, "model", alike[0])
+
+    @property
+    def image_size(self) -> int:
+        """Height and width in pixels that the model of Keras has by default."""
+        return _KERAS_SIZES.get(self.model, 224)
+
+    def __call__(self, image_size: ImageSize, dtype: Dtype, quality: Quality) -> Recipe:
+        recipe = resnet(image_size, dtype, quality)
+        return dataclasses.replace(recipe, normalize=_KERAS[self.model])
+
+
+def keras(model: str) -> _KerasRecipe:
+    """Returns a recipe whose pixels equal `preprocess_input` of a model of Keras.
+
+    The crop boxes are those of `resnet`. A preset without `image_size` makes images of
+    the size that the model of Keras has by default.
+
+    | models | pixels |
+    |---|---|
+    | DenseNet | mode "torch": mean and standard deviation of ImageNet |
+    | Inception, MobileNet, MobileNetV2, NASNet, ResNetV2, Xception | mode "tf": -1..1 |
+    | ResNet, VGG | mode "caffe": blue first, less VGG's mean |
+    | ConvNeXt, EfficientNet, EfficientNetV2, MobileNetV3 | 0..255; layers normalize |
+
+    Example:
+        >>> recipe = tfpipe.recipes.keras("mobilenet_v2")
+        >>> pipeline = tfpipe.imagenet_train("DIR", batch_size=4, recipe=recipe)
+        >>> next(iter(pipeline.for_keras()))[0].shape
+        TensorShape([4, 224, 224, 3])
+
+    Args:
+        model: Name of a model of `keras.applications`, such as "MobileNetV2", or of its
+            module, such as "mobilenet_v2"; capitals and underscores do not count.
+
+    Raises:
+        ValueError: If `keras.applications` has no such name.
+    """
+    return _KerasRecipe(model)
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("_", "")
 
 
 def _ratio(image_size: ImageSize, low: float, high: float) -> tuple[float, float]:

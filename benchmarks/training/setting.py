@@ -301,7 +301,7 @@ def _synthetic(config: Config, tuning: tfpipe.Tuning, seat: Seat) -> Setting:
             stages=[tfpipe.Prefetch()],
             tuning=tuning,
             # Synthetic images are normalized on the device, like real images.
-            device_ops=[recipe(config.image_size, "uint8", "exact").normalize],
+            device_ops=recipe(config.image_size, "uint8", "exact").device_ops,
         ),
         num_records=0,
         class_names=tuple(str(label) for label in range(num_classes)),

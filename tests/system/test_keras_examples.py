@@ -54,6 +54,22 @@ def test_own_photos_train_a_model_that_names_its_predictions(
     assert (tmp_path / "own_photos.keras").exists()
 
 
+def test_a_model_of_keras_is_fine_tuned_on_a_part_and_validated_on_the_rest(
+    data_dir: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """VGG16 has the fewest layers, so that its graph is made in seconds."""
+    script = str(EXAMPLES / "fine_tune_keras.py")
+    monkeypatch.setattr(sys, "argv", [script, str(data_dir), "VGG16", "none", "32"])
+
+    runpy.run_path(script, run_name="__main__")
+
+    printed = capsys.readouterr().out
+    assert len(re.findall(r"val_loss: \d", printed)) == 2
+    assert len(re.findall(r"^train/n\d+/\S+: .+ \(\d+%\)$", printed, re.M)) == 5
+
+
 def _run(_: Ranks, script: str, data_dir: str) -> str:
     """Runs an example on this rank; returns what it prints."""
     printed = io.StringIO()

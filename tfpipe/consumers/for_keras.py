@@ -1,4 +1,4 @@
-"""Batches as Keras takes them: (x, y, sample_weight), and the files behind the rows.
+"""Batches as Keras takes them: (x, y) or (x, y, sample_weight), and the rows' files.
 
 In: a pipeline whose batches hold `image` and `label`. Out: a stage from its batches to
 tuples, its device ops as a Keras layer, and the names of the source files in the order
@@ -15,6 +15,7 @@ import tensorflow as tf
 from tfpipe import errors
 from tfpipe.consumers import classes, records_of
 from tfpipe.ops.basic import Cast, Normalize, OneHot, ToNCHW
+from tfpipe.reading import sampling
 from tfpipe.reading.building import OfEpochs, are_counted
 from tfpipe.reading.order import EpochPosition, Window
 from tfpipe.reading.state import State
@@ -23,7 +24,7 @@ from tfpipe.stages.basic import AssertCardinality, Prefetch, as_it_is
 from tfpipe.stages.traced import as_they_are
 
 Batch = dict[str, tf.Tensor]
-ClassWeights = Mapping[int, float] | Sequence[float]
+ClassWeights = Mapping[int, float] | Mapping[str, float] | Sequence[float]
 DeviceOps = Literal["apply", "layer"]
 
 # A batch of float32 images is large: one is made while another one is passed on.
@@ -34,9 +35,9 @@ _NUM_SHOWN = 10
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ToKeras:
-    """Stage from batches to (x, y, sample_weight).
+    """Stage from batches to (x, y), or (x, y, sample_weight) with weights or a mask.
 
-    Element: batch -> (image, label, float32 [rows]).
+    Element: batch -> (image, label), or (image, label, float32 [rows]).
 
     Args:
         ops: Callables batch -> batch to apply first.
@@ -60,13 +61,14 @@ class ToKeras:
         filled = tuples.filter(as_it_is(lambda x, *_: tf.shape(x)[0] > 0))
         return AssertCardinality(self.num_batches)(filled)
 
-    def _tuple(self, batch: Batch) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def _tuple(self, batch: Batch) -> tuple[tf.Tensor, ...]:
         if self.is_padded:
             batch = _without_padding(batch)
-        weight = self._weight(batch)
+        is_weighted = self.class_weights is not None or "mask" in batch
+        weights = [self._weight(batch)] if is_weighted else []
         for op in as_they_are(self.ops):
             batch = op(batch)
-        return batch["image"], batch["label"], weight
+        return batch["image"], batch["label"], *weights
 
     def _weight(self, batch: Batch) -> tf.Tensor:
         label = batch["label"]
@@ -329,19 +331,37 @@ def _weights(weights: ClassWeights | None, pipeline: Any) -> tuple[float, ...] |
     """Returns the weight of each label from 0 on."""
     if weights is None:
         return None
-    table = dict(weights) if isinstance(weights, Mapping) else dict(enumerate(weights))
+    table: dict[Any, float] = dict(
+        weights if isinstance(weights, Mapping) else enumerate(weights)
+    )
+    if any(isinstance(key, str) for key in table):
+        table = _by_label(table, pipeline)
     try:
         count = _num_labels(pipeline)
     except ValueError:  # nothing says how many classes there are
         count = len(table)
     if not table or sorted(table) != [*range(count)]:
+        lacking = [label for label in range(count) if label not in table]
         raise ValueError(
             "class_weights must be a weight for each label from 0 on, "
             f"{errors.count_of(count, 'weight')} here, got "
             f"{errors.count_of(len(table), 'weight')}, of the labels "
-            f"{sorted(table)[:_NUM_SHOWN]}."
+            f"{sorted(table)[:_NUM_SHOWN]}"
+            f"{f'; none for {lacking[:_NUM_SHOWN]}' if lacking else ''}. "
+            "pipeline.class_weights() has a weight for each."
         )
     values = [table[n] for n in range(len(table))]
     return errors.require_numbers(
         "", "class_weights", values, count=len(table), least=0
     )
+
+
+def _by_label(weights: Mapping[Any, float], pipeline: Any) -> dict[int, float]:
+    """Returns weights of named classes by label; a label of no class weighs 1."""
+    names = classes.names(pipeline.source, pipeline.stages)
+    known = pipeline.source.index.classes
+    first = len(names) - len(known)
+    by_label = sampling.by_label(weights, known, owner="class_weights")
+    return dict.fromkeys(range(first), 1.0) | {
+        first + label: weight for label, weight in by_label.items()
+    }

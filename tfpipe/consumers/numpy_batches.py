@@ -4,7 +4,7 @@ In: a function that builds datasets, and the arguments of `Pipeline.build`. Out:
 iterable with a length; every iteration is the next epoch.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,8 @@ import tensorflow as tf
 
 from tfpipe import errors
 from tfpipe.reading.state import State
+from tfpipe.stages.basic import as_it_is
+from tfpipe.stages.traced import as_they_are
 
 
 class NumpyBatches:
@@ -76,6 +78,23 @@ class NumpyBatches:
     def _dataset(self) -> tf.data.Dataset:
         """Returns the dataset of the next iteration, built at most once."""
         return self._build(**self._arguments) if self._built is None else self._built
+
+
+def on_host(
+    build: Callable[..., tf.data.Dataset], ops: Sequence[Callable[[Any], Any]]
+) -> Callable[..., tf.data.Dataset]:
+    """Returns a function that builds the same datasets, after some ops on a batch."""
+
+    def applied(batch: Any) -> Any:
+        for op in as_they_are(ops):
+            batch = op(batch)
+        return batch
+
+    def built(**arguments: Any) -> tf.data.Dataset:
+        dataset = build(**arguments)
+        return dataset.map(as_it_is(applied)).prefetch(1) if ops else dataset
+
+    return built
 
 
 def _after(

@@ -25,6 +25,7 @@ from tfpipe.consumers import records_of
 from tfpipe.ops.basic import Example, Select
 from tfpipe.pictures import formats, pixels
 from tfpipe.reading.building import Wrapper
+from tfpipe.stages import faults
 from tfpipe.stages.basic import AssertCardinality, Batch, Prefetch, Take
 from tfpipe.stages.map import Map, by_examples
 from tfpipe.stages.shuffle import Shuffle
@@ -119,7 +120,7 @@ def _apply(ops: Sequence[Op], element: Example, name: str) -> Example:
         except tf.errors.InvalidArgumentError as error:
             raise ValueError(
                 f"preprocess must get images that can be decoded, got {name}: "
-                f"{error.message}"
+                f"{faults.message(error)}"
             ) from error
     return element
 

@@ -32,8 +32,8 @@ _TEXT = (
     "normalized them so far. Use pipeline.for_keras() with Keras, call "
     "pipeline.on_device(batch) in your training step, or begin the model with "
     'pipeline.device_layer(). A preset with dtype="float32" gives normalized pixels. '
-    "If your model normalizes by itself, dataclasses.replace(pipeline, device_ops=()) "
-    "ends this reminder."
+    "If your model or your code normalizes, pipeline.to_numpy(apply_device_ops=False) "
+    "or dataclasses.replace(pipeline, device_ops=()) says so."
 )
 
 

@@ -18,6 +18,9 @@ from tfpipe.ops import boxes
 
 Example = dict[str, tf.Tensor]
 
+# Types of the pixels of a batch.
+DTYPES = ("uint8", "float32", "bfloat16", "float16")
+
 # Mean and standard deviation of ImageNet's training pixels, 0..255, RGB.
 IMAGENET_MEAN = (123.675, 116.28, 103.53)
 IMAGENET_STD = (58.395, 57.12, 57.375)
@@ -128,8 +131,7 @@ class Cast:
     dtype: str
 
     def __post_init__(self) -> None:
-        choices = ("uint8", "float32", "bfloat16", "float16")
-        errors.require_choice(self, "dtype", self.dtype, choices)
+        errors.require_choice(self, "dtype", self.dtype, DTYPES)
 
     def __call__(self, example: Example) -> Example:
         return example | {"image": tf.cast(example["image"], self.dtype)}
@@ -240,7 +242,7 @@ class Reseed:
     salt: int
 
     def __post_init__(self) -> None:
-        errors.require_callable(self, "op", self.op)
+        errors.require_op(self, "op", self.op)
         errors.settle_ints(self, ["salt"])
 
     def __call__(self, example: Example) -> Example:

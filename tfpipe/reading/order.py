@@ -156,10 +156,12 @@ class Order:
                 "order on disk has no places for copies."
             )
         if self.num_draws == 0 or self.num_steps() == 0:
+            most = self.num_draws // self.num_ranks
+            remedy = "Use fewer ranks or more data."
             raise ValueError(
                 f"An epoch must have at least one step: {self.num_draws} records "
                 f"cannot give {self.num_ranks} ranks a batch of {self.batch_size} "
-                "each. Use fewer ranks, smaller batches or more data."
+                f"each. {f'The largest batch_size is {most}.' if most else remedy}"
             )
 
     @property

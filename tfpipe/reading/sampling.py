@@ -10,7 +10,6 @@ weight says.
 import collections
 import dataclasses
 import decimal
-import difflib
 import fractions
 import functools
 import math
@@ -312,8 +311,8 @@ class Sampling:
         if self.record_weights is not None:
             weights, group = distinct.tolist(), np.zeros_like(kind)
         elif self.class_weights is not None:
-            by_label = _by_label(self.class_weights, classes)
-            weights = _of_classes(by_label, distinct.tolist(), classes)
+            named = by_label(self.class_weights, classes)
+            weights = _of_classes(named, distinct.tolist(), classes)
         else:
             weights = [_balanced(n, self.balance) for n in counts.tolist()]
         num_draws = self.num_draws or len(kind)
@@ -351,10 +350,18 @@ def _balanced(count: int, balance: float | None) -> Weight:
         return decimal.Decimal(count) ** -decimal.Decimal(balance or 0)
 
 
-def _by_label(
-    weights: Mapping[int | str, float], classes: Sequence[tuple[str, str]]
+def by_label(
+    weights: Mapping[int | str, float],
+    classes: Sequence[tuple[str, str]],
+    *,
+    owner: str = "Sampling.class_weights",
 ) -> dict[int, float]:
-    """Returns the weights by label.
+    """Returns the weights by label; 0 is the first class.
+
+    Args:
+        weights: Weights by label, by synset or by name.
+        classes: Synset and name of each class.
+        owner: Name of the argument, for errors.
 
     Raises:
         ValueError: If a key names no class, several classes, or a class named before.
@@ -363,25 +370,28 @@ def _by_label(
     for label, names in enumerate(classes):
         for name in names:
             named[name].add(label)
-    by_label: dict[int, float] = {}
+    result: dict[int, float] = {}
     for key, weight in weights.items():
         labels = named.get(key, set()) if isinstance(key, str) else {key}
         if len(labels) != 1 or (classes and not labels <= set(range(len(classes)))):
-            near = difflib.get_close_matches(str(key), named, n=3, cutoff=0.5)
+            count = len(labels) if isinstance(key, str) else 0
+            remedy = errors.did_you_mean(str(key), named)
+            if count:
+                synsets = [repr(classes[label][0]) for label in sorted(labels)]
+                remedy = f" Write {' or '.join(synsets)} in its place."
             raise ValueError(
-                "A key of Sampling.class_weights must be the label of a class, "
-                f"0 to {len(classes) - 1}, or the name of one class, got {key!r}, "
-                f"which is that of {len(labels) if isinstance(key, str) else 0} "
-                f"classes.{' Close names: ' + ', '.join(near) + '.' if near else ''}"
+                f"A key of {owner} must be the label of a class, 0 to "
+                f"{len(classes) - 1}, or the name of one class, got {key!r}, which is "
+                f"that of {count} classes.{remedy}"
             )
         (label,) = labels
-        if label in by_label:
+        if label in result:
             raise ValueError(
-                "A class in Sampling.class_weights must be named once, got two keys "
+                f"A class in {owner} must be named once, got two keys "
                 f"for class {label}, one of them {key!r}."
             )
-        by_label[label] = weight
-    return by_label
+        result[label] = weight
+    return result
 
 
 def _of_classes(

@@ -16,8 +16,9 @@ import tensorflow as tf
 
 from tfpipe import errors
 from tfpipe.location.location import Location
-from tfpipe.reading import state as state_of_run
+from tfpipe.reading import parts, state as state_of_run
 from tfpipe.reading.order import EpochPosition, Order, Remainder, Shuffle
+from tfpipe.reading.parts import Part
 from tfpipe.reading.sampling import ExpectedCopies, Sampling
 from tfpipe.reading.split_index import CacheChoice, SplitIndex, require_cache_choice
 from tfpipe.reading.state import State
@@ -74,6 +75,9 @@ class TFRecordSource:
             --save` wrote. Only the chosen records of the split are read. A record keeps
             its number in the split, and so its random augmentation. None reads all
             records.
+        part: ("train", share) or ("validation", share), to take both from one split: a
+            share of its records, such as 0.1, is for validation, about as much of each
+            class, and all others are for training. None reads both.
         seed: Run seed, 0 to 2**64 - 1; the same on every rank.
         rank: Number of this rank, 0 to num_ranks - 1.
         num_ranks: Number of ranks.
@@ -111,6 +115,7 @@ class TFRecordSource:
     files: str | None = None
     shard_cache: CacheChoice = "auto"
     subset: str | os.PathLike[str] | Subset | None = None
+    part: Part | None = None
     seed: int = 0
     rank: int = 0
     num_ranks: int = 1
@@ -171,10 +176,16 @@ class TFRecordSource:
 
     @functools.cached_property
     def chosen(self) -> Chosen | None:
-        """The records of the subset in the split; None is all records."""
-        if not isinstance(self.subset, Subset):
-            return None
-        return self.subset.of_split(self.index, self.split)
+        """The records of the subset and the part; None is all records of the split."""
+        chosen = None
+        if isinstance(self.subset, Subset):
+            chosen = self.subset.of_split(self.index, self.split)
+        if self.part is None:
+            return chosen
+        name, share = self.part
+        is_here = self.split_index.are_for_validation(share) == (name == "validation")
+        sizes = self.split_index.shard_sizes
+        return (chosen or Chosen.of_all(sizes)).where(is_here, sizes)
 
     @functools.cached_property
     def record_numbers(self) -> Ints | None:
@@ -349,6 +360,8 @@ def _check(source: TFRecordSource) -> None:
         # All copies of the source read the same records, even if the file changes.
         subset = subsets.require(source, "subset", source.subset)
         errors.settle(source, "subset", subset)
+    if source.part is not None:
+        errors.settle(source, "part", parts.require(source, "part", source.part))
     # Loading all here reports a bad catalog or cache when the source is made.
     windows_of(source).require_room()
 

@@ -20,6 +20,7 @@ from tfpipe import errors
 from tfpipe.location import direct, metadata
 from tfpipe.location.files import Files
 from tfpipe.location.location import Location
+from tfpipe.reading import parts
 from tfpipe.shard_cache.open_cache import OpenCache
 from tfpipe.shard_cache.settings import INDEX_FOLDER, ShardCache
 from tfpipe.shards import image_record, index, records, scan
@@ -293,6 +294,15 @@ class SplitIndex:
             )
         catalog = index.load_catalog(self.storage.folder, self.split, ["label"])
         return catalog["label"].astype(np.int64) - self.whole.label_base
+
+    def are_for_validation(self, share: float) -> npt.NDArray[np.bool_]:
+        """Returns bool [num_records], see `parts.are_for_validation`."""
+        try:
+            labels = self.labels
+        except errors.BadIndexError:  # shards of other tools
+            labels = None
+        count = int(self.shard_sizes.sum())
+        return parts.are_for_validation(count, share, labels)
 
     @functools.cached_property
     def labels_key(self) -> str | None:

@@ -66,8 +66,11 @@ class State:
             fields = json.loads(text)
             phases = tuple(Phase(*phase) for phase in fields.pop("phases"))
             return cls(**fields, phases=phases)
-        except (TypeError, KeyError, AttributeError) as error:
-            raise ValueError(f"Not a state of a pipeline: {text!r}.") from error
+        except (TypeError, KeyError, AttributeError, json.JSONDecodeError) as error:
+            raise ValueError(
+                "State.from_json must get a text that State.to_json wrote, got "
+                f"{text!r}."
+            ) from error
 
 
 def _checked(phase: tuple[int, int]) -> Phase:

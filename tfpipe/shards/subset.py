@@ -87,6 +87,19 @@ class Chosen:
     def __len__(self) -> int:
         return len(self.shard)
 
+    @classmethod
+    def of_all(cls, shard_sizes: Ints) -> "Chosen":
+        """Returns all records of a split with int64 [num_shards] records a shard."""
+        starts = np.cumsum(shard_sizes) - shard_sizes
+        shard = np.repeat(np.arange(len(shard_sizes)), shard_sizes)
+        return cls(shard=shard, record=np.arange(len(shard)) - starts[shard])
+
+    def where(self, is_kept: npt.NDArray[np.bool_], shard_sizes: Ints) -> "Chosen":
+        """Returns those of the records that bool [num_records] of the split keeps."""
+        rows = is_kept[self.numbers(shard_sizes)]
+        weight = None if self.weight is None else self.weight[rows]
+        return Chosen(shard=self.shard[rows], record=self.record[rows], weight=weight)
+
     @functools.cached_property
     def digest(self) -> str:
         """A digest of the records, not of their weights; 32 hexadecimal digits."""

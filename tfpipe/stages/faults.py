@@ -8,6 +8,7 @@ logs of a mixture's parts, or of several stages, read as one log.
 import collections
 import dataclasses
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -21,6 +22,13 @@ from tfpipe.shards import index
 
 # Errors about damaged records end with this advice.
 REMEDY = "Find all with python -m converters.verify, which can repair them."
+
+# What TensorFlow puts before and after the message of an op.
+_OF_THE_GRAPH = re.compile(
+    r"^Graph execution error.*\n\n|^\{\{.*?\}\}\s*|\s*\[(?:Op:|\[\{).*"
+    r"|Error in user-defined function passed to \S+ .*? with iterator: \S+: ",
+    re.DOTALL,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -231,6 +239,11 @@ def combined(logs: Sequence[FaultLog | None]) -> FaultLog | None:
     if len(different) <= 1:
         return different[0] if different else None
     return FaultLogs(different)
+
+
+def message(error: tf.errors.OpError) -> str:
+    """Returns the message of an error of TensorFlow, without names of its graph."""
+    return _OF_THE_GRAPH.sub("", str(error.message)).strip()
 
 
 def _filename(fault: Fault) -> str:

@@ -354,4 +354,4 @@ def _require_ops(owner: object, ops: Sequence[Op]) -> None:
         name = type(owner).__name__
         raise ValueError(f"{name} must have at least one op, got none.")
     for position, op in enumerate(ops, start=1):
-        errors.require_callable(owner, f"ops, number {position},", op)
+        errors.require_op(owner, f"ops, number {position},", op)

@@ -23,7 +23,7 @@ from tfpipe.native import record_op
 from tfpipe.ops import labels
 from tfpipe.shards import records
 from tfpipe.stages import philox
-from tfpipe.stages.faults import REMEDY, Fault, FaultLog
+from tfpipe.stages.faults import REMEDY, Fault, FaultLog, message
 
 Example = dict[str, tf.Tensor]
 Array = npt.NDArray[Any]
@@ -58,7 +58,7 @@ class Spare:
             try:
                 return find(element)
             except tf.errors.OpError as error:
-                reason = str(error.message)
+                reason = message(error)
             except errors.BadRecordError as error:
                 reason = str(error)
         raise errors.BadRecordError(
@@ -88,7 +88,7 @@ def read_record(file: Any, offset: int) -> ReadRecord:
         # A damaged length may be huge: the read is limited to the end of the file.
         body = file.read(max(0, min(rest, file.size() - offset)))
     except tf.errors.OpError as error:
-        return ReadRecord(b"", "unreadable", f"it cannot be read: {error.message}")
+        return ReadRecord(b"", "unreadable", f"it cannot be read: {message(error)}")
     return _cut(rest, len(body)) if len(body) < rest else _checked(body)
 
 
@@ -374,7 +374,7 @@ def _report_failed(
         try:
             apply({name: value[position] for name, value in chunk.items()})
         except tf.errors.OpError as error:
-            detail = f"an op failed on it: {error.message}"
+            detail = f"an op failed on it: {message(error)}"
         record_id = int(record_ids[position])
         assert log.locate is not None  # Map has checked it
         if wrong := labels.wrong_setting(detail):

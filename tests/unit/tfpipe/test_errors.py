@@ -481,9 +481,11 @@ SOURCE = {
     "sampling": OBJECT,
     "on_error": ("ignore", 1, None),
     "max_faults": (*INT, -1, None),
+    "part": ("train", ("test", 0.1), ("train",), *(("train", x) for x in (0, 1, "a"))),
 }
 PRESET = {
-    "image_size": IMAGE_SIZE,
+    "image_size": [size for size in IMAGE_SIZE if size is not None],
+    "validation_fraction": (*NUMBER, 0, 1),
     "batch_size": SIZE,
     "seed": SEED,
     "rank": (*SEED, 1),
@@ -513,7 +515,7 @@ NOT_MADE = {
 # Below, or takes the arguments of another.
 ELSEWHERE = {
     *("EachExample", "Map", "Select", "Mixture", "SaveState", "TFRecordSource", "tune"),
-    *("imagenet_train", "imagenet_eval"),
+    *("imagenet_train", "imagenet_eval", "recipes"),
 }
 
 

@@ -419,6 +419,50 @@ def test_recipes_give_normalized_pixels_on_the_host_and_on_the_device(
     np.testing.assert_allclose(host, device, atol=half_a_level, rtol=0)
 
 
+@pytest.mark.parametrize(
+    ("options", "size"),
+    [
+        ({}, 224),
+        ({"recipe": tfpipe.recipes.keras("Xception")}, 299),
+        ({"recipe": tfpipe.recipes.keras("vgg_16"), "image_size": (8, 12)}, (8, 12)),
+    ],
+)
+def test_images_have_the_size_of_the_recipe_unless_another_is_asked_for(
+    data_dir, options, size
+):
+    pipeline = tfpipe.imagenet_train(data_dir, batch_size=4, **options)
+
+    height, width = size if isinstance(size, tuple) else (size, size)
+    assert pipeline.build().element_spec["image"].shape == (4, height, width, 3)
+
+
+def test_an_unknown_model_of_keras_is_told_the_names():
+    with pytest.raises(ValueError, match=r"got 'mobilnet_v2'. Did you mean 'mobilene"):
+        tfpipe.recipes.keras("mobilnet_v2")
+    with pytest.raises(ValueError, match=r"The names are densenet, .*V2L\.$"):
+        tfpipe.recipes.keras("alexnet")
+    assert tfpipe.recipes.keras("MobileNet_V2") == tfpipe.recipes.keras("mobilenet_v2")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tuning": {}}, r"tuning must be of type Tuning or None, got \{\}"),
+        ({"cache": "ram"}, r'Write cache=tfpipe.Cache\("ram"\)'),
+        ({"data": None}, "data_dir must be a path or a URL, got NoneType"),
+        ({"data": ["a", "b"]}, "data_dir must be a path or a URL, got"),
+        ({"recipe": "resnet"}, r"or for a model of Keras tfpipe.recipes.keras\('resn"),
+        ({"dtype": "int8"}, "^dtype must be one of uint8, .* got 'int8'"),
+        ({"image_size": 0, "batch_size": 99}, "^image_size must be"),
+        ({"batch_size": 99}, r"The largest batch_size is 24\.$"),
+    ],
+)
+def test_a_usual_mistake_is_told_what_to_write(data_dir, options, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        tfpipe.imagenet_train(**{"data": data_dir} | options)
+    assert tfpipe.imagenet_eval(data_dir).source.batch_size == 32
+
+
 def test_images_can_be_left_encoded(data_dir):
     batch = next(iter(make(train, data_dir, recipe=None).build()))
 

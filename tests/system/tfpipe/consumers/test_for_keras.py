@@ -57,6 +57,44 @@ def test_epochs_of_fit_are_the_epochs_of_the_data_one_after_the_other(train, wei
     np.testing.assert_allclose(weights, weights_of(other), atol=1e-6)
 
 
+def test_classes_are_weighed_by_keras_too(train):
+    """Each epoch of such a fit is another epoch of the data as well."""
+    of_class = {label: 1.0 + label for label in range(1000)}
+    model, other = make_model(), make_model()
+
+    model.fit(train.for_keras(), epochs=2, class_weight=of_class, verbose=0)
+    weighed = train.for_keras(class_weights=of_class)
+    other.fit(weighed, epochs=2, verbose=0)
+
+    np.testing.assert_allclose(weights_of(model), weights_of(other), atol=1e-6)
+    with pytest.raises(ValueError, match="`class_weight` and `sample_weight`"):
+        model.fit(weighed, class_weight=of_class, verbose=0)
+
+
+def test_a_pipeline_that_is_not_built_names_the_method_for_keras(train, val):
+    model = make_model()
+
+    for read in (
+        lambda: model.fit(train, verbose=0),
+        lambda: model.predict(val, verbose=0),
+        lambda: model.evaluate(val, verbose=0),
+        lambda: np.asarray(train),
+        lambda: next(iter(train)),
+    ):
+        with pytest.raises((AttributeError, TypeError), match=r"for_keras\(\)"):
+            read()
+    assert not hasattr(train, "shape")
+
+
+@pytest.mark.parametrize("name", ["ops", "batch_ops"])
+def test_a_layer_among_the_ops_is_refused_with_what_to_use(data_dir, name):
+    for layer in (keras.layers.RandomFlip(), make_model()):
+        with pytest.raises(TypeError, match=f"{name}, .* Keras, which takes images"):
+            tfpipe.imagenet_train(data_dir, batch_size=4, **{name: [layer]})
+    with pytest.raises(TypeError, match="Begin the model with this layer"):
+        tfpipe.Map(keras.layers.Rescaling(1 / 255))
+
+
 def test_interrupted_fit_finishes_its_epoch_and_goes_on(train, weights):
     model, saved = make_model(), tfpipe.SavedState()
 

@@ -24,6 +24,7 @@ def run(*arguments: object) -> str:
         check=False,
     )
     assert done.returncode == 0, done.stderr
+    assert "nothing has normalized" not in done.stderr
     return done.stdout
 
 

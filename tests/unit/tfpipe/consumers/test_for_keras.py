@@ -46,7 +46,7 @@ def make(data_dir, *stages, split="train", map_first=True, **source):
 
 
 def labels(dataset):
-    return [y.tolist() for _, y, _ in dataset.as_numpy_iterator()]
+    return [y.tolist() for _, y, *_ in dataset.as_numpy_iterator()]
 
 
 def built_labels(pipeline, **options):
@@ -115,16 +115,14 @@ def test_presets_give_normalized_images_or_leave_them_to_a_layer(data_dir):
     assert applied.element_spec == (
         tf.TensorSpec([BATCH_SIZE, 8, 8, 3], tf.float32),
         tf.TensorSpec([BATCH_SIZE], tf.int32),
-        tf.TensorSpec([BATCH_SIZE], tf.float32),
     )
     assert left.element_spec == (
         tf.TensorSpec([BATCH_SIZE, 8, 8, 3], tf.uint8),
         tf.TensorSpec([BATCH_SIZE, 1000], tf.float32),
         tf.TensorSpec([BATCH_SIZE], tf.float32),
     )
-    for (x, y, weight), (image, rows, of_rows) in zip(applied, left, strict=True):
+    for (x, y), (image, rows, of_rows) in zip(applied, left, strict=True):
         np.testing.assert_array_equal(x, pipeline.on_device({"image": image})["image"])
-        assert weight.numpy().tolist() == [1] * BATCH_SIZE
         assert set(y.numpy().tolist()) <= {0, 1, 2, 3}
         assert rows.numpy().argmax(1).tolist() == y.numpy().tolist()
         assert of_rows.numpy().tolist() == [table[label] for label in y.numpy()]
@@ -223,6 +221,28 @@ def test_a_weight_for_each_class_is_needed_at_once(data_dir, weights, offset):
     ):
         pipeline.for_keras(class_weights=weights)
     pipeline.for_keras(class_weights=[1.0] * count)
+
+
+def test_classes_are_weighed_by_their_names(data_dir):
+    pipeline = tfpipe.imagenet_train(data_dir, batch_size=4, image_size=8)
+    _, names = zip(*pipeline.source.index.classes, strict=True)
+    # Two classes are named "crane".
+    keys = [
+        synset if names.count(name) > 1 else name
+        for synset, name in pipeline.source.index.classes
+    ]
+    by_name = dict.fromkeys(keys, 1.0) | {names[2]: 5.0}
+
+    for _, labels, weights in pipeline.for_keras(class_weights=by_name):
+        assert weights.numpy().tolist() == [1 + 4 * int(label == 2) for label in labels]
+
+    for wrong, message in (
+        ({"goldfihs": 1.0}, "0 classes. Did you mean 'goldfish'"),
+        ({"crane": 1.0}, "2 classes. Write 'n02012849', 'n03126707' in its place"),
+        ({names[0]: 1.0}, r"1,000 weights here, got 1 weight, .* none for \[1, 2, "),
+    ):
+        with pytest.raises(ValueError, match=message):
+            pipeline.for_keras(class_weights=wrong)
 
 
 def brighter_if_dark(batch):

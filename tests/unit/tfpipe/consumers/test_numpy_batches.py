@@ -38,6 +38,18 @@ def test_batches_are_dicts_of_arrays_that_cannot_be_written_to(data_dir, dtype):
             array[...] = 0
 
 
+@pytest.mark.parametrize("is_applied", [True, False])
+def test_device_ops_are_applied_on_the_host_if_asked_for(data_dir, is_applied):
+    pipeline = tfpipe.imagenet_train(data_dir, image_size=8, batch_size=12)
+    batches = pipeline.to_numpy(apply_device_ops=is_applied)
+
+    for epoch in range(2):
+        for got, built in zip(batches, pipeline.build(epoch=epoch), strict=True):
+            expected = pipeline.on_device(built) if is_applied else built
+            np.testing.assert_array_equal(got["image"], expected["image"])
+    assert len(batches) == 2
+
+
 def test_values_are_those_of_build_and_the_next_loop_shuffles_again(data_dir):
     pipeline = tfpipe.imagenet_train(data_dir, image_size=8, batch_size=8, seed=2)
     batches = pipeline.to_numpy(epoch=1, start_step=1)

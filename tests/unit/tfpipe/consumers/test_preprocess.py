@@ -118,8 +118,10 @@ def evaluation(photos, **options):
         {"dtype": "float32", "crop_op": "stock"},
         {"dtype": "bfloat16", "quality": "fast", "whole_batches": True},
         {"recipe": tfpipe.vgg},
+        {"recipe": tfpipe.recipes.keras("vgg16")},
+        {"recipe": tfpipe.recipes.keras("convnext")},
     ],
-    ids=["uint8", "float32 stock", "bfloat16 whole batches", "vgg"],
+    ids=["uint8", "float32 stock", "bfloat16 whole batches", "vgg", "caffe", "0..255"],
 )
 def test_a_file_gives_the_row_that_its_record_gives(photos, options):
     pipeline = evaluation(photos, **options)

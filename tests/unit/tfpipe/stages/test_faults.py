@@ -21,6 +21,31 @@ def evaluate(folder, **options):
     return pipeline, list(pipeline.build().as_numpy_iterator())
 
 
+def _failing(number):
+    return tf.debugging.Assert(number > 3, ["labels must be", number]), number
+
+
+@pytest.mark.parametrize(
+    ("fail", "expected"),
+    [
+        (lambda: tf.io.decode_jpeg(b"x"), "Unknown image file format."),
+        (lambda: tf.function(tf.io.decode_jpeg)(b"x"), "Unknown image file format."),
+        (
+            lambda: next(iter(tf.data.Dataset.from_tensors(1).map(_failing))),
+            "assertion failed: [labels must be] [1]",
+        ),
+    ],
+    ids=["eager", "function", "dataset"],
+)
+def test_a_message_has_no_names_of_the_graph(fail, expected):
+    with pytest.raises(tf.errors.OpError) as raised:
+        fail()
+
+    assert faults.message(raised.value).startswith(expected)
+    assert "{{" not in faults.message(raised.value)
+    assert "Op:" not in faults.message(raised.value)
+
+
 def joined(batches, name):
     return np.concatenate([batch[name] for batch in batches])
 
