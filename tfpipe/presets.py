@@ -255,8 +255,8 @@ class _Arguments:
 
     def source(self, purpose: Purpose) -> TFRecordSource:
         """Returns the source that is `data`, or the source of a folder."""
-        names = ("split", "batch_size", "validation_fraction", "seed", "rank")
-        names += ("num_ranks",)
+        names = ["split", "batch_size", "validation_fraction", "seed", "rank"]
+        names.append("num_ranks")
         own = {n: getattr(self, n) for n in names if getattr(self, n) is not None}
         remainder: Remainder = "drop" if purpose == "train" else "pad"
         if not isinstance(self.data, TFRecordSource):
