@@ -61,6 +61,12 @@ def bytes_feature(value: bytes) -> Buffers:
     return _field(1, _field(1, [value]))
 
 
+def texts_feature(values: Sequence[bytes]) -> Buffers:
+    """Encodes a `tf.train.Feature` of any number of byte strings."""
+    pieces = [piece for value in values for piece in _field(1, [value])]
+    return _field(1, pieces)
+
+
 def float_feature(values: Sequence[float]) -> Buffers:
     """Encodes a `tf.train.Feature` of float32 values."""
     packed = struct.pack(f"<{len(values)}f", *values)

@@ -8,6 +8,7 @@ from this file, the catalog with these columns, and features of the images of a 
 import dataclasses
 import json
 import pathlib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +17,10 @@ from converters.inputs.tables import sql
 from tfpipe.shards import atomic, index
 from tfpipe.shards.example import (
     Buffers,
-    bytes_feature,
+    Kind,
     float_feature,
     int64_feature,
+    texts_feature,
 )
 from tfpipe.shards.sql import (
     PARQUET,
@@ -94,6 +96,9 @@ class MoreColumns:
             stored as image/class/labels, another column NAME as extra/NAME.
         on: Columns of the rows of new records, and the columns of the file that are
             equal to them.
+
+    Raises:
+        ValueError: If no feature can hold a column of `in_records`.
     """
 
     path: pathlib.Path
@@ -102,14 +107,41 @@ class MoreColumns:
         default_factory=lambda: {"filename": "filename"}
     )
 
-    def features(self, names: Iterable[str]) -> dict[str, dict[str, Buffers]]:
-        """Returns the features of images by key, for each image by its catalog name.
+    def __post_init__(self) -> None:
+        for name, type_name in self._types().items():
+            kind_of(name, type_name)
+            if not type_name.endswith("]"):
+                continue
+            with index.catalog_connection() as connection:
+                column = identifier(name)
+                row = connection.execute(
+                    f"SELECT filename, {column} FROM {PARQUET} WHERE "
+                    f"list_count({column}) <> len({column}) LIMIT 1",
+                    [one_file(self.path)],
+                ).fetchone()
+            if row is not None:
+                raise ValueError(
+                    f"--extra_in_records needs lists without NULL, got {row[1]} in "
+                    f"{name} of {row[0]}. Leave NULL out in --query, as in "
+                    f"list_filter({column}, lambda x: x IS NOT NULL)."
+                )
 
-        Raises:
-            ValueError: If a value cannot be a feature.
-        """
+    def _types(self) -> dict[str, str]:
+        """Returns the types of the columns that records get."""
         if not self.in_records:
             return {}
+        with index.catalog_connection() as connection:
+            rows = connection.execute(
+                f"DESCRIBE FROM {read_files('parquet', [self.path])}"
+            ).fetchall()
+        types = {row[0]: row[1] for row in rows}
+        return {name: types[name] for name in self.in_records}
+
+    def features(self, names: Iterable[str]) -> dict[str, dict[str, Buffers]]:
+        """Returns the features of images by key, for each image by its catalog name."""
+        if not self.in_records:
+            return {}
+        kinds = [kind_of(*item) for item in self._types().items()]
         wanted = ", ".join(map(identifier, self.in_records))
         with index.catalog_connection() as connection:
             rows = connection.execute(
@@ -119,8 +151,10 @@ class MoreColumns:
             ).fetchall()
         return {
             row[0]: {
-                key_of(name): _feature(name, value)
-                for name, value in zip(self.in_records, row[1:], strict=True)
+                key_of(name): _feature(kind, value)
+                for name, kind, value in zip(
+                    self.in_records, kinds, row[1:], strict=True
+                )
             }
             for row in rows
         }
@@ -184,16 +218,55 @@ def key_of(name: str) -> str:
     return LABELS_KEY if name == LABELS else f"{PREFIX}{name}"
 
 
-def _feature(name: str, value: Any) -> Buffers:
-    values = value if isinstance(value, list) else [] if value is None else [value]
-    if all(isinstance(each, int) for each in values):
-        return int64_feature([int(each) for each in values])
-    if all(isinstance(each, int | float) for each in values):
-        return float_feature([float(each) for each in values])
-    if len(values) == 1:
-        only = values[0]
-        return bytes_feature(only if isinstance(only, bytes) else str(only).encode())
+# The kind of the feature that holds values of a type of DuckDB, or lists of them.
+_KINDS: Mapping[str, Kind] = {
+    **dict.fromkeys(("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT"), "int64"),
+    **dict.fromkeys(("UTINYINT", "USMALLINT", "UINTEGER"), "int64"),
+    **dict.fromkeys(("FLOAT", "DOUBLE", "DECIMAL"), "float"),
+    **dict.fromkeys(("VARCHAR", "BLOB", "ENUM", "UUID", "JSON"), "bytes"),
+}
+# Types to which other ones are cast; all others are cast to text.
+_CASTS = {"UBIGINT": "BIGINT", "HUGEINT": "BIGINT", "UHUGEINT": "BIGINT"} | {
+    "DECIMAL": "DOUBLE"
+}
+# Digits that a float64 holds.
+_MAX_DIGITS = 15
+
+
+def kind_of(name: str, type_name: str) -> Kind:
+    """Returns the kind of the feature that holds a column.
+
+    Args:
+        name: Name of the column.
+        type_name: Its type in DuckDB.
+
+    Raises:
+        ValueError: If no feature holds the type.
+
+    >>> kind_of("score", "DECIMAL(9,2)"), kind_of("tags", "VARCHAR[]")
+    ('float', 'bytes')
+    """
+    inner = re.sub(r"\[[0-9]*\]$", "", type_name)
+    base, _, more = inner.partition("(")
+    is_wide = base == "DECIMAL" and int(more.partition(",")[0]) > _MAX_DIGITS
+    if not inner.endswith("]") and not is_wide and base in _KINDS:
+        return _KINDS[base]
+    cast = _CASTS.get(inner if base != "DECIMAL" else base, "VARCHAR")
     raise ValueError(
-        f"Column {name} must hold numbers, lists of numbers, or one text to be stored "
-        f"in records, got {value!r}. Cast it in --query."
+        "--extra_in_records needs columns of numbers or texts, or of lists of these, "
+        f"which a feature can hold, got {name} of type {type_name}. Cast it in --query,"
+        f" as in {identifier(name)}::{cast}, or leave out --extra_in_records: the "
+        "catalog holds every type."
+    )
+
+
+def _feature(kind: Kind, value: Any) -> Buffers:
+    values = value if isinstance(value, list | tuple) else [value]
+    values = [] if value is None else values
+    if kind == "int64":
+        return int64_feature([int(each) for each in values])
+    if kind == "float":
+        return float_feature([float(each) for each in values])
+    return texts_feature(
+        [each if isinstance(each, bytes) else str(each).encode() for each in values]
     )

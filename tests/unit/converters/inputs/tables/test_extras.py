@@ -1,0 +1,89 @@
+"""Which columns the features of records can hold: a table over the types of DuckDB."""
+
+import pathlib
+from typing import Any
+
+import pytest
+
+from converters.inputs.tables.extras import MoreColumns
+from tfpipe.shards import index
+from tfpipe.shards.example import decode_example, encode_example
+
+# A value in SQL, and the kind and the values of its feature.
+HELD: list[tuple[str, str, list[Any]]] = [
+    ("true", "int64", [1]),
+    ("3::TINYINT", "int64", [3]),
+    ("-4::BIGINT", "int64", [-4]),
+    ("5::UINTEGER", "int64", [5]),
+    ("1.5::FLOAT", "float", [1.5]),
+    ("0.25::DOUBLE", "float", [0.25]),
+    ("7.5::DECIMAL(9,2)", "float", [7.5]),
+    ("'é'", "bytes", ["é".encode()]),
+    ("'a'::BLOB", "bytes", [b"a"]),
+    ("'x'::ENUM('x', 'y')", "bytes", [b"x"]),
+    ("'{\"a\": 1}'::JSON", "bytes", [b'{"a": 1}']),
+    ("[1, 2]", "int64", [1, 2]),
+    ("[1.5, 2]::DOUBLE[2]", "float", [1.5, 2.0]),
+    ("['a', 'b']", "bytes", [b"a", b"b"]),
+    ("NULL::INTEGER", "int64", []),
+    ("NULL::VARCHAR", "bytes", []),
+    ("[]::VARCHAR[]", "bytes", []),
+]
+# A value in SQL, and the cast that the error shows.
+REFUSED: list[tuple[str, str]] = [
+    ("1::UBIGINT", "::BIGINT"),
+    ("1.5::DECIMAL(30,2)", "::DOUBLE"),
+    ("DATE '2026-11-25'", "::VARCHAR"),
+    ("TIME '10:00:00'", "::VARCHAR"),
+    ("TIMESTAMP '2026-11-25 10:00:00'", "::VARCHAR"),
+    ("INTERVAL 1 DAY", "::VARCHAR"),
+    ("{'a': 1}", "::VARCHAR"),
+    ("map {'a': 1}", "::VARCHAR"),
+    ("[[1], [2]]", "::VARCHAR"),
+    ("[{'a': 1}]", "::VARCHAR"),
+    ("[DATE '2026-11-25']", "::VARCHAR"),
+    ("[1.5::DECIMAL(30,2)]", "::DOUBLE"),
+]
+
+
+def _file(folder: pathlib.Path, value: str) -> pathlib.Path:
+    path = folder / "extras.parquet"
+    with index.catalog_connection() as connection:
+        connection.execute(
+            f"COPY (SELECT 'a.jpg' AS filename, {value} AS \"my x\") TO '{path}' "
+            "(FORMAT parquet)"
+        )
+    return path
+
+
+@pytest.mark.parametrize(("value", "kind", "values"), HELD)
+def test_numbers_texts_and_their_lists_are_features(
+    tmp_path: pathlib.Path, value: str, kind: str, values: list[Any]
+) -> None:
+    more = MoreColumns(path=_file(tmp_path, value), in_records=("my x",))
+
+    features = more.features(["a.jpg"])["a.jpg"]
+
+    found = decode_example(b"".join(encode_example(features)))["extra/my x"]
+    assert list(found.values) == values
+    assert found.kind == kind
+
+
+@pytest.mark.parametrize(("value", "cast"), REFUSED)
+def test_other_types_are_refused_with_a_cast(
+    tmp_path: pathlib.Path, value: str, cast: str
+) -> None:
+    path = _file(tmp_path, value)
+    assert MoreColumns(path=path).in_records == ()  # the catalog holds every type
+
+    with pytest.raises(ValueError, match=r"my x of type .* Cast it in --query") as error:
+        MoreColumns(path=path, in_records=("my x",))
+
+    assert f'"my x"{cast},' in str(error.value)
+
+
+def test_lists_with_null_are_refused(tmp_path: pathlib.Path) -> None:
+    path = _file(tmp_path, "[1, NULL]")
+
+    with pytest.raises(ValueError, match=r"without NULL, got \[1, None\] in my x of a"):
+        MoreColumns(path=path, in_records=("my x",))
