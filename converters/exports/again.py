@@ -48,8 +48,6 @@ def command_line(plan: ExportPlan, output_dir: pathlib.Path) -> dict[str, str]:
     options = known.made_by.get("options", {})
     place = "input_dir" if plan.kind == "tree" else "input"
     flags = {place: os.fspath(output_dir), "output_dir": "DIR"}
-    if plan.kind == "parquet":
-        flags |= {"image_column": "image", "label_column": "label"}
     if module != naming.IMAGENET:
         flags["name"] = known.name
     # A split of a subset may have fewer images than the whole has shards.

@@ -30,12 +30,14 @@ class ClassList(NamedTuple):
         names: Name of the class of each number in the input.
         labels: Label of each class in label order, if the list says labels.
         texts: Name of each class for people.
+        export: Folder of the list, if an export has it.
     """
 
     origin: str = ""
     names: Mapping[int, str] = {}
     labels: Mapping[str, int] = {}
     texts: Mapping[str, str] = {}
+    export: Folder | None = None
 
 
 NO_LIST = ClassList()
@@ -75,7 +77,7 @@ def exported(folder: Folder) -> ClassList:
         names[int(fields[0 if is_export else 1])] = fields[2]
         labels[fields[2]] = int(fields[1])
         texts[fields[2]] = fields[3]
-    return ClassList(origin, names, labels, texts)
+    return ClassList(origin, names, labels, texts, folder if is_export else None)
 
 
 def beside(folder: Folder, label_keys: Sequence[str]) -> ClassList:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from converters.inputs.boxes import Boxes
 from converters.inputs.class_lists import ClassList
 from converters.inputs.files import State
+from converters.inputs.folders import Folder
 from converters.inputs.image import Image
 from converters.inputs.listing import LeftOut
 from converters.inputs.meaning import NUMBER, label_type
@@ -55,6 +56,7 @@ class Listed(NamedTuple):
             read; None for trees.
         boxes: Bounding boxes, if the input has a place for them.
         rows: The rows of a table.
+        export: Folder of the export that the images are from, if they are.
         apart: Folders in which no output may lie; empty takes the first
             folder of each image below `folder`.
     """
@@ -71,6 +73,7 @@ class Listed(NamedTuple):
     num_rows: int | None = None
     boxes: Boxes | None = None
     rows: TableRows | None = None
+    export: Folder | None = None
     apart: Sequence[Location] = ()
 
     def folders_of_images(self) -> list[Location]:
@@ -102,6 +105,7 @@ class Listed(NamedTuple):
             names_from=classes.origin,
             labels=classes.labels,
             texts=classes.texts,
+            export=classes.export,
         )
 
     def renamed(self, names: Mapping[str, str]) -> "Listed":

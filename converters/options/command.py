@@ -166,7 +166,8 @@ def make_job(command: str, options: ConvertOptions, reader: Reader) -> Job:
         )
         expected.check_expected(options.expect, labelled)
         job = _planned(command, options, reader, labelled)
-        return dataclasses.replace(job, more_columns=_more_columns(labelled))
+        more = _more_columns(labelled, workspace)
+        return dataclasses.replace(job, more_columns=more)
 
 
 def _planned(
@@ -239,10 +240,17 @@ def _of_boxes(boxes: Boxes | None) -> dict[str, Any]:
     return {"boxes": boxes.decisions, **digest}
 
 
-def _more_columns(labelled: Labelled) -> extras.MoreColumns | None:
+def _more_columns(
+    labelled: Labelled, workspace: Workspace
+) -> extras.MoreColumns | None:
     """Returns what the catalog and the records get beside the images and classes."""
     listed = labelled.listed
     rows, several = listed.rows, listed.several
+    if listed.export is not None and not (several or (rows and rows.extra_columns)):
+        folder = spool.folder_of(workspace.folder, extras.EXPORTED_NAME)
+        workspace.stack.enter_context(spool.locked(folder))
+        names = (image.name for image in listed.images())
+        return extras.of_export(listed.export, names, labelled.labels, folder)
     if rows is None or not (rows.extra_columns or several):
         return None
     in_records = tuple(rows.extra_columns) if rows.in_records else ()

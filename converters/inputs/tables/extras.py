@@ -12,6 +12,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from converters.inputs import folders
+from converters.inputs.folders import Folder
 from converters.inputs.image import catalog_name
 from converters.inputs.tables import sql
 from tfpipe.shards import atomic, index
@@ -24,6 +26,7 @@ from tfpipe.shards.example import (
 )
 from tfpipe.shards.sql import (
     PARQUET,
+    about_parquet,
     identifier,
     one_file,
     quoted,
@@ -206,6 +209,93 @@ def others(columns: Iterable[str]) -> list[str]:
     """Returns the columns that are not those of every catalog."""
     usual = {*index.CATALOG_COLUMNS, "file_row_number"}
     return [name for name in columns if name.lower() not in usual]
+
+
+def of_export(
+    export: Folder,
+    images: Iterable[str],
+    labels: Mapping[str, int],
+    folder: pathlib.Path,
+) -> MoreColumns | None:
+    """Returns the columns that an export has beside its images; None without any.
+
+    Args:
+        export: Folder of the export.
+        images: Names of the images.
+        labels: Label of each class, in label order.
+        folder: Folder for the file.
+
+    Raises:
+        ValueError: If the file has no row for an image, or a class without a label.
+        RemoteError: If the file cannot be read from its URL.
+    """
+    path, lines = folder / EXTRAS_NAME, folder / "images.jsonl"
+    part = folder / f"{EXTRAS_NAME}.part"
+    with folders.near(export, [EXPORTED_NAME]) as near:
+        source = near / EXPORTED_NAME
+        if not source.is_file():
+            return None
+        with open(lines, "w") as file:
+            file.writelines(
+                json.dumps({"filename": catalog_name(name)}) + "\n" for name in images
+            )
+        read = read_files("parquet", [source])
+        values = []
+        for name in names(source):
+            value = f"m.{identifier(name)}"
+            if name == LABELS:
+                value = f"list_transform({value}, lambda x: list_position($1, x) + $2)"
+                value = f"CASE WHEN m.filename IS NOT NULL THEN {value}::INTEGER[] END"
+            values.append(f"{value} AS {identifier(name)}")
+        listed, base = list(labels), min(labels.values()) - 1
+        parameters = [listed, base] if LABELS in names(source) else []
+        with index.catalog_connection() as connection, atomic.new_file(path, part=part):
+            connection.execute(
+                f"COPY (SELECT n.filename, {', '.join(values)} FROM "
+                f"{read_lines([lines], {'filename': 'VARCHAR'}, sql.LONG_ROWS)} n "
+                f"LEFT JOIN {read} m USING (filename)) TO {quoted(part)} "
+                "(FORMAT parquet)",
+                parameters,
+            )
+            _require_rows(connection, lines, source, part, export)
+            row = connection.execute(
+                f"SELECT decode(value) FROM {about_parquet('kv_metadata', source)} "
+                f"WHERE decode(key) = {quoted(IN_RECORDS)}"
+            ).fetchone()
+    lines.unlink()
+    return MoreColumns(path=path, in_records=json.loads(row[0]) if row else ())
+
+
+def _require_rows(
+    connection: "duckdb.DuckDBPyConnection",
+    lines: pathlib.Path,
+    source: pathlib.Path,
+    columns: pathlib.Path,
+    export: Folder,
+) -> None:
+    """Checks that each image has a row, and each class in the rows a label."""
+    shown = export.shown(EXPORTED_NAME)
+    missing = connection.execute(
+        f"SELECT filename FROM {read_lines([lines], {'filename': 'VARCHAR'})} "
+        f"ANTI JOIN {read_files('parquet', [source])} USING (filename) LIMIT 1"
+    ).fetchone()
+    if missing is not None:
+        raise ValueError(
+            f"{shown} must have a row for each image of the export, got none for "
+            f"{missing[0]}. Leave out flags that change names, such as --name_column "
+            "and --file_in_names, or remove the file to go without its columns."
+        )
+    if LABELS not in names(source):
+        return
+    unknown = connection.execute(
+        f"SELECT filename FROM {read_files('parquet', [columns])} "
+        f"WHERE list_count({LABELS}) <> len({LABELS}) LIMIT 1"
+    ).fetchone()
+    if unknown is not None:
+        raise ValueError(
+            f"{shown} names a class without a label for {unknown[0]}. Name all classes "
+            "in --label_map."
+        )
 
 
 def is_key(key: str) -> bool:

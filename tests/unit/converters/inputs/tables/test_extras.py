@@ -76,7 +76,9 @@ def test_other_types_are_refused_with_a_cast(
     path = _file(tmp_path, value)
     assert MoreColumns(path=path).in_records == ()  # the catalog holds every type
 
-    with pytest.raises(ValueError, match=r"my x of type .* Cast it in --query") as error:
+    with pytest.raises(
+        ValueError, match=r"my x of type .* Cast it in --query"
+    ) as error:
         MoreColumns(path=path, in_records=("my x",))
 
     assert f'"my x"{cast},' in str(error.value)

@@ -1,0 +1,174 @@
+"""Each format, exported and converted back by the printed command: the same data."""
+
+import pathlib
+import shlex
+from typing import Any
+
+import pytest
+
+from converters import export
+from converters.exports.plan import FORMATS, Format
+from converters.inputs import folders
+from converters.inputs.tables import extras
+from tests.support.data.carried import COLUMNS, make_table
+from tests.support.data.conversions import conversion
+from tests.support.data.trees import convert, make_jpeg, make_tree
+from tfpipe.shards import index, records
+from tfpipe.shards.example import decode_example
+
+READ_BACK: list[Format] = [name for name in FORMATS if name != "arrayrecord"]
+Rows = list[tuple[Any, ...]]
+
+
+def _export(source: pathlib.Path, out: pathlib.Path, kind: Format) -> dict[str, Any]:
+    options = {"format": kind, "num_workers": 1, "fsync": False}
+    return export.export(
+        export.ExportOptions(data_dir=str(source), output_dir=str(out), **options)
+    )
+
+
+def _back(done: dict[str, Any], out: pathlib.Path, **more: Any) -> pathlib.Path:
+    """Runs the printed command in this process, with no flag but the places."""
+    _, _, module, *words = shlex.split(done["convert_again"])
+    flags = dict(word.removeprefix("--").split("=", 1) for word in words)
+    command = module.rpartition(".")[2]
+    place = flags.get("input_dir") or flags["input"]
+    places: dict[str, Any] = {"input_dir": place, "input": place}
+    if command == "webdataset":
+        places["input"] = [place]
+    del places["input" if "input_dir" in flags else "input_dir"]
+    options = {"output_dir": str(out), "num_workers": 1, "fsync": False, **more}
+    conversion(command, **places, **options).convert()
+    return out
+
+
+def _rows(data_dir: pathlib.Path, columns: str = "") -> Rows:
+    query = f"SELECT split, digest, label, synset{columns} FROM read_parquet(?)"
+    return index.query_catalog(data_dir, f"{query} ORDER BY ALL", [])
+
+
+def _same(source: pathlib.Path, back: pathlib.Path) -> None:
+    before, after = index.load(source), index.load(back)
+    assert after.classes == before.classes
+    assert after.label_base == before.label_base
+    assert list(after.splits) == list(before.splits)
+
+
+def _features(data_dir: pathlib.Path) -> Rows:
+    """Returns the further features of each record."""
+    found = (
+        decode_example(record.data)
+        for shards in index.load(data_dir).splits.values()
+        for shard in shards
+        for record in records.read(data_dir / shard.name)
+    )
+    return sorted(
+        tuple((key, tuple(each[key].values)) for key in each if extras.is_key(key))
+        for each in found
+    )
+
+
+@pytest.mark.parametrize("kind", READ_BACK)
+@pytest.mark.parametrize(
+    "options",
+    [{"label_base": 0}, {"extra_in_records": True}],
+    ids=["from 0", "in records"],
+)
+def test_columns_and_all_labels_come_back(
+    kind: Format, options: dict[str, Any], tmp_path: pathlib.Path
+) -> None:
+    source = make_table(tmp_path, **options)
+
+    done = _export(source, tmp_path / "out", kind)
+    back = _back(done, tmp_path / "back")
+
+    wanted = f", labels, {COLUMNS}"
+    assert done["columns"] == wanted[2:].split(", ")
+    assert _rows(back, wanted) == _rows(source, wanted)
+    assert _features(back) == _features(source) != []
+    assert done["limits"] == []
+    _same(source, back)
+
+
+@pytest.mark.parametrize("kind", READ_BACK)
+def test_odd_names_come_back(kind: Format, tmp_path: pathlib.Path) -> None:
+    names = ("a#b/c%20d", "é'\"", "t rue", "10", "[x]*")
+    for number, name in enumerate(names * 2):
+        path = tmp_path / "raw" / name / f"{number} #{number}?.é.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(make_jpeg(number))
+    options = {"label_base": 0, "label_type": "text", "num_workers": 1}
+    raw, out = str(tmp_path / "raw"), str(tmp_path / "set")
+    conversion("folder", input_dir=raw, output_dir=out, **options).convert()
+
+    done = _export(tmp_path / "set", tmp_path / "out", kind)
+    back = _back(done, tmp_path / "back")
+
+    assert not (tmp_path / "out" / extras.EXPORTED_NAME).exists()
+    assert _rows(back) == _rows(tmp_path / "set")
+    _same(tmp_path / "set", back)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_what_does_not_come_back_is_named(kind: Format, tmp_path: pathlib.Path) -> None:
+    if kind == "arrayrecord":
+        pytest.importorskip("array_record")
+    raw = make_tree(tmp_path / "raw", num_images=4)
+    box = "<bndbox><xmin>1</xmin><ymin>1</ymin><xmax>9</xmax><ymax>9</ymax></bndbox>"
+    (image,) = (raw / "train/n01440764").iterdir()
+    path = raw / "bbox/n01440764" / f"{image.stem}.xml"
+    path.parent.mkdir(parents=True)
+    size = "<size><width>40</width><height>32</height></size>"
+    named = f"<object><name>n01440764</name>{box}</object>"
+    path.write_text(f"<annotation>{size}{named}</annotation>")
+    convert(raw, tmp_path / "set")
+
+    done = _export(tmp_path / "set", tmp_path / "out", kind)
+
+    assert done["num_boxes"] == 1
+    assert (
+        done["limits"]
+        == {
+            "tree": [],
+            "webdataset": [
+                "converters.webdataset does not read 1 bounding boxes back."
+            ],
+            "parquet": ["converters.table does not read 1 bounding boxes back."],
+            "arrayrecord": ["No converter reads arrayrecord files back."],
+        }[kind]
+    )
+
+
+def test_a_column_that_parquet_cannot_hold_is_named(tmp_path: pathlib.Path) -> None:
+    query = "SELECT *, n AS class, INTERVAL 1 DAY AS age FROM input"
+    columns = ["class", "age", "n"]
+    source = make_table(tmp_path, query=query, extra_columns=columns)
+
+    done = _export(source, tmp_path / "out", "parquet")
+    back = _back(done, tmp_path / "back")
+
+    (line,) = done["limits"]
+    assert line.startswith("The Parquet files lack age, class: ")
+    assert _rows(back, ", class, age, n") == _rows(source, ", class, age, n")
+
+
+def test_rows_that_do_not_fit_the_images_are_refused(tmp_path: pathlib.Path) -> None:
+    source = make_table(tmp_path)
+    done = _export(source, tmp_path / "out", "webdataset")
+
+    wanted = r"columns\.pqt must have a row for each image"
+    with pytest.raises(ValueError, match=wanted):
+        _back(done, tmp_path / "back", file_in_names=True)
+    with pytest.raises(ValueError, match="names a class without a label for test/"):
+        extras.of_export(
+            folders.open_folder(tmp_path / "out"),
+            [name for (name,) in _names(tmp_path / "out")],
+            {"a b": 1, "#dog": 2, "é'%": 3},
+            tmp_path,
+        )
+
+
+def _names(out: pathlib.Path) -> Rows:
+    query = "SELECT filename FROM read_parquet(?) ORDER BY list_contains(labels, 'cat')"
+    with index.catalog_connection() as connection:
+        return connection.execute(query, [str(out / extras.EXPORTED_NAME)]).fetchall()
