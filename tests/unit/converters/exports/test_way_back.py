@@ -13,6 +13,7 @@ from converters.inputs.tables import extras
 from tests.support.data.carried import COLUMNS, make_table
 from tests.support.data.conversions import conversion
 from tests.support.data.trees import convert, make_jpeg, make_tree
+from tfpipe.location.location import Location
 from tfpipe.shards import index, records
 from tfpipe.shards.example import decode_example
 
@@ -161,7 +162,7 @@ def test_rows_that_do_not_fit_the_images_are_refused(tmp_path: pathlib.Path) -> 
         _back(done, tmp_path / "back", file_in_names=True)
     with pytest.raises(ValueError, match="names a class without a label for test/"):
         extras.of_export(
-            folders.open_folder(tmp_path / "out"),
+            folders.open_folder(Location(str(tmp_path / "out"))),
             [name for (name,) in _names(tmp_path / "out")],
             {"a b": 1, "#dog": 2, "é'%": 3},
             tmp_path,
