@@ -12,13 +12,14 @@ before it:
   schema   features and their types, labels, classes, catalog, sizes in JPEG headers
   decode   every image decodes as a whole to the stored height and width, and the
            codes of a JPEG are not damaged; docs/inputs.md says which damage is found
-  source   every image equals the one in --input_dir (the folder that was converted),
-           byte for byte, or pixel for pixel where --restart_rows rewrote it; images
-           that were stored in another form are only counted
+  source   every image equals the one in the input that was converted, byte for byte,
+           or pixel for pixel where --restart_rows rewrote it; images that were stored
+           in another form are only counted. --input_dir names a folder, --input what
+           converters.table, webdataset, tfrecord or merge (NAME=PLACE) have read
 
 Every fault is reported with its shard, record, byte offset and source file. The records
 after a damaged record are still checked. --repair writes the faulty shards again from
---input_dir, byte for byte as they were, and the side files for other readers, and then
+the input, byte for byte as they were, and the side files for other readers, and then
 checks again.
 
 DIR may also hold shards of another tool, without index.json, named
@@ -43,6 +44,7 @@ import io
 import json
 import os
 import pathlib
+import re
 import sys
 import tempfile
 import time
@@ -54,6 +56,8 @@ from absl import flags
 from converters.checks import adopt, dataset, entries, shard
 from converters.checks.shard import Result
 from converters.engines import processes
+from converters.inputs.reader import Workspace
+from converters.inputs.tables import table_sources
 from converters.jobs import at_url, work_dir
 from converters.options import shared, start
 from tfpipe import errors, host
@@ -62,13 +66,13 @@ from tfpipe.location.files import Files
 from tfpipe.location.location import Location
 from tfpipe.shards import index
 
-shared.define("input_dir", "num_workers")
+shared.define("input_dir", "input", "root", "num_workers")
 flags.adopt_module_key_flags(shared)
 
 flags.DEFINE_enum(
     "level", "crc", shard.LEVELS, "How much to check; see the list above."
 )
-flags.DEFINE_boolean("repair", False, "Write the faulty shards again from --input_dir.")
+flags.DEFINE_boolean("repair", False, "Write the faulty shards again from the input.")
 flags.DEFINE_boolean(
     "write_index",
     False,
@@ -98,6 +102,8 @@ class VerifyOptions:
     data_dir: str
     level: str = "crc"
     input_dir: str | None = None
+    input: Sequence[str] = ()
+    root: Sequence[str] = ()
     num_workers: int | None = None
     repair: bool = False
     write_index: bool = False
@@ -112,9 +118,11 @@ class VerifyOptions:
             ("--repair", self.repair),
             ("--level=source", self.level == "source"),
         ):
-            if needed and self.input_dir is None:
+            if needed and (self.input_dir is None) == (not self.input):
                 raise ValueError(
-                    f"{flag} needs --input_dir, the folder that was converted."
+                    f"{flag} needs the input that was converted, as --input_dir for a "
+                    "folder or as --input for tables, tars, TFRecords and merges, and "
+                    "not both."
                 )
         if self.write_index and self.level == "quick":
             raise ValueError(
@@ -149,7 +157,9 @@ class VerifyOptions:
 
 def config_from_flags(data_dir: str) -> VerifyOptions:
     """Returns the options that the flags describe."""
-    return shared.options_from_flags(VerifyOptions, data_dir=data_dir)
+    return shared.options_from_flags(
+        VerifyOptions, data_dir=data_dir, root=shared.value_of("root")
+    )
 
 
 def verify(config: VerifyOptions) -> Result:
@@ -170,6 +180,13 @@ def verify(config: VerifyOptions) -> Result:
             "--repair, --write_index and --write_entry_points write into DIR, but "
             f"{data_dir} must not be written. Change its rights, or check a copy."
         )
+    with contextlib.ExitStack() as stack:
+        return _verify_folder(config, data_dir, stack)
+
+
+def _verify_folder(
+    config: VerifyOptions, data_dir: pathlib.Path, stack: contextlib.ExitStack
+) -> Result:
     request = _request(config, data_dir)
     if not (data_dir / index.INDEX_NAME).exists():
         work_dir.require_whole(data_dir)
@@ -190,6 +207,7 @@ def verify(config: VerifyOptions) -> Result:
             f"version, but {data_dir} has {index.INDEX_NAME} with all digests. "
             "Remove it first to make it again."
         )
+    request = _with_input(config, request, known, stack)
     result = dataset.check_data_set(request, known)
     if config.write_index:
         result = dataset.complete_index(request, known, result)
@@ -225,16 +243,37 @@ def _request(
     )
 
 
+def _with_input(
+    config: VerifyOptions,
+    request: shard.Request,
+    known: index.Index,
+    stack: contextlib.ExitStack,
+) -> shard.Request:
+    """Lists the input of --input again, if images are compared with it."""
+    if not config.input or not (config.repair or config.level == "source"):
+        return request
+    # Readers of archives need NumPy.
+    from converters.inputs import again
+
+    folder = stack.enter_context(tempfile.TemporaryDirectory())
+    workspace = Workspace(
+        folder=pathlib.Path(folder), stack=stack, num_workers=request.num_workers
+    )
+    listed = again.list_again(known.made_by, config.input, config.root, workspace)
+    return dataclasses.replace(request, input_dir=listed.listed.folder, again=listed)
+
+
 def _verify_url(config: VerifyOptions, files: Files) -> Result:
     """Checks a data set at a URL. Its shards are read in pieces and stay there."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name)
+    with contextlib.ExitStack() as stack:
+        folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
         request = _request(config, folder, files)
         known = at_url.fetch_index(files, folder)
         with contextlib.suppress(errors.MissingFileError):  # the checks name it
             at_url.fetch(files, index.CATALOG_NAME, folder)
         if config.write_entry_points:
             _require_listed(known, config.data_dir)
+        request = _with_input(config, request, known, stack)
         result = dataset.check_data_set(request, known)
         return _with_entry_points(config, request, result)
 
@@ -248,12 +287,18 @@ def _require_listed(known: index.Index, shown: object) -> None:
         )
 
 
+def _shown(places: Sequence[str]) -> list[str]:
+    """Returns values of --input, also of the form NAME=PLACE, without passwords."""
+    words = [re.fullmatch(r"((?:[^=:/]+=)*)(.*)", word, re.DOTALL) for word in places]
+    return [f"{word[1]}{table_sources.shown(word[2])}" for word in words if word]
+
+
 def summarize(config: VerifyOptions, result: Result, seconds: float) -> dict[str, Any]:
     """Returns the JSON document of a check."""
     return {
         "command": "converters.verify",
         "schema_version": _SCHEMA_VERSION,
-        "config": dataclasses.asdict(config),
+        "config": {**dataclasses.asdict(config), "input": _shown(config.input)},
         "level": config.level,
         "num_records": result.num_records,
         "num_shards": result.num_shards,

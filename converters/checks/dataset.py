@@ -20,6 +20,7 @@ from converters.checks.shard import (
 )
 from converters.images import policy
 from converters.inputs import ilsvrc
+from converters.inputs.image import Image
 from converters.jobs import rebuild
 from tfpipe import errors
 from tfpipe.native import codes, libraries
@@ -66,7 +67,7 @@ def _check(
         known: The index.
         names: Shards whose records are checked; None for those of all shards.
     """
-    if request.level == "source":
+    if request.level == "source" and request.again is None:
         _require_tree(request, known, "--level=source")
     listed = [shard for shards in known.splits.values() for shard in shards]
     result = Result(
@@ -84,7 +85,7 @@ def _check(
     settings = _settings(request, known)
     tasks = [
         task
-        for task in _tasks(known, byte_offsets)
+        for task in _tasks(request, known, byte_offsets)
         if contents.size(task.shard.name) is not None
         and (names is None or task.shard.name in names)
     ]
@@ -107,8 +108,8 @@ def _require_tree(request: Request, known: index.Index, flag: str) -> None:
     if command in _FROM_ARCHIVES:
         raise ValueError(
             f"{flag} finds images by their names in a tree, but those of "
-            f"{request.data_dir} come from other files. Check it with --level=decode, "
-            f"or make it again with `python -m {command}` and --overwrite."
+            f"{request.data_dir} come from other files. Name these files with --input, "
+            f"as for `python -m {command}`."
         )
     folder = request.input_dir
     if command == _TABLE and folder and (missing := _missing_names(request)):
@@ -117,8 +118,7 @@ def _require_tree(request: Request, known: index.Index, flag: str) -> None:
             f"{folder.shown} has none of the {len(missing)} that were looked for, "
             f"such as {missing[0]!a}. If the table held paths, --input_dir must be its "
             "--root, or else the folder of the table. If the table held the bytes of "
-            "the images, no file has them: check the data set with --level=decode, or "
-            f"make it again with `python -m {_TABLE}` and --overwrite."
+            f"the images, name it with --input, as for `python -m {_TABLE}`."
         )
 
 
@@ -220,13 +220,31 @@ def _adopted_features(known: index.Index) -> Mapping[str, str]:
     return features
 
 
-def _tasks(known: index.Index, byte_offsets: Mapping[str, Ints]) -> Iterator[CheckTask]:
+def _tasks(
+    request: Request, known: index.Index, byte_offsets: Mapping[str, Ints]
+) -> Iterator[CheckTask]:
     for split, shards in known.splits.items():
+        images = _images(request, split) if byte_offsets else {}
         for number, shard in enumerate(shards):
-            offsets = byte_offsets.get(shard.name)
             yield CheckTask(
-                split=split, number=number, shard=shard, byte_offsets=offsets
+                split=split,
+                number=number,
+                shard=shard,
+                byte_offsets=byte_offsets.get(shard.name),
+                images=None if request.again is None else images.get(number, {}),
             )
+
+
+def _images(request: Request, split: str) -> dict[int, dict[str, Image]]:
+    """Returns the source images of each shard of a split that --input has, by name."""
+    images: dict[int, dict[str, Image]] = {}
+    if request.again is None or request.level != "source":
+        return images
+    query = f"SELECT shard, filename FROM {PARQUET} WHERE split = ?"
+    for number, name in index.query_catalog(request.data_dir, query, [split]):
+        if name in request.again.images:
+            images.setdefault(number, {})[name] = request.again.images[name]
+    return images
 
 
 def _first_fault(result: Result) -> str:
@@ -256,7 +274,8 @@ def repair(request: Request, known: index.Index, before: Result) -> Result:
             f"are replicas. Make them again with `python -m {_REPLICATE}` and "
             f"--overwrite. {_first_fault(before)}"
         )
-    _require_tree(request, known, "--repair")
+    if request.again is None:
+        _require_tree(request, known, "--repair")
     for name in (index.INDEX_NAME, index.CATALOG_NAME):
         if name in before.bad_names:
             raise ValueError(
@@ -266,7 +285,13 @@ def repair(request: Request, known: index.Index, before: Result) -> Result:
             )
     if names:
         _require_policy(known)
-        rebuild.rebuild(request.data_dir, request.input_dir, names, request.num_workers)
+        rebuild.rebuild(
+            request.data_dir,
+            request.input_dir,
+            names,
+            request.num_workers,
+            again=request.again,
+        )
     restored = files.restore(known, request.data_dir, before.bad_names)
     result = _check(request, known, names)
     repaired = [name for name in names if name not in result.bad_names]

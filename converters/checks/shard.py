@@ -8,7 +8,7 @@ import dataclasses
 import functools
 import pathlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import xxhash
 
@@ -22,7 +22,7 @@ from converters.checks.record import (
 )
 from converters.engines import processes
 from converters.inputs import ilsvrc
-from converters.inputs.image import read_image
+from converters.inputs.image import Image, read_image
 from converters.jobs.at_url import Ahead
 from tfpipe import errors
 from tfpipe.location.files import Files
@@ -30,6 +30,9 @@ from tfpipe.location.location import Location
 from tfpipe.shards import index, records
 from tfpipe.shards.example import decode_example
 from tfpipe.shards.sql import PARQUET
+
+if TYPE_CHECKING:
+    from converters.inputs.again import Again
 
 # Each level includes the levels before it.
 LEVELS = ("quick", "crc", "schema", "decode", "source")
@@ -102,12 +105,15 @@ class CheckTask:
         shard: Entry of the shard in the index.
         byte_offsets: int64 [num_records], the start of each record according to the
             catalog; None if the catalog cannot be used for this shard.
+        images: The source images by their names in the catalog; None looks for files
+            of these names.
     """
 
     split: str
     number: int
     shard: index.Shard
     byte_offsets: records.Ints | None
+    images: Mapping[str, Image] | None = None
 
 
 @dataclasses.dataclass
@@ -181,6 +187,8 @@ class Request:
         level: One of LEVELS.
         input_dir: Folder of the source images; None if it was not given.
         num_workers: Most worker processes to use.
+        again: The images of an input that is no folder of images; `input_dir` is above
+            its files.
     """
 
     data_dir: pathlib.Path
@@ -188,6 +196,7 @@ class Request:
     level: str
     input_dir: Location | None
     num_workers: int
+    again: "Again | None" = None
 
     def run(
         self, function: Callable[[Any], Any], tasks: Sequence[Any], *, num_records: int
@@ -326,14 +335,21 @@ class _Checker:
             return
         assert self._settings.input_dir is not None, "the level source has a source"
         try:
-            # Only the bytes are needed, so that the class index 0 is a placeholder.
-            found = ilsvrc.locate(self._settings.input_dir, [row.filename], [0])
-            source = read_image(self._settings.input_dir, found[0])
+            image = self._source_image(row.filename, self._settings.input_dir)
+            source = read_image(self._settings.input_dir, image)
         except (ValueError, OSError, errors.RemoteError) as error:
             yield f"the source cannot be read: {error}"
             return
         compare = pixel_faults if rewritten else source_faults
         yield from compare(example, source)
+
+    def _source_image(self, name: str, input_dir: Location) -> Image:
+        """Returns the place of a source image; its class does not matter."""
+        if self._task.images is None:
+            return ilsvrc.locate(input_dir, [name], [0])[0]
+        if name not in self._task.images:
+            raise ValueError(f"--input has no image of the name {name}")
+        return self._task.images[name]
 
 
 def read_shard(

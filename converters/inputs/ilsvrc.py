@@ -77,7 +77,7 @@ class IlsvrcReader(Reader):
             if validation is not None:
                 splits["validation"] = validation
             found = boxes.read_boxes(lists_dir, num_workers=workspace.num_workers)
-        return Listed(
+        listed = Listed(
             input_dir,
             splits,
             report.left_out,
@@ -87,6 +87,7 @@ class IlsvrcReader(Reader):
             states=report.states,
             boxes=found,
         )
+        return listed.in_splits(meaning)
 
 
 def _other_splits(source: Folder) -> list[listing.LeftOut]:

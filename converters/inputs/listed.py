@@ -14,9 +14,9 @@ from converters.inputs.files import State
 from converters.inputs.folders import Folder
 from converters.inputs.image import Image
 from converters.inputs.listing import LeftOut
-from converters.inputs.meaning import NUMBER, label_type
+from converters.inputs.meaning import NUMBER, Meaning, label_type
 from tfpipe.location.location import Location
-from tfpipe.shards.split_names import SPLITS
+from tfpipe.shards.split_names import SPLITS, TRAIN
 
 # Images by split and class.
 Splits = Mapping[str, Mapping[str, Sequence[Image]]]
@@ -95,6 +95,16 @@ class Listed(NamedTuple):
         """Returns all classes, sorted by name, also further classes of an image."""
         more = {name for names in self.several.values() for name in names}
         return sorted(more.union(*self.splits.values()))
+
+    def in_splits(self, meaning: Meaning) -> "Listed":
+        """Returns the same images in the split that a user says, if the user does."""
+        if meaning.split is None and meaning.split_names:
+            return self
+        classes: dict[str, list[Image]] = {}
+        for split in self.splits.values():
+            for name, images in split.items():
+                classes.setdefault(name, []).extend(images)
+        return self._replace(splits=ordered({meaning.split or TRAIN: classes}))
 
     def with_list(self, classes: ClassList) -> "Listed":
         """Returns the same images with the names of a list of classes."""

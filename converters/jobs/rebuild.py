@@ -10,18 +10,23 @@ import functools
 import os
 import pathlib
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from converters.engines import processes
 from converters.images.policy import policy_of
 from converters.inputs import folders, ilsvrc
 from converters.inputs.boxes import read_boxes
 from converters.inputs.classes import classes_of
+from converters.inputs.image import Image
 from converters.jobs import work_dir, write_shard
 from converters.jobs.job import Job
 from converters.jobs.plan import ShardPlan
 from tfpipe.location.location import Location
 from tfpipe.shards import atomic, index
+
+if TYPE_CHECKING:
+    from converters.inputs.again import Again
 
 _REPAIR_DIR_NAME = ".repairing"
 
@@ -31,10 +36,19 @@ def rebuild(
     input_dir: Location,
     names: Sequence[str],
     num_workers: int,
+    *,
+    again: "Again | None" = None,
 ) -> None:
     """Writes shards of a data set again from its input, byte for byte as they were.
 
     The catalog says which images a shard holds, so that the plan is not needed.
+
+    Args:
+        data_dir: Folder of the data set.
+        input_dir: Path or URL of the folder that the files of the images are below.
+        names: Names of the shards.
+        num_workers: Most worker processes to use.
+        again: The images of an input that is no folder of images.
 
     Raises:
         ValueError: If the input no longer gives a shard that the index describes.
@@ -46,7 +60,14 @@ def rebuild(
         work_dir.end_cut_off(claimed, give_up=False, fsync=True)
         if index.load(data_dir) != known:
             raise OSError(f"{data_dir} was replaced just now. Check it again.")
-        shards = _plans_from_catalog(data_dir, input_dir, known, names)
+
+        def locate(names: Sequence[str], labels: Sequence[int]) -> list[Image]:
+            if again is None:
+                return ilsvrc.locate(input_dir, names, labels)
+            pairs = zip(map(str, names), map(int, labels), strict=True)
+            return [again.find(n)._replace(class_index=label) for n, label in pairs]
+
+        shards = _plans_from_catalog(data_dir, locate, known, names)
         with ilsvrc.lists_near(folders.open_folder(input_dir)) as lists_dir:
             found_boxes = read_boxes(lists_dir, num_workers=num_workers)
         job = Job(
@@ -104,7 +125,7 @@ def _rebuild_shard(
 
 def _plans_from_catalog(
     data_dir: pathlib.Path,
-    input_dir: Location,
+    locate: Callable[[Sequence[str], Sequence[int]], list[Image]],
     known: index.Index,
     names: Sequence[str],
 ) -> list[tuple[ShardPlan, index.Shard]]:
@@ -117,6 +138,6 @@ def _plans_from_catalog(
             if entry.name in names:
                 mine = rows["shard"] == number
                 labels = rows["label"][mine] - known.label_base
-                images = ilsvrc.locate(input_dir, rows["filename"][mine], labels)
+                images = locate(rows["filename"][mine], labels)
                 shards.append((ShardPlan(split, number, entry.name, images), entry))
     return shards

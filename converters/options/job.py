@@ -264,13 +264,17 @@ class ConvertOptions(shared.WritingOptions):
 
     def recorded(self) -> dict[str, Any]:
         """Returns the deciding options beside the policy, as JSON values."""
-        recorded = {
+        recorded: dict[str, Any] = {
             "layout": self.layout,
             "dataset_name": self.name,
             "seed": self.seed,
             "drop_duplicates": self.drop_duplicates,
             "validation_fraction": self.validation_fraction,
         }
+        if self.split is not None:
+            recorded["split"] = self.split
+        if self.no_split_names:
+            recorded["no_split_names"] = True
         if self.split_fractions:
             recorded["split_fractions"] = dict(self.split_fractions)
         return recorded

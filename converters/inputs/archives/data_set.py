@@ -46,12 +46,12 @@ class DataSetReader(Reader):
         """
         location = Location.from_user("A place", self.input_dir, expand_user=True)
         if location.is_local:
-            return self._list_near(location.absolute(), location.path)
+            return self._list(location.absolute(), location.path).in_splits(meaning)
         with tempfile.TemporaryDirectory() as name:
             near = metadata.bring(Files(location), pathlib.Path(name))
-            return self._list_near(location, near)
+            return self._list(location, near).in_splits(meaning)
 
-    def _list_near(self, location: Location, near: pathlib.Path) -> Listed:
+    def _list(self, location: Location, near: pathlib.Path) -> Listed:
         """Lists a data set whose index and catalog are in a folder."""
         known = index.load(near)
         archives = list(_archives(known, location))

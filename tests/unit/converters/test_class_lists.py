@@ -14,8 +14,8 @@ from converters.inputs.image import read_image
 from converters.jobs.job import Job
 from tests.support.data import conversions
 from tests.support.data.conversions import conversion
+from tests.support.data.inputs import KINDS, write_tree
 from tests.support.data.trees import make_jpeg
-from tests.unit.converters import test_meaning_of_readers as readers
 from tfpipe.shards.example import bytes_feature, encode_example, int64_feature
 from tfpipe.shards.records import frame
 
@@ -84,9 +84,7 @@ def test_an_export_is_read_as_the_data_set_that_it_was_made_from(
     form: str, classes: tuple[str, ...], options: dict[str, Any], tmp_path: pathlib.Path
 ) -> None:
     tree, data_set, place = (tmp_path / name for name in ("tree", "data", "export"))
-    readers.write_tree(
-        tree, [(split, c) for split in ("train", "test") for c in classes]
-    )
+    write_tree(tree, [(split, c) for split in ("train", "test") for c in classes])
     if "map" in options:
         (tmp_path / "map").write_text(options["map"])
         options = {"label_map": str(tmp_path / "map")}
@@ -194,7 +192,7 @@ def test_a_query_and_a_label_map_decide_before_the_metadata(
     assert _classes(named) == [(0, "zero"), (1, "one"), (2, "two")]
 
 
-@pytest.mark.parametrize("make", [readers._tfrecord, readers._webdataset])
+@pytest.mark.parametrize("form", ["tfrecord", "webdataset"])
 @pytest.mark.parametrize(
     ("name", "content", "expected"),
     [
@@ -204,17 +202,16 @@ def test_a_query_and_a_label_map_decide_before_the_metadata(
     ],
 )
 def test_names_of_a_list_beside_shards_come_along(
-    make: Callable[..., Job],
+    form: str,
     tmp_path: pathlib.Path,
     name: str,
     content: str,
     expected: list[tuple[int, str]],
 ) -> None:
-    make(tmp_path / "in", [("train", "1")])
+    KINDS[form][1](tmp_path / "in", [("train", "1")])
     (tmp_path / "in" / name).write_text(content)
     (tmp_path / "again").mkdir()
 
-    form = make.__name__.strip("_")
     job = conversion(
         form, input=[str(tmp_path / "in")], output_dir=str(tmp_path / "out")
     ).make_job()
@@ -223,7 +220,7 @@ def test_names_of_a_list_beside_shards_come_along(
 
 
 def test_tfds_says_the_number_of_classes(tmp_path: pathlib.Path) -> None:
-    readers._tfrecord(tmp_path / "in", [("train", "1")])
+    KINDS["tfrecord"][1](tmp_path / "in", [("train", "1")])
     label = {"classLabel": {"numClasses": "3"}}
     (tmp_path / "in" / "features.json").write_text(
         json.dumps({"featuresDict": {"features": {"image/class/label": label}}})

@@ -1,167 +1,103 @@
-"""The rules of docs/inputs.md, run on each reader: the same images in each form."""
+"""The rules of docs/inputs.md, asked of each reader: the same images in each form."""
 
 import contextlib
 import dataclasses
-import io
 import pathlib
-import tarfile
-from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
 
+from converters.inputs import labels
+from converters.inputs.labels import Labelled
+from converters.inputs.meaning import Meaning
+from converters.inputs.reader import Workspace
 from converters.jobs import run
 from converters.jobs.job import Job
-from tests.support.data import conversions
-from tests.support.data.conversions import conversion
-from tests.support.data.trees import make_jpeg
-from tfpipe.shards.example import bytes_feature, encode_example
-from tfpipe.shards.records import frame
+from tests.support.data.conversions import READERS
+from tests.support.data.inputs import KINDS, Images, convert_input
 
-# An image: the name of the split in the input, and the label.
-Images = Sequence[tuple[str, str]]
 TWO = [("Train", "b"), ("Train", "a"), ("Test", "a"), ("Test", "b")]
 
 
-def _numbered(images: Images) -> Iterator[tuple[str, str, str, bytes]]:
-    """Yields split, label, name and content of each image.
-
-    A label such as `a=7` is the class `a` with the content of image 7.
-    """
-    for number, (split, text) in enumerate(images):
-        label, _, content = text.partition("=")
-        yield split, label, f"{number:03d}", make_jpeg(int(content or number))
-
-
-def write_tree(root: pathlib.Path, images: Images) -> None:
-    for split, label, name, data in _numbered(images):
-        path = root / split / label / f"{name}.jpg"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
-
-
-def _folder(root: pathlib.Path, images: Images, **options: Any) -> Job:
-    write_tree(root, images)
-    return conversions.make_job(
-        conversion("folder", input_dir=str(root), output_dir=_out(root), **options)
-    )
-
-
-def _merge(root: pathlib.Path, images: Images, **options: Any) -> Job:
-    write_tree(root / "tree", images)
-    options |= {"sources": {"a": str(root / "tree")}, "output_dir": _out(root)}
-    return conversions.make_job(conversion("merge", **options))
-
-
-def _table(root: pathlib.Path, images: Images, **options: Any) -> Job:
-    root.mkdir(parents=True)
-    (root / "img").mkdir()
-    rows: dict[str, list[str]] = {}
-    for split, label, name, data in _numbered(images):
-        (root / "img" / f"{name}.jpg").write_bytes(data)
-        rows.setdefault(split, ["path,label"]).append(f"img/{name}.jpg,{label}")
-    for split, lines in rows.items():
-        (root / f"{split}.csv").write_text("\n".join(lines) + "\n")
-    options |= {"image_column": "path", "label_column": "label"}
-    return conversions.make_job(
-        conversion(
-            "table", input=str(root), root=str(root), output_dir=_out(root), **options
-        )
-    )
-
-
-def _webdataset(root: pathlib.Path, images: Images, **options: Any) -> Job:
-    root.mkdir(parents=True)
+def _read(
+    kind: str,
+    root: pathlib.Path,
+    images: Images,
+    *,
+    label_base: int | None = None,
+    **said: Any,
+) -> Labelled:
+    """Writes an input of a kind, and asks its reader."""
+    reader, write = KINDS[kind]
+    root.parent.mkdir(parents=True, exist_ok=True)
+    meaning = Meaning(**said)
     with contextlib.ExitStack() as stack:
-        tars: dict[str, tarfile.TarFile] = {}
-        for split, label, name, data in _numbered(images):
-            if split not in tars:
-                path = root / f"set-{split}-000.tar"
-                tars[split] = stack.enter_context(tarfile.open(path, "w"))
-            for part, content in (("jpg", data), ("cls", label.encode())):
-                member = tarfile.TarInfo(f"{name}.{part}")
-                member.size = len(content)
-                tars[split].addfile(member, io.BytesIO(content))
-    return conversions.make_job(
-        conversion("webdataset", input=[str(root)], output_dir=_out(root), **options)
+        workspace = Workspace(folder=root.with_name("work"), stack=stack)
+        listed = READERS[reader](**write(root, images)).list_images(meaning, workspace)
+    return labels.give_labels(
+        listed, label_map=None, label_base=label_base, label_type=meaning.label_type
     )
 
 
-def _tfrecord(root: pathlib.Path, images: Images, **options: Any) -> Job:
-    root.mkdir(parents=True)
-    for split, label, _, data in _numbered(images):
-        features = {
-            "image/encoded": bytes_feature(data),
-            "image/class/label": bytes_feature(label.encode()),
-        }
-        with open(root / f"{split}.tfrecord", "ab") as file:
-            file.write(b"".join(frame(encode_example(features))))
-    return conversions.make_job(
-        conversion("tfrecord", input=[str(root)], output_dir=_out(root), **options)
-    )
-
-
-def _out(root: pathlib.Path) -> str:
-    return str(root.with_name("out"))
-
-
-READERS = [_folder, _table, _webdataset, _tfrecord, _merge]
-every_reader = pytest.mark.parametrize(
-    "make", READERS, ids=lambda make: make.__name__.strip("_")
-)
-Make = Callable[..., Job]
-
-
-def _labels(job: Job) -> dict[str, list[int]]:
+def _labels(labelled: Labelled) -> dict[str, list[int]]:
     """The labels of each split, in order."""
-    labels: dict[str, list[int]] = {}
-    for plan in job.plans:
-        for image in plan.images:
-            label = job.classes[image.class_index].label
-            labels.setdefault(plan.split, []).append(label)
-    return {split: sorted(values) for split, values in labels.items()}
+    found = labelled.divided(chosen=(), split_fractions={}, seed=0).splits
+    values = list(labelled.labels.values())
+    return {
+        split: sorted(values[image.class_index] for image in images)
+        for split, images in found.items()
+    }
 
 
-def _classes(job: Job) -> dict[str, int]:
-    return {each.synset: each.label for each in job.classes}
+def _kinds(*others: str) -> pytest.MarkDecorator:
+    """All kinds of inputs, but for some."""
+    return pytest.mark.parametrize(
+        "kind", [kind for kind in KINDS if kind not in others]
+    )
 
 
-@every_reader
+# The splits of ImageNet are two folders, and those of a database stand in a column.
+@_kinds("imagenet", "sqlite")
 @pytest.mark.parametrize(
     ("first", "second", "splits"),
     [
-        ("Train", "Test", {"train", "test"}),
-        ("training_set", "valid", {"train", "validation"}),
-        ("seg_train", "eval", {"train", "validation"}),
-        ("TRAIN", "dev", {"train", "validation"}),
+        ("Train", "Test", ["train", "test"]),
+        ("training_set", "valid", ["train", "validation"]),
+        ("seg_train", "eval", ["train", "validation"]),
+        ("TRAIN", "dev", ["train", "validation"]),
     ],
 )
 def test_names_say_the_splits(
-    make: Make, tmp_path: pathlib.Path, first: str, second: str, splits: set[str]
+    kind: str, tmp_path: pathlib.Path, first: str, second: str, splits: list[str]
 ) -> None:
-    job = make(tmp_path / "in", [(first, "a"), (first, "b"), (second, "a")])
+    images = [(first, "a"), (first, "b"), (second, "a")]
 
-    assert {plan.split for plan in job.plans} == splits
-    assert _classes(job) == {"a": 1, "b": 2}
+    labelled = _read(kind, tmp_path / "in", images)
 
-
-@every_reader
-def test_one_split_is_what_the_user_says(make: Make, tmp_path: pathlib.Path) -> None:
-    job = make(tmp_path / "in", TWO, split="validation")
-
-    assert set(_labels(job)) == {"validation"}
+    assert list(labelled.listed.splits) == splits
+    assert labelled.labels == {"a": 1, "b": 2}
 
 
-@every_reader
-def test_names_of_splits_can_be_turned_off(make: Make, tmp_path: pathlib.Path) -> None:
-    job = make(tmp_path / "in", TWO, no_split_names=True)
+@_kinds()
+def test_one_split_is_what_the_user_says(kind: str, tmp_path: pathlib.Path) -> None:
+    labelled = _read(kind, tmp_path / "in", TWO, split="validation")
 
-    assert set(_labels(job)) == {"train"}
+    assert {*_labels(labelled)} == {"validation"}
+    assert len(list(labelled.listed.images())) == len(TWO)
 
 
-@every_reader
+# A column of splits is no name.
+@_kinds("sqlite")
+def test_names_of_splits_can_be_turned_off(kind: str, tmp_path: pathlib.Path) -> None:
+    labelled = _read(kind, tmp_path / "in", TWO, split_names=False)
+
+    assert {*_labels(labelled)} == {"train"}
+
+
+# ImageNet and data sets have a list of their classes.
+@_kinds("imagenet", "data_set")
 @pytest.mark.parametrize(
-    ("labels", "options", "expected"),
+    ("names", "options", "expected"),
     [
         (("0", "10", "2"), {}, [0, 2, 10]),
         (("1", "10", "2"), {}, [1, 2, 10]),
@@ -173,54 +109,52 @@ def test_names_of_splits_can_be_turned_off(make: Make, tmp_path: pathlib.Path) -
     ],
 )
 def test_numbers_stay_the_labels_and_names_are_counted(
-    make: Make,
+    kind: str,
     tmp_path: pathlib.Path,
-    labels: tuple[str, ...],
+    names: tuple[str, ...],
     options: dict[str, Any],
     expected: list[int],
 ) -> None:
-    job = make(tmp_path / "in", [("train", label) for label in labels], **options)
+    images = [("train", name) for name in names]
 
-    assert _labels(job) == {"train": expected}
-    assert job.label_reason
+    labelled = _read(kind, tmp_path / "in", images, **options)
+
+    assert _labels(labelled) == {"train": expected}
+    assert labelled.reason
 
 
-@every_reader
-def test_words_among_numbers_are_refused(make: Make, tmp_path: pathlib.Path) -> None:
+# A data set cannot be made of such labels.
+@_kinds("imagenet", "data_set")
+def test_words_among_numbers_are_refused(kind: str, tmp_path: pathlib.Path) -> None:
     images = [("train", label) for label in ("0", "1", "2", "unknown")]
 
     with pytest.raises(ValueError, match=r"3 that are numbers \('0', '1', '2'\) and 1"):
-        make(tmp_path / "in", images)
+        _read(kind, tmp_path / "in", images)
 
 
-@every_reader
+def _make(kind: str, root: pathlib.Path, images: Images, **options: Any) -> Job:
+    return convert_input(kind, root, images, **options).make_job()
+
+
+def _warnings(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    return [line for line in capsys.readouterr().err.splitlines() if "Warn" in line]
+
+
+@_kinds("data_set", "imagenet")
 def test_a_class_that_train_lacks_is_warned_about(
-    make: Make, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+    kind: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     images = [("train", "a"), ("train", "b"), ("test", "z")]
 
-    make(tmp_path / "in", images)
+    _make(kind, tmp_path / "in", images)
 
-    (line,) = capsys.readouterr().err.splitlines()
+    (line,) = _warnings(capsys)
     assert line.startswith("Warning: 1 class of the test split is no class of train, ")
     with pytest.raises(ValueError, match="--strict makes this warning an error"):
-        make(tmp_path / "again", images, strict=True)
+        _make(kind, tmp_path / "again" / "in", images, strict=True)
 
 
-def _imagenet(root: pathlib.Path, images: Images, **options: Any) -> Job:
-    for split, label, name, data in _numbered(images):
-        path = root / {"Train": "train", "Test": "val"}[split] / label / f"{name}.jpg"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
-    (root / "synsets.txt").write_text("a\nb\n")
-    return conversions.make_job(
-        conversion("imagenet", input_dir=str(root), output_dir=_out(root), **options)
-    )
-
-
-@pytest.mark.parametrize(
-    "make", [*READERS, _imagenet], ids=lambda make: make.__name__.strip("_")
-)
+@_kinds("data_set")
 @pytest.mark.parametrize(
     ("images", "flag"),
     [
@@ -229,26 +163,26 @@ def _imagenet(root: pathlib.Path, images: Images, **options: Any) -> Job:
     ],
 )
 def test_an_image_in_two_splits_is_warned_about(
-    make: Make,
+    kind: str,
     tmp_path: pathlib.Path,
     capsys: pytest.CaptureFixture[str],
     images: Images,
     flag: str,
 ) -> None:
-    job = make(tmp_path / "in", images)
+    job = _make(kind, tmp_path / "in", images)
     evaluated = {plan.split for plan in job.plans} - {"train"}
     _run(job)
 
-    (line,) = [line for line in capsys.readouterr().err.splitlines() if "Warn" in line]
+    (line,) = _warnings(capsys)
     assert "1 image is in several splits, such as " in line
     assert f"--drop_duplicates={flag} " in line
 
-    strict = make(tmp_path / "strict" / "in", images, strict=True)
+    strict = _make(kind, tmp_path / "strict" / "in", images, strict=True)
     with pytest.raises(ValueError, match="--strict makes this warning an error"):
         _run(strict)
     assert not (strict.output_dir / "index.json").exists()
 
-    dropped = make(tmp_path / "dropped" / "in", images, drop_duplicates=flag)
+    dropped = _make(kind, tmp_path / "dropped" / "in", images, drop_duplicates=flag)
     assert [line["reason"] for line in dropped.dropped] == ["duplicate"]
     counts = {plan.split: plan.num_images for plan in dropped.plans}
     assert counts == {"train": 1, evaluated.pop(): 1}
@@ -261,7 +195,7 @@ def test_a_set_with_an_image_in_two_splits_stays_refused(
 ) -> None:
     """The command that finds its own data set complete has the same warning."""
     images = [("Train", "a=1"), ("Train", "b=2"), ("Test", "a=1")]
-    job = _folder(tmp_path / "in", images)
+    job = _make("folder", tmp_path / "in", images)
     _run(job)
 
     with pytest.raises(ValueError, match="1 image is in several splits: results"):

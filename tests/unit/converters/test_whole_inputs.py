@@ -9,7 +9,6 @@ import tarfile
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import duckdb
 import pytest
 
 from converters.inputs.tables import scan
@@ -18,8 +17,8 @@ from converters.jobs.job import Job
 from converters.jobs.plan import ShardPlan
 from tests.support.data import conversions
 from tests.support.data.conversions import conversion
+from tests.support.data.inputs import Images, convert_input
 from tests.support.data.trees import make_jpeg, make_tree
-from tests.unit.converters import test_meaning_of_readers as readers
 from tests.unit.converters.inputs.test_tars import pack_train
 
 Make = Callable[..., Job]
@@ -33,16 +32,16 @@ def _merged(root: pathlib.Path, place: str, **options: Any) -> Job:
     )
 
 
-# The form of a reader, and the ending of its files.
-FORMS: dict[str, tuple[Make, str]] = {
-    "tfrecord": (readers._tfrecord, ".tfrecord"),
-    "webdataset": (readers._webdataset, ".tar"),
-    "table": (readers._table, ".csv"),
-}
+def _make(kind: str, root: pathlib.Path, images: Images, **options: Any) -> Job:
+    return convert_input(kind, root, images, **options).make_job()
+
+
+# The ending of the files of a form.
+FORMS = {"tfrecord": ".tfrecord", "webdataset": ".tar", "table": ".csv"}
 
 
 def _how(root: pathlib.Path, form: str) -> dict[str, Any]:
-    columns = {"image_column": "path", "label_column": "label", "root": str(root)}
+    columns = {"root": str(root)}
     is_table = form == "table"
     return {"how": {k: {"a": v} for k, v in columns.items()}} if is_table else {}
 
@@ -53,12 +52,12 @@ WHOLE = ["train-00000-of-00002", "train-00001-of-00002"]
 
 def _shards(root: pathlib.Path, form: str, names: Sequence[str]) -> pathlib.Path:
     """A folder with shards of these names, each with an image of its own."""
-    make, ending = FORMS[form]
+    ending = FORMS[form]
     shards = root / "shards"
     shards.mkdir(parents=True)
     for number, name in enumerate(names):
         part = root / f"part{number}"
-        make(part, [("train", f"c{each}") for each in range(number + 1)])
+        _make(form, part, [("train", f"c{each}") for each in range(number + 1)])
         (file,) = part.glob(f"*{ending}")
         shutil.copy(file, shards / f"{name}{ending}")
         if (part / "img").exists():
@@ -81,7 +80,7 @@ def _shards(root: pathlib.Path, form: str, names: Sequence[str]) -> pathlib.Path
 def test_a_set_of_shards_that_lacks_a_number_is_refused(
     form: str, tmp_path: pathlib.Path, pattern: str, names: Sequence[str], wrong: int
 ) -> None:
-    ending, options = FORMS[form][1], _how(tmp_path, form)
+    ending, options = FORMS[form], _how(tmp_path, form)
     folder = _shards(tmp_path, form, names)
     place = f"{folder}{pattern}{ending if pattern else ''}"
 
@@ -93,7 +92,7 @@ def test_a_set_of_shards_that_lacks_a_number_is_refused(
 def test_a_whole_set_and_a_named_part_of_a_set_are_taken(
     form: str, tmp_path: pathlib.Path
 ) -> None:
-    ending, options = FORMS[form][1], _how(tmp_path, form)
+    ending, options = FORMS[form], _how(tmp_path, form)
     folder = _shards(tmp_path, form, WHOLE[:1])
 
     job = _merged(tmp_path, str(folder / f"{WHOLE[0]}{ending}"), **options)
@@ -137,33 +136,7 @@ def test_an_image_without_its_partner_is_an_error_or_named(
     assert job.left_out[0]["name"].endswith("x.tar/b")
 
 
-def _parquet(root: pathlib.Path, images: readers.Images) -> Job:
-    root.mkdir()
-    with duckdb.connect() as connection:
-        connection.execute("CREATE TABLE t(image BLOB, label VARCHAR)")
-        for _, label, _, data in readers._numbered(images):
-            connection.execute("INSERT INTO t VALUES (?, ?)", [data, label])
-        connection.execute(
-            f"COPY t TO '{root}/train.parquet' (FORMAT parquet, "
-            "COMPRESSION uncompressed)"
-        )
-    return conversions.make_job(
-        conversion(
-            "table",
-            input=f"{root}/train.parquet",
-            image_column="image",
-            label_column="label",
-            output_dir=f"{root}/out",
-        )
-    )
-
-
-def _merged_tar(root: pathlib.Path, images: readers.Images) -> Job:
-    readers._webdataset(root, images)
-    return _merged(root, str(root / "set-train-000.tar"))
-
-
-def _official_tar(root: pathlib.Path, images: readers.Images) -> Job:
+def _official_tar(root: pathlib.Path) -> Job:
     make_tree(root, num_images=4)
     pack_train(root, nested=True)
     return conversions.make_job(
@@ -187,12 +160,12 @@ def _touched(path: pathlib.Path) -> None:
     os.utime(path, ns=(1, 1))
 
 
-CONTAINERS: dict[str, tuple[Make, str]] = {
-    "tfrecord": (readers._tfrecord, "train.tfrecord"),
-    "webdataset": (readers._webdataset, "set-train-000.tar"),
-    "parquet": (_parquet, "train.parquet"),
-    "merge": (_merged_tar, "set-train-000.tar"),
-    "imagenet": (_official_tar, "ILSVRC2012_img_train.tar"),
+CONTAINERS = {
+    "tfrecord": "train.tfrecord",
+    "webdataset": "set-train-000.tar",
+    "parquet": "train.parquet",
+    "merged_tars": "set-train-000.tar",
+    "imagenet": "ILSVRC2012_img_train.tar",
 }
 
 
@@ -201,8 +174,11 @@ CONTAINERS: dict[str, tuple[Make, str]] = {
 def test_a_file_of_many_images_that_changed_is_an_error_that_names_it(
     form: str, tmp_path: pathlib.Path, change: Callable[[pathlib.Path], None]
 ) -> None:
-    make, name = CONTAINERS[form]
-    job = make(tmp_path / "in", [("train", "a"), ("train", "b")])
+    name, images = CONTAINERS[form], [("train", "a"), ("train", "b")]
+    if form == "imagenet":
+        job = _official_tar(tmp_path / "in")
+    else:
+        job = _make(form, tmp_path / "in", images)
     task = write_shard.task_of(job, job.plans[0])
     write_shard.write_shard(job, tmp_path, task)
 
@@ -224,16 +200,16 @@ def test_a_table_that_changes_while_its_rows_are_read_is_an_error(
     monkeypatch.setattr(scan, "_values", changing)
 
     with pytest.raises(ValueError, match=r"train\.csv must stay the same"):
-        readers._table(tmp_path / "in", [("train", "a")])
+        _make("table", tmp_path / "in", [("train", "a")])
 
 
-ROWS: dict[str, tuple[Make, int | None]] = {
-    "tfrecord": (readers._tfrecord, 4),
-    "webdataset": (readers._webdataset, 4),
-    "table": (readers._table, 4),
-    "folder": (readers._folder, None),
-    "merge": (readers._merge, None),
-    "merge of tars": (_merged_tar, 3),
+ROWS = {
+    "tfrecord": 4,
+    "webdataset": 4,
+    "table": 4,
+    "folder": None,
+    "merge": None,
+    "merged_tars": 4,
 }
 
 
@@ -241,11 +217,9 @@ ROWS: dict[str, tuple[Make, int | None]] = {
 def test_each_row_is_a_record_or_counted_or_nothing_is_published(
     form: str, tmp_path: pathlib.Path
 ) -> None:
-    make, num_rows = ROWS[form]
-    images = [("train", label) for label in "aab"]
-    images += [("test", "a")] if num_rows != 3 else []
-    options: dict[str, Any] = {} if num_rows == 3 else {"classes": ["a"]}
-    job = make(tmp_path / "in", images, **options)
+    num_rows = ROWS[form]
+    images = [*(("train", label) for label in "aab"), ("test", "a")]
+    job = _make(form, tmp_path / "in", images, classes=["a"])
     job = dataclasses.replace(job, num_workers=1, fsync=False)
     assert job.num_rows == num_rows
 

@@ -55,7 +55,7 @@ def test_images_of_a_table_are_compared_with_files_or_refused(
         assert said.startswith("--repair " if options else "--level=source ")
         assert f"{folder} has none of the 9 that were looked for" in said
         assert shown in said
-        assert "--level=decode, or make it again" in said
+        assert "--input, as for `python -m converters.table`" in said
         assert "\n" not in said
 
 
