@@ -46,8 +46,10 @@ QUALITY_HELP = (
 # The help of flags that say how an input is read: one input, or, as NAME=VALUE, each
 # source of a merge.
 _OF_INPUTS = {
-    "image_column": "Column of the images: paths, URLs, bytes or structs.",
-    "label_column": "Column of the labels.",
+    "image_column": (
+        "Column of the images: paths, URLs, bytes or structs. Default: image."
+    ),
+    "label_column": "Column of the labels. Default: label.",
     "name_column": (
         "Column of the images' names, which must all differ; the catalog has them as "
         "filename. Default: the path, or row-000000001 and so on where there are bytes "

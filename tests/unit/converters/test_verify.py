@@ -18,7 +18,7 @@ SHARD = "train-00001-of-00003"
     ("options", "message"),
     [
         ({"level": "all"}, "must be one of quick, crc, schema, decode, source, got"),
-        ({"level": "source"}, "--level=source needs --input_dir"),
+        ({"level": "source"}, "--level=source needs the input"),
         ({"write_index": True, "level": "quick"}, "must be crc, schema or decode"),
         ({"write_index": True}, "is for shards without an index"),
     ],
