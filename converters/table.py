@@ -9,11 +9,12 @@ database, `#name` names a table. --query=SQL chooses and computes rows: over fil
 DuckDB's SQL, in which the input is the table `input`; over one database it runs there,
 in its own SQL. --table=name=PLACE adds tables to join; DuckDB then reads all of them.
 
-The image column (image by default) holds paths (relative to --root), URLs, bytes, or structs with bytes
-and path as Hugging Face writes them. The label column (label) holds text, whose sorted values
-are the classes; whole numbers from 0 or 1, which stay the labels; or a list of these,
-or text divided by --label_separator: the first one is the class, and all are stored as
-image/class/labels. --label_map gives classes their labels, and numbers their names.
+The image column (image by default) holds paths (relative to --root), URLs, bytes, or
+structs with bytes and path as Hugging Face writes them. The label column (label by
+default) holds text, whose sorted values are the classes; whole numbers from 0 or 1,
+which stay the labels; or a list of these, or text divided by --label_separator: the
+first one is the class, and all are stored as image/class/labels. --label_map gives
+classes their labels, and numbers their names.
 
 Image bytes are copied once to DIR/.converting while the rows are read, and are removed
 when the data set is complete; the disk needs this room. Uncompressed bytes of a local
