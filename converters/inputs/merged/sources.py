@@ -91,11 +91,11 @@ def kind_of(place: str) -> Kind:
 
 def _kind_of(place: str) -> Kind:
     is_remote = bool(written_scheme(place))
-    if "://" in place and not is_remote:
+    if table_sources.may_hold_secret(place) and not table_sources.is_server(place):
         raise ValueError(
             "A place must be a path or a URL, or train=, validation= or test= and one "
-            "of them. The one with :// is none of these, and is not shown here because "
-            "it may hold a secret."
+            "of them. The text is none of these, and is not shown here because it may "
+            "hold a secret."
         )
     path = os.path.expanduser(place)
     if not is_remote and os.path.isdir(path):

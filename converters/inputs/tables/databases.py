@@ -34,6 +34,8 @@ _INSTALL = "pip install 'tfpipe[sql]'"
 # they are the client's own.
 _MYSQL_UNREACHABLE = (1040, 1042, 1043, 1044, 1045, 1049, 1129, 1130, 1203, 1226, 1251)
 _MYSQL_CLIENT = 2000
+# Values of password=, sslpassword= and the like.
+_PASSWORD = re.compile(r"(?i)(?:^|&)[^=&]*pass[^=&]*=([^&]*)")
 
 
 class Rows(NamedTuple):
@@ -201,9 +203,11 @@ def _errors(
 
 
 def _without_password(text: str, url: str) -> str:
-    password = re.search(r"(?<=://)[^/@]*?:([^/@]*)@|[?&]password=([^&]*)", url)
-    for word in password.groups() if password else ():
-        for form in (word, urllib.parse.unquote(word)) if word else ():
+    """Returns a driver's message, which may repeat a part of the URL."""
+    parts = urllib.parse.urlsplit(url)
+    values = [parts.password or "", *_PASSWORD.findall(parts.query)]
+    for value in filter(None, values):
+        for form in (value, urllib.parse.unquote(value)):
             text = text.replace(form, "***")
     return text
 

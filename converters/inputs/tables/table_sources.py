@@ -20,7 +20,11 @@ from typing import IO, TextIO, cast
 from converters.inputs.class_lists import CLASSES_NAME, EXPORT_NAME
 from converters.inputs.files import State, open_file, state_of
 from tfpipe.location.files import Files
-from tfpipe.location.location import Location, shown as shown_url
+from tfpipe.location.location import (
+    Location,
+    shown as shown_url,
+    written_scheme,
+)
 from tfpipe.shards.split_names import require_whole_sets
 
 CSV, JSON, PARQUET = "CSV", "JSON lines", "Parquet"
@@ -53,6 +57,11 @@ _MAGIC = {b"PAR1": PARQUET, b"SQLite format 3\0": SQLITE}
 _KNOWN = (
     "a file that ends in .csv, .tsv, .jsonl, .ndjson, .json or .parquet, a SQLite "
     "file, a folder or pattern of such files, postgresql://... or mysql://..."
+)
+_NOT_SHOWN = "The text is not shown here because it may hold a secret."
+# The forms of libpq, JDBC, ODBC and SQLAlchemy, and `user:password@host`.
+_CONNECTION = re.compile(
+    r"://|(pass(word|wd)?|pwd|secret|token)\s*=|:[^/]*@", re.IGNORECASE
 )
 
 
@@ -116,19 +125,27 @@ def find(name: str, value: str) -> TableSource:
     """
     if not value:
         raise ValueError(f"{name} must be {_KNOWN}, got nothing.")
-    scheme = value.partition("://")[0].lower() if "://" in value else ""
-    if scheme in _SCHEMES:
-        return _server(name, value, _SCHEMES[scheme])
+    if is_server(value):
+        return _server(name, value)
+    if may_hold_secret(value):
+        raise ValueError(f"{name} must be {_KNOWN}, got another text. {_NOT_SHOWN}")
     location = Location.from_user(name, value)
     return _local(name, value) if location.is_local else _remote(name, location)
 
 
 def shown(value: str) -> str:
     """Returns the text of a flag without a password."""
-    scheme = value.partition("://")[0].lower() if "://" in value else ""
-    if scheme in _SCHEMES:
-        return _server("--input", value, _SCHEMES[scheme]).shown
-    return shown_url(value)
+    if is_server(value):
+        return _server("--input", value).shown
+    return "..." if may_hold_secret(value) else shown_url(value)
+
+
+def may_hold_secret(value: str) -> bool:
+    """Whether a text names no file and may be a connection string of a database."""
+    if written_scheme(value) or _CONNECTION.search(value) is None:
+        return False
+    path = os.path.expanduser(value)
+    return not (os.path.lexists(path) or glob.glob(path, recursive=True))
 
 
 def is_server(value: str) -> bool:
@@ -142,16 +159,22 @@ def has_ending(name: str) -> bool:
     return any(_kind_of_name(each) is not None for each in (name, before))
 
 
-def _server(name: str, value: str, kind: str) -> TableSource:
+def _server(name: str, value: str) -> TableSource:
+    scheme = value.partition("://")[0]
+    kind = _SCHEMES[scheme.lower()]
     url, _, table = value.partition("#")
+    authority = re.split("[/?#]", value.partition("://")[2])[0]
     try:
+        # A password with one of /?# would end the authority.
+        if ":" in authority and "@" in value and "@" not in authority:
+            raise ValueError
         parts = urllib.parse.urlsplit(url)
         user, host, port = parts.username, parts.hostname or "", parts.port
     except ValueError:
         raise ValueError(
             f"{name} must be a URL such as {kind.lower()}://user@host:5432/database, "
-            "got one that cannot be read. It is not shown here because it may hold a "
-            "password; write special characters of a password as %XX."
+            "got one that cannot be read. Write special characters of a password as "
+            f"%XX. {_NOT_SHOWN}"
         ) from None
     shown = f"{parts.scheme}://{f'{user}@' if user else ''}{host}"
     shown += f"{f':{port}' if port else ''}{parts.path}{f'#{table}' if table else ''}"
