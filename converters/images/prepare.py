@@ -309,7 +309,7 @@ def _prepare_other(data: bytes, policy: Policy) -> Prepared:
         raise jpeg_header.BadImageError(
             "not_an_image",
             "an image must begin as JPEG, PNG, GIF, WebP, BMP, TIFF, AVIF, HEIC, "
-            "JPEG 2000 or another format do that Pillow reads, got "
+            "JPEG 2000 or another format that Pillow reads, got "
             f"{data[:12]!r}",
         )
     _require_convert(policy.other_format, "other_format", f"got an image in {kind}")

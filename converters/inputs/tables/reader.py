@@ -7,6 +7,7 @@ the images for further columns of the catalog.
 import dataclasses
 import json
 import pathlib
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -109,6 +110,8 @@ class TableReader(Reader):
             source, self._columns, meaning, self.hive_columns
         )
         folder = _rows_folder(workspace, [state, root.location.text, by_file])
+        if not all(each.states() for each in sources.values()):
+            _name_earlier_rows(folder, source.shown)
         rows = scan.scan(sources, self.query, found, folder, by_file)
         how = classes_of_rows.Reading(
             root=root,
@@ -150,6 +153,16 @@ def _rows_folder(workspace: Workspace, state: object) -> pathlib.Path:
         workspace.held.add(folder)
         workspace.stack.enter_context(spool.locked(folder))
     return folder
+
+
+def _name_earlier_rows(folder: pathlib.Path, shown: str) -> None:
+    """Says that rows come from a start that was cut off: no state shows a change."""
+    if (folder / scan.ROWS_NAME).exists():
+        print(
+            f"Going on with the rows of {shown} that an earlier start of this command "
+            f"read. If they were changed since, remove {folder.parent} first.",
+            file=sys.stderr,
+        )
 
 
 def _root(value: str | None, source: table_sources.TableSource) -> images.Root:

@@ -164,6 +164,37 @@ def test_a_database_is_only_read_and_its_errors_hold_no_password(
     assert json.loads(done.stdout.splitlines()[-1])["num_records"] == 9
 
 
+@needs_postgresql
+def test_rows_of_a_server_are_read_again_after_they_were_corrected(
+    server: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import psycopg
+
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    out = tmp_path / "out"
+    words = [f"--input={server}#own", "--image_column=img", f"--output_dir={out}"]
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute("CREATE TABLE own AS SELECT * FROM photos")
+        for wrong, said in [("label = NULL", "label"), ("img = 'no'", "--max_bad")]:
+            connection.execute(f"UPDATE own SET {wrong} WHERE label = 'emu'")
+            refused = _run(*words, "--max_bad=0")
+            assert (refused.returncode, out.exists()) == (1, False)
+            assert said in refused.stderr
+            connection.execute("DROP TABLE own")
+            connection.execute("CREATE TABLE own AS SELECT * FROM photos")
+
+        done = _run(*words, "--max_bad=0")
+        connection.execute("UPDATE own SET label = 'owl' WHERE label = 'emu'")
+        changed = _run(*words, "--max_bad=0")
+        replaced = _run(*words, "--max_bad=0", "--overwrite")
+
+    assert done.returncode == 0, done.stderr
+    assert changed.returncode == 1
+    assert "labels of the classes differ" in changed.stderr
+    assert replaced.returncode == 0, replaced.stderr
+    assert "owl" in (out / "labels.txt").read_text()
+
+
 @pytest.mark.skipif(
     not mariadb_server.is_installed(),
     reason="MariaDB's programs are not here: apt install mariadb-server",
