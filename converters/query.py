@@ -229,7 +229,7 @@ def main(argv: Sequence[str]) -> int:
             done = ask(config)
     except (ValueError, OSError, MemoryError, errors.TfpipeError) as error:
         # The job knows its folder by the name of the flag of other commands.
-        text = str(error).replace("--output_dir", "--materialize")
+        text = str(error).replace("--output_dir ", "--materialize ")
         print(f"Error: {text or 'out of memory.'}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -81,16 +81,13 @@ def _require_shards(request: Request) -> list[foreign.ForeignShard]:
     """Finds the shards of the folder.
 
     Raises:
-        ValueError: If there are none, or if the level needs an index.
+        BadIndexError: If there are none.
+        ValueError: If the level needs an index.
     """
     data_dir = request.data_dir
     shards = foreign.find_shards(data_dir)
     if not shards:
-        raise ValueError(
-            f"{data_dir} must hold {index.INDEX_NAME} or shards named "
-            "<split>-SSSSS-of-NNNNN or <name>-<split>.tfrecord-SSSSS-of-NNNNN, "
-            "got neither."
-        )
+        raise index.missing(data_dir)
     if request.level == "source":
         raise ValueError(
             f"--level=source needs {index.INDEX_NAME} with the names of the source "

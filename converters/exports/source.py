@@ -311,10 +311,4 @@ def _load(data_dir: pathlib.Path) -> index.Index:
     if not data_dir.is_dir():
         raise ValueError(f"DIR must be a folder with a data set, got {data_dir}.")
     work_dir.require_whole(data_dir)
-    if not (data_dir / index.INDEX_NAME).exists():
-        raise ValueError(
-            f"DIR must hold a data set with {index.INDEX_NAME}, got {data_dir} without "
-            "one. For shards of another tool, `python -m converters.verify "
-            f"{data_dir} --write_index` writes it."
-        )
     return index.load(data_dir)

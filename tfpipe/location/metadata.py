@@ -98,10 +98,13 @@ def _read_index(files: Files) -> bytes:
     try:
         content = files.read(index.INDEX_NAME)
     except errors.MissingFileError:
+        if files.location.is_local:
+            raise index.missing(pathlib.Path(files.location.text)) from None
         url = files.location.shown
         raise errors.BadIndexError(
             f"No data set in {url}: {index.INDEX_NAME} is missing. Check the URL, or "
-            f"create one with python -m converters.imagenet --output_dir={url}."
+            "create one with python -m converters.folder --input_dir=PHOTOS "
+            f"--output_dir={url}."
         ) from None
     try:
         is_sound = not index.change_of(content, "")

@@ -110,8 +110,8 @@ def _fault(
         if argument == "label_key" and got.kind == "bytes":
             text += (
                 " A label is a whole number. If the records hold the number under "
-                "another key, name that key; otherwise write the records again with "
-                "numbers, as python -m converters.folder does."
+                "another key, name that key; otherwise python -m converters.tfrecord "
+                "makes a data set of the texts, with a number for each."
             )
         return text
     if count is not None and len(got.values) != count:

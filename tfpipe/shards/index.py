@@ -202,15 +202,22 @@ def _read(path: pathlib.Path) -> bytes:
         raise errors.BadIndexError(f"{path} cannot be read: it is no regular file.")
     try:
         return path.read_bytes()
-    except FileNotFoundError:
-        raise errors.BadIndexError(
-            f"No data set in {path.parent}: {INDEX_NAME} is missing. Create one with "
-            f"python -m converters.imagenet --output_dir={path.parent}."
-        ) from None
+    except (FileNotFoundError, NotADirectoryError):
+        raise missing(path.parent) from None
     except OSError as error:
         raise errors.BadIndexError(
             f"{path} cannot be read: {error.strerror}."
         ) from error
+
+
+def missing(folder: pathlib.Path) -> errors.BadIndexError:
+    """Returns the error for a folder without index.json; it says what lies there."""
+    from tfpipe.shards import missing_index
+
+    return errors.BadIndexError(
+        f"No data set in {folder}: {INDEX_NAME} is missing. "
+        f"{missing_index.remedy(folder)}"
+    )
 
 
 @contextlib.contextmanager

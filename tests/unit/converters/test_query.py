@@ -324,4 +324,4 @@ def test_the_command_prints_one_line_of_json_or_one_error(
     assert captured.err.startswith("Error: The clause 'lable = 1' cannot be computed")
     assert len(captured.err.splitlines()) == 1
     assert query.main(["query", str(tmp_path)]) == 1
-    assert "must hold a data set with index.json" in capsys.readouterr().err
+    assert "index.json is missing" in capsys.readouterr().err

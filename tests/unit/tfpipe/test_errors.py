@@ -114,8 +114,8 @@ MADE = [
     ),
     (
         tfpipe.Files,
-        {"place": "folder"},
-        {"place": (3, None, "ftp://host/x"), "time_limit": (*NUMBER, 0, None)},
+        {"location": "folder"},
+        {"location": (3, None, "ftp://host/x"), "time_limit": (*NUMBER, 0, None)},
     ),
     (
         tfpipe.Interleave,
@@ -515,7 +515,7 @@ NOT_MADE = {
 # Below, or takes the arguments of another.
 ELSEWHERE = {
     *("EachExample", "Map", "Select", "Mixture", "SaveState", "TFRecordSource", "tune"),
-    *("imagenet_train", "imagenet_eval", "recipes"),
+    *("imagenet_train", "imagenet_eval", "recipes", "Location"),
 }
 
 

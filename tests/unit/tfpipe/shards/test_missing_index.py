@@ -1,0 +1,87 @@
+"""What lies in a folder without index.json, and what the error says about it."""
+
+import pathlib
+import re
+
+import pytest
+
+from tfpipe import errors
+from tfpipe.location import metadata
+from tfpipe.location.files import Files
+from tfpipe.shards import index
+
+# Files below the folder DIR or beside it -> what the error says after "is missing. ".
+# HERE stands for the folder that was given.
+TABLE = [
+    ([], "The folder is empty. .*converters.folder --input_dir=PHOTOS --output_dir="),
+    (["notes.txt"], "It holds notes.txt. Create one with"),
+    (["cats/1.jpg", "dogs/2.PNG"], "photos .* converters.folder --input_dir=HERE "),
+    (["1.heic"], "photos such as 1.heic: .* --input_dir=ABOVE "),
+    (["photos/cats/1.jpg"], "photos .* --input_dir=HERE/photos "),
+    (["train/cats/1.jpg", "val/cats/2.jpg"], "converters.folder --input_dir=HERE "),
+    (["train/n01440764/1.JPEG"], "of ImageNet .* converters.imagenet --input_dir=HERE"),
+    (["ILSVRC2012_img_train.tar"], "converters.imagenet --input_dir=HERE --output"),
+    (["a-000.tar", "a-001.tar"], r"converters.webdataset --input='HERE/\*.tar' "),
+    (
+        ["sub/a.tfrecord"],
+        r'files="\*\*/\*.tfrecord"\) .*converters.tfrecord --input=HE',
+    ),
+    (["a.tfrec"], r'files="\*.tfrec"\) reads them in place'),
+    (["labels.csv", "1.jpg"], "converters.table --input=HERE/labels.csv --image_colum"),
+    (["x.parquet"], "a table such as x.parquet: .* --input=HERE/x.parquet "),
+    (
+        ["train-00000-of-00002"],
+        "no index: .*converters.verify HERE --level=crc --write",
+    ),
+    (["records/index.json", "a/1.jpg"], "There is one in HERE/records: give that fold"),
+    (["../index.json", "a.jpg"], "There is one in ABOVE: give that folder"),
+    ([".converting/job-1/lock"], "not ended, or a task of it failed: run its command"),
+]
+
+
+@pytest.mark.parametrize(("names", "said"), TABLE, ids=lambda value: str(value)[:30])
+@pytest.mark.parametrize("through_cache", [False, True])
+def test_an_error_says_what_to_do_with_what_lies_there(
+    tmp_path: pathlib.Path, names: list[str], said: str, through_cache: bool
+) -> None:
+    folder = tmp_path / "DIR"
+    folder.mkdir()
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"")
+
+    def read() -> object:
+        if through_cache:  # as for a shared mount
+            return metadata.bring(Files(str(folder)), tmp_path / "cache")
+        return index.load(folder)
+
+    with pytest.raises(errors.BadIndexError) as raised:
+        read()
+
+    text = str(raised.value)
+    assert text.startswith(f"No data set in {folder}: index.json is missing. ")
+    text = text.replace(str(folder), "HERE").replace(str(tmp_path), "ABOVE")
+    assert re.search(said, text), text
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("nowhere", "There is no such folder. Create one"), ("a.csv", "converters.table")],
+)
+def test_a_path_that_is_no_folder_is_named(
+    tmp_path: pathlib.Path, name: str, said: str
+) -> None:
+    (tmp_path / "a.csv").write_text("file,label\n")
+
+    with pytest.raises(errors.BadIndexError, match=said):
+        index.load(tmp_path / name)
+
+
+def test_a_folder_of_many_names_is_looked_at_in_part(tmp_path: pathlib.Path) -> None:
+    for number in range(60):
+        (tmp_path / f"class {number:02}" / "more").mkdir(parents=True)
+    (tmp_path / "class 59" / "1.jpg").write_bytes(b"")
+
+    with pytest.raises(errors.BadIndexError, match="It holds class 00, class 01, "):
+        index.load(tmp_path)

@@ -1,0 +1,177 @@
+"""A remedy for a folder that should hold a data set, and has no index.json.
+
+In: the path of the folder. Out: a sentence for the error: what lies there, and the
+command that makes a data set of it. Only names are looked at, and only the first
+thousands of them: the folder may be that of a large data set.
+"""
+
+import collections
+import dataclasses
+import itertools
+import os
+import pathlib
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+
+from tfpipe.shards import split_names
+
+_MOST_NAMES, _MOST_FOLDERS, _MOST_LEVELS = 1000, 50, 3
+_NUM_SHOWN = 5
+
+_INDEX = "index.json"
+# The folder of a conversion that has not ended, see `converters.jobs.work_dir`.
+_UNFINISHED = ".converting"
+_SHARD = re.compile(r".*-\d{5}-of-\d{5}(\.tfrecord)?")
+_SYNSET = re.compile(r"n\d{8}")
+
+# Kinds of files, by the ends of their names.
+_ENDS: Mapping[str, tuple[str, ...]] = {
+    "records": (".tfrecord", ".tfrecords", ".tfrec"),
+    "tars": (".tar", ".tar.gz", ".tgz"),
+    "table": (".parquet", ".csv", ".tsv", ".jsonl", ".ndjson", ".sqlite", ".db"),
+    "photos": (
+        *(".jpg", ".jpeg", ".jfif", ".png", ".webp", ".heic", ".heif", ".avif"),
+        *(".gif", ".bmp", ".tif", ".tiff"),
+    ),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class _There:
+    """What lies in a folder: the first file of each kind, and the names at the top."""
+
+    files: Mapping[str, pathlib.Path]
+    names: tuple[str, ...]
+
+
+def remedy(folder: pathlib.Path) -> str:
+    """Returns what to do about a folder without index.json.
+
+    | what lies there | what to do |
+    |---|---|
+    | no folder, or an empty folder | convert into the folder |
+    | an unfinished conversion | run its command again |
+    | a data set one level up or down | name its folder |
+    | shards without an index | `converters.verify --write_index` |
+    | TFRecords of another tool | `TFRecordSource(files=...)`, `converters.tfrecord` |
+    | tars, a table, photos | the converter of each, with its input |
+    """
+    if folder.is_file():
+        kind = _kind(folder.name)
+        return _converted(folder.parent, folder, kind) if kind else _create(folder)
+    if not folder.is_dir():
+        return f"There is no such folder. {_create(folder)}"
+    there = _look(folder)
+    if _UNFINISHED in there.names:
+        return (
+            "A conversion into this folder has not ended, or a task of it failed: run "
+            "its command again, which does what is left."
+        )
+    if (index := there.files.get("index")) is not None:
+        return f"There is one in {index.parent}: give that folder."
+    if (folder.absolute().parent / _INDEX).is_file():
+        return f"There is one in {folder.parent}: give that folder."
+    for kind in ("shards", *_ENDS):
+        if kind in there.files:
+            return _converted(folder, there.files[kind], kind)
+    if not there.names:
+        return f"The folder is empty. {_create(folder)}"
+    return f"It holds {', '.join(there.names[:_NUM_SHOWN])}. {_create(folder)}"
+
+
+def _look(folder: pathlib.Path) -> _There:
+    """Looks at the names in a folder and its first folders, the upper levels first."""
+    files: dict[str, pathlib.Path] = {}
+    top: tuple[str, ...] = ()
+    left = collections.deque([(folder, 1)])
+    while left:
+        place, level = left.popleft()
+        try:
+            with os.scandir(place) as entries:
+                listed = sorted(
+                    itertools.islice(entries, _MOST_NAMES), key=lambda e: e.name
+                )
+        except OSError:
+            continue
+        top = top or tuple(entry.name for entry in listed)
+        folders = [entry for entry in listed if entry.is_dir()]
+        for entry in listed:
+            if (kind := _kind(entry.name)) and entry not in folders:
+                files.setdefault(kind, pathlib.Path(entry.path))
+        if level < _MOST_LEVELS:
+            left += _below(folders, level)
+    return _There(files, top)
+
+
+def _below(
+    folders: list[os.DirEntry[str]], level: int
+) -> Iterator[tuple[pathlib.Path, int]]:
+    for entry in folders[:_MOST_FOLDERS]:
+        if not entry.name.startswith("."):
+            yield pathlib.Path(entry.path), level + 1
+
+
+def _kind(name: str) -> str | None:
+    if name == _INDEX:
+        return "index"
+    if _SHARD.fullmatch(name):
+        return "shards"
+    ends = _ENDS.items()
+    return next((k for k, end in ends if name.lower().endswith(end)), None)
+
+
+def _create(folder: pathlib.Path) -> str:
+    path = shlex.quote(os.fspath(folder))
+    return (
+        "Create one with python -m converters.folder --input_dir=PHOTOS "
+        f"--output_dir={path}."
+    )
+
+
+def _converted(folder: pathlib.Path, file: pathlib.Path, kind: str) -> str:
+    """Returns how a data set is made of files of a kind; `file` is the first one."""
+    where, path = shlex.quote(os.fspath(folder)), shlex.quote(os.fspath(file))
+    depth = len(file.relative_to(folder).parts)
+    if kind == "shards":
+        return (
+            "Its shards have no index: python -m converters.verify "
+            f"{shlex.quote(os.fspath(file.parent))} --level=crc --write_index writes "
+            "one."
+        )
+    if kind == "records":
+        pattern = ("**/" if depth > 1 else "") + f"*{file.suffix}"
+        return (
+            f"It holds TFRecords such as {file.name}: tfpipe.TFRecordSource(DIR, "
+            f'files="{pattern}") reads them in place; python -m converters.tfrecord '
+            f"--input={where} --output_dir=NEW converts them, labels that are texts "
+            "too."
+        )
+    if kind == "tars" and not file.name.startswith("ILSVRC2012"):
+        tars = shlex.quote(os.fspath(file.parent / f"*{file.suffix}"))
+        return _with("tars", file, f"converters.webdataset --input={tars}")
+    if kind == "table":
+        columns = "--image_column=COLUMN --label_column=COLUMN"
+        return _with("a table", file, f"converters.table --input={path} {columns}")
+    if kind == "tars" or (kind == "photos" and _SYNSET.match(file.parent.name)):
+        root = _root(folder, file) if kind == "photos" else file.parent
+        command = f"converters.imagenet --input_dir={shlex.quote(os.fspath(root))}"
+        return _with("images of ImageNet", file, command)
+    root = shlex.quote(os.fspath(_root(folder, file)))
+    return _with("photos", file, f"converters.folder --input_dir={root}")
+
+
+def _with(what: str, file: pathlib.Path, command: str) -> str:
+    return (
+        f"It holds {what} such as {file.name}: make a data set with python -m "
+        f"{command} --output_dir=NEW, and give NEW."
+    )
+
+
+def _root(folder: pathlib.Path, photo: pathlib.Path) -> pathlib.Path:
+    """Returns the folder that holds a folder for each split or class of a photo."""
+    root = photo.absolute().parent.parent
+    if split_names.split_of_word(root.name):
+        root = root.parent
+    # As the caller wrote it, if the caller means this folder.
+    return folder if root == folder.absolute() else root
