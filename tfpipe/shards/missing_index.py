@@ -72,7 +72,7 @@ def remedy(folder: pathlib.Path) -> str:
         return f"There is one in {index.parent}: give that folder."
     if (folder.absolute().parent / _INDEX).is_file():
         return f"There is one in {folder.parent}: give that folder."
-    for kind in ("shards", *_ENDS):
+    for kind in ("shards", "records", "tars", "table", "classes", "photos"):
         if kind in there.files:
             return _converted(folder, there.files[kind], kind)
     if not there.names:
@@ -97,8 +97,10 @@ def _look(folder: pathlib.Path) -> _There:
         top = top or tuple(entry.name for entry in listed)
         folders = [entry for entry in listed if entry.is_dir()]
         for entry in listed:
-            if (kind := _kind(entry.name)) and entry not in folders:
-                files.setdefault(kind, pathlib.Path(entry.path))
+            is_class = entry in folders and _SYNSET.fullmatch(entry.name)
+            kind = None if entry in folders else _kind(entry.name)
+            if is_class or kind:
+                files.setdefault(kind or "classes", pathlib.Path(entry.path))
         if level < _MOST_LEVELS:
             left += _below(folders, level)
     return _There(files, top)
@@ -153,12 +155,12 @@ def _converted(folder: pathlib.Path, file: pathlib.Path, kind: str) -> str:
     if kind == "table":
         columns = "--image_column=COLUMN --label_column=COLUMN"
         return _with("a table", file, f"converters.table --input={path} {columns}")
-    if kind == "tars" or (kind == "photos" and _SYNSET.match(file.parent.name)):
-        root = _root(folder, file) if kind == "photos" else file.parent
-        command = f"converters.imagenet --input_dir={shlex.quote(os.fspath(root))}"
-        return _with("images of ImageNet", file, command)
-    root = shlex.quote(os.fspath(_root(folder, file)))
-    return _with("photos", file, f"converters.folder --input_dir={root}")
+    photo = file / "photo" if kind == "classes" else file
+    root = file.parent if kind == "tars" else _root(folder, photo)
+    is_imagenet = kind != "photos" or _SYNSET.fullmatch(file.parent.name)
+    command = "converters.imagenet" if is_imagenet else "converters.folder"
+    what = "images of ImageNet" if is_imagenet else "photos"
+    return _with(what, file, f"{command} --input_dir={shlex.quote(os.fspath(root))}")
 
 
 def _with(what: str, file: pathlib.Path, command: str) -> str:

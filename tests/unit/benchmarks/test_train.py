@@ -71,7 +71,7 @@ def steady(data_dir: pathlib.Path) -> Result:
         ({}, "Error: One of --data_dir and --synthetic must be given"),
         (
             {"data_dir": "{tmp}"},
-            "index.json is missing. Create one with python -m conv",
+            "index.json is missing. The folder is empty. Create one",
         ),
         ({"data_dir": "{data}", "batch_size": 999}, "24 records cannot give 1 ranks"),
         ({"data_dir": "{data}", "mode": "eval"}, "--mode=eval must have"),

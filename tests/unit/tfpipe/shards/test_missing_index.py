@@ -19,6 +19,10 @@ TABLE = [
     (["1.heic"], "photos such as 1.heic: .* --input_dir=ABOVE "),
     (["photos/cats/1.jpg"], "photos .* --input_dir=HERE/photos "),
     (["train/cats/1.jpg", "val/cats/2.jpg"], "converters.folder --input_dir=HERE "),
+    (
+        ["train/n01440764/1.JPEG", "val/1.JPEG"],
+        "of ImageNet such as n01440764: .* converters.imagenet --input_dir=HERE ",
+    ),
     (["train/n01440764/1.JPEG"], "of ImageNet .* converters.imagenet --input_dir=HERE"),
     (["ILSVRC2012_img_train.tar"], "converters.imagenet --input_dir=HERE --output"),
     (["a-000.tar", "a-001.tar"], r"converters.webdataset --input='HERE/\*.tar' "),
