@@ -39,7 +39,7 @@ _ENDS: Mapping[str, tuple[str, ...]] = {
 
 @dataclasses.dataclass(frozen=True)
 class _There:
-    """What lies in a folder: the first file of each kind, and the names at the top."""
+    """The first file of each kind in and below a folder, and the names at its top."""
 
     files: Mapping[str, pathlib.Path]
     names: tuple[str, ...]
