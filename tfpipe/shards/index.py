@@ -332,8 +332,9 @@ def encode(index: Index) -> str:
     )
     if classes:
         text = text.replace('\n "classes": []', f'\n "classes": [{classes}\n ]', 1)
-    # UTF-8 cannot hold half a surrogate pair; the caller refuses it when it writes.
-    digest = xxhash.xxh3_128_hexdigest(text.encode(errors="surrogatepass"))
+    # A path may have bytes that are no UTF-8: JSON has escapes for them.
+    content = text.encode(errors="backslashreplace")
+    text, digest = content.decode(), xxhash.xxh3_128_hexdigest(content)
     before_end = text.removesuffix("\n}")
     return f'{before_end},\n "{_DIGEST}": "{digest}"\n}}\n'
 

@@ -46,6 +46,9 @@ def connect(**settings: Any) -> "duckdb.DuckDBPyConnection":
 
     Args:
         settings: More settings of DuckDB, such as threads=2.
+
+    Raises:
+        ValueError: If a setting is a path that is not Unicode.
     """
     duckdb = engine()
     config = {
@@ -54,6 +57,8 @@ def connect(**settings: Any) -> "duckdb.DuckDBPyConnection":
         "autoload_known_extensions": False,
         "python_enable_replacements": False,
     }
+    for value in settings.values():
+        _unicode(str(value))
     connection: duckdb.DuckDBPyConnection = duckdb.connect(config=config | settings)
     connection.execute("SET enable_progress_bar = false")
     connection.execute("SET GLOBAL TimeZone = 'UTC'")

@@ -169,11 +169,9 @@ class _Labels:
         separator = self._reading.separator
         values = value if self._is_list else [value]
         if separator is not None and isinstance(value, str):
-            values = [each.strip() for each in value.split(separator)]
-        found = [
-            self._class(row, each) for each in values or () if each not in (None, "")
-        ]
-        return list(dict.fromkeys(found))
+            values = value.split(separator)
+        found = [self._class(row, each) for each in values or () if each is not None]
+        return list(dict.fromkeys(filter(None, found)))
 
     def _class(self, row: int, value: Any) -> str:
         if self._integers and not 0 <= value <= MAX_LABEL:
@@ -181,7 +179,8 @@ class _Labels:
                 f"The label of row {row} must be 0 to {MAX_LABEL:,}, got {value}. Cast "
                 "the column to text in --query if these are names."
             )
-        return str(value).lower() if isinstance(value, bool) else str(value)
+        text = str(value).strip()
+        return text.lower() if isinstance(value, bool) else text
 
 
 class _Lister:

@@ -91,7 +91,7 @@ def _statement(source: table_sources.TableSource, query: str | None) -> str:
 @contextlib.contextmanager
 def _sqlite(source: table_sources.TableSource, statement: str) -> Iterator[Any]:
     path = pathlib.Path(source.files[0]).absolute()
-    uri = f"file:{urllib.parse.quote(str(path))}?mode=ro"
+    uri = f"file:{urllib.parse.quote(os.fsencode(path))}?mode=ro"
     with (
         _errors(source, sqlite3.Error, lambda error: False),
         contextlib.closing(sqlite3.connect(uri, uri=True)) as connection,

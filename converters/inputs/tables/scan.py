@@ -227,7 +227,8 @@ def _csv_options(source: table_sources.TableSource, columns: Columns) -> Iterato
     with table_sources.opened_text(source.files[0]) as file:
         line = file.readline()
     for delimiter in _DELIMITERS:
-        there = next(csv.reader([line], delimiter=delimiter), [])
+        header = next(csv.reader([line], delimiter=delimiter), [])
+        there = [name.strip() for name in header]
         texts = [name for name in columns.texts if name in there]
         if texts:
             yield f"delim = {quoted(delimiter)}"
