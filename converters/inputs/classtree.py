@@ -24,6 +24,8 @@ from tfpipe.shards.split_names import SPLITS, TEST, TRAIN, split_of_name
 # A folder is read once for every path to the folder, with links. Links from all
 # folders to all other folders would turn a few folders into millions of classes.
 _MAX_READS = 100
+# Folders above the splits, each the only one in its folder.
+_MAX_ABOVE = 8
 # A folder below a class with all images of the class, as in Tiny-ImageNet.
 _LIST_END = "_annotations.txt"
 _LEAVES = {"images", "image", "imgs", "img", "JPEGImages"}
@@ -58,10 +60,13 @@ class TreeReader(Reader):
                 raise ValueError(
                     f"{source.shown(top)} must hold a folder for each class, with "
                     "images named *.jpg, *.png or as another format that Pillow reads "
-                    "in it; got none."
+                    "in it; got none. If a table lists the images and labels, give "
+                    "the table to converters.table."
                 )
             splits[split] = _listed_classes(source, top, found, left_out) or found
-        listed = Listed(input_dir, ordered(_without_leaf(splits, left_out)), left_out)
+        if meaning.class_depth is None:
+            splits = _without_leaf(splits, left_out)
+        listed = Listed(input_dir, ordered(splits), left_out)
         # Folders are names, also `7`.
         return listed.with_list(class_lists.exported(source)._replace(names={}))
 
@@ -99,11 +104,22 @@ def _without_leaf(
     """Returns classes without the folder `images` at the end of all classes of train.
 
     An image of another split in the folder alone has no class.
+
+    Raises:
+        ValueError: If the folder is the only class.
     """
     leaves = {name.rpartition("/")[2] for name in splits.get(TRAIN, {})}
     if len(leaves) != 1 or not leaves <= _LEAVES or TRAIN not in splits:
         return {split: dict(classes) for split, classes in splits.items()}
     (leaf,) = leaves
+    if leaf in splits[TRAIN]:
+        first = splits[TRAIN][leaf][0].name
+        raise ValueError(
+            f"Each class must have a folder, got all images in one folder {leaf}/, "
+            f"the first is {first}. Make a folder for each class, or list paths and "
+            "labels in a table for converters.table. --class_depth=1 takes the folder "
+            "for a class."
+        )
     result: dict[str, dict[str, list[Image]]] = {}
     for split, classes in splits.items():
         for name, images in classes.items():
@@ -121,28 +137,44 @@ def _split_folders(
     whole = {meaning.split or TRAIN: ""}
     if meaning.split is not None or not meaning.split_names:
         return whole
-    top = source.scan("", listing.IMAGE_SUFFIXES)
-    said = {name: split for name in top.folders if (split := split_of_name(name))}
-    others = [name for name in top.folders if name not in said]
-    divided = {name for name in said if _has_classes(source, name)}
-    splits = {said[name] for name in (divided if others else said)}
-    if (not divided and len(splits) < 2) or (others and len(splits) < 2):
-        return whole  # a class may be called `train`
-    # Test images often have no class. Other images without a class are an error later.
-    others += [name for name in said if said[name] == TEST and name not in divided]
-    named = {name: split for name, split in said.items() if name not in others}
+    prefix, skipped = "", list[LeftOut]()
+    for _ in range(_MAX_ABOVE):
+        top = source.scan(prefix, listing.IMAGE_SUFFIXES)
+        skipped += (item.under(prefix) for item in top.left_out)
+        if named := _splits_of_level(source, prefix, top.folders):
+            break
+        if len(top.folders) != 1 or top.files:
+            return whole
+        prefix = f"{prefix}{top.folders[0]}/"
+    else:
+        return whole
     folder_of = {split: name for name, split in named.items()}
     for name, split in named.items():
         if folder_of[split] != name:
             raise ValueError(
-                f"{source.shown('')} must hold one {split} split, got {name}/ and "
+                f"{source.shown(prefix)} must hold one {split} split, got {name}/ and "
                 f"{folder_of[split]}/. Remove or rename one of them, or convert them "
                 "apart."
             )
-    left_out += top.left_out
-    left_out += (LeftOut(f"{name}/", listing.NOT_A_SPLIT) for name in sorted(others))
-    left_out += (LeftOut(name, listing.NO_CLASS) for name, _ in top.files)
-    return {split: folder_of[split] for split in SPLITS if split in folder_of}
+    others = sorted({*top.folders} - {*named})
+    left_out += skipped
+    left_out += (LeftOut(f"{prefix}{name}/", listing.NOT_A_SPLIT) for name in others)
+    left_out += (LeftOut(prefix + name, listing.NO_CLASS) for name, _ in top.files)
+    return {s: prefix + folder_of[s] for s in SPLITS if s in folder_of}
+
+
+def _splits_of_level(
+    source: folders.Folder, prefix: str, names: Sequence[str]
+) -> dict[str, str]:
+    """Returns the folders of a level that are splits, if the level is one of splits."""
+    said = {name: split for name in names if (split := split_of_name(name))}
+    divided = {name for name in said if _has_classes(source, prefix + name)}
+    is_mixed = len(said) < len(names)
+    splits = {said[name] for name in (divided if is_mixed else said)}
+    if (not divided or is_mixed) and len(splits) < 2:
+        return {}  # a class may be called `train`
+    # Test images often have no class. Other images without a class are an error later.
+    return {n: s for n, s in said.items() if s != TEST or n in divided}
 
 
 def _has_classes(source: folders.Folder, name: str) -> bool:

@@ -122,7 +122,7 @@ class AtUrl:
             named = listing.has_suffix(base, suffixes)
             if named:
                 names.append(base)
-            if base in _UNSAFE_PARTS or (base.startswith(".") and not named):
+            if base in _UNSAFE_PARTS or (listing.is_hidden(base) and not named):
                 left_out.append(listing.LeftOut(base, listing.OTHER_NAME))
             elif size is None and named:
                 left_out.append(listing.LeftOut(f"{base}/", listing.NOT_A_FILE))

@@ -136,6 +136,7 @@ def give_labels(
             labels have gaps.
         OSError: If the file cannot be read.
     """
+    listed = listed.of_type(label_type)
     names = listed.class_names()
     if label_map is not None:
         labels = read_label_map(label_map, label_base)

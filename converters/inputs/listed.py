@@ -14,7 +14,13 @@ from converters.inputs.files import State
 from converters.inputs.folders import Folder
 from converters.inputs.image import Image
 from converters.inputs.listing import LeftOut
-from converters.inputs.meaning import NUMBER, Meaning, label_type
+from converters.inputs.meaning import (
+    NUMBER,
+    LabelType,
+    Meaning,
+    label_type,
+    whole_number,
+)
 from tfpipe.location.location import Location
 from tfpipe.shards.split_names import SPLITS, TRAIN
 
@@ -130,6 +136,12 @@ class Listed(NamedTuple):
             for image, classes in self.several.items()
         }
         return self._replace(splits=ordered(splits), several=several)
+
+    def of_type(self, chosen: LabelType | None) -> "Listed":
+        """Returns the same images; where labels are numbers, `3.0` becomes `3`."""
+        if chosen != NUMBER:
+            return self
+        return self.renamed({name: whole_number(name) for name in self.class_names()})
 
     def named(
         self, names: Mapping[int, str] | None = None, *, names_from: str = ""

@@ -90,6 +90,17 @@ DETAILS: Mapping[str, str] = {
 _APPLE_DOUBLE_PREFIX = "._"
 
 
+# Folders that operating systems and network drives make beside the images.
+_SYSTEM_FOLDERS = {
+    *("__MACOSX", "@eaDir", "$RECYCLE.BIN", "System Volume Information", "lost+found"),
+}
+
+
+def is_hidden(name: str) -> bool:
+    """Whether a name is that of a file or folder that is no part of a data set."""
+    return name.startswith(".") or name in _SYSTEM_FOLDERS
+
+
 class LeftOut(NamedTuple):
     """A name without a record, for the reports.
 
@@ -135,7 +146,8 @@ def has_suffix(name: str, suffixes: tuple[str, ...]) -> bool:
 def scan(folder: pathlib.Path, suffixes: tuple[str, ...]) -> Listing:
     """Lists a folder. Links are followed.
 
-    Hidden folders, and folders with such a suffix, are left out.
+    Hidden folders, folders of operating systems, and folders with such a suffix are
+    left out.
 
     Raises:
         OSError: If the folder, or the target of a link inside, cannot be read.
@@ -148,7 +160,7 @@ def scan(folder: pathlib.Path, suffixes: tuple[str, ...]) -> Listing:
         named = has_suffix(entry.name, suffixes)
         if named:
             names.append(entry.name)
-        elif entry.name.startswith("."):
+        elif is_hidden(entry.name):
             left_out.append(LeftOut(entry.name, OTHER_NAME))
             continue
         status = _status(entry)

@@ -5,11 +5,11 @@ about splits that do not fit together. The rule of splits: `tfpipe.shards.split_
 Never here: reading; the spot at which a name or a label stands in an input.
 """
 
-import collections
 import dataclasses
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import unicodedata
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal
 
 from tfpipe.errors import count_of
@@ -22,6 +22,8 @@ TEXT: LabelType = "text"
 _PLAIN_INTEGER = re.compile(r"0|[1-9][0-9]*")
 # Numbers that are no plain integers: `007` and `1.10` are names of classes.
 _CODE = re.compile(r"0[0-9]+|[0-9]*\.[0-9]*")
+# pandas writes whole numbers so, if a value of their column is missing.
+_WHOLE_FLOAT = re.compile(r"(0|[1-9][0-9]*)\.0+")
 # Every class is a line of labels.txt.
 MAX_LABEL = 1_000_000
 # Labels in an error, of numbers and of names.
@@ -90,6 +92,8 @@ def label_type(labels: Iterable[str], chosen: LabelType | None) -> LabelType:
     """
     if chosen == TEXT:
         return TEXT
+    if chosen == NUMBER:
+        labels = map(whole_number, labels)
     integers, words, has_codes = [], [], False
     for label in dict.fromkeys(labels):
         if _PLAIN_INTEGER.fullmatch(label):
@@ -109,6 +113,16 @@ def label_type(labels: Iterable[str], chosen: LabelType | None) -> LabelType:
             "Correct them, or say --label_type=text if the numbers are names too."
         )
     return NUMBER if integers and not words else TEXT
+
+
+def whole_number(label: str) -> str:
+    """Returns a label such as `3.0` as a whole number, and others as they are.
+
+    >>> whole_number("3.0"), whole_number("1.10")
+    ('3', '1.10')
+    """
+    match = _WHOLE_FLOAT.fullmatch(label)
+    return match[1] if match else label
 
 
 def _some(labels: Sequence[str]) -> str:
@@ -168,15 +182,25 @@ def warn(lines: Sequence[str], *, strict: bool) -> None:
         print(f"Warning: {line}", file=sys.stderr)
 
 
-def disagreements(splits: Mapping[str, Mapping[str, Sequence[object]]]) -> list[str]:
+def disagreements(
+    splits: Mapping[str, Mapping[str, Sequence[object]]],
+    chosen: LabelType | None = None,
+) -> list[str]:
     """Returns a line for each way in which splits and classes do not fit together.
 
     The line says the probable meaning, and its flag.
 
     Args:
         splits: By split and class, the images.
+        chosen: Value of --label_type.
     """
-    lines = [*_shared_top_folders(splits), *_nested_class(splits)]
+    names = {name for classes in splits.values() for name in classes}
+    lines = [
+        *_folders_in_classes(splits),
+        *_nested_class(splits),
+        *_similar_classes(names),
+        *(_float_classes(names) if chosen is None else ()),
+    ]
     train = splits.get(TRAIN, {})
     for split, classes in splits.items():
         unknown = sorted(set(classes) - set(train))
@@ -192,25 +216,69 @@ def disagreements(splits: Mapping[str, Mapping[str, Sequence[object]]]) -> list[
     return lines
 
 
-def _shared_top_folders(
+def _folders_in_classes(
     splits: Mapping[str, Mapping[str, Sequence[object]]],
 ) -> Iterable[str]:
+    """Yields a line for folders that look like splits or parts, and are in classes."""
     for classes in splits.values():
-        below: dict[str, set[str]] = collections.defaultdict(set)
+        # By folder, and by the folder in it, the paths of classes below.
+        below: dict[str, dict[str, set[str]]] = {}
         for name in classes:
-            top, slash, rest = name.partition("/")
-            if slash:
-                below[top].add(rest)
-        first, *others = below or [""]
-        same = [top for top in others if below[top] == below[first]]
-        if len(below) > 1 and len(same) == len(others):
-            yield (
-                f"The folders {', '.join(sorted(below))} hold the same classes, and "
-                f"{first}/{min(below[first])} and {others[0]}/{min(below[first])} are "
-                "two classes now: if the folders are splits, rename them, such as to "
-                "train and test, or convert each with --split=NAME; if they are parts "
-                "of one data set, merge them with converters.merge."
-            )
+            parts = name.split("/")
+            for depth, part in enumerate(parts):
+                level = below.setdefault("/".join(parts[:depth]), {})
+                level.setdefault(part, set()).add("/".join(parts[depth + 1 :]))
+        for above, level in sorted(below.items()):
+            first, *others = level
+            words = {split_names.split_of_name(name) for name in level}
+            are_same = others and all(level[name] == level[first] for name in others)
+            prefix = f"{above}/" if above else ""
+            shown = ", ".join(prefix + name for name in sorted(level))
+            if are_same and level[first] != {""}:
+                each = min(level[first])
+                yield (
+                    f"The folders {shown} hold the same classes, and "
+                    f"{prefix}{first}/{each} and {prefix}{others[0]}/{each} are two "
+                    "classes now: if the folders are splits, rename them, such as to "
+                    "train and test, or convert each with --split=NAME; if they are "
+                    "parts of one data set, merge them with converters.merge."
+                )
+                break
+            if above and len(words - {None}) > 1 and None not in words:
+                yield (
+                    f"The folders {shown} are called as splits, and are parts of "
+                    "classes now: if the folders are splits, make them the folders at "
+                    "the top, with the classes in them."
+                )
+                break
+
+
+def _float_classes(names: Collection[str]) -> Iterable[str]:
+    """Yields a line for classes that are numbers with a point and zeros."""
+    if names and all(map(_WHOLE_FLOAT.fullmatch, names)):
+        yield (
+            f"The labels, such as {min(names)}, are taken for names, in the order of "
+            "texts: whole numbers are written so if a value of their column is "
+            "missing. --label_type=number takes them for whole numbers, "
+            "--label_type=text for names."
+        )
+
+
+def _similar_classes(names: Collection[str]) -> Iterable[str]:
+    """Yields a line for classes whose names look the same to people."""
+    alike: dict[str, list[str]] = {}
+    for name in sorted(names):
+        seen = unicodedata.normalize("NFC", " ".join(name.split())).casefold()
+        alike.setdefault(seen, []).append(name)
+    twins = [each for each in alike.values() if len(each) > 1]
+    if twins:
+        shown = " and ".join(map(ascii, twins[0]))
+        yield (
+            f"{shown} are classes of their own, and differ in case, in blanks or in "
+            "the form of accents alone: if these are one class, give it one name, such "
+            f"as by lower(trim(label)) in --query or by --class_map of converters.merge"
+            f"{f'; {len(twins) - 1:,} more are like this' if twins[1:] else ''}."
+        )
 
 
 def _nested_class(

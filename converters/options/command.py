@@ -177,7 +177,8 @@ def _planned(
     listed = labelled.listed
     _require_boxes_stay_right(options, listed.boxes)
     _require_new_splits(options, listed.splits)
-    meaning.warn(meaning.disagreements(listed.splits), strict=options.strict)
+    warnings = meaning.disagreements(listed.splits, options.label_type)
+    meaning.warn(warnings, strict=options.strict)
     divided = labelled.divided(
         chosen=options.classes, split_fractions=options.fractions, seed=options.seed
     )

@@ -181,7 +181,8 @@ def _joined(
     texts: dict[str, str] = {}
     unnamed: dict[str, str] = {}
     states: dict[str, State] = {}
-    for source, listed in found:
+    for source, as_listed in found:
+        listed = as_listed.of_type(label_type)
         own = listed.class_names()
         is_number = meaning.label_type(own, label_type) == meaning.NUMBER
         renamed = _new_names(source, own, names if is_number else {})

@@ -19,20 +19,9 @@ import pytest
 import xxhash
 
 import tfpipe
-from converters import (
-    export,
-    folder,
-    imagenet,
-    merge,
-    query,
-    replicate,
-    synthesize,
-    table,
-    tfrecord,
-    verify,
-    webdataset,
-)
+from converters import export, query, replicate, synthesize, verify
 from converters.inputs.classes import printable
+from tests.support.data.conversions import conversion
 from tests.support.data.trees import SYNSETS, make_jpeg
 from tfpipe.shards import index
 from tfpipe.shards.example import bytes_feature, encode_example
@@ -105,12 +94,12 @@ def _rows(root: pathlib.Path, images: Images) -> list[list[str]]:
 
 def _from_folder(root: pathlib.Path, images: Images, **options: Any) -> None:
     _tree(root, images)
-    folder.convert(folder.FolderOptions(input_dir=str(root), **options))
+    conversion("folder", input_dir=str(root), **options).convert()
 
 
 def _from_table(place: str, **options: Any) -> None:
     options |= {"image_column": "path", "label_column": "label"}
-    table.convert(table.TableOptions(input=place, **options))
+    conversion("table", input=place, **options).convert()
 
 
 def _from_csv(root: pathlib.Path, images: Images, **options: Any) -> None:
@@ -156,9 +145,7 @@ def _from_tars(root: pathlib.Path, images: Images, **options: Any) -> None:
                 member = tarfile.TarInfo(f"{number}.{part}")
                 member.size = len(content)
                 tar.addfile(member, io.BytesIO(content))
-    webdataset.convert(
-        webdataset.WebdatasetOptions(input=[str(root / "a{1}*.tar")], **options)
-    )
+    conversion("webdataset", input=[str(root / "a{1}*.tar")], **options).convert()
 
 
 def _from_records(root: pathlib.Path, images: Images, **options: Any) -> None:
@@ -171,14 +158,12 @@ def _from_records(root: pathlib.Path, images: Images, **options: Any) -> None:
                 "image/filename": bytes_feature(os.fsencode(name)),
             }
             file.write(b"".join(frame(encode_example(features))))
-    tfrecord.convert(
-        tfrecord.TfrecordOptions(input=[str(root / "a{1}*.tfrecord")], **options)
-    )
+    conversion("tfrecord", input=[str(root / "a{1}*.tfrecord")], **options).convert()
 
 
 def _from_merge(root: pathlib.Path, images: Images, **options: Any) -> None:
     _tree(root, images)
-    merge.convert(merge.MergeOptions(sources={"a": str(root)}, **options))
+    conversion("merge", sources={"a": str(root)}, **options).convert()
 
 
 READERS = {
@@ -269,9 +254,7 @@ def test_imagenet_reads_and_writes_in_any_folder(here: pathlib.Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(make_jpeg(number))
     out = here / "out" / DEEP
-    imagenet.convert(
-        imagenet.ImagenetOptions(input_dir=str(here / DEEP), output_dir=str(out))
-    )
+    conversion("imagenet", input_dir=str(here / DEEP), output_dir=str(out)).convert()
 
     rows = index.load_catalog(out, "train", ["filename", "digest"])
     found = dict(zip(rows["filename"], rows["digest"], strict=True))
@@ -344,15 +327,12 @@ def test_an_export_is_read_again(
     )
     common: dict[str, Any] = {"output_dir": str(here / "again"), "num_workers": 1}
     if kind == "tree":
-        folder.convert(folder.FolderOptions(input_dir=str(out), **common))
+        conversion("folder", input_dir=str(out), **common).convert()
     elif kind == "webdataset":
-        webdataset.convert(webdataset.WebdatasetOptions(input=[str(out)], **common))
+        conversion("webdataset", input=[str(out)], **common).convert()
     elif kind == "parquet":
-        table.convert(
-            table.TableOptions(
-                input=str(out), image_column="image", label_column="label", **common
-            )
-        )
+        common |= {"image_column": "image", "label_column": "label"}
+        conversion("table", input=str(out), **common).convert()
     images = _images()
     if kind in ("webdataset", "parquet"):  # a list of classes has a class a line
         images = [(" ".join(label.split()), *others) for label, *others in images]
@@ -466,7 +446,7 @@ def test_a_relative_name_is_itself(here: pathlib.Path, name: str) -> None:
     shared: dict[str, Any] = {"num_workers": 1, "fsync": False}
     out = f"{name[:200]}.out"
 
-    folder.convert(folder.FolderOptions(input_dir=name, output_dir=out, **shared))
+    conversion("folder", input_dir=name, output_dir=out, **shared).convert()
 
     assert _digests(here / out) == _expected(images)
     assert not verify.verify(verify.VerifyOptions(data_dir=out)).faults
@@ -475,5 +455,5 @@ def test_a_relative_name_is_itself(here: pathlib.Path, name: str) -> None:
 
 
 def test_a_name_that_may_be_a_home_folder_is_refused(here: pathlib.Path) -> None:
-    with pytest.raises(ValueError, match="Write ./~x for a name that begins with ~"):
-        folder.FolderOptions(input_dir="in", output_dir="~x")
+    with pytest.raises(ValueError, match=r"Write \./~x for a name that begins with ~"):
+        conversion("folder", input_dir="in", output_dir="~x")

@@ -106,6 +106,8 @@ def test_names_of_splits_can_be_turned_off(kind: str, tmp_path: pathlib.Path) ->
         (("1", "10", "2"), {"label_type": "text"}, [1, 2, 3]),
         (("007", "12", "9"), {}, [1, 2, 3]),
         (("b", "c", "a"), {"label_base": 0}, [0, 1, 2]),
+        (("1.0", "10.0", "2.0"), {}, [1, 2, 3]),
+        (("1.0", "10.0", "2.0"), {"label_type": "number"}, [1, 2, 10]),
     ],
 )
 def test_numbers_stay_the_labels_and_names_are_counted(
@@ -138,6 +140,31 @@ def _make(kind: str, root: pathlib.Path, images: Images, **options: Any) -> Job:
 
 def _warnings(capsys: pytest.CaptureFixture[str]) -> list[str]:
     return [line for line in capsys.readouterr().err.splitlines() if "Warn" in line]
+
+
+@_kinds("data_set", "imagenet")
+@pytest.mark.parametrize(
+    ("labels", "options", "warning"),
+    [
+        (("Cat", "cat"), {}, "'Cat' and 'cat' are classes of their own"),
+        (("0.0", "1.0"), {}, "The labels, such as 0.0, are taken for names"),
+        (("0.0", "1.0"), {"label_type": "text"}, ""),
+        (("0.0", "1.0"), {"label_type": "number"}, ""),
+    ],
+)
+def test_labels_that_may_mean_something_else_are_warned_about(
+    kind: str,
+    tmp_path: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
+    labels: tuple[str, str],
+    options: dict[str, Any],
+    warning: str,
+) -> None:
+    _make(kind, tmp_path / "in", [("train", label) for label in labels], **options)
+
+    lines = _warnings(capsys)
+    assert len(lines) == bool(warning)
+    assert all(line.startswith(f"Warning: {warning}") for line in lines)
 
 
 @_kinds("data_set", "imagenet")
