@@ -20,7 +20,10 @@ import xxhash
 
 import tfpipe
 from converters import export, query, replicate, synthesize, verify
+from converters.exports.plan import FORMATS
 from converters.inputs.classes import printable
+from converters.options.query import QueryOptions
+from converters.options.replicate import ReplicateOptions
 from tests.support.data.conversions import conversion
 from tests.support.data.trees import SYNSETS, make_jpeg
 from tfpipe.shards import index
@@ -67,8 +70,6 @@ DEEP = pathlib.Path(*(name for name in NAMES if "\\" not in name and len(name) <
 NOT_UTF8 = os.fsdecode(b"caf\xe9")
 
 Images = list[tuple[str, str, bytes]]
-Convert = Callable[[], object]
-Reader = Callable[[pathlib.Path, Images], tuple[Any, Callable[[Any], object], dict]]
 
 
 def _images(names: Sequence[str] = NAMES) -> Images:
@@ -166,7 +167,7 @@ def _from_merge(root: pathlib.Path, images: Images, **options: Any) -> None:
     conversion("merge", sources={"a": str(root)}, **options).convert()
 
 
-READERS = {
+READERS: dict[str, Callable[..., None]] = {
     reader.__name__.removeprefix("_from_"): reader
     for reader in (
         *(_from_folder, _from_csv, _from_json, _from_parquet, _from_sqlite),
@@ -290,7 +291,7 @@ def test_a_query_writes_what_its_clause_says(
         csv.writer(file).writerows([("filename", "score"), *((r, 1) for r in rows)])
 
     done = query.ask(
-        query.QueryOptions(
+        QueryOptions(
             data_dir=str(made),
             clause="score = 1 AND split = 'train' AND synset IN ({})".format(
                 ", ".join("'" + name + "'" for name in expected)
@@ -315,7 +316,7 @@ def test_a_query_writes_what_its_clause_says(
     assert source.steps_per_epoch == len(expected)
 
 
-@pytest.mark.parametrize("kind", export.FORMATS)
+@pytest.mark.parametrize("kind", FORMATS)
 def test_an_export_is_read_again(
     made: pathlib.Path, here: pathlib.Path, kind: Any
 ) -> None:
@@ -335,7 +336,7 @@ def test_an_export_is_read_again(
         conversion("table", input=str(out), **common).convert()
     images = _images()
     if kind in ("webdataset", "parquet"):  # a list of classes has a class a line
-        images = [(" ".join(label.split()), *others) for label, *others in images]
+        images = [(" ".join(label.split()), name, data) for label, name, data in images]
     if kind != "arrayrecord":
         assert _digests(here / "again") == _expected(images)
 
@@ -344,7 +345,7 @@ def test_copies_are_written_beside_any_name(
     made: pathlib.Path, here: pathlib.Path
 ) -> None:
     replicate.make_copies(
-        replicate.ReplicateOptions(
+        ReplicateOptions(
             data_dir=str(made), output_dir=str(here / DEEP), copies=2, num_workers=1
         )
     )
@@ -387,7 +388,7 @@ def test_files_of_another_tool_are_found_below_any_folder(
     _convert("folder", here / "in", _images(("z",)), here / DEEP)
     (here / DEEP / "index.json").unlink()
 
-    files = {"files": suffix.strip("/")} if suffix else {}
+    files: dict[str, Any] = {"files": suffix.strip("/")} if suffix else {}
     source = tfpipe.TFRecordSource(str(here / DEEP), "train", batch_size=1, **files)
 
     assert source.steps_per_epoch == len(_images(("z",)))
