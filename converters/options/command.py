@@ -165,6 +165,9 @@ def make_job(command: str, options: ConvertOptions, reader: Reader) -> Job:
             label_type=options.label_type,
         )
         expected.check_expected(options.expect, labelled)
+        splits = labelled.listed.splits
+        lines = meaning.disagreements(splits, options.label_type)
+        meaning.warn(lines, strict=options.strict)
         job = _planned(command, options, reader, labelled)
         more = _more_columns(labelled, workspace)
         return dataclasses.replace(job, more_columns=more)
@@ -177,8 +180,6 @@ def _planned(
     listed = labelled.listed
     _require_boxes_stay_right(options, listed.boxes)
     _require_new_splits(options, listed.splits)
-    warnings = meaning.disagreements(listed.splits, options.label_type)
-    meaning.warn(warnings, strict=options.strict)
     divided = labelled.divided(
         chosen=options.classes, split_fractions=options.fractions, seed=options.seed
     )
