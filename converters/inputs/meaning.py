@@ -184,7 +184,7 @@ def warn(lines: Sequence[str], *, strict: bool) -> None:
 
 def disagreements(
     splits: Mapping[str, Mapping[str, Sequence[object]]],
-    chosen: LabelType | None = None,
+    chosen: LabelType | None,
 ) -> list[str]:
     """Returns a line for each way in which splits and classes do not fit together.
 

@@ -107,7 +107,7 @@ def test_a_number_that_is_too_large_is_refused() -> None:
 def test_splits_that_do_not_fit_together_have_a_line_each(
     splits: dict[str, dict[str, list[int]]], parts: list[str]
 ) -> None:
-    lines = meaning.disagreements(splits)
+    lines = meaning.disagreements(splits, None)
 
     assert len(lines) == len(parts)
     for line, part in zip(lines, parts, strict=True):
