@@ -44,7 +44,6 @@ import io
 import json
 import os
 import pathlib
-import re
 import sys
 import tempfile
 import time
@@ -57,7 +56,7 @@ from converters.checks import adopt, dataset, entries, shard
 from converters.checks.shard import Result
 from converters.engines import processes
 from converters.inputs.reader import Workspace
-from converters.inputs.tables import table_sources
+from converters.inputs.tables import servers
 from converters.jobs import at_url, work_dir
 from converters.options import shared, start
 from tfpipe import errors, host
@@ -287,18 +286,15 @@ def _require_listed(known: index.Index, shown: object) -> None:
         )
 
 
-def _shown(places: Sequence[str]) -> list[str]:
-    """Returns values of --input, also of the form NAME=PLACE, without passwords."""
-    words = [re.fullmatch(r"((?:[^=:/]+=)*)(.*)", word, re.DOTALL) for word in places]
-    return [f"{word[1]}{table_sources.shown(word[2])}" for word in words if word]
-
-
 def summarize(config: VerifyOptions, result: Result, seconds: float) -> dict[str, Any]:
     """Returns the JSON document of a check."""
     return {
         "command": "converters.verify",
         "schema_version": _SCHEMA_VERSION,
-        "config": {**dataclasses.asdict(config), "input": _shown(config.input)},
+        "config": {
+            **dataclasses.asdict(config),
+            "input": [*map(servers.shown, config.input)],
+        },
         "level": config.level,
         "num_records": result.num_records,
         "num_shards": result.num_shards,

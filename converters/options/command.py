@@ -22,14 +22,14 @@ from converters.inputs.files import path_of
 from converters.inputs.image import Image, catalog_name
 from converters.inputs.labels import Labelled
 from converters.inputs.reader import Reader, Workspace
-from converters.inputs.tables import extras, spool, sql
+from converters.inputs.tables import extras, servers, spool, sql
 from converters.jobs import at_url, changed, duplicates, plan, run, work_dir
 from converters.jobs.job import Job, no_boxes
 from converters.options import policy, shared, start, summary
 from converters.options.job import ConvertOptions, options_from_flags
 from tfpipe import errors, host
 from tfpipe.location.files import Files
-from tfpipe.location.location import Location, shown
+from tfpipe.location.location import Location
 from tfpipe.shards import index
 from tfpipe.shards.split_names import TRAIN
 
@@ -46,7 +46,7 @@ def main(
     """
     if len(argv) > 1:
         raise app.UsageError(
-            f"Unexpected argument: {shown(argv[1])}. Flags start with --."
+            f"Unexpected argument: {servers.shown(argv[1])}. Flags start with --."
         )
     return converted(name, reader_from_flags)
 

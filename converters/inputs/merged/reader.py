@@ -20,7 +20,7 @@ from converters.inputs.meaning import Meaning
 from converters.inputs.merged import sources
 from converters.inputs.merged.sources import MergeSource
 from converters.inputs.reader import Reader, Workspace
-from converters.inputs.tables import columns, table_sources
+from converters.inputs.tables import columns, servers
 from tfpipe import errors
 from tfpipe.location.location import Location
 
@@ -64,9 +64,7 @@ class MergeReader(Reader):
                     )
 
     def to_json(self) -> dict[str, Any]:
-        shown = {
-            name: table_sources.shown(place) for name, place in self.sources.items()
-        }
+        shown = {name: servers.shown(place) for name, place in self.sources.items()}
         return dataclasses.asdict(self) | {"sources": shown}
 
     @property

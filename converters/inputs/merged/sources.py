@@ -19,7 +19,7 @@ from converters.inputs.classtree import TreeReader
 from converters.inputs.folders import Folder
 from converters.inputs.meaning import USUAL
 from converters.inputs.reader import Reader
-from converters.inputs.tables import table_sources
+from converters.inputs.tables import servers, table_sources
 from converters.inputs.tables.reader import TableReader
 from tfpipe import errors
 from tfpipe.location.location import Location, shown, written_scheme
@@ -91,7 +91,7 @@ def kind_of(place: str) -> Kind:
 
 def _kind_of(place: str) -> Kind:
     is_remote = bool(written_scheme(place))
-    if table_sources.may_hold_secret(place) and not table_sources.is_server(place):
+    if servers.may_hold_secret(place) and not servers.is_server(place):
         raise ValueError(
             "A place must be a path or a URL, or train=, validation= or test= and one "
             "of them. The text is none of these, and is not shown here because it may "
@@ -110,7 +110,8 @@ def _kind_of(place: str) -> Kind:
         return TABLE  # a SQLite file without an ending, or else an error
     elif not any(sign in place for sign in "*?[{"):
         raise ValueError(
-            f"A place must be {_EXPECTED}; got {path}: there is no such file or folder."
+            f"A place must be {_EXPECTED}; got {servers.shown(path)}: no such file or "
+            "folder."
         )
     found = patterns.find([place], _ANY, USUAL)
     if named := _by_name(found[0].file):
@@ -130,7 +131,7 @@ def _before_wildcards(url: str) -> str:
 
 def _by_name(place: str) -> Kind | None:
     base = place.rpartition("/")[2]
-    if table_sources.is_server(place) or table_sources.has_ending(base):
+    if servers.is_server(place) or table_sources.has_ending(base):
         return TABLE
     if samples.TARS.is_one(base):
         return TARS

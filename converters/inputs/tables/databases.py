@@ -12,13 +12,12 @@ import decimal
 import json
 import os
 import pathlib
-import re
 import sqlite3
 import urllib.parse
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from converters.inputs.tables import sql, table_sources
+from converters.inputs.tables import servers, sql, table_sources
 from converters.inputs.tables.columns import Columns
 from converters.inputs.tables.spool import Spool
 from tfpipe.shards.sql import Interruptible, identifier, quoted, read_lines
@@ -34,8 +33,6 @@ _INSTALL = "pip install 'tfpipe[sql]'"
 # they are the client's own.
 _MYSQL_UNREACHABLE = (1040, 1042, 1043, 1044, 1045, 1049, 1129, 1130, 1203, 1226, 1251)
 _MYSQL_CLIENT = 2000
-# Values of password=, sslpassword= and the like.
-_PASSWORD = re.compile(r"(?i)(?:^|&)[^=&]*pass[^=&]*=([^&]*)")
 
 
 class Rows(NamedTuple):
@@ -60,8 +57,8 @@ def rows(source: table_sources.TableSource, query: str | None) -> Iterator[Rows]
     """
     opened = {
         table_sources.SQLITE: _sqlite,
-        table_sources.POSTGRESQL: _postgresql,
-        table_sources.MYSQL: _mysql,
+        servers.POSTGRESQL: _postgresql,
+        servers.MYSQL: _mysql,
     }[source.kind]
     with opened(source, _statement(source, query)) as cursor:
         columns = [column[0] for column in cursor.description]
@@ -82,7 +79,7 @@ def _statement(source: table_sources.TableSource, query: str | None) -> str:
             f"{source.shown} is a database, of which --query must select rows, or "
             f"which must be followed by the name of a table: {source.shown}#table."
         )
-    mark = "`" if source.kind == table_sources.MYSQL else '"'
+    mark = "`" if source.kind == servers.MYSQL else '"'
     parts = source.table.split(".")
     names = (f"{mark}{part.replace(mark, mark * 2)}{mark}" for part in parts)
     return f"SELECT * FROM {'.'.join(names)}"
@@ -193,23 +190,13 @@ def _errors(
     except kind as error:
         said = " ".join(str(word) for word in error.args).split("\nLINE ")[0]
         text = " ".join(said.split()) or type(error).__name__
-        text = _without_password(text, source.url).rstrip(".")
+        text = servers.masked(text, source.url).rstrip(".")
         if is_unreachable(error):
             raise OSError(
                 f"{source.shown} cannot be read: {text}. Check that the database runs "
                 "and that user, password and name are right."
             ) from None
         raise ValueError(f"{source.shown}: the database refused: {text}.") from None
-
-
-def _without_password(text: str, url: str) -> str:
-    """Returns a driver's message, which may repeat a part of the URL."""
-    parts = urllib.parse.urlsplit(url)
-    values = [parts.password or "", *_PASSWORD.findall(parts.query)]
-    for value in filter(None, values):
-        for form in (value, urllib.parse.unquote(value)):
-            text = text.replace(form, "***")
-    return text
 
 
 def scan(

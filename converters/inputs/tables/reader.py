@@ -21,6 +21,7 @@ from converters.inputs.tables import (
     columns,
     images,
     scan,
+    servers,
     spool,
     sql,
     table_sources,
@@ -84,8 +85,8 @@ class TableReader(Reader):
     @property
     def recorded(self) -> Mapping[str, Any]:
         own = dataclasses.asdict(self) | {
-            "input": table_sources.shown(self.input),
-            "table": {n: table_sources.shown(value) for n, value in self.table.items()},
+            "input": servers.shown(self.input),
+            "table": {n: servers.shown(value) for n, value in self.table.items()},
             "extra_columns": list(self.extra_columns),
             "hive_columns": list(self.hive_columns),
         }

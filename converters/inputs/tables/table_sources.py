@@ -13,30 +13,20 @@ import io
 import os
 import pathlib
 import re
-import urllib.parse
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, TextIO, cast
 
 from converters.inputs.class_lists import CLASSES_NAME, EXPORT_NAME
 from converters.inputs.files import State, open_file, state_of
+from converters.inputs.tables import servers
 from tfpipe.location.files import Files
-from tfpipe.location.location import (
-    Location,
-    shown as shown_url,
-    written_scheme,
-)
+from tfpipe.location.location import Location
 from tfpipe.shards.split_names import require_whole_sets
 
 CSV, JSON, PARQUET = "CSV", "JSON lines", "Parquet"
-SQLITE, POSTGRESQL, MYSQL = "SQLite", "PostgreSQL", "MySQL"
-DATABASES = (SQLITE, POSTGRESQL, MYSQL)
+SQLITE = "SQLite"
+DATABASES = (SQLITE, servers.POSTGRESQL, servers.MYSQL)
 
-_SCHEMES = {
-    "postgresql": POSTGRESQL,
-    "postgres": POSTGRESQL,
-    "mysql": MYSQL,
-    "mariadb": MYSQL,
-}
 _KINDS: Mapping[str, str] = {
     ".csv": CSV,
     ".tsv": CSV,
@@ -57,11 +47,6 @@ _MAGIC = {b"PAR1": PARQUET, b"SQLite format 3\0": SQLITE}
 _KNOWN = (
     "a file that ends in .csv, .tsv, .jsonl, .ndjson, .json or .parquet, a SQLite "
     "file, a folder or pattern of such files, postgresql://... or mysql://..."
-)
-_NOT_SHOWN = "The text is not shown here because it may hold a secret."
-# The forms of libpq, JDBC, ODBC and SQLAlchemy, and `user:password@host`.
-_CONNECTION = re.compile(
-    r"://|(pass(word|wd)?|pwd|secret|token)\s*=|:[^/]*@", re.IGNORECASE
 )
 
 
@@ -125,60 +110,21 @@ def find(name: str, value: str) -> TableSource:
     """
     if not value:
         raise ValueError(f"{name} must be {_KNOWN}, got nothing.")
-    if is_server(value):
-        return _server(name, value)
-    if may_hold_secret(value):
-        raise ValueError(f"{name} must be {_KNOWN}, got another text. {_NOT_SHOWN}")
+    if servers.is_server(value):
+        return TableSource(**servers.server(name, value)._asdict())
+    if servers.may_hold_secret(value):
+        raise ValueError(
+            f"{name} must be {_KNOWN}, got another text. The text is not shown here "
+            "because it may hold a secret."
+        )
     location = Location.from_user(name, value)
     return _local(name, value) if location.is_local else _remote(name, location)
-
-
-def shown(value: str) -> str:
-    """Returns the text of a flag without a password."""
-    if is_server(value):
-        return _server("--input", value).shown
-    return "..." if may_hold_secret(value) else shown_url(value)
-
-
-def may_hold_secret(value: str) -> bool:
-    """Whether a text names no file and may be a connection string of a database."""
-    if written_scheme(value) or _CONNECTION.search(value) is None:
-        return False
-    path = os.path.expanduser(value)
-    return not (os.path.lexists(path) or glob.glob(path, recursive=True))
-
-
-def is_server(value: str) -> bool:
-    """Whether the text of a flag is the URL of a database server."""
-    return "://" in value and value.partition("://")[0].lower() in _SCHEMES
 
 
 def has_ending(name: str) -> bool:
     """Whether a name ends like a table; behind a database may be `#table`."""
     before = name.rpartition("#")[0]
     return any(_kind_of_name(each) is not None for each in (name, before))
-
-
-def _server(name: str, value: str) -> TableSource:
-    scheme = value.partition("://")[0]
-    kind = _SCHEMES[scheme.lower()]
-    url, _, table = value.partition("#")
-    authority = re.split("[/?#]", value.partition("://")[2])[0]
-    try:
-        # A password with one of /?# would end the authority.
-        if ":" in authority and "@" in value and "@" not in authority:
-            raise ValueError
-        parts = urllib.parse.urlsplit(url)
-        user, host, port = parts.username, parts.hostname or "", parts.port
-    except ValueError:
-        raise ValueError(
-            f"{name} must be a URL such as {kind.lower()}://user@host:5432/database, "
-            "got one that cannot be read. Write special characters of a password as "
-            f"%XX. {_NOT_SHOWN}"
-        ) from None
-    shown = f"{parts.scheme}://{f'{user}@' if user else ''}{host}"
-    shown += f"{f':{port}' if port else ''}{parts.path}{f'#{table}' if table else ''}"
-    return TableSource(kind=kind, shown=shown, url=url, table=table or None)
 
 
 def _remote(name: str, location: Location) -> TableSource:

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from converters.inputs.image import read_image
-from converters.inputs.merged.sources import kind_of
 from converters.inputs.tables import databases, table_sources
 from converters.inputs.tables.images import Root
 from converters.jobs import run
@@ -245,91 +244,6 @@ def test_a_folder_whose_name_is_a_pattern_reads_its_own_rows(
     with index.catalog_connection() as connection:
         query = "SELECT score FROM read_parquet(?) ORDER BY 1"
         assert connection.execute(query, [catalog]).fetchall() == [(0.0,), (0.5,)]
-
-
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [
-        ("postgresql://me:se:cr@et@host:1/db#t", "postgresql://me@host:1/db#t"),
-        ("postgres://host/db?password=secret&user=x", "postgres://host/db"),
-        ("mysql://me:secret@[::1]:3306/db", "mysql://me@::1:3306/db"),
-    ],
-)
-def test_no_password_is_shown(value: str, shown: str) -> None:
-    source = table_sources.find("--input", value)
-
-    assert source.shown == shown
-    assert table_sources.shown(value) == shown
-    assert "cr" not in repr(source)
-
-
-_NEVER_SHOWN = [
-    *("postgresql://u:SECRET@h/db?sslpassword=SECRET", "POSTGRESQL://u:SECRET@h/db"),
-    *("postgresql://u:p@SECRET@h/db", "postgresql://u:a:SECRET@h/db"),
-    *("postgresql://u:12#SECRET@h/db", "postgresql://u:12?SECRET@h/db"),
-    *("postgresql://u:12/SECRET@h/db", "postgresql://u:SECRET@[::1]:5432/db"),
-    *("postgresql://u:SECRET@h:port/db", "postgresql://u:SECRET@h1:1,h2:2/db"),
-    *("postgresql://u@h/db?options=-c%20password%3DSECRET", "mysql://u:SECRET@h#t@x"),
-    *("postgresql:/u:SECRET@h/db", "postgresql:u:SECRET@h", " mysql://u:SECRET@h/db"),
-    *("postgresql+psycopg://u:SECRET@h/db", "jdbc:postgresql://u:SECRET@h/db"),
-    *("jdbc:mysql://h/db?user=u&password=SECRET", "host=h password='SECRET b'"),
-    *("Server=h;Database=d;Pwd=SECRET;", "u:SECRET@h/db", "s3://u:SECRET@b/x.csv"),
-    *(
-        "https://h/x.csv?token=SECRET",
-        "mongodb+srv://u:SECRET@h",
-        "oracle://u:SECRET@h",
-    ),
-]
-
-
-@pytest.mark.parametrize("value", _NEVER_SHOWN)
-def test_no_form_of_a_connection_shows_its_password(value: str) -> None:
-    texts = []
-    for look in (
-        lambda: table_sources.shown(value),
-        lambda: repr(table_sources.find("--input", value)),
-        lambda: kind_of(value),
-    ):
-        try:
-            texts.append(look())
-        except ValueError as error:
-            texts.append(str(error))
-
-    assert not [text for text in texts if "SECRET" in text]
-
-
-@pytest.mark.parametrize("name", ["a:b@c.csv", "token=x/a.csv", "pwd=*/a.csv"])
-def test_a_file_is_no_connection(
-    name: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    path = pathlib.Path(name.replace("*", "x"))
-    path.parent.mkdir(exist_ok=True)
-    path.write_text("image,label\n")
-
-    assert table_sources.find("--input", name).files == [str(path)]
-
-
-@pytest.mark.parametrize(
-    ("url", "said"),
-    [
-        ("postgresql://u:p@SECRET@h/db", "no user with p@SECRET"),
-        ("postgresql://u:p%40SECRET@h/db", "no user with p@SECRET"),
-        ("postgresql://u:p%40SECRET@h/db", "bad escape in p%40SECRET"),
-        ("postgresql://h/db?x=1&sslpassword=SECRET", "cannot open the key by SECRET"),
-        ("mysql://u@h/db?passwd=SECRET", "got SECRET"),
-    ],
-)
-def test_a_message_of_a_database_shows_no_password(url: str, said: str) -> None:
-    source = table_sources.find("--input", url)
-
-    with (
-        pytest.raises(ValueError, match=r"the database refused: .*\*\*\*") as caught,
-        databases._errors(source, KeyError, lambda error: False),
-    ):
-        raise KeyError(said)
-
-    assert "SECRET" not in str(caught.value)
 
 
 def test_a_root_is_never_left(tmp_path: pathlib.Path) -> None:
