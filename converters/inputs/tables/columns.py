@@ -4,8 +4,9 @@ In: names of columns from flags, and the columns of a table. Out: checked names.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from converters.inputs.tables import extras
 from tfpipe.shards import index
 
 FAIL, SKIP = "fail", "skip"
@@ -21,6 +22,7 @@ class Columns:
         name: Names of the images; None takes the path, or else the number of the row.
         split: Splits of the images; None puts all images into train.
         extra: Columns kept beside the image.
+        in_records: Whether records get the extra columns, as features.
 
     Raises:
         ValueError: If an extra column has the name of a column of the catalog.
@@ -31,6 +33,7 @@ class Columns:
     name: str | None = None
     split: str | None = None
     extra: Sequence[str] = ()
+    in_records: bool = False
 
     def __post_init__(self) -> None:
         for name in self.extra:
@@ -76,3 +79,15 @@ class Columns:
                         f"{flag} must name one column of the table, got {name}: there "
                         f"is {times}. The columns are {', '.join(there)}."
                     )
+
+    def require_features(self, types: Mapping[str, str]) -> None:
+        """Checks that features can hold the extra columns, if records get these.
+
+        Args:
+            types: Type in DuckDB of each column.
+
+        Raises:
+            ValueError: If no feature can hold a column.
+        """
+        for name in self.extra if self.in_records else ():
+            extras.kind_of(name, types[name])

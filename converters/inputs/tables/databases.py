@@ -228,6 +228,9 @@ def scan(
                     fields[key], kind = _plain(values[at])
                     types[key].add(kind)
                 file.write(json.dumps(fields) + "\n")
+            columns.require_features(
+                {name: _common(types[key]) for key, name in wanted.items() if name}
+            )
     kinds = {"row": "BIGINT", "path": "VARCHAR", "offset": "BIGINT"}
     kinds |= {"num_bytes": "BIGINT", "file": "VARCHAR"}
     kinds |= {key: _common(seen) for key, seen in types.items()}

@@ -74,6 +74,7 @@ class TableReader(Reader):
             name=self.name_column,
             split=self.split_column,
             extra=tuple(self.extra_columns),
+            in_records=self.extra_in_records,
         )
 
     def _sources(self) -> dict[str, table_sources.TableSource]:

@@ -381,7 +381,9 @@ def _types(
         f"DESCRIBE SELECT * FROM ({query}\n) AS q"
     ).fetchall()
     columns.require_in([str(row[0]) for row in described])
-    return {str(row[0]): str(row[1]) for row in described}
+    types = {str(row[0]): str(row[1]) for row in described}
+    columns.require_features(types)
+    return types
 
 
 def _scan_query(

@@ -1,11 +1,13 @@
 """Which columns the features of records can hold: a table over the types of DuckDB."""
 
 import pathlib
+import shutil
 from typing import Any
 
 import pytest
 
 from converters.inputs.tables.extras import MoreColumns
+from tests.support.data.conversions import conversion
 from tfpipe.shards import index
 from tfpipe.shards.example import decode_example, encode_example
 
@@ -89,3 +91,18 @@ def test_lists_with_null_are_refused(tmp_path: pathlib.Path) -> None:
 
     with pytest.raises(ValueError, match=r"without NULL, got \[1, None\] in my x of a"):
         MoreColumns(path=path, in_records=("my x",))
+
+
+def test_a_table_is_refused_before_an_image_is_copied(tmp_path: pathlib.Path) -> None:
+    query = "SELECT 'a' AS label, DATE '2026-11-25' AS day, 'x'::BLOB AS image"
+    with index.catalog_connection() as connection:
+        connection.execute(f"COPY ({query}) TO '{tmp_path}/t.parquet' (FORMAT parquet)")
+    options = {"extra_columns": ["day"], "output_dir": str(tmp_path / "out")}
+    values = {"input": str(tmp_path / "t.parquet"), "query": "SELECT * FROM input"}
+    conversion("table", **values, **options).make_job()
+    shutil.rmtree(tmp_path / "out")
+
+    with pytest.raises(ValueError, match="day of type DATE"):
+        conversion("table", **values, **options, extra_in_records=True).make_job()
+
+    assert not list(tmp_path.rglob("images"))
