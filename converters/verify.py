@@ -210,7 +210,7 @@ def _verify_folder(
     result = dataset.check_data_set(request, known)
     if config.write_index:
         result = dataset.complete_index(request, known, result)
-    elif config.repair and result.num_faults:
+    elif config.repair:
         result = dataset.repair(request, known, result)
     return _with_entry_points(config, request, result)
 

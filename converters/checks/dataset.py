@@ -255,12 +255,17 @@ def _first_fault(result: Result) -> str:
 def repair(request: Request, known: index.Index, before: Result) -> Result:
     """Builds faulty shards and side files again, and checks the data set again.
 
+    A sound data set stays as it is, without what a killed repair left.
+
     Raises:
         ValueError: If another tool wrote the shards, if the source has changed, or if
             the index or the catalog has faults: a repair relies on both.
         TfpipeError: If the catalog cannot be read.
         OSError: If a file cannot be read or written.
     """
+    rebuild.clean(request.data_dir)
+    if not before.num_faults:
+        return before
     listed = {shard.name for shards in known.splits.values() for shard in shards}
     names = sorted(before.bad_names & listed)
     if request.input_dir is None or _is_adopted(known):

@@ -95,8 +95,8 @@ def limits(plan: ExportPlan, num_boxes: int) -> list[str]:
         num_boxes: Number of bounding boxes of the records.
     """
     lines, module = [], command(plan)
-    absent = sorted(set(plan.columns) - set(parquet.more_types(plan)))
-    if plan.kind == "parquet" and absent:
+    files = parquet.more_types(plan) if plan.kind == "parquet" else plan.columns
+    if absent := sorted(set(plan.columns) - set(files)):
         lines.append(
             f"The Parquet files lack {', '.join(absent)}: its name is taken, or "
             f"`datasets` cannot read its type. {extras.EXPORTED_NAME} holds it."

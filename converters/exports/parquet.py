@@ -174,7 +174,8 @@ def more_types(plan: ExportPlan) -> "dict[str, duckdb.sqltypes.DuckDBPyType]":
         return {}
     with index.catalog_connection() as connection:
         rows = read_files("parquet", [plan.rows_path])
-        types = connection.sql(f"SELECT {listed} FROM {rows}").types
+        result = connection.execute(f"SELECT {listed} FROM {rows} LIMIT 0")
+        types = [column[1] for column in result.description]
     found = dict(zip(plan.columns, types, strict=True))
     return {
         name: kind

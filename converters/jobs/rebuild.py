@@ -89,6 +89,14 @@ def rebuild(
         )
 
 
+def clean(data_dir: pathlib.Path) -> None:
+    """Removes what a killed repair left in a folder."""
+    names = (_REPAIR_DIR_NAME, work_dir.WORK_DIR_NAME)
+    if any((data_dir / name).exists() for name in names):
+        with work_dir.claimed(data_dir), _repair_dir(data_dir):
+            pass
+
+
 @contextlib.contextmanager
 def _repair_dir(data_dir: pathlib.Path) -> Iterator[pathlib.Path]:
     """Makes an empty folder for the shards of a repair, and removes it at the end."""

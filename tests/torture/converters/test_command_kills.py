@@ -17,11 +17,11 @@ STEP = rounds(few=9, many=1)
 
 _SCRIPT = """
 import fcntl, json, os, pathlib, shutil, sys
-from converters import export, query, replicate, synthesize
+from converters import export, query, replicate, synthesize, verify
 from converters.options.query import QueryOptions
 from converters.options.replicate import ReplicateOptions
 from tests.support.data.carried import make_table
-from tests.support.data.trees import digests
+from tests.support.data.trees import convert, digests, make_tree
 
 root, name, step = pathlib.Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 CALLS = [(os, n) for n in ("replace", "rename", "unlink", "rmdir", "mkdir", "fsync")]
@@ -48,6 +48,11 @@ def run(out):
         replicate.make_copies(ReplicateOptions(**options, **common))
     elif kind == "query":
         query.ask(QueryOptions(data_dir=source, materialize=str(out), **common))
+    elif kind == "repair":
+        checked = verify.verify(verify.VerifyOptions(
+            data_dir=str(out), input_dir=str(root / "raw"), repair=True, num_workers=2
+        ))
+        assert checked.faults == []
     else:
         synthesize.synthesize(synthesize.SynthesizeOptions(
             output_dir=out, num_images=4, num_classes=2, size_scale=0.02
@@ -65,12 +70,25 @@ def child(work):
         os._exit(0)
     return os.waitpid(number, 0)[1]
 
+def prepare(out):
+    # The output of a repair is a data set with a damaged shard.
+    if name != "repair":
+        return
+    shutil.copytree(root / "sound", out)
+    shard = out / "train-00000-of-00002"
+    content = shard.read_bytes()
+    shard.write_bytes(content[:300] + bytes([content[300] ^ 1]) + content[301:])
+
 assert child(lambda: make_table(root)) == 0
+make_tree(root / "raw", num_images=6)
+assert child(lambda: convert(root / "raw", root / "sound", num_train_shards=2)) == 0
+prepare(root / "whole")
 assert child(lambda: run(root / "whole")) == 0
 expected, failures, kills = digests(root / "whole"), [], 0
 status, at = 9, 0
 while status:  # a worker may be killed as well
     out = root / f"out-{at}"
+    prepare(out)
     status = child(lambda: (kill_at(at), run(out)))
     kills += status != 0
     for turn in ("first", "second"):
@@ -88,7 +106,8 @@ print(json.dumps({"kills": kills, "failures": failures}))
     "name",
     [
         *("export-tree", "export-webdataset", "export-parquet"),
-        *("replicate-distinct", "replicate-identical", "query", "synthesize"),
+        *("replicate-distinct", "replicate-identical", "query"),
+        *("repair", "synthesize"),
     ],
 )
 def test_a_killed_command_is_ended_by_the_same_command(
