@@ -19,8 +19,8 @@ from converters.exports.source import Source
 from converters.jobs import duplicates, publish
 from tfpipe import errors
 from tfpipe.errors import count_of
+from tfpipe.location import atomic
 from tfpipe.location.files import Files
-from tfpipe.shards import atomic
 
 if TYPE_CHECKING:
     import duckdb

@@ -22,8 +22,9 @@ from converters.engines import processes
 from converters.exports.plan import ExportPlan, Part, make_plan, read_items
 from converters.exports.source import open_source, require_package
 from converters.images import jpeg_header, pillow
+from tfpipe.location import atomic
 from tfpipe.location.location import Location
-from tfpipe.shards import atomic, index
+from tfpipe.shards import index
 
 BITS = 64
 

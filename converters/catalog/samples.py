@@ -21,8 +21,9 @@ from converters.images import prepare
 from converters.images.policy import Policy
 from tfpipe import errors
 from tfpipe.consumers import captions
+from tfpipe.location import atomic
 from tfpipe.location.files import Files
-from tfpipe.shards import atomic, example, records
+from tfpipe.shards import example, records
 from tfpipe.shards.example import Feature
 from tfpipe.shards.image_record import ENCODED
 

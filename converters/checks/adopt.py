@@ -22,7 +22,8 @@ from converters.checks.shard import Fault, Request, Result
 from converters.inputs import classes
 from converters.jobs import side_files
 from tfpipe.errors import count_of
-from tfpipe.shards import atomic, image_record, index
+from tfpipe.location import atomic
+from tfpipe.shards import image_record, index
 
 COMMAND = "converters.verify"
 # Prefix of the work folder beside the shards. No reader looks at names with a dot.

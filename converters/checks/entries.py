@@ -21,8 +21,9 @@ from converters.checks.shard import Request, Result
 from converters.engines import processes
 from converters.jobs import at_url, work_dir
 from tfpipe import errors
+from tfpipe.location import atomic
 from tfpipe.native import entry_file, entry_points
-from tfpipe.shards import atomic, index, records
+from tfpipe.shards import index, records
 from tfpipe.shards.example import decode_example
 
 # No reader looks at names with a dot.

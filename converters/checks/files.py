@@ -18,9 +18,10 @@ from typing import NamedTuple, TypeVar
 from converters.checks.shard import Fault
 from converters.jobs import at_url, duplicates, publish, side_files
 from tfpipe import errors
+from tfpipe.location import atomic
 from tfpipe.location.files import Files
 from tfpipe.native import entry_file
-from tfpipe.shards import atomic, index
+from tfpipe.shards import index
 from tfpipe.shards.index import File, Index
 
 _NUM_CONNECTIONS = 16

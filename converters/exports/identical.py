@@ -17,7 +17,7 @@ from typing import Literal
 from converters.exports.source import Source
 from converters.jobs import write_shard
 from converters.jobs.job import Job
-from tfpipe.shards import atomic
+from tfpipe.location import atomic
 
 # How the bytes of a shard are shared. "auto" is the first one that the disk can do.
 By = Literal["auto", "reflink", "link", "copy"]

@@ -22,7 +22,8 @@ from converters.exports.plan import ExportedRecord, ExportPlan, Part, read_items
 from converters.inputs.tables import extras
 from converters.jobs import replace, side_files, work_dir, write_shard
 from converters.jobs.job import changes_since
-from tfpipe.shards import atomic, index
+from tfpipe.location import atomic
+from tfpipe.shards import index
 
 EXPORT_NAME = "export.json"
 FORMAT_VERSION = 1

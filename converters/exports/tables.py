@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 
 from converters.exports.source import Source
 from tfpipe import errors
-from tfpipe.location import metadata
 from tfpipe.native import entry_file
+from tfpipe.shard_cache import metadata
 from tfpipe.shards import index
 
 

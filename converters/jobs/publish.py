@@ -30,8 +30,9 @@ from converters.jobs import (
 )
 from converters.jobs.job import Job, changes_since, differences
 from tfpipe import errors
+from tfpipe.location import atomic
 from tfpipe.native import entry_file
-from tfpipe.shards import atomic, index, sql
+from tfpipe.shards import index, sql
 
 CHANGES_NAME = "changes.jsonl"
 REJECTS_NAME = "rejects.jsonl"

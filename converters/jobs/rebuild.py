@@ -22,8 +22,9 @@ from converters.inputs.image import Image
 from converters.jobs import work_dir, write_shard
 from converters.jobs.job import Job
 from converters.jobs.plan import ShardPlan
+from tfpipe.location import atomic
 from tfpipe.location.location import Location
-from tfpipe.shards import atomic, index
+from tfpipe.shards import index
 
 if TYPE_CHECKING:
     from converters.inputs.again import Again

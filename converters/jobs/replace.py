@@ -19,8 +19,9 @@ import sys
 from collections.abc import Sequence
 
 from converters.jobs import side_files
+from tfpipe.location import atomic
 from tfpipe.native import entry_file
-from tfpipe.shards import atomic, index
+from tfpipe.shards import index
 
 JOB_NAME = "job.json"
 JOURNAL_NAME = "publish.json"

@@ -22,7 +22,8 @@ from converters.images import lossless
 from converters.jobs import at_url, changed, publish, replace, work_dir, write_shard
 from converters.jobs.job import Job
 from converters.jobs.plan import ShardPlan
-from tfpipe.shards import atomic, index
+from tfpipe.location import atomic
+from tfpipe.shards import index
 
 
 def run(

@@ -23,7 +23,8 @@ from converters.engines import locks
 from converters.jobs import replace, write_shard
 from converters.jobs.job import changes_since, differences, identity_of
 from converters.jobs.plan import ShardPlan
-from tfpipe.shards import atomic, index
+from tfpipe.location import atomic
+from tfpipe.shards import index
 
 WORK_DIR_NAME = ".converting"
 _JOB_PREFIX = "job-"

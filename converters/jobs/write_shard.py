@@ -25,8 +25,9 @@ from converters.inputs.files import require_same
 from converters.inputs.image import Image, catalog_name, read_image
 from converters.jobs.job import Job
 from converters.jobs.plan import ShardPlan
+from tfpipe.location import atomic
 from tfpipe.native import entry_file, entry_points
-from tfpipe.shards import atomic, image_record, index, records
+from tfpipe.shards import image_record, index, records
 from tfpipe.shards.example import Buffers
 
 FRAGMENT_SUFFIX = ".catalog"

@@ -35,11 +35,11 @@ _REWRITTEN_ROOMS = {
     "tfpipe/profiling/": "limits profile profile_runs stage_costs timed_reader",
     "tfpipe/reading/": "building order paths read_ahead sampling source split_index "
     "state windows",
-    "tfpipe/location/": "location metadata",
+    "tfpipe/location/": "atomic location",
     "tfpipe/service/": "on_workers received stage",
-    "tfpipe/shard_cache/": "directory downloader fetch next_use open_cache publish "
-    "settings users",
-    "tfpipe/shards/": "atomic index records scan subset",
+    "tfpipe/shard_cache/": "directory downloader fetch metadata next_use open_cache "
+    "publish settings users",
+    "tfpipe/shards/": "index records scan subset",
     "tfpipe/stages/": "basic faults interleave iterations map shuffle stand_in traced",
     "tfpipe/training/": "callbacks preflight",
     "tfpipe/tuner/": "race result search space time_limit verdict",

@@ -26,7 +26,8 @@ from typing import Any
 
 from tfpipe import host
 from tfpipe.cache import store
-from tfpipe.shards import atomic, index
+from tfpipe.location import atomic
+from tfpipe.shards import index
 
 _MANIFEST_NAME = "manifest.json"
 _IN_USE_NAME = "in_use"

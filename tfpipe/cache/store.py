@@ -16,7 +16,7 @@ from typing import IO, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tfpipe.shards import atomic
+from tfpipe.location import atomic
 
 Array = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]

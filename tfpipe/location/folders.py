@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from tfpipe import errors
+from tfpipe.location import atomic
 from tfpipe.location.location import Location
-from tfpipe.shards import atomic
 
 
 class LocalFolder:

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tfpipe import errors
-from tfpipe.shards import atomic
+from tfpipe.location import atomic
 from tfpipe.shards.index import Index
 
 if TYPE_CHECKING:

@@ -17,10 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tfpipe import errors
-from tfpipe.location import direct, metadata
+from tfpipe.location import direct
 from tfpipe.location.files import Files
 from tfpipe.location.location import Location
 from tfpipe.reading import parts
+from tfpipe.shard_cache import metadata
 from tfpipe.shard_cache.open_cache import OpenCache
 from tfpipe.shard_cache.settings import INDEX_FOLDER, ShardCache
 from tfpipe.shards import image_record, index, records, scan

@@ -21,11 +21,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tfpipe.location import atomic
 from tfpipe.shard_cache import next_use, store as stores
 from tfpipe.shard_cache.pieces import BLOCK_BYTES
 from tfpipe.shard_cache.store import PieceStore, SplitContent
 from tfpipe.shard_cache.users import User
-from tfpipe.shards import atomic
 
 VERSION = "tfpipe shard cache 1"
 # Seconds without growth after a write failed for lack of room.

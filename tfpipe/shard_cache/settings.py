@@ -14,10 +14,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tfpipe import errors
-from tfpipe.location import metadata
 from tfpipe.location.files import Files
 from tfpipe.location.location import Location
-from tfpipe.shard_cache import pieces as cuts, store
+from tfpipe.shard_cache import metadata, pieces as cuts, store
 from tfpipe.shard_cache.directory import Directory
 from tfpipe.shard_cache.open_cache import OpenCache
 from tfpipe.shards import index

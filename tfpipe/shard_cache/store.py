@@ -28,10 +28,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tfpipe import host
+from tfpipe.location import atomic
 from tfpipe.location.location import Location
 from tfpipe.shard_cache.pieces import BLOCK_BYTES, Pieces
 from tfpipe.shard_cache.users import Users, allocate
-from tfpipe.shards import atomic, index
+from tfpipe.shards import index
 from tfpipe.shards.index import Shard
 from tfpipe.shards.records import Ints
 

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import xxhash
 
 from tfpipe import errors
-from tfpipe.shards import atomic, sql
+from tfpipe.location import atomic
+from tfpipe.shards import sql
 from tfpipe.shards.sql import PARQUET, one_file
 
 if TYPE_CHECKING:

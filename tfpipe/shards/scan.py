@@ -21,7 +21,8 @@ import numpy.typing as npt
 import xxhash
 
 from tfpipe import errors
-from tfpipe.shards import atomic, index, records, split_names
+from tfpipe.location import atomic
+from tfpipe.shards import index, records, split_names
 from tfpipe.shards.records import Ints
 
 Path = str | os.PathLike[str]

@@ -19,7 +19,8 @@ import numpy.typing as npt
 import xxhash
 
 from tfpipe import errors
-from tfpipe.shards import atomic, index
+from tfpipe.location import atomic
+from tfpipe.shards import index
 from tfpipe.shards.index import Index
 from tfpipe.shards.records import Ints
 from tfpipe.shards.sql import PARQUET, about_parquet, one_file, quoted

@@ -14,9 +14,9 @@ import keras
 import tensorflow as tf
 
 from tfpipe import errors
+from tfpipe.location import atomic
 from tfpipe.pipeline import Pipeline
 from tfpipe.reading.state import SavedState
-from tfpipe.shards import atomic
 from tfpipe.stages.basic import as_it_is
 from tfpipe.training.step_timer import StepTimer
 

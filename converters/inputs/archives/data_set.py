@@ -18,9 +18,9 @@ from converters.inputs.archives.readers import ArchiveContents, list_archives
 from converters.inputs.listed import Listed
 from converters.inputs.meaning import Meaning
 from converters.inputs.reader import Reader, Workspace
-from tfpipe.location import metadata
 from tfpipe.location.files import Files
 from tfpipe.location.location import Location
+from tfpipe.shard_cache import metadata
 from tfpipe.shards import index
 from tfpipe.shards.sql import PARQUET
 

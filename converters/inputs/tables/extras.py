@@ -16,7 +16,8 @@ from converters.inputs import folders
 from converters.inputs.folders import Folder
 from converters.inputs.image import catalog_name
 from converters.inputs.tables import sql
-from tfpipe.shards import atomic, index
+from tfpipe.location import atomic
+from tfpipe.shards import index
 from tfpipe.shards.example import (
     Buffers,
     Kind,

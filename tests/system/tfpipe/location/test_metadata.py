@@ -8,8 +8,8 @@ import pytest
 from tests.support.faults.bad_proxy import BadProxy, Fault
 from tests.support.servers import web_server
 from tfpipe import errors
-from tfpipe.location import metadata
 from tfpipe.location.files import Files
+from tfpipe.shard_cache import metadata
 from tfpipe.shards import index
 
 

@@ -10,11 +10,11 @@ from hypothesis import given, strategies as st
 import tfpipe
 from tests.support.data.native_op import native_op, needs_native  # noqa: F401
 from tests.support.faults.damage import flip
-from tfpipe.location import metadata
 from tfpipe.location.files import Files
 from tfpipe.native import entry_file
 from tfpipe.ops import identity
 from tfpipe.reading import split_index
+from tfpipe.shard_cache import metadata
 from tfpipe.shards import index
 
 TABLES = [b"one", b"", b"three" * 9]

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from tfpipe import errors
+from tfpipe.location import atomic
 from tfpipe.location.files import Files
-from tfpipe.shards import atomic, index
+from tfpipe.shards import index
 
 _PIECE_BYTES = 8 << 20
 _NUM_CONNECTIONS = 8

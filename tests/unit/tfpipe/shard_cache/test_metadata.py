@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tfpipe import errors
-from tfpipe.location import metadata
 from tfpipe.location.files import Files
+from tfpipe.shard_cache import metadata
 from tfpipe.shards import index
 
 

@@ -3,7 +3,7 @@ import resource
 
 import pytest
 
-from tfpipe.shards import atomic
+from tfpipe.location import atomic
 
 
 def test_replaced_file_has_the_new_content(tmp_path):
