@@ -50,7 +50,7 @@ def connect(**settings: Any) -> "duckdb.DuckDBPyConnection":
     Raises:
         ValueError: If a setting is a path that is not Unicode.
     """
-    duckdb = engine()
+    library = engine()
     config = {
         "threads": 1,
         "autoinstall_known_extensions": False,
@@ -59,10 +59,10 @@ def connect(**settings: Any) -> "duckdb.DuckDBPyConnection":
     }
     for value in settings.values():
         _unicode(str(value))
-    connection: duckdb.DuckDBPyConnection = duckdb.connect(config=config | settings)
+    connection: duckdb.DuckDBPyConnection = library.connect(config=config | settings)
     connection.execute("SET enable_progress_bar = false")
     connection.execute("SET GLOBAL TimeZone = 'UTC'")
-    with contextlib.suppress(duckdb.CatalogException):  # DuckDB 1 has no such threads
+    with contextlib.suppress(library.CatalogException):  # DuckDB 1 has no such threads
         connection.execute("SET async_threads = 0")
     return connection
 

@@ -6,8 +6,8 @@ import re
 import pytest
 
 from tfpipe import errors
-from tfpipe.location import metadata
 from tfpipe.location.files import Files
+from tfpipe.shard_cache import metadata
 from tfpipe.shards import index
 
 # Files below the folder DIR or beside it -> what the error says after "is missing. ".
