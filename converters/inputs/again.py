@@ -69,8 +69,6 @@ def list_again(
     Raises:
         ValueError: If no reader made the data set of such places, or the input is
             another one.
-        OSError: If a file cannot be read.
-        RemoteError: If a URL cannot be read.
     """
     options = made_by.get("options", {})
     reader = _reader_of(str(made_by.get("command")), options, places, roots)

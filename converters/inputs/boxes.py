@@ -138,7 +138,6 @@ def read_boxes(input_dir: pathlib.Path, *, num_workers: int = 1) -> Boxes:
     Raises:
         ValueError: If there are two sources, or if one is damaged or holds a file that
             is no annotation.
-        OSError: If something cannot be read.
     """
     synsets = frozenset(item.synset for item in classes.read_classes(input_dir))
     whole = _empty_part()

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 EXPORT_NAME, INDEX_NAME, CLASSES_NAME = "export.json", "index.json", "classes.tsv"
 _FEATURES_NAME = "features.json"
 _PLAIN_LISTS = ("labels.txt", "classes.txt", "classnames.txt")
-_NUMBERED = re.compile(r"([0-9]+)(?:\s*:\s*|\s+)(\S.*)")
+# A line of a label map: a label, a colon or a space, and a class.
+NUMBERED = re.compile(r"([0-9]+)(?:\s*:\s*|\s+)(\S.*)")
 
 
 class ClassList(NamedTuple):
@@ -54,7 +55,6 @@ def exported(folder: Folder) -> ClassList:
 
     Raises:
         ValueError: If the list of classes is damaged.
-        RemoteError: If a store cannot be read.
     """
     with folders.near(folder, [EXPORT_NAME, INDEX_NAME, CLASSES_NAME]) as near:
         is_export = (near / EXPORT_NAME).is_file()
@@ -89,8 +89,6 @@ def beside(folder: Folder, label_keys: Sequence[str]) -> ClassList:
 
     Raises:
         ValueError: If a list is damaged or not UTF-8.
-        OSError: If a list cannot be read.
-        RemoteError: If a store cannot be read.
     """
     if (own := exported(folder)).names:
         return own
@@ -120,7 +118,7 @@ def _lines(path: "pathlib.Path") -> list[str]:
 
 def _numbered(lines: Sequence[str]) -> dict[int, str]:
     """Returns the classes of lines `<label> <class>`, or of classes from 0 on."""
-    matches = [match for line in lines if (match := _NUMBERED.fullmatch(line))]
+    matches = [match for line in lines if (match := NUMBERED.fullmatch(line))]
     if len(matches) == len(lines):
         return {int(match[1]): match[2] for match in matches}
     return dict(enumerate(lines))
@@ -145,7 +143,6 @@ def of_parquet(paths: Sequence[str], column: str) -> ClassList:
 
     Raises:
         ValueError: If two files name other classes.
-        OSError: If a file cannot be read.
     """
     lists: dict[str, list[str]] = {}
     with connected() as connection:

@@ -45,8 +45,6 @@ class TreeReader(Reader):
         Raises:
             ValueError: If a split has no image, if two folders say the same split, or
                 if links lead to a folder by too many paths.
-            OSError: If a folder cannot be read.
-            RemoteError: If the store cannot be listed.
         """
         input_dir = Location.from_user("--input_dir", self.input_dir, expand_user=True)
         source = folders.open_folder(input_dir)

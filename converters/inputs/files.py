@@ -51,7 +51,6 @@ def open_file(path: str | pathlib.Path, *, pipe: bool = False) -> int:
 
     Raises:
         ValueError: If the file is a folder, a pipe or the like.
-        OSError: If the file cannot be opened.
     """
     # O_NONBLOCK: opening a pipe without a writer would wait forever.
     descriptor = os.open(path, os.O_RDONLY | (0 if pipe else os.O_NONBLOCK))
@@ -78,11 +77,7 @@ class State(NamedTuple):
 
 
 def state_of(path: str | pathlib.Path) -> State:
-    """Returns the state of a file.
-
-    Raises:
-        OSError: If the file cannot be looked at.
-    """
+    """Returns the state of a file."""
     status = os.stat(path)
     return State(status.st_size, status.st_mtime_ns, status.st_ino)
 
@@ -92,7 +87,6 @@ def require_same(path: str | pathlib.Path, before: State) -> None:
 
     Raises:
         ValueError: If the state is another.
-        OSError: If the file cannot be looked at.
     """
     if state_of(path) != before:
         raise ValueError(
@@ -107,7 +101,6 @@ def read_at(path: str | pathlib.Path) -> Iterator[Callable[[int, int], bytes]]:
 
     Raises:
         ValueError: If the file is not a regular file.
-        OSError: If the file cannot be opened.
     """
     descriptor = open_file(path)
     try:
@@ -137,7 +130,6 @@ def read_bytes(
 
     Raises:
         ValueError: If the file is not a regular file, or larger than `max_bytes`.
-        OSError: If the file cannot be read.
     """
     with open(open_file(path, pipe=pipe), "rb") as file:
         num_bytes = os.fstat(file.fileno()).st_size
@@ -162,7 +154,6 @@ def read_text(path: pathlib.Path, *, errors: str = "strict", pipe: bool = False)
 
     Raises:
         ValueError: If the file is not a regular file, too large, or not UTF-8.
-        OSError: If the file cannot be read.
     """
     return decode_text(read_bytes(path, pipe=pipe), str(path), errors=errors)
 

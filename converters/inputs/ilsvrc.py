@@ -13,6 +13,7 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import functools
+import itertools
 import os
 import pathlib
 import re
@@ -21,18 +22,11 @@ from typing import NamedTuple
 
 from converters.inputs import boxes, devkit, folders, kaggle, listing, tars
 from converters.inputs.classes import read_classes
-from converters.inputs.files import State
-from converters.inputs.folder_images import (
-    Content,
-    FolderTar,
-    duplicate_error,
-    path_of,
-    read_folder,
-    read_tar,
-)
+from converters.inputs.files import State, state_of
 from converters.inputs.folders import Folder
-from converters.inputs.image import Image, catalog_name, whole_file
+from converters.inputs.image import NO_CLASS, Image, catalog_name, whole_file
 from converters.inputs.listed import Listed
+from converters.inputs.listing import LeftOut
 from converters.inputs.meaning import Meaning
 from converters.inputs.reader import Reader, Workspace
 from tfpipe.location.location import Location
@@ -58,8 +52,6 @@ class IlsvrcReader(Reader):
             ValueError: If there is nothing to convert, a split is both a folder and a
                 tar, a class is not in the class list, a tar is damaged or at a URL, or
                 labels do not match.
-            OSError: If something cannot be read.
-            RemoteError: If the store cannot be listed.
         """
         input_dir = Location.from_user("--input_dir", self.input_dir, expand_user=True)
         above = images = folders.open_folder(input_dir)
@@ -90,16 +82,12 @@ class IlsvrcReader(Reader):
         return listed.in_splits(meaning)
 
 
-def _other_splits(source: Folder) -> list[listing.LeftOut]:
+def _other_splits(source: Folder) -> list[LeftOut]:
     """Returns the folders and tars that are called as a split and are not read."""
     top = source.scan("", (".tar",))
     names = [f"{name}/" for name in top.folders if name not in ("train", "val")]
     names += [name for name, _ in top.files if name not in _TAR_NAMES]
-    return [
-        listing.LeftOut(name, listing.NOT_A_SPLIT)
-        for name in names
-        if split_of_name(name)
-    ]
+    return [LeftOut(name, listing.NOT_A_SPLIT) for name in names if split_of_name(name)]
 
 
 # By synset, the images of a split.
@@ -109,10 +97,10 @@ _Classes = dict[str, list[Image]]
 class _Report(NamedTuple):
     """The names that were left out so far, and the states of the tars."""
 
-    left_out: list[listing.LeftOut]
+    left_out: list[LeftOut]
     states: dict[str, State]
 
-    def add(self, content: Content) -> None:
+    def add(self, content: "_Content") -> None:
         self.left_out.extend(content.left_out)
         for tar, state in content.states.items():
             self.states.setdefault(tar, state)
@@ -130,7 +118,6 @@ def locate(
 
     Raises:
         ValueError: If an image is not found.
-        OSError: If something cannot be read.
     """
     images = []
     source, prefix = folders.open_folder(input_dir), ""
@@ -169,7 +156,7 @@ def _tar_images(source: Folder) -> Mapping[str, Image]:
         for synset, content in _read_contents(source, folder, in_tars):
             found += content.below(f"{folder}/{synset}/")
     if source.exists(VALIDATION_TAR):
-        found += read_tar(source, FolderTar(VALIDATION_TAR)).below("val/")
+        found += _read_tar(source, _FolderTar(VALIDATION_TAR)).below("val/")
     return {catalog_name(image.name): image for image in found}
 
 
@@ -195,7 +182,7 @@ def _read_validation(
     report: _Report,
 ) -> _Classes | None:
     if _require_one(source, VALIDATION_TAR, "val"):
-        content = read_tar(source, FolderTar(VALIDATION_TAR))
+        content = _read_tar(source, _FolderTar(VALIDATION_TAR))
     elif not source.exists("val"):
         return None
     elif not source.is_folder("val"):
@@ -205,7 +192,7 @@ def _read_validation(
     elif _class_sources(source, "val", None)[0]:
         return _read_classes(source, "val", None, numbers, report)
     else:
-        content = read_folder(source, "val")
+        content = _read_folder(source, "val")
     report.add(content)
     synsets = devkit.validation_synsets(
         lists_dir, [image.name for image in content.images], content.names
@@ -222,6 +209,101 @@ def _read_validation(
         images = classes.setdefault(synset, [])
         images.append(image.below("val/", numbers[synset]))
     return classes
+
+
+class _Content(NamedTuple):
+    """The images of a folder, or of the tar of a folder.
+
+    Attributes:
+        images: The images, sorted by name, without the folder in their names.
+        names: All names with the ending of an image, also of links and folders.
+        left_out: The names that were left out, relative to the input folder. Names of
+            members of a tar begin with the name of the tar.
+        states: State of the tar, before it was read.
+    """
+
+    images: Sequence[Image]
+    names: Sequence[str]
+    left_out: Sequence[LeftOut]
+    states: Mapping[str, State] = {}
+
+    def below(self, prefix: str, class_index: int = NO_CLASS) -> list[Image]:
+        """Returns the images of a class, with the folder in their names."""
+        return [image.below(prefix, class_index) for image in self.images]
+
+
+class _FolderTar(NamedTuple):
+    """A tar with the content of a folder, also as a part of another tar."""
+
+    file: str
+    part: tars.Member | None = None
+
+
+def _path_of(source: Folder, name: str) -> pathlib.Path:
+    """Returns the path of a tar.
+
+    Raises:
+        ValueError: If the tar is at a URL.
+    """
+    if not source.location.is_local:
+        raise ValueError(
+            f"{source.shown(name)} is a tar, which is read on a disk only. Copy it to "
+            "a disk, or unpack it in the store."
+        )
+    return source.location.path / name
+
+
+def _read_folder(source: Folder, folder: str) -> _Content:
+    """Returns the images of a folder."""
+    found = source.scan(folder, listing.JPEG_SUFFIXES)
+    left_out = [item.under(f"{folder}/") for item in found.left_out]
+    for below in found.folders:
+        for name in source.files_below(f"{folder}/{below}"):
+            name = f"{folder}/{below}/{name}"
+            left_out.append(LeftOut(name, listing.SUBFOLDER))
+    images = [
+        Image(name, NO_CLASS, f"{folder}/{name}", 0, num_bytes)
+        for name, num_bytes in found.files
+    ]
+    return _Content(images, found.names, left_out)
+
+
+def _read_tar(source: Folder, tar: _FolderTar) -> _Content:
+    """Returns the images of a tar by base name, as if unpacked to a folder.
+
+    Raises:
+        ValueError: If the tar is damaged, at a URL, or holds a name twice.
+    """
+    images, names = [], []
+    left_out: list[LeftOut] = []
+    path = _path_of(source, tar.file)
+    states = {tar.file: state_of(path)}
+    prefix = f"{tar.file}/{tar.part.name}/" if tar.part else f"{tar.file}/"
+    for member in tars.read_members(path, part=tar.part):
+        name = os.path.basename(member.name)
+        if not listing.has_suffix(name, listing.JPEG_SUFFIXES):
+            left_out.append(LeftOut(prefix + member.name, listing.OTHER_NAME))
+            continue
+        names.append(name)
+        if member.is_file:
+            parts = (tar.file, member.offset, member.num_bytes)
+            images.append(Image(name, NO_CLASS, *parts))
+        else:
+            left_out.append(LeftOut(prefix + member.name, listing.NOT_A_FILE))
+    images.sort()
+    names.sort()
+    for one, other in itertools.pairwise(names):
+        if one == other:
+            raise _duplicate_error(path, one)
+    return _Content(images, names, left_out, states)
+
+
+def _duplicate_error(tar: pathlib.Path, name: str) -> ValueError:
+    """Returns the error about a tar with a name twice."""
+    return ValueError(
+        f"{tar} holds {name} twice, so that it is unknown which one is meant. "
+        "Unpack it, keep one of them, and give the folder instead."
+    )
 
 
 def _require_one(source: Folder, tar_name: str, folder: str) -> bool:
@@ -274,21 +356,21 @@ def _read_classes(
 
 def _class_sources(
     source: Folder, folder: str, tar_name: str | None
-) -> tuple[dict[str, FolderTar | None], list[listing.LeftOut]]:
+) -> tuple[dict[str, _FolderTar | None], list[LeftOut]]:
     """Finds the tar of each class of a split (None for a folder), and other names."""
-    left_out: list[listing.LeftOut] = []
-    sources: dict[str, FolderTar | None] = {}
+    left_out: list[LeftOut] = []
+    sources: dict[str, _FolderTar | None] = {}
     if tar_name is not None and source.exists(tar_name):
-        path = path_of(source, tar_name)
+        path = _path_of(source, tar_name)
         for part in tars.read_members(path):
             synset, suffix = os.path.splitext(os.path.basename(part.name))
             if suffix != ".tar" or not part.is_file:
                 name = f"{tar_name}/{part.name}"
-                left_out.append(listing.LeftOut(name, listing.OTHER_NAME))
+                left_out.append(LeftOut(name, listing.OTHER_NAME))
             elif synset in sources:
-                raise duplicate_error(path, f"{synset}.tar")
+                raise _duplicate_error(path, f"{synset}.tar")
             else:
-                sources[synset] = FolderTar(tar_name, part)
+                sources[synset] = _FolderTar(tar_name, part)
         if not sources:
             raise ValueError(f"{path} must hold a tar for each class, got none.")
     if source.is_folder(folder):
@@ -302,20 +384,20 @@ def _class_sources(
                     f"{source.shown(folder)} must hold {synset}/ or {name} but not "
                     "both. Remove one of them."
                 )
-            sources[synset] = FolderTar(f"{folder}/{name}")
+            sources[synset] = _FolderTar(f"{folder}/{name}")
     return sources, left_out
 
 
 def _read_contents(
-    source: Folder, folder: str, sources: Mapping[str, FolderTar | None]
-) -> Iterator[tuple[str, Content]]:
+    source: Folder, folder: str, sources: Mapping[str, _FolderTar | None]
+) -> Iterator[tuple[str, _Content]]:
     """Yields each class and its images; classes are sorted by name."""
 
-    def read(synset: str) -> Content:
+    def read(synset: str) -> _Content:
         tar = sources[synset]
         if tar is None:
-            return read_folder(source, f"{folder}/{synset}")
-        return read_tar(source, tar)
+            return _read_folder(source, f"{folder}/{synset}")
+        return _read_tar(source, tar)
 
     synsets = sorted(sources)
     with concurrent.futures.ThreadPoolExecutor(_NUM_HEADER_READERS) as pool:
@@ -348,7 +430,6 @@ def lists_near(source: folders.Folder) -> Iterator[pathlib.Path]:
 
     Raises:
         ValueError: If the boxes are XML files at a URL, or a file is too large.
-        RemoteError: If the store cannot be read.
     """
     if not source.location.is_local:
         for name in filter(source.is_folder, boxes.FOLDER_NAMES):

@@ -54,7 +54,6 @@ def read_image(input_dir: Location, image: Image) -> bytes:
 
     Raises:
         OSError: If they cannot be read; the message names the file.
-        RemoteError: If they cannot be read by URL.
     """
     if reading.is_remote(input_dir, image.file):
         return reading.read(input_dir, image.file, image.offset, image.num_bytes)

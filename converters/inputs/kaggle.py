@@ -60,7 +60,6 @@ def validation_synsets(
 
     Raises:
         ValueError: If the list is damaged, or lacks an image.
-        OSError: If the list cannot be read.
     """
     path = lists_dir / SOLUTION_NAME
     if not os.path.lexists(path):

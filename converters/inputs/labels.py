@@ -7,19 +7,16 @@ class. `meaning` has the rules.
 
 import collections
 import pathlib
-import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from converters.inputs import files, fractions, meaning
+from converters.inputs.class_lists import NUMBERED
 from converters.inputs.classes import Class, printable
 from converters.inputs.image import Image, catalog_name
 from converters.inputs.listed import Listed
 from converters.inputs.listing import OTHER_CLASS, LeftOut
 from tfpipe.shards.split_names import TRAIN
-
-# A line of a label map: a label, a colon or a space, and a class.
-_NUMBERED = re.compile(r"([0-9]+)(?:\s*:\s*|\s+)(\S.*)")
 
 
 class Labelled(NamedTuple):
@@ -134,7 +131,6 @@ def give_labels(
     Raises:
         ValueError: If numbers and words are mixed, a class has no label or no name, or
             labels have gaps.
-        OSError: If the file cannot be read.
     """
     listed = listed.of_type(label_type)
     names = listed.class_names()
@@ -188,7 +184,7 @@ def read_label_map(path: pathlib.Path, label_base: int | None) -> dict[str, int]
     """
     lines = files.read_text(path, errors="surrogateescape", pipe=True).splitlines()
     lines = [line.strip() for line in lines if line.strip()]
-    matches = [match for line in lines if (match := _NUMBERED.fullmatch(line))]
+    matches = [match for line in lines if (match := NUMBERED.fullmatch(line))]
     if len(matches) == len(lines):
         pairs = sorted((int(match[1]), match[2]) for match in matches)
     else:

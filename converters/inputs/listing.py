@@ -148,9 +148,6 @@ def scan(folder: pathlib.Path, suffixes: tuple[str, ...]) -> Listing:
 
     Hidden folders, folders of operating systems, and folders with such a suffix are
     left out.
-
-    Raises:
-        OSError: If the folder, or the target of a link inside, cannot be read.
     """
     files, folders, names = [], [], []
     left_out: list[LeftOut] = []
@@ -184,9 +181,6 @@ def files_below(folder: pathlib.Path) -> Iterator[str]:
     """Yields the paths of all files below a folder, relative to the folder.
 
     Links to folders are yielded too, but not followed, because links may form circles.
-
-    Raises:
-        OSError: If a folder cannot be read.
     """
     for path, folders, names in os.walk(folder, onerror=fail):
         folders.sort()

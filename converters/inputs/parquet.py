@@ -145,7 +145,6 @@ def _chunk_values(descriptor: int, chunk: Chunk) -> Iterator[Value | None]:
 
     Raises:
         UnknownFormError: If the pages are damaged or in another form.
-        OSError: If the file cannot be read.
     """
     _require(os.fstat(descriptor).st_size >= chunk.stop)
     number, dictionary = 0, list[Value]()
@@ -366,7 +365,6 @@ def values(file: str, chunks: Sequence[Chunk]) -> Iterator[Value | None]:
 
     Raises:
         UnknownFormError: If pages are in another form.
-        OSError: If the file cannot be read.
     """
     descriptor = files.open_file(file)
     try:

@@ -322,7 +322,6 @@ def read_members(path: pathlib.Path, *, part: Member | None = None) -> Iterator[
 
     Raises:
         ValueError: If the file is not an uncompressed, complete tar.
-        OSError: If the file cannot be read.
     """
     start, end, where = 0, os.stat(path).st_size, str(path)
     if part is not None:
@@ -350,7 +349,6 @@ def stream_files(
 
     Raises:
         ValueError: If the file is not a complete tar or tar.gz, or a file is too large.
-        OSError: If the file cannot be read.
     """
     links = []
     with _open_stream(path, max_bytes) as tar:

@@ -41,8 +41,6 @@ class DataSetReader(Reader):
         Raises:
             BadIndexError: If the index or the catalog is none, or a shard in the folder
                 is missing or cut.
-            OSError: If a file cannot be read.
-            RemoteError: If a file cannot be read by URL.
         """
         location = Location.from_user("A place", self.input_dir, expand_user=True)
         if location.is_local:

@@ -42,67 +42,112 @@ TFRECORDS = Kind(
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Keys:
-    """Keys of the features of a record; None takes the first usual key of the record.
+class TfrecordReader(ArchiveReader):
+    """Reads TFRecord files of other tools.
 
-    Attributes:
-        image: Key of the encoded image, a byte string.
-        label: Key of the class: an int64, a text, or a row of 0 and 1.
-        name: Key of the name of the image; empty numbers the records.
-    """
-
-    image: str | None = None
-    label: str | None = None
-    name: str | None = None
-
-
-def read_images(folder: Location, archive: Archive, keys: Keys) -> ArchiveContents:
-    """Lists the images of a file.
-
-    Args:
-        folder: The folder that the file is relative to.
-        archive: The file.
-        keys: Keys of the features.
+    A key that is None takes the first usual key of a record. The label is an int64, a
+    text, or a row of 0 and 1. An empty `name_key` numbers the records.
 
     Raises:
-        ValueError: If the file is compressed, or a record lacks a named key.
-        OSError: If the file cannot be read.
-        RemoteError: If the file cannot be read by URL.
+        ValueError: If values do not fit together.
     """
-    items: list[tuple[str, Image]] = []
-    left_out: list[LeftOut] = []
-    num_records = 0
-    where = folder.resolve(archive.file).shown
-    with reading.opened(folder, archive.file, archive.num_bytes) as read:
 
-        def pread(num_bytes: int, offset: int) -> bytes:
-            return read(offset, num_bytes)
+    image_key: str | None = None
+    name_key: str | None = None
 
-        for number, record in enumerate(records.read_from(pread, archive.num_bytes)):
-            if record.fault and number == 0:
-                _refuse_other_files(where, read(0, 2), record.fault)
-            num_records += 1
-            number_text = f"{number:06d}"
-            features = _features(record)
-            if features is None:
-                left_out.append(LeftOut(number_text, listing.BAD_RECORD))
-                continue
-            if number == 0:
-                _require_keys(where, features, keys)
-            try:
-                items.append(_item(archive, record, number_text, features, keys))
-            except samples.NoClassError as error:
-                left_out.append(LeftOut(number_text, str(error)))
-    return ArchiveContents(items, left_out, num_records)
+    kind = TFRECORDS
+    own_fields = ("image_key", "name_key")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.image_key is not None and not self.image_key:
+            raise ValueError("--image_key must be a key, got nothing.")
+        if self.image_key is not None and self.image_key == self.label_key:
+            raise ValueError(
+                "--image_key and --label_key must be two keys, got "
+                f"{self.image_key!r} for both."
+            )
+
+    @property
+    def label_keys(self) -> Sequence[str]:
+        return LABEL_KEYS if self.label_key is None else (self.label_key,)
+
+    @property
+    def _image_keys(self) -> Sequence[str]:
+        return IMAGE_KEYS if self.image_key is None else (self.image_key,)
+
+    @property
+    def _name_keys(self) -> Sequence[str]:
+        return NAME_KEYS if self.name_key is None else (self.name_key,)
+
+    def read_archive(self, folder: Location, archive: Archive) -> ArchiveContents:
+        """Lists the images of a file.
+
+        Raises:
+            ValueError: If the file is compressed, or a record lacks a named key.
+        """
+        items: list[tuple[str, Image]] = []
+        left_out: list[LeftOut] = []
+        count = 0
+        where = folder.resolve(archive.file).shown
+        with reading.opened(folder, archive.file, archive.num_bytes) as read:
+
+            def pread(num_bytes: int, offset: int) -> bytes:
+                return read(offset, num_bytes)
+
+            for record in records.read_from(pread, archive.num_bytes):
+                if record.fault and not count:
+                    _refuse_other_files(where, read(0, 2), record.fault)
+                name = f"{count:06d}"
+                try:
+                    features = _features(record)
+                    if not count:
+                        self._require_keys(where, features)
+                    items.append(self._item(archive, record, name, features))
+                except samples.NoClassError as error:
+                    left_out.append(LeftOut(name, str(error)))
+                count += 1
+        return ArchiveContents(items, left_out, count)
+
+    def _require_keys(self, where: str, features: Mapping[str, Feature]) -> None:
+        """Checks the first record for the named or usual features."""
+        wanted = {"--image_key": self._image_keys, "--label_key": self.label_keys}
+        if self.name_key:
+            wanted["--name_key"] = self._name_keys
+        for flag, keys in wanted.items():
+            if not any(key in features for key in keys):
+                raise ValueError(
+                    f"{flag} must name a feature of the records, got "
+                    f"{' and '.join(keys)}; the first record of {where} has "
+                    f"{', '.join(sorted(features)) or 'no feature'}."
+                )
+
+    def _item(
+        self,
+        archive: Archive,
+        record: records.Record,
+        name: str,
+        features: Mapping[str, Feature],
+    ) -> tuple[str, Image]:
+        """Returns class and image of a record; NoClassError if one is missing."""
+        encoded = _only(features, self._image_keys)
+        if not isinstance(encoded, bytes) or not encoded:
+            raise samples.NoClassError(listing.NO_IMAGE)
+        class_name = _class_name(_values(features, self.label_keys))
+        # Equal bytes further ahead in the record are the same image.
+        start = record.data.index(encoded)
+        offset = record.byte_offset + records.HEADER_BYTES + start
+        name = _name(archive, name, encoded, _only(features, self._name_keys))
+        return class_name, Image(name, NO_CLASS, archive.file, offset, len(encoded))
 
 
-def _features(record: records.Record) -> Mapping[str, Feature] | None:
-    if record.fault:
-        return None
+def _features(record: records.Record) -> Mapping[str, Feature]:
     try:
-        return decode_example(record.data)
+        if not record.fault:
+            return decode_example(record.data)
     except errors.BadRecordError:
-        return None
+        pass
+    raise samples.NoClassError(listing.BAD_RECORD)
 
 
 def _refuse_other_files(where: str, head: bytes, fault: str) -> None:
@@ -116,55 +161,18 @@ def _refuse_other_files(where: str, head: bytes, fault: str) -> None:
     )
 
 
-def _require_keys(where: str, features: Mapping[str, Feature], keys: Keys) -> None:
-    """Checks the first record for the named or usual features."""
-    for flag, key, usual in (
-        ("--image_key", keys.image, IMAGE_KEYS),
-        ("--label_key", keys.label, LABEL_KEYS),
-        ("--name_key", keys.name, NAME_KEYS),
-    ):
-        wanted = usual if key is None else (key,)
-        is_needed = flag != "--name_key" or bool(key)
-        if is_needed and not any(name in features for name in wanted):
-            raise ValueError(
-                f"{flag} must name a feature of the records, got "
-                f"{' and '.join(wanted)}; the first record of {where} has "
-                f"{', '.join(sorted(features)) or 'no feature'}."
-            )
-
-
-def _item(
-    archive: Archive,
-    record: records.Record,
-    number: str,
-    features: Mapping[str, Feature],
-    keys: Keys,
-) -> tuple[str, Image]:
-    """Returns class and image of a record; raises NoClassError if one is missing."""
-    encoded = _only(features, keys.image, IMAGE_KEYS)
-    if not isinstance(encoded, bytes) or not encoded:
-        raise samples.NoClassError(listing.NO_IMAGE)
-    class_name = _class_name(_values(features, keys.label, LABEL_KEYS))
-    # Equal bytes further ahead in the record are the same image.
-    start = record.data.index(encoded)
-    offset = record.byte_offset + records.HEADER_BYTES + start
-    name = _name(archive, number, encoded, _only(features, keys.name, NAME_KEYS))
-    return class_name, Image(name, NO_CLASS, archive.file, offset, len(encoded))
-
-
 def _only(
-    features: Mapping[str, Feature], key: str | None, usual: Sequence[str]
+    features: Mapping[str, Feature], keys: Sequence[str]
 ) -> bytes | int | float | None:
     """Returns the only value of a feature; None for no value or several."""
-    values = _values(features, key, usual)
+    values = _values(features, keys)
     return values[0] if len(values) == 1 else None
 
 
 def _values(
-    features: Mapping[str, Feature], key: str | None, usual: Sequence[str]
+    features: Mapping[str, Feature], keys: Sequence[str]
 ) -> Sequence[bytes | int | float]:
-    names = usual if key is None else (key,)
-    return next((features[name].values for name in names if name in features), ())
+    return next((features[key].values for key in keys if key in features), ())
 
 
 def _class_name(values: Sequence[bytes | int | float]) -> str:
@@ -196,36 +204,3 @@ def _name(
     base = posixpath.basename(archive.file)
     ending = next((e for m, e in _ENDINGS.items() if encoded.startswith(m)), "jpg")
     return f"{base}/{number}.{ending}"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TfrecordReader(ArchiveReader):
-    """Reads TFRecord files of other tools, see `read_images`.
-
-    Raises:
-        ValueError: If values do not fit together.
-    """
-
-    image_key: str | None = None
-    name_key: str | None = None
-
-    kind = TFRECORDS
-    own_fields = ("image_key", "name_key")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.image_key is not None and not self.image_key:
-            raise ValueError("--image_key must be a key, got nothing.")
-        if self.image_key is not None and self.image_key == self.label_key:
-            raise ValueError(
-                "--image_key and --label_key must be two keys, got "
-                f"{self.image_key!r} for both."
-            )
-
-    @property
-    def label_keys(self) -> Sequence[str]:
-        return LABEL_KEYS if self.label_key is None else (self.label_key,)
-
-    def read_archive(self, folder: Location, archive: Archive) -> ArchiveContents:
-        keys = Keys(image=self.image_key, label=self.label_key, name=self.name_key)
-        return read_images(folder, archive, keys)

@@ -67,7 +67,6 @@ def find(words: Sequence[str], kind: Kind, meaning: Meaning) -> list[Archive]:
 
     Raises:
         ValueError: If a pattern is wrong or names no file, or a file is named twice.
-        RemoteError: If a store cannot be read.
     """
     archives: dict[str, Archive] = {}
     for word in words:

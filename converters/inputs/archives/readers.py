@@ -127,8 +127,6 @@ def list_archives(
 
     Raises:
         ValueError: If a split has no image, or two images have the same name.
-        OSError: If a file cannot be read.
-        RemoteError: If a file cannot be read by URL.
     """
     folder, archives = patterns.relative_to_one(archives)
     splits: dict[str, dict[str, list[Image]]] = {}

@@ -139,8 +139,6 @@ def read_samples(
     Raises:
         ValueError: If the tar is damaged, compressed or cut short, holds a part of a
             sample twice, or, without `columns.SKIP`, lacks the part of a class.
-        OSError: If the file cannot be read.
-        RemoteError: If the file cannot be read by URL.
     """
     samples: dict[str, _Sample] = {}
     left_out: list[LeftOut] = []

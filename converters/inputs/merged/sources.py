@@ -75,8 +75,6 @@ def kind_of(place: str) -> Kind:
 
     Raises:
         ValueError: If nothing is there, or nothing readable.
-        OSError: If a folder cannot be listed.
-        RemoteError: If a store cannot be read.
     """
     split, bare = patterns.split_of(place)
     kind = _kind_of(bare)
@@ -236,7 +234,6 @@ def read_class_map(path: pathlib.Path) -> dict[str, str]:
 
     Raises:
         ValueError: If a line has no tab, or a class occurs twice.
-        OSError: If the file cannot be read.
     """
     found: dict[str, str] = {}
     text = files.read_text(path, errors="surrogateescape", pipe=True)

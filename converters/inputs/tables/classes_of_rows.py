@@ -80,7 +80,6 @@ def read(
 
     Raises:
         ValueError: If a row is not as it must be; names the row.
-        OSError: If a file cannot be looked at.
     """
     kind = connection.execute(
         f"SELECT typeof(label) FROM {PARQUET} LIMIT 1", [one_file(rows)]

@@ -50,7 +50,6 @@ class Root:
 
         Raises:
             ValueError: If a path leads out of the root or names no regular file.
-            OSError: If a file cannot be looked at.
             RemoteError: If a server cannot be asked.
         """
         located = [self._locate(row, path) for row, path in paths]
