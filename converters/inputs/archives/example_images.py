@@ -187,7 +187,7 @@ def _class_name(values: Sequence[bytes | int | float]) -> str:
     if isinstance(label, float):
         raise samples.NoClassError(listing.FLOAT_LABEL)
     if isinstance(label, bytes):
-        return samples.ClassRule().class_of("", label)
+        return samples.class_of(label)
     if label < 0:  # TFDS gives -1 to images of a test split
         raise samples.NoClassError(listing.NO_LABEL)
     return str(label)

@@ -9,7 +9,7 @@ read. Nothing in these parts is executed or trusted.
 import dataclasses
 import json
 import posixpath
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from converters.inputs import listing, reading, tars
@@ -29,7 +29,7 @@ FROM_KEY: LabelPart = "key"
 SOURCES = [FROM_CLS, FROM_JSON, FROM_KEY]
 
 # A class is a word or a number; a JSON part may describe an image at length.
-_MAX_BYTES = {FROM_CLS: 4096, FROM_JSON: 1 << 20}
+_MAX_BYTES: Mapping[str, int] = {FROM_CLS: 4096, FROM_JSON: 1 << 20}
 _MAX_CHARACTERS = 1000
 
 
@@ -37,66 +37,16 @@ class NoClassError(Exception):
     """A sample has no class; the text is the reason, a constant of `listing`."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ClassRule:
-    """Where the class of a sample is.
+def class_of(content: bytes) -> str:
+    """Returns the class that bytes name, a number or a text.
 
-    Attributes:
-        source: "cls": the part `.cls`, a number or a text. "json": the value at
-            `json_key` of the part `.json`. "key": the folders of the key, or without
-            folders the key up to its first underscore.
-        json_key: Keys of nested objects with dots between them, such as "meta.label".
+    Raises:
+        NoClassError: If there is no class, or the class cannot be read.
     """
-
-    source: LabelPart = "cls"
-    json_key: str = "label"
-
-    @property
-    def part(self) -> str | None:
-        """Name of the part with the class; None for the key."""
-        return None if self.source == FROM_KEY else self.source
-
-    def max_bytes(self) -> int:
-        """Returns the most bytes of the part."""
-        return _MAX_BYTES.get(self.source, 0)
-
-    def class_of(self, key: str, content: bytes | None) -> str:
-        """Returns the class of a sample.
-
-        Args:
-            key: Key of the sample.
-            content: Bytes of the part with the class; None without the part.
-
-        Raises:
-            NoClassError: If there is no class, or the class cannot be read.
-        """
-        if self.source == FROM_KEY:
-            folder = key.rpartition("/")[0]
-            prefix, underscore, _ = key.partition("_")
-            return _checked(folder or (prefix if underscore else ""))
-        if content is None:
-            raise NoClassError(listing.NO_LABEL)
-        try:
-            text = content.decode("utf-8-sig")
-        except UnicodeDecodeError:
-            raise NoClassError(listing.BAD_LABEL) from None
-        return _checked(text if self.source == FROM_CLS else self._from_json(text))
-
-    def _from_json(self, text: str) -> str:
-        try:
-            value: Any = json.loads(text)
-        except (ValueError, RecursionError):
-            raise NoClassError(listing.BAD_LABEL) from None
-        for name in self.json_key.split("."):
-            if not isinstance(value, dict) or name not in value:
-                raise NoClassError(listing.NO_LABEL)
-            value = value[name]
-        if value is None:
-            raise NoClassError(listing.NO_LABEL)
-        is_number = isinstance(value, int) and not isinstance(value, bool)
-        if not is_number and not isinstance(value, str):
-            raise NoClassError(listing.BAD_LABEL)
-        return str(value)
+    try:
+        return _checked(content.decode("utf-8-sig"))
+    except UnicodeDecodeError:
+        raise NoClassError(listing.BAD_LABEL) from None
 
 
 def _checked(text: str) -> str:
@@ -108,127 +58,36 @@ def _checked(text: str) -> str:
     return text
 
 
+def _class_in_json(content: bytes, names: Sequence[str]) -> str:
+    """Returns the class below the names of nested objects."""
+    try:
+        value: Any = json.loads(content.decode("utf-8-sig"))
+    except (ValueError, RecursionError):
+        raise NoClassError(listing.BAD_LABEL) from None
+    for name in names:
+        if not isinstance(value, dict) or name not in value:
+            raise NoClassError(listing.NO_LABEL)
+        value = value[name]
+    if value is None:
+        raise NoClassError(listing.NO_LABEL)
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    if not is_number and not isinstance(value, str):
+        raise NoClassError(listing.BAD_LABEL)
+    return _checked(str(value))
+
+
+def _class_in_key(key: str) -> str:
+    prefix, underscore, _ = key.partition("_")
+    return _checked(key.rpartition("/")[0] or (prefix if underscore else ""))
+
+
 class _Sample:
-    """The parts of a sample so far."""
+    """The parts of a sample so far: images, names of parts, and the label."""
 
     def __init__(self) -> None:
         self.images: dict[str, tars.Member] = {}
         self.label: bytes | None = None
-        self.label_too_large = False
         self.parts: set[str] = set()
-
-
-def read_samples(
-    tar: tars.Tar,
-    rule: ClassRule,
-    *,
-    file: str,
-    image_part: str | None,
-    on_null: str = columns.FAIL,
-) -> ArchiveContents:
-    """Lists the samples of a tar.
-
-    Args:
-        tar: The tar.
-        rule: Where the class of a sample is.
-        file: Path or URL of the tar.
-        image_part: Name of the part with the image, such as `jpg` or `left.png`; None
-            takes the part whose name ends as an image's.
-        on_null: `columns.SKIP` leaves out samples without the part of the class.
-
-    Raises:
-        ValueError: If the tar is damaged, compressed or cut short, holds a part of a
-            sample twice, or, without `columns.SKIP`, lacks the part of a class.
-    """
-    samples: dict[str, _Sample] = {}
-    left_out: list[LeftOut] = []
-    num_faults = 0
-    for member in tars.members(tar):
-        if reason := _fault(member):
-            left_out.append(LeftOut(member.name, reason))
-            num_faults += 1
-            continue
-        key, part = _split(member.name)
-        sample = samples.setdefault(key, _Sample())
-        if part in sample.parts:
-            raise ValueError(
-                f"{tar.where} must hold each part of a sample once, got {member.name} "
-                "twice, so that it is unknown which one is meant. Make the tar again."
-            )
-        sample.parts.add(part)
-        if part == rule.part:
-            sample.label_too_large = member.num_bytes > rule.max_bytes()
-            if not sample.label_too_large:
-                sample.label = tar.take(member.offset, member.num_bytes)
-        elif part == image_part or (image_part is None and _is_image(part)):
-            sample.images[part] = member
-    if on_null == columns.FAIL:
-        _require_partners(tar, rule, samples)
-    items = list(_items(samples, rule, file, left_out))
-    return ArchiveContents(items, left_out, num_faults + len(samples))
-
-
-def _require_partners(
-    tar: tars.Tar, rule: ClassRule, samples: Mapping[str, _Sample]
-) -> None:
-    """Checks that each image has the part with its class."""
-    alone = [
-        key
-        for key, sample in samples.items()
-        if sample.images and rule.part not in sample.parts
-    ]
-    if alone and rule.part is not None:
-        raise ValueError(
-            f"{tar.where} must hold the class of each image as {alone[0]}.{rule.part}, "
-            f"got {count_of(len(alone), 'image')} of {len(samples):,} samples without "
-            "such a part. Say with --label_from where the class is, make the tar "
-            "again, or leave such images out with --on_null=skip."
-        )
-
-
-def _items(
-    samples: dict[str, _Sample], rule: ClassRule, file: str, left_out: list[LeftOut]
-) -> Iterator[tuple[str, Image]]:
-    for key, sample in samples.items():
-        if len(sample.images) != 1:
-            reason = listing.SEVERAL_IMAGES if sample.images else listing.NO_IMAGE
-            left_out.append(LeftOut(key, reason))
-            continue
-        ((part, member),) = sample.images.items()
-        try:
-            if sample.label_too_large:
-                raise NoClassError(listing.BAD_LABEL)
-            name = rule.class_of(key, sample.label)
-        except NoClassError as error:
-            left_out.append(LeftOut(key, str(error)))
-            continue
-        parts = (file, member.offset, member.num_bytes)
-        yield name, Image(f"{key}.{part}", NO_CLASS, *parts)
-
-
-def _fault(member: tars.Member) -> str:
-    """Returns why a member is no part of a sample; an empty text if it is one."""
-    name = member.name.removeprefix("./")
-    parts = name.split("/")
-    if name.startswith("/") or ".." in parts or "" in parts or "\0" in name:
-        return listing.UNSAFE_NAME
-    if not member.is_file:
-        return listing.NOT_A_FILE
-    base = parts[-1]
-    if base.startswith(".") or "." not in base:
-        return listing.OTHER_NAME
-    return ""
-
-
-def _split(name: str) -> tuple[str, str]:
-    """Returns the key and the part that a name stands for."""
-    folder, base = posixpath.split(posixpath.normpath(name))
-    stem, _, part = base.partition(".")
-    return posixpath.join(folder, stem), part
-
-
-def _is_image(part: str) -> bool:
-    return listing.has_suffix(f"x.{part}", listing.IMAGE_SUFFIXES)
 
 
 TARS = patterns.Kind(
@@ -239,7 +98,16 @@ TARS = patterns.Kind(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TarReader(ArchiveReader):
-    """Reads the tars of a WebDataset, see `read_samples`.
+    """Reads the tars of a WebDataset.
+
+    Attributes:
+        label_from: "cls": the class is the part `.cls`, a number or a text. "json": the
+            class is at `label_key`, with dots between keys of nested objects, in the
+            part `.json`. "key": the class is the folders of the key, or without folders
+            the key up to its first underscore.
+        image_part: Name of the part with the image, such as `jpg` or `left.png`; None
+            takes the part whose name ends as an image's.
+        on_null: `columns.SKIP` leaves out samples without the part of the class.
 
     Raises:
         ValueError: If values do not fit together.
@@ -268,17 +136,112 @@ class TarReader(ArchiveReader):
                 f"{self.label_from}."
             )
 
+    @property
+    def _part(self) -> str | None:
+        """Name of the part with the class; None for the key."""
+        return None if self.label_from == FROM_KEY else self.label_from
+
     def read_archive(self, folder: Location, archive: Archive) -> ArchiveContents:
-        rule = ClassRule(
-            source=self.label_from or FROM_CLS, json_key=self.label_key or "label"
-        )
         where = folder.resolve(archive.file).shown
         with reading.opened(folder, archive.file, archive.num_bytes) as pread:
             tar = tars.Tar(pread, where, 0, archive.num_bytes)
-            return read_samples(
-                tar,
-                rule,
-                file=archive.file,
-                image_part=self.image_part,
-                on_null=self.on_null,
+            return self.read_samples(tar, archive.file)
+
+    def read_samples(self, tar: tars.Tar, file: str) -> ArchiveContents:
+        """Lists the samples of a tar, which is a file.
+
+        Raises:
+            ValueError: If the tar is damaged, compressed or cut short, holds a part of
+                a sample twice, or, without `columns.SKIP`, lacks the part of a class.
+        """
+        samples: dict[str, _Sample] = {}
+        left_out: list[LeftOut] = []
+        for member in tars.members(tar):
+            if reason := _fault(member):
+                left_out.append(LeftOut(member.name, reason))
+                continue
+            key, part = _split(member.name)
+            sample = samples.setdefault(key, _Sample())
+            if part in sample.parts:
+                raise ValueError(
+                    f"{tar.where} must hold each part of a sample once, got "
+                    f"{member.name} twice, so that it is unknown which one is meant. "
+                    "Make the tar again."
+                )
+            sample.parts.add(part)
+            if part == self._part:
+                # Of a larger part, one byte too many tells its size.
+                count = min(member.num_bytes, _MAX_BYTES[part] + 1)
+                sample.label = tar.take(member.offset, count)
+            elif part == self.image_part or (not self.image_part and _is_image(part)):
+                sample.images[part] = member
+        if self.on_null == columns.FAIL:
+            self._require_partners(tar, samples)
+        num_faults = len(left_out)
+        items = list(self._items(samples, file, left_out))
+        return ArchiveContents(items, left_out, num_faults + len(samples))
+
+    def _require_partners(self, tar: tars.Tar, samples: Mapping[str, _Sample]) -> None:
+        """Checks that each image has the part with its class."""
+        part = self._part
+        alone = [k for k, s in samples.items() if s.images and part not in s.parts]
+        if alone and part is not None:
+            raise ValueError(
+                f"{tar.where} must hold the class of each image as {alone[0]}.{part}, "
+                f"got {count_of(len(alone), 'image')} of {len(samples):,} samples "
+                "without such a part. Say with --label_from where the class is, make "
+                "the tar again, or leave such images out with --on_null=skip."
             )
+
+    def _items(
+        self, samples: Mapping[str, _Sample], file: str, left_out: list[LeftOut]
+    ) -> Iterator[tuple[str, Image]]:
+        for key, sample in samples.items():
+            try:
+                if len(sample.images) != 1:
+                    several = listing.SEVERAL_IMAGES
+                    raise NoClassError(several if sample.images else listing.NO_IMAGE)
+                name = self._class_of(key, sample.label)
+            except NoClassError as error:
+                left_out.append(LeftOut(key, str(error)))
+                continue
+            ((part, member),) = sample.images.items()
+            parts = (file, member.offset, member.num_bytes)
+            yield name, Image(f"{key}.{part}", NO_CLASS, *parts)
+
+    def _class_of(self, key: str, label: bytes | None) -> str:
+        """Returns the class of a sample; NoClassError if there is none."""
+        if self.label_from == FROM_KEY:
+            return _class_in_key(key)
+        if label is None:
+            raise NoClassError(listing.NO_LABEL)
+        if len(label) > _MAX_BYTES[str(self.label_from)]:
+            raise NoClassError(listing.BAD_LABEL)
+        if self.label_from == FROM_JSON:
+            return _class_in_json(label, (self.label_key or "label").split("."))
+        return class_of(label)
+
+
+def _fault(member: tars.Member) -> str:
+    """Returns why a member is no part of a sample; an empty text if it is one."""
+    name = member.name.removeprefix("./")
+    parts = name.split("/")
+    if name.startswith("/") or ".." in parts or "" in parts or "\0" in name:
+        return listing.UNSAFE_NAME
+    if not member.is_file:
+        return listing.NOT_A_FILE
+    base = parts[-1]
+    if base.startswith(".") or "." not in base:
+        return listing.OTHER_NAME
+    return ""
+
+
+def _split(name: str) -> tuple[str, str]:
+    """Returns the key and the part that a name stands for."""
+    folder, base = posixpath.split(posixpath.normpath(name))
+    stem, _, part = base.partition(".")
+    return posixpath.join(folder, stem), part
+
+
+def _is_image(part: str) -> bool:
+    return listing.has_suffix(f"x.{part}", listing.IMAGE_SUFFIXES)

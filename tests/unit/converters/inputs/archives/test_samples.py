@@ -12,7 +12,6 @@ from hypothesis import given, strategies as st
 from converters.inputs import listing, reading, tars
 from converters.inputs.archives import samples
 from converters.inputs.archives.readers import ArchiveContents
-from converters.inputs.archives.samples import ClassRule
 
 
 def tar_of(*members: tuple[str, bytes | tarfile.TarInfo]) -> bytes:
@@ -40,9 +39,8 @@ def listed(data: bytes, image_part: str | None = None, **rule: Any) -> ArchiveCo
         return data[offset : offset + count]
 
     tar = tars.Tar(read, "x.tar", 0, len(data))
-    return samples.read_samples(
-        tar, ClassRule(**rule), file="x.tar", image_part=image_part, on_null="skip"
-    )
+    options = {"image_part": image_part, "on_null": "skip", **rule}
+    return samples.TarReader(input=["x.tar"], **options).read_samples(tar, "x.tar")
 
 
 def found(data: bytes, contents: ArchiveContents) -> list[tuple[str, str, bytes]]:
@@ -150,7 +148,7 @@ def test_a_class_comes_from_json(content: Any, key: str, expected: str) -> None:
     text = content if isinstance(content, bytes) else json.dumps(content).encode()
 
     contents = listed(
-        tar_of(("k.jpg", b""), ("k.json", text)), source="json", json_key=key
+        tar_of(("k.jpg", b""), ("k.json", text)), label_from="json", label_key=key
     )
 
     got = [label for label, _ in contents.items]
@@ -160,7 +158,7 @@ def test_a_class_comes_from_json(content: Any, key: str, expected: str) -> None:
 def test_a_class_comes_from_the_key() -> None:
     data = tar_of(("n1/x_1.jpg", b""), ("n2_7_a.jpg", b""), ("none.jpg", b""))
 
-    contents = listed(data, source="key")
+    contents = listed(data, label_from="key")
 
     assert [label for label, _ in contents.items] == ["n1", "n2"]
     assert left(contents) == [("none", listing.NO_LABEL)]
