@@ -1,6 +1,6 @@
-"""Finds the images of a data set in the input that the data set was made from.
+"""Finds the images of a data set in the input of its conversion.
 
-In: what an index says about its conversion, and the places of the input. Out: the
+In: the words of an index about a conversion, and the places of the input. Out: the
 places of the images, by their names in the catalog.
 """
 
@@ -32,7 +32,7 @@ class Again:
 
     Attributes:
         listed: The input.
-        images: Each image, by its name in the catalog.
+        images: The images, by their names in the catalog.
     """
 
     listed: Listed
@@ -58,13 +58,13 @@ def list_again(
     roots: Sequence[str],
     workspace: Workspace,
 ) -> Again:
-    """Lists an input by the reader that made a data set, with the same options.
+    """Lists an input by the reader of a conversion, with the same options.
 
     Args:
         made_by: Member of the index about the conversion.
         places: Values of --input, as for the conversion; NAME=PLACE for a merge.
         roots: Values of --root; NAME=VALUE for a merge.
-        workspace: Folder for images that must be copied first.
+        workspace: Folder for copies of images.
 
     Raises:
         ValueError: If no reader made the data set of such places, or the input is

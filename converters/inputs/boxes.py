@@ -2,9 +2,9 @@
 
 In: the tar of XML files (ILSVRC2012_bbox_train_v2.tar.gz, or unpacked to .tar), or a
 folder of XML files. Out: the boxes of an image by its base name, relative to the
-displayed size that the XML states, which is not always the size of the image. Boxes
-and files that are changed or left out are counted by decision; those that are left out
-are also listed by name.
+displayed size in the XML; an image may have another size. Changed boxes and files, and
+boxes and files that are left out, are counted by decision; the latter are also listed
+by name.
 """
 
 import array
@@ -64,12 +64,12 @@ class Boxes:
     """Boxes of images by name; 16 bytes an image and 16 bytes a box.
 
     Attributes:
-        keys: uint64 [num_images], hash of the name of each image with a box, ascending.
-        starts: uint32 [num_images], number of the first box of each image.
-        counts: uint32 [num_images], number of boxes of each image.
-        sides: float32 [4 * num_boxes], xmin, ymin, xmax and ymax of each box.
+        keys: uint64 [num_images], hashes of the names of images with a box, ascending.
+        starts: uint32 [num_images], number of the first box of an image.
+        counts: uint32 [num_images], number of boxes of an image.
+        sides: float32 [4 * num_boxes], xmin, ymin, xmax and ymax of all boxes.
         decisions: Number of boxes and files by decision: kept, changed or left out.
-        left_out: Each file that was left out, and the file of each box that was.
+        left_out: The files that were left out, and the files of boxes left out.
     """
 
     keys: "array.array[int]"
@@ -114,7 +114,7 @@ class Boxes:
 class _Part(NamedTuple):
     """The boxes of some XML files, with fields as in `Boxes`.
 
-    `keys` and `counts` have an element for each file, even if it has no box.
+    `keys` and `counts` have an element a file, also of a file without a box.
     """
 
     keys: "array.array[int]"
@@ -128,12 +128,12 @@ def read_boxes(input_dir: pathlib.Path, *, num_workers: int = 1) -> Boxes:
     """Reads the boxes in an input folder; none if it has neither tar nor XML files.
 
     All boxes are read before the first shard is written, because the counts of
-    decisions are needed as a whole. One process reads the files, which is fast; the
-    other processes parse them, which is slow.
+    decisions are needed as a whole. A single process reads the files fast; the other
+    processes parse the files slowly.
 
     Args:
         input_dir: Folder with the tar or the XML files.
-        num_workers: Number of processes that parse.
+        num_workers: Number of parsing processes.
 
     Raises:
         ValueError: If there are two sources, or if one is damaged or holds a file that
@@ -207,7 +207,7 @@ def _parse_files(
 
 
 def _by_key(input_dir: pathlib.Path, whole: _Part) -> Boxes:
-    """Sorts images by key and drops those without a box.
+    """Sorts images by key and drops images without a box.
 
     Raises:
         ValueError: If two files have the same name.
@@ -259,7 +259,7 @@ def parse_xml(
         data: Content of the file.
         stem: Base name of the file without its suffix: `<synset>_<number>`.
         synsets: Synsets of all classes.
-        decisions: Counts of boxes by decision; the boxes of this file are added.
+        decisions: Counts of boxes by decision; the function adds to the counts.
 
     Raises:
         ValueError: If a side of a box is missing or not a number, or if the XML has

@@ -1,6 +1,6 @@
 """Lists the images of ILSVRC-2012, from a tree of folders or from the official tars.
 
-In: a folder, or the URL of one, that holds for each split one of these:
+In: a folder or a URL with a row of the following for every split:
     train/<synset>/*.JPEG, train/<synset>.tar, both, or ILSVRC2012_img_train.tar
     val/*.JPEG, val/<synset>/*.JPEG or ILSVRC2012_img_val.tar
 or the layout of Kaggle, see `kaggle`.
@@ -41,7 +41,7 @@ _NUM_HEADER_READERS = 16
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class IlsvrcReader(Reader):
-    """Reads ILSVRC-2012 as it comes or unpacked, in any mix; or a URL of a tree."""
+    """Reads ILSVRC-2012: official tars, unpacked tars, any mix; or a URL of a tree."""
 
     input_dir: str
 

@@ -2,7 +2,7 @@
 
 In: places and options in the words of a user. Out: `Listed`. The readers stand in
 `classtree`, `ilsvrc`, `archives.samples`, `archives.example_images`,
-`archives.data_set`, `tables.reader`, and `merged.reader`, which joins others.
+`archives.data_set`, `tables.reader` and, for a join of inputs, `merged.reader`.
 """
 
 import contextlib
@@ -20,9 +20,8 @@ class Workspace:
     """Where a reader keeps data until the images are stored.
 
     Attributes:
-        folder: Working folder of the output; a reader makes it when it is needed.
-        stack: Locks of folders in it, which keep other tasks out until the plan is
-            made.
+        folder: Working folder of the output. A reader of tables makes the folder.
+        stack: Locks of folders below, against other tasks until the plan is made.
         num_workers: Most processes to use.
         held: The locked folders.
     """
@@ -34,9 +33,9 @@ class Workspace:
 
 
 class Reader(Protocol):
-    """A kind of input. A reader is a frozen dataclass that checks itself.
+    """A kind of input. A reader is a frozen dataclass and checks its fields.
 
-    Its fields are named as the flags that set them.
+    The names of the fields are the names of their flags.
     """
 
     def list_images(self, meaning: Meaning, workspace: Workspace) -> Listed:
@@ -44,11 +43,11 @@ class Reader(Protocol):
 
         Args:
             meaning: The words of a user about splits and classes.
-            workspace: Folder for data that must be copied first.
+            workspace: Folder for copies.
 
         Raises:
             ValueError: If the input is not as it must be.
-            BadIndexError: If the input is a data set that is damaged.
+            BadIndexError: If the input is a damaged data set.
             OSError: If a file cannot be read.
             RemoteError: If a URL cannot be read.
         """
@@ -56,15 +55,15 @@ class Reader(Protocol):
 
     @property
     def recorded(self) -> Mapping[str, Any]:
-        """The fields that decide which images there are: JSON values for the index.
+        """The fields that decide about the images: JSON values for the index.
 
-        With the places of the input they make the same reader again.
+        Places of the input and the values make the same reader again.
         """
         return {}
 
     @property
     def slow_files(self) -> Sequence[str] | None:
-        """Files on this host that take long to list; None if the input is quick."""
+        """Files of a slow input on the host of the command; None if listing is quick."""
         return None
 
     def to_json(self) -> dict[str, Any]:
