@@ -63,7 +63,7 @@ class Reader(Protocol):
 
     @property
     def slow_files(self) -> Sequence[str] | None:
-        """Files of a slow input on the host of the command; None if listing is quick."""
+        """Files of a slow input on this host; None if the input is quick to list."""
         return None
 
     def to_json(self) -> dict[str, Any]:
