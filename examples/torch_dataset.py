@@ -18,8 +18,7 @@ class PipelineDataset(torch.utils.data.IterableDataset):
     """Batches of a pipeline as tensors; each loop over it is the next epoch."""
 
     def __init__(self, pipeline):
-        # PyTorch wants memory that it may write to: this is the only copy. The training
-        # step normalizes.
+        # PyTorch wants memory that it may write to. The training step normalizes.
         self.batches = pipeline.to_numpy(writable=True, apply_device_ops=False)
 
     def __len__(self):

@@ -48,7 +48,7 @@ class TfpipeError(Exception):
         ...     tfpipe.TFRecordSource("no/such/folder", "train")
         ... except tfpipe.TfpipeError as error:
         ...     print(error)
-        No data set in no/such/folder: index.json is missing. Create one with ...
+        No data set in no/such/folder: index.json is missing. There is no such ...
     """
 
 

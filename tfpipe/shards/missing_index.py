@@ -1,18 +1,19 @@
 """A remedy for a folder that should hold a data set, and has no index.json.
 
 In: the path of the folder. Out: a sentence for the error: what lies there, and the
-command that makes a data set of it. Only names are looked at, and only the first
-thousands of them: the folder may be that of a large data set.
+command that makes a data set of it. Only names are looked at, of a limited number of
+folders: they may be those of a large data set.
 """
 
 import collections
+import contextlib
 import dataclasses
 import itertools
 import os
 import pathlib
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from tfpipe.shards import split_names
 
@@ -85,33 +86,31 @@ def _look(folder: pathlib.Path) -> _There:
     files: dict[str, pathlib.Path] = {}
     top: tuple[str, ...] = ()
     left = collections.deque([(folder, 1)])
-    while left:
+    for _ in range(_MOST_FOLDERS):
+        if not left:
+            break
         place, level = left.popleft()
-        try:
-            with os.scandir(place) as entries:
-                listed = sorted(
-                    itertools.islice(entries, _MOST_NAMES), key=lambda e: e.name
-                )
-        except OSError:
-            continue
-        top = top or tuple(entry.name for entry in listed)
-        folders = [entry for entry in listed if entry.is_dir()]
-        for entry in listed:
-            is_class = entry in folders and _SYNSET.fullmatch(entry.name)
-            kind = None if entry in folders else _kind(entry.name)
+        names = _names(place)
+        top = top or tuple(names)
+        for name, is_folder in names.items():
+            is_class = is_folder and _SYNSET.fullmatch(name)
+            kind = None if is_folder else _kind(name)
             if is_class or kind:
-                files.setdefault(kind or "classes", pathlib.Path(entry.path))
-        if level < _MOST_LEVELS:
-            left += _below(folders, level)
+                files.setdefault(kind or "classes", place / name)
+            if is_folder and level < _MOST_LEVELS and not name.startswith("."):
+                left.append((place / name, level + 1))
     return _There(files, top)
 
 
-def _below(
-    folders: list[os.DirEntry[str]], level: int
-) -> Iterator[tuple[pathlib.Path, int]]:
-    for entry in folders[:_MOST_FOLDERS]:
-        if not entry.name.startswith("."):
-            yield pathlib.Path(entry.path), level + 1
+def _names(folder: pathlib.Path) -> dict[str, bool]:
+    """Returns the first names in a folder, sorted, and which are folders' names."""
+    names = {}
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in itertools.islice(entries, _MOST_NAMES):
+            names[entry.name] = False
+            with contextlib.suppress(OSError):  # a link that cannot be followed
+                names[entry.name] = entry.is_dir()
+    return dict(sorted(names.items()))
 
 
 def _kind(name: str) -> str | None:

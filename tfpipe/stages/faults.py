@@ -249,6 +249,8 @@ def message(error: tf.errors.OpError) -> str:
 def _filename(fault: Fault) -> str:
     """Returns the name of the image, or "" if the catalog cannot be read."""
     folder, shard = os.path.split(fault.shard)
+    if not os.path.exists(os.path.join(folder, index.INDEX_NAME)):
+        return ""  # shards of another tool
     try:
         split, position = next(
             (split, position)

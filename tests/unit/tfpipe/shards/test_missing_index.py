@@ -82,6 +82,14 @@ def test_a_path_that_is_no_folder_is_named(
         index.load(tmp_path / name)
 
 
+def test_a_link_that_cannot_be_followed_is_passed_over(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    (tmp_path / "a.jpg").write_bytes(b"")
+
+    with pytest.raises(errors.BadIndexError, match=r"photos such as a\.jpg"):
+        index.load(tmp_path)
+
+
 def test_a_folder_of_many_names_is_looked_at_in_part(tmp_path: pathlib.Path) -> None:
     for number in range(60):
         (tmp_path / f"class {number:02}" / "more").mkdir(parents=True)
