@@ -299,6 +299,7 @@ def require_split(index: Index, data_dir: Path, split: str) -> None:
         raise errors.BadIndexError(
             f"Unknown split {split!r} in {data_dir}: choose one of "
             f"{', '.join(sorted(index.splits))}."
+            f"{errors.did_you_mean(str(split), index.splits)}"
         )
 
 
