@@ -6,8 +6,12 @@ leads out of a folder, and equal paths are numbered. Opens no file.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Literal
+
+from converters.exports.source import Source
+from converters.inputs.classes import LABEL_BASE
+from tfpipe.shards import split_names
 
 if TYPE_CHECKING:
     import duckdb
@@ -18,13 +22,7 @@ Style = Literal["source", "split", "key"]
 
 # Folders of the splits, as the converters read them.
 SPLIT_FOLDERS: Mapping[str, str] = {"validation": "val"}
-_FOLDERS_READ = {
-    "train": {"train"},
-    "validation": {"val", "valid", "validation"},
-    "test": {"test"},
-}
 IMAGENET = "converters.imagenet"
-_FLAT_VALIDATION = "val"
 
 # More rounds than any numbering of equal paths takes.
 _MAX_ROUNDS = 20
@@ -96,54 +94,52 @@ def _number_equal_paths(connection: "duckdb.DuckDBPyConnection") -> bool:
     return True
 
 
-def is_readable(connection: "duckdb.DuckDBPyConnection", command: str) -> bool:
+def is_readable(connection: "duckdb.DuckDBPyConnection", *, imagenet: bool) -> bool:
     """Whether the names of the source make a tree with the same splits and classes.
 
     Args:
         connection: Connection with the table `chosen`.
-        command: Command that made the data set.
+        imagenet: Whether converters.imagenet reads the tree, which takes val/ without
+            folders of classes, and no tree without train/.
     """
-    rows = connection.execute(
-        f"""SELECT split, folder, bool_or(flat) FROM (SELECT split,
-            CASE WHEN parent = class THEN ''
-                 WHEN ends_with(parent, '/' || class)
-                 THEN left(parent, length(parent) - length(class) - 1)
-                 ELSE parent END AS folder,
-            parent <> class AND NOT ends_with(parent, '/' || class) AS flat,
-            FROM (SELECT split, {_SAFE_CLASS} AS class, safe,
-                regexp_replace(safe, '/?[^/]*$', '') AS parent
-                FROM (SELECT *, {_SAFE} AS safe FROM chosen))
-            WHERE true) GROUP BY split, folder"""
-    ).fetchall()
     ((same,),) = connection.execute(
         f"SELECT bool_and({_SAFE} = filename) AND count(DISTINCT filename) = count(*) "
         "FROM chosen"
     ).fetchall()
-    if not same:
+    rows = connection.execute(
+        f"SELECT DISTINCT split, {_SAFE_CLASS}, regexp_replace({_SAFE}, '/?[^/]*$', '')"
+        " FROM chosen"
+    ).fetchall()
+    tops = split_names.splits_of_folders([*{row[2].partition("/")[0] for row in rows}])
+    if not same or (imagenet and tops is None):
         return False
-    folders: dict[str, set[tuple[str, bool]]] = {}
-    for split, folder, flat in rows:
-        folders.setdefault(split, set()).add((folder, flat))
-    if set(folders) == {"train"} and folders["train"] == {("", False)}:
-        return command != IMAGENET and not _has_train_folder(connection)
     return all(
-        len(found) == 1 and _is_read(split, *next(iter(found)), command)
-        for split, found in folders.items()
+        (imagenet and (split, parent) == (split_names.VALIDATION, "val"))
+        or (split, name) == _read_as(parent, tops)
+        for split, name, parent in rows
     )
 
 
-def _is_read(split: str, folder: str, flat: bool, command: str) -> bool:
-    """Whether a converter takes the images in a folder for those of the split."""
-    if flat:
-        return (split, folder, command) == ("validation", _FLAT_VALIDATION, IMAGENET)
-    return folder in _FOLDERS_READ.get(split, set())
+def _read_as(parent: str, tops: Mapping[str, str] | None) -> tuple[str, str]:
+    """Returns the split and the class that a converter reads in a folder of images."""
+    top, _, rest = parent.partition("/")
+    return (split_names.TRAIN, parent) if tops is None else (tops[top], rest)
 
 
-def _has_train_folder(connection: "duckdb.DuckDBPyConnection") -> bool:
-    ((found,),) = connection.execute(
-        "SELECT count(*) FROM chosen WHERE starts_with(filename, 'train/')"
-    ).fetchall()
-    return bool(found)
+def is_imagenet(source: Source, splits: Collection[str]) -> bool:
+    """Whether converters.imagenet reads the tree; converters.folder reads any other.
+
+    Args:
+        source: The data set.
+        splits: Splits of the tree.
+    """
+    known = source.known
+    is_one = known.made_by.get("command") == IMAGENET
+    in_order = known.label_base == LABEL_BASE and split_names.TRAIN in splits
+    allowed = {split_names.TRAIN, split_names.VALIDATION}
+    synsets = [synset for synset, _ in known.classes]
+    plain = all(synset and synset.split() == [synset] for synset in synsets)
+    return is_one and in_order and allowed.issuperset(splits) and plain
 
 
 def on_disk(path: str) -> str:

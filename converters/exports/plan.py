@@ -206,8 +206,9 @@ def _style(
         return "key"
     if paths != "auto":
         return paths
-    command = str(source.known.made_by.get("command", ""))
-    return "source" if naming.is_readable(connection, command) else "split"
+    rows = connection.execute("SELECT DISTINCT split FROM chosen").fetchall()
+    imagenet = naming.is_imagenet(source, [split for (split,) in rows])
+    return "source" if naming.is_readable(connection, imagenet=imagenet) else "split"
 
 
 def _parts(

@@ -247,7 +247,7 @@ def _move(folder: pathlib.Path, output_dir: pathlib.Path) -> dict[str, Any]:
     """Moves the files out of the folder of the job, and removes the folder."""
     text = (folder / _JOURNAL_NAME).read_bytes()
     document: dict[str, Any] = json.loads(text)
-    for path in sorted((folder / _FILES_NAME).iterdir()):
+    for path in sorted(folder.glob(f"{_FILES_NAME}/*")):  # none after a kill at the end
         os.replace(path, output_dir / path.name)
     atomic.write(output_dir / EXPORT_NAME, text)
     replace.remove_job(folder)

@@ -15,8 +15,7 @@ import xxhash
 
 from converters.exports import naming
 from converters.exports.plan import ExportedRecord, ExportPlan, Part
-from converters.inputs import classes, devkit
-from converters.inputs.classes import Class
+from converters.inputs import devkit
 from converters.jobs import side_files
 from tfpipe.shards import index
 from tfpipe.shards.sql import PARQUET, one_file
@@ -143,17 +142,7 @@ def side_files_of(plan: ExportPlan) -> dict[str, bytes]:
 
 def is_imagenet(plan: ExportPlan) -> bool:
     """Whether converters.imagenet reads the tree; converters.folder reads any other."""
-    command = plan.source.known.made_by.get("command")
-    bad = [item for item in plan.source.classes if not _is_synset(item)]
-    base = plan.source.known.label_base
-    splits = {part.split for part in plan.parts}
-    known = "train" in splits and splits <= {"train", "validation"}
-    is_one = command == naming.IMAGENET and base == classes.LABEL_BASE
-    return is_one and known and not bad
-
-
-def _is_synset(item: Class) -> bool:
-    return bool(item.synset) and item.synset.split() == [item.synset]
+    return naming.is_imagenet(plan.source, {part.split for part in plan.parts})
 
 
 def _flat_labels(plan: ExportPlan) -> Sequence[str]:

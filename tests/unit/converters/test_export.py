@@ -283,7 +283,7 @@ def test_what_cannot_be_exported_is_refused(
         (source, tmp_path / "out", {"splits": ["trian"]}, "Unknown split 'trian'"),
         (source, tmp_path / "out", {"subset": "none.parquet"}, "does not exist"),
         (tmp_path / "none", tmp_path / "out", {}, "must be a folder"),
-        (tmp_path / "full", tmp_path / "out", {}, "must hold a data set"),
+        (tmp_path / "full", tmp_path / "out", {}, "No data set in"),
     ]
     for data_dir, out, options, message in refused:
         with pytest.raises((ValueError, errors.TfpipeError), match=message):

@@ -110,6 +110,25 @@ def test_odd_names_come_back(kind: Format, tmp_path: pathlib.Path) -> None:
     _same(tmp_path / "set", back)
 
 
+@pytest.mark.parametrize("kind", READ_BACK)
+def test_classes_called_as_splits_come_back(
+    kind: Format, tmp_path: pathlib.Path
+) -> None:
+    for number, name in enumerate(("train", "Test set", "train", "Test set")):
+        path = tmp_path / "raw" / name / f"{number}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(make_jpeg(number))
+    options = {"no_split_names": True, "num_workers": 1, "fsync": False}
+    raw, out = str(tmp_path / "raw"), str(tmp_path / "set")
+    conversion("folder", input_dir=raw, output_dir=out, **options).convert()
+
+    done = _export(tmp_path / "set", tmp_path / "out", kind)
+    back = _back(done, tmp_path / "back")
+
+    assert _rows(back) == _rows(tmp_path / "set")
+    _same(tmp_path / "set", back)
+
+
 @pytest.mark.parametrize("kind", FORMATS)
 def test_what_does_not_come_back_is_named(kind: Format, tmp_path: pathlib.Path) -> None:
     if kind == "arrayrecord":
