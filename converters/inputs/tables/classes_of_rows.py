@@ -8,6 +8,7 @@ import dataclasses
 import itertools
 import os
 import pathlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -104,7 +105,7 @@ def _row_length(
     connection: "duckdb.DuckDBPyConnection", rows: pathlib.Path, kind: str
 ) -> int:
     """Returns the number of classes if all labels are rows of 0 and 1, or else 0."""
-    if not kind.endswith("[]") or kind.startswith(("VARCHAR", "ENUM", "BLOB")):
+    if re.fullmatch(r"(\w*INT(EGER)?|BOOLEAN|FLOAT|DOUBLE)\[\]", kind) is None:
         return 0
     result = connection.execute(
         f"SELECT DISTINCT label FROM {PARQUET} WHERE label IS NOT NULL",

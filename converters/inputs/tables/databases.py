@@ -264,14 +264,19 @@ def _plain(value: Any) -> tuple[Any, str]:
     if isinstance(value, bool):
         return value, "BOOLEAN"
     if isinstance(value, int):
-        return value, "BIGINT"
+        is_long = not -(2**63) <= value < 2**63
+        return (str(value), "VARCHAR") if is_long else (value, "BIGINT")
     if isinstance(value, float | decimal.Decimal):
         return float(value), "DOUBLE"
     if isinstance(value, list | tuple):
         found = [_plain(each) for each in value]
         return [each for each, _ in found], f"{_common({k for _, k in found})}[]"
     if isinstance(value, datetime.datetime):
-        return value.isoformat(sep=" "), "TIMESTAMPTZ" if value.tzinfo else "TIMESTAMP"
+        if value.tzinfo is not None:  # stored in UTC, as those of files
+            value = value.astimezone(datetime.timezone.utc).replace(tzinfo=None)
+        return value.isoformat(sep=" "), "TIMESTAMP"
+    if isinstance(value, dict):
+        return json.dumps(value, default=str), "VARCHAR"
     if isinstance(value, datetime.date):
         return value.isoformat(), "DATE"
     if isinstance(value, bytes | bytearray | memoryview):

@@ -112,7 +112,8 @@ class TableReader(Reader):
             source, self._columns, meaning, self.hive_columns
         )
         folder = _rows_folder(workspace, [state, root.location.text, by_file])
-        if not all(each.states() for each in sources.values()):
+        is_known = all(each.states() for each in sources.values())
+        if not is_known:
             _name_earlier_rows(folder, source.shown)
         rows = scan.scan(sources, self.query, found, folder, by_file)
         how = classes_of_rows.Reading(
@@ -124,8 +125,13 @@ class TableReader(Reader):
             split=split,
             states=states,
         )
-        with sql.connected(folder) as connection:
-            listed = classes_of_rows.read(connection, rows, how)
+        try:
+            with sql.connected(folder) as connection:
+                listed = classes_of_rows.read(connection, rows, how)
+        except Exception:
+            if not is_known:  # the rows may be corrected without a trace
+                rows.unlink()
+            raise
         rows_of = listed.rows and listed.rows._replace(
             extra_columns=self.extra_columns, in_records=self.extra_in_records
         )

@@ -74,7 +74,7 @@ def test_an_unexpected_argument_shows_no_password(place: str) -> None:
         ("x://u:s3cret@h", 'at "x://u:s3cret@h"', 'at "x://u:***@h"'),
         ("x://u:s3cret@h", "host=h password='s3cret'", "host=h password='***'"),
         # The name of the user stays where it is no password.
-        ("x://u:word@h", "no word, password=word", "no ***, password=***"),
+        ("x://u:wort@h", "no wort, password=wort", "no ***, password=***"),
         ("x://pg1:pg1@h", 'no user "pg1" at pg1:pg1@h', 'no user "pg1" at pg1:***@h'),
         ("x://u:7@h:7/d", "port 7 password=7", "port 7 password=***"),
         ("x://u@h/d", "no such table", "no such table"),

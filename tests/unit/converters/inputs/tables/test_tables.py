@@ -1,13 +1,19 @@
 """converters.table without a server: labels, names, splits, columns and bad rows."""
 
+import contextlib
+import datetime
 import pathlib
 import sqlite3
 from typing import Any
 
 import pytest
 
+from converters.catalog import question
+from converters.catalog.question import Question
+from converters.exports.source import open_source
+from converters.inputs.files import State
 from converters.inputs.image import read_image
-from converters.inputs.tables import databases, table_sources
+from converters.inputs.tables import databases, scan, table_sources
 from converters.inputs.tables.images import Root
 from converters.jobs import run
 from tests.support.data import conversions
@@ -283,3 +289,125 @@ def test_a_sqlite_file_is_only_read(tmp_path: pathlib.Path) -> None:
 
     assert path.read_bytes() == before
     assert not other.exists()
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_rows_without_a_state_are_read_again_after_a_failure(
+    is_known: bool, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing shows that a server's rows were corrected."""
+    path = tmp_path / "t.db"
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE t (img TEXT, label TEXT)")
+        connection.execute("INSERT INTO t VALUES ('a.jpg', 'old')")
+        connection.commit()
+    (tmp_path / "a.jpg").write_bytes(_IMAGE)
+    state = {"t.db": State(1, 1, 1)} if is_known else {}
+    monkeypatch.setattr(table_sources.TableSource, "states", lambda _: state)
+    monkeypatch.setattr(scan, "require_same", lambda *_: None)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Root, "find", _unreachable)
+        with pytest.raises(OSError, match="unreachable"):
+            job(f"{path}#t", tmp_path / "out")
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE t SET label = 'new'")
+        connection.commit()
+    made = job(f"{path}#t", tmp_path / "out")
+
+    assert [item.text for item in made.classes] == ["old" if is_known else "new"]
+
+
+def _unreachable(*_: Any) -> Any:
+    raise OSError("The root is unreachable.")
+
+
+# Values in SQL, and the texts of the catalog. DuckDB needs pytz for times with a zone.
+_VALUES = {
+    "'2024-03-01 12:00:00+05'::TIMESTAMPTZ": "2024-03-01 07:00:00",
+    "['2024-03-01 12:00:00+05'::TIMESTAMPTZ]": "['2024-03-01 07:00:00']",
+    "{'t': '2024-03-01 12:00:00+05'::TIMESTAMPTZ}": "{'t': '2024-03-01 07:00:00'}",
+    "'12:00:00+05'::TIMETZ": "07:00:00+00",
+    "INTERVAL 3 DAY": "3 days",
+    "3::HUGEINT": "3.0",
+    "'101'::BIT": "101",
+    "MAP {'a': 1}": "{a=1}",
+    "[[1], [2]]": "[[1], [2]]",
+    "'infinity'::DATE": "infinity",
+    "18446744073709551615::UBIGINT": "18446744073709551615",
+    "1.50::DECIMAL(9,2)": "1.50",
+    "NULL": None,
+}
+
+
+def _write_values(path: pathlib.Path) -> list[str]:
+    names = [f"v{number}" for number in range(len(_VALUES))]
+    values = ", ".join(f"{v} AS {n}" for v, n in zip(_VALUES, names, strict=True))
+    with index.catalog_connection() as connection:
+        connection.execute(
+            f"COPY (SELECT 'a.jpg' AS img, 'x' AS label, {values}) TO '{path}'"
+        )
+    path.with_name("a.jpg").write_bytes(_IMAGE)
+    return names
+
+
+def test_columns_of_every_type_are_carried_to_the_catalog(
+    tmp_path: pathlib.Path,
+) -> None:
+    names = _write_values(tmp_path / "t.parquet")
+    options: dict[str, Any] = {"image_column": "img", "extra_columns": tuple(names)}
+
+    conversions.convert(
+        config(tmp_path / "out", input=f"{tmp_path}/t.parquet", **options)
+    )
+
+    with index.catalog_connection() as connection:
+        texts = ", ".join(f"{name}::VARCHAR" for name in names)
+        rows = connection.execute(
+            f"SELECT {texts} FROM read_parquet(?)",
+            [str(tmp_path / "out" / "catalog.parquet")],
+        ).fetchall()
+    assert rows == [tuple(_VALUES.values())]
+    data = open_source(Location(str(tmp_path / "out")), tmp_path, ())
+    clause = "v0 = TIMESTAMPTZ '2024-03-01 08:00:00+01'"
+    with question.ask(data, Question(clause=clause), num_threads=1) as chosen:
+        assert chosen.execute("SELECT count(*) FROM chosen").fetchall() == [(1,)]
+
+
+def test_labels_and_names_of_every_type_are_taken_or_refused_in_one_line(
+    tmp_path: pathlib.Path,
+) -> None:
+    path = str(tmp_path / "t.parquet")
+    names = _write_values(tmp_path / "t.parquet")
+    for value, name in zip(_VALUES, names, strict=True):
+        if value in ("'101'::BIT", "'infinity'::DATE"):
+            made = job(path, tmp_path / "out", label_column=name)
+            assert made.classes[-1].text == _VALUES[value]
+            continue
+        with pytest.raises(ValueError, match=r"label|Classes") as caught:
+            job(path, tmp_path / "out", label_column=name)
+        assert "\n" not in str(caught.value)
+        assert "module" not in str(caught.value)
+    made = job(path, tmp_path / "out", name_column="v0")
+    assert list(labels_of(made)) == ["2024-03-01 07:00:00"]
+
+
+@pytest.mark.parametrize(
+    ("value", "stored"),
+    [
+        (
+            datetime.datetime(
+                2024, 3, 1, 12, tzinfo=datetime.timezone(datetime.timedelta(hours=5))
+            ),
+            ("2024-03-01 07:00:00", "TIMESTAMP"),
+        ),
+        (datetime.datetime(2024, 3, 1), ("2024-03-01 00:00:00", "TIMESTAMP")),
+        (datetime.timedelta(days=3), ("3 days, 0:00:00", "VARCHAR")),
+        (2**63, ("9223372036854775808", "VARCHAR")),
+        (-(2**63), (-(2**63), "BIGINT")),
+        ({"a": [1]}, ('{"a": [1]}', "VARCHAR")),
+        ([1, None], ([1, None], "BIGINT[]")),
+    ],
+)
+def test_values_of_databases(value: Any, stored: tuple[Any, str]) -> None:
+    assert databases._plain(value) == stored
