@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from tfpipe.errors import require_local_path
+from tfpipe.location.location import Location
 
 # Far above the size of a list of a million classes or images.
 MAX_LIST_BYTES = 64 << 20
@@ -33,13 +34,7 @@ def path_of(name: str, value: str) -> pathlib.Path:
     require_local_path("", name, value)
     if not value:
         raise ValueError(f"{name} must be a path, got nothing. Write . for here.")
-    try:
-        return pathlib.Path(value).expanduser()
-    except RuntimeError as error:
-        raise ValueError(
-            f"{name} must be a path, got {value}, whose user has no home folder "
-            f"here. Write ./{value} for a name that begins with ~."
-        ) from error
+    return Location.from_user(name, value, expand_user=True).path
 
 
 def open_file(path: str | pathlib.Path, *, pipe: bool = False) -> int:

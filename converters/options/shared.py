@@ -345,21 +345,6 @@ def location_of(name: str, value: str) -> Location:
     return Location.from_user(name, value, expand_user=True)
 
 
-def files_of(name: str, value: str) -> Files | None:
-    """Returns the files at the URL of a user; None for a path.
-
-    Args:
-        name: The argument or flag, as a user writes it.
-        value: Its value.
-
-    Raises:
-        ValueError: If the value is a URL that is not known or holds a password.
-        RemoteError: If a package for this kind of URL is missing.
-    """
-    location = location_of(name, value)
-    return None if location.is_local else Files(location)
-
-
 def work_folder(output: Location, work_dir: str | None) -> pathlib.Path:
     """Returns the folder in which the files of a data set are made.
 

@@ -100,7 +100,7 @@ def _read_index(files: Files) -> bytes:
         content = files.read(index.INDEX_NAME)
     except errors.MissingFileError:
         if files.location.is_local:
-            raise index.missing(pathlib.Path(files.location.text)) from None
+            raise index.missing(files.location.path) from None
         url = files.location.shown
         raise errors.BadIndexError(
             f"No data set in {url}: {index.INDEX_NAME} is missing. Check the URL, or "

@@ -88,7 +88,7 @@ def opened(location: str) -> Iterator[ProbeFiles]:
         OSError: If the files cannot be read or written.
         TfpipeError: If a store does not answer.
     """
-    if "://" in location:
+    if not tfpipe.Location.from_user("The folder or URL", location).is_local:
         yield _remote(location)
         return
     if not os.path.isdir(location):

@@ -103,8 +103,9 @@ _MISSING, _NO_FILE = -1, -2
 
 def _size(file: str) -> int:
     """Returns the bytes of a file; _MISSING or _NO_FILE if it is none."""
-    if "://" in file:
-        folder, name = Location(file).split()
+    location = Location(file)
+    if not location.is_local:
+        folder, name = location.split()
         try:
             return Files(folder).size(name)
         except errors.MissingFileError:

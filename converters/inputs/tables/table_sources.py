@@ -76,7 +76,7 @@ class TableSource:
     @property
     def is_remote(self) -> bool:
         """Whether its files are at a URL."""
-        return any("://" in file for file in self.files)
+        return not all(Location(file).is_local for file in self.files)
 
     @property
     def folder(self) -> Location:

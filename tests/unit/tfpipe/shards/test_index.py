@@ -47,13 +47,6 @@ def test_index_counts_classes_and_records():
     assert INDEX.num_records("validation") == 0
 
 
-def test_missing_index_tells_the_command_that_makes_one(tmp_path):
-    command = f"python -m converters.imagenet --output_dir={tmp_path}"
-
-    with pytest.raises(errors.BadIndexError, match=f"is missing.*{command}"):
-        index.load(tmp_path)
-
-
 @pytest.mark.parametrize("version", [0, 2, "1", None])
 def test_index_of_another_format_is_refused(tmp_path, version):
     index.write(INDEX, tmp_path)
