@@ -64,11 +64,13 @@ class State(NamedTuple):
         num_bytes: Its size.
         mtime_ns: Time of the last change of the content.
         inode: Number of the file in its file system.
+        version: Text of its store for a file at a URL, see `Files.version`.
     """
 
     num_bytes: int
-    mtime_ns: int
-    inode: int
+    mtime_ns: int = 0
+    inode: int = 0
+    version: str = ""
 
 
 def state_of(path: str | pathlib.Path) -> State:
@@ -84,10 +86,15 @@ def require_same(path: str | pathlib.Path, before: State) -> None:
         ValueError: If the state is another.
     """
     if state_of(path) != before:
-        raise ValueError(
-            f"{path} must stay the same until it is converted, but it has changed "
-            "since it was listed. Run the command again."
-        )
+        raise changed(str(path))
+
+
+def changed(shown: str) -> ValueError:
+    """Returns the error about a file that changed, by its path or URL."""
+    return ValueError(
+        f"{shown} must stay the same until it is converted, but it has changed since "
+        "it was listed. Run the command again."
+    )
 
 
 @contextlib.contextmanager

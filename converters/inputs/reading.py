@@ -12,6 +12,7 @@ import collections
 import concurrent.futures
 import contextlib
 import functools
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
@@ -44,6 +45,39 @@ def read(input_dir: Location, file: str, start: int, num_bytes: int) -> bytes:
     is_own = _SEPARATOR in file
     folder, name = Location(file).split() if is_own else (input_dir, file)
     return _files(folder).read_range(name, start, start + num_bytes)
+
+
+# A file of many images at a URL is looked at again after this time, not for each shard.
+_SECONDS_BETWEEN_LOOKS = 60
+
+
+def state_at_url(url: str, num_bytes: int) -> files.State:
+    """Returns the state of a file at a URL."""
+    folder, name = Location(url).split()
+    return files.State(num_bytes, version=_files(folder).version(name))
+
+
+def require_same(location: Location, before: files.State) -> None:
+    """Checks a file against its state when it was listed.
+
+    Raises:
+        ValueError: If the state is another.
+    """
+    if location.is_local:
+        files.require_same(location.path, before)
+    elif _recent_version(location, _period()) != before.version:
+        raise files.changed(location.shown)
+
+
+def _period() -> int:
+    return int(time.monotonic() // _SECONDS_BETWEEN_LOOKS)
+
+
+@functools.lru_cache(maxsize=4096)
+def _recent_version(location: Location, period: int) -> str:
+    """Returns the version of a file, of which the cache forgets older periods."""
+    folder, name = location.split()
+    return _files(folder).version(name)
 
 
 @functools.lru_cache(maxsize=_MAX_FOLDERS)

@@ -21,7 +21,6 @@ from converters.engines import processes
 from converters.images import prepare
 from converters.inputs import reading
 from converters.inputs.boxes import Box
-from converters.inputs.files import require_same
 from converters.inputs.image import Image, catalog_name, read_image
 from converters.jobs.job import Job
 from converters.jobs.plan import ShardPlan
@@ -160,7 +159,7 @@ def _write_records(job: Job, task: Task, new: "NewShard") -> None:
         _store(image, read, boxes, job, new, features=features)
         processes.image_done()
     for file in {image.file for image in task.plan.images} & job.states.keys():
-        require_same(job.input_dir.path / file, job.states[file])
+        reading.require_same(job.input_dir.resolve(file), job.states[file])
 
 
 def _is_read(job: Job) -> Callable[[Image], bool]:

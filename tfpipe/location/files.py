@@ -106,6 +106,16 @@ class Files:
         with self._asked("asking for the size of", name):
             return int(self._folder.size(name))
 
+    def version(self, name: str) -> str:
+        """Returns a text that another content of the file changes, such as its ETag.
+
+        Raises:
+            RemoteError: If the file is missing (a `MissingFileError`), or the request
+                fails.
+        """
+        with self._asked("asking for the version of", name):
+            return str(self._folder.version(name))
+
     def names(self, prefix: str = "") -> dict[str, int]:
         """Returns the bytes of the files whose names begin with a prefix, by name.
 

@@ -30,6 +30,10 @@ class LocalFolder:
         with open(self._folder / name, "rb", buffering=0) as file:
             return os.pread(file.fileno(), stop - start, start)
 
+    def version(self, name: str) -> str:
+        status = (self._folder / name).stat()
+        return f"{status.st_size} {status.st_mtime_ns} {status.st_ino}"
+
     def size(self, name: str) -> int:
         path = self._folder / name
         if path.is_dir():
@@ -99,6 +103,10 @@ class FsspecFolder:
 
     def read_range(self, name: str, start: int, stop: int) -> bytes:
         return bytes(self._system.cat_file(self._path(name), start=start, end=stop))
+
+    def version(self, name: str) -> str:
+        info = self._system.info(self._path(name))
+        return f"{info['size']} {info.get('mtime')}"
 
     def size(self, name: str) -> int:
         return int(self._system.info(self._path(name))["size"])

@@ -124,6 +124,10 @@ class ObjectStore:
     def size(self, name: str) -> int:
         return int(self._client.head(self._store, name)["size"])
 
+    def version(self, name: str) -> str:
+        head = self._client.head(self._store, name)
+        return f"{head['size']} {head['e_tag'] or head['last_modified']}"
+
     def names(self) -> dict[str, int]:
         pages = self._client.list(self._store)
         return {entry["path"]: entry["size"] for page in pages for entry in page}

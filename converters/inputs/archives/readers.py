@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from converters.engines import processes
-from converters.inputs import class_lists, folders, listing
+from converters.inputs import class_lists, folders, listing, reading
 from converters.inputs.archives import patterns
 from converters.inputs.archives.patterns import Archive
 from converters.inputs.class_lists import ClassList
+from converters.inputs.files import State
 from converters.inputs.image import Image
 from converters.inputs.listed import Listed, ordered
 from converters.inputs.listing import LeftOut
@@ -132,8 +133,8 @@ def list_archives(
     splits: dict[str, dict[str, list[Image]]] = {}
     left_out: list[LeftOut] = []
     owners: dict[str, str] = {}
-    num_rows = 0
-    for archive, found in _contents(folder, archives, read):
+    num_rows, states = 0, {}
+    for archive, state, found in _contents(folder, archives, read):
         prefix = f"{archive.split}/" if split_in_names else ""
         if file_in_names:
             base = archive.file.rpartition("/")[2].removesuffix(".tar")
@@ -144,10 +145,10 @@ def list_archives(
             classes[class_name].append(image._replace(name=prefix + image.name))
         left_out += (item.under(f"{archive.file}/") for item in found.left_out)
         num_rows += found.num_rows
+        states[archive.file] = state
     for split, classes in splits.items():
         if not classes:
             raise _nothing_found(split, left_out)
-    states = {each.file: each.state for each in archives if each.state is not None}
     return _without_rows(
         Listed(folder, splits, left_out, states=states, num_rows=num_rows)
     )
@@ -155,7 +156,15 @@ def list_archives(
 
 def _contents(
     folder: Location, archives: Sequence[Archive], read: ReadArchive
-) -> Iterator[tuple[Archive, ArchiveContents]]:
+) -> Iterator[tuple[Archive, State, ArchiveContents]]:
+    """Yields each file with its state before it was read, and its images."""
+
+    def look(archive: Archive) -> tuple[Archive, State, ArchiveContents]:
+        state = archive.state
+        if state is None:
+            state = reading.state_at_url(archive.file, archive.num_bytes)
+        return archive, state, read(folder, archive)
+
     with (
         concurrent.futures.ThreadPoolExecutor(_NUM_READERS) as pool,
         processes.make_bar(len(archives), "file") as bar,
@@ -163,9 +172,8 @@ def _contents(
         for start in range(0, len(archives), _NUM_READERS):
             # Groups limit how far the threads read ahead, and end soon after an error.
             group = archives[start : start + _NUM_READERS]
-            found = pool.map(lambda archive: read(folder, archive), group)
-            for archive, contents in zip(group, found, strict=True):
-                yield archive, contents
+            for seen in pool.map(look, group):
+                yield seen
                 bar.update()
 
 

@@ -1,5 +1,6 @@
 """The same images from a tree, from WebDataset tars and from TFRecords of others."""
 
+import dataclasses
 import hashlib
 import io
 import json
@@ -12,6 +13,7 @@ import duckdb
 import pytest
 
 from converters import verify
+from converters.jobs import run
 from tests.support.data import conversions
 from tests.support.data.conversions import conversion
 from tests.support.data.trees import SYNSETS, convert, digests, make_tree, upload
@@ -258,6 +260,16 @@ def test_a_tar_that_changes_at_a_url_ends_the_job(
     with pytest.raises(ValueError, match=rf"{s3_folder}/train-000\.tar is cut short"):
         _run("webdataset", tmp_path / "out", input=[f"{s3_folder}/train-*.tar"])
     assert not (tmp_path / "out").exists()
+
+    # Other bytes of the same size, after the tars were listed.
+    files.write("train-000.tar", whole)
+    made = conversion(
+        "webdataset", input=[f"{s3_folder}/train-*.tar"], output_dir=str(tmp_path / "x")
+    )
+    job = dataclasses.replace(made.make_job(), num_workers=1, fsync=False)
+    files.write("train-000.tar", whole[:-1] + b"x")
+    with pytest.raises(ValueError, match=rf"{s3_folder}/train-000\.tar must stay the"):
+        run.run(job)
 
 
 def test_damaged_and_other_records_are_named(

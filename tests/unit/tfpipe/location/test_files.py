@@ -56,6 +56,10 @@ def test_files_are_written_listed_read_and_removed(
     assert files.read_range("dali_idx/train", 5, 5) == b""
     assert files.size("dali_idx/train") == 10
     assert files.exists("dali_idx/train")
+    before = files.version("dali_idx/train")
+    assert files.version("dali_idx/train") == before
+    files.write("dali_idx/train", b"9876543210")
+    assert files.version("dali_idx/train") != before
 
     files.delete("dali_idx/train")
 
