@@ -5,6 +5,7 @@ In: the command line. Out: a frozen `QueryOptions`, whose values fit together.
 
 import dataclasses
 import pathlib
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from converters.catalog import added, samples
 from converters.catalog.added import Added
 from converters.catalog.question import Question
 from converters.options import shared
+from tfpipe import errors
 from tfpipe.location.location import Location
 
 shared.define("num_workers", "seed", "overwrite", "fsync")
@@ -64,6 +66,9 @@ flags.DEFINE_integer(
 _DEFAULT_SAMPLE = 16
 ALL = "true"
 
+# The condition may be written as a clause of SQL.
+_WHERE = re.compile(r"\A\s*WHERE\s+", re.IGNORECASE)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class QueryOptions:
@@ -91,6 +96,7 @@ class QueryOptions:
     fsync: bool = True
 
     def __post_init__(self) -> None:
+        errors.settle(self, "clause", _WHERE.sub("", self.clause))
         if not self.clause.strip():
             raise ValueError(
                 "The WHERE clause must be an expression, got an empty text. Leave it "

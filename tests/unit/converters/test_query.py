@@ -274,6 +274,15 @@ def test_the_page_tells_what_was_changed_and_left_out(
     assert "No record is chosen." in path.read_text()
 
 
+def test_a_condition_may_be_a_whole_clause(source: pathlib.Path) -> None:
+    plain = "height > 32 AND filename != ' where '"
+
+    whole, part = (_ask(source, text) for text in (f" where {plain}", plain))
+
+    assert whole["config"]["clause"] == part["config"]["clause"] == plain
+    assert 0 < whole["num_chosen"] == part["num_chosen"] < whole["num_records"]
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
