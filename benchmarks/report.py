@@ -19,44 +19,46 @@ error.
 
 import pathlib
 import sys
-from collections.abc import Sequence
 
-from absl import flags
-
-from benchmarks.options import command
 from benchmarks.reporting import output, page, results
 from benchmarks.reporting.charts import frame
-
-_RESULTS = command.define_results("Folders with the JSON results of runs, or files.")
-flags.mark_flag_as_required("results")
-_COMPARE = flags.DEFINE_list(
-    "compare", None, "Folders or files with older results to compare with."
-)
-_OUTPUT = flags.DEFINE_string("output", None, "HTML file to write.", required=True)
+from tfpipe import cli
 
 
-def main(argv: Sequence[str]) -> int:
-    """Writes the page that the flags ask for."""
-    command.refuse_arguments(argv)
-    path = pathlib.Path(_OUTPUT.value)
+@cli.options
+class ReportOptions:
+    """Options of the page."""
+
+    results: tuple[str, ...] = cli.required(
+        "Folders with the JSON results of runs, or files."
+    )
+    compare: tuple[str, ...] = cli.flag(
+        (), "Folders or files with older results to compare with."
+    )
+    output: str = cli.required("HTML file to write.", shown="FILE")
+
+
+def run(options: ReportOptions) -> None:
+    """Writes the page that the options ask for.
+
+    Raises:
+        ValueError: If there is no result, or a package is missing.
+        OSError: If a file cannot be read or written.
+    """
+    path = pathlib.Path(options.output)
+    collection = results.read([pathlib.Path(name) for name in options.results])
+    old = None
+    if options.compare:
+        paths = [pathlib.Path(name) for name in options.compare]
+        old = results.read(paths, flag="--compare")
     try:
-        collection = results.read([pathlib.Path(name) for name in _RESULTS.value])
-        old = None
-        if _COMPARE.value:
-            paths = [pathlib.Path(name) for name in _COMPARE.value]
-            old = results.read(paths, flag="--compare")
         text = page.make_page(collection, old=old, library=frame.library())
-        path.write_text(text, encoding="utf-8")
     except ImportError as error:
-        print(
-            f"Error: The page needs Jinja2 and vl-convert-python, which must be "
-            f"installed: {error}. Install them with: pip install 'tfpipe[report]'",
-            file=sys.stderr,
-        )
-        return 1
-    except (ValueError, OSError) as error:
-        print(f"Error: {error}", file=sys.stderr)
-        return 1
+        raise ValueError(
+            "The page needs Jinja2 and vl-convert-python, which must be installed: "
+            f"{error}. Install them with: pip install 'tfpipe[report]'"
+        ) from error
+    path.write_text(text, encoding="utf-8")
     for reason in collection.left_out:
         print(f"Note: {reason}", file=sys.stderr)
     print(path)
@@ -71,8 +73,9 @@ def main(argv: Sequence[str]) -> int:
             "output": str(path),
         }
     )
-    return 0
 
+
+COMMANDS = (cli.Command(ReportOptions, run),)
 
 if __name__ == "__main__":
-    command.run(main, {"The page": ("results", "compare", "output")})
+    cli.run(*COMMANDS)

@@ -22,6 +22,7 @@ behind a firewall. The servers run until SIGINT or SIGTERM. On stdout: the stage
 the end one JSON object as the last line. Exit code: 0 ended by a signal, 1 an error.
 """
 
+import dataclasses
 import resource
 import signal
 import socket
@@ -29,84 +30,97 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-from absl import app, flags
-
 from benchmarks.distributed.liveness import SilentWorkers
-from benchmarks.options import command
 from benchmarks.reporting import output
 from benchmarks.system import child_process
-
-_WORKERS = flags.DEFINE_integer(
-    "workers", 2, "Worker processes of `local`.", lower_bound=1
-)
-_ADDRESS = flags.DEFINE_string(
-    "address",
-    "127.0.0.1:0",
-    "HOST:PORT under which others reach the server; port 0 takes a free one. With "
-    "`local` it is that of the dispatcher.",
-)
-_DISPATCHER = flags.DEFINE_string(
-    "dispatcher", None, "HOST:PORT of the dispatcher of a `worker`."
-)
-_WORK_DIR = flags.DEFINE_string(
-    "work_dir",
-    None,
-    "Folder in which a dispatcher keeps its state, to go on after a restart.",
-)
-
-_SILENT_SECONDS = flags.DEFINE_float(
-    "silent_seconds",
-    30.0,
-    "Seconds after which a `dispatcher` or `local` names a worker that does not "
-    "answer: an epoch waits for it.",
-    lower_bound=1.0,
-)
+from tfpipe import cli
 
 # A worker asks for tasks each second; TensorFlow's default is 30 seconds.
 _HEARTBEAT_MS = 1_000
 
 _RESTART_SECONDS = 1.0  # between two starts of workers that die
 
-Address = tuple[str, int]
+
+@dataclasses.dataclass(frozen=True)
+class Address:
+    """The host and the port of a server."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
 
 
-def parse_address(name: str, text: str) -> Address:
-    """Returns the host and the port of HOST:PORT.
+def parse_address(text: str) -> Address:
+    """Returns the address of HOST:PORT.
 
     Raises:
         ValueError: If the text has another form.
     """
     host, _, port = text.rpartition(":")
     if not host or "/" in host or not port.isdecimal() or int(port) >= 1 << 16:
-        raise ValueError(
-            f"{name} must be HOST:PORT with a port of 0 to 65535, got {text!r}."
-        )
-    return host, int(port)
+        raise ValueError(f"must be HOST:PORT with a port of 0 to 65535, got {text!r}.")
+    return Address(host, int(port))
 
 
-def main(argv: Sequence[str]) -> int:
-    """Runs the server of the arguments until a signal."""
-    roles = {"dispatcher": _dispatch, "worker": _work, "local": _serve_locally}
-    if len(argv) != 2 or argv[1] not in roles:
-        raise app.UsageError(
-            f"Name one of dispatcher, worker and local, got {' '.join(argv[1:])!r}."
-        )
-    role = argv[1]
-    try:
-        address = parse_address("--address", _ADDRESS.value)
-        _check_flags(role)
-        _say(
-            "TensorFlow's servers listen on every network address of this host, and "
-            "whoever reaches the port can run code here: keep it behind a firewall."
-        )
-        started, stop = time.monotonic(), _stop_event()
-        figures = roles[role](address, stop)
-    except (ValueError, OSError, RuntimeError) as error:
-        print(f"Error: {error}", file=sys.stderr)
-        return 1
+@cli.options
+class ServerOptions:
+    """Options of every server."""
+
+    address: Address = cli.flag(
+        Address("127.0.0.1", 0),
+        "HOST:PORT under which others reach the server; port 0 takes a free one. "
+        "With `local` the address is the dispatcher's.",
+        parse=parse_address,
+        shown="HOST:PORT",
+    )
+
+
+@cli.options
+class DispatcherOptions(ServerOptions):
+    """Options of a dispatcher."""
+
+    work_dir: str | None = cli.flag(
+        None, "Folder in which a dispatcher keeps its state, to go on after a restart."
+    )
+    silent_seconds: float = cli.flag(
+        30.0,
+        "Seconds after which a worker that does not answer is named: an epoch waits "
+        "for the worker.",
+        least=1.0,
+    )
+
+
+@cli.options
+class LocalOptions(DispatcherOptions):
+    """Options of a dispatcher and its workers on this host."""
+
+    workers: int = cli.flag(2, "Worker processes.", least=1)
+
+
+@cli.options
+class WorkerOptions(ServerOptions):
+    """Options of a worker."""
+
+    dispatcher: Address = cli.required(
+        "HOST:PORT of the dispatcher.", parse=parse_address, shown="HOST:PORT"
+    )
+
+
+def _serve(
+    role: str, options: Any, serve: Callable[[Any, threading.Event], dict[str, Any]]
+) -> None:
+    """Runs a server until a signal, and prints the result."""
+    _say(
+        "TensorFlow's servers listen on every network address of this host, and "
+        "whoever reaches the port can run code here: keep it behind a firewall."
+    )
+    started = time.monotonic()
+    figures = serve(options, _stop_event())
     output.print_line(
         {
             "command": "benchmarks.service",
@@ -117,19 +131,6 @@ def main(argv: Sequence[str]) -> int:
             **figures,
         }
     )
-    return 0
-
-
-def _check_flags(role: str) -> None:
-    if role == "worker":
-        command.refuse(["work_dir", "workers", "silent_seconds"], "worker")
-        if _DISPATCHER.value is None:
-            raise ValueError("worker needs --dispatcher=HOST:PORT.")
-        parse_address("--dispatcher", _DISPATCHER.value)
-    else:
-        command.refuse(["dispatcher"], role)
-    if role == "dispatcher":
-        command.refuse(["workers"], role)
 
 
 def _stop_event() -> threading.Event:
@@ -139,27 +140,29 @@ def _stop_event() -> threading.Event:
     return stop
 
 
-def _dispatch(address: Address, stop: threading.Event) -> dict[str, Any]:
-    server, shown = _start_dispatcher(address)
-    silent = _watch_workers(shown, stop)
+def _dispatch(options: DispatcherOptions, stop: threading.Event) -> dict[str, Any]:
+    server, shown = _start_dispatcher(options)
+    silent = _watch_workers(options, shown, stop)
     stop.wait()
     silent.join()
     del server
     return {"address": shown}
 
 
-def _watch_workers(shown: str, stop: threading.Event) -> threading.Thread:
+def _watch_workers(
+    options: DispatcherOptions, shown: str, stop: threading.Event
+) -> threading.Thread:
     """Starts to name silent workers on stderr, until `stop`."""
     import tfpipe
 
-    silent = SilentWorkers(_SILENT_SECONDS.value, tfpipe.service_worker_answers)
+    silent = SilentWorkers(options.silent_seconds, tfpipe.service_worker_answers)
 
     # The server listens on all addresses of this host; `shown` may be for other hosts.
     here = f"127.0.0.1:{shown.rpartition(':')[2]}"
 
     def watch() -> None:
         said = ""
-        while not stop.wait(_SILENT_SECONDS.value / 4):
+        while not stop.wait(options.silent_seconds / 4):
             try:
                 sentences = silent.look(tfpipe.service_workers(here))
             except ConnectionError as error:
@@ -173,47 +176,46 @@ def _watch_workers(shown: str, stop: threading.Event) -> threading.Thread:
     return thread
 
 
-def _start_dispatcher(address: Address) -> tuple[Any, str]:
+def _start_dispatcher(options: DispatcherOptions) -> tuple[Any, str]:
     """Returns a running dispatcher, and its address as shown on stdout."""
     service = _prepared_service()
-    host, port = address
     config = service.DispatcherConfig(
-        port=port,
-        work_dir=_WORK_DIR.value,
-        fault_tolerant_mode=_WORK_DIR.value is not None,
+        port=options.address.port,
+        work_dir=options.work_dir,
+        fault_tolerant_mode=options.work_dir is not None,
     )
     server = _started(lambda: service.DispatchServer(config))
-    shown = f"{host}:{server.target.rpartition(':')[2]}"
+    shown = f"{options.address.host}:{server.target.rpartition(':')[2]}"
     print(f'tfpipe.Service("{shown}")', flush=True)
     return server, shown
 
 
-def _work(address: Address, stop: threading.Event) -> dict[str, Any]:
+def _work(options: WorkerOptions, stop: threading.Event) -> dict[str, Any]:
     import tfpipe
 
     if refused := tfpipe.keep_freed_memory():
         _say(f"The C library refuses {', '.join(refused)}: batches cost more CPU time.")
     service = _prepared_service()
-    host, port = address
+    dispatcher = str(options.dispatcher)
     config = service.WorkerConfig(
-        dispatcher_address=_DISPATCHER.value,
-        worker_address=f"{host}:%port%",
-        port=port,
+        dispatcher_address=dispatcher,
+        worker_address=f"{options.address.host}:%port%",
+        port=options.address.port,
         heartbeat_interval_ms=_HEARTBEAT_MS,
     )
     server = _started(lambda: service.WorkerServer(config))
-    _say(f"A worker serves {_DISPATCHER.value}.")
+    _say(f"A worker serves {dispatcher}.")
     stop.wait()
     del server
-    return {"dispatcher": _DISPATCHER.value}
+    return {"dispatcher": dispatcher}
 
 
-def _serve_locally(address: Address, stop: threading.Event) -> dict[str, Any]:
-    server, shown = _start_dispatcher(address)
+def _serve_locally(options: LocalOptions, stop: threading.Event) -> dict[str, Any]:
+    server, shown = _start_dispatcher(options)
     # A new worker has the port of the dead worker: the dispatcher knows a worker by its
     # address, and waits for the address.
-    ports = [_free_port() for _ in range(_WORKERS.value)]
-    silent = _watch_workers(shown, stop)
+    ports = [_free_port() for _ in range(options.workers)]
+    silent = _watch_workers(options, shown, stop)
     workers = [_start_worker(shown, port) for port in ports]
     num_restarts = 0
     while not stop.wait(_RESTART_SECONDS):
@@ -296,14 +298,26 @@ def _say(text: str) -> None:
     print(f"service: {text}", file=sys.stderr, flush=True)
 
 
+def local(options: LocalOptions) -> None:
+    """Runs a dispatcher and its workers on this host."""
+    _serve("local", options, _serve_locally)
+
+
+def dispatcher(options: DispatcherOptions) -> None:
+    """Runs a dispatcher."""
+    _serve("dispatcher", options, _dispatch)
+
+
+def worker(options: WorkerOptions) -> None:
+    """Runs a worker."""
+    _serve("worker", options, _work)
+
+
+COMMANDS = (
+    cli.Command(LocalOptions, local, form="local"),
+    cli.Command(DispatcherOptions, dispatcher, form="dispatcher"),
+    cli.Command(WorkerOptions, worker, form="worker"),
+)
+
 if __name__ == "__main__":
-    groups = {
-        "The servers": (
-            "workers",
-            "address",
-            "dispatcher",
-            "work_dir",
-            "silent_seconds",
-        )
-    }
-    command.run(main, groups)
+    cli.run(*COMMANDS)

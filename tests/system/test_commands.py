@@ -44,7 +44,8 @@ def test_help_teaches(warm_python: WarmPython, module: str) -> None:
 
     assert (done.returncode, done.stderr) == (0, "")
     assert f"python -m {module} " in text, "an example"
-    assert "JSON object" in " ".join(text.split()), "what the last line is"
+    whole = warm_python.run("-m", module, "--helpfull").stdout
+    assert "JSON object" in " ".join(whole.split()), "what the last line is"
     source = (ROOT / f"{module.replace('.', '/')}.py").read_text()
     for flag in re.findall(r'flags\.DEFINE_\w+\(\s*"(\w+)"', source):
         assert f"--{flag}: " in text or f"--[no]{flag}: " in text

@@ -2,7 +2,8 @@
 
 In: the docstring of the module, whose first indented lines are examples, and the
 options. Out: text. --help has at most 40 lines: the first groups have a line a flag,
-and the groups that do not fit list only names. --helpfull says all.
+and the groups that do not fit list only names. Paragraphs of the docstring fill the
+lines that are left. --helpfull says all.
 """
 
 import re
@@ -57,7 +58,12 @@ def short(doc: str, parts: Sequence[Part]) -> str:
                 level = trial
             elif parts[index][0] not in _FIRST:
                 break
-    return "\n".join([*head, *_joined(forms, level), *end])
+    flags = [*_joined(forms, level), *end]
+    for paragraph in _prose(doc):
+        if len(head) + len(paragraph) + len(flags) >= MOST_LINES:
+            break
+        head += ["", *paragraph]
+    return "\n".join([*head, *flags])
 
 
 def _joined(forms: Sequence[Sequence[list[str]]], level: Sequence[int]) -> list[str]:
@@ -117,6 +123,13 @@ def _head(doc: str) -> list[str]:
         elif examples:
             break
     return [lines[0], "", *examples] if examples else [lines[0]]
+
+
+def _prose(doc: str) -> list[list[str]]:
+    """Returns the paragraphs below the examples, in lines."""
+    paragraphs = doc.strip().split("\n\n")[1:]
+    texts = (text for text in paragraphs if not text.startswith("  "))
+    return [_wrapped(text, "") for text in texts]
 
 
 def _name(option: Option) -> str:

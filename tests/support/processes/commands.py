@@ -13,6 +13,8 @@ from typing import Any
 from absl import flags
 from absl.testing import flagsaver
 
+from tfpipe import cli
+
 ROOT = pathlib.Path(__file__).parents[3]
 MAX_SECONDS = 300
 
@@ -55,6 +57,16 @@ def call(
     ):
         code = main([main.__module__, *map(str, arguments)])
     return Ended(code or 0, out.getvalue(), err.getvalue())
+
+
+def answer(commands: Sequence[cli.Command], *words: object) -> Ended:
+    """Answers the words of a command line in this process."""
+    with (
+        contextlib.redirect_stdout(io.StringIO()) as out,
+        contextlib.redirect_stderr(io.StringIO()) as err,
+    ):
+        code = cli.call(commands, [str(word) for word in words])
+    return Ended(code, out.getvalue(), err.getvalue())
 
 
 def run(module: str, *arguments: object, **options: Any) -> Ended:

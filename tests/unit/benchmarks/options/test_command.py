@@ -8,7 +8,7 @@ import pytest
 from absl import app, flags
 from absl.testing import flagsaver
 
-from benchmarks import input as input_command, report, sweep, train
+from benchmarks import input as input_command, sweep, train
 from benchmarks.options import (
     command,
     input_flags,
@@ -172,7 +172,7 @@ def test_flag_of_input_that_would_have_no_effect_is_refused(
     "flag",
     [
         flag
-        for module in (train_flags, input_flags, sweep_flags, report, decode)
+        for module in (train_flags, input_flags, sweep_flags, decode)
         for flag in _key_flags(module)
         if takes_text(flag) and flag.name not in command.URL_FLAGS
     ],

@@ -340,7 +340,7 @@ def test_command_writes_the_page(
     (tmp_path / "broken.json").write_text("{")
     path = tmp_path / "report.html"
 
-    done = commands.call(report.main, results=[str(tmp_path)], output=str(path))
+    done = commands.answer(report.COMMANDS, f"--results={tmp_path}", f"--output={path}")
 
     assert done.returncode == 0
     left_out = Parsed(path.read_text()).texts("li")[-2:]
@@ -371,8 +371,8 @@ def test_a_package_that_is_missing_is_named_with_the_remedy(
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)  # importing it fails
 
-    output = str(tmp_path / "report.html")
-    done = commands.call(report.main, results=[str(tmp_path)], output=output)
+    words = f"--results={tmp_path}", f"--output={tmp_path / 'report.html'}"
+    done = commands.answer(report.COMMANDS, *words)
 
     (line,) = done.stderr.splitlines()
     assert done.returncode == 1
@@ -381,7 +381,7 @@ def test_a_package_that_is_missing_is_named_with_the_remedy(
 
 
 def test_a_folder_without_results_is_one_line(tmp_path: pathlib.Path) -> None:
-    done = commands.call(report.main, results=[str(tmp_path)], output="none")
+    done = commands.answer(report.COMMANDS, f"--results={tmp_path}", "--output=none")
 
     assert done.returncode == 1
     assert done.stderr.startswith("Error: --results=")

@@ -3,7 +3,7 @@
   python -m sample DIR --count=3
   python -m sample DIR --level=deep
 
-More words that only --helpfull shows. The last line is a JSON object.
+More words that --help shows if there is room. The last line is a JSON object.
 """
 
 import enum
