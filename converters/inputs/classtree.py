@@ -50,10 +50,11 @@ class TreeReader(Reader):
         source = folders.open_folder(input_dir)
         folders.require(source)
         kaggle.refuse(source, reader="converters.imagenet")
-        left_out: list[LeftOut] = []
+        report = listing.Report()
+        left_out = report.left_out
         splits = {}
-        for split, top in _split_folders(source, meaning, left_out).items():
-            found = _walk(source, top, meaning.class_depth, left_out)
+        for split, top in _split_folders(source, meaning, report).items():
+            found = _walk(source, top, meaning.class_depth, report)
             if not found:
                 raise ValueError(
                     f"{source.shown(top)} must hold a folder for each class, with "
@@ -64,7 +65,7 @@ class TreeReader(Reader):
             splits[split] = _listed_classes(source, top, found, left_out) or found
         if meaning.class_depth is None:
             splits = _without_leaf(splits, left_out)
-        listed = Listed(input_dir, ordered(splits), left_out)
+        listed = Listed(input_dir, ordered(splits), left_out, num_rows=report.num_names)
         # Folders are names, also `7`.
         return listed.with_list(class_lists.exported(source)._replace(names={}))
 
@@ -129,7 +130,7 @@ def _without_leaf(
 
 
 def _split_folders(
-    source: folders.Folder, meaning: Meaning, left_out: list[LeftOut]
+    source: folders.Folder, meaning: Meaning, report: listing.Report
 ) -> dict[str, str]:
     """Returns the folders of the splits, relative to the input folder; "" is all."""
     whole = {meaning.split or TRAIN: ""}
@@ -155,9 +156,9 @@ def _split_folders(
                 "apart."
             )
     others = sorted({*top.folders} - {*named})
-    left_out += skipped
-    left_out += (LeftOut(f"{prefix}{name}/", listing.NOT_A_SPLIT) for name in others)
-    left_out += (LeftOut(prefix + name, listing.NO_CLASS) for name, _ in top.files)
+    report.leave_out(skipped)
+    report.leave_out(LeftOut(f"{prefix}{n}/", listing.NOT_A_SPLIT) for n in others)
+    report.leave_out(LeftOut(prefix + n, listing.NO_CLASS) for n, _ in top.files)
     return {s: prefix + folder_of[s] for s in SPLITS if s in folder_of}
 
 
@@ -190,7 +191,7 @@ class _Folder(NamedTuple):
 
 
 def _walk(
-    source: folders.Folder, top: str, class_depth: int | None, left_out: list[LeftOut]
+    source: folders.Folder, top: str, class_depth: int | None, report: listing.Report
 ) -> dict[str, list[Image]]:
     """Returns the images by class in a folder and in all folders below it."""
     found: dict[str, list[Image]] = {}
@@ -200,7 +201,7 @@ def _walk(
         class_name, prefix, above = pending.pop()
         identity = source.identity(prefix)
         if identity in above:
-            left_out.append(LeftOut(prefix, listing.LINK_LOOP))
+            report.leave_out([LeftOut(prefix, listing.LINK_LOOP)])
             continue
         if identity is not None:
             num_reads[identity] += 1
@@ -208,17 +209,17 @@ def _walk(
                 raise _too_many_ways_error(source.shown(prefix))
             above |= {identity}
         here = source.scan(prefix, listing.IMAGE_SUFFIXES)
-        left_out += (item.under(prefix) for item in here.left_out)
+        report.read(here, prefix)
         if here.files and class_name:
             name = "/".join(class_name.split("/")[:class_depth])
             images = (whole_file(prefix + base, size) for base, size in here.files)
             found.setdefault(name, []).extend(images)
         elif here.files:
-            left_out += (
+            report.left_out += (
                 LeftOut(prefix + name, listing.NO_CLASS) for name, _ in here.files
             )
         elif not here.folders:
-            left_out.append(LeftOut(prefix, listing.EMPTY_FOLDER))
+            report.leave_out([LeftOut(prefix, listing.EMPTY_FOLDER)])
         for name in reversed(here.folders):
             below = f"{class_name}/{name}" if class_name else name
             pending.append(_Folder(below, f"{prefix}{name}/", above))

@@ -62,7 +62,8 @@ class IlsvrcReader(Reader):
         with lists_near(above) as lists_dir:
             classes = read_classes(lists_dir)
             folders.require(images)
-            report = _Report(_other_splits(images), {})
+            report = _Report()
+            report.leave_out(_other_splits(images))
             numbers = {item.synset: number for number, item in enumerate(classes)}
             splits = {"train": _read_train(images, numbers, report)}
             validation = _read_validation(images, lists_dir, numbers, report)
@@ -77,6 +78,7 @@ class IlsvrcReader(Reader):
             labels={item.synset: item.label for item in classes},
             texts={item.synset: item.text for item in classes},
             states=report.states,
+            num_rows=report.num_names,
             boxes=found,
         )
         return listed.in_splits(meaning)
@@ -94,14 +96,15 @@ def _other_splits(source: Folder) -> list[LeftOut]:
 _Classes = dict[str, list[Image]]
 
 
-class _Report(NamedTuple):
-    """The names that were left out so far, and the states of the tars."""
+@dataclasses.dataclass
+class _Report(listing.Report):
+    """The names that were read so far, and the states of the tars."""
 
-    left_out: list[LeftOut]
-    states: dict[str, State]
+    states: dict[str, State] = dataclasses.field(default_factory=dict)
 
     def add(self, content: "_Content") -> None:
         self.left_out.extend(content.left_out)
+        self.num_names += content.num_names
         for tar, state in content.states.items():
             self.states.setdefault(tar, state)
 
@@ -219,12 +222,14 @@ class _Content(NamedTuple):
         names: All names with the ending of an image, also of links and folders.
         left_out: The names that were left out, relative to the input folder. Names of
             members of a tar begin with the name of the tar.
+        num_names: Number of names that were read.
         states: State of the tar, before it was read.
     """
 
     images: Sequence[Image]
     names: Sequence[str]
     left_out: Sequence[LeftOut]
+    num_names: int
     states: Mapping[str, State] = {}
 
     def below(self, prefix: str, class_index: int = NO_CLASS) -> list[Image]:
@@ -265,7 +270,8 @@ def _read_folder(source: Folder, folder: str) -> _Content:
         Image(name, NO_CLASS, f"{folder}/{name}", 0, num_bytes)
         for name, num_bytes in found.files
     ]
-    return _Content(images, found.names, left_out)
+    num_names = len(found.files) + len(left_out)
+    return _Content(images, found.names, left_out, num_names)
 
 
 def _read_tar(source: Folder, tar: _FolderTar) -> _Content:
@@ -279,7 +285,9 @@ def _read_tar(source: Folder, tar: _FolderTar) -> _Content:
     path = _path_of(source, tar.file)
     states = {tar.file: state_of(path)}
     prefix = f"{tar.file}/{tar.part.name}/" if tar.part else f"{tar.file}/"
+    num_names = 0
     for member in tars.read_members(path, part=tar.part):
+        num_names += 1
         name = os.path.basename(member.name)
         if not listing.has_suffix(name, listing.JPEG_SUFFIXES):
             left_out.append(LeftOut(prefix + member.name, listing.OTHER_NAME))
@@ -295,7 +303,7 @@ def _read_tar(source: Folder, tar: _FolderTar) -> _Content:
     for one, other in itertools.pairwise(names):
         if one == other:
             raise _duplicate_error(path, one)
-    return _Content(images, names, left_out, states)
+    return _Content(images, names, left_out, num_names, states)
 
 
 def _duplicate_error(tar: pathlib.Path, name: str) -> ValueError:
@@ -328,7 +336,7 @@ def _read_classes(
 ) -> _Classes:
     """Returns the images of a split with a folder or a tar for each class."""
     sources, others = _class_sources(source, folder, tar_name)
-    report.left_out.extend(others)
+    report.leave_out(others)
     where = source.shown(folder)
     if not sources:
         raise ValueError(

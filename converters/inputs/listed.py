@@ -59,7 +59,7 @@ class Listed(NamedTuple):
             image; the first is its class in `splits`.
         states: State of each file that holds many images, before it was read.
         num_rows: Number of rows, records or samples of the input, counted as they are
-            read; None for trees.
+            read; of a tree, of files and of folders that are left out.
         boxes: Bounding boxes, if the input has a place for them.
         rows: The rows of a table.
         export: Folder of the export that the images are from, if they are.

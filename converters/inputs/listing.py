@@ -6,6 +6,7 @@ here are errors of the file system.
 """
 
 import collections
+import dataclasses
 import errno
 import os
 import pathlib
@@ -131,6 +132,30 @@ class Listing(NamedTuple):
     folders: Sequence[str]
     names: Sequence[str]
     left_out: list[LeftOut]
+
+
+@dataclasses.dataclass
+class Report:
+    """The names that were read so far, for the check that no name is lost.
+
+    Attributes:
+        left_out: The names without an image, with reasons.
+        num_names: Number of all names: files, and the folders among `left_out`.
+    """
+
+    left_out: list[LeftOut] = dataclasses.field(default_factory=list)
+    num_names: int = 0
+
+    def read(self, here: Listing, prefix: str) -> None:
+        """Adds the files of a folder, and the names in the folder that are left out."""
+        self.left_out += (item.under(prefix) for item in here.left_out)
+        self.num_names += len(here.files) + len(here.left_out)
+
+    def leave_out(self, lines: Iterable[LeftOut]) -> None:
+        """Adds names that are left out and were not read as files."""
+        before = len(self.left_out)
+        self.left_out += lines
+        self.num_names += len(self.left_out) - before
 
 
 def count(left_out: Iterable[LeftOut]) -> dict[str, int]:

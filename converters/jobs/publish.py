@@ -162,7 +162,8 @@ def _require_all_rows(job: Job, written: Sequence[write_shard.Written]) -> None:
         return
     num_records = sum(item.shard.num_records for item in written)
     num_rejects = sum(len(item.rejects) for item in written)
-    num_before = len(job.left_out) + len(job.dropped)
+    rows = [line for line in job.left_out if not line["reason"].startswith("bbox_")]
+    num_before = len(rows) + len(job.dropped)
     num_planned = sum(plan.num_images for plan in job.plans)
     num_rows = num_planned + num_before if job.num_rows is None else job.num_rows
     if num_rows != num_records + num_rejects + num_before:

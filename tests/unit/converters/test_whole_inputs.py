@@ -1,6 +1,5 @@
 """No part of an input is lost in silence: the same rule, run on each reader."""
 
-import dataclasses
 import io
 import os
 import pathlib
@@ -11,13 +10,14 @@ from typing import Any
 
 import pytest
 
+from converters.inputs.listed import Listed
+from converters.inputs.reader import Reader
 from converters.inputs.tables import scan
-from converters.jobs import publish, write_shard
+from converters.jobs import run, write_shard
 from converters.jobs.job import Job
-from converters.jobs.plan import ShardPlan
 from tests.support.data import conversions
 from tests.support.data.conversions import conversion
-from tests.support.data.inputs import Images, convert_input
+from tests.support.data.inputs import KINDS, Images, convert_input
 from tests.support.data.trees import make_jpeg, make_tree
 from tests.unit.converters.inputs.test_tars import pack_train
 
@@ -203,39 +203,35 @@ def test_a_table_that_changes_while_its_rows_are_read_is_an_error(
         _make("table", tmp_path / "in", [("train", "a")])
 
 
-ROWS = {
-    "tfrecord": 4,
-    "webdataset": 4,
-    "table": 4,
-    "folder": None,
-    "merge": None,
-    "merged_tars": 4,
-}
-
-
-@pytest.mark.parametrize("form", ROWS)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("is_lost", [False, True], ids=["whole", "lost"])
 def test_each_row_is_a_record_or_counted_or_nothing_is_published(
-    form: str, tmp_path: pathlib.Path
+    kind: str, is_lost: bool, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    num_rows = ROWS[form]
-    images = [*(("train", label) for label in "aab"), ("test", "a")]
-    job = _make(form, tmp_path / "in", images, classes=["a"])
-    job = dataclasses.replace(job, num_workers=1, fsync=False)
-    assert job.num_rows == num_rows
+    """A reader counts what it reads before it makes images of the rows."""
+    images = [*(("Train", label) for label in "aab"), ("Test", "a")]
+    made = convert_input(
+        kind, tmp_path / "in", images, classes=["a"], num_workers=1, fsync=False
+    )
+    read = type(made.reader).list_images
 
-    if num_rows is None:  # a plan with an image more than the shards have
-        (first, *more) = job.plans
-        lost = dataclasses.replace(first, images=first.images[:1])
-        writing = dataclasses.replace(job, plans=[lost, *more])
-        written = [_written(writing, plan, tmp_path) for plan in writing.plans]
-    else:
-        written = [_written(job, plan, tmp_path) for plan in job.plans]
-        publish._require_all_rows(job, written)
-        job = dataclasses.replace(job, num_rows=num_rows + 1)
+    def losing(reader: Reader, *arguments: Any) -> Listed:
+        listed = read(reader, *arguments)
+        splits = {
+            s: {c: [*found] for c, found in listed.splits[s].items()}
+            for s in listed.splits
+        }
+        next(iter(splits["train"].values())).pop()
+        return listed._replace(splits=splits)
 
-    with pytest.raises(RuntimeError, match=r"A fault of tfpipe.*rows were read"):
-        publish._require_all_rows(job, written)
+    if is_lost:
+        monkeypatch.setattr(type(made.reader), "list_images", losing)
+    job = made.make_job()
 
-
-def _written(job: Job, plan: ShardPlan, folder: pathlib.Path) -> write_shard.Written:
-    return write_shard.write_shard(job, folder, write_shard.task_of(job, plan))
+    assert job.num_rows == len(images)
+    if not is_lost:
+        assert run.run(job) is not None
+        return
+    with pytest.raises(RuntimeError, match=r"A fault of tfpipe.*4 rows were read, but"):
+        run.run(job)
+    assert not (job.output_dir / "index.json").exists()
