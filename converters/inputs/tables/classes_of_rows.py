@@ -135,8 +135,8 @@ def _input_dir(
         [one_file(rows)],
     ).fetchone()
     folders = [os.path.dirname(file) for (file,) in files]
-    if not folders and (reading.folder / spool.IMAGES_NAME).exists():
-        return os.path.abspath(reading.folder)
+    if (reading.folder / spool.IMAGES_NAME).exists():
+        folders.append(os.path.abspath(reading.folder))
     root = reading.root.location
     if (has_paths or not folders) and root.is_local and root.path.is_dir():
         folders.append(os.path.abspath(root.text))
@@ -193,6 +193,7 @@ class _Lister:
         self._several: dict[str, Sequence[str]] = {}
         self._rows: dict[str, int] = {}
         self._input_dir = input_dir
+        self._spool = str(reading.folder / spool.IMAGES_NAME)
 
     def add(self, rows: Sequence[_Row]) -> None:
         """Adds the images of a batch of rows."""
@@ -242,9 +243,7 @@ class _Lister:
 
     def _image(self, name: str, row: _Row, found: images.Found | None) -> Image:
         if found is None:
-            file = row.file or spool.IMAGES_NAME
-            if row.file:
-                file = os.path.relpath(file, self._input_dir)
+            file = os.path.relpath(row.file or self._spool, self._input_dir)
             return Image(name, NO_CLASS, file, row.offset or 0, row.num_bytes or 0)
         file = found.file
         if "://" not in file:
@@ -280,6 +279,12 @@ class _Lister:
             states=states,
             rows=TableRows(path, self._rows),
         )
+        # The spool of other images lies below the output.
+        spooled = os.path.relpath(self._spool, self._input_dir)
+        if "/" in spooled and os.path.exists(self._spool):
+            files = {each.file for each in listed.images()} - {spooled}
+            tops = {file.partition("/")[0] for file in files if "://" not in file}
+            listed = listed._replace(apart=[listed.folder / top for top in tops])
         if length := self._labels.row_length:
             return listed.with_list(class_lists.of_rows(length))
         return listed
