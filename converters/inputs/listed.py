@@ -87,8 +87,11 @@ class Listed(NamedTuple):
         if self.apart:
             return list(self.apart)
         tops = {image.file.partition("/")[0]: image.file for image in self.images()}
+        # Paths of a table may begin with "..".
         return [
-            self.folder / top for top, file in sorted(tops.items()) if "://" not in file
+            self.folder.resolve(top)
+            for top, file in sorted(tops.items())
+            if "://" not in file
         ]
 
     def images(self) -> Iterator[Image]:

@@ -328,7 +328,7 @@ def test_names_that_standard_output_cannot_hold_are_printed(
     [
         ([], "Expected one data set, DIR, got 0"),
         (["{data}", "--level=all"], "level"),
-        (["{data}", "--repair"], "Error: --repair needs --input_dir"),
+        (["{data}", "--repair"], "Error: --repair needs the input that was converted"),
         (["{tmp}/nowhere"], "Error: DIR must be a folder"),
         ([""], "Error: DIR must be a path or a URL, got nothing"),
         (["{data}", "--overwrite"], "Unknown command line flag 'overwrite'"),
