@@ -9,6 +9,7 @@ import pathlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from converters.inputs.tables.extras import LABELS
 from tfpipe.shards.sql import identifier, read_files
 
 if TYPE_CHECKING:
@@ -88,7 +89,8 @@ def load(
         ValueError: If a file cannot be read, has no key or no such column, has a key
             twice, or has a column that there is already.
     """
-    joins, columns, taken = [], [], {name.lower() for name in known}
+    # A column `labels` would be read as all labels of each image.
+    joins, columns, taken = [], [], {name.lower() for name in (*known, LABELS)}
     for number, item in enumerate(files):
         table = f"added_{number}"
         names = _read(connection, item, table)
@@ -96,7 +98,7 @@ def load(
         wanted = _wanted(item, names, keys)
         if clash := [name for name in wanted if name.lower() in taken]:
             raise ValueError(
-                f"{item.path} has a column {clash[0]}, which the catalog has already. "
+                f"{item.path} has a column {clash[0]}, which catalogs have already. "
                 "Rename it, or name the columns to take: --add_column=NAME,NAME=FILE."
             )
         taken |= {name.lower() for name in wanted}

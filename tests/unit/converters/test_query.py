@@ -120,9 +120,10 @@ def test_chosen_records_keep_the_columns_that_were_added(
     ]
     scores.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     taken = tmp_path / "taken.csv"
-    taken.write_text(f"filename,place\n{rows[0][1]},1\n")
-    with pytest.raises(ValueError, match="a column place, which the catalog has"):
-        _ask(source, "true", add_column=(str(taken),))
+    for name in ("place", "labels"):
+        taken.write_text(f"filename,{name}\n{rows[0][1]},1\n")
+        with pytest.raises(ValueError, match=f"a column {name}, which catalogs have"):
+            _ask(source, "true", add_column=(str(taken),))
     added = (f"weight,tags,spot={scores}",)
     wanted = {(line["split"], line["filename"]): line for line in lines}
     first, second = tmp_path / "first", tmp_path / "second"

@@ -241,7 +241,7 @@ def test_columns_of_other_files(
         ("filename,score\nno.jpg,1\n", "", "must name records of the data set"),
         ("file,score\nno.jpg,1\n", "", "must have a column filename or digest"),
         ("filename,score\nx,1\nx,2\n", "", "must have one row for each filename"),
-        ("filename,Label\nx,1\n", "", "which the catalog has already"),
+        ("filename,Label\nx,1\n", "", "which catalogs have already"),
         ("filename,score\nx,1\n", "tag=", "has no column tag"),
         ("filename\nx\n", "", "must have a column besides filename"),
     ],
