@@ -23,7 +23,7 @@ from tfpipe.location import atomic
 from tfpipe.shards import index
 from tfpipe.shards.index import Index
 from tfpipe.shards.records import Ints
-from tfpipe.shards.sql import PARQUET, about_parquet, one_file, quoted
+from tfpipe.shards.sql import PARQUET, about_parquet, engine, one_file, quoted
 
 if TYPE_CHECKING:
     import duckdb
@@ -410,10 +410,15 @@ def write(subset: Subset, path: str | os.PathLike[str]) -> None:
         part.touch()  # a folder that is missing or read-only fails with Python's error
         with index.catalog_connection() as connection:
             connection.register("chosen", rows)
-            connection.execute(
-                f"COPY (SELECT {columns} FROM chosen) TO {output}"
-                f" (FORMAT parquet, COMPRESSION zstd, KV_METADATA {{{pairs}}})"
-            )
+            try:
+                connection.execute(
+                    f"COPY (SELECT {columns} FROM chosen) TO {output}"
+                    f" (FORMAT parquet, COMPRESSION zstd, KV_METADATA {{{pairs}}})"
+                )
+            except engine().IOException as error:
+                raise OSError(
+                    f"{target} cannot be written. Make room if the disk is full."
+                ) from error
 
 
 def read(path: str | os.PathLike[str]) -> Subset:

@@ -222,6 +222,9 @@ def _csv_options(source: table_sources.TableSource, columns: Columns) -> Iterato
 
     DuckDB's own guess skips lines of another form. Columns with a meaning
     are texts: `007`, `t` and `01/02/2020` stay as they are.
+
+    Raises:
+        ValueError: If such a column is in the header twice.
     """
     yield from ("header = true", "skip = 0", "comment = ''", "sample_size = -1")
     with table_sources.opened_text(source.files[0]) as file:
@@ -230,6 +233,12 @@ def _csv_options(source: table_sources.TableSource, columns: Columns) -> Iterato
         header = next(csv.reader([line], delimiter=delimiter), [])
         there = [name.strip() for name in header]
         texts = [name for name in columns.texts if name in there]
+        for name in texts:
+            if there.count(name) > 1:
+                raise ValueError(
+                    f"The header of {source.shown} must have the column {name} once, "
+                    f"got {there.count(name)}. Rename one of them."
+                )
         if texts:
             yield f"delim = {quoted(delimiter)}"
             types = ", ".join(f"{quoted(name)}: 'VARCHAR'" for name in texts)

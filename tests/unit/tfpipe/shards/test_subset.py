@@ -1,5 +1,6 @@
 import dataclasses
 import itertools
+import resource
 
 import duckdb
 import numpy as np
@@ -204,3 +205,17 @@ def test_records_are_also_named_by_their_numbers_in_the_split(known):
     ]:
         with pytest.raises(tfpipe.BadSubsetError, match=message):
             tfpipe.Subset.of_records(known, split, ids)
+
+
+def test_a_file_that_finds_no_room_is_one_line_and_leaves_nothing(known, tmp_path):
+    made = subset.choose(rows(UNSORTED), known)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    try:
+        with pytest.raises(OSError, match=r"a\.parquet cannot be written") as caught:
+            subset.write(made, tmp_path / "a.parquet")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+    assert "\n" not in str(caught.value)
+    assert not [*tmp_path.iterdir()]

@@ -411,3 +411,33 @@ def test_labels_and_names_of_every_type_are_taken_or_refused_in_one_line(
 )
 def test_values_of_databases(value: Any, stored: tuple[Any, str]) -> None:
     assert databases._plain(value) == stored
+
+
+@pytest.mark.parametrize("header", ["path,label,label", "path, label,label ,path"])
+def test_a_column_that_is_in_the_header_twice_is_refused(
+    tmp_path: pathlib.Path, header: str
+) -> None:
+    """DuckDB takes the first, and calls the second label_1."""
+    (tmp_path / "a.jpg").write_bytes(make_jpeg(0))
+    row = ",".join("x" for _ in header.split(",")).replace("x", "a.jpg", 1)
+    (tmp_path / "t.csv").write_text(f"{header}\n{row}\n")
+    options = {"image_column": "path", "label_column": "label"}
+
+    with pytest.raises(ValueError, match=r"must have the column .* once, got 2"):
+        conversions.convert(
+            config(tmp_path / "out", input=str(tmp_path / "t.csv"), **options)
+        )
+
+
+def test_blanks_around_the_values_of_a_csv_file_are_no_part_of_a_label(
+    tmp_path: pathlib.Path,
+) -> None:
+    """Roboflow writes a blank after each comma."""
+    for number in range(3):
+        (tmp_path / f"{number}.jpg").write_bytes(make_jpeg(number))
+    lines = ["path, label", "0.jpg, 0", "1.jpg, 1 ", "2.jpg, 2"]
+    (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
+    options = {"image_column": "path", "label_column": "label"}
+    made = config(tmp_path / "out", input=str(tmp_path / "t.csv"), **options)
+
+    assert conversions.convert(made)["label_base"] == 0
