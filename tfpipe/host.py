@@ -7,8 +7,6 @@ names. Imports no TensorFlow.
 import ctypes
 import os
 import pathlib
-import platform
-import subprocess
 
 _CHECKOUT = pathlib.Path(__file__).resolve().parents[1]
 _GIT_SECONDS = 10.0
@@ -56,7 +54,7 @@ def cpu_model() -> str:
     for line in _lines(pathlib.Path("/proc/cpuinfo")):
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
-    return platform.machine()
+    return os.uname().machine
 
 
 def git_revision() -> str | None:
@@ -74,6 +72,8 @@ def git_revision() -> str | None:
     # A package may be installed below a checkout of something else.
     if not (_CHECKOUT / ".git").exists():
         return None
+    import subprocess  # takes 6 ms, and most packages run from no checkout
+
     # Without optional locks git changes no file of the checkout.
     describe = "describe --always --dirty --abbrev=40 --exclude=*"
     try:

@@ -209,6 +209,8 @@ def _checked(
             such files, or if the policy asks for a full decode and the decode fails.
     """
     full = policy.decode == "full"
+    if full and soundness.is_sound(data):
+        return data, ""
     if header.whole and (not full or jpeg_header.has_end(data, header.scan)):
         return data, _corruption(data, policy) if full else ""
     if policy.truncated != "keep":

@@ -11,6 +11,14 @@ from tfpipe.native import codes
 _SHOULD = "the codes of a JPEG must be sound up to its end marker"
 
 
+def is_sound(data: bytes) -> bool:
+    """Whether libjpeg finds no fault up to the end marker of a JPEG.
+
+    False where the library is not built: other checks must judge.
+    """
+    return codes.is_built() and codes.check(data).word == "sound"
+
+
 def check_jpeg(data: bytes, *, damage: bool) -> None:
     """Checks that a JPEG decodes. No pixel is computed where the library is built.
 

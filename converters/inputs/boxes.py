@@ -17,16 +17,18 @@ import itertools
 import math
 import os
 import pathlib
-import xml.etree.ElementTree as ElementTree
 import xml.parsers.expat
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import xxhash
 
 from converters.engines import processes
 from converters.inputs import classes, files, kaggle, listing, tars
 from converters.inputs.listing import LeftOut
+
+if TYPE_CHECKING:
+    import xml.etree.ElementTree as ElementTree
 
 Box = tuple[float, float, float, float]
 _File = tuple[str, bytes | None]  # name and content; None if it is no XML file
@@ -192,7 +194,7 @@ def _parse_files(
         else:
             try:
                 boxes = parse_xml(data, stem, synsets, decisions)
-            except (ElementTree.ParseError, ValueError, LookupError) as error:
+            except (SyntaxError, ValueError, LookupError) as error:
                 raise ValueError(
                     f"{name} in {input_dir} must be an annotation with xmin, ymin, "
                     f"xmax and ymax of each box: {error}. Restore it, or remove it."
@@ -265,8 +267,10 @@ def parse_xml(
         ValueError: If a side of a box is missing or not a number, or if the XML has
             too many or too deeply nested elements.
         LookupError: If the encoding of the file is unknown.
-        ParseError: If the file is not XML.
+        SyntaxError: If the file is not XML.
     """
+    import xml.etree.ElementTree as ElementTree
+
     if len(data) > _SMALL_XML_BYTES:
         _require_flat(data)
     root = ElementTree.fromstring(data)
@@ -313,7 +317,7 @@ def _require_flat(data: bytes) -> None:
         parser.Parse(data, True)
 
 
-def _number(element: ElementTree.Element, path: str, default: str) -> float:
+def _number(element: "ElementTree.Element", path: str, default: str) -> float:
     text = element.findtext(path) or default
     number = float(text)
     if not math.isfinite(number):

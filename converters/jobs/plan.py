@@ -7,8 +7,8 @@ with the same bytes.
 
 import dataclasses
 import itertools
+import marshal
 import math
-import pickle
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import overload
@@ -41,7 +41,7 @@ class PackedImages(Sequence[Image]):
         return self._length
 
     def __iter__(self) -> Iterator[Image]:
-        return map(Image._make, pickle.loads(zlib.decompress(self._data)))
+        return map(Image._make, marshal.loads(zlib.decompress(self._data)))
 
     @overload
     def __getitem__(self, place: int) -> Image: ...
@@ -53,7 +53,7 @@ class PackedImages(Sequence[Image]):
 
 def pack(images: Sequence[Image]) -> PackedImages:
     """Packs images into a sequence that takes less memory."""
-    data = pickle.dumps([tuple(image) for image in images])
+    data = marshal.dumps([tuple(image) for image in images])
     return PackedImages(zlib.compress(data, level=1), len(images))
 
 

@@ -387,7 +387,12 @@ def _field_head(number: int, num_bytes: int) -> bytes:
     return bytes((number << 3 | _LENGTH_DELIMITED,)) + _varint(num_bytes)
 
 
+_SMALL = [bytes([value]) for value in range(0x80)]
+
+
 def _varint(value: int) -> bytes:
+    if 0 <= value <= 0x7F:  # most values: lengths of keys and of small features
+        return _SMALL[value]
     value &= 0xFFFFFFFFFFFFFFFF  # protobuf writes a negative int64 as 10 bytes
     out = bytearray()
     while value > 0x7F:
