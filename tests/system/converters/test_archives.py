@@ -272,6 +272,21 @@ def test_a_tar_that_changes_at_a_url_ends_the_job(
         run.run(job)
 
 
+def test_a_tar_at_a_url_may_have_any_name(
+    tree: pathlib.Path, s3_folder: str, tmp_path: pathlib.Path
+) -> None:
+    tars = _make_tars(tree, tmp_path / "tars")
+    for number, path in enumerate(sorted(tars.iterdir())):
+        path.rename(tars / f"{number}#a?x=1 %20[{number}]*~=.tar")
+    upload(tars, f"{s3_folder}/odd")
+    one = {"split": "train", "file_in_names": True}
+
+    near = _run("webdataset", tmp_path / "near", input=[str(tars)], **one)
+    far = _run("webdataset", tmp_path / "far", input=[f"{s3_folder}/odd/"], **one)
+
+    assert far == near
+
+
 def test_damaged_and_other_records_are_named(
     tree: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
