@@ -31,7 +31,7 @@ def test_options_that_do_not_fit_are_refused(
 
 
 def test_a_folder_without_shards_is_refused(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(ValueError, match=r"must hold index\.json or shards named"):
+    with pytest.raises(errors.BadIndexError, match=r"index\.json is missing"):
         verify.verify(verify.VerifyOptions(data_dir=str(tmp_path)))
 
 
