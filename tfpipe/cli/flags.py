@@ -73,7 +73,7 @@ def _define(option: Option, module: str) -> None:
         if isinstance(before, _Flag) and before.option == option:
             flags.FLAGS.register_key_flag_for_module(module, before)
             return
-    flags.DEFINE_flag(_Flag(option), module_name=module)
+    flags.DEFINE_flag(_Flag(option), flags.FLAGS, module)
 
 
 class _Flag(flags.Flag[Any]):

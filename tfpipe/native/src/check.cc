@@ -17,14 +17,12 @@ constexpr int kMaxPadding = 3;
 // each warning, with wrong pixels or gray ones.
 bool IsDamage(const jpeg_error_mgr& errors) {
   switch (errors.msg_code) {
-    case JWRN_EXTRANEOUS_DATA:
-      return errors.msg_parm.i[0] > kMaxPadding;
+    case JWRN_EXTRANEOUS_DATA: return errors.msg_parm.i[0] > kMaxPadding;
     case JWRN_ARITH_BAD_CODE:
     case JWRN_HIT_MARKER:
     case JWRN_HUFF_BAD_CODE:
     case JWRN_JPEG_EOF:
-    case JWRN_MUST_RESYNC:
-      return true;
+    case JWRN_MUST_RESYNC: return true;
     default:  // about metadata, or the order of scans
       return false;
   }

@@ -9,9 +9,16 @@ More words that --help shows if there is room. The last line is a JSON object.
 import enum
 from collections.abc import Sequence
 from typing import Literal
+from unittest import mock
+
+from absl import flags
 
 from tfpipe import cli
 
+# absl's own list keeps the flags of the product, some of which have these names.
+FLAGS = flags.FlagValues()
+_own_list = mock.patch.object(flags, "FLAGS", FLAGS)
+_own_list.start()
 _SIZES = cli.group("Sizes")
 
 
@@ -64,6 +71,9 @@ class Sample(Base):
     def __post_init__(self) -> None:
         if self.level == "deep":
             cli.refuse(self, "--level=deep", "count", "rate")
+
+
+_own_list.stop()
 
 
 def work(options: Sample) -> int:

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.tfpipe.cli import sample
 from tests.unit.tfpipe.cli.sample import Color, Sample
 from tfpipe import cli
-from tfpipe.cli import fields, flags
+from tfpipe.cli import fields
 
 WORDS = ("DIR", "--out=x")
 
@@ -127,15 +127,11 @@ def test_a_text_of_the_command_line_comes_back() -> None:
 
 
 def test_absl_has_the_flags_of_an_imported_module() -> None:
-    absl = flags.flags.FLAGS
+    absl = sample.FLAGS
     names = {flag.name for flag in absl.get_key_flags_for_module(sample)}
 
     assert names >= {"seed", "out", "keep", "max_gb"}
     assert "data_dir" not in names
-    if not absl.is_parsed():
-        absl.mark_as_parsed()
-    before = absl.out, absl.count
-    absl.out, absl.count = "folder", 3
-    options = cli.from_flags(Sample, data_dir="x")
-    absl.out, absl.count = before
+    absl(["", "--out=folder", "--count=3"])
+    options = cli.from_flags(Sample, values=absl, data_dir="x")
     assert (options.out, options.count) == ("folder", 3)
