@@ -1,10 +1,11 @@
-"""Child processes that end with their parent.
+"""Child processes that end with their parent, and find the packages of their parent.
 
-In: nothing. Out: the `preexec_fn` of a `subprocess.Popen`.
+In: nothing. Out: the `preexec_fn` and the `env` of a `subprocess.Popen`.
 """
 
 import ctypes
 import os
+import pathlib
 import signal
 from collections.abc import Callable
 
@@ -26,3 +27,15 @@ def end_with_parent() -> Callable[[], None]:
             os._exit(1)
 
     return call
+
+
+def environment() -> dict[str, str]:
+    """Returns the environment of a Python that finds these packages, and no others.
+
+    The current folder may have a package of the same name; it stays the current folder,
+    because relative paths are relative to it.
+    """
+    root = str(pathlib.Path(__file__).parents[2])
+    paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
+    own = {"PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}
+    return {**os.environ, **own}

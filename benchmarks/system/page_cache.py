@@ -21,6 +21,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.system import child_process
+
 _MAPPED_BYTES = 1 << 30  # mapped at a time; mincore's vector for it takes 256 KiB
 _CHUNK_BYTES = 8 << 20
 _TRIAL_BYTES = 1 << 20
@@ -62,7 +64,7 @@ def run(action: str, files: Sequence[str], *, timeout_seconds: float) -> dict[st
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            cwd=pathlib.Path(__file__).parents[2],
+            env=child_process.environment(),
         )
         out, err = child.communicate(json.dumps(paths), timeout_seconds)
     except subprocess.TimeoutExpired:

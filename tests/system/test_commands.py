@@ -137,3 +137,44 @@ def test_installed_packages_work_from_any_folder(
 
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1])["num_records"] == 31
+
+    if sys.version_info < (3, 11):
+        return  # its processes look into the current folder first
+    for package in ("benchmarks", "converters"):
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").write_text("raise ImportError('own')")
+    for words in (
+        ("storage", "out", "--seconds=0.1", "--max_parallel=1"),
+        ("check", "out", "--level=quick"),
+    ):
+        done = _run(
+            *(sys.executable, installed / "bin/tfpipe", *words),
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(installed)},
+        )
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout.splitlines()[-1])
+
+
+def test_the_menu_starts_without_absl() -> None:
+    code = "import sys; from tfpipe.cli import menu; menu.text(); print(*sys.modules)"
+    done = _run(sys.executable, "-c", code, cwd=ROOT)
+
+    assert not {"absl", "numpy", "tensorflow"} & set(done.stdout.split())
+
+
+def test_a_closed_stdout_leaves_the_exit_code(data_dir: pathlib.Path) -> None:
+    """As `| head` does: nobody reads, and nothing is printed on stderr."""
+    words = ("benchmarks.storage", str(data_dir), "--seconds=0.1", "--max_parallel=1")
+    with subprocess.Popen(
+        [sys.executable, "-m", *words],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        process.stdout = None
+        errors = process.communicate()[1]
+
+    assert (process.returncode, errors) == (0, b"")

@@ -16,32 +16,31 @@ Never here: what a command does. absl runs the commands, and no other room knows
         cli.run(*COMMANDS)
 """
 
-from tfpipe.cli.command import Command, call, run
-from tfpipe.cli.fields import (
-    argument,
-    changed,
-    flag,
-    gigabytes,
-    group,
-    nested,
-    refuse,
-    required,
-)
-from tfpipe.cli.flags import from_flags, options, parse
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "Command",
-    "argument",
-    "call",
-    "changed",
-    "flag",
-    "from_flags",
-    "gigabytes",
-    "group",
-    "nested",
-    "options",
-    "parse",
-    "refuse",
-    "required",
-    "run",
-]
+import lazy_loader  # type: ignore[import-untyped]
+
+# The menu starts without absl: a name is imported when it is first used.
+_NAMES = {
+    "command": ["Command", "call", "run"],
+    "fields": [
+        *("argument", "changed", "flag", "gigabytes", "group", "nested"),
+        *("refuse", "required"),
+    ],
+    "flags": ["from_flags", "options", "parse"],
+}
+__getattr__, __dir__, __all__ = lazy_loader.attach(__name__, submod_attrs=_NAMES)
+
+if TYPE_CHECKING:  # the names above, for readers of types
+    from tfpipe.cli.command import Command, call, run  # noqa: F401
+    from tfpipe.cli.fields import (  # noqa: F401
+        argument,
+        changed,
+        flag,
+        gigabytes,
+        group,
+        nested,
+        refuse,
+        required,
+    )
+    from tfpipe.cli.flags import from_flags, options, parse  # noqa: F401

@@ -36,6 +36,8 @@ class Command:
         form: The word that chooses this form, if a command has several forms.
         arguments: Fields that words without a flag set, in this order.
         rest: Field that gets the words after --.
+        make: Makes the options of the values of the flags that are set, by field.
+            Default: the class.
         groups: Titles of the groups of flags, in the order of the help.
         hint: Takes the options and an error of `work`; returns a sentence that follows
             the message, or "".
@@ -48,6 +50,7 @@ class Command:
     form: str = ""
     arguments: tuple[str, ...] = ()
     rest: str | None = None
+    make: Callable[..., Any] | None = None
     groups: tuple[str, ...] = ()
     hint: Callable[[Any, BaseException], str] = lambda options, error: ""
     cleans_up: bool = True
@@ -71,7 +74,11 @@ class Command:
             ValueError: If a word is not as it must be.
         """
         return flags.parse(
-            self.options, words, arguments=self.arguments, rest=self.rest
+            self.options,
+            words,
+            arguments=self.arguments,
+            rest=self.rest,
+            make=self.make,
         )
 
 

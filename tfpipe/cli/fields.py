@@ -364,6 +364,14 @@ def _option(field: "dataclasses.Field[Any]", about: Flag, hint: Any) -> Option:
     )
 
 
+def build(kind: Any, **values: Any) -> Any:
+    """Returns options of values by field; the values of a nested field are a dict."""
+    for field in dataclasses.fields(kind):
+        if isinstance(value := values.get(field.name), dict) and _KEY in field.metadata:
+            values[field.name] = field.metadata[_KEY](**value)
+    return kind(**values)
+
+
 def check(self: Any) -> None:
     """Checks all fields of options, and stores their values with plain types.
 

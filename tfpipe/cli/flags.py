@@ -6,8 +6,9 @@ absl's own list has the flags too, for programs that import a module of options.
 """
 
 import dataclasses
+import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from absl import flags, logging
@@ -121,14 +122,20 @@ def _values_of(kind: type) -> flags.FlagValues:
 
 
 def from_flags(
-    kind: type[Options], *, values: flags.FlagValues | None = None, **more: Any
+    kind: type[Options],
+    *,
+    values: flags.FlagValues | None = None,
+    make: Callable[..., Options] | None = None,
+    **more: Any,
 ) -> Options:
-    """Returns options whose fields have the values of the flags.
+    """Returns options whose fields have the values of the flags that are set.
 
     Args:
         kind: A class that `options` has made.
         values: Parsed flags. Default: absl's own.
-        more: Values of the fields that are no flag.
+        make: Takes the values by field, and makes the options; the values of a nested
+            field are a dict. Default: `kind`.
+        more: Values of fields that are not set by their flags.
 
     Raises:
         ValueError: If a flag is missing, or values do not fit together.
@@ -139,16 +146,15 @@ def from_flags(
         target = own
         for name in option.path:
             target = target.setdefault(name, {})
-        if option.field not in more and option.name in values:
+        if option.field in more:
+            target[option.field] = more.pop(option.field)
+        elif option.name in values and not values[option.name].using_default_value:
             target[option.field] = values[option.name].value
-        value = more.get(option.field, target.get(option.field))
-        if value is None and option.is_required:
+        elif option.is_required:
             hint = option.about.help.partition(". ")[0].rstrip(".")
             raise ValueError(f"{option.label} must be given: {hint}.")
-    for field in dataclasses.fields(kind):  # type: ignore[arg-type]
-        if isinstance(own.get(field.name), dict):
-            own[field.name] = field.metadata["flag"](**own[field.name])
-    return kind(**{**own, **more})
+    own |= more
+    return (make or functools.partial(fields.build, kind))(**own)
 
 
 def parse(
@@ -157,6 +163,7 @@ def parse(
     *,
     arguments: Sequence[str] = (),
     rest: str | None = None,
+    make: Callable[..., Options] | None = None,
 ) -> Options:
     """Returns the options of a command line.
 
@@ -166,6 +173,7 @@ def parse(
         arguments: Fields that words without a flag set, in this order. The last of them
             takes all the words that are left if its value is a list.
         rest: Field that gets the words after --.
+        make: As for `from_flags`.
 
     Raises:
         UnknownFlagError: If there is no flag of a name.
@@ -189,7 +197,7 @@ def parse(
     more = _arguments(kind, values, free, arguments)
     if after is not None and rest is not None:
         more[rest] = after
-    return from_flags(kind, values=values, **more)
+    return from_flags(kind, values=values, make=make, **more)
 
 
 def _arguments(

@@ -9,7 +9,6 @@ import contextlib
 import dataclasses
 import json
 import os
-import pathlib
 import select
 import subprocess
 import sys
@@ -18,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, BinaryIO
 
-from benchmarks.system import page_cache
+from benchmarks.system import child_process, page_cache
 from benchmarks.system.storage.reads import Job, TimedReads
 
 _LAST_SECONDS = 2.0
@@ -93,7 +92,7 @@ class _Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
-            cwd=pathlib.Path(__file__).parents[3],
+            env=child_process.environment(),
             start_new_session=True,  # Ctrl-C ends the command, and the command the rest
         )
         self._received = b""
