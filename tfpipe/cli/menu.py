@@ -9,6 +9,7 @@ import difflib
 import importlib
 import os
 import runpy
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 
@@ -78,6 +79,7 @@ def main() -> int:
     """Shows the menu, or runs a command in this process; returns the exit code."""
     words = sys.argv[1:]
     if not words or words[0] in ("--help", "-h", "--helpfull", "help"):
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `tfpipe | head` ends silently
         print(text())
         return 0
     if words[0] == "--version":
