@@ -1,11 +1,13 @@
 """Sizes, documentation and flags: the rules that ruff does not know."""
 
 import ast
+import importlib
 import pathlib
 import re
 from collections.abc import Iterator
 
 from tests.house.code import MODULES, ROOT, faults, name_of, nodes, tree
+from tfpipe.cli import fields
 
 # A module is one idea: 80 to 300 lines is usual. A module that is one idea and longer
 # stands here with its reason.
@@ -79,10 +81,22 @@ def test_every_flag_is_defined_once_and_in_the_documents() -> None:
             key = f"{package}:{name}"
             assert key not in defined, f"--{name} in {home} and {defined[key]}"
             defined[key] = home
+        if "\nCOMMANDS = (" in path.read_text():
+            defined |= dict.fromkeys(_flags_of_commands(path), name_of(path))
     pages = [ROOT / "README.md", ROOT / "BUILD.md", *(ROOT / "docs").glob("*.md")]
     documents = "".join(page.read_text() for page in pages)
     missing = {key for key in defined if f"--{key.partition(':')[2]}" not in documents}
     assert not missing
+
+
+def _flags_of_commands(path: pathlib.Path) -> Iterator[str]:
+    module = importlib.import_module(
+        name_of(path).removesuffix(".py").replace("/", ".")
+    )
+    for command in module.COMMANDS:
+        for option in fields.options_of(command.options):
+            if not option.about.is_argument:
+                yield f"{name}:{option.name}"
 
 
 def test_no_todo_without_an_issue_and_no_print_of_debugging() -> None:

@@ -67,6 +67,9 @@ def module_of(words: Sequence[str]) -> tuple[str, list[str]]:
     for count in (2, 1):
         if module := _MODULES.get(" ".join(words[:count])):
             return module, list(words[count:])
+    inputs = [name.partition(" ")[2] for name in _MODULES if name.startswith("convert")]
+    if list(words) == ["convert"]:
+        raise ValueError(f"tfpipe convert needs an input: {', '.join(inputs)}.")
     name = " ".join(words[:2] if words[0] == "convert" else words[:1])
     near = difflib.get_close_matches(name, _MODULES, n=1)
     hint = f" Did you mean tfpipe {near[0]}?" if near else ""

@@ -41,7 +41,7 @@ def test_words_name_a_command(words: str, expected: object) -> None:
             "convert foldr x",
             "convert foldr. Did you mean tfpipe convert folder?",
         ),
-        ("convert", "There is no command tfpipe convert."),
+        ("convert", "tfpipe convert needs an input: folder, imagenet, table, web"),
         ("zzz", "no command tfpipe zzz. tfpipe --help lists the commands."),
     ],
 )
