@@ -90,10 +90,8 @@ def test_every_flag_is_defined_once_and_in_the_documents() -> None:
 
 
 def _flags_of_commands(path: pathlib.Path) -> Iterator[str]:
-    module = importlib.import_module(
-        name_of(path).removesuffix(".py").replace("/", ".")
-    )
-    for command in module.COMMANDS:
+    name = name_of(path).removesuffix(".py").replace("/", ".")
+    for command in importlib.import_module(name).COMMANDS:
         for option in fields.options_of(command.options):
             if not option.about.is_argument:
                 yield f"{name}:{option.name}"
