@@ -231,7 +231,7 @@ _TERMINATED_SCRIPT = """
 import os, pathlib, signal, sys, time
 from absl import flags
 from converters.jobs import duplicates
-from converters.options import command
+from converters.options import start
 from tests.support.data.trees import convert
 
 raw_dir, folder = map(pathlib.Path, sys.argv[1:])
@@ -244,7 +244,7 @@ if not os.fork():
     os.kill(os.getppid(), signal.SIGTERM)
     os._exit(0)
 flags.FLAGS(["x", f"--output_dir={folder}"])
-sys.exit(command.main(["x"], lambda: convert(raw_dir, folder)))
+sys.exit(start.exit_code(lambda: int(not convert(raw_dir, folder))))
 """
 
 
