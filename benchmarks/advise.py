@@ -57,9 +57,11 @@ for _name in (
     *("accelerators_file", "report_dir"),
 ):
     flags.declare_key_flag(_name)
-_RESULTS = command.define_results(
+_RESULTS = flags.DEFINE_list(
+    "results",
+    None,
     "Folders or files with results of benchmarks.storage, benchmarks.input and "
-    "benchmarks.train. The newest of each command counts."
+    "benchmarks.train. The newest of each command counts.",
 )
 _WHAT_IF = flags.DEFINE_string(
     "what_if",

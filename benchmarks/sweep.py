@@ -52,6 +52,7 @@ from benchmarks.sweeps import published_rows, tables
 from benchmarks.sweeps.plan import Run, Sweep
 from benchmarks.sweeps.run import FAILED_DIR, horovodrun
 from benchmarks.sweeps.session import Session
+from tfpipe import cli
 
 flags.adopt_module_key_flags(sweep_flags)
 
@@ -115,7 +116,7 @@ def _sweep(sweep: Sweep, folder: pathlib.Path) -> int:
         OSError: If the report cannot be kept, or a run cannot be started.
     """
     session = Session(sweep=sweep, folder=folder, data_dir_of=_data_dir)
-    with _locked(folder), command.terminated_as_interrupted():
+    with _locked(folder), cli.terminated_as_interrupted():
         try:
             session.run_all()
             is_interrupted = False

@@ -5,14 +5,12 @@ calls `run` before it imports TensorFlow, so that help and errors about flags co
 once.
 """
 
-import contextlib
 import functools
 import importlib
 import os
-import signal
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from absl import app, flags, logging
@@ -167,28 +165,6 @@ def _describe(flag: flags.Flag) -> str:
         subsequent_indent="      ",
         break_on_hyphens=False,
     )
-
-
-@contextlib.contextmanager
-def terminated_as_interrupted() -> Iterator[None]:
-    """Makes SIGTERM end the block like Ctrl-C, so that the command can clean up."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def define_results(help_text: str) -> flags.FlagHolder[list[str] | None]:
-    """Defines --results, a common flag of commands that read results."""
-    holder: flags.FlagHolder[list[str] | None] = flags.DEFINE_list(
-        "results",
-        None,
-        help_text,
-        allow_override=True,  # only tests import several of these commands
-    )
-    flags.declare_key_flag("results")
-    return holder
 
 
 def refuse_urls(values: flags.FlagValues) -> None:

@@ -22,7 +22,7 @@ import lazy_loader  # type: ignore[import-untyped]
 
 # The menu starts without absl: a name is imported when it is first used.
 _NAMES = {
-    "command": ["Command", "call", "run"],
+    "command": ["Command", "call", "run", "terminated_as_interrupted"],
     "fields": [
         *("argument", "changed", "flag", "gigabytes", "group", "nested"),
         *("refuse", "required"),
@@ -32,7 +32,12 @@ _NAMES = {
 __getattr__, __dir__, __all__ = lazy_loader.attach(__name__, submod_attrs=_NAMES)
 
 if TYPE_CHECKING:  # the names above, for readers of types
-    from tfpipe.cli.command import Command, call, run  # noqa: F401
+    from tfpipe.cli.command import (  # noqa: F401
+        Command,
+        call,
+        run,
+        terminated_as_interrupted,
+    )
     from tfpipe.cli.fields import (  # noqa: F401
         argument,
         changed,
