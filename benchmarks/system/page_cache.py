@@ -28,7 +28,7 @@ _CHUNK_BYTES = 8 << 20
 _TRIAL_BYTES = 1 << 20
 _NUM_READERS = 8  # at a time: one reader cannot use the whole network
 # A page that the kernel works on stays, so evicting is tried again after a pause.
-_PAUSES = (0.0, 0.01, 0.05, 0.25)
+_PAUSES = (0.0, 0.01, 0.05, 0.25, 0.5)
 _LAST_SECONDS = 1.0
 _IN_MEMORY = ("tmpfs", "ramfs", "devtmpfs", "hugetlbfs")
 _DROP_CACHES = pathlib.Path("/proc/sys/vm/drop_caches")
