@@ -1,4 +1,4 @@
-"""What lies in a folder without index.json, and what the error says about it."""
+"""missing_index names the content of a folder without index.json, and the remedy."""
 
 import pathlib
 import re

@@ -1,4 +1,4 @@
-"""Which columns the features of records can hold: a table over the types of DuckDB."""
+"""extras.kind_of: the columns that a feature of a record can hold, by type of DuckDB."""
 
 import pathlib
 import shutil
