@@ -241,15 +241,15 @@ def of_export(
                 json.dumps({"filename": catalog_name(name)}) + "\n" for name in images
             )
         read = read_files("parquet", [source])
-        values = []
-        for name in names(source):
+        columns, values = names(source), []
+        for name in columns:
             value = f"m.{identifier(name)}"
             if name == LABELS:
                 value = f"list_transform({value}, lambda x: list_position($1, x) + $2)"
                 value = f"CASE WHEN m.filename IS NOT NULL THEN {value}::INTEGER[] END"
             values.append(f"{value} AS {identifier(name)}")
         listed, base = list(labels), min(labels.values()) - 1
-        parameters = [listed, base] if LABELS in names(source) else []
+        parameters = [listed, base] if LABELS in columns else []
         with index.catalog_connection() as connection, atomic.new_file(path, part=part):
             connection.execute(
                 f"COPY (SELECT n.filename, {', '.join(values)} FROM "
@@ -258,7 +258,9 @@ def of_export(
                 "(FORMAT parquet)",
                 parameters,
             )
-            _require_rows(connection, lines, source, part, export)
+            _require_rows(connection, lines, source, export)
+            if LABELS in columns:
+                _require_labels(connection, part, export)
             row = connection.execute(
                 f"SELECT decode(value) FROM {about_parquet('kv_metadata', source)} "
                 f"WHERE decode(key) = {quoted(IN_RECORDS)}"
@@ -271,31 +273,34 @@ def _require_rows(
     connection: "duckdb.DuckDBPyConnection",
     lines: pathlib.Path,
     source: pathlib.Path,
-    columns: pathlib.Path,
     export: Folder,
 ) -> None:
-    """Checks that each image has a row, and each class in the rows a label."""
-    shown = export.shown(EXPORTED_NAME)
+    """Checks that each image has a row."""
     missing = connection.execute(
         f"SELECT filename FROM {read_lines([lines], {'filename': 'VARCHAR'})} "
         f"ANTI JOIN {read_files('parquet', [source])} USING (filename) LIMIT 1"
     ).fetchone()
     if missing is not None:
         raise ValueError(
-            f"{shown} must have a row for each image of the export, got none for "
-            f"{missing[0]}. Leave out flags that change names, such as --name_column "
-            "and --file_in_names, or remove the file to go without its columns."
+            f"{export.shown(EXPORTED_NAME)} must have a row for each image of the "
+            f"export, got none for {missing[0]}. Leave out flags that change names, "
+            "such as --name_column and --file_in_names, or remove the file to go "
+            "without its columns."
         )
-    if LABELS not in names(source):
-        return
+
+
+def _require_labels(
+    connection: "duckdb.DuckDBPyConnection", columns: pathlib.Path, export: Folder
+) -> None:
+    """Checks that each class in the rows has a label."""
     unknown = connection.execute(
         f"SELECT filename FROM {read_files('parquet', [columns])} "
         f"WHERE list_count({LABELS}) <> len({LABELS}) LIMIT 1"
     ).fetchone()
     if unknown is not None:
         raise ValueError(
-            f"{shown} names a class without a label for {unknown[0]}. Name all classes "
-            "in --label_map."
+            f"{export.shown(EXPORTED_NAME)} names a class without a label for "
+            f"{unknown[0]}. Name all classes in --label_map."
         )
 
 

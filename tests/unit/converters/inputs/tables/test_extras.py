@@ -1,4 +1,4 @@
-"""extras.kind_of: the columns that a feature of a record can hold, by type of DuckDB."""
+"""extras.kind_of: the columns that a feature of a record holds, by type of DuckDB."""
 
 import pathlib
 import shutil
