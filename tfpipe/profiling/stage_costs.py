@@ -98,9 +98,14 @@ class _Reading:
         return cls(read, cpu / read)
 
     def corrected(self, spent: Spent) -> Spent:
-        """Returns `spent` as if the run had read the bytes of an output."""
-        excess = spent.bytes_read - self.bytes_per_output
-        return dataclasses.replace(spent, cpu=spent.cpu - excess * self.cpu_per_byte)
+        """Returns `spent` as if the run had read the bytes of an output.
+
+        Reading took at most all of the CPU time of the run. Without that bound, a short
+        run that read far ahead on a busy host would have a negative cost.
+        """
+        without_reading = max(0.0, spent.cpu - spent.bytes_read * self.cpu_per_byte)
+        reading = self.bytes_per_output * self.cpu_per_byte
+        return dataclasses.replace(spent, cpu=without_reading + reading)
 
 
 def _median_wait(spent: Sequence[Spent]) -> float:

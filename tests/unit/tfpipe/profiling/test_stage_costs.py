@@ -93,6 +93,15 @@ def test_costs_are_corrected_by_what_a_run_read_more_or_less():
     assert [row.cpu_seconds_per_output for row in rows] == pytest.approx([0.01, 0.005])
 
 
+def test_reading_takes_at_most_the_cpu_time_of_a_run():
+    """A run read ten times the bytes of an output in the time of two outputs."""
+    reader = [ms(10, bytes_read=1e4)]
+
+    _, host = judge([reader, reader], on_all=ms(20, bytes_read=1e5))
+
+    assert host.slowdown == pytest.approx(1)
+
+
 def test_the_host_is_slower_with_all_cores():
     _, host = judge([[ms(2)], [ms(4)]], on_all=ms(5))
 
