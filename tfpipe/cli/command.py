@@ -67,6 +67,18 @@ class Command:
         """The docstring for the help."""
         return str(self.work.__globals__["__doc__"])
 
+    @property
+    def flags(self) -> list[fields.Option]:
+        """The flags and arguments for the help."""
+        return [
+            dataclasses.replace(
+                option,
+                is_positional=option.field in self.arguments
+                and not option.about.is_argument,
+            )
+            for option in fields.options_of(self.options)
+        ]
+
     def parse(self, words: Sequence[str]) -> Any:
         """Returns the options of the words of a command line.
 
@@ -150,7 +162,7 @@ def _answer(
     command = next((c for c in commands if c.form and c.form in words), None)
     parts: list[help_texts.Part] = []
     for each in [command] if command else commands:
-        options = fields.options_of(each.options)
+        options = each.flags
         if each.form or len(commands) > 1:
             parts.append((each.form or "Flags", options))
         else:

@@ -18,6 +18,7 @@ import dataclasses
 import difflib
 import enum
 import functools
+import os
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -42,6 +43,7 @@ class Flag:
     shown: str | None = None
     repeated: bool = False
     url: bool = False
+    needs: str = ""
     is_argument: bool = False
 
 
@@ -56,6 +58,7 @@ def flag(
     shown: str | None = None,
     repeated: bool = False,
     url: bool = False,
+    needs: str = "",
     **bounds: float,
 ) -> Any:
     """Makes a field of options that is a flag of the command line.
@@ -74,6 +77,8 @@ def flag(
             commas.
         url: Whether a text may be a URL. Otherwise a URL is refused, because the system
             would take the URL for a folder.
+        needs: Flag without which this flag has no effect, such as --save or
+            --engine=ray.
         bounds: `least`, `most`, `above` and `below` of a number.
 
     Example:
@@ -91,6 +96,7 @@ def flag(
         shown=shown,
         repeated=repeated,
         url=url,
+        needs=needs,
     )
     return _field(default, {_KEY: about})
 
@@ -119,14 +125,30 @@ def argument(help: str, *, default: Any = dataclasses.MISSING, **more: Any) -> A
     return _field(default, {_KEY: about})
 
 
-def nested(kind: type, **defaults: Any) -> Any:
+@dataclasses.dataclass(frozen=True)
+class _Nested:
+    """The words of a field that is a dataclass of options."""
+
+    kind: type
+    make: Callable[..., Any]
+    defaults: Mapping[str, Any]
+
+    def __call__(self, **values: Any) -> Any:
+        return self.make(**{**self.defaults, **values})
+
+
+def nested(
+    kind: type, *, make: Callable[..., Any] | None = None, **defaults: Any
+) -> Any:
     """Makes a field that is a dataclass of options; its fields become flags too.
 
     Args:
         kind: The dataclass, whose fields all have defaults.
-        defaults: Other defaults for some of its fields.
+        make: Takes the fields with other values than in the class, and makes the
+            dataclass. Default: the class.
+        defaults: Other defaults for some of its fields; `make` gets these too.
     """
-    factory = functools.partial(kind, **defaults)
+    factory = _Nested(kind, make or kind, defaults)
     return dataclasses.field(default_factory=factory, metadata={_KEY: factory})
 
 
@@ -156,6 +178,7 @@ class Option:
         is_optional: Whether None is a value.
         default: Value without the flag; `dataclasses.MISSING` if it must be given.
         path: Names of the nested fields above the field.
+        is_positional: Whether the value may be given without the name of the flag.
     """
 
     field: str
@@ -165,6 +188,7 @@ class Option:
     is_optional: bool
     default: Any
     path: tuple[str, ...] = ()
+    is_positional: bool = False
 
     @property
     def name(self) -> str:
@@ -277,6 +301,8 @@ class Option:
             return errors.require_int("", label, value, **bounds)
         if self.kind is float:
             return float(errors.require_number("", label, value, **bounds))
+        if self.kind is str and isinstance(value, os.PathLike):
+            value = os.fspath(value)
         if self.kind is str and not isinstance(value, str):
             raise ValueError(f"{label} must be a text, got {value!r}.")
         if not self.about.url:
@@ -321,14 +347,14 @@ def _options(kind: Any) -> tuple[Option, ...]:
             ),
             None,
         )
-        if isinstance(about, functools.partial):
+        if isinstance(about, _Nested):
             options += (
                 dataclasses.replace(
                     option,
                     path=(field.name, *option.path),
-                    default=about.keywords.get(option.field, option.default),
+                    default=about.defaults.get(option.field, option.default),
                 )
-                for option in options_of(about.func)
+                for option in options_of(about.kind)
             )
         elif about is not None:
             options.append(_option(field, about, hints[field.name]))
@@ -376,12 +402,28 @@ def check(self: Any) -> None:
     """Checks all fields of options, and stores their values with plain types.
 
     Raises:
-        ValueError: If a value is not as its field says.
+        ValueError: If a value is not as its field says, or has no effect without
+            another one.
     """
-    for option in options_of(type(self)):
-        if not option.path:
-            value = option.check(getattr(self, option.field))
-            object.__setattr__(self, option.field, value)
+    own = [option for option in options_of(type(self)) if not option.path]
+    for option in own:
+        value = option.check(getattr(self, option.field))
+        object.__setattr__(self, option.field, value)
+    for option in own:
+        if option.about.needs and getattr(self, option.field) != option.default:
+            _check_need(self, option, own)
+
+
+def _check_need(options: Any, option: Option, others: Iterable[Option]) -> None:
+    """Checks that another flag gives a flag its effect."""
+    label, _, text = option.about.needs.partition("=")
+    (other,) = (each for each in others if each.label == label)
+    value = getattr(options, other.field)
+    if value == other.default or (text and other.text_of(value) != text):
+        raise ValueError(
+            f"{option.label} needs {option.about.needs}. Add it, or leave "
+            f"{option.label} out."
+        )
 
 
 def changed(options: Any, *names: str) -> list[str]:

@@ -170,8 +170,8 @@ def parse(
     Args:
         kind: A class that `options` has made.
         words: The words after the name of the command.
-        arguments: Fields that words without a flag set, in this order. The last of them
-            takes all the words that are left if its value is a list.
+        arguments: Fields that words without a flag set, in this order. A list takes all
+            words but those that the fields after it take.
         rest: Field that gets the words after --.
         make: As for `from_flags`.
 
@@ -206,21 +206,33 @@ def _arguments(
     """Returns the values of the fields that words without a flag set."""
     by_field = {option.field: option for option in fields.options_of(kind)}
     taken: dict[str, Any] = {}
-    for name in names:
+    for index, name in enumerate(names):
         if not words:
             break
         option = by_field[name]
-        if not option.about.is_argument and values[option.name].present:
-            continue  # a folder was given by its flag
         if option.is_list:
-            taken[name] = option.check(tuple(words))
-            words = []
+            after = (by_field[other] for other in names[index + 1 :])
+            wanted = [each for each in after if not _is_set(values, each)]
+            count = max(len(words) - len(wanted), 1)
+            taken[name] = option.check(tuple(words[:count]))
+            words = words[count:]
         else:
             taken[name] = option.parse(words.pop(0))
+        if _is_set(values, option) and values[option.name].value != taken[name]:
+            by_flag, own = values[option.name].value, taken[name]
+            raise ValueError(
+                f"{option.label} must be given once, got {option.text_of(by_flag)} by "
+                f"its flag, and {option.text_of(own)} as an argument."
+            )
     if words:
         shown = "a URL" if "://" in words[0] else words[0]
         raise ValueError(f"Unexpected argument: {shown}. Flags start with --.")
     return taken
+
+
+def _is_set(values: flags.FlagValues, option: Option) -> bool:
+    """Whether the command line has the flag of an option, which may be an argument."""
+    return option.name in values and bool(values[option.name].present)
 
 
 def hide_messages() -> None:

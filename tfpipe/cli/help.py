@@ -135,6 +135,8 @@ def _prose(doc: str) -> list[list[str]]:
 def _name(option: Option) -> str:
     if option.about.is_argument:
         return option.shown
+    if option.is_positional:
+        return f"[--{option.name}=]{option.shown}"
     if option.is_switch:
         return f"--[no]{option.name}"
     return f"--{option.name}={option.shown}"

@@ -8,7 +8,7 @@ More words that --help shows if there is room. The last line is a JSON object.
 
 import enum
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 from unittest import mock
 
 from absl import flags
@@ -71,6 +71,29 @@ class Sample(Base):
     def __post_init__(self) -> None:
         if self.level == "deep":
             cli.refuse(self, "--level=deep", "count", "rate")
+
+
+@cli.options
+class Copy:
+    """Options with a list and a value that need no flag."""
+
+    sources: tuple[str, ...] = cli.required("Files.", repeated=True)
+    target: str = cli.required("Folder.")
+    level: str = cli.flag("quick", "How closely.")
+    save: str | None = cli.flag(None, "File.", needs="--level=deep")
+    weight: float = cli.flag(1.0, "Weight.", needs="--save")
+
+
+def make_policy(**values: Any) -> Policy:
+    """Makes a policy that keeps what it turns."""
+    return Policy(**{"keep": values["turn"] == "apply", **values})
+
+
+@cli.options
+class Nesting:
+    """Options with a nested class that a function makes."""
+
+    policy: Policy = cli.nested(Policy, make=make_policy, turn="apply")
 
 
 _own_list.stop()

@@ -135,3 +135,40 @@ def test_absl_has_the_flags_of_an_imported_module() -> None:
     absl(["", "--out=folder", "--count=3"])
     options = cli.from_flags(Sample, values=absl, data_dir="x")
     assert (options.out, options.count) == ("folder", 3)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("a b c", (("a", "b"), "c")),
+        ("a --target=c", (("a",), "c")),
+        ("a b --target=c", (("a", "b"), "c")),
+        ("--sources=a --sources=b --target=c", (("a", "b"), "c")),
+        ("a c --target=c", (("a", "c"), "c")),
+        ("a", "--target must be given"),
+        ("a c --sources=a", (("a",), "c")),
+        (
+            "a c --sources=b",
+            "--sources must be given once, got b by its flag, and a as",
+        ),
+        ("a c --save=x", "--save needs --level=deep. Add it, or leave --save out."),
+        ("a c --level=deep --weight=2", "--weight needs --save. Add it, or leave"),
+        ("a c --level=deep --save=x --weight=2", (("a",), "c")),
+    ],
+)
+def test_words_without_a_flag_and_flags_that_need_others(
+    words: str, said: object
+) -> None:
+    command = cli.Command(sample.Copy, print, arguments=("sources", "target"))
+    if isinstance(said, str):
+        with pytest.raises(ValueError, match=re.escape(said)):
+            command.parse(words.split())
+    else:
+        options = command.parse(words.split())
+        assert (options.sources, options.target) == said
+
+
+def test_a_nested_class_may_be_made_by_a_function() -> None:
+    assert sample.Nesting().policy == sample.Policy(keep=True, turn="apply")
+    made = fields.build(sample.Nesting, policy={"turn": "keep"})
+    assert made.policy == sample.Policy(keep=False, turn="keep")
