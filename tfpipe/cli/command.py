@@ -94,36 +94,41 @@ class Command:
         )
 
 
-def run(*commands: Command, program: str | None = None) -> NoReturn:
+Say = Callable[[str], str]
+
+
+def run(*commands: Command, say: Say = str) -> NoReturn:
     """Runs the command of this process's command line, and ends the process.
 
     Args:
         commands: The command, or its forms.
-        program: Name for messages and help. Default: `python -m MODULE`.
+        say: Turns help and errors, which name a command `python -m MODULE`, into the
+            texts that a user sees.
     """
     from absl import app
 
     _survive_closed_stdout()
-    prepare = functools.partial(_prepare, commands, program)
+    prepare = functools.partial(_prepare, commands, say)
     app.run(lambda work: work(), flags_parser=prepare)
     raise AssertionError("app.run ends the process")
 
 
-def call(commands: Sequence[Command], words: Sequence[str]) -> int:
+def call(commands: Sequence[Command], words: Sequence[str], say: Say = str) -> int:
     """Runs a command in this process, and returns its exit code.
 
     Args:
         commands: The command, or its forms.
         words: The words after the name of the command.
+        say: As for `run`.
     """
     try:
-        return _prepare(commands, None, ["", *words])()
+        return _prepare(commands, say, ["", *words])()
     except SystemExit as ended:
         return int(ended.code or 0)
 
 
 def _prepare(
-    commands: Sequence[Command], program: str | None, argv: Sequence[str]
+    commands: Sequence[Command], say: Say, argv: Sequence[str]
 ) -> Callable[[], int]:
     """Returns the work that the command line describes.
 
@@ -132,16 +137,17 @@ def _prepare(
     """
     words = list(argv[1:])
     if asked := _asked(words):
-        print(_answer(asked, commands, program, words))
+        print(_answer(asked, commands, say, words))
         sys.exit(0)
     flags.mark_parsed()
     try:
         command = _chosen(commands, words)
         options = command.parse(words)
     except (ValueError, errors.TfpipeError) as error:
-        print(f"Error: {error}{_advice(error, commands[0])}", file=sys.stderr)
+        message = f"Error: {error}{_advice(error, commands[0])}"
+        print(say(message), file=sys.stderr)
         sys.exit(1)
-    return functools.partial(_work, command, options)
+    return functools.partial(_work, command, options, say)
 
 
 def _asked(words: Sequence[str]) -> str | None:
@@ -151,9 +157,7 @@ def _asked(words: Sequence[str]) -> str | None:
     return next((name for name in names if name in (*_HELP, "version")), None)
 
 
-def _answer(
-    asked: str, commands: Sequence[Command], program: str | None, words: list[str]
-) -> str:
+def _answer(asked: str, commands: Sequence[Command], say: Say, words: list[str]) -> str:
     """Returns the help or the version."""
     if asked == "version":
         import tfpipe
@@ -162,14 +166,12 @@ def _answer(
     command = next((c for c in commands if c.form and c.form in words), None)
     parts: list[help_texts.Part] = []
     for each in [command] if command else commands:
-        options = each.flags
+        options = [option.said(say) for option in each.flags]
         if each.form or len(commands) > 1:
             parts.append((each.form or "Flags", options))
         else:
             parts += help_texts.parts_of(options, each.groups)
-    doc = commands[0].doc
-    if program:
-        doc = doc.replace(f"python -m {commands[0].module}", program)
+    doc = say(commands[0].doc)
     if _HELP[asked]:
         return help_texts.full(doc, parts, flags.common())
     return help_texts.short(doc, parts)
@@ -205,7 +207,7 @@ def _advice(error: Exception, command: Command) -> str:
     return f"{own} --help lists the flags."
 
 
-def _work(command: Command, options: Any) -> int:
+def _work(command: Command, options: Any, say: Say) -> int:
     """Does the work and returns the exit code; 1 for an expected failure."""
     flags.hide_messages()
     guard = terminated_as_interrupted if command.cleans_up else contextlib.nullcontext
@@ -220,7 +222,7 @@ def _work(command: Command, options: Any) -> int:
     except KeyboardInterrupt as error:
         problem, message = error, "interrupted."
     hint = command.hint(options, problem)
-    print(f"Error: {message}{hint and f' {hint}'}", file=sys.stderr)
+    print(say(f"Error: {message}{hint and f' {hint}'}"), file=sys.stderr)
     return 1
 
 

@@ -232,6 +232,11 @@ class Option:
         word = {int: "N", float: "X"}.get(self.kind, word)
         return f"{word},..." if self.is_list and not self.about.repeated else word
 
+    def said(self, say: Callable[[str], str]) -> "Option":
+        """Returns the option with another text about it."""
+        about = dataclasses.replace(self.about, help=say(self.about.help))
+        return dataclasses.replace(self, about=about)
+
     def text_of(self, value: Any) -> str:
         """Returns a value as its text on a command line."""
         if isinstance(value, list | tuple):

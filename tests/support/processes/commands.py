@@ -59,13 +59,15 @@ def call(
     return Ended(code or 0, out.getvalue(), err.getvalue())
 
 
-def answer(commands: Sequence[cli.Command], *words: object) -> Ended:
-    """Answers the words of a command line in this process."""
+def answer(
+    commands: Sequence[cli.Command], *words: object, say: Callable[[str], str] = str
+) -> Ended:
+    """Answers the words of a command line in this process, as `cli.call` does."""
     with (
         contextlib.redirect_stdout(io.StringIO()) as out,
         contextlib.redirect_stderr(io.StringIO()) as err,
     ):
-        code = cli.call(commands, [str(word) for word in words])
+        code = cli.call(commands, [str(word) for word in words], say)
     return Ended(code, out.getvalue(), err.getvalue())
 
 

@@ -1,12 +1,14 @@
 """tfpipe.cli.menu: the commands by name."""
 
 import importlib.util
+import itertools
 import re
 import sys
 
 import pytest
 
 from tests.house.test_rooms import AT_THE_TOP
+from tests.support.processes import commands
 from tfpipe.cli import menu
 
 
@@ -24,13 +26,13 @@ def test_the_menu_has_all_commands_and_fits_a_screen() -> None:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("train --model=x", ("benchmarks.train", ["--model=x"])),
-        ("convert folder a b", ("converters.folder", ["a", "b"])),
-        ("check DIR", ("converters.verify", ["DIR"])),
+        ("train --model=x", ("train", ["--model=x"])),
+        ("convert folder a b", ("convert folder", ["a", "b"])),
+        ("check DIR", ("check", ["DIR"])),
     ],
 )
 def test_words_name_a_command(words: str, expected: object) -> None:
-    assert menu.module_of(words.split()) == expected
+    assert menu.command_of(words.split()) == expected
 
 
 @pytest.mark.parametrize(
@@ -42,12 +44,16 @@ def test_words_name_a_command(words: str, expected: object) -> None:
             "convert foldr. Did you mean tfpipe convert folder?",
         ),
         ("convert", "tfpipe convert needs an input: folder, imagenet, table, web"),
+        ("convert --seed=1", "tfpipe convert needs an input: folder, imagenet, ta"),
+        ("verify DIR", "no command tfpipe verify. Did you mean tfpipe check?"),
+        ("webdataset", "webdataset. Did you mean tfpipe convert webdataset?"),
+        ("benchmarks.train", "benchmarks.train. Did you mean tfpipe train?"),
         ("zzz", "no command tfpipe zzz. tfpipe --help lists the commands."),
     ],
 )
 def test_other_words_name_the_nearest(words: str, message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
-        menu.module_of(words.split())
+        menu.command_of(words.split())
 
 
 @pytest.mark.parametrize(
@@ -55,6 +61,10 @@ def test_other_words_name_the_nearest(words: str, message: str) -> None:
     [
         ([], 0, "tfpipe COMMAND"),
         (["-h"], 0, "tfpipe COMMAND"),
+        (["help"], 0, "tfpipe COMMAND"),
+        (["convert", "--help"], 0, "Make a data set\n  tfpipe convert folder "),
+        (["completion", "fish"], 0, "# fish completes tfpipe"),
+        (["completion", "csh"], 1, ""),
         (["--version"], 0, "tfpipe 0."),
         (["trian"], 1, ""),
     ],
@@ -70,3 +80,36 @@ def test_exit_code(
 
     assert menu.main() == code
     assert capsys.readouterr().out.startswith(out)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("python -m converters.verify DIR", "tfpipe check DIR"),
+        (
+            "horovodrun -np 4 python -m benchmarks.train",
+            "horovodrun -np 4 tfpipe train",
+        ),
+        ("a flag of benchmarks.train.", "a flag of tfpipe train."),
+        ("for python -m\nbenchmarks.report. It", "for\ntfpipe report. It"),
+        ("python -m tfpipe.native", "python -m tfpipe.native"),
+        ("converters.inputs has readers", "converters.inputs has readers"),
+    ],
+)
+def test_texts_name_commands_as_the_menu_does(text: str, expected: str) -> None:
+    assert menu.as_typed(text) == expected
+
+
+def test_help_of_all_commands_is_short_and_names_the_program() -> None:
+    for name, group in itertools.groupby(menu.commands_of(), lambda pair: pair[0]):
+        words = [command for _, command in group]
+        help, whole = (
+            commands.answer(words, flag, say=menu.as_typed).stdout
+            for flag in ("--help", "--helpfull")
+        )
+
+        assert f"  tfpipe {name} " in help
+        assert "python -m benchmarks" not in whole
+        assert "python -m converters" not in whole
+        assert len(help.splitlines()) <= 40, name
+        assert max(map(len, help.splitlines())) <= 80, name
