@@ -200,9 +200,9 @@ def _advice(error: Exception, command: Command) -> str:
     """Returns a sentence that helps after a wrong command line."""
     if not isinstance(error, flags.UnknownFlagError):
         return ""
-    from tfpipe.cli import menu
+    from tfpipe.cli import names
 
-    owners = menu.owners_of(error.flag, command.module.partition(".")[0])
+    owners = names.owners_of(error.flag, command.module.partition(".")[0])
     own = f" It is a flag of {' and '.join(owners)}." if owners else ""
     return f"{own} --help lists the flags."
 

@@ -10,7 +10,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from tfpipe.cli import fields, menu
+from tfpipe.cli import fields, names
 
 _USAGE = """\
 # {shell} completes tfpipe with this script. Write it again after an upgrade of tfpipe:
@@ -83,11 +83,11 @@ def script(words: Sequence[str]) -> str:
 def commands() -> dict[str, Command]:
     """Returns all commands of the menu by name."""
     abouts = {
-        name: about for part in menu.MENU.values() for name, (_, about) in part.items()
+        name: about for part in names.MENU.values() for name, (_, about) in part.items()
     }
     forms: dict[str, list[str]] = {name: [] for name in abouts}
     flags: dict[str, dict[str, Flag]] = {name: {} for name in abouts}
-    for name, command in menu.commands_of():
+    for name, command in names.commands_of():
         forms[name] += [command.form] if command.form else []
         for option in fields.options_of(command.options):
             if not option.about.is_argument:
@@ -104,7 +104,7 @@ def _flag(option: fields.Option) -> Flag:
     sentence = re.split(r"(?<=[.:?])\s", option.about.help, maxsplit=1)[0]
     return Flag(
         name="no" * (option.is_switch and option.default is True) + option.name,
-        about=menu.as_typed(sentence).rstrip(".:"),
+        about=names.as_typed(sentence).rstrip(".:"),
         is_switch=option.is_switch,
         choices=tuple(option.choices or ()),
         is_list=option.is_list and not option.about.repeated,
@@ -214,8 +214,8 @@ def _zsh(commands: Mapping[str, Command]) -> str:
     abouts |= {name: c.about for name, c in commands.items()}
     abouts["convert"] = "make a data set"
 
-    def described(names: Iterable[str]) -> str:
-        return " ".join(shlex.quote(f"{name}:{abouts[name]}") for name in names)
+    def described(words: Iterable[str]) -> str:
+        return " ".join(shlex.quote(f"{name}:{abouts[name]}") for name in words)
 
     cases = []
     for name, command in commands.items():

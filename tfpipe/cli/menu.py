@@ -8,45 +8,14 @@ of its own.
 
 import difflib
 import importlib
-import importlib.util
 import os
-import re
 import runpy
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-MENU: Mapping[str, Mapping[str, tuple[str, str]]] = {
-    "Make a data set": {
-        "convert folder": ("converters.folder", "a folder for each class"),
-        "convert imagenet": ("converters.imagenet", "ILSVRC-2012, tars or folders"),
-        "convert table": ("converters.table", "CSV, JSON lines, Parquet or SQL"),
-        "convert webdataset": ("converters.webdataset", "WebDataset tars"),
-        "convert tfrecord": ("converters.tfrecord", "TFRecords of other tools"),
-        "convert merge": ("converters.merge", "several inputs as one data set"),
-        "synthesize": ("converters.synthesize", "drawn images, for tests"),
-    },
-    "Work with a data set": {
-        "check": ("converters.verify", "find faults, repair them"),
-        "query": ("converters.query", "choose records in SQL"),
-        "export": ("converters.export", "files of other formats"),
-        "replicate": ("converters.replicate", "copies for tests of storage"),
-    },
-    "Measure": {
-        "train": ("benchmarks.train", "train a model, and time it"),
-        "input": ("benchmarks.input", "time and tune the input pipeline"),
-        "sweep": ("benchmarks.sweep", "train with many settings"),
-        "storage": ("benchmarks.storage", "time a storage"),
-        "service": ("benchmarks.service", "a tf.data service for trainers"),
-        "advise": ("benchmarks.advise", "compute what a training needs"),
-        "report": ("benchmarks.report", "an HTML page of results"),
-    },
-}
-MODULES: Mapping[str, str] = {
-    name: module for part in MENU.values() for name, (module, _) in part.items()
-}
-_NAMES = {module: name for name, module in MODULES.items()}
+from tfpipe.cli import names
+
 _HEAD = """\
 tfpipe COMMAND ...   image data sets as TFRecords: made, read, measured
 
@@ -58,35 +27,16 @@ tfpipe COMMAND --help says what a command does and takes.
 tfpipe completion bash|zsh|fish prints a script, so that Tab completes commands."""
 _CONVERT = "convert"
 _HELP = ("--help", "-h", "--helpfull", "--helpshort")
-_MODULE = re.compile(r"(?:python(\s+)-m(\s+))?\b((?:converters|benchmarks)\.\w+)\b")
 
 
 def text(prefix: str = "") -> str:
     """Returns the menu, which fits a screen, or the commands that begin with a word."""
     lines = [] if prefix else [_HEAD]
-    for title, part in MENU.items():
+    for title, part in names.MENU.items():
         own = [name for name in part if name.startswith(prefix)]
         lines += ["", title] if own else []
         lines += [f"  tfpipe {name:20} {part[name][1]}" for name in own]
     return "\n".join([*lines, "", _TAIL]).lstrip("\n")
-
-
-def as_typed(text: str) -> str:
-    """Returns a text that names commands as the menu does.
-
-    Example:
-        >>> as_typed("Run python -m converters.verify DIR.")
-        'Run tfpipe check DIR.'
-    """
-
-    def typed(match: re.Match[str]) -> str:
-        name = _NAMES.get(match[3])
-        if name is None:
-            return match[0]
-        line_end = "\n" if "\n" in (match[1] or "") + (match[2] or "") else ""
-        return f"{line_end}tfpipe {name}"
-
-    return re.sub(r" +\n", "\n", _MODULE.sub(typed, text))
 
 
 def command_of(words: Sequence[str]) -> tuple[str, list[str]]:
@@ -96,16 +46,16 @@ def command_of(words: Sequence[str]) -> tuple[str, list[str]]:
         ValueError: If there is no such command. The message names the nearest one.
     """
     for count in (2, 1):
-        if (name := " ".join(words[:count])) in MODULES:
+        if (name := " ".join(words[:count])) in names.MODULES:
             return name, list(words[count:])
     if words[0] == _CONVERT and (len(words) == 1 or words[1].startswith("-")):
-        inputs = [name.partition(" ")[2] for name in MODULES if _CONVERT in name]
+        inputs = [name.partition(" ")[2] for name in names.MODULES if _CONVERT in name]
         raise ValueError(f"tfpipe convert needs an input: {', '.join(inputs)}.")
     wanted = " ".join(words[:2] if words[0] == _CONVERT else words[:1])
     # A user may know a command by its module: converters.verify is tfpipe check.
-    by_word = {module.partition(".")[2]: name for name, module in MODULES.items()}
-    by_word |= {module: name for name, module in MODULES.items()}
-    by_word |= {name: name for name in MODULES}
+    by_word = {module.partition(".")[2]: name for name, module in names.MODULES.items()}
+    by_word |= {module: name for name, module in names.MODULES.items()}
+    by_word |= {name: name for name in names.MODULES}
     near = difflib.get_close_matches(wanted, by_word, n=1)
     hint = f" Did you mean tfpipe {by_word[near[0]]}?" if near else ""
     raise ValueError(
@@ -141,47 +91,11 @@ def main() -> int:
     # Processes that the command starts with -m must not look into the current folder.
     os.environ["PYTHONSAFEPATH"] = "1"
     sys.argv[1:] = rest
-    if not _has_commands(MODULES[name]):
-        runpy.run_module(MODULES[name], run_name="__main__", alter_sys=True)
+    if not names.has_commands(names.MODULES[name]):
+        runpy.run_module(names.MODULES[name], run_name="__main__", alter_sys=True)
         return 0
     from tfpipe.cli import command
 
-    command.run(*importlib.import_module(MODULES[name]).COMMANDS, say=as_typed)
-
-
-def _has_commands(module: str) -> bool:
-    spec = importlib.util.find_spec(module)
-    assert spec
-    assert spec.origin
-    with open(spec.origin) as file:
-        return "\nCOMMANDS = (" in file.read()
-
-
-def commands_of(package: str = "") -> Iterator[tuple[str, Any]]:
-    """Yields name and `cli.Command` of the commands of the menu, which it imports.
-
-    Args:
-        package: benchmarks or converters. Default: both.
-    """
-    for name, module in MODULES.items():
-        if module.startswith(package) and _has_commands(module):
-            for command in importlib.import_module(module).COMMANDS:
-                yield name, command
-
-
-def owners_of(flag: str, package: str) -> list[str]:
-    """Returns the commands of a package that take a flag.
-
-    Args:
-        flag: Name of the flag, also of a switch with "no" before it.
-        package: benchmarks or converters.
-    """
-    from tfpipe.cli import fields
-
-    names = {flag, flag.removeprefix("no")}
-    owners = [
-        f"{command.module} {command.form}".strip()
-        for _, command in commands_of(package)
-        if names & {option.name for option in fields.options_of(command.options)}
-    ]
-    return list(dict.fromkeys(owners))
+    command.run(
+        *importlib.import_module(names.MODULES[name]).COMMANDS, say=names.as_typed
+    )

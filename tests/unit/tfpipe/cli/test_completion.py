@@ -4,14 +4,14 @@ import re
 
 import pytest
 
-from tfpipe.cli import completion, fields, menu
+from tfpipe.cli import completion, fields, names
 
 
 def test_scripts_have_all_commands_flags_and_choices() -> None:
     """tests/system types the Tab key in each shell."""
     scripts = {shell: completion.script([shell]) for shell in ("bash", "zsh", "fish")}
 
-    for name, command in menu.commands_of():
+    for name, command in names.commands_of():
         for option in fields.options_of(command.options):
             words = [*name.split(), command.form, *(option.choices or ())]
             words += [] if option.about.is_argument else [option.name]

@@ -9,11 +9,11 @@ import pytest
 
 from tests.house.test_rooms import AT_THE_TOP
 from tests.support.processes import commands
-from tfpipe.cli import menu
+from tfpipe.cli import menu, names
 
 
 def test_the_menu_has_all_commands_and_fits_a_screen() -> None:
-    modules = {module for part in menu.MENU.values() for module, _ in part.values()}
+    modules = {module for part in names.MENU.values() for module, _ in part.values()}
     packages = ("converters", "benchmarks")
 
     assert modules == {f"{p}.{name}" for p in packages for name in AT_THE_TOP[p]}
@@ -97,14 +97,14 @@ def test_exit_code(
     ],
 )
 def test_texts_name_commands_as_the_menu_does(text: str, expected: str) -> None:
-    assert menu.as_typed(text) == expected
+    assert names.as_typed(text) == expected
 
 
 def test_help_of_all_commands_is_short_and_names_the_program() -> None:
-    for name, group in itertools.groupby(menu.commands_of(), lambda pair: pair[0]):
+    for name, group in itertools.groupby(names.commands_of(), lambda pair: pair[0]):
         words = [command for _, command in group]
         help, whole = (
-            commands.answer(words, flag, say=menu.as_typed).stdout
+            commands.answer(words, flag, say=names.as_typed).stdout
             for flag in ("--help", "--helpfull")
         )
 

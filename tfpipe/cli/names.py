@@ -1,0 +1,99 @@
+"""Names of all commands, and their modules.
+
+In: nothing. Out: the command of a name, and texts that name commands as `tfpipe` does.
+A module of a command is imported by `commands_of` alone.
+"""
+
+import importlib
+import importlib.util
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+MENU: Mapping[str, Mapping[str, tuple[str, str]]] = {
+    "Make a data set": {
+        "convert folder": ("converters.folder", "a folder for each class"),
+        "convert imagenet": ("converters.imagenet", "ILSVRC-2012, tars or folders"),
+        "convert table": ("converters.table", "CSV, JSON lines, Parquet or SQL"),
+        "convert webdataset": ("converters.webdataset", "WebDataset tars"),
+        "convert tfrecord": ("converters.tfrecord", "TFRecords of other tools"),
+        "convert merge": ("converters.merge", "several inputs as one data set"),
+        "synthesize": ("converters.synthesize", "drawn images, for tests"),
+    },
+    "Work with a data set": {
+        "check": ("converters.verify", "find faults, repair them"),
+        "query": ("converters.query", "choose records in SQL"),
+        "export": ("converters.export", "files of other formats"),
+        "replicate": ("converters.replicate", "copies for tests of storage"),
+    },
+    "Measure": {
+        "train": ("benchmarks.train", "train a model, and time it"),
+        "input": ("benchmarks.input", "time and tune the input pipeline"),
+        "sweep": ("benchmarks.sweep", "train with many settings"),
+        "storage": ("benchmarks.storage", "time a storage"),
+        "service": ("benchmarks.service", "a tf.data service for trainers"),
+        "advise": ("benchmarks.advise", "compute what a training needs"),
+        "report": ("benchmarks.report", "an HTML page of results"),
+    },
+}
+MODULES: Mapping[str, str] = {
+    name: module for part in MENU.values() for name, (module, _) in part.items()
+}
+_BY_MODULE = {module: name for name, module in MODULES.items()}
+_MODULE = re.compile(r"(?:python(\s+)-m(\s+))?\b((?:converters|benchmarks)\.\w+)\b")
+
+
+def as_typed(text: str) -> str:
+    """Returns a text that names commands as the menu does.
+
+    Example:
+        >>> as_typed("Run python -m converters.verify DIR.")
+        'Run tfpipe check DIR.'
+    """
+
+    def typed(match: re.Match[str]) -> str:
+        name = _BY_MODULE.get(match[3])
+        if name is None:
+            return match[0]
+        line_end = "\n" if "\n" in (match[1] or "") + (match[2] or "") else ""
+        return f"{line_end}tfpipe {name}"
+
+    return re.sub(r" +\n", "\n", _MODULE.sub(typed, text))
+
+
+def has_commands(module: str) -> bool:
+    spec = importlib.util.find_spec(module)
+    assert spec
+    assert spec.origin
+    with open(spec.origin) as file:
+        return "\nCOMMANDS = (" in file.read()
+
+
+def commands_of(package: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields name and `cli.Command` of the commands of the menu, which it imports.
+
+    Args:
+        package: benchmarks or converters. Default: both.
+    """
+    for name, module in MODULES.items():
+        if module.startswith(package) and has_commands(module):
+            for command in importlib.import_module(module).COMMANDS:
+                yield name, command
+
+
+def owners_of(flag: str, package: str) -> list[str]:
+    """Returns the commands of a package that take a flag.
+
+    Args:
+        flag: Name of the flag, also of a switch with "no" before it.
+        package: benchmarks or converters.
+    """
+    from tfpipe.cli import fields
+
+    names = {flag, flag.removeprefix("no")}
+    owners = [
+        f"{command.module} {command.form}".strip()
+        for _, command in commands_of(package)
+        if names & {option.name for option in fields.options_of(command.options)}
+    ]
+    return list(dict.fromkeys(owners))
