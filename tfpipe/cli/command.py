@@ -113,7 +113,7 @@ def run(*commands: Command, say: Say = str) -> NoReturn:
     raise AssertionError("app.run ends the process")
 
 
-def call(commands: Sequence[Command], words: Sequence[str], say: Say = str) -> int:
+def call(commands: Sequence[Command], words: Sequence[str], *, say: Say = str) -> int:
     """Runs a command in this process, and returns its exit code.
 
     Args:

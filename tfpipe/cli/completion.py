@@ -87,9 +87,9 @@ def commands() -> dict[str, Command]:
     }
     forms: dict[str, list[str]] = {name: [] for name in abouts}
     flags: dict[str, dict[str, Flag]] = {name: {} for name in abouts}
-    for name, command in names.commands_of():
+    for name, command in names.commands_of(""):
         forms[name] += [command.form] if command.form else []
-        for option in fields.options_of(command.options):
+        for option in command.flags:
             if not option.about.is_argument:
                 flag = _flag(option)
                 flags[name].setdefault(flag.name, flag)

@@ -29,7 +29,7 @@ _CONVERT = "convert"
 _HELP = ("--help", "-h", "--helpfull", "--helpshort")
 
 
-def text(prefix: str = "") -> str:
+def text(*, prefix: str = "") -> str:
     """Returns the menu, which fits a screen, or the commands that begin with a word."""
     lines = [] if prefix else [_HEAD]
     for title, part in names.MENU.items():
@@ -71,7 +71,7 @@ def main() -> int:
     prefix = _CONVERT if words[:1] == [_CONVERT] else ""
     if not words or words[bool(prefix) :][:1] in ([word] for word in _HELP):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `tfpipe | head` ends silently
-        print(text(prefix))
+        print(text(prefix=prefix))
         return 0
     if words[0] == "--version":
         import tfpipe

@@ -69,11 +69,11 @@ def has_commands(module: str) -> bool:
         return "\nCOMMANDS = (" in file.read()
 
 
-def commands_of(package: str = "") -> Iterator[tuple[str, Any]]:
+def commands_of(package: str) -> Iterator[tuple[str, Any]]:
     """Yields name and `cli.Command` of the commands of the menu, which it imports.
 
     Args:
-        package: benchmarks or converters. Default: both.
+        package: benchmarks, converters, or "" for both.
     """
     for name, module in MODULES.items():
         if module.startswith(package) and has_commands(module):
@@ -88,12 +88,10 @@ def owners_of(flag: str, package: str) -> list[str]:
         flag: Name of the flag, also of a switch with "no" before it.
         package: benchmarks or converters.
     """
-    from tfpipe.cli import fields
-
     names = {flag, flag.removeprefix("no")}
     owners = [
         f"{command.module} {command.form}".strip()
         for _, command in commands_of(package)
-        if names & {option.name for option in fields.options_of(command.options)}
+        if names & {option.name for option in command.flags}
     ]
     return list(dict.fromkeys(owners))

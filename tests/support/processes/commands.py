@@ -67,7 +67,7 @@ def answer(
         contextlib.redirect_stdout(io.StringIO()) as out,
         contextlib.redirect_stderr(io.StringIO()) as err,
     ):
-        code = cli.call(commands, [str(word) for word in words], say)
+        code = cli.call(commands, [str(word) for word in words], say=say)
     return Ended(code, out.getvalue(), err.getvalue())
 
 

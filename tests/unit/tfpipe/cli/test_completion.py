@@ -4,15 +4,15 @@ import re
 
 import pytest
 
-from tfpipe.cli import completion, fields, names
+from tfpipe.cli import completion, names
 
 
 def test_scripts_have_all_commands_flags_and_choices() -> None:
     """tests/system types the Tab key in each shell."""
     scripts = {shell: completion.script([shell]) for shell in ("bash", "zsh", "fish")}
 
-    for name, command in names.commands_of():
-        for option in fields.options_of(command.options):
+    for name, command in names.commands_of(""):
+        for option in command.flags:
             words = [*name.split(), command.form, *(option.choices or ())]
             words += [] if option.about.is_argument else [option.name]
             for shell, text in scripts.items():

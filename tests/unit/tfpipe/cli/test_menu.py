@@ -101,7 +101,7 @@ def test_texts_name_commands_as_the_menu_does(text: str, expected: str) -> None:
 
 
 def test_help_of_all_commands_is_short_and_names_the_program() -> None:
-    for name, group in itertools.groupby(names.commands_of(), lambda pair: pair[0]):
+    for name, group in itertools.groupby(names.commands_of(""), lambda pair: pair[0]):
         words = [command for _, command in group]
         help, whole = (
             commands.answer(words, flag, say=names.as_typed).stdout
