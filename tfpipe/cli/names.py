@@ -62,6 +62,7 @@ def as_typed(text: str) -> str:
 
 
 def has_commands(module: str) -> bool:
+    """Returns whether the module of a command has `cli.Command`s."""
     spec = importlib.util.find_spec(module)
     assert spec
     assert spec.origin
