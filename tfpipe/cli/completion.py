@@ -27,7 +27,7 @@ _COMMANDS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Flag:
+class FlagWords:
     """A flag as a shell completes it.
 
     Attributes:
@@ -46,17 +46,17 @@ class Flag:
 
 
 @dataclasses.dataclass(frozen=True)
-class Command:
+class CommandWords:
     """A command as a shell completes it: its forms, such as `warm`, and its flags."""
 
     about: str
     forms: tuple[str, ...]
-    flags: tuple[Flag, ...]
+    flags: tuple[FlagWords, ...]
 
 
 _HELP = (
-    Flag("help", "Say what the command does, and its main flags.", is_switch=True),
-    Flag("helpfull", "Say all about the command and its flags.", is_switch=True),
+    FlagWords("help", "Say what the command does, and its main flags.", is_switch=True),
+    FlagWords("helpfull", "Say all about the command and its flags.", is_switch=True),
 )
 
 
@@ -80,13 +80,13 @@ def script(words: Sequence[str]) -> str:
     return usage + _WRITERS[shell](commands())
 
 
-def commands() -> dict[str, Command]:
+def commands() -> dict[str, CommandWords]:
     """Returns all commands of the menu by name."""
     abouts = {
         name: about for part in names.MENU.values() for name, (_, about) in part.items()
     }
     forms: dict[str, list[str]] = {name: [] for name in abouts}
-    flags: dict[str, dict[str, Flag]] = {name: {} for name in abouts}
+    flags: dict[str, dict[str, FlagWords]] = {name: {} for name in abouts}
     for name, command in names.commands_of(""):
         forms[name] += [command.form] if command.form else []
         for option in command.flags:
@@ -94,15 +94,18 @@ def commands() -> dict[str, Command]:
                 flag = _flag(option)
                 flags[name].setdefault(flag.name, flag)
     made = {
-        name: Command(about, tuple(forms[name]), (*flags[name].values(), *_HELP))
+        name: CommandWords(about, tuple(forms[name]), (*flags[name].values(), *_HELP))
         for name, about in abouts.items()
     }
-    return {**made, "completion": Command("a script for a shell", tuple(_WRITERS), ())}
+    return {
+        **made,
+        "completion": CommandWords("a script for a shell", tuple(_WRITERS), ()),
+    }
 
 
-def _flag(option: fields.Option) -> Flag:
+def _flag(option: fields.Option) -> FlagWords:
     sentence = re.split(r"(?<=[.:?])\s", option.about.help, maxsplit=1)[0]
-    return Flag(
+    return FlagWords(
         name="no" * (option.is_switch and option.default is True) + option.name,
         about=names.as_typed(sentence).rstrip(".:"),
         is_switch=option.is_switch,
@@ -151,7 +154,7 @@ complete -o default -F _tfpipe tfpipe
 """
 
 
-def _bash(commands: Mapping[str, Command]) -> str:
+def _bash(commands: Mapping[str, CommandWords]) -> str:
     first, second = _words(commands)
     cases = []
     for name, command in commands.items():
@@ -208,7 +211,7 @@ if [[ $funcstack[1] == _tfpipe ]]; then _tfpipe "$@"; else compdef _tfpipe tfpip
 """
 
 
-def _zsh(commands: Mapping[str, Command]) -> str:
+def _zsh(commands: Mapping[str, CommandWords]) -> str:
     first, second = _words(commands)
     abouts = {name.rpartition(" ")[2]: c.about for name, c in commands.items()}
     abouts |= {name: c.about for name, c in commands.items()}
@@ -266,7 +269,7 @@ complete -c tfpipe -n '__tfpipe_needs convert' -f
 """
 
 
-def _fish(commands: Mapping[str, Command]) -> str:
+def _fish(commands: Mapping[str, CommandWords]) -> str:
     lines = []
     first, _ = _words(commands)
     for word in first:
@@ -297,7 +300,7 @@ def _fish_line(test: str, about: str, what: str) -> str:
     return f"complete -c tfpipe -n '{test}' {what}{about and f' -d {text}'}"
 
 
-_WRITERS: Mapping[str, Callable[[Mapping[str, Command]], str]] = {
+_WRITERS: Mapping[str, Callable[[Mapping[str, CommandWords]], str]] = {
     "bash": _bash,
     "zsh": _zsh,
     "fish": _fish,
