@@ -240,7 +240,7 @@ def _zsh(commands: Mapping[str, CommandWords]) -> str:
     }
 
 
-def _zsh_flag(flag: Flag) -> str:
+def _zsh_flag(flag: FlagWords) -> str:
     about = re.sub(r"([\[\]:\\])", r"\\\1", flag.about)
     if flag.is_switch:
         return f"--{flag.name}[{about}]"
