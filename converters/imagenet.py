@@ -10,10 +10,9 @@ RAW holds, as it comes or unpacked, in any mix:
   ILSVRC2012_bbox_train_v2.tar.gz, bbox/ or Annotation/: bounding boxes (XML), if any
 or the folder of Kaggle, with ILSVRC/Data/CLS-LOC and LOC_val_solution.csv beside it.
 Tars are read without being unpacked. RAW may be a URL, such as s3://bucket/raw; its
-images must then be unpacked, and its boxes packed. Labels are those of ILSVRC-2012 (1
-to 1000 in the order of the synsets), also for a part of its classes. RAW/synsets.txt
-(one synset a line, in label order) and RAW/synset_words.txt (synset, tab, name) replace
-these labels.
+boxes must then be packed. Labels are those of ILSVRC-2012 (1 to 1000 in the order of
+the synsets), also for a part of its classes. RAW/synsets.txt (one synset a line, in
+label order) and RAW/synset_words.txt (synset, tab, name) replace these labels.
 
 DIR gets train-SSSSS-of-NNNNN and validation-SSSSS-of-NNNNN, or with --layout=tfds
 imagenet-train.tfrecord-SSSSS-of-NNNNN and so on (tf.train.Example records with the keys

@@ -230,14 +230,10 @@ def _with_entry_points(
 def _request(
     config: VerifyOptions, data_dir: pathlib.Path, files: Files | None = None
 ) -> shard.Request:
-    input_dir = None
-    if config.input_dir is not None:
-        input_dir = shared.location_of("--input_dir", config.input_dir)
     return shard.Request(
         data_dir=data_dir,
         files=files,
         level=config.level,
-        input_dir=input_dir,
         num_workers=config.num_workers or host.num_cores(),
     )
 
@@ -248,8 +244,8 @@ def _with_input(
     known: index.Index,
     stack: contextlib.ExitStack,
 ) -> shard.Request:
-    """Lists the input of --input again, if images are compared with it."""
-    if not config.input or not (config.repair or config.level == "source"):
+    """Lists the input again, if images are compared with it."""
+    if not (config.repair or config.level == "source"):
         return request
     # Readers of archives need NumPy.
     from converters.inputs import again
@@ -258,8 +254,10 @@ def _with_input(
     workspace = Workspace(
         folder=pathlib.Path(folder), stack=stack, num_workers=request.num_workers
     )
-    listed = again.list_again(known.made_by, config.input, config.root, workspace)
-    return dataclasses.replace(request, input_dir=listed.listed.folder, again=listed)
+    listed = again.list_again(
+        known.made_by, config.input_dir, config.input, config.root, workspace
+    )
+    return dataclasses.replace(request, again=listed)
 
 
 def _verify_url(config: VerifyOptions, files: Files) -> Result:

@@ -4,7 +4,6 @@ In: a folder with index.json, and the input folder where it is needed. Out: a `R
 A repair builds the faulty shards again from the source images.
 """
 
-import contextlib
 import functools
 from collections.abc import Collection, Iterator, Mapping
 
@@ -19,21 +18,15 @@ from converters.checks.shard import (
     check_shard,
 )
 from converters.images import policy
-from converters.inputs import ilsvrc
 from converters.inputs.image import Image
 from converters.jobs import rebuild
 from tfpipe import errors
-from tfpipe.native import codes, libraries
+from tfpipe.native import libraries
 from tfpipe.shards import index
 from tfpipe.shards.records import Ints
 from tfpipe.shards.sql import PARQUET
 
 _REPLICATE = "converters.replicate"
-# Commands whose images have no file of their own that the catalog could name.
-_FROM_ARCHIVES = ("converters.webdataset", "converters.tfrecord")
-_TABLE = "converters.table"
-# Images of a table that are looked for by their names; one that is found is enough.
-_NUM_TRIED = 16
 _OLD_INDEX = (
     f"{index.INDEX_NAME} is of an older version and has no digests of itself, of "
     f"{index.CATALOG_NAME} and of the side files, so that not every change in them "
@@ -67,8 +60,6 @@ def _check(
         known: The index.
         names: Shards whose records are checked; None for those of all shards.
     """
-    if request.level == "source" and request.again is None:
-        _require_tree(request, known, "--level=source")
     listed = [shard for shards in known.splits.values() for shard in shards]
     result = Result(
         num_records=sum(shard.num_records for shard in listed),
@@ -102,51 +93,12 @@ def _check(
     return result
 
 
-def _require_tree(request: Request, known: index.Index, flag: str) -> None:
-    """Refuses a data set whose images are not found by their names."""
-    command = known.made_by.get("command")
-    if command in _FROM_ARCHIVES:
-        raise ValueError(
-            f"{flag} finds images by their names in a tree, but those of "
-            f"{request.data_dir} come from other files. Name these files with --input, "
-            f"as for `python -m {command}`."
-        )
-    folder = request.input_dir
-    if command == _TABLE and folder and (missing := _missing_names(request)):
-        raise ValueError(
-            f"{flag} finds images by their names below --input_dir, but "
-            f"{folder.shown} has none of the {len(missing)} that were looked for, "
-            f"such as {missing[0]!a}. If the table held paths, --input_dir must be its "
-            "--root, or else the folder of the table. If the table held the bytes of "
-            f"the images, name it with --input, as for `python -m {_TABLE}`."
-        )
-
-
-def _missing_names(request: Request) -> list[str]:
-    """Returns names of some images, if none of these is a file below --input_dir."""
-    assert request.input_dir is not None, "the level source has a source"
-    query = (
-        f"SELECT filename FROM {PARQUET} WHERE decision SIMILAR TO "
-        "'(kept|rewritten).*' ORDER BY hash(filename) LIMIT ?"
-    )
-    try:
-        rows = index.query_catalog(request.data_dir, query, [_NUM_TRIED])
-    except errors.BadIndexError:
-        return []  # the check reports the catalog
-    names = [name for (name,) in rows]
-    for name in names:
-        with contextlib.suppress(ValueError, OSError):
-            ilsvrc.locate(request.input_dir, [name], [0])
-            return []
-    return names
-
-
 def _remarks(request: Request, known: index.Index) -> list[str]:
     """Says what cannot be found in this data set."""
     remarks = [_OLD_INDEX] if known.files is None else []
     if request.files is not None and not can_list(request.files):
         remarks.append(_NO_LISTING)
-    if request.level in ("decode", "source") and not codes.is_built():
+    if request.level in ("decode", "source") and not libraries.is_built():
         remarks.append(f"{_NO_LIBRARY}. {libraries.remedy()}")
     return remarks
 
@@ -194,7 +146,7 @@ def _settings(request: Request, known: index.Index) -> Settings:
         features=_adopted_features(known) if _has_other_keys(known) else None,
         classes=known.classes,
         label_base=known.label_base,
-        input_dir=request.input_dir,
+        input_dir=request.again.folder if request.again else None,
         multi_label=known.made_by.get("multi_label") is True,
     )
 
@@ -231,19 +183,27 @@ def _tasks(
                 number=number,
                 shard=shard,
                 byte_offsets=byte_offsets.get(shard.name),
-                images=None if request.again is None else images.get(number, {}),
+                images=images.get(number, {}),
             )
 
 
 def _images(request: Request, split: str) -> dict[int, dict[str, Image]]:
-    """Returns the source images of each shard of a split that --input has, by name."""
+    """Returns the source images of each shard of a split, by name.
+
+    Raises:
+        ValueError: If the input has no image of the split.
+    """
     images: dict[int, dict[str, Image]] = {}
     if request.again is None or request.level != "source":
         return images
     query = f"SELECT shard, filename FROM {PARQUET} WHERE split = ?"
-    for number, name in index.query_catalog(request.data_dir, query, [split]):
-        if name in request.again.images:
-            images.setdefault(number, {})[name] = request.again.images[name]
+    rows = index.query_catalog(request.data_dir, query, [split])
+    image_of = request.again.find_all([name for _, name in rows])
+    if rows and not image_of:
+        raise request.again.missing(rows[0][1])
+    for number, name in rows:
+        if name in image_of:
+            images.setdefault(number, {})[name] = image_of[name]
     return images
 
 
@@ -268,7 +228,7 @@ def repair(request: Request, known: index.Index, before: Result) -> Result:
         return before
     listed = {shard.name for shards in known.splits.values() for shard in shards}
     names = sorted(before.bad_names & listed)
-    if request.input_dir is None or _is_adopted(known):
+    if request.again is None or _is_adopted(known):
         raise ValueError(
             f"--repair needs shards that a converter of this package wrote, but those "
             f"of {request.data_dir} are another tool's. {_first_fault(before)}"
@@ -279,8 +239,6 @@ def repair(request: Request, known: index.Index, before: Result) -> Result:
             f"are replicas. Make them again with `python -m {_REPLICATE}` and "
             f"--overwrite. {_first_fault(before)}"
         )
-    if request.again is None:
-        _require_tree(request, known, "--repair")
     for name in (index.INDEX_NAME, index.CATALOG_NAME):
         if name in before.bad_names:
             raise ValueError(
@@ -290,13 +248,7 @@ def repair(request: Request, known: index.Index, before: Result) -> Result:
             )
     if names:
         _require_policy(known)
-        rebuild.rebuild(
-            request.data_dir,
-            request.input_dir,
-            names,
-            request.num_workers,
-            again=request.again,
-        )
+        rebuild.rebuild(request.data_dir, request.again, names, request.num_workers)
     restored = files.restore(known, request.data_dir, before.bad_names)
     result = _check(request, known, names)
     repaired = [name for name in names if name not in result.bad_names]

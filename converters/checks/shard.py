@@ -21,7 +21,6 @@ from converters.checks.record import (
     source_faults,
 )
 from converters.engines import processes
-from converters.inputs import ilsvrc
 from converters.inputs.image import Image, read_image
 from converters.jobs.at_url import Ahead
 from tfpipe import errors
@@ -105,15 +104,14 @@ class CheckTask:
         shard: Entry of the shard in the index.
         byte_offsets: int64 [num_records], the start of each record according to the
             catalog; None if the catalog cannot be used for this shard.
-        images: The source images by their names in the catalog; None looks for files
-            of these names.
+        images: The source images by their names in the catalog.
     """
 
     split: str
     number: int
     shard: index.Shard
     byte_offsets: records.Ints | None
-    images: Mapping[str, Image] | None = None
+    images: Mapping[str, Image] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass
@@ -185,16 +183,13 @@ class Request:
             its catalog.
         files: The files at the URL of the data set; None for a folder.
         level: One of LEVELS.
-        input_dir: Folder of the source images; None if it was not given.
         num_workers: Most worker processes to use.
-        again: The images of an input that is no folder of images; `input_dir` is above
-            its files.
+        again: The source images, if they are needed.
     """
 
     data_dir: pathlib.Path
     files: Files | None = None
     level: str
-    input_dir: Location | None
     num_workers: int
     again: "Again | None" = None
 
@@ -334,22 +329,16 @@ class _Checker:
             self.findings.num_not_comparable += 1
             return
         assert self._settings.input_dir is not None, "the level source has a source"
+        if (image := self._task.images.get(row.filename)) is None:
+            yield f"the input must hold the image {row.filename}, got no such image"
+            return
         try:
-            image = self._source_image(row.filename, self._settings.input_dir)
             source = read_image(self._settings.input_dir, image)
         except (ValueError, OSError, errors.RemoteError) as error:
             yield f"the source cannot be read: {error}"
             return
         compare = pixel_faults if rewritten else source_faults
         yield from compare(example, source)
-
-    def _source_image(self, name: str, input_dir: Location) -> Image:
-        """Returns the place of a source image; its class does not matter."""
-        if self._task.images is None:
-            return ilsvrc.locate(input_dir, [name], [0])[0]
-        if name not in self._task.images:
-            raise ValueError(f"--input has no image of the name {name}")
-        return self._task.images[name]
 
 
 def read_shard(

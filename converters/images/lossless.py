@@ -58,15 +58,6 @@ def require(policy: Policy) -> None:
             libraries.load_rewrite_library(f"{flag} needs")
 
 
-def is_built() -> bool:
-    """Whether JPEGs can be rewritten and turned on this machine."""
-    try:
-        libraries.load_rewrite_library("Rewriting a JPEG needs")
-    except ValueError:
-        return False
-    return True
-
-
 def rewrite(encoded: bytes) -> Recoded:
     """Rewrites a JPEG, unless it is of a kind that must stay as it is.
 

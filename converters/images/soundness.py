@@ -6,7 +6,7 @@ libjpeg too. Without the library Pillow judges, and passes over damage that deco
 """
 
 from converters.images import jpeg_header
-from tfpipe.native import codes
+from tfpipe.native import codes, libraries
 
 _SHOULD = "the codes of a JPEG must be sound up to its end marker"
 
@@ -16,7 +16,7 @@ def is_sound(data: bytes) -> bool:
 
     False where the library is not built: other checks must judge.
     """
-    return codes.is_built() and codes.check(data).word == "sound"
+    return libraries.is_built() and codes.check(data).word == "sound"
 
 
 def check_jpeg(data: bytes, *, damage: bool) -> None:
@@ -33,7 +33,7 @@ def check_jpeg(data: bytes, *, damage: bool) -> None:
         MemoryError: If there is not enough memory.
     """
     found = codes.Verdict("failed", "")
-    if codes.is_built():
+    if libraries.is_built():
         found = codes.check(data)
     if found.word == "corrupt" and damage:
         raise jpeg_header.BadImageError(

@@ -5,25 +5,32 @@ places of the images, by their names in the catalog.
 """
 
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from converters.inputs import folders
 from converters.inputs.archives.example_images import TfrecordReader
 from converters.inputs.archives.samples import TarReader
-from converters.inputs.image import Image, catalog_name
-from converters.inputs.listed import Listed
+from converters.inputs.boxes import Boxes
+from converters.inputs.ilsvrc import IlsvrcReader
+from converters.inputs.image import Image, catalog_name, whole_file
 from converters.inputs.meaning import TEXT, Meaning
 from converters.inputs.merged.reader import MergeReader
 from converters.inputs.reader import Reader, Workspace
 from converters.inputs.tables import columns
 from converters.inputs.tables.reader import TableReader
+from tfpipe.location.location import Location
 
+_IMAGENET = "converters.imagenet"
 _READERS: Mapping[str, Any] = {
     "converters.table": TableReader,
     "converters.webdataset": TarReader,
     "converters.tfrecord": TfrecordReader,
     "converters.merge": MergeReader,
 }
+# A byte of a name that is no UTF-8, as `catalog_name` writes it.
+_BYTE = re.compile(r"\\u(dc[89a-f][0-9a-f])")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,29 +38,40 @@ class Again:
     """The images of an input that was listed again.
 
     Attributes:
-        listed: The input.
-        images: The images, by their names in the catalog.
+        folder: Folder that the files of the images are relative to.
+        images: The images, by their names in the catalog; None if each is the file of
+            this name.
+        boxes: Bounding boxes, if the input has a place for them.
     """
 
-    listed: Listed
-    images: Mapping[str, Image]
+    folder: Location
+    images: Mapping[str, Image] | None = None
+    boxes: Boxes | None = None
 
-    def find(self, name: str) -> Image:
-        """Returns the image with a name in the catalog.
+    def find_all(self, names: Sequence[str]) -> dict[str, Image]:
+        """Returns the images with these names in the catalog, if they are there."""
+        if self.images is not None:
+            return {n: self.images[n] for n in names if n in self.images}
+        found, source = {}, folders.open_folder(self.folder)
+        for name in names:
+            for file in (name, _BYTE.sub(lambda match: chr(int(match[1], 16)), name)):
+                if (size := source.size(file)) is not None:
+                    found[name] = whole_file(file, size)
+        return found
 
-        Raises:
-            ValueError: If the input has no such image.
-        """
-        if (image := self.images.get(name)) is None:
-            raise ValueError(
-                f"--input must hold the image {name}, got no such image. Give the "
-                "input that the data set was made from."
-            )
-        return image
+    def missing(self, name: str) -> ValueError:
+        """Returns the error about an image that the input does not have."""
+        return ValueError(
+            f"{self.folder.shown} must hold the image {name!a}, got none. Give "
+            "the input that the data set was made from: its folder as --input_dir, the "
+            "--root of a table of paths as --input_dir too, and all others as --input, "
+            "as for the command that converted them."
+        )
 
 
 def list_again(
     made_by: Mapping[str, Any],
+    input_dir: str | None,
     places: Sequence[str],
     roots: Sequence[str],
     workspace: Workspace,
@@ -62,7 +80,10 @@ def list_again(
 
     Args:
         made_by: Member of the index about the conversion.
-        places: Values of --input, as for the conversion; NAME=PLACE for a merge.
+        input_dir: Value of --input_dir: the folder of converters.imagenet or folder, or
+            the folder of the files that a table names.
+        places: Values of --input, as for the conversion; NAME=PLACE for a merge. They
+            are read if there is no --input_dir.
         roots: Values of --root; NAME=VALUE for a merge.
         workspace: Folder for copies of images.
 
@@ -70,15 +91,29 @@ def list_again(
         ValueError: If no reader made the data set of such places, or the input is
             another one.
     """
-    options = made_by.get("options", {})
-    reader = _reader_of(str(made_by.get("command")), options, places, roots)
+    command, options = str(made_by.get("command")), made_by.get("options", {})
+    if input_dir is None:
+        reader = _reader_of(command, options, places, roots)
+    elif command == _IMAGENET:
+        reader = IlsvrcReader(input_dir=input_dir)
+    elif command in _READERS and _READERS[command] is not TableReader:
+        raise ValueError(
+            "--input_dir finds images by their names in a tree, but those of this data "
+            "set come from other files. Name these files with --input, as for `python "
+            f"-m {command}`."
+        )
+    else:
+        folder = Location.from_user("--input_dir", input_dir, expand_user=True)
+        folders.require(folders.open_folder(folder))
+        return Again(folder)
     meaning = Meaning(
         split=options.get("split"),
         split_names=not options.get("no_split_names"),
         label_type=TEXT,  # any labels will do
     )
     listed = reader.list_images(meaning, workspace)
-    return Again(listed, {catalog_name(each.name): each for each in listed.images()})
+    images = {catalog_name(each.name): each for each in listed.images()}
+    return Again(listed.folder, images, listed.boxes)
 
 
 def _reader_of(

@@ -16,7 +16,6 @@ import functools
 import itertools
 import math
 import os
-import pathlib
 import xml.parsers.expat
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -24,7 +23,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import xxhash
 
 from converters.engines import processes
-from converters.inputs import classes, files, kaggle, listing, tars
+from converters.inputs import kaggle, listing, tars
+from converters.inputs.folders import Folder
 from converters.inputs.listing import LeftOut
 
 if TYPE_CHECKING:
@@ -61,6 +61,24 @@ _LEFT_OUT = (
 _SIDES = ("xmin", "ymin", "xmax", "ymax")
 
 
+class _Part(NamedTuple):
+    """The boxes of some XML files, with fields as in `Boxes`.
+
+    `keys` and `counts` have an element a file, also of a file without a box.
+    """
+
+    keys: "array.array[int]"
+    counts: "array.array[int]"
+    sides: "array.array[float]"
+    decisions: "collections.Counter[str]"
+    left_out: list[LeftOut]
+
+
+def _empty_part() -> _Part:
+    keys, counts, sides = array.array("Q"), array.array("I"), array.array("f")
+    return _Part(keys, counts, sides, collections.Counter(), [])
+
+
 @dataclasses.dataclass(frozen=True)
 class Boxes:
     """Boxes of images by name; 16 bytes an image and 16 bytes a box.
@@ -90,13 +108,11 @@ class Boxes:
         Returns:
             (xmin, ymin, xmax, ymax) of each box, 0 to 1; empty if there are none.
         """
-        if not self.keys:
-            return []
         key = _key(name)
-        place = bisect.bisect_left(self.keys, key)
-        if place == len(self.keys) or self.keys[place] != key:
+        index = bisect.bisect_left(self.keys, key)
+        if index == len(self.keys) or self.keys[index] != key:
             return []
-        start, count = self.starts[place], self.counts[place]
+        start, count = self.starts[index], self.counts[index]
         sides = iter(self.sides[4 * start : 4 * (start + count)])
         return list(zip(sides, sides, sides, sides, strict=True))
 
@@ -113,20 +129,9 @@ class Boxes:
         return digest.hexdigest()
 
 
-class _Part(NamedTuple):
-    """The boxes of some XML files, with fields as in `Boxes`.
-
-    `keys` and `counts` have an element a file, also of a file without a box.
-    """
-
-    keys: "array.array[int]"
-    counts: "array.array[int]"
-    sides: "array.array[float]"
-    decisions: "collections.Counter[str]"
-    left_out: list[LeftOut]
-
-
-def read_boxes(input_dir: pathlib.Path, *, num_workers: int = 1) -> Boxes:
+def read_boxes(
+    source: Folder, synsets: Collection[str], *, num_workers: int = 1
+) -> Boxes:
     """Reads the boxes in an input folder; none if it has neither tar nor XML files.
 
     All boxes are read before the first shard is written, because the counts of
@@ -134,35 +139,46 @@ def read_boxes(input_dir: pathlib.Path, *, num_workers: int = 1) -> Boxes:
     processes parse the files slowly.
 
     Args:
-        input_dir: Folder with the tar or the XML files.
+        source: Folder with the tar or the XML files.
+        synsets: Synsets of all classes.
         num_workers: Number of parsing processes.
 
     Raises:
-        ValueError: If there are two sources, or if one is damaged or holds a file that
-            is no annotation.
+        ValueError: If there are two sources, if one is damaged or holds a file that is
+            no annotation, or if two files have the same name.
     """
-    synsets = frozenset(item.synset for item in classes.read_classes(input_dir))
     whole = _empty_part()
     for part in processes.stream(
-        functools.partial(_parse_files, input_dir, synsets),
-        _chunks(_xml_files(input_dir)),
+        functools.partial(_parse_files, source.shown(""), frozenset(synsets)),
+        _chunks(_xml_files(source)),
         num_workers=num_workers,
     ):
-        whole.keys.extend(part.keys)
-        whole.counts.extend(part.counts)
-        whole.sides.extend(part.sides)
+        for values in ("keys", "counts", "sides", "left_out"):
+            getattr(whole, values).extend(getattr(part, values))
         whole.decisions.update(part.decisions)
-        whole.left_out.extend(part.left_out)
-    return _by_key(input_dir, whole)
+    keys, counts = whole.keys, whole.counts
+    starts = [0, *itertools.accumulate(counts)]
+    order = sorted(range(len(keys)), key=keys.__getitem__)
+    for index, after in itertools.pairwise(order):
+        if keys[index] == keys[after]:
+            raise _second_file_error(source, keys[index])
+    order = [index for index in order if counts[index]]
+    return Boxes(
+        array.array("Q", map(keys.__getitem__, order)),
+        array.array("I", map(starts.__getitem__, order)),
+        array.array("I", map(counts.__getitem__, order)),
+        whole.sides,
+        dict(sorted((+whole.decisions).items())),
+        whole.left_out,
+    )
 
 
-def _empty_part() -> _Part:
-    return _Part(
-        keys=array.array("Q"),
-        counts=array.array("I"),
-        sides=array.array("f"),
-        decisions=collections.Counter(),
-        left_out=[],
+def _second_file_error(source: Folder, key: int) -> ValueError:
+    xml = (name for name, data in _xml_files(source) if data is not None)
+    *_, name = (name for name in xml if _key(name) == key)
+    return ValueError(
+        f"{source.shown('')} must hold one XML file an image, got a second one for "
+        f"{_stem(name)}: {name}. Remove one of them."
     )
 
 
@@ -179,13 +195,11 @@ def _chunks(files: Iterator[_File]) -> Iterator[list[_File]]:
         yield chunk
 
 
-def _parse_files(
-    input_dir: pathlib.Path, synsets: Collection[str], files: Sequence[_File]
-) -> _Part:
+def _parse_files(where: str, synsets: Collection[str], files: Sequence[_File]) -> _Part:
     """Parses some XML files; runs in worker processes."""
     part = _empty_part()
     for name, data in files:
-        stem = os.path.splitext(os.path.basename(name))[0]
+        stem = _stem(name)
         decisions: collections.Counter[str] = collections.Counter()
         if data is None:
             decisions[listing.BOX_NO_XML] += 1
@@ -196,8 +210,8 @@ def _parse_files(
                 boxes = parse_xml(data, stem, synsets, decisions)
             except (SyntaxError, ValueError, LookupError) as error:
                 raise ValueError(
-                    f"{name} in {input_dir} must be an annotation with xmin, ymin, "
-                    f"xmax and ymax of each box: {error}. Restore it, or remove it."
+                    f"{name} in {where} must be an annotation with xmin, ymin, xmax "
+                    f"and ymax of each box: {error}. Restore it, or remove it."
                 ) from error
             part.keys.append(_key(stem))
             part.counts.append(len(boxes))
@@ -206,47 +220,6 @@ def _parse_files(
         for reason in _LEFT_OUT:
             part.left_out.extend([LeftOut(name, reason)] * decisions[reason])
     return part
-
-
-def _by_key(input_dir: pathlib.Path, whole: _Part) -> Boxes:
-    """Sorts images by key and drops images without a box.
-
-    Raises:
-        ValueError: If two files have the same name.
-    """
-    decisions = dict(sorted((+whole.decisions).items()))
-    if not whole.keys:
-        starts = array.array("I")
-        of_none = (whole.keys, starts, whole.counts, whole.sides)
-        return Boxes(*of_none, decisions, whole.left_out)
-    import numpy as np  # here, so that workers and inputs without boxes start sooner
-
-    keys = np.array(whole.keys, np.uint64)
-    counts = np.array(whole.counts, np.uint32)
-    ends = np.cumsum(counts, dtype=np.uint32)
-    order = np.argsort(keys)
-    same = keys[order][1:] == keys[order][:-1]
-    if same.any():
-        raise _second_file_error(input_dir, int(keys[order][1:][same][0]))
-    order = order[counts[order] > 0]
-    return Boxes(
-        keys=array.array("Q", keys[order].tobytes()),
-        starts=array.array("I", (ends - counts)[order].astype(np.uint32).tobytes()),
-        counts=array.array("I", counts[order].tobytes()),
-        sides=whole.sides,
-        decisions=decisions,
-        left_out=whole.left_out,
-    )
-
-
-def _second_file_error(input_dir: pathlib.Path, key: int) -> ValueError:
-    xml = (name for name, data in _xml_files(input_dir) if data is not None)
-    names = [name for name in xml if _key(name) == key]
-    stem = os.path.splitext(os.path.basename(names[-1]))[0]
-    return ValueError(
-        f"{input_dir} must hold one XML file an image, got a second one for {stem}: "
-        f"{names[-1]}. Remove one of them."
-    )
 
 
 def parse_xml(
@@ -298,20 +271,17 @@ def _require_flat(data: bytes) -> None:
     parser = xml.parsers.expat.ParserCreate()
     count = depth = 0
 
-    def start(name: str, attributes: Mapping[str, str]) -> None:
+    def count_element(step: int, *_: object) -> None:
         nonlocal count, depth
-        count, depth = count + 1, depth + 1
-        if count > _MAX_ELEMENTS or depth > _MAX_DEPTH:
+        count, depth = count + 1, depth + step
+        if count > 2 * _MAX_ELEMENTS or depth > _MAX_DEPTH:
             raise ValueError(
                 f"it must have at most {_MAX_ELEMENTS:,} elements, nested at most "
                 f"{_MAX_DEPTH} deep, got more"
             )
 
-    def end(name: str) -> None:
-        nonlocal depth
-        depth -= 1
-
-    parser.StartElementHandler, parser.EndElementHandler = start, end
+    parser.StartElementHandler = functools.partial(count_element, 1)
+    parser.EndElementHandler = functools.partial(count_element, -1)
     # The caller parses the file again and reports a syntax error then.
     with contextlib.suppress(xml.parsers.expat.ExpatError):
         parser.Parse(data, True)
@@ -350,54 +320,45 @@ def _relative_box(
     return left, top, right, bottom
 
 
-def _xml_files(input_dir: pathlib.Path) -> Iterator[_File]:
+def _xml_files(source: Folder) -> Iterator[_File]:
     """Yields name and content of each XML file, in any order."""
-    found = [name for name in TAR_NAMES if os.path.lexists(input_dir / name)]
-    found += [name for name in FOLDER_NAMES if _is_folder(input_dir / name)]
-    if len(found) > 1:
+    # A link to nowhere counts as a folder, so that reading fails.
+    folders = [
+        name
+        for name in FOLDER_NAMES
+        if source.is_folder(name) or (source.exists(name) and not source.is_file(name))
+    ]
+    packed = [*filter(source.exists, TAR_NAMES)]
+    if len(folders) + len(packed) > 1:
         raise ValueError(
-            f"{input_dir} must hold the bounding boxes once, got "
-            f"{' and '.join(found)}. Remove all but one of them."
+            f"{source.shown('')} must hold the bounding boxes once, got "
+            f"{' and '.join(packed + folders)}. Remove all but one of them."
         )
-    for name in found:
-        if name in TAR_NAMES:
-            members = tars.stream_files(
-                input_dir / name, wanted=_is_xml, max_bytes=MAX_XML_BYTES
-            )
-            yield from ((f"{name}/{member}", data) for member, data in members)
-        else:
-            yield from _folder_files(input_dir, name)
-
-
-def _is_folder(path: pathlib.Path) -> bool:
-    """Whether to read a path as a folder.
-
-    A link to nowhere counts as one, so that reading it fails instead of being skipped.
-    """
-    return path.is_dir() or (path.is_symlink() and not path.exists())
+    if folders and not source.location.is_local:
+        raise ValueError(
+            f"{source.shown(folders[0])} holds bounding boxes as XML files, which are "
+            f"read on a disk only. Pack the folder as {TAR_NAMES[0]}, put it beside "
+            "train/, and remove the folder."
+        )
+    for above in folders:
+        for base in source.files_below(above, follow=True):
+            name = f"{above}/{base}"
+            wanted = _is_xml(base) and source.is_file(name)
+            yield name, source.read(name, max_bytes=MAX_XML_BYTES) if wanted else None
+    for name in packed:
+        members = tars.stream_files(
+            source, name, wanted=_is_xml, max_bytes=MAX_XML_BYTES
+        )
+        yield from ((f"{name}/{member}", data) for member, data in members)
 
 
 def _is_xml(name: str) -> bool:
     return name.lower().endswith(".xml")
 
 
-def _folder_files(input_dir: pathlib.Path, name: str) -> Iterator[_File]:
-    """Yields the files below a folder. Links are followed; each folder is read once."""
-    seen = set()
-    walk = os.walk(input_dir / name, followlinks=True, onerror=listing.fail)
-    for folder, folders, names in walk:
-        status = os.stat(folder)
-        if (status.st_dev, status.st_ino) in seen:
-            folders.clear()
-            continue
-        seen.add((status.st_dev, status.st_ino))
-        folders.sort()
-        for path in (pathlib.Path(folder, base) for base in sorted(names)):
-            wanted = _is_xml(path.name) and path.is_file()
-            data = files.read_bytes(path, max_bytes=MAX_XML_BYTES) if wanted else None
-            yield str(path.relative_to(input_dir)), data
+def _stem(name: str) -> str:
+    return os.path.splitext(os.path.basename(name))[0]
 
 
 def _key(name: str) -> int:
-    stem = os.path.splitext(os.path.basename(name))[0]
-    return xxhash.xxh3_64_intdigest(os.fsencode(stem))
+    return xxhash.xxh3_64_intdigest(os.fsencode(_stem(name)))

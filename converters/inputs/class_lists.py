@@ -7,20 +7,16 @@ classes that are numbers in the input, and, from our own data sets, labels and t
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from converters.inputs import files, folders
 from converters.inputs.folders import Folder
 from tfpipe.shards.sql import about_parquet, connected
-
-if TYPE_CHECKING:
-    import pathlib
 
 EXPORT_NAME, INDEX_NAME, CLASSES_NAME = "export.json", "index.json", "classes.tsv"
 _FEATURES_NAME = "features.json"
 _PLAIN_LISTS = ("labels.txt", "classes.txt", "classnames.txt")
 # A line of a label map: a label, a colon or a space, and a class.
-NUMBERED = re.compile(r"([0-9]+)(?:\s*:\s*|\s+)(\S.*)")
+_NUMBERED = re.compile(r"([0-9]+)(?:\s*:\s*|\s+)(\S.*)")
 
 
 class ClassList(NamedTuple):
@@ -56,17 +52,15 @@ def exported(folder: Folder) -> ClassList:
     Raises:
         ValueError: If the list of classes is damaged.
     """
-    with folders.near(folder, [EXPORT_NAME, INDEX_NAME, CLASSES_NAME]) as near:
-        is_export = (near / EXPORT_NAME).is_file()
-        is_own = is_export or (near / INDEX_NAME).is_file()
-        if not is_own or not (near / CLASSES_NAME).is_file():
-            return NO_LIST
-        lines = files.read_text(near / CLASSES_NAME).removesuffix("\n").split("\n")[1:]
+    is_export = folder.is_file(EXPORT_NAME)
+    is_own = is_export or folder.is_file(INDEX_NAME)
+    if not is_own or not folder.is_file(CLASSES_NAME):
+        return NO_LIST
     origin = folder.shown(CLASSES_NAME)
     names: dict[int, str] = {}
     labels: dict[str, int] = {}
     texts: dict[str, str] = {}
-    for line in lines:
+    for line in folder.read_text(CLASSES_NAME).removesuffix("\n").split("\n")[1:]:
         fields = line.split("\t")
         if len(fields) != 4 or not (fields[0].isdecimal() and fields[1].isdecimal()):
             raise ValueError(
@@ -92,36 +86,33 @@ def beside(folder: Folder, label_keys: Sequence[str]) -> ClassList:
     """
     if (own := exported(folder)).names:
         return own
-    by_key = [
-        f"{key.replace('/', sign)}.labels.txt" for key in label_keys for sign in "-."
-    ]
-    with folders.near(folder, [*by_key, *_PLAIN_LISTS, _FEATURES_NAME]) as near:
-        for name in by_key:
-            if (near / name).is_file():
-                names = dict(enumerate(_lines(near / name)))
-                return ClassList(folder.shown(name), names)
-        if (near / _FEATURES_NAME).is_file():
-            count = _num_classes(files.read_text(near / _FEATURES_NAME), label_keys)
-            if count:
-                numbers = {number: str(number) for number in range(count)}
-                return ClassList(folder.shown(_FEATURES_NAME), numbers)
-        for name in _PLAIN_LISTS:
-            if (near / name).is_file():
-                return ClassList(folder.shown(name), _numbered(_lines(near / name)))
+    for key in label_keys:
+        for name in (f"{key.replace('/', sign)}.labels.txt" for sign in "-."):
+            if folder.is_file(name):
+                lines = _lines(folder.read_text(name))
+                return ClassList(folder.shown(name), dict(enumerate(lines)))
+    features = (
+        folder.read_text(_FEATURES_NAME) if folder.is_file(_FEATURES_NAME) else ""
+    )
+    if count := _num_classes(features, label_keys):
+        names = {number: str(number) for number in range(count)}
+        return ClassList(folder.shown(_FEATURES_NAME), names)
+    for name in filter(folder.is_file, _PLAIN_LISTS):
+        lines = _lines(folder.read_text(name))
+        return ClassList(folder.shown(name), dict(numbered(lines, 0)))
     return NO_LIST
 
 
-def _lines(path: "pathlib.Path") -> list[str]:
-    lines = (line.strip() for line in files.read_text(path).split("\n"))
-    return [line for line in lines if line]
+def _lines(text: str) -> list[str]:
+    return [line.strip() for line in text.split("\n") if line.strip()]
 
 
-def _numbered(lines: Sequence[str]) -> dict[int, str]:
-    """Returns the classes of lines `<label> <class>`, or of classes from 0 on."""
-    matches = [match for line in lines if (match := NUMBERED.fullmatch(line))]
-    if len(matches) == len(lines):
-        return {int(match[1]): match[2] for match in matches}
-    return dict(enumerate(lines))
+def numbered(lines: Sequence[str], first: int) -> list[tuple[int, str]]:
+    """Returns the classes of lines `<label> <class>`, or of classes from `first` on."""
+    matches = [match for line in lines if (match := _NUMBERED.fullmatch(line))]
+    if len(matches) < len(lines):
+        return list(enumerate(lines, first))
+    return [(int(match[1]), match[2]) for match in matches]
 
 
 def _num_classes(text: str, label_keys: Sequence[str]) -> int:

@@ -8,14 +8,15 @@ comes with the package. Out: `Class` values. The first line has label 1, because
 import collections
 import dataclasses
 import importlib.resources
-import os
-import pathlib
 import sys
+from collections.abc import Iterable
 
-from converters.inputs import files, kaggle
+from converters.inputs import kaggle
+from converters.inputs.folders import Folder
 from tfpipe.shards import index
 
 LABEL_BASE = 1
+_SYNSETS_NAME, _WORDS_NAMES = "synsets.txt", ("synset_words.txt", "words.txt")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +55,7 @@ def imagenet_classes() -> list[Class]:
     return _classes(synsets.split(), _parse_words(words))
 
 
-def read_classes(input_dir: pathlib.Path) -> list[Class]:
+def read_classes(folder: Folder) -> list[Class]:
     """Reads the classes from `synsets.txt` in the input folder, or those of ImageNet.
 
     Names come from `synset_words.txt` in the same folder; a synset without a name is
@@ -65,24 +66,36 @@ def read_classes(input_dir: pathlib.Path) -> list[Class]:
     Raises:
         ValueError: If the file is empty or lists a synset twice.
     """
-    path, words = input_dir / "synsets.txt", input_dir / "synset_words.txt"
-    if os.path.lexists(path):
-        synsets = files.read_text(path).split()
-    elif os.path.lexists(path := input_dir / kaggle.MAPPING_NAME):
-        words = path
-        lines = files.read_text(path).splitlines()
+    if folder.exists(name := _SYNSETS_NAME):
+        words, synsets = _WORDS_NAMES[0], folder.read_text(name).split()
+    elif folder.exists(name := kaggle.MAPPING_NAME):
+        words, lines = name, folder.read_text(name).splitlines()
         synsets = [line.split()[0] for line in lines if line.strip()]
     else:
         return imagenet_classes()
     if not synsets:
-        raise ValueError(f"{path} must list at least one synset a line, got none.")
+        raise ValueError(
+            f"{folder.shown(name)} must list at least one synset a line, got none."
+        )
     synset, count = collections.Counter(synsets).most_common(1)[0]
     if count > 1:
         raise ValueError(
-            f"{path} must list each synset once, got {synset} {count} times."
+            f"{folder.shown(name)} must list each synset once, got {synset} {count} "
+            "times."
         )
-    names = _parse_words(files.read_text(words)) if os.path.lexists(words) else {}
-    return _classes(synsets, names)
+    return _classes(synsets, _read_words(folder, words))
+
+
+def texts(folder: Folder, synsets: Iterable[str]) -> dict[str, str]:
+    """Returns the names of synsets from a list in a folder, as Tiny-ImageNet has it."""
+    words: dict[str, str] = {}
+    for name in _WORDS_NAMES:
+        words |= _read_words(folder, name)
+    return {synset: words[synset] for synset in synsets if synset in words}
+
+
+def _read_words(folder: Folder, name: str) -> dict[str, str]:
+    return _parse_words(folder.read_text(name)) if folder.exists(name) else {}
 
 
 def _parse_words(text: str) -> dict[str, str]:

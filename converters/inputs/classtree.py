@@ -12,7 +12,8 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from converters.inputs import class_lists, files, folders, kaggle, listing
+from converters.inputs import class_lists, folders, kaggle, listing
+from converters.inputs.classes import texts
 from converters.inputs.image import Image, whole_file
 from converters.inputs.listed import Listed, ordered
 from converters.inputs.listing import LeftOut
@@ -66,8 +67,11 @@ class TreeReader(Reader):
         if meaning.class_depth is None:
             splits = _without_leaf(splits, left_out)
         listed = Listed(input_dir, ordered(splits), left_out, num_rows=report.num_names)
-        # Folders are names, also `7`.
-        return listed.with_list(class_lists.exported(source)._replace(names={}))
+        own = class_lists.exported(source)
+        if not own.origin:
+            names = texts(source, listed.class_names())
+            return listed._replace(texts=names)
+        return listed.with_list(own._replace(names={}))  # folders are names, also `7`
 
 
 def _listed_classes(
@@ -85,8 +89,7 @@ def _listed_classes(
     lists = [f"{top}/{item.name}" for item in others if item.name.endswith(_LIST_END)]
     if len(lists) != 1:
         return {}
-    with folders.near(source, lists) as folder:
-        lines = files.read_text(folder / lists[0]).splitlines()
+    lines = source.read_text(lists[0]).splitlines()
     class_of = dict(line.split("\t")[:2] for line in lines if line.count("\t"))
     classes: dict[str, list[Image]] = {}
     for image in itertools.chain.from_iterable(found.values()):

@@ -5,19 +5,19 @@ kit numbers the classes in its own order, which is not the label order: its `met
 gives the synset of each number. `kaggle` reads the list of Kaggle.
 """
 
-import os
-import pathlib
 import posixpath
 import re
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from converters.inputs import files, kaggle, matfile, tars
+from converters.inputs.folders import Folder
 
 LABELS_NAME = "synset_labels.txt"
 FOLDER_NAME = "ILSVRC2012_devkit_t12"
 TRUTH_NAME = "ILSVRC2012_validation_ground_truth.txt"
 META_NAME = "meta.mat"
+_KIT_NAMES = (TRUTH_NAME, META_NAME)
+_ARCHIVE_NAME = f"{FOLDER_NAME}.tar.gz"
 
 _NUM_CLASSES = 1000
 _NUMBER_FIELD, _SYNSET_FIELD = "ILSVRC2012_ID", "WNID"
@@ -25,7 +25,7 @@ _NUMBER = re.compile(r"ILSVRC2012_val_(\d{8})\.")
 
 
 def validation_synsets(
-    input_dir: pathlib.Path, names: Sequence[str], listed: Sequence[str]
+    folder: Folder, names: Sequence[str], listed: Sequence[str]
 ) -> Mapping[str, str]:
     """Returns the synset of each image of a validation split without class folders.
 
@@ -35,7 +35,7 @@ def validation_synsets(
     number N in its name.
 
     Args:
-        input_dir: Folder with the label list or the development kit.
+        folder: Folder with the label list or the development kit.
         names: Names of the images, in order.
         listed: Names of the images and of other entries that are named like an image
             but are not files; the label list may have a line for these too.
@@ -43,82 +43,81 @@ def validation_synsets(
     Raises:
         ValueError: If there is neither source, or if it does not fit the images.
     """
-    path = input_dir / LABELS_NAME
-    if os.path.lexists(path):
-        synsets = files.read_text(path).split()
+    path = folder.shown(LABELS_NAME)
+    if folder.exists(LABELS_NAME):
+        synsets = folder.read_text(LABELS_NAME).split()
         for owners in (listed, names):
             if len(owners) == len(synsets):
                 return dict(zip(owners, synsets, strict=True))
         raise ValueError(
             f"{path} must have a line for each of the {len(names)} images in "
-            f"{input_dir / 'val'}, got {len(synsets)}."
+            f"{folder.shown('val')}, got {len(synsets)}."
         )
-    if (synset_of := kaggle.validation_synsets(input_dir, names)) is not None:
+    if (synset_of := kaggle.validation_synsets(folder, names)) is not None:
         return synset_of
-    kit = _read_kit(input_dir)
-    if kit is None:
+    truth = _truth(folder)
+    if truth is None:
         raise ValueError(
-            f"The validation images in {input_dir} have no class folders, so {path} "
-            "must give the synset of each, one a line in the order of the file names; "
-            f"got no such file, no {kaggle.SOLUTION_NAME}, and no {FOLDER_NAME} or "
-            f"{FOLDER_NAME}.tar.gz with {TRUTH_NAME} and {META_NAME} either."
+            f"The validation images in {folder.shown('')} have no class folders, so "
+            f"{path} must give the synset of each, one a line in the order of the file "
+            f"names; got no such file, no {kaggle.SOLUTION_NAME}, and no {FOLDER_NAME} "
+            f"or {FOLDER_NAME}.tar.gz with {TRUTH_NAME} and {META_NAME} either."
         )
-    truth = _truth(kit)
     return {name: truth[_number(name, len(truth)) - 1] for name in names}
 
 
-class _Kit(NamedTuple):
-    """The contents of two files of the development kit, and its path for errors."""
-
-    where: str
-    truth: bytes
-    meta: bytes
-
-
-def _read_kit(input_dir: pathlib.Path) -> _Kit | None:
-    """Reads the two files from a folder or from the downloaded tar.gz; None if absent.
+def _read_kit(folder: Folder) -> tuple[str, dict[str, bytes]] | None:
+    """Returns the path of the development kit and its two files; None without a kit.
 
     Raises:
         ValueError: If the tar.gz is damaged or lacks one of the files.
     """
-    for folder in (input_dir / FOLDER_NAME / "data", input_dir):
-        paths = (folder / TRUTH_NAME, folder / META_NAME)
-        if all(path.exists() for path in paths):
-            return _Kit(str(folder), *map(files.read_bytes, paths))
-    archive = input_dir / f"{FOLDER_NAME}.tar.gz"
-    if not os.path.lexists(archive):
+    for above in (f"{FOLDER_NAME}/data", ""):
+        paths = {name: f"{above}/{name}".lstrip("/") for name in _KIT_NAMES}
+        if all(map(folder.exists, paths.values())):
+            return folder.shown(above), {n: folder.read(p) for n, p in paths.items()}
+    if not folder.exists(_ARCHIVE_NAME):
         return None
-    wanted = {TRUTH_NAME: b"", META_NAME: b""}
+    kit = {
+        posixpath.basename(name): data
+        for name, data in tars.stream_files(
+            folder,
+            _ARCHIVE_NAME,
+            wanted=lambda name: posixpath.basename(name) in _KIT_NAMES,
+        )
+        if data
+    }
+    where = folder.shown(_ARCHIVE_NAME)
+    for name in _KIT_NAMES:
+        if name not in kit:
+            raise ValueError(f"{where} must hold {name}, got no such file in it.")
+    return where, kit
 
-    def is_wanted(name: str) -> bool:
-        return posixpath.basename(name) in wanted
 
-    for name, data in tars.stream_files(archive, wanted=is_wanted):
-        if data is not None:
-            wanted[posixpath.basename(name)] = data
-    missing = [name for name, data in wanted.items() if not data]
-    if missing:
-        raise ValueError(f"{archive} must hold {missing[0]}, got no such file in it.")
-    return _Kit(str(archive), wanted[TRUTH_NAME], wanted[META_NAME])
-
-
-def _truth(kit: _Kit) -> list[str]:
-    """Returns the synset of validation image 1, 2 and so on."""
+def _truth(folder: Folder) -> list[str] | None:
+    """Returns the synset of validation image 1, 2 and so on; None without a kit."""
+    kit = _read_kit(folder)
+    if kit is None:
+        return None
+    where, content = kit
     try:
-        rows = matfile.read_structs(kit.meta, "synsets")
+        rows = matfile.read_structs(content[META_NAME], "synsets")
     except ValueError as error:
-        raise ValueError(f"{META_NAME} in {kit.where}: {error}") from error
-    synsets = dict(_synset(row, kit.where) for row in rows)
+        raise ValueError(f"{META_NAME} in {where}: {error}") from error
     # Numbers above 1000 are inner nodes of the hierarchy, not classes.
-    synsets = {n: synset for n, synset in synsets.items() if n <= _NUM_CLASSES}
-    text = files.decode_text(kit.truth, f"{TRUTH_NAME} in {kit.where}")
+    synsets = {
+        number: synset
+        for number, synset in (_synset(row, where) for row in rows)
+        if number <= _NUM_CLASSES
+    }
+    text = files.decode_text(content[TRUTH_NAME], f"{TRUTH_NAME} in {where}")
     truth = []
-    for place, line in enumerate(text.split(), start=1):
+    for line_number, line in enumerate(text.split(), start=1):
         number = int(line) if line.isascii() and line.isdigit() else 0
         if number not in synsets:
             raise ValueError(
-                f"{TRUTH_NAME} in {kit.where} must hold numbers of classes in "
-                f"{META_NAME}, got {ascii(line[:20])[1:-1]} as number {place}."
+                f"{TRUTH_NAME} in {where} must hold numbers of classes in "
+                f"{META_NAME}, got {ascii(line[:20])[1:-1]} as number {line_number}."
             )
         truth.append(synsets[number])
     return truth

@@ -1,30 +1,47 @@
 """Input folders, on a disk and by URL.
 
-In: a path or a URL. Out: an `OnDisk` or an `AtUrl` with the same methods: names and
-sizes of files and folders, in the same order for both; and a folder on the disk with
-copies of small files. A store has no folders: its names hold slashes. All names of a
-store are listed once, when they are first needed.
+In: a path or a URL. Out: a `Folder`: names and sizes of files and folders, in the same
+order for a disk and a store, and the bytes of small files. A store has no folders: its
+names hold slashes. All names of a store are listed once, when they are first needed.
 """
 
+import abc
 import collections
 import contextlib
 import dataclasses
+import errno
 import functools
+import io
 import os
 import pathlib
-import posixpath
+import stat
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from typing import IO, NamedTuple
 
-from converters.inputs import listing
+from converters.inputs import files, listing
+from converters.inputs.listing import LeftOut
 from tfpipe import errors
 from tfpipe.location.files import Files
 from tfpipe.location.location import Location
 
+_FILE, _FOLDER = "file", "folder"
+# Far above the packed annotations of ImageNet, of 21 MB.
+_MAX_PACKED_BYTES = 1 << 30
+
+
+class _Entry(NamedTuple):
+    """A name in a folder; the kind of neither a file nor a folder is a reason."""
+
+    name: str
+    kind: str
+    size: int = 0
+    is_link: bool = False
+
 
 @dataclasses.dataclass(frozen=True)
-class OnDisk:
-    """A folder of this machine; names are relative to it, and "" is itself.
+class Folder(abc.ABC):
+    """An input folder; names are relative to the folder, and "" is the folder itself.
 
     Attributes:
         location: The folder.
@@ -32,148 +49,198 @@ class OnDisk:
 
     location: Location
 
+    @abc.abstractmethod
+    def _entries(self, name: str) -> list[_Entry]:
+        """Returns the names in a folder, sorted; none without such a folder."""
+
+    @abc.abstractmethod
+    def is_folder(self, name: str) -> bool:
+        """Whether a name is that of a folder, or of a link to one."""
+
+    @abc.abstractmethod
+    def is_file(self, name: str) -> bool:
+        """Whether a name is that of a file, or of a link to one."""
+
+    @abc.abstractmethod
+    def exists(self, name: str) -> bool:
+        """Whether there is something of this name, if only a dangling link."""
+
+    @abc.abstractmethod
+    def identity(self, name: str) -> tuple[int, int] | None:
+        """Returns device and inode of a folder, which links may lead to again."""
+
+    @abc.abstractmethod
+    def size(self, name: str) -> int | None:
+        """Returns the bytes of a file; None if there is no such file."""
+
+    @abc.abstractmethod
+    def read(self, name: str, *, max_bytes: int = files.MAX_LIST_BYTES) -> bytes:
+        """Reads a file; a ValueError if the file is too large or not a file."""
+
+    @abc.abstractmethod
+    def open(self, name: str) -> IO[bytes]:
+        """Opens a file of any size on a disk, or of at most 1 GiB in a store."""
+
+    def shown(self, name: str) -> str:
+        """Returns the path or URL of a file or folder, for messages."""
+        return self.location.resolve(name).shown
+
+    def read_text(self, name: str) -> str:
+        """Reads a UTF-8 file; a ValueError if the file is not UTF-8."""
+        return files.decode_text(self.read(name), self.shown(name))
+
+    def is_empty(self, name: str) -> bool:
+        """Whether a folder has nothing in it."""
+        return not self._entries(name)
+
+    def scan(self, name: str, suffixes: tuple[str, ...]) -> listing.Listing:
+        """Lists a folder. Links are followed.
+
+        Hidden folders, folders of operating systems, and folders with such a suffix are
+        left out.
+
+        Raises:
+            OSError: If the folder cannot be read.
+            RemoteError: If the store cannot be listed.
+        """
+        found = listing.Listing([], [], [], [])
+        for base, kind, size, _ in self._entries(name):
+            is_named = listing.has_suffix(base, suffixes)
+            if is_named:
+                found.names.append(base)
+            elif listing.is_hidden(base) or kind in (_FILE, listing.NOT_A_FILE):
+                found.left_out.append(LeftOut(base, listing.OTHER_NAME))
+                continue
+            if kind == _FILE:
+                found.files.append((base, size))
+            elif kind != _FOLDER:
+                found.left_out.append(LeftOut(base, kind))
+            elif is_named:
+                found.left_out.append(LeftOut(f"{base}/", listing.NOT_A_FILE))
+            else:
+                found.folders.append(base)
+        return found
+
+    def files_below(self, name: str, *, follow: bool = False) -> Iterator[str]:
+        """Yields the paths of all files below a folder, relative to that folder.
+
+        Args:
+            name: The folder.
+            follow: Whether links to folders are followed; each folder is read once. If
+                not, these links are yielded, because links may form circles.
+        """
+        prefix = f"{name}/" if name else ""
+        pending, seen = [""], set()
+        while pending:
+            above = pending.pop()
+            if follow:
+                if (identity := self.identity(prefix + above)) in seen:
+                    continue
+                seen.add(identity or above)
+            folders = []
+            for entry in self._entries(prefix + above):
+                if entry.kind == _FOLDER and (follow or not entry.is_link):
+                    folders.append(f"{above}{entry.name}/")
+                else:
+                    yield f"{above}{entry.name}"
+            pending += reversed(folders)
+
+    @contextlib.contextmanager
+    def near(self, name: str) -> Iterator[pathlib.Path]:
+        """Yields the path of a file on the disk, a copy if the file is in a store."""
+        if self.location.is_local:
+            yield self.location.path / name
+            return
+        with tempfile.NamedTemporaryFile() as copy:
+            copy.write(self.read(name, max_bytes=_MAX_PACKED_BYTES))
+            copy.flush()
+            yield pathlib.Path(copy.name)
+
+
+class OnDisk(Folder):
+    """A folder of this machine."""
+
     @functools.cached_property
     def path(self) -> pathlib.Path:
         """Path of the folder."""
         return self.location.path
 
-    def shown(self, name: str) -> str:
-        """Returns the path of a file or folder, for messages."""
-        return self.location.resolve(name).shown
+    def _entries(self, name: str) -> list[_Entry]:
+        with os.scandir(self.path / name) as entries:
+            return sorted(map(_entry, entries))
 
     def is_folder(self, name: str) -> bool:
-        """Whether a name is that of a folder, or of a link to one."""
         return (self.path / name).is_dir()
 
+    def is_file(self, name: str) -> bool:
+        return (self.path / name).is_file()
+
     def exists(self, name: str) -> bool:
-        """Whether there is something of this name, if only a dangling link."""
         return os.path.lexists(self.path / name)
 
-    def is_empty(self, name: str) -> bool:
-        """Whether a folder has nothing in it."""
-        return not any((self.path / name).iterdir())
-
-    def scan(self, name: str, suffixes: tuple[str, ...]) -> listing.Listing:
-        """Lists a folder, see `listing.scan`.
-
-        Raises:
-            OSError: If it cannot be read.
-        """
-        return listing.scan(self.path / name, suffixes)
-
-    def files_below(self, name: str) -> Iterator[str]:
-        """Yields the paths of all files below a folder, relative to that folder."""
-        return listing.files_below(self.path / name)
-
     def identity(self, name: str) -> tuple[int, int] | None:
-        """Returns device and inode of a folder, which links may lead to again."""
         status = (self.path / name).stat()
         return status.st_dev, status.st_ino
 
     def size(self, name: str) -> int | None:
-        """Returns the bytes of a file; None if there is no such file."""
-        path = self.path / name
-        return path.stat().st_size if path.is_file() else None
+        return (self.path / name).stat().st_size if self.is_file(name) else None
+
+    def read(self, name: str, *, max_bytes: int = files.MAX_LIST_BYTES) -> bytes:
+        return files.read_bytes(self.path / name, max_bytes=max_bytes)
+
+    def open(self, name: str) -> IO[bytes]:
+        return open(files.open_file(self.path / name), "rb")
 
 
-# Far above the packed annotations of ImageNet, of 21 MB.
-_MAX_LIST_BYTES = 1 << 30
-_UNSAFE_PARTS = {"", ".", ".."}
+def _entry(entry: os.DirEntry[str]) -> _Entry:
+    try:
+        status = entry.stat()
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ELOOP):
+            raise
+        return _Entry(entry.name, listing.DANGLING_LINK)
+    if stat.S_ISDIR(status.st_mode):
+        return _Entry(entry.name, _FOLDER, is_link=entry.is_symlink())
+    kind = _FILE if stat.S_ISREG(status.st_mode) else listing.NOT_A_FILE
+    return _Entry(entry.name, kind, status.st_size)
 
 
-@dataclasses.dataclass(frozen=True)
-class AtUrl:
-    """A folder of an object store; names are relative to it, and "" is itself.
+class AtUrl(Folder):
+    """A folder of an object store. There are no links and no empty folders."""
 
-    Attributes:
-        location: URL of the folder.
-    """
-
-    location: Location
-
-    def shown(self, name: str) -> str:
-        """Returns the URL of a file or folder, for messages."""
-        return self.location.resolve(name).shown
+    def _entries(self, name: str) -> list[_Entry]:
+        return self._tree.get(name.rstrip("/"), [])
 
     def is_folder(self, name: str) -> bool:
-        """Whether there are files below a name."""
-        return name.rstrip("/") in self._entries
+        return name.rstrip("/") in self._tree
+
+    def is_file(self, name: str) -> bool:
+        return name in self._names
 
     def exists(self, name: str) -> bool:
-        """Whether there is a file or a folder of this name."""
-        above, base = posixpath.split(name)
-        return self.is_folder(name) or base in self._entries.get(above, {})
-
-    def is_empty(self, name: str) -> bool:
-        """Whether a folder has nothing in it; folders of a store never have nothing."""
-        return not self.is_folder(name)
-
-    def scan(self, name: str, suffixes: tuple[str, ...]) -> listing.Listing:
-        """Lists a folder, see `listing.scan`.
-
-        Raises:
-            RemoteError: If the store cannot be listed.
-        """
-        entries = self._entries.get(name.rstrip("/"), {})
-        found, folders, names = [], [], []
-        left_out: list[listing.LeftOut] = []
-        for entry in sorted(entries, key=lambda entry: entry.rstrip("/")):
-            base, size = entry.rstrip("/"), entries[entry]
-            named = listing.has_suffix(base, suffixes)
-            if named:
-                names.append(base)
-            if base in _UNSAFE_PARTS or (listing.is_hidden(base) and not named):
-                left_out.append(listing.LeftOut(base, listing.OTHER_NAME))
-            elif size is None and named:
-                left_out.append(listing.LeftOut(f"{base}/", listing.NOT_A_FILE))
-            elif size is None:
-                folders.append(base)
-            elif named:
-                found.append((base, size))
-            else:
-                left_out.append(listing.LeftOut(base, listing.OTHER_NAME))
-        return listing.Listing(found, folders, names, left_out)
-
-    def files_below(self, name: str) -> Iterator[str]:
-        """Yields the names of all files below a folder, relative to that folder."""
-        prefix = name.rstrip("/") + "/"
-        for below in self._names:
-            if below.startswith(prefix):
-                yield below.removeprefix(prefix)
+        return self.is_file(name) or self.is_folder(name)
 
     def identity(self, name: str) -> None:
-        """Returns nothing: there are no links in a store."""
+        return None
 
     def size(self, name: str) -> int | None:
-        """Returns the bytes of a file; None if there is no such file.
-
-        Raises:
-            RemoteError: If the request fails.
-        """
+        if not self.location.is_web_server:
+            return self._names.get(name)
         try:
             return self._files.size(name)
         except errors.MissingFileError:
             return None
 
-    def fetch(self, names: Sequence[str], folder: pathlib.Path) -> None:
-        """Copies small files to a folder, those of the names that are there.
+    def read(self, name: str, *, max_bytes: int = files.MAX_LIST_BYTES) -> bytes:
+        if (size := self._names.get(name, 0)) > max_bytes:
+            raise ValueError(
+                f"{self.shown(name)} must have at most {max_bytes:,} bytes, got "
+                f"{size:,}."
+            )
+        return self._files.read(name)
 
-        Raises:
-            ValueError: If one of them is too large.
-            RemoteError: If the store cannot be read.
-        """
-        for name in names:
-            size = self._names.get(name)
-            if size is None:
-                continue
-            if size > _MAX_LIST_BYTES:
-                raise ValueError(
-                    f"{self.shown(name)} must have at most {_MAX_LIST_BYTES:,} bytes, "
-                    f"got {size:,}."
-                )
-            path = folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(self._files.read(name))
+    def open(self, name: str) -> IO[bytes]:
+        return io.BytesIO(self.read(name, max_bytes=_MAX_PACKED_BYTES))
 
     @functools.cached_property
     def _files(self) -> Files:
@@ -186,24 +253,16 @@ class AtUrl:
         return {name: sizes[name] for name in sizes if not name.endswith("/")}
 
     @functools.cached_property
-    def _entries(self) -> Mapping[str, Mapping[str, int | None]]:
-        """Names in each folder, with the bytes of a file and None for a folder.
-
-        The name of a folder ends in a slash: a store may have a file of the same name.
-        """
-        found: dict[str, dict[str, int | None]] = collections.defaultdict(dict)
+    def _tree(self) -> Mapping[str, list[_Entry]]:
+        """Names in each folder; a store may have a file and a folder of one name."""
+        tree: dict[str, set[_Entry]] = collections.defaultdict(set)
         for name, size in self._names.items():
             above, _, base = name.rpartition("/")
-            found[above][base] = size
+            tree[above].add(_Entry(base, _FILE, size))
             while above:
                 above, _, base = above.rpartition("/")
-                if f"{base}/" in found[above]:
-                    break
-                found[above][f"{base}/"] = None
-        return dict(found)
-
-
-Folder = OnDisk | AtUrl
+                tree[above].add(_Entry(base, _FOLDER))
+        return {above: sorted(entries) for above, entries in tree.items()}
 
 
 def open_folder(location: Location) -> Folder:
@@ -223,30 +282,3 @@ def require(folder: Folder) -> None:
         raise ValueError(
             f"--input_dir must be a folder, got {folder.shown('')}: no such {kind}."
         )
-
-
-@contextlib.contextmanager
-def near(folder: Folder, names: Sequence[str]) -> Iterator[pathlib.Path]:
-    """Yields a folder on the disk that holds these files of an input folder.
-
-    A folder on a disk is its own. Files of a store are copied to a temporary folder. An
-    error inside the block names the URL instead of that folder.
-
-    Args:
-        folder: The input folder.
-        names: Files that may be there, all of them small.
-
-    Raises:
-        ValueError: If a file is too large, or from the block.
-        RemoteError: If the store cannot be read.
-    """
-    if isinstance(folder, OnDisk):
-        yield folder.path
-        return
-    with tempfile.TemporaryDirectory() as temporary:
-        folder.fetch(names, pathlib.Path(temporary))
-        try:
-            yield pathlib.Path(temporary)
-        except ValueError as error:
-            text = str(error).replace(temporary, folder.shown(""))
-            raise ValueError(text) from None

@@ -10,21 +10,17 @@ input that cannot be converted is an error before any work starts.
 """
 
 import concurrent.futures
-import contextlib
 import dataclasses
-import functools
 import itertools
 import os
-import pathlib
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from converters.inputs import boxes, devkit, folders, kaggle, listing, tars
+from converters.inputs import boxes, devkit, folders, kaggle, listing, reading, tars
 from converters.inputs.classes import read_classes
-from converters.inputs.files import State, state_of
+from converters.inputs.files import State
 from converters.inputs.folders import Folder
-from converters.inputs.image import NO_CLASS, Image, catalog_name, whole_file
+from converters.inputs.image import NO_CLASS, Image
 from converters.inputs.listed import Listed
 from converters.inputs.listing import LeftOut
 from converters.inputs.meaning import Meaning
@@ -38,10 +34,13 @@ _TAR_NAMES = {TRAIN_TAR, VALIDATION_TAR, *boxes.TAR_NAMES}
 # The threads wait for the disk most of the time, so that there are more than CPUs.
 _NUM_HEADER_READERS = 16
 
+# By synset, the images of a split.
+_Classes = dict[str, list[Image]]
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class IlsvrcReader(Reader):
-    """Reads ILSVRC-2012: official tars, unpacked tars, any mix; or a URL of a tree."""
+    """Reads ILSVRC-2012: official tars, unpacked tars, or any mix."""
 
     input_dir: str
 
@@ -50,168 +49,41 @@ class IlsvrcReader(Reader):
 
         Raises:
             ValueError: If there is nothing to convert, a split is both a folder and a
-                tar, a class is not in the class list, a tar is damaged or at a URL, or
-                labels do not match.
+                tar, a class is not in the class list, a tar is damaged, or labels do
+                not match.
         """
         input_dir = Location.from_user("--input_dir", self.input_dir, expand_user=True)
-        above = images = folders.open_folder(input_dir)
-        if kaggle.is_root(above):
-            input_dir /= kaggle.IMAGES
-            images = folders.open_folder(input_dir)
-        kaggle.refuse(images, reader="converters.imagenet")
-        with lists_near(above) as lists_dir:
-            classes = read_classes(lists_dir)
-            folders.require(images)
-            report = _Report()
-            report.leave_out(_other_splits(images))
-            numbers = {item.synset: number for number, item in enumerate(classes)}
-            splits = {"train": _read_train(images, numbers, report)}
-            validation = _read_validation(images, lists_dir, numbers, report)
-            if validation is not None:
-                splits["validation"] = validation
-            found = boxes.read_boxes(lists_dir, num_workers=workspace.num_workers)
+        lists = source = folders.open_folder(input_dir)
+        if kaggle.is_root(lists):
+            source = folders.open_folder(input_dir / kaggle.IMAGES)
+        kaggle.refuse(source, reader="converters.imagenet")
+        classes = read_classes(lists)
+        folders.require(source)
+        tree = _Tree(source, lists, {c.synset: i for i, c in enumerate(classes)})
+        splits = {"train": tree.read_train()}
+        if (validation := tree.read_validation()) is not None:
+            splits["validation"] = validation
         listed = Listed(
-            input_dir,
+            source.location,
             splits,
-            report.left_out,
+            tree.report.left_out,
             names_from="The list of synsets, in which 0 is the background,",
             labels={item.synset: item.label for item in classes},
             texts={item.synset: item.text for item in classes},
-            states=report.states,
-            num_rows=report.num_names,
-            boxes=found,
+            states=tree.states,
+            num_rows=tree.report.num_names,
+            boxes=boxes.read_boxes(
+                lists, tree.numbers, num_workers=workspace.num_workers
+            ),
         )
         return listed.in_splits(meaning)
 
 
-def _other_splits(source: Folder) -> list[LeftOut]:
-    """Returns the folders and tars that are called as a split and are not read."""
-    top = source.scan("", (".tar",))
-    names = [f"{name}/" for name in top.folders if name not in ("train", "val")]
-    names += [name for name, _ in top.files if name not in _TAR_NAMES]
-    return [LeftOut(name, listing.NOT_A_SPLIT) for name in names if split_of_name(name)]
+class _FolderTar(NamedTuple):
+    """A tar with the content of a folder, also as a part of another tar."""
 
-
-# By synset, the images of a split.
-_Classes = dict[str, list[Image]]
-
-
-@dataclasses.dataclass
-class _Report(listing.Report):
-    """The names that were read so far, and the states of the tars."""
-
-    states: dict[str, State] = dataclasses.field(default_factory=dict)
-
-    def add(self, content: "_Content") -> None:
-        self.left_out.extend(content.left_out)
-        self.num_names += content.num_names
-        for tar, state in content.states.items():
-            self.states.setdefault(tar, state)
-
-
-def locate(
-    input_dir: Location, names: Sequence[str], class_indices: Sequence[int]
-) -> list[Image]:
-    """Finds the images that a catalog names, in the tree or in a tar.
-
-    Args:
-        input_dir: Folder with a tree or tars, or URL of a tree.
-        names: Names of the images as `catalog_name` returns them.
-        class_indices: Number of the class of each image, from 0.
-
-    Raises:
-        ValueError: If an image is not found.
-    """
-    images = []
-    source, prefix = folders.open_folder(input_dir), ""
-    if kaggle.is_root(source):
-        source = folders.open_folder(input_dir / kaggle.IMAGES)
-        prefix = f"{kaggle.IMAGES}/"
-    for name, class_index in zip(map(str, names), map(int, class_indices), strict=True):
-        image = _locate_file(source, name) or _tar_images(source).get(name)
-        if image is None:
-            raise ValueError(
-                f"{source.shown('')} must hold the image {name}, in a tree or in a "
-                "tar; got neither. Give the folder that the data set was made from."
-            )
-        file = prefix + image.file
-        images.append(image._replace(class_index=class_index, file=file))
-    return images
-
-
-def _locate_file(source: Folder, name: str) -> Image | None:
-    undecoded = re.sub(r"\\u(dc[89a-f][0-9a-f])", lambda m: chr(int(m[1], 16)), name)
-    for candidate in (name, undecoded):
-        if (size := source.size(candidate)) is not None:
-            return whole_file(candidate, size)
-    return None
-
-
-@functools.lru_cache(maxsize=1)
-def _tar_images(source: Folder) -> Mapping[str, Image]:
-    """Returns all images in the tars of an input folder, by their catalog names."""
-    found: list[Image] = []
-    if not source.location.is_local:
-        return {}
-    for folder, tar_name in (("train", TRAIN_TAR), ("val", None)):
-        sources, _ = _class_sources(source, folder, tar_name)
-        in_tars = {synset: tar for synset, tar in sources.items() if tar is not None}
-        for synset, content in _read_contents(source, folder, in_tars):
-            found += content.below(f"{folder}/{synset}/")
-    if source.exists(VALIDATION_TAR):
-        found += _read_tar(source, _FolderTar(VALIDATION_TAR)).below("val/")
-    return {catalog_name(image.name): image for image in found}
-
-
-def _read_train(
-    source: Folder,
-    numbers: Mapping[str, int],
-    report: _Report,
-) -> _Classes:
-    tar_exists = _require_one(source, TRAIN_TAR, "train")
-    if not tar_exists and not source.is_folder("train"):
-        raise ValueError(
-            f"{source.shown('train')} must hold a folder for each class, with its JPEG "
-            f"files inside; got no such folder, and no {TRAIN_TAR}. See --help for "
-            "the layout."
-        )
-    return _read_classes(source, "train", TRAIN_TAR, numbers, report)
-
-
-def _read_validation(
-    source: Folder,
-    lists_dir: pathlib.Path,
-    numbers: Mapping[str, int],
-    report: _Report,
-) -> _Classes | None:
-    if _require_one(source, VALIDATION_TAR, "val"):
-        content = _read_tar(source, _FolderTar(VALIDATION_TAR))
-    elif not source.exists("val"):
-        return None
-    elif not source.is_folder("val"):
-        raise ValueError(
-            f"{source.shown('val')} must be a folder, got a file or a link to nowhere."
-        )
-    elif _class_sources(source, "val", None)[0]:
-        return _read_classes(source, "val", None, numbers, report)
-    else:
-        content = _read_folder(source, "val")
-    report.add(content)
-    synsets = devkit.validation_synsets(
-        lists_dir, [image.name for image in content.images], content.names
-    )
-    for name, synset in synsets.items():
-        if synset not in numbers:
-            raise ValueError(
-                f"{synset}, the class of val/{name}, is not in the class list. "
-                f"List all synsets in label order in {source.shown('synsets.txt')}."
-            )
-    classes: _Classes = {}
-    for image in content.images:
-        synset = synsets[image.name]
-        images = classes.setdefault(synset, [])
-        images.append(image.below("val/", numbers[synset]))
-    return classes
+    file: str
+    part: tars.Member | None = None
 
 
 class _Content(NamedTuple):
@@ -222,72 +94,207 @@ class _Content(NamedTuple):
         names: All names with the ending of an image, also of links and folders.
         left_out: The names that were left out, relative to the input folder. Names of
             members of a tar begin with the name of the tar.
-        num_names: Number of names that were read.
         states: State of the tar, before it was read.
     """
 
     images: Sequence[Image]
     names: Sequence[str]
     left_out: Sequence[LeftOut]
-    num_names: int
     states: Mapping[str, State] = {}
 
-    def below(self, prefix: str, class_index: int = NO_CLASS) -> list[Image]:
-        """Returns the images of a class, with the folder in their names."""
-        return [image.below(prefix, class_index) for image in self.images]
 
+@dataclasses.dataclass
+class _Tree:
+    """An input folder during its reading.
 
-class _FolderTar(NamedTuple):
-    """A tar with the content of a folder, also as a part of another tar."""
-
-    file: str
-    part: tars.Member | None = None
-
-
-def _path_of(source: Folder, name: str) -> pathlib.Path:
-    """Returns the path of a tar.
-
-    Raises:
-        ValueError: If the tar is at a URL.
+    Attributes:
+        source: Folder of train/ and val/, or of their tars.
+        lists: Folder of the lists of classes and labels.
+        numbers: Number of each synset in label order, from 0.
+        report: The names that were read so far.
+        states: State of each tar, before it was read.
     """
-    if not source.location.is_local:
-        raise ValueError(
-            f"{source.shown(name)} is a tar, which is read on a disk only. Copy it to "
-            "a disk, or unpack it in the store."
+
+    source: Folder
+    lists: Folder
+    numbers: Mapping[str, int]
+    report: listing.Report = dataclasses.field(default_factory=listing.Report)
+    states: dict[str, State] = dataclasses.field(default_factory=dict)
+
+    def read_train(self) -> _Classes:
+        top = self.source.scan("", (".tar",))
+        others = [f"{name}/" for name in top.folders if name not in ("train", "val")]
+        others += [name for name, _ in top.files if name not in _TAR_NAMES]
+        self.report.leave_out(
+            LeftOut(name, listing.NOT_A_SPLIT) for name in others if split_of_name(name)
         )
-    return source.location.path / name
+        is_tar = self._is_tar(TRAIN_TAR, "train")
+        if not is_tar and not self.source.is_folder("train"):
+            raise ValueError(
+                f"{self.source.shown('train')} must hold a folder for each class, with "
+                f"its JPEG files inside; got no such folder, and no {TRAIN_TAR}. See "
+                "--help for the layout."
+            )
+        return self._read_classes("train", self._tars_in_tar() if is_tar else {})
+
+    def read_validation(self) -> _Classes | None:
+        """Returns the images of the validation split; None if there is none."""
+        source = self.source
+        if self._is_tar(VALIDATION_TAR, "val"):
+            content = _read_tar(source, _FolderTar(VALIDATION_TAR))
+        elif not source.exists("val"):
+            return None
+        elif not source.is_folder("val"):
+            raise ValueError(
+                f"{source.shown('val')} must be a folder, got a file or a link to "
+                "nowhere."
+            )
+        elif any(source.scan("val", (".tar",))[:2]):
+            return self._read_classes("val", {})
+        else:
+            content = _read_folder(source, "val")
+        self._add(content)
+        names = [image.name for image in content.images]
+        synsets = devkit.validation_synsets(self.lists, names, content.names)
+        classes: _Classes = {}
+        for image in content.images:
+            synset = synsets[image.name]
+            if synset not in self.numbers:
+                raise ValueError(
+                    f"{synset}, the class of val/{image.name}, is not in the class "
+                    "list. List all synsets in label order in "
+                    f"{source.shown('synsets.txt')}."
+                )
+            image = image.below("val/", self.numbers[synset])
+            classes.setdefault(synset, []).append(image)
+        return classes
+
+    def _add(self, content: _Content) -> None:
+        self.report.left_out += content.left_out
+        self.report.num_names += len(content.images) + len(content.left_out)
+        self.states = {**content.states, **self.states}
+
+    def _is_tar(self, tar_name: str, folder: str) -> bool:
+        """Whether a split is a tar; a ValueError if it is a folder with files too."""
+        source = self.source
+        if not source.exists(tar_name):
+            return False
+        if source.is_folder(folder) and not source.is_empty(folder):
+            raise ValueError(
+                f"{source.shown('')} must hold {tar_name} or {folder}/ but not both. "
+                f"Remove {source.shown(folder)} to read the tar, or move "
+                f"{source.shown(tar_name)} away to read the folder."
+            )
+        return True
+
+    def _tars_in_tar(self) -> dict[str, _FolderTar | None]:
+        """Returns the tar of each class in the tar of the train split."""
+        contents: dict[str, _FolderTar | None] = {}
+        for part in tars.read_members(self.source, TRAIN_TAR):
+            synset, suffix = os.path.splitext(os.path.basename(part.name))
+            if suffix != ".tar" or not part.is_file:
+                name = f"{TRAIN_TAR}/{part.name}"
+                self.report.leave_out([LeftOut(name, listing.OTHER_NAME)])
+            elif synset in contents:
+                raise _duplicate_error(self.source, TRAIN_TAR, f"{synset}.tar")
+            else:
+                contents[synset] = _FolderTar(TRAIN_TAR, part)
+        if not contents:
+            raise ValueError(
+                f"{self.source.shown(TRAIN_TAR)} must hold a tar for each class, got "
+                "none."
+            )
+        return contents
+
+    def _read_classes(
+        self, folder: str, contents: dict[str, _FolderTar | None]
+    ) -> _Classes:
+        """Returns the images of a split with a folder or a tar for each class.
+
+        Args:
+            folder: The folder of the split, if it exists.
+            contents: The tars of classes in a tar. Tars and folders in the folder of
+                the split are added; None stands for a folder.
+        """
+        source, where = self.source, self.source.shown(folder)
+        if source.is_folder(folder):
+            here = source.scan(folder, (".tar",))
+            self.report.leave_out(item.under(f"{folder}/") for item in here.left_out)
+            contents |= dict.fromkeys(here.folders)
+            for name, _ in here.files:
+                synset = os.path.splitext(name)[0]
+                if synset in contents:
+                    raise ValueError(
+                        f"{where} must hold {synset}/ or {name} but not both. Remove "
+                        "one of them."
+                    )
+                contents[synset] = _FolderTar(f"{folder}/{name}")
+        if not contents:
+            raise ValueError(
+                f"{where} must hold a folder for each class, with its JPEG files "
+                "inside; got no folder. See --help for the layout."
+            )
+        if unknown := sorted(contents.keys() - self.numbers.keys()):
+            raise ValueError(
+                f"{where} has {len(unknown)} class folders that are not in the class "
+                f"list, the first is {unknown[0]}. List all synsets in label order in "
+                f"{source.shown('synsets.txt')}."
+            )
+        classes: _Classes = {}
+        for synset, content in _read_contents(source, folder, contents):
+            self._add(content)
+            for image in content.images:
+                image = image.below(f"{folder}/{synset}/", self.numbers[synset])
+                classes.setdefault(synset, []).append(image)
+        if not classes:
+            raise ValueError(
+                f"{where} must hold images named *.JPEG, *.jpeg or *.jpg, got none."
+            )
+        return classes
+
+
+def _read_contents(
+    source: Folder, folder: str, contents: Mapping[str, _FolderTar | None]
+) -> Iterator[tuple[str, _Content]]:
+    """Yields each class and its images; classes are sorted by name."""
+
+    def read(synset: str) -> _Content:
+        tar = contents[synset]
+        if tar is None:
+            return _read_folder(source, f"{folder}/{synset}")
+        return _read_tar(source, tar)
+
+    synsets = sorted(contents)
+    with concurrent.futures.ThreadPoolExecutor(_NUM_HEADER_READERS) as pool:
+        # Groups limit how far the threads read ahead of the caller, and the memory.
+        for start in range(0, len(synsets), _NUM_HEADER_READERS):
+            group = synsets[start : start + _NUM_HEADER_READERS]
+            yield from zip(group, pool.map(read, group), strict=True)
 
 
 def _read_folder(source: Folder, folder: str) -> _Content:
     """Returns the images of a folder."""
-    found = source.scan(folder, listing.JPEG_SUFFIXES)
-    left_out = [item.under(f"{folder}/") for item in found.left_out]
-    for below in found.folders:
-        for name in source.files_below(f"{folder}/{below}"):
-            name = f"{folder}/{below}/{name}"
-            left_out.append(LeftOut(name, listing.SUBFOLDER))
-    images = [
-        Image(name, NO_CLASS, f"{folder}/{name}", 0, num_bytes)
-        for name, num_bytes in found.files
-    ]
-    num_names = len(found.files) + len(left_out)
-    return _Content(images, found.names, left_out, num_names)
+    here = source.scan(folder, listing.JPEG_SUFFIXES)
+    left_out = [item.under(f"{folder}/") for item in here.left_out]
+    for below in (f"{folder}/{name}" for name in here.folders):
+        names = source.files_below(below)
+        left_out += (LeftOut(f"{below}/{n}", listing.SUBFOLDER) for n in names)
+    images = [Image(n, NO_CLASS, f"{folder}/{n}", 0, size) for n, size in here.files]
+    return _Content(images, here.names, left_out)
 
 
 def _read_tar(source: Folder, tar: _FolderTar) -> _Content:
     """Returns the images of a tar by base name, as if unpacked to a folder.
 
     Raises:
-        ValueError: If the tar is damaged, at a URL, or holds a name twice.
+        ValueError: If the tar is damaged, or holds a name twice.
     """
     images, names = [], []
     left_out: list[LeftOut] = []
-    path = _path_of(source, tar.file)
-    states = {tar.file: state_of(path)}
+    num_bytes = source.size(tar.file) or 0
+    states = {tar.file: reading.state_of(source.location, tar.file, num_bytes)}
     prefix = f"{tar.file}/{tar.part.name}/" if tar.part else f"{tar.file}/"
-    num_names = 0
-    for member in tars.read_members(path, part=tar.part):
-        num_names += 1
+    for member in tars.read_members(source, tar.file, part=tar.part):
         name = os.path.basename(member.name)
         if not listing.has_suffix(name, listing.JPEG_SUFFIXES):
             left_out.append(LeftOut(prefix + member.name, listing.OTHER_NAME))
@@ -300,151 +307,15 @@ def _read_tar(source: Folder, tar: _FolderTar) -> _Content:
             left_out.append(LeftOut(prefix + member.name, listing.NOT_A_FILE))
     images.sort()
     names.sort()
-    for one, other in itertools.pairwise(names):
-        if one == other:
-            raise _duplicate_error(path, one)
-    return _Content(images, names, left_out, num_names, states)
+    for name, after in itertools.pairwise(names):
+        if name == after:
+            raise _duplicate_error(source, tar.file, name)
+    return _Content(images, names, left_out, states)
 
 
-def _duplicate_error(tar: pathlib.Path, name: str) -> ValueError:
+def _duplicate_error(source: Folder, tar: str, name: str) -> ValueError:
     """Returns the error about a tar with a name twice."""
     return ValueError(
-        f"{tar} holds {name} twice, so that it is unknown which one is meant. "
-        "Unpack it, keep one of them, and give the folder instead."
+        f"{source.shown(tar)} holds {name} twice, so that it is unknown which one is "
+        "meant. Unpack it, keep one of them, and give the folder instead."
     )
-
-
-def _require_one(source: Folder, tar_name: str, folder: str) -> bool:
-    """Whether a split is a tar; a ValueError if it is also a folder with content."""
-    if not source.exists(tar_name):
-        return False
-    if source.is_folder(folder) and not source.is_empty(folder):
-        raise ValueError(
-            f"{source.shown('')} must hold {tar_name} or {folder}/ but not both. "
-            f"Remove {source.shown(folder)} to read the tar, or move "
-            f"{source.shown(tar_name)} away to read the folder."
-        )
-    return True
-
-
-def _read_classes(
-    source: Folder,
-    folder: str,
-    tar_name: str | None,
-    numbers: Mapping[str, int],
-    report: _Report,
-) -> _Classes:
-    """Returns the images of a split with a folder or a tar for each class."""
-    sources, others = _class_sources(source, folder, tar_name)
-    report.leave_out(others)
-    where = source.shown(folder)
-    if not sources:
-        raise ValueError(
-            f"{where} must hold a folder for each class, with its JPEG files inside; "
-            "got no folder. See --help for the layout."
-        )
-    unknown = sorted(sources.keys() - numbers.keys())
-    if unknown:
-        raise ValueError(
-            f"{where} has {len(unknown)} class folders that are not in the class list, "
-            f"the first is {unknown[0]}. List all synsets in label order in "
-            f"{source.shown('synsets.txt')}."
-        )
-    classes: _Classes = {}
-    for synset, content in _read_contents(source, folder, sources):
-        report.add(content)
-        if images := content.below(f"{folder}/{synset}/", numbers[synset]):
-            classes[synset] = images
-    if not classes:
-        raise ValueError(
-            f"{where} must hold images named *.JPEG, *.jpeg or *.jpg, got none."
-        )
-    return classes
-
-
-def _class_sources(
-    source: Folder, folder: str, tar_name: str | None
-) -> tuple[dict[str, _FolderTar | None], list[LeftOut]]:
-    """Finds the tar of each class of a split (None for a folder), and other names."""
-    left_out: list[LeftOut] = []
-    sources: dict[str, _FolderTar | None] = {}
-    if tar_name is not None and source.exists(tar_name):
-        path = _path_of(source, tar_name)
-        for part in tars.read_members(path):
-            synset, suffix = os.path.splitext(os.path.basename(part.name))
-            if suffix != ".tar" or not part.is_file:
-                name = f"{tar_name}/{part.name}"
-                left_out.append(LeftOut(name, listing.OTHER_NAME))
-            elif synset in sources:
-                raise _duplicate_error(path, f"{synset}.tar")
-            else:
-                sources[synset] = _FolderTar(tar_name, part)
-        if not sources:
-            raise ValueError(f"{path} must hold a tar for each class, got none.")
-    if source.is_folder(folder):
-        found = source.scan(folder, (".tar",))
-        left_out += (item.under(f"{folder}/") for item in found.left_out)
-        sources |= dict.fromkeys(found.folders)
-        for name, _ in found.files:
-            synset = os.path.splitext(name)[0]
-            if synset in sources:
-                raise ValueError(
-                    f"{source.shown(folder)} must hold {synset}/ or {name} but not "
-                    "both. Remove one of them."
-                )
-            sources[synset] = _FolderTar(f"{folder}/{name}")
-    return sources, left_out
-
-
-def _read_contents(
-    source: Folder, folder: str, sources: Mapping[str, _FolderTar | None]
-) -> Iterator[tuple[str, _Content]]:
-    """Yields each class and its images; classes are sorted by name."""
-
-    def read(synset: str) -> _Content:
-        tar = sources[synset]
-        if tar is None:
-            return _read_folder(source, f"{folder}/{synset}")
-        return _read_tar(source, tar)
-
-    synsets = sorted(sources)
-    with concurrent.futures.ThreadPoolExecutor(_NUM_HEADER_READERS) as pool:
-        # Groups limit how far the threads read ahead of the caller, and the memory.
-        for start in range(0, len(synsets), _NUM_HEADER_READERS):
-            group = synsets[start : start + _NUM_HEADER_READERS]
-            yield from zip(group, pool.map(read, group), strict=True)
-
-
-_KIT_FILES = (devkit.TRUTH_NAME, devkit.META_NAME)
-_LIST_NAMES = (
-    "synsets.txt",
-    "synset_words.txt",
-    devkit.LABELS_NAME,
-    kaggle.MAPPING_NAME,
-    kaggle.SOLUTION_NAME,
-    f"{devkit.FOLDER_NAME}.tar.gz",
-    *_KIT_FILES,
-    *(f"{devkit.FOLDER_NAME}/data/{name}" for name in _KIT_FILES),
-    *boxes.TAR_NAMES,
-)
-
-
-@contextlib.contextmanager
-def lists_near(source: folders.Folder) -> Iterator[pathlib.Path]:
-    """Yields a folder on the disk with the lists of an input folder.
-
-    Args:
-        source: The input folder.
-
-    Raises:
-        ValueError: If the boxes are XML files at a URL, or a file is too large.
-    """
-    if not source.location.is_local:
-        for name in filter(source.is_folder, boxes.FOLDER_NAMES):
-            raise ValueError(
-                f"{source.shown(name)} holds bounding boxes as XML files, which are "
-                f"read on a disk only. Pack the folder as {boxes.TAR_NAMES[0]}, put it "
-                "beside train/, and remove the folder."
-            )
-    with folders.near(source, _LIST_NAMES) as lists_dir:
-        yield lists_dir

@@ -10,10 +10,8 @@ images from `LOC_val_solution.csv`. The folder holds:
 
 import csv
 import os
-import pathlib
 from collections.abc import Mapping, Sequence
 
-from converters.inputs import files
 from converters.inputs.folders import Folder
 
 IMAGES = "ILSVRC/Data/CLS-LOC"
@@ -50,21 +48,21 @@ def refuse(source: Folder, *, reader: str) -> None:
 
 
 def validation_synsets(
-    lists_dir: pathlib.Path, names: Sequence[str]
+    folder: Folder, names: Sequence[str]
 ) -> Mapping[str, str] | None:
     """Returns the synset of each validation image by name; None without the list.
 
     Args:
-        lists_dir: Folder with the list.
+        folder: Folder with the list.
         names: Names of the images.
 
     Raises:
         ValueError: If the list is damaged, or lacks an image.
     """
-    path = lists_dir / SOLUTION_NAME
-    if not os.path.lexists(path):
+    if not folder.exists(SOLUTION_NAME):
         return None
-    header, *rows = csv.reader(files.read_text(path).splitlines())
+    path = folder.shown(SOLUTION_NAME)
+    header, *rows = csv.reader(folder.read_text(SOLUTION_NAME).splitlines())
     if header != _FIELDS:
         raise ValueError(
             f"{path} must begin with the line {','.join(_FIELDS)}, got "
@@ -80,7 +78,7 @@ def validation_synsets(
     return {name: synset_of[os.path.splitext(name)[0]] for name in names}
 
 
-def _image_and_synset(path: pathlib.Path, row: Sequence[str]) -> tuple[str, str]:
+def _image_and_synset(path: str, row: Sequence[str]) -> tuple[str, str]:
     """Returns the name of an image, without the suffix, and the synset of its boxes.
 
     A row is such as `ILSVRC2012_val_00000007,n02825657 9 1 62 71 n02825657 0 0 5 9`.

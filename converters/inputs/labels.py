@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from converters.inputs import files, fractions, meaning
-from converters.inputs.class_lists import NUMBERED
+from converters.inputs.class_lists import numbered
 from converters.inputs.classes import Class, printable
 from converters.inputs.image import Image, catalog_name
 from converters.inputs.listed import Listed
@@ -184,12 +184,7 @@ def read_label_map(path: pathlib.Path, label_base: int | None) -> dict[str, int]
     """
     lines = files.read_text(path, errors="surrogateescape", pipe=True).splitlines()
     lines = [line.strip() for line in lines if line.strip()]
-    matches = [match for line in lines if (match := NUMBERED.fullmatch(line))]
-    if len(matches) == len(lines):
-        pairs = sorted((int(match[1]), match[2]) for match in matches)
-    else:
-        first = 1 if label_base is None else label_base
-        pairs = list(enumerate(lines, start=first))
+    pairs = sorted(numbered(lines, 1 if label_base is None else label_base))
     _check_labels(path, pairs, label_base)
     return {name: label for label, name in pairs}
 

@@ -1,17 +1,12 @@
 """Lists the images of a folder by name, and the names left out with the reason.
 
-In: a folder and the suffixes of the names to look for. Out: a `Listing`. Files are
-listed, not opened: their format is decided from their bytes, later. The only errors
-here are errors of the file system.
+Out: a `Listing`, as `folders` fills it, and the reasons. Files are listed, not opened:
+their format is decided from their bytes, later.
 """
 
 import collections
 import dataclasses
-import errno
-import os
-import pathlib
-import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from tfpipe.pictures import formats
@@ -99,7 +94,7 @@ _SYSTEM_FOLDERS = {
 
 def is_hidden(name: str) -> bool:
     """Whether a name is that of a file or folder that is no part of a data set."""
-    return name.startswith(".") or name in _SYSTEM_FOLDERS
+    return not name or name.startswith(".") or name in _SYSTEM_FOLDERS
 
 
 class LeftOut(NamedTuple):
@@ -128,9 +123,9 @@ class Listing(NamedTuple):
         left_out: Names in neither `files` nor `folders`, with the reason.
     """
 
-    files: Sequence[tuple[str, int]]
-    folders: Sequence[str]
-    names: Sequence[str]
+    files: list[tuple[str, int]]
+    folders: list[str]
+    names: list[str]
     left_out: list[LeftOut]
 
 
@@ -166,64 +161,3 @@ def count(left_out: Iterable[LeftOut]) -> dict[str, int]:
 def has_suffix(name: str, suffixes: tuple[str, ...]) -> bool:
     """Whether a file name, in upper or lower case, has a suffix of the list."""
     return name.lower().endswith(suffixes) and not name.startswith(_APPLE_DOUBLE_PREFIX)
-
-
-def scan(folder: pathlib.Path, suffixes: tuple[str, ...]) -> Listing:
-    """Lists a folder. Links are followed.
-
-    Hidden folders, folders of operating systems, and folders with such a suffix are
-    left out.
-    """
-    files, folders, names = [], [], []
-    left_out: list[LeftOut] = []
-    with os.scandir(folder) as entries:
-        found = sorted(entries, key=lambda entry: entry.name)
-    for entry in found:
-        named = has_suffix(entry.name, suffixes)
-        if named:
-            names.append(entry.name)
-        elif is_hidden(entry.name):
-            left_out.append(LeftOut(entry.name, OTHER_NAME))
-            continue
-        status = _status(entry)
-        if status is None:
-            left_out.append(LeftOut(entry.name, DANGLING_LINK))
-        elif stat.S_ISDIR(status.st_mode):
-            if named:
-                left_out.append(LeftOut(f"{entry.name}/", NOT_A_FILE))
-            else:
-                folders.append(entry.name)
-        elif not named:
-            left_out.append(LeftOut(entry.name, OTHER_NAME))
-        elif stat.S_ISREG(status.st_mode):
-            files.append((entry.name, status.st_size))
-        else:
-            left_out.append(LeftOut(entry.name, NOT_A_FILE))
-    return Listing(files, folders, names, left_out)
-
-
-def files_below(folder: pathlib.Path) -> Iterator[str]:
-    """Yields the paths of all files below a folder, relative to the folder.
-
-    Links to folders are yielded too, but not followed, because links may form circles.
-    """
-    for path, folders, names in os.walk(folder, onerror=fail):
-        folders.sort()
-        links = [name for name in folders if os.path.islink(os.path.join(path, name))]
-        for name in sorted(names + links):
-            yield os.path.relpath(os.path.join(path, name), folder)
-
-
-def fail(error: OSError) -> None:
-    """Raises the error; as `onerror` of `os.walk`, whose default ignores errors."""
-    raise error
-
-
-def _status(entry: os.DirEntry[str]) -> os.stat_result | None:
-    """Returns the status of an entry or its target; None for a dangling link."""
-    try:
-        return entry.stat()
-    except OSError as error:
-        if error.errno in (errno.ENOENT, errno.ELOOP):
-            return None
-        raise

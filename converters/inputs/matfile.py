@@ -7,7 +7,7 @@ this part of the format is supported, and only files of the size of a synset lis
 
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 _HEADER_BYTES = 128
 _COMPRESSED, _MATRIX = 15, 14
@@ -21,6 +21,7 @@ _MAX_UNPACKED_BYTES = 16 << 20
 _MAX_VALUE_BYTES = 1 << 16
 
 Fields = dict[str, str | float]
+_Part = tuple[int, bytes]  # type and content of an element
 
 
 def read_structs(data: bytes, name: str) -> list[Fields]:
@@ -42,12 +43,20 @@ def read_structs(data: bytes, name: str) -> list[Fields]:
     if order is None or not data.startswith(b"MATLAB 5.0"):
         raise ValueError("The .mat file must be of MATLAB version 5, got another file.")
     try:
-        return _find(data[_HEADER_BYTES:], order, name)
-    except (IndexError, StopIteration, struct.error, zlib.error) as error:
+        for content in _matrices(data[_HEADER_BYTES:], order):
+            # The parts are: flags, dimensions, name, length of a field name, all field
+            # names, and then the values, struct by struct.
+            parts = list(_elements(content, order))
+            is_named = len(parts) >= 5 and parts[2][1] == name.encode()
+            if is_named and _class_of(parts, order) == _STRUCT_CLASS:
+                return _structs(parts[3:], order)
+    except (IndexError, struct.error, zlib.error) as error:
         raise ValueError(f"The .mat file is damaged or cut short: {error}.") from error
+    raise ValueError(f"The .mat file must hold a struct array named {name}, got none.")
 
 
-def _find(data: bytes, order: str, name: str) -> list[Fields]:
+def _matrices(data: bytes, order: str) -> Iterator[bytes]:
+    """Yields the content of each array of the file."""
     left = _MAX_UNPACKED_BYTES
     for kind, content in _elements(data, order):
         if kind == _COMPRESSED:
@@ -58,78 +67,60 @@ def _find(data: bytes, order: str, name: str) -> list[Fields]:
                     f"The .mat file must unpack to at most {_MAX_UNPACKED_BYTES:,} "
                     "bytes, got more: it is no list of synsets."
                 )
-            kind, content = next(_elements(unpacked, order))
-        parts = list(_elements(content, order)) if kind == _MATRIX else []
-        if len(parts) < 5 or parts[2][1].decode(errors="replace") != name:
-            continue
-        if _class_of(parts, order) == _STRUCT_CLASS:
-            return _structs(parts, order)
-    raise ValueError(f"The .mat file must hold a struct array named {name}, got none.")
+            kind, content = next(_elements(unpacked, order), (_MATRIX, b""))
+        if kind == _MATRIX:
+            yield content
 
 
-def _elements(data: bytes, order: str) -> Iterator[tuple[int, bytes]]:
+def _elements(data: bytes, order: str) -> Iterator[_Part]:
     """Yields type and content of each element in a sequence of elements."""
     position = 0
     while position + 8 <= len(data):
         kind, size = struct.unpack_from(f"{order}II", data, position)
+        start = position + 8
         if kind >> 16:
             # A small element: up to four bytes of content take the place of the size.
-            kind, size, start, end = (
-                kind & 0xFFFF,
-                kind >> 16,
-                position + 4,
-                position + 8,
-            )
-        else:
-            start = position + 8
-            # Elements are padded to a multiple of eight bytes, except compressed ones.
-            end = start + (size if kind == _COMPRESSED else -(-size // 8) * 8)
+            kind, size, start = kind & 0xFFFF, kind >> 16, position + 4
         if start + size > len(data):
             raise IndexError(f"an element of {size} bytes at byte {position}")
         yield kind, data[start : start + size]
-        position = end
+        # Elements are padded to a multiple of eight bytes, except compressed ones.
+        used = start + size - position
+        position += used if kind == _COMPRESSED else used + -used % 8
 
 
-def _class_of(parts: list[tuple[int, bytes]], order: str) -> int:
+def _class_of(parts: Sequence[_Part], order: str) -> int:
     """Returns the class of an array, which is the lowest byte of its flags."""
     return parts[0][1][0 if order == "<" else 3]
 
 
-def _structs(parts: list[tuple[int, bytes]], order: str) -> list[Fields]:
-    # The parts are: flags, dimensions, name, length of a field name, all field names,
-    # and then the values, struct by struct.
-    (width,) = struct.unpack(f"{order}i", parts[3][1])
-    if width < 1 or not parts[4][1]:
-        raise IndexError(f"a struct with names of {width} bytes")
+def _structs(parts: Sequence[_Part], order: str) -> list[Fields]:
+    (_, width), (_, fields), *values = parts
+    (count,) = struct.unpack(f"{order}i", width)
+    if count < 1 or not fields:
+        raise IndexError(f"a struct with names of {count} bytes")
     names = [
-        parts[4][1][start : start + width].partition(b"\0")[0].decode(errors="replace")
-        for start in range(0, len(parts[4][1]), width)
+        fields[start : start + count].partition(b"\0")[0].decode(errors="replace")
+        for start in range(0, len(fields), count)
     ]
-    values = [_value(content, order) for _, content in parts[5:]]
-    return [
-        {
-            name: value
-            for name, value in zip(names, values[start:], strict=False)
-            if value is not None
-        }
-        for start in range(0, len(values), len(names))
-    ]
+    rows: list[Fields] = []
+    for index, (_, content) in enumerate(values):
+        if index % len(names) == 0:
+            rows.append({})
+        if (value := _value(content, order)) is not None:
+            rows[-1][names[index % len(names)]] = value
+    return rows
 
 
 def _value(content: bytes, order: str) -> str | float | None:
     """Returns the text or the single number in a matrix; None for anything else."""
     parts = list(_elements(content, order))
-    if len(parts) < 4 or parts[3][0] not in {*_FORMATS, _UTF8}:
-        return None
-    kind, packed = parts[3]
-    if len(packed) > _MAX_VALUE_BYTES:
-        return None
-    if kind == _UTF8:
+    kind, packed = parts[3] if len(parts) > 3 else (0, b"")
+    if kind == _UTF8 and len(packed) <= _MAX_VALUE_BYTES:
         return packed.decode(errors="replace")
-    code = _FORMATS[kind]
-    values = struct.unpack(
-        f"{order}{len(packed) // struct.calcsize(code)}{code}", packed
-    )
+    if kind not in _FORMATS or len(packed) > _MAX_VALUE_BYTES:
+        return None
+    values = [value for (value,) in struct.iter_unpack(order + _FORMATS[kind], packed)]
     if _class_of(parts, order) == _CHAR_CLASS:
         return "".join(map(chr, values))
     return float(values[0]) if len(values) == 1 else None

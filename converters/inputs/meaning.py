@@ -206,12 +206,16 @@ def disagreements(
         unknown = sorted(set(classes) - set(train))
         if split == TRAIN or not train or not unknown:
             continue
+        depth = (
+            "if a folder above or below the classes was taken for a class, "
+            "--class_depth=1 takes the first folder; "
+        )
+        is_nested = any("/" in name for name in (*train, *unknown))
         lines.append(
             f"{count_of(len(unknown), 'class')} of the {split} split "
             f"{'is' if len(unknown) == 1 else 'are'} no class of train, the first is "
-            f"{unknown[0]!r}: if a folder above or below the classes was taken for a "
-            f"class, --class_depth=1 takes the first folder; if it is another data "
-            f"set, convert it alone with --split={split}."
+            f"{unknown[0]!r}: {depth if is_nested else ''}if it is another data set, "
+            f"convert it alone with --split={split}."
         )
     return lines
 

@@ -51,10 +51,12 @@ def read(input_dir: Location, file: str, start: int, num_bytes: int) -> bytes:
 _SECONDS_BETWEEN_LOOKS = 60
 
 
-def state_at_url(url: str, num_bytes: int) -> files.State:
-    """Returns the state of a file at a URL."""
-    folder, name = Location(url).split()
-    return files.State(num_bytes, version=_files(folder).version(name))
+def state_of(folder: Location, file: str, num_bytes: int) -> files.State:
+    """Returns the state of a file in a folder, or of a file by its URL."""
+    if not is_remote(folder, file):
+        return files.state_of(folder.path / file)
+    server, name = folder.resolve(file).split()
+    return files.State(num_bytes, version=_files(server).version(name))
 
 
 def require_same(location: Location, before: files.State) -> None:
@@ -93,7 +95,7 @@ ReadImage = Callable[[], bytes]
 
 
 class _SizedImage(Protocol):
-    """A part of `ilsvrc.Image`."""
+    """A part of `image.Image`."""
 
     @property
     def file(self) -> str: ...
@@ -117,7 +119,7 @@ def readers(
     Args:
         input_dir: The input folder.
         images: The images.
-        read: Reads an image of the folder, see `ilsvrc.read_image`.
+        read: Reads an image of the folder, see `image.read_image`.
         is_read: Whether the bytes of an image are needed. Others are not read ahead.
 
     Returns:

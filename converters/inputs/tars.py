@@ -1,7 +1,7 @@
 """Members of a tar, from its headers.
 
-In: a tar file, a tar inside a tar file (stored uncompressed there, so that its members
-have offsets in the outer file too), a tar.gz, or a function to read a tar by URL.
+In: a tar file on a disk or by URL, a tar inside a tar file (stored uncompressed there,
+so that its members have offsets in the outer file too), or a tar.gz.
 Out: name, offset and size of the members; a hard link has the offset of its file.
 Headers may be ustar, GNU or PAX. A compressed, damaged or incomplete tar is an error
 with the name of the tar and the byte, and so is a tar that goes on after its end mark.
@@ -12,15 +12,15 @@ needs four times the CPU time for the same index.
 import contextlib
 import gzip
 import os
-import pathlib
 import posixpath
 import re
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import IO, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
-from converters.inputs import files
+from converters.inputs import files, reading
+from converters.inputs.folders import Folder
 
 _BLOCK = 512
 _END = bytes(_BLOCK)
@@ -40,7 +40,8 @@ _FILES = b"0\x007"
 _HARD_LINK, _FOLDER, _SPARSE = b"15S"
 # No data follows links, devices, folders and pipes, whatever size the header gives.
 _WITHOUT_DATA = b"123456"
-_GNU_NAME, _GNU_LINK, _PAX_NEXT, _PAX_ALL = b"LKxg"
+_GNU_KEYS = {b"L"[0]: "path", b"K"[0]: "linkpath"}
+_PAX_NEXT, _PAX_ALL = b"xg"
 _EXTENSIONS = b"LKxg"
 # An extension holds a name or a list of attributes; a larger one is damaged.
 _MAX_EXTENSION_BYTES = 1 << 20
@@ -69,46 +70,6 @@ class Member(NamedTuple):
     link: str = ""
 
 
-def members(tar: "Tar") -> Iterator[Member]:
-    """Yields the members of a tar in order, and its hard links after all others.
-
-    Raises:
-        ValueError: If the file is not an uncompressed, complete tar.
-    """
-    _require_plain(tar.where, tar.read(tar.start, 8))
-    links = []
-    for member in walk(tar):
-        if member.link:
-            links.append(member)
-        else:
-            yield member
-    if links:
-        yield from resolve(links, walk(tar))
-
-
-def resolve(links: Sequence[Member], members: Iterable[Member]) -> Iterator[Member]:
-    """Yields the hard links of a tar with the places of their files.
-
-    The file of a link comes before the link in a tar. A link without a file is yielded
-    as before, with `is_file` False.
-    """
-    places: dict[str, Member] = {}
-    wanted = {_plain(link.link) for link in links}
-    for member in members:
-        name = _plain(member.name)
-        if member.link:
-            target = places.get(_plain(member.link))
-            if target is not None and target.is_file:
-                member = target._replace(name=member.name)
-            yield member
-        if name in wanted:
-            places[name] = member
-
-
-def _plain(name: str) -> str:
-    return posixpath.normpath(name)
-
-
 class Tar(NamedTuple):
     """A tar during its reading."""
 
@@ -116,16 +77,6 @@ class Tar(NamedTuple):
     where: str  # its name in errors
     start: int  # offset of its first byte
     end: int  # offset after its last byte; sys.maxsize if that is unknown
-    max_file_bytes: int = sys.maxsize  # a larger file is an error
-
-    def take_file(self, member: Member) -> bytes:
-        """Reads a file; a ValueError if the file is too large."""
-        if member.num_bytes > self.max_file_bytes:
-            raise ValueError(
-                f"{self.where}: {member.name} must have at most "
-                f"{self.max_file_bytes:,} bytes, got {member.num_bytes:,}."
-            )
-        return self.take(member.offset, member.num_bytes)
 
     def take(self, offset: int, num_bytes: int) -> bytes:
         """Reads exactly this many bytes; a ValueError if the tar ends before."""
@@ -146,20 +97,52 @@ class Tar(NamedTuple):
             "the tar, before its end mark. Download or copy it again."
         )
 
-    def no_size(self, offset: int, got: bytes) -> ValueError:
+    def damaged(self, offset: int, size: bytes | None = None) -> ValueError:
+        byte = f"{offset - self.start:,}"
+        fault = f"no tar header at byte {byte}"
+        if size is not None:
+            fault = f"the header at byte {byte} gives the size {size!r}"
         return ValueError(
-            f"{self.where} is damaged: the header at byte {offset - self.start:,} "
-            f"gives the size {got!r}. Download or copy it again."
-        )
-
-    def damaged(self, offset: int) -> ValueError:
-        return ValueError(
-            f"{self.where} is damaged: no tar header at byte {offset - self.start:,}. "
-            "Download or copy it again."
+            f"{self.where} is damaged: {fault}. Download or copy it again."
         )
 
 
-def walk(tar: Tar) -> Iterator[Member]:
+def members(tar: Tar) -> Iterator[Member]:
+    """Yields the members of a tar in order, and its hard links after all others.
+
+    The file of a link comes before the link in a tar. A link without a file is yielded
+    with `is_file` False.
+
+    Raises:
+        ValueError: If the file is not an uncompressed, complete tar.
+    """
+    head = tar.read(tar.start, 8)
+    for magic, method in _COMPRESSED.items():
+        if head.startswith(magic):
+            raise ValueError(
+                f"{tar.where} is compressed ({method}), so its members cannot be read "
+                "in place. Decompress it to a plain .tar first."
+            )
+    targets = set()
+    for member in _walk(tar):
+        if member.link:
+            targets.add(posixpath.normpath(member.link))
+        else:
+            yield member
+    files: dict[str, Member] = {}
+    links = []
+    for member in _walk(tar) if targets else ():
+        if member.link:
+            target = files.get(posixpath.normpath(member.link))
+            if target is not None and target.is_file:
+                member = target._replace(name=member.name)
+            links.append(member)
+        if (name := posixpath.normpath(member.name)) in targets:
+            files[name] = member
+    yield from sorted(links, key=lambda link: link.offset)
+
+
+def _walk(tar: Tar) -> Iterator[Member]:
     """Yields the members of a tar except folders, by reading a header after another.
 
     Raises:
@@ -190,7 +173,9 @@ def walk(tar: Tar) -> Iterator[Member]:
                     "Make the tar again without --sparse."
                 )
             if kind != _FOLDER and not name.endswith("/"):
-                link = _link(block, fields) if kind == _HARD_LINK else ""
+                link = ""
+                if kind == _HARD_LINK:
+                    link = fields.get("linkpath") or os.fsdecode(_text(block[157:257]))
                 yield Member(name, kind in _FILES, data, size, link)
             fields = dict(common) if common else {}
         position = data + -(-size // _BLOCK) * _BLOCK
@@ -199,10 +184,8 @@ def walk(tar: Tar) -> Iterator[Member]:
 
 def _require_end(tar: Tar, mark: int) -> None:
     """Checks that a tar ends at its end mark: only the zeros of a record follow."""
-    end, where = (
-        mark + _BLOCK,
-        f"{tar.where} has its end mark at byte {mark - tar.start:,}",
-    )
+    end = mark + _BLOCK
+    where = f"{tar.where} has its end mark at byte {mark - tar.start:,}"
     while piece := tar.read(end, min(_PIECE_BYTES, tar.end - end)):
         if rest := piece.lstrip(b"\0"):
             raise ValueError(
@@ -222,15 +205,6 @@ def _require_end(tar: Tar, mark: int) -> None:
             "record: probably a download that was never completed. Download or copy it "
             "again; if it is complete, make it again with tar --blocking-factor=20."
         )
-
-
-def _require_plain(where: str, head: bytes) -> None:
-    for magic, method in _COMPRESSED.items():
-        if head.startswith(magic):
-            raise ValueError(
-                f"{where} is compressed ({method}), so its members cannot be read in "
-                "place. Decompress it to a plain .tar first."
-            )
 
 
 def _check_header(tar: Tar, block: bytes, position: int) -> None:
@@ -255,22 +229,18 @@ def _number(tar: Tar, field: bytes, position: int) -> int:
         return int.from_bytes(field[1:], "big")
     digits = field.strip(b" \0") or b"0"
     if not _OCTAL.fullmatch(digits):
-        raise tar.no_size(position, field)
+        raise tar.damaged(position, field)
     return int(digits, 8)
 
 
 def _pax_number(tar: Tar, text: str, offset: int) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS):
-        raise tar.no_size(offset - _BLOCK, text[:_MAX_DIGITS].encode())
+        raise tar.damaged(offset - _BLOCK, text[:_MAX_DIGITS].encode())
     return int(text)
 
 
 def _text(field: bytes) -> bytes:
     return field.partition(b"\0")[0]
-
-
-def _link(block: bytes, fields: Mapping[str, str]) -> str:
-    return fields.get("linkpath") or os.fsdecode(_text(block[157:257]))
 
 
 def _name(block: bytes) -> str:
@@ -286,10 +256,8 @@ def _read_extension(tar: Tar, kind: int, offset: int, size: int) -> dict[str, st
     if size > _MAX_EXTENSION_BYTES:
         raise tar.damaged(offset - _BLOCK)
     value = tar.take(offset, size)
-    if kind == _GNU_LINK:
-        return {"linkpath": os.fsdecode(value.rstrip(b"\0"))}
-    if kind == _GNU_NAME:
-        return {"path": os.fsdecode(value.rstrip(b"\0"))}
+    if kind in _GNU_KEYS:
+        return {_GNU_KEYS[kind]: os.fsdecode(value.rstrip(b"\0"))}
     fields, start = {}, 0
     while start < len(value):
         # A PAX attribute is b"<length> <key>=<value>\n"; the length counts all of it.
@@ -311,28 +279,33 @@ _MAX_RATIO = 200
 _FREE_UNPACKED_BYTES = 64 << 20
 
 
-def read_members(path: pathlib.Path, *, part: Member | None = None) -> Iterator[Member]:
+def read_members(
+    folder: Folder, name: str, *, part: Member | None = None
+) -> Iterator[Member]:
     """Yields the members of a tar in order, and its hard links after all others.
 
     One block of 512 bytes is read for each member.
 
     Args:
-        path: The tar.
+        folder: The folder of the tar.
+        name: Name of the tar in the folder.
         part: A member of the tar that is a tar itself; its members are listed instead.
 
     Raises:
         ValueError: If the file is not an uncompressed, complete tar.
     """
-    start, end, where = 0, os.stat(path).st_size, str(path)
-    if part is not None:
-        start, end = part.offset, part.offset + part.num_bytes
-        where = f"{part.name} in {path}"
-    with files.read_at(path) as read:
-        yield from members(Tar(read, where, start, end))
+    end = folder.size(name) or 0
+    with reading.opened(folder.location, name, end) as read:
+        tar = Tar(read, folder.shown(name), 0, end)
+        if part is not None:
+            where = f"{part.name} in {tar.where}"
+            tar = Tar(read, where, part.offset, part.offset + part.num_bytes)
+        yield from members(tar)
 
 
 def stream_files(
-    path: pathlib.Path,
+    folder: Folder,
+    name: str,
     *,
     wanted: Callable[[str], bool] = lambda name: True,
     max_bytes: int = files.MAX_LIST_BYTES,
@@ -343,58 +316,57 @@ def stream_files(
     come last; the tar is read again only if there are any.
 
     Args:
-        path: The tar or tar.gz.
+        folder: The folder of the tar or tar.gz.
+        name: Name of the tar in the folder.
         wanted: Whether the bytes of the member with this name are wanted.
         max_bytes: Most bytes that a wanted file may have.
 
     Raises:
         ValueError: If the file is not a complete tar or tar.gz, or a file is too large.
     """
-    links = []
-    with _open_stream(path, max_bytes) as tar:
-        for member in walk(tar):
-            if member.link:
-                links.append(member)
-            elif member.is_file and wanted(member.name):
-                yield member.name, tar.take_file(member)
-            else:
+    where = folder.shown(name)
+    with _unpacked(folder, name) as read:
+        tar = Tar(read, where, 0, sys.maxsize)
+        for member in members(tar):
+            if not (member.is_file and wanted(member.name)):
                 yield member.name, None
-    if not links:
-        return
-    names: dict[int, list[str]] = {}
-    with _open_stream(path, max_bytes) as tar:
-        for link in resolve(links, walk(tar)):
-            if link.is_file and wanted(link.name):
-                names.setdefault(link.offset, []).append(link.name)
+            elif member.num_bytes <= max_bytes:
+                yield member.name, tar.take(member.offset, member.num_bytes)
             else:
-                yield link.name, None
-    with _open_stream(path, max_bytes) as tar:
-        for member in walk(tar):
-            if member.offset in names and not member.link:
-                data = tar.take_file(member)
-                yield from ((name, data) for name in names.pop(member.offset))
+                raise ValueError(
+                    f"{where}: {member.name} must have at most {max_bytes:,} bytes, "
+                    f"got {member.num_bytes:,}."
+                )
 
 
 @contextlib.contextmanager
-def _open_stream(path: pathlib.Path, max_file_bytes: int) -> Iterator["Tar"]:
-    """Opens a tar or tar.gz to be read once from start to end."""
+def _unpacked(folder: Folder, name: str) -> Iterator[Callable[[int, int], bytes]]:
+    """Yields a function to read a tar or tar.gz; a step back begins from the start."""
+    position = 0
     with contextlib.ExitStack() as stack:
-        raw = stack.enter_context(open(files.open_file(path), "rb"))
-        file: IO[bytes] | gzip.GzipFile = raw
-        packed = raw.peek(2).startswith(_GZIP_MAGIC)
-        if packed:
-            file = stack.enter_context(gzip.open(raw))
-        position = 0
+        raw = stack.enter_context(folder.open(name))
+        packed = raw.read(2) == _GZIP_MAGIC
+        raw.seek(0)
+        file = stack.enter_context(gzip.open(raw)) if packed else raw
 
         def take(num_bytes: int) -> bytes:
             nonlocal position
             data = file.read(min(num_bytes, _PIECE_BYTES))
             position += len(data)
-            if packed and position > _FREE_UNPACKED_BYTES:
-                _require_ratio(path, position, raw.tell())
+            most = _FREE_UNPACKED_BYTES + _MAX_RATIO * raw.tell()
+            if packed and position > most:
+                raise ValueError(
+                    f"{folder.shown(name)} must unpack to at most {_MAX_RATIO} times "
+                    f"its size, got {position:,} bytes from the first {raw.tell():,}: "
+                    "it is no archive of ImageNet. Download it again, or unpack it "
+                    "yourself."
+                )
             return data
 
         def read(offset: int, num_bytes: int) -> bytes:
+            nonlocal position
+            if offset < position:
+                position = file.seek(0)
             while position < offset and take(offset - position):
                 pass
             pieces, end = [], offset + num_bytes
@@ -403,21 +375,9 @@ def _open_stream(path: pathlib.Path, max_file_bytes: int) -> Iterator["Tar"]:
             return b"".join(pieces)
 
         try:
-            yield Tar(read, str(path), 0, sys.maxsize, max_file_bytes)
-            # The checksum of a gzip file comes after its last byte.
-            while packed and take(_PIECE_BYTES):
-                pass
+            yield read
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise ValueError(
-                f"{path} is damaged or cut short after byte {position:,} of its "
-                f"unpacked content: {error}. Download it again."
+                f"{folder.shown(name)} is damaged or cut short after byte {position:,} "
+                f"of its unpacked content: {error}. Download it again."
             ) from error
-
-
-def _require_ratio(path: pathlib.Path, num_bytes: int, num_packed: int) -> None:
-    if num_bytes > _FREE_UNPACKED_BYTES + _MAX_RATIO * num_packed:
-        raise ValueError(
-            f"{path} must unpack to at most {_MAX_RATIO} times its size, got "
-            f"{num_bytes:,} bytes from the first {num_packed:,}: it is no archive of "
-            "ImageNet. Download it again, or unpack it yourself."
-        )

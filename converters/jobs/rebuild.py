@@ -10,20 +10,16 @@ import functools
 import os
 import pathlib
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from converters.engines import processes
 from converters.images.policy import policy_of
-from converters.inputs import folders, ilsvrc
-from converters.inputs.boxes import read_boxes
 from converters.inputs.classes import classes_of
-from converters.inputs.image import Image
 from converters.jobs import work_dir, write_shard
-from converters.jobs.job import Job
+from converters.jobs.job import Job, no_boxes
 from converters.jobs.plan import ShardPlan
 from tfpipe.location import atomic
-from tfpipe.location.location import Location
 from tfpipe.shards import index
 
 if TYPE_CHECKING:
@@ -34,11 +30,9 @@ _REPAIR_DIR_NAME = ".repairing"
 
 def rebuild(
     data_dir: pathlib.Path,
-    input_dir: Location,
+    again: "Again",
     names: Sequence[str],
     num_workers: int,
-    *,
-    again: "Again | None" = None,
 ) -> None:
     """Writes shards of a data set again from its input, byte for byte as they were.
 
@@ -46,10 +40,9 @@ def rebuild(
 
     Args:
         data_dir: Folder of the data set.
-        input_dir: Path or URL of the folder that the files of the images are below.
+        again: The images of the input.
         names: Names of the shards.
         num_workers: Most worker processes to use.
-        again: The images of an input that is no folder of images.
 
     Raises:
         ValueError: If the input no longer gives a shard that the index describes.
@@ -62,24 +55,16 @@ def rebuild(
         if index.load(data_dir) != known:
             raise OSError(f"{data_dir} was replaced just now. Check it again.")
 
-        def locate(names: Sequence[str], labels: Sequence[int]) -> list[Image]:
-            if again is None:
-                return ilsvrc.locate(input_dir, names, labels)
-            pairs = zip(map(str, names), map(int, labels), strict=True)
-            return [again.find(n)._replace(class_index=label) for n, label in pairs]
-
-        shards = _plans_from_catalog(data_dir, locate, known, names)
-        with ilsvrc.lists_near(folders.open_folder(input_dir)) as lists_dir:
-            found_boxes = read_boxes(lists_dir, num_workers=num_workers)
+        shards = _plans_from_catalog(data_dir, again, known, names)
         job = Job(
             command=known.made_by["command"],
             name=known.name,
-            input_dir=input_dir,
+            input_dir=again.folder,
             output_dir=data_dir,
             plans=[plan for plan, _ in shards],
             classes=classes_of(known),
             policy=policy_of(known.made_by["options"]["policy"]),
-            boxes_of=found_boxes.of,
+            boxes_of=again.boxes.of if again.boxes else no_boxes,
             num_workers=num_workers,
         )
         processes.run(
@@ -134,7 +119,7 @@ def _rebuild_shard(
 
 def _plans_from_catalog(
     data_dir: pathlib.Path,
-    locate: Callable[[Sequence[str], Sequence[int]], list[Image]],
+    again: "Again",
     known: index.Index,
     names: Sequence[str],
 ) -> list[tuple[ShardPlan, index.Shard]]:
@@ -146,7 +131,14 @@ def _plans_from_catalog(
         for number, entry in enumerate(entries):
             if entry.name in names:
                 mine = rows["shard"] == number
-                labels = rows["label"][mine] - known.label_base
-                images = locate(rows["filename"][mine], labels)
+                labels = (rows["label"][mine] - known.label_base).tolist()
+                files = [*map(str, rows["filename"][mine])]
+                image_of = again.find_all(files)
+                if lost := [file for file in files if file not in image_of]:
+                    raise again.missing(lost[0])
+                images = [
+                    image_of[file]._replace(class_index=label)
+                    for file, label in zip(files, labels, strict=True)
+                ]
                 shards.append((ShardPlan(split, number, entry.name, images), entry))
     return shards

@@ -12,8 +12,9 @@ from typing import Any
 
 from absl import flags
 
-from converters.images import lossless, policy
+from converters.images import policy
 from converters.options import shared
+from tfpipe.native import libraries
 
 # Help of the flags, by the field of the policy. All else follows from the field.
 _HELP = {
@@ -191,9 +192,9 @@ def decided(
     """
     plain = policy.Policy(**fields)
     if lossless_rotation is None:
-        lossless_rotation = plain.exif_orientation == "apply" and lossless.is_built()
+        lossless_rotation = plain.exif_orientation == "apply" and libraries.is_built()
     if corrupt is None:
-        finds = plain.decode != "header" and lossless.is_built()
+        finds = plain.decode != "header" and libraries.is_built()
         corrupt = "skip" if finds else "ignore"
     chosen: dict[str, Any] = {"corrupt": corrupt}
     return dataclasses.replace(plain, lossless_rotation=lossless_rotation, **chosen)

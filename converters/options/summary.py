@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from converters.engines import processes
-from converters.images import jpeg_header, lossless, prepare, soundness
+from converters.images import jpeg_header, prepare, soundness
 from converters.inputs.classes import for_stdout
 from converters.inputs.image import Image, read_image
 from converters.jobs import publish, side_files
@@ -306,7 +306,7 @@ def orientation_warnings(summary: Mapping[str, Any]) -> list[str]:
             "(ImageNet's published results keep them)."
         )
     num_encoded = sum(n for name, n in decisions.items() if _only_turned(name))
-    if num_encoded and not policy["lossless_rotation"] and not lossless.is_built():
+    if num_encoded and not policy["lossless_rotation"] and not libraries.is_built():
         lines.append(
             f"Note: {count_of(num_encoded, 'JPEG')} turned upright by encoding again. "
             "To turn them without loss where their size allows, build the library for "

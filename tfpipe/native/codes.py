@@ -49,15 +49,5 @@ def check(jpeg: bytes) -> Verdict:
 
 
 @functools.cache
-def is_built() -> bool:
-    """Whether the library is built and loads on this machine."""
-    try:
-        _library()
-    except ValueError:
-        return False
-    return True
-
-
-@functools.cache
 def _library() -> ctypes.CDLL:
     return libraries.load_rewrite_library("Checking the codes of a JPEG needs")

@@ -161,12 +161,32 @@ def load_rewrite_library(needing: str) -> ctypes.CDLL:
     """
     try:
         path = rewrite_library()
-        require_sound(path)
-        library = ctypes.CDLL(str(path))
+        return _load(path, path.stat().st_mtime_ns if path.exists() else None)
     except OSError as error:
         raise ValueError(
             f"{needing} a native library, but {error}. {remedy()}"
         ) from error
+
+
+def is_built() -> bool:
+    """Whether the library of the converters is built and loads on this machine."""
+    return _is_built(folder())
+
+
+@functools.cache  # is asked for each image
+def _is_built(folder: pathlib.Path) -> bool:
+    try:
+        load_rewrite_library("Reading a JPEG needs")
+    except ValueError:
+        return False
+    return True
+
+
+@functools.cache  # an error is not cached
+def _load(path: pathlib.Path, modified_ns: int | None) -> ctypes.CDLL:
+    """Loads a library of C functions; another build has another time."""
+    require_sound(path)
+    library = ctypes.CDLL(str(path))
     results = ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_size_t)
     jpeg = ctypes.c_char_p, ctypes.c_size_t
     options = {

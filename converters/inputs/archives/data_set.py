@@ -11,7 +11,6 @@ import pathlib
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 
-from converters.inputs import files
 from converters.inputs.archives import example_images
 from converters.inputs.archives.patterns import Archive
 from converters.inputs.archives.readers import ArchiveContents, list_archives
@@ -89,9 +88,7 @@ def _archives(known: index.Index, location: Location) -> Iterator[Archive]:
         if location.is_local:
             index.check(known, location.path, split)
         for shard in shards:
-            file = (location / shard.name).text
-            state = files.state_of(file) if location.is_local else None
-            yield Archive(split, file, shard.num_bytes, state)
+            yield Archive(split, (location / shard.name).text, shard.num_bytes)
 
 
 def _names(folder: pathlib.Path, known: index.Index) -> _Names:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from converters.inputs.files import State, paths_below_one, state_of
+from converters.inputs.files import paths_below_one
 from converters.inputs.meaning import Meaning
 from tfpipe import errors
 from tfpipe.location.files import Files
@@ -35,13 +35,11 @@ class Archive(NamedTuple):
         split: Split of its images.
         file: Its absolute path or its URL.
         num_bytes: Its size.
-        state: Its state before it was read; None for a URL.
     """
 
     split: str
     file: str
     num_bytes: int
-    state: State | None = None
 
 
 class Kind(NamedTuple):
@@ -184,8 +182,7 @@ def _matching_paths(path: str, kind: Kind) -> Iterator[Archive]:
         found = [name for name in glob.glob(path, recursive=True) if _is_file(name)]
         require_whole_sets(found, "--input")
     for name in sorted(found, key=natural):
-        state = state_of(name)
-        yield Archive("", name, state.num_bytes, state)
+        yield Archive("", name, os.stat(name).st_size)
 
 
 def _is_file(path: str) -> bool:
@@ -249,13 +246,13 @@ def relative_to_one(
 
     Files by URL keep their URL. If all files are URLs, the folder is a URL, too.
     """
-    paths = [item.file for item in archives if item.state is not None]
+    paths = [item.file for item in archives if "://" not in item.file]
     if not paths:
         return Location(archives[0].file).split()[0], list(archives)
     folder = os.path.commonpath([os.path.dirname(path) for path in paths])
     return Location(folder), [
         item
-        if item.state is None
+        if "://" in item.file
         else item._replace(file=os.path.relpath(item.file, folder))
         for item in archives
     ]

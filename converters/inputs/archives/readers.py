@@ -160,9 +160,7 @@ def _contents(
     """Yields each file with its state before it was read, and its images."""
 
     def look(archive: Archive) -> tuple[Archive, State, ArchiveContents]:
-        state = archive.state
-        if state is None:
-            state = reading.state_at_url(archive.file, archive.num_bytes)
+        state = reading.state_of(folder, archive.file, archive.num_bytes)
         return archive, state, read(folder, archive)
 
     with (

@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from converters.inputs import folders
 from converters.inputs.folders import Folder
 from converters.inputs.image import catalog_name
 from converters.inputs.tables import sql
@@ -232,10 +231,9 @@ def of_export(
     """
     path, lines = folder / EXTRAS_NAME, folder / "images.jsonl"
     part = folder / f"{EXTRAS_NAME}.part"
-    with folders.near(export, [EXPORTED_NAME]) as near:
-        source = near / EXPORTED_NAME
-        if not source.is_file():
-            return None
+    if not export.is_file(EXPORTED_NAME):
+        return None
+    with export.near(EXPORTED_NAME) as source:
         with open(lines, "w") as file:
             file.writelines(
                 json.dumps({"filename": catalog_name(name)}) + "\n" for name in images

@@ -10,12 +10,27 @@ from typing import Any
 import numpy as np
 import PIL.Image
 
+from converters.inputs import boxes, classes, folders
+from converters.inputs.folders import Folder
 from tests.support.data import conversions
 from tests.support.data.conversions import conversion
 from tfpipe.location.files import Files
+from tfpipe.location.location import Location
 from tfpipe.shards import index
 
 SYNSETS = ("n01440764", "n01443537", "n01484850", "n01491361")
+
+
+def folder_at(path: pathlib.Path) -> Folder:
+    """A folder on the disk, as readers see it."""
+    return folders.open_folder(Location(str(path)))
+
+
+def read_boxes(path: pathlib.Path, *, num_workers: int = 1) -> boxes.Boxes:
+    """The boxes below a folder, of classes of ImageNet."""
+    synsets = [each.synset for each in classes.read_classes(folder_at(path))]
+    return boxes.read_boxes(folder_at(path), synsets, num_workers=num_workers)
+
 
 # Options of two jobs that put the same images into shards of the same names.
 JOB_X = {"seed": 1, "num_train_shards": 6, "num_validation_shards": 1}

@@ -17,7 +17,7 @@ import pytest
 
 from converters.inputs import boxes, devkit, ilsvrc
 from tests.support.data.jpegs import many_scans
-from tests.support.data.trees import SYNSETS, make_jpeg, make_tree
+from tests.support.data.trees import SYNSETS, make_jpeg, make_tree, read_boxes
 from tests.unit.converters.inputs.test_boxes import make_xml
 
 # Starts the command, ends it if it hangs, and measures its memory. Linux counts the
@@ -205,7 +205,7 @@ def test_image_may_have_70_000_boxes(tmp_path: pathlib.Path) -> None:
     path.parent.mkdir()
     path.write_bytes(make_xml(corners))
 
-    assert len(boxes.read_boxes(tmp_path).of(f"{SYNSETS[0]}_1")) == 70_000
+    assert len(read_boxes(tmp_path).of(f"{SYNSETS[0]}_1")) == 70_000
 
 
 def _blank_png(width: int, height: int) -> bytes:

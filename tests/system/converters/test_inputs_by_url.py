@@ -4,10 +4,12 @@ import json
 import pathlib
 import re
 import shutil
+import tarfile
 
 import pytest
 
 from converters import verify
+from converters.inputs import ilsvrc
 from converters.jobs import run
 from tests.support.data import conversions
 from tests.support.data.conversions import Conversion, conversion
@@ -50,8 +52,14 @@ def test_a_tree_at_a_url_gives_the_bytes_of_a_tree_on_a_disk(
 ) -> None:
     url = f"{s3_folder}/raw"
     upload(tree, url)
+    packed = shutil.copytree(tree, tmp_path / "packed")
+    with tarfile.open(packed / ilsvrc.VALIDATION_TAR, "w") as tar:
+        tar.add(packed / "val", "val")
+    shutil.rmtree(packed / "val")
+    upload(packed, f"{s3_folder}/packed")
 
     convert(tree, tmp_path / "near", **JOB_X)
+    convert(f"{s3_folder}/packed", tmp_path / "tars", **JOB_X)  # type: ignore[arg-type]
     words = [f"--input_dir={url}", "--engine=processes", "--num_workers=2"]
     words += [f"--output_dir={tmp_path / 'far'}", "--num_train_shards=6", "--seed=1"]
     words += ["--num_validation_shards=1", "--nofsync"]
@@ -65,6 +73,7 @@ def test_a_tree_at_a_url_gives_the_bytes_of_a_tree_on_a_disk(
 
     assert json.loads(done.stdout.splitlines()[-1])["num_records"] == 31
     assert digests(tmp_path / "far") == digests(tmp_path / "near")
+    assert digests(tmp_path / "tars") == digests(tmp_path / "near")
     assert (checked.faults, checked.num_faults) == ([], 0)
 
 
@@ -101,7 +110,7 @@ def test_classes_at_a_url_and_a_repair_from_there(
         ("ILSVRC2012_img_train.tar", "ILSVRC2012_img_train.tar or train/ but not both"),
         (
             "train/n01494475.tar",
-            "train/n01494475.tar is a tar, which is read on a disk",
+            "train/n01494475.tar is cut short: it ends at byte 0",
         ),
         ("bbox/n01440764/x.xml", "bbox holds bounding boxes as XML files, .* Pack the"),
         ("synsets.txt", "/raw/synsets.txt must list at least one synset a line"),

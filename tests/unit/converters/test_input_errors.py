@@ -12,7 +12,7 @@ import pytest
 from converters import synthesize
 from converters.images import jpeg_header, prepare
 from converters.images.policy import Policy
-from converters.inputs import boxes, classes, devkit
+from converters.inputs import classes, devkit
 from converters.inputs.image import Image, read_image
 from converters.inputs.labels import read_label_map
 from converters.jobs import work_dir
@@ -23,7 +23,13 @@ from tests.support.data.conversions import (
     conversion,
     read_ilsvrc,
 )
-from tests.support.data.trees import SYNSETS, make_jpeg, make_tree
+from tests.support.data.trees import (
+    SYNSETS,
+    folder_at,
+    make_jpeg,
+    make_tree,
+    read_boxes,
+)
 from tests.support.processes import commands
 from tests.unit.converters.inputs.test_boxes import make_xml
 from tests.unit.converters.inputs.test_tars import _kit_rows, _mat
@@ -53,7 +59,7 @@ def test_byte_order_mark_of_a_list_is_no_part_of_its_first_name(
     if name == "map.txt":
         assert read_label_map(tmp_path / name, None) == {"ant": 0, "bee": 1}
     else:
-        first = classes.read_classes(tmp_path)[0]
+        first = classes.read_classes(folder_at(tmp_path))[0]
         assert first.synset == "ant"
         assert first.text == ("an ant" if name == "synset_words.txt" else "ant")
 
@@ -171,7 +177,7 @@ def test_box_of_what_is_no_number_is_an_error_that_names_the_file(
     path.write_text(xml[:start] + number + xml[end:])
 
     with pytest.raises(ValueError, match=r"bbox/n01440764_1.xml in .* must be an anno"):
-        boxes.read_boxes(tmp_path)
+        read_boxes(tmp_path)
 
 
 def test_box_without_area_as_it_is_stored_is_dropped(tmp_path: pathlib.Path) -> None:
@@ -180,7 +186,7 @@ def test_box_without_area_as_it_is_stored_is_dropped(tmp_path: pathlib.Path) -> 
     path.parent.mkdir()
     path.write_bytes(xml)
 
-    assert boxes.read_boxes(tmp_path).decisions == {"bbox_dropped_empty": 1}
+    assert read_boxes(tmp_path).decisions == {"bbox_dropped_empty": 1}
 
 
 def test_encoding_that_is_not_known_is_an_error(tmp_path: pathlib.Path) -> None:
@@ -189,7 +195,7 @@ def test_encoding_that_is_not_known_is_an_error(tmp_path: pathlib.Path) -> None:
     path.write_bytes(b'<?xml version="1.0" encoding="klingon"?>' + make_xml([]))
 
     with pytest.raises(ValueError, match=r"_1.xml in .*annotation.*unknown encoding"):
-        boxes.read_boxes(tmp_path)
+        read_boxes(tmp_path)
 
 
 def test_other_boxes_are_another_job(tmp_path: pathlib.Path) -> None:

@@ -12,7 +12,14 @@ from converters.inputs import boxes, classes, ilsvrc, tars
 from converters.inputs.image import read_image
 from tests.support.data import conversions
 from tests.support.data.conversions import conversion, read_ilsvrc
-from tests.support.data.trees import SYNSETS, convert, make_jpeg, make_tree
+from tests.support.data.trees import (
+    SYNSETS,
+    convert,
+    folder_at,
+    make_jpeg,
+    make_tree,
+    read_boxes,
+)
 from tests.unit.converters.inputs.test_boxes import make_xml
 from tests.unit.converters.inputs.test_tars import write_tar
 from tfpipe.location.location import Location
@@ -153,13 +160,6 @@ def test_hard_link_in_a_tar_is_the_file_that_it_links_to(
         (f"train/{SYNSETS[1]}.tar/c.JPEG", "not_a_file"),
         (f"train/{SYNSETS[1]}.tar/e.JPEG", "not_a_file"),
     ]
-    names = [f"train/{SYNSETS[1]}/b.JPEG"]
-    assert (
-        read_image(
-            Location(str(root)), ilsvrc.locate(Location(str(root)), names, [1])[0]
-        )
-        == b"x" * 700
-    )
 
 
 def test_hard_link_in_a_streamed_tar_is_the_file_that_it_links_to(
@@ -167,7 +167,7 @@ def test_hard_link_in_a_streamed_tar_is_the_file_that_it_links_to(
 ) -> None:
     _linked_tar(tmp_path / "x.tar", b"x" * 700)
 
-    found = dict(tars.stream_files(tmp_path / "x.tar"))
+    found = dict(tars.stream_files(folder_at(tmp_path), "x.tar"))
 
     linked = dict.fromkeys(("./a.JPEG", "sub/b.JPEG", "d.JPEG"), b"x" * 700)
     assert found == linked | {"c.JPEG": None, "e.JPEG": None}
@@ -183,7 +183,7 @@ def test_linked_folder_of_boxes_is_read_once(tmp_path: pathlib.Path) -> None:
     (root / "bbox").mkdir(parents=True)
     (root / "bbox" / SYNSETS[0]).symlink_to(aside)
 
-    found = boxes.read_boxes(root)
+    found = read_boxes(root)
 
     assert (found.num_boxes, found.decisions) == (1, {"bbox_kept": 1})
 
@@ -194,7 +194,7 @@ def test_link_to_nowhere_in_the_place_of_boxes_is_an_error(
     (tmp_path / "bbox").symlink_to("nowhere")
 
     with pytest.raises(OSError, match="bbox"):
-        boxes.read_boxes(tmp_path)
+        read_boxes(tmp_path)
 
 
 @pytest.mark.parametrize("packed", [False, True])

@@ -10,6 +10,7 @@ from PIL import Image
 
 from converters import synthesize
 from converters.inputs import classes
+from tests.support.data.trees import folder_at
 from tests.support.processes import commands
 
 _FEW = {"num_images": 6, "num_validation_images": 0}
@@ -127,7 +128,7 @@ def test_class_lists_of_made_up_synsets_can_be_read_back(tmp_path):
 
     synthesize.synthesize(config)
 
-    assert classes.read_classes(root) == synthesize.list_classes(config)
+    assert classes.read_classes(folder_at(root)) == synthesize.list_classes(config)
     assert not (root / "synset_labels.txt").exists()
     assert not (root / "val").exists()
     folders = sorted(path.name for path in (root / "train").iterdir())

@@ -10,6 +10,7 @@ import PIL.ImageOps
 import pytest
 
 from converters.images.policy import Policy
+from converters.inputs.again import Again
 from converters.jobs import publish, rebuild
 from converters.options import policy as policy_options
 from converters.options.summary import orientation_warnings
@@ -158,7 +159,7 @@ def test_repair_turns_as_the_index_says(
 
     def repair(out: pathlib.Path) -> bytes:
         (out / shard).write_bytes(b"")
-        rebuild.rebuild(out, Location(str(photos)), [shard], 1)
+        rebuild.rebuild(out, Again(Location(str(photos))), [shard], 1)
         return (out / shard).read_bytes()
 
     assert {key: repair(out) for key, out in outs.items()} == before

@@ -5,7 +5,7 @@ import pathlib
 import pytest
 
 from converters.inputs import boxes
-from tests.support.data.trees import SYNSETS
+from tests.support.data.trees import SYNSETS, read_boxes
 from tests.unit.converters.inputs.test_boxes import make_xml
 from tests.unit.converters.inputs.test_tars import write_tar
 
@@ -21,7 +21,7 @@ def test_many_workers_find_what_one_finds(
     ]
     write_tar(tmp_path / "ILSVRC2012_bbox_train_v2.tar", files)
 
-    one, many = (boxes.read_boxes(tmp_path, num_workers=n) for n in (1, 3))
+    one, many = (read_boxes(tmp_path, num_workers=n) for n in (1, 3))
 
     assert one == many
     assert many.decisions == {"bbox_file_of_other_class": 1, "bbox_kept": 49}
@@ -37,4 +37,4 @@ def test_bad_annotation_in_a_worker_is_an_error(
     write_tar(tmp_path / "ILSVRC2012_bbox_train_v2.tar", files)
 
     with pytest.raises(ValueError, match=r"_9\.xml in .* must be an annotation"):
-        boxes.read_boxes(tmp_path, num_workers=2)
+        read_boxes(tmp_path, num_workers=2)

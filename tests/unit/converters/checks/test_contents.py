@@ -18,7 +18,7 @@ from tfpipe.shards import index
 def _request(data_dir: pathlib.Path, **options: Any) -> Request:
     return Request(
         data_dir=data_dir,
-        **{"level": "crc", "input_dir": None, "num_workers": 1} | options,
+        **{"level": "crc", "num_workers": 1} | options,
     )
 
 

@@ -13,6 +13,7 @@ import xxhash
 from hypothesis import strategies
 
 from converters.checks import catalog as catalog_checks, shard as shard_checks
+from converters.inputs.again import Again
 from tests.support.data.trees import make_jpeg
 from tfpipe.location.location import Location
 from tfpipe.shards import image_record, index, records
@@ -60,7 +61,12 @@ def check_one(
     data_dir: pathlib.Path, level: str, *, input_dir: pathlib.Path | None = None
 ) -> shard_checks.Findings:
     settings = make_settings(data_dir, level, input_dir)
-    return shard_checks.check_shard(settings, make_task(data_dir))
+    task = make_task(data_dir)
+    if settings.input_dir is not None:
+        names = rows(data_dir)["filename"]
+        images = Again(settings.input_dir).find_all(names)
+        task = dataclasses.replace(task, images=images)
+    return shard_checks.check_shard(settings, task)
 
 
 def rows(data_dir: pathlib.Path) -> dict[str, list]:
@@ -400,7 +406,7 @@ def test_source_compares_with_the_files(
         (6, names[6]),
     ]
     assert "they differ from byte 50" in found.faults[0].fault
-    assert "the source cannot be read" in found.faults[1].fault
+    assert "the input must hold the image" in found.faults[1].fault
 
 
 def test_a_shard_that_cannot_be_read_on_has_a_bad_record_there(

@@ -59,7 +59,7 @@ def test_an_input_with_other_images_is_found(kind: str, tmp_path: pathlib.Path) 
 
     texts = [fault.fault for fault in done.faults]
     assert sum("bytes of the source" in text for text in texts) == 1
-    assert sum("--input has no image of the name" in text for text in texts) == 1
+    assert sum("the input must hold the image" in text for text in texts) == 1
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from converters import verify
 from converters.images import jpeg_header, lossless, policy as image_policy
+from converters.inputs.again import Again
 from converters.jobs import publish, rebuild
 from converters.options.job import ConvertOptions
 from tests.support.data.native_op import native_op, needs_native  # noqa: F401
@@ -400,7 +401,7 @@ def test_repair_rewrites_again(converted, raw, tmp_path):
     before = path.read_bytes()
     path.write_bytes(before[:-9])
 
-    rebuild.rebuild(folder, Location(str(raw)), [path.name], 1)
+    rebuild.rebuild(folder, Again(Location(str(raw))), [path.name], 1)
 
     assert path.read_bytes() == before
 

@@ -9,7 +9,7 @@ import pytest
 from converters.images import jpeg_header, soundness
 from tests.support.data.native_op import native_op, needs_native  # noqa: F401
 from tests.unit.tfpipe.ops.test_rare_jpegs import BASE, INKED, saved
-from tfpipe.native import codes
+from tfpipe.native import codes, libraries
 
 pytestmark = needs_native
 
@@ -66,7 +66,7 @@ def test_verdict_is_that_of_pillow_alone(
 ) -> None:
     jpegs = [KINDS[kind], *filter(has_end, damaged(KINDS[kind], seed=len(kind)))]
     with_library = [verdict(jpeg) for jpeg in jpegs]
-    monkeypatch.setattr(codes, "is_built", lambda: False)
+    monkeypatch.setattr(libraries, "is_built", lambda: False)
 
     assert with_library == [verdict(jpeg) for jpeg in jpegs]
     assert with_library[0] == "decodes"

@@ -12,7 +12,7 @@ from converters.inputs.labels import Labelled
 from converters.inputs.listed import Listed
 from tests.support.data import conversions
 from tests.support.data.conversions import conversion, read_ilsvrc
-from tests.support.data.trees import SYNSETS, convert, make_tree
+from tests.support.data.trees import SYNSETS, convert, make_tree, read_boxes
 from tests.unit.converters.inputs.test_tars import write_tar
 from tfpipe.location.location import Location
 from tfpipe.shards import index
@@ -45,7 +45,7 @@ def read(root: pathlib.Path, xml: bytes, *, stem: str = FIRST) -> boxes.Boxes:
     path = root / "bbox" / SYNSETS[0] / f"{stem}.xml"
     path.parent.mkdir(parents=True)
     path.write_bytes(xml)
-    return boxes.read_boxes(root)
+    return read_boxes(root)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_files_of_other_classes_are_counted(tmp_path: pathlib.Path) -> None:
 def test_other_images_have_none_and_so_has_an_input_without_boxes(
     tmp_path: pathlib.Path,
 ) -> None:
-    empty = boxes.read_boxes(tmp_path)
+    empty = read_boxes(tmp_path)
     found = read(tmp_path, make_xml([(SYNSETS[0], 1, 1, 2, 2)]))
 
     assert (empty.num_boxes, dict(empty.decisions), empty.of(FIRST)) == (0, {}, [])
@@ -133,7 +133,7 @@ def test_tar_and_folder_give_the_same_boxes(tmp_path: pathlib.Path, mode: str) -
     name = f"ILSVRC2012_bbox_train_v2.tar{suffix}"
     write_tar(tmp_path / "tar" / name, files, mode=mode)
 
-    one, other = (boxes.read_boxes(tmp_path / kind) for kind in ("folder", "tar"))
+    one, other = (read_boxes(tmp_path / kind) for kind in ("folder", "tar"))
 
     assert [one.of(stem) for stem in stems] == [other.of(stem) for stem in stems]
     assert [len(one.of(stem)) for stem in stems] == [n % 3 for n in range(20)]
@@ -184,7 +184,7 @@ def test_bad_annotations_are_an_error(
     damage(tmp_path)
 
     with pytest.raises(ValueError, match=message):
-        boxes.read_boxes(tmp_path)
+        read_boxes(tmp_path)
 
 
 def test_boxes_take_little_memory(tmp_path: pathlib.Path) -> None:
@@ -192,11 +192,11 @@ def test_boxes_take_little_memory(tmp_path: pathlib.Path) -> None:
     count = 300
     files = [(f"{SYNSETS[0]}_{n}.xml", xml) for n in range(count)]
     write_tar(tmp_path / "ILSVRC2012_bbox_train_v2.tar", files)
-    boxes.read_boxes(tmp_path)  # imports and caches are not measured
+    read_boxes(tmp_path)  # imports and caches are not measured
 
     tracemalloc.start()
     try:
-        found = boxes.read_boxes(tmp_path)
+        found = read_boxes(tmp_path)
         used = tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()
@@ -241,7 +241,7 @@ def whole() -> _Images:
 
 
 def _boxes(num_boxes: int) -> boxes.Boxes:
-    none = boxes.read_boxes(pathlib.Path("/nowhere"))
+    none = read_boxes(pathlib.Path("/nowhere"))
     none.sides.extend([0.0] * (4 * num_boxes))
     return none
 

@@ -5,6 +5,7 @@ import pathlib
 import pytest
 
 from converters.inputs import classes
+from tests.support.data.trees import folder_at
 
 
 def test_imagenet_has_1000_classes_from_label_1() -> None:
@@ -19,14 +20,14 @@ def test_imagenet_has_1000_classes_from_label_1() -> None:
 def test_tree_without_a_list_has_the_classes_of_imagenet(
     tmp_path: pathlib.Path,
 ) -> None:
-    assert classes.read_classes(tmp_path) == classes.imagenet_classes()
+    assert classes.read_classes(folder_at(tmp_path)) == classes.imagenet_classes()
 
 
 def test_own_list_gives_labels_in_its_order(tmp_path: pathlib.Path) -> None:
     (tmp_path / "synsets.txt").write_text("zebra\nant\n")
     (tmp_path / "synset_words.txt").write_text("ant\tan insect, small\n")
 
-    assert classes.read_classes(tmp_path) == [
+    assert classes.read_classes(folder_at(tmp_path)) == [
         classes.Class(1, "zebra", "zebra"),
         classes.Class(2, "ant", "an insect, small"),
     ]
@@ -43,4 +44,4 @@ def test_bad_list_is_an_error(tmp_path: pathlib.Path, text: str, message: str) -
     (tmp_path / "synsets.txt").write_text(text)
 
     with pytest.raises(ValueError, match=message):
-        classes.read_classes(tmp_path)
+        classes.read_classes(folder_at(tmp_path))

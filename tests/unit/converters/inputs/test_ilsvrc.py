@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from converters.inputs import classes, ilsvrc
+from converters.inputs.again import Again
 from converters.inputs.image import NO_CLASS, Image, catalog_name, read_image
 from tests.support.data.conversions import read_ilsvrc
 from tests.support.data.trees import SYNSETS, make_tree
@@ -207,9 +208,10 @@ def test_any_name_is_listed_read_planned_and_found_again(
     assert [read_image(Location(str(tmp_path)), odd[name]) for name in ODD_NAMES] == [
         bytes([number]) for number in range(len(ODD_NAMES))
     ]
-    names = [catalog_name(image.name) for image in images]
-    indices = [image.class_index for image in images]
-    assert ilsvrc.locate(Location(str(tmp_path)), names, indices) == images
+    by_name = Again(Location(str(tmp_path))).find_all(
+        [catalog_name(image.name) for image in images]
+    )
+    assert [*by_name.values()] == [i._replace(class_index=NO_CLASS) for i in images]
 
 
 def test_any_name_survives_duckdb_as_its_catalog_name(tmp_path: pathlib.Path) -> None:
@@ -225,13 +227,6 @@ def test_any_name_survives_duckdb_as_its_catalog_name(tmp_path: pathlib.Path) ->
     assert [name for (name,) in rows] == names
     assert names[-1] == "latin-1 \\udce9\\udcff.JPEG"
     assert names[:-1] == [name.decode() for name in ODD_NAMES[:-1]]
-
-
-def test_locate_names_the_image_that_is_gone(tmp_path: pathlib.Path) -> None:
-    make_tree(tmp_path, num_images=4)
-
-    with pytest.raises(ValueError, match=r"must hold the image train/n1/no.JPEG"):
-        ilsvrc.locate(Location(str(tmp_path)), ["train/n1/no.JPEG"], [0])
 
 
 @pytest.mark.parametrize("in_tar", [False, True])

@@ -1,18 +1,20 @@
 """converters.inputs.kaggle: ImageNet as Kaggle packs it."""
 
+import contextlib
 import os
 import pathlib
 from collections.abc import Callable
 
 import pytest
 
+from converters.inputs import again
 from converters.inputs.image import read_image
+from converters.inputs.reader import Workspace
 from converters.jobs import run
 from converters.jobs.job import Job
 from tests.support.data import conversions
 from tests.support.data.conversions import conversion
 from tests.support.data.trees import SYNSETS, make_jpeg, make_tree
-from tfpipe.location.location import Location
 from tfpipe.shards import index
 
 NUM_TRAIN, NUM_VALIDATION = 8, 3
@@ -77,16 +79,19 @@ def test_images_and_labels_are_those_of_the_usual_layout(
 
 
 def test_a_converted_set_finds_its_images_again(tmp_path: pathlib.Path) -> None:
-    from converters.inputs import ilsvrc
-
     root = _kaggle(tmp_path / "kaggle")
     run.run(_job(root, tmp_path / "out"))
     rows = index.load_catalog(tmp_path / "out", "validation", ["filename", "synset"])
 
+    made_by = index.load(tmp_path / "out").made_by
+    with contextlib.ExitStack() as stack:
+        workspace = Workspace(folder=tmp_path, stack=stack)
+        found = again.list_again(made_by, str(root), (), (), workspace)
+
     for name, synset in zip(rows["filename"], rows["synset"], strict=True):
-        (image,) = ilsvrc.locate(Location(str(root)), [name], [0])
+        (image,) = found.find_all([name]).values()
         number = int(name[-13:-5])
-        assert read_image(Location(str(root)), image) == make_jpeg(
+        assert read_image(found.folder, image) == make_jpeg(
             999 + number, width=40 + (number - 1) % 2
         )
         assert synset == SYNSETS[number - 1]

@@ -5,6 +5,7 @@ import pathlib
 
 import pytest
 
+from converters.inputs.again import Again
 from converters.jobs import rebuild
 from tests.support.data.trees import convert, make_tree
 from tfpipe.location.location import Location
@@ -16,7 +17,7 @@ def test_a_shard_is_restored(raw_dir: pathlib.Path, copy_dir: pathlib.Path) -> N
     before = (copy_dir / NAME).read_bytes()
     (copy_dir / NAME).write_bytes(before[:-9])
 
-    rebuild.rebuild(copy_dir, Location(str(raw_dir)), [NAME], 1)
+    rebuild.rebuild(copy_dir, Again(Location(str(raw_dir))), [NAME], 1)
 
     assert (copy_dir / NAME).read_bytes() == before
     assert not (copy_dir / ".repairing").exists()
@@ -29,7 +30,7 @@ def test_what_a_killed_repair_left_is_removed(
     (copy_dir / ".repairing").mkdir()
     (copy_dir / ".repairing" / NAME).write_bytes(b"half")
 
-    rebuild.rebuild(copy_dir, Location(str(raw_dir)), [NAME], 1)
+    rebuild.rebuild(copy_dir, Again(Location(str(raw_dir))), [NAME], 1)
 
     assert not (copy_dir / ".repairing").exists()
 
@@ -42,7 +43,7 @@ def test_a_changed_input_is_refused(tmp_path: pathlib.Path) -> None:
     before = {path.name: path.read_bytes() for path in out.glob("*-of-*")}
 
     with pytest.raises(ValueError, match="no longer gives shard train-0000"):
-        rebuild.rebuild(out, Location(str(raw_dir)), sorted(before), 1)
+        rebuild.rebuild(out, Again(Location(str(raw_dir))), sorted(before), 1)
 
     assert {path.name: path.read_bytes() for path in out.glob("*-of-*")} == before
 
@@ -55,6 +56,6 @@ def test_nothing_is_written_behind_a_link(
     (copy_dir / ".repairing").symlink_to(tmp_path / "precious")
 
     with pytest.raises(ValueError, match="must be a folder of its own, got a link"):
-        rebuild.rebuild(copy_dir, Location(str(raw_dir)), [NAME], 1)
+        rebuild.rebuild(copy_dir, Again(Location(str(raw_dir))), [NAME], 1)
 
     assert os.listdir(tmp_path / "precious") == ["file"]
