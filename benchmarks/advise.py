@@ -21,140 +21,214 @@ an error.
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 import sys
 from collections.abc import Sequence
-from typing import Any
-
-from absl import flags
+from typing import Any, Literal
 
 from benchmarks.advisor import facts, hardware, measured, summary, what_if
 from benchmarks.advisor.facts import Fact
-from benchmarks.models import published
+from benchmarks.models import catalog, published
 from benchmarks.models.accelerators import Accelerator
-from benchmarks.options import command, settings_file, shared_flags, train_flags
+from benchmarks.options import settings_file
 from benchmarks.reporting import output, results
+from tfpipe import cli
 
-GROUPS = {
-    "What is asked": ("results", "what_if", "report_dir"),
-    "What is trained": (
-        *("model", "mode", "batch_size", "image_size", "whole_batches"),
-        *("entry_points", "num_images", "record", "cpu_ms"),
-    ),
-    "Accelerators and hosts": (
-        *("accelerator", "accelerators_file", "images_per_second"),
-        *("num_accelerators", "accelerators_per_host", "exchange_ms"),
-        *("cores", "ram", "page_cache", "cached", "local_disk", "local_disk_room"),
-    ),
-    "Storage": (
-        *("storage", "storage_gbps", "shared_storage", "storage_cache"),
-        *("requests", "request", "link", "write"),
-    ),
-}
+_ASKED = cli.group("What is asked")
+_TRAINED = cli.group("What is trained")
+_HOSTS = cli.group("Accelerators and hosts")
+_STORAGE = cli.group("Storage")
+GROUPS = (*("What is asked", "What is trained", "Accelerators and hosts", "Storage"),)
 
-for _name in (
-    *("model", "mode", "batch_size", "image_size", "whole_batches"),
-    *("accelerators_file", "report_dir"),
-):
-    flags.declare_key_flag(_name)
-_RESULTS = flags.DEFINE_list(
-    "results",
-    None,
-    "Folders or files with results of benchmarks.storage, benchmarks.input and "
-    "benchmarks.train. The newest of each command counts.",
-)
-_WHAT_IF = flags.DEFINE_string(
-    "what_if",
-    None,
-    'Changes to compare with, such as "cores=128,storage=10GB/s". The names are those '
-    "of the flags, and hosts.",
-)
-_STORAGE_GBPS = flags.DEFINE_float(
-    "storage_gbps",
-    None,
-    "The same as --storage, as a number of GB/s: 1e9 bytes a second.",
-    lower_bound=0.0,
-)
-_SHARED_NAMES = ("num_images", "entry_points")  # flags of converters too
-_HELP = {
-    "accelerator": (
-        f"One of {', '.join(sorted(published.ACCELERATORS))}, or a name in "
-        "--accelerators_file. Default: h100."
-    ),
-    "images_per_second": (
+
+@cli.options
+class AdviseOptions:
+    """The question, and figures that are known. A fact has the name of its flag."""
+
+    results: tuple[str, ...] = _ASKED(
+        (),
+        "Folders or files with results of benchmarks.storage, benchmarks.input and "
+        "benchmarks.train. The newest of each command counts.",
+    )
+    what_if: str | None = _ASKED(
+        None,
+        'Changes to compare with, such as "cores=128,storage=10GB/s". The names are '
+        "those of the flags, and hosts.",
+        shown="FACT=VALUE,...",
+    )
+    report_dir: str | None = _ASKED(
+        None, "Folder for the result (JSON), for benchmarks.report."
+    )
+    model: str | None = _TRAINED(
+        None,
+        "Model that is trained. Default: resnet50.",
+        choices=sorted(catalog.MODELS),
+    )
+    mode: Literal["train", "infer"] | None = _TRAINED(
+        None, "What the model does. Default: train."
+    )
+    batch_size: int | None = _TRAINED(
+        None,
+        "Examples in a step of an accelerator. Default: the model's own.",
+        least=1,
+    )
+    image_size: int | None = _TRAINED(
+        None,
+        "Height and width of the images in pixels. Default: the model's own.",
+        least=32,
+    )
+    whole_batches: Literal["auto", "yes", "no"] | None = _TRAINED(
+        None, "Whether whole batches are decoded at once. auto: as in --results."
+    )
+    entry_points: str | None = _TRAINED(
+        None,
+        "yes: the data set has entry points, so that a crop decodes less. Default: no.",
+        shown="yes|no",
+    )
+    num_images: str | None = _TRAINED(
+        None,
+        "Images of an epoch. Default: those of ILSVRC-2012.",
+        shown="N",
+    )
+    record: str | None = _TRAINED(
+        None,
+        "Mean bytes of a record, such as 115kB. Default: ILSVRC-2012.",
+        shown="SIZE",
+    )
+    cpu_ms: str | None = _TRAINED(
+        None,
+        "CPU time of an image on one core, in milliseconds. benchmarks.input measures "
+        "the time. Default: from --record.",
+        shown="X",
+    )
+    accelerator: str | None = _HOSTS(
+        None,
+        "Kind of the accelerators. One of "
+        f"{', '.join(sorted(published.ACCELERATORS))}, or a name in "
+        "--accelerators_file. Default: h100.",
+        shown="NAME",
+    )
+    accelerators_file: str | None = _HOSTS(
+        None, "JSON or TOML file of other accelerators, as for benchmarks.train."
+    )
+    images_per_second: str | None = _HOSTS(
+        None,
         "Images a second of one accelerator that never waits. Default: the published "
-        "figure of --model on --accelerator."
-    ),
-    "num_accelerators": "Accelerators of all hosts. Default: one host.",
-    "accelerators_per_host": "Accelerators of a host. Default: 8.",
-    "exchange_ms": (
-        "Time by which the exchange of gradients makes a step longer. Default: 0."
-    ),
-    "cores": "Cores of a host. Default: those of NVIDIA's DGX.",
-    "ram": "Memory of a host, such as 512GB. Default: DGX.",
-    "page_cache": "Memory of a host that keeps files. Default: 80 % of --ram.",
-    "cached": (
+        "figure of --model on --accelerator.",
+        shown="X",
+    )
+    num_accelerators: str | None = _HOSTS(
+        None,
+        "Accelerators of all hosts. Default: one host.",
+        shown="N",
+    )
+    accelerators_per_host: str | None = _HOSTS(
+        None,
+        "Accelerators of a host. Default: 8.",
+        shown="N",
+    )
+    exchange_ms: str | None = _HOSTS(
+        None,
+        "Time by which the exchange of gradients makes a step longer. Default: 0.",
+        shown="X",
+    )
+    cores: str | None = _HOSTS(
+        None,
+        "Cores of a host. Default: those of NVIDIA's DGX.",
+        shown="N",
+    )
+    ram: str | None = _HOSTS(
+        None,
+        "Memory of a host, such as 512GB. Default: DGX.",
+        shown="SIZE",
+    )
+    page_cache: str | None = _HOSTS(
+        None,
+        "Memory of a host that keeps files. Default: 80 % of --ram.",
+        shown="SIZE",
+    )
+    cached: str | None = _HOSTS(
+        None,
         "Share of the bytes that memory gives after the first epoch, such as 0. "
-        "Default: computed from --page_cache and the size of the data."
-    ),
-    "local_disk": "Rate of the local disk of a host, such as 2.5GB/s.",
-    "local_disk_room": "Room on the local disk of a host, such as 7TB.",
-    "num_images": "Images of an epoch. Default: those of ILSVRC-2012.",
-    "entry_points": (
-        "yes: the data set has entry points, so that a crop decodes less. Default: no."
-    ),
-    "record": "Mean bytes of a record, such as 115kB. Default: ILSVRC-2012.",
-    "cpu_ms": (
-        "CPU time of an image on one core, in milliseconds: benchmarks.input measures "
-        "it. Default: from --record."
-    ),
-    "storage": (
+        "Default: computed from --page_cache and the size of the data.",
+        shown="SHARE",
+    )
+    local_disk: str | None = _HOSTS(
+        None,
+        "Rate of the local disk of a host, such as 2.5GB/s.",
+        shown="RATE",
+    )
+    local_disk_room: str | None = _HOSTS(
+        None,
+        "Room on the local disk of a host, such as 7TB.",
+        shown="SIZE",
+    )
+    storage: str | None = _STORAGE(
+        None,
         "Rate of the storage, such as 10GB/s, or one of "
         f"{', '.join(hardware.STORAGES)}. Default: unlimited, and the answer says what "
-        "is needed."
-    ),
-    "shared_storage": (
+        "is needed.",
+        shown="RATE",
+    )
+    storage_gbps: float | None = _STORAGE(
+        None,
+        "The same as --storage, as a number of GB/s: 1e9 bytes a second.",
+        least=0,
+    )
+    shared_storage: str | None = _STORAGE(
+        None,
         "yes: --storage is the rate for all hosts together. no: for each. Default: "
-        "yes, unless --storage names a storage of one host."
-    ),
-    "storage_cache": "Cache of the storage itself, such as 2TB. Default: 0.",
-    "requests": "Most requests a second that the storage serves. Default: no limit.",
-    "request": "Bytes of a request. Default: 1.048576MB, the read buffer.",
-    "link": (
-        "Highest rate at which a host reads over its network, such as 10GB/s. "
-        "Default: 10GB/s, one link of 100 Gb/s."
-    ),
-    "write": "Rate of writing a checkpoint. Default: --storage, or 1.5GB/s.",
-}
-_TEXTS = [
-    flags.DEFINE_string(name, None, text, allow_override=name in _SHARED_NAMES)
-    for name, text in _HELP.items()
-]
+        "yes, unless --storage names a storage of one host.",
+        shown="yes|no",
+    )
+    storage_cache: str | None = _STORAGE(
+        None,
+        "Cache of the storage itself, such as 2TB. Default: 0.",
+        shown="SIZE",
+    )
+    requests: str | None = _STORAGE(
+        None,
+        "Most requests a second that the storage serves. Default: no limit.",
+        shown="N",
+    )
+    request: str | None = _STORAGE(
+        None,
+        "Bytes of a request. Default: 1.048576MB, the read buffer.",
+        shown="SIZE",
+    )
+    link: str | None = _STORAGE(
+        None,
+        "Highest rate at which a host reads over its network, such as 10GB/s. Default: "
+        "10GB/s, one link of 100 Gb/s.",
+        shown="RATE",
+    )
+    write: str | None = _STORAGE(
+        None,
+        "Rate of writing a checkpoint. Default: --storage, or 1.5GB/s.",
+        shown="RATE",
+    )
 
 
-def facts_of_flags() -> dict[str, Fact]:
-    """Returns the facts of the flags on the command line.
+def facts_of(options: AdviseOptions) -> dict[str, Fact]:
+    """Returns the facts that the flags give.
 
     Raises:
         ValueError: If a value has no unit or is out of range.
     """
-    present = {
-        holder.name: facts.parse(holder.name, holder.value, f"--{holder.name}")
-        for holder in _TEXTS
-        if holder.value is not None
+    values = {name: getattr(options, name) for name in facts.KEYS}
+    if values["whole_batches"] == "auto":
+        del values["whole_batches"]
+    by_name = {
+        name: facts.parse(name, str(value), f"--{name}")
+        for name, value in values.items()
+        if value is not None
     }
-    values = flags.FLAGS
-    for name in ("model", "batch_size", "image_size"):
-        if values[name].present:
-            text = str(values[name].value)
-            present[name] = facts.parse(name, text, f"--{name}")
-    if (text := values["whole_batches"].value) != "auto":
-        present["whole_batches"] = facts.parse("whole_batches", text, "--whole_batches")
-    if (rate := _STORAGE_GBPS.value) is not None:
-        if "storage" in present:
+    if (rate := options.storage_gbps) is not None:
+        if "storage" in by_name:
             raise ValueError("Give --storage or --storage_gbps, got both.")
-        present["storage"] = facts.parse("storage", f"{rate}GB/s", "--storage_gbps")
-    return present
+        by_name["storage"] = facts.parse("storage", f"{rate}GB/s", "--storage_gbps")
+    return by_name
 
 
 def run(
@@ -222,41 +296,30 @@ def _after(
     return summary.answer(changed, by_name, mode)
 
 
-def _config() -> dict[str, Any]:
-    """Returns the flags that were given, by name."""
-    names = [name for group in GROUPS.values() for name in group]
-    values = flags.FLAGS
-    return {name: values[name].value for name in names if values[name].present}
+def advise(options: AdviseOptions) -> None:
+    """Answers what the flags ask.
+
+    Raises:
+        ValueError: If facts do not fit each other, or a file is not valid.
+        OSError: If a file cannot be read or written.
+    """
+    folder = options.report_dir
+    if folder:
+        pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
+    values = dataclasses.asdict(options)
+    result = run(
+        facts_of(options),
+        settings_file.accelerators_with(options.accelerators_file),
+        mode=options.mode or "train",
+        paths=options.results,
+        change=options.what_if,
+        config={n: value for n, value in values.items() if value not in (None, ())},
+    )
+    if folder:
+        output.write(result, output.path_in(folder, "advise", output.now()))
 
 
-def main(argv: Sequence[str]) -> int:
-    """Answers what the flags ask."""
-    command.refuse_arguments(argv)
-    values = flags.FLAGS
-    try:
-        others = (train_flags, shared_flags)
-        command.refuse_others(GROUPS, others, "benchmarks.advise")
-        mode = values["mode"].value
-        if mode == "eval":
-            raise ValueError("--mode must be train or infer, got eval.")
-        folder = values["report_dir"].value
-        if folder:
-            pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
-        result = run(
-            facts_of_flags(),
-            settings_file.accelerators_with(values.accelerators_file),
-            mode=mode,
-            paths=_RESULTS.value or (),
-            change=_WHAT_IF.value,
-            config=_config(),
-        )
-        if folder:
-            output.write(result, output.path_in(folder, "advise", output.now()))
-    except (ValueError, OSError) as error:
-        print(f"Error: {error}", file=sys.stderr)
-        return 1
-    return 0
-
+COMMANDS = (cli.Command(AdviseOptions, advise, groups=GROUPS),)
 
 if __name__ == "__main__":
-    command.run(main, GROUPS)
+    cli.run(*COMMANDS)

@@ -36,25 +36,162 @@ import math
 import os
 import pathlib
 import sys
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
-
-from absl import flags
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal
 
 import tfpipe
-from benchmarks.models import catalog
-from benchmarks.options import command, input_flags
-from benchmarks.options.input_flags import InputConfig
-from benchmarks.options.time_limit import TimeLimit, seconds_since_start
+from benchmarks.models import catalog, published
+from benchmarks.options import data_access
+from benchmarks.options.data_access import DataOptions
 from benchmarks.reporting import output
 from benchmarks.reporting.progress import Progress
+from benchmarks.system.time_limit import TimeLimit, seconds_since_start
+from tfpipe import cli
 
 # TensorFlow takes seconds to import: functions import what imports it.
 if TYPE_CHECKING:
     from benchmarks.distributed.numa import Seat
     from benchmarks.distributed.ranks import Ranks
 
-flags.adopt_module_key_flags(input_flags)
+_LENGTH = cli.group("How long")
+_SEARCH = cli.group("How tune may search")
+GROUPS = (
+    *("What to run", "How long", "How tune may search", "Where the records are"),
+    *("How the input is made", "What is kept"),
+)
+PARTS = ("throughput", "profile", "tune", "headspace")
+
+
+@cli.options
+class InputConfig(DataOptions):
+    """The options of a measurement.
+
+    Raises:
+        ValueError: If options are contradictory.
+    """
+
+    pipeline: str | None = data_access.RUN(
+        None,
+        "A function of yours in place of a preset. module:function returns a "
+        "tfpipe.Pipeline; it is called with rank and num_ranks if it takes them.",
+        shown="MODULE:FUNCTION",
+    )
+    preset: Literal["imagenet_train", "imagenet_eval"] = data_access.RUN(
+        "imagenet_train", "Pipeline to measure over --data_dir."
+    )
+    do: tuple[str, ...] = data_access.RUN(
+        PARTS,
+        "Parts to run, one after the other. throughput: images/s and CPU time. "
+        "profile: the cost of each stage, and the limit of the pipeline. tune: search "
+        "the best tuning within the budgets. headspace: how far the input is from "
+        "limiting --model.",
+        choices=PARTS,
+        shown="PART,...",
+    )
+    seconds: float = _LENGTH(3.0, "Approximate time of each measurement.", above=0)
+    time_limit: float | None = _LENGTH(
+        None,
+        "Seconds that the whole command may take, from its start on. The parts share "
+        "them; tune is left out if less than 20 s are its share. A part that is not "
+        "done at the end is cut off, and the result of the others is printed. Default: "
+        "no limit, and a minute for tune.",
+        least=1,
+    )
+    cpu_budget: int | None = _SEARCH(
+        None,
+        "Threads for the pipelines of all ranks of a host. Default: the host's cores.",
+        least=1,
+    )
+    ram_budget_bytes: int | None = _SEARCH(
+        None,
+        "GB for buffers and caches of these pipelines. Default: half of the free "
+        "memory.",
+        name="ram_budget_gb",
+        parse=cli.gigabytes,
+        shown="X",
+    )
+    disk_budget_bytes: int | None = _SEARCH(
+        None,
+        "GB for a cache in --cache_dir. tune tries a cache on disk only if both flags "
+        "are given.",
+        name="disk_budget_gb",
+        parse=cli.gigabytes,
+        shown="X",
+    )
+    cache_dir: str | None = _SEARCH(
+        None, "Folder on a disk of this host, for a cache that tune may add."
+    )
+    any_order: bool = _SEARCH(
+        False,
+        "Let tune also try deterministic=False. Elements then come in the order in "
+        "which they are ready, which is not reproducible.",
+    )
+    demand: str | None = _SEARCH(
+        None,
+        "Images/s that the training step of a rank could take, such as 1500. Or one of "
+        f"{', '.join(published.ACCELERATORS)}, for its published figure of --model. "
+        "tune then says whether a tf.data service with cores of other hosts would pay.",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.data_dir is None) == (self.pipeline is None):
+            raise ValueError(
+                "One of --data_dir and --pipeline must be given, and not both; got "
+                f"data_dir={self.data_dir}, pipeline={self.pipeline}."
+            )
+        if self.pipeline is not None and ":" not in self.pipeline:
+            raise ValueError(
+                f"--pipeline must be module:function, got {self.pipeline!r}."
+            )
+        if bool(self.disk_budget_bytes) != bool(self.cache_dir):
+            raise ValueError(
+                "--disk_budget_gb and --cache_dir must be given together, got "
+                f"{(self.disk_budget_bytes or 0) / 1e9} and {self.cache_dir}."
+            )
+        _ = self.images_per_second_wanted  # checks itself
+
+    @property
+    def images_per_second_wanted(self) -> float | None:
+        """Images per second that the step of a rank could take; None if unknown."""
+        if self.demand is None:
+            return None
+        if accelerator := published.ACCELERATORS.get(self.demand):
+            is_training = self.preset == "imagenet_train"
+            figures = accelerator.train if is_training else accelerator.infer
+            if self.model not in figures:
+                raise ValueError(
+                    f"--demand={self.demand} has figures of {', '.join(figures)} with "
+                    f"--preset={self.preset}, none of --model={self.model}. Give the "
+                    "images/s."
+                )
+            return figures[self.model].images_per_second
+        try:
+            rate = float(self.demand)
+        except ValueError:
+            rate = math.nan
+        if not 0 < rate < math.inf:
+            raise ValueError(
+                "--demand must be images/s, a number above 0, or one of "
+                f"{', '.join(published.ACCELERATORS)}; got {self.demand}."
+            )
+        return rate
+
+
+def refuse_unused(config: InputConfig) -> None:
+    """Checks that no flag is given that would be in the result, without an effect.
+
+    Raises:
+        ValueError: If such a flag has another value than its default.
+    """
+    if config.pipeline is not None:
+        names = ("preset", "image_size", "batch_size", "whole_batches")
+        reading = ("read_from", "shard_cache_dir", "shard_cache_max_gb")
+        cli.refuse(config, "--pipeline", *names, *reading)
+    if "tune" not in config.do:
+        names = ("cpu_budget", "ram_budget_bytes", "disk_budget_bytes", "cache_dir")
+        why = f"--do={','.join(config.do)}, which has no tune,"
+        cli.refuse(config, why, *names, "any_order", "demand", "tuning")
 
 
 def make_pipeline(
@@ -81,7 +218,7 @@ def make_pipeline(
     source = tfpipe.TFRecordSource(
         config.data_dir,
         "train" if is_training else "validation",
-        shard_cache=config.access.shard_cache(),
+        shard_cache=config.shard_cache(),
         shuffle="window" if is_training else "none",
         remainder="drop" if is_training else "pad",
         batch_size=config.batch_size or model.batch_size,
@@ -315,13 +452,12 @@ def _storage(
     from benchmarks.system import storage_tier
     from benchmarks.system.cache_label import EpochCache
 
-    access = config.access
     tier = storage_tier.tier_of(
         ram_cache=None,
-        has_shard_cache=access.has_shard_cache,
-        folder=config.data_dir if access.is_read_in_place else None,
+        has_shard_cache=config.has_shard_cache,
+        folder=config.data_dir if config.is_read_in_place else None,
     )
-    if not access.has_shard_cache:
+    if not config.has_shard_cache:
         return {"tier": tier}
     statistics = world.gather(pipeline.source.cache_statistics())
     everything = EpochCache(
@@ -353,25 +489,35 @@ def _files(
     return files
 
 
-def main(argv: Sequence[str]) -> int:
-    """Runs and prints the parts that the flags ask for."""
-    command.refuse_arguments(argv)
-    try:
-        config = input_flags.config_from_flags()
-        from benchmarks.distributed import numa, ranks
+def measure(config: InputConfig) -> None:
+    """Runs and prints the parts that the flags ask for.
 
-        limit = TimeLimit(config.time_limit, used=seconds_since_start())
-        world = ranks.connect()
-        result = run(config, world, seat=numa.take_seat(world), limit=limit)
-    except (ValueError, OSError, tfpipe.TfpipeError) as error:
-        print(f"Error: {error}", file=sys.stderr)
-        return 1
+    Raises:
+        ValueError: If flags have no effect, or do not fit the data or the pipeline.
+        TfpipeError: If the data set is not complete.
+        OSError: If a file cannot be written.
+    """
+    refuse_unused(config)
+    from benchmarks.distributed import numa, ranks
+
+    limit = TimeLimit(config.time_limit, used=seconds_since_start())
+    world = ranks.connect()
+    result = run(config, world, seat=numa.take_seat(world), limit=limit)
     if result["cut_off"]:
         # Without waiting for the part that still runs.
         sys.stdout.flush()
         os._exit(0)
-    return 0
 
+
+COMMANDS = (
+    cli.Command(
+        InputConfig,
+        measure,
+        arguments=("data_dir",),
+        groups=GROUPS,
+        cleans_up=False,
+    ),
+)
 
 if __name__ == "__main__":
-    command.run(main, input_flags.GROUPS)
+    cli.run(*COMMANDS)

@@ -43,18 +43,61 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from absl import app, flags
-
 import tfpipe
-from benchmarks.options import command, sweep_flags, train_flags
-from benchmarks.reporting import output
-from benchmarks.sweeps import published_rows, tables
+from benchmarks.options import config as options_of_run, settings_file
+from benchmarks.options.config import Config
+from benchmarks.reporting import gates, output
+from benchmarks.sweeps import presets, published_rows, tables
 from benchmarks.sweeps.plan import Run, Sweep
 from benchmarks.sweeps.run import FAILED_DIR, horovodrun
 from benchmarks.sweeps.session import Session
 from tfpipe import cli
 
-flags.adopt_module_key_flags(sweep_flags)
+_START = cli.group("How runs are started")
+GROUPS = ("What to run", "On how many ranks", "In which places the data is")
+
+
+@cli.options
+class SweepOptions:
+    """The settings of a sweep, and how it is started."""
+
+    sweep_dir: str = cli.required(
+        "Folder for one JSON file a run. Runs whose file exists are not run again."
+    )
+    preset: str | None = cli.group("What to run")(
+        None,
+        "Published test to start from, with the gate au>=0.97. scaling: ResNet-50 on 1 "
+        "to 8 ranks, five repeats. models: six of them. inference: the same, forward "
+        "only. tiers: all places of the data.",
+        choices=tuple(presets.PRESETS),
+    )
+    sweep_file: str | None = cli.group("What to run")(
+        None,
+        "JSON or TOML file of these settings, by the names of the flags. arguments is "
+        "a list of flags of benchmarks.train. Flags on the command line take "
+        "precedence.",
+    )
+    sweep: Sweep = cli.nested(Sweep)
+    dry_run: bool = _START(False, "Check all settings, list the runs, and start none.")
+
+
+def make_options(*, sweep: dict[str, Any], **own: Any) -> SweepOptions:
+    """Returns options of the flags that are set.
+
+    Settings of flags come before those of --sweep_file, and those before the preset's.
+
+    Args:
+        sweep: The settings of a `Sweep` that are set, by name.
+        own: Other fields that are set.
+
+    Raises:
+        ValueError: If settings are contradictory, or the file is not valid.
+        OSError: If the file cannot be read.
+    """
+    path = own.get("sweep_file")
+    in_file = settings_file.read_options("sweep_file", path, Sweep) if path else {}
+    settings = presets.with_preset(own.get("preset"), {**in_file, **sweep})
+    return SweepOptions(sweep=Sweep(**settings), **own)
 
 
 @contextlib.contextmanager
@@ -83,16 +126,11 @@ def check(sweep: Sweep) -> None:
         RemoteError: If the index of a data set cannot be read by its URL.
         FileNotFoundError: If a run needs horovodrun, which is not there.
     """
-    if here := train_flags.names_present():
-        raise ValueError(
-            f"--{here[0]} is a flag of benchmarks.train: it must follow --, or be one "
-            "of the sweep's own, such as --models or --data_dirs."
-        )
-    for flags_of_run in dict.fromkeys(tuple(run.flags) for run in sweep.runs()):
+    for words in dict.fromkeys(tuple(run.flags) for run in sweep.runs()):
         try:
-            train_flags.check(flags_of_run)
+            check_run(words)
         except ValueError as error:
-            raise ValueError(f"{error} The run: {' '.join(flags_of_run)}") from None
+            raise ValueError(f"{error} The run: {' '.join(words)}") from None
     if sweep.mount_dir and sweep.data_dirs:
         devices = {os.stat(path).st_dev for path in (sweep.mount_dir, *sweep.data_dirs)}
         if len(devices) == 1:
@@ -104,8 +142,55 @@ def check(sweep: Sweep) -> None:
         horovodrun()
 
 
+def check_run(words: Sequence[str]) -> None:
+    """Checks a run as far as possible before it starts.
+
+    Args:
+        words: The flags of benchmarks.train.
+
+    Raises:
+        ValueError: If benchmarks.train would refuse the flags, a folder or file is
+            missing, or the accelerator's time for the model is not known.
+        RemoteError: If the index of a data set cannot be read by its URL.
+    """
+    config = config_of(words)
+    options_of_run.refuse_unused(config)
+    for text in config.require:
+        gates.Gate.parse(text)
+    if config.is_remote:
+        tfpipe.Files(config.data_dir).size("index.json")
+    elif config.data_dir is not None:
+        _check_exists(pathlib.Path(config.data_dir, "index.json"), "data_dir")
+    if config.tuning is not None:
+        _check_exists(pathlib.Path(config.tuning), "tuning")
+    if config.mode != "train" and config.checkpoint_dir is not None:
+        _check_exists(pathlib.Path(config.checkpoint_dir), "checkpoint_dir")
+    config.find_emulation()
+
+
+def config_of(words: Sequence[str]) -> Config:
+    """Returns the config of a run.
+
+    Args:
+        words: The flags of benchmarks.train.
+
+    Raises:
+        ValueError: If a flag is unknown, has a wrong value, or contradicts another.
+        RemoteError: If a package or a setting for the URL of the data is missing.
+    """
+    try:
+        return cli.parse(Config, words)
+    except ValueError as error:
+        raise ValueError(f"After -- stand flags of benchmarks.train. {error}") from None
+
+
+def _check_exists(path: pathlib.Path, flag: str) -> None:
+    if not path.exists():
+        raise ValueError(f"--{flag} must be there, and {path} is not.")
+
+
 def _data_dir(run: Run) -> str | None:
-    return train_flags.parse(run.flags).data_dir
+    return config_of(run.flags).data_dir
 
 
 def _sweep(sweep: Sweep, folder: pathlib.Path) -> int:
@@ -116,7 +201,7 @@ def _sweep(sweep: Sweep, folder: pathlib.Path) -> int:
         OSError: If the report cannot be kept, or a run cannot be started.
     """
     session = Session(sweep=sweep, folder=folder, data_dir_of=_data_dir)
-    with _locked(folder), cli.terminated_as_interrupted():
+    with _locked(folder):
         try:
             session.run_all()
             is_interrupted = False
@@ -165,24 +250,34 @@ def _report(session: Session, **more: Any) -> dict[str, Any]:
     return document
 
 
-def main(argv: Sequence[str]) -> int:
-    """Runs the sweep that the flags describe."""
-    if len(argv) > 1 and not argv[1].startswith("-"):
-        raise app.UsageError(f"Unexpected argument: {argv[1]}. Flags start with --.")
-    folder = sweep_flags.sweep_dir()
-    try:
-        sweep = sweep_flags.sweep_from_flags(argv[1:])
-        check(sweep)
-        return (_dry_run if sweep_flags.is_dry_run() else _sweep)(sweep, folder)
-    except (ValueError, OSError, tfpipe.TfpipeError) as error:
-        print(f"Error: {error}", file=sys.stderr)
-    except KeyboardInterrupt:
-        print(
-            "Error: Interrupted. Start again to run only what is missing.",
-            file=sys.stderr,
-        )
-    return 1
+def run(options: SweepOptions) -> int:
+    """Runs the sweep that the options describe; returns the exit code.
 
+    Raises:
+        ValueError: If benchmarks.train would refuse a run.
+        OSError: If a file cannot be read or written, or a run cannot be started.
+        TfpipeError: If the index of a data set cannot be read.
+    """
+    check(options.sweep)
+    work = _dry_run if options.dry_run else _sweep
+    return work(options.sweep, pathlib.Path(options.sweep_dir))
+
+
+def _hint(options: SweepOptions, error: BaseException) -> str:
+    is_interrupted = isinstance(error, KeyboardInterrupt)
+    return "Start again to run only what is missing." if is_interrupted else ""
+
+
+COMMANDS = (
+    cli.Command(
+        SweepOptions,
+        run,
+        rest="arguments",
+        make=make_options,
+        groups=GROUPS,
+        hint=_hint,
+    ),
+)
 
 if __name__ == "__main__":
-    command.run(main, sweep_flags.GROUPS)
+    cli.run(*COMMANDS)

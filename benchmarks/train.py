@@ -26,16 +26,12 @@ did not agree.
 """
 
 import sys
-from collections.abc import Sequence
 from typing import Any
 
-from absl import flags
-
-from benchmarks.options import command, train_flags
+from benchmarks.options import config as options
+from benchmarks.options.config import Config
 from benchmarks.reporting import mlperf_storage, output
-from tfpipe import errors
-
-flags.adopt_module_key_flags(train_flags)
+from tfpipe import cli
 
 
 def print_result(result: dict[str, Any]) -> None:
@@ -81,22 +77,23 @@ def exit_code(result: dict[str, Any]) -> int:
     return 0 if agree and all(gate["passed"] for gate in result["gates"]) else 2
 
 
-def main(argv: Sequence[str]) -> int:
-    """Runs what the flags say, prints the result, and returns the exit code."""
-    command.refuse_arguments(argv)
-    try:
-        config = train_flags.config_from_flags()
-        # These import TensorFlow, which takes seconds: the flags are right by now.
-        from benchmarks.distributed import numa, ranks
-        from benchmarks.training import run
+def train(config: Config) -> int:
+    """Runs what the flags say, prints the result, and returns the exit code.
 
-        world = ranks.connect()
-        # take_seat is collective: it would hang if an elastic run lost a rank in it.
-        seat = None if config.elastic else numa.take_seat(world)
-        result = run.run(config, world, seat=seat, show=print_result)
-    except (ValueError, OSError, errors.TfpipeError) as error:
-        print(f"Error: {error}", file=sys.stderr)
-        return 1
+    Raises:
+        ValueError: If flags have no effect, or do not fit the data.
+        OSError: If a file cannot be read or written.
+        TfpipeError: If the data set is not complete.
+    """
+    options.refuse_unused(config)
+    # These import TensorFlow, which takes seconds: the flags are right by now.
+    from benchmarks.distributed import numa, ranks
+    from benchmarks.training import run
+
+    world = ranks.connect()
+    # take_seat is collective: it would hang if an elastic run lost a rank in it.
+    seat = None if config.elastic else numa.take_seat(world)
+    result = run.run(config, world, seat=seat, show=print_result)
     # Rank 0 gives the exit code: horovodrun ends all ranks as soon as one fails.
     if not world.now().is_first:
         return 0
@@ -108,5 +105,16 @@ def main(argv: Sequence[str]) -> int:
     return exit_code(result)
 
 
+# A launcher that ends the ranks must not wait for them: see distributed/watch.py.
+COMMANDS = (
+    cli.Command(
+        Config,
+        train,
+        arguments=("data_dir",),
+        groups=options.GROUPS,
+        cleans_up=False,
+    ),
+)
+
 if __name__ == "__main__":
-    command.run(main, train_flags.GROUPS)
+    cli.run(*COMMANDS)

@@ -32,16 +32,9 @@ from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
-from absl import flags
-
-from benchmarks.options import command
 from studies import harness
 from studies.figures import Run, ratios, summary
-
-harness.uses("num_processes", rounds=5)
-_RAW_DIR = flags.DEFINE_string(
-    "raw_dir", None, "An ImageNet-style tree; its train/ is converted.", required=True
-)
+from tfpipe import cli
 
 # Part of a run -> the begin of the keys of its figures.
 _PARTS = {"whole": "", "writing": "write_"}
@@ -51,6 +44,13 @@ _OPTIONS = {
     "entry_points": ["--nofsync", "--entry_points"],
     "converter_fsync": [],
 }
+
+
+@cli.options
+class Options(harness.ConversionOptions):
+    """Options of the study."""
+
+    raw_dir: str = cli.required("An ImageNet-style tree; its train/ is converted.")
 
 
 def compare(raw_dir: str, num_processes: int, rounds: int) -> dict[str, Any]:
@@ -151,19 +151,21 @@ def table(rows: Mapping[str, Any]) -> str:
     return "\n".join([*lines, f"entry points add {more:.3f} CPU-seconds per 1000"])
 
 
-def _study() -> harness.Outcome:
-    processes, rounds = harness.NUM_PROCESSES.value, harness.NUM_ROUNDS.value
-    rows = compare(_RAW_DIR.value, processes, rounds)
+def _study(options: Options) -> harness.Outcome:
+    processes, rounds = options.num_processes, options.num_rounds
+    rows = compare(options.raw_dir, processes, rounds)
     config = {"num_processes": processes, "num_turns": rounds}
     return harness.Outcome(
         figures={"config": config, **rows}, table=table(rows), schema_version=2
     )
 
 
-def main(argv: Sequence[str]) -> int:
+def main(options: Options) -> int:
     """Carries out the study; returns the exit code."""
-    return harness.conclude("studies.conversion", argv, _study)
+    return harness.conclude("studies.conversion", options, _study(options))
 
+
+COMMANDS = (cli.Command(Options, main),)
 
 if __name__ == "__main__":
-    command.run(main, {})
+    cli.run(*COMMANDS)

@@ -25,20 +25,21 @@ import statistics
 import time
 from collections.abc import Mapping, Sequence
 
-from absl import flags
-
 import tfpipe
-from benchmarks.options import command
 from studies import figures, harness
-
-harness.uses("data_dir", "image_size", "batch_size", "num_timed_images")
-_NUM_RANKS = flags.DEFINE_integer(
-    "num_ranks", 8, "Processes that read at the same time.", lower_bound=1
-)
+from tfpipe import cli
 
 _LEAST_RATE_OF_A_CORE, _MOST_CPU_RATIO = 0.925, 1.05
 
 VARIANTS = ("one core", "all cores", "ranks")
+
+
+@cli.options
+class Options(harness.ReadingOptions):
+    """Options of the study."""
+
+    batch_size: int = 32
+    num_ranks: int = cli.flag(8, "Processes that read at the same time.", least=1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -119,9 +120,9 @@ def rate_ratio(runs: Mapping[str, Sequence[figures.Run]]) -> float:
     )
 
 
-def _study() -> harness.Outcome:
-    job = Job(**harness.job_options(batch_size=32))
-    num_ranks, rounds = _NUM_RANKS.value, harness.NUM_ROUNDS.value
+def _study(options: Options) -> harness.Outcome:
+    job = Job(**options.job_fields())
+    num_ranks, rounds = options.num_ranks, options.num_rounds
     runs = harness.turns(
         VARIANTS,
         lambda name, _: run(name, job, num_ranks if name == "ranks" else 1),
@@ -149,10 +150,12 @@ def _study() -> harness.Outcome:
     )
 
 
-def main(argv: list[str]) -> int:
+def main(options: Options) -> int:
     """Carries out the study; returns the exit code."""
-    return harness.conclude("studies.cores", argv, _study)
+    return harness.conclude("studies.cores", options, _study(options))
 
+
+COMMANDS = (cli.Command(Options, main),)
 
 if __name__ == "__main__":
-    command.run(main, {})
+    cli.run(*COMMANDS)

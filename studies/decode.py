@@ -24,30 +24,29 @@ Absolute figures hold for the machine, and images/s only where nothing else runs
 The last line on stdout is a JSON object.
 """
 
-from absl import flags
-
-from benchmarks.options import command
 from studies import figures, harness
+from tfpipe import cli
 
-harness.uses("data_dir", "image_size", "batch_size", "num_timed_images")
-_VARIANTS = flags.DEFINE_list(
-    "ways",
-    None,
-    "Variants to measure, of studies.decode_variants; the pipeline by hand, their "
-    "base, is added. Default: all whose folder is given.",
-)
-_REWRITTEN_DATA_DIR = flags.DEFINE_string(
-    "rewritten_data_dir",
-    None,
-    "Folder of the same images converted with --restart_rows, for the variants named "
-    "rewritten_.",
-)
-_ENTRIES_DATA_DIR = flags.DEFINE_string(
-    "entries_data_dir",
-    None,
-    "Folder of the same data set after converters.verify --write_entry_points, for the "
-    "variants named entries_.",
-)
+
+@cli.options
+class Options(harness.ReadingOptions):
+    """Options of the study."""
+
+    ways: tuple[str, ...] = cli.flag(
+        (),
+        "Variants to measure, of studies.decode_variants; the pipeline by hand, their "
+        "base, is added. Default: all whose folder is given.",
+    )
+    rewritten_data_dir: str | None = cli.flag(
+        None,
+        "Folder of the same images converted with --restart_rows, for the variants "
+        "named rewritten_.",
+    )
+    entries_data_dir: str | None = cli.flag(
+        None,
+        "Folder of the same data set after converters.verify --write_entry_points, for "
+        "the variants named entries_.",
+    )
 
 
 def compare(
@@ -88,19 +87,19 @@ def compare(
     }
 
 
-def _study() -> harness.Outcome:
+def _study(options: Options) -> harness.Outcome:
     from studies.decode_variants import VARIANTS, Job, folder_of
 
     job = Job(
-        rewritten_data_dir=_REWRITTEN_DATA_DIR.value,
-        entries_data_dir=_ENTRIES_DATA_DIR.value,
-        **harness.job_options(),
+        rewritten_data_dir=options.rewritten_data_dir,
+        entries_data_dir=options.entries_data_dir,
+        **options.job_fields(),
     )
     folders = {name: folder_of(name) for name in VARIANTS}
-    variants = _VARIANTS.value or [
+    variants = list(options.ways) or [
         name for name, folder in folders.items() if not folder or getattr(job, folder)
     ]
-    rounds = harness.NUM_ROUNDS.value
+    rounds = options.num_rounds
     rows = compare(job, variants, rounds)
     config = harness.config_of(job, num_rounds=rounds)
     return harness.Outcome(
@@ -109,10 +108,12 @@ def _study() -> harness.Outcome:
     )
 
 
-def main(argv: list[str]) -> int:
+def main(options: Options) -> int:
     """Carries out the study; returns the exit code."""
-    return harness.conclude("studies.decode", argv, _study)
+    return harness.conclude("studies.decode", options, _study(options))
 
+
+COMMANDS = (cli.Command(Options, main),)
 
 if __name__ == "__main__":
-    command.run(main, {})
+    cli.run(*COMMANDS)

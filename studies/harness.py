@@ -1,6 +1,6 @@
 """The harness of all studies: variants in turns, spreads, and the stored result.
 
-In: the variants of a study by name, and the shared flags of studies. Out: the runs of
+In: the variants of a study by name, and its options. Out: the runs of
 all variants by round, a table, a JSON object as the last line on stdout, and the same
 object in --save_result.
 
@@ -20,52 +20,60 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from absl import flags
-
-import tfpipe
-from benchmarks.options import (
-    command,
-    shared_flags,  # noqa: F401  # defines --data_dir, --image_size, --batch_size
-)
 from benchmarks.reporting import output
 from studies.figures import Run, cost, rate
-
-_SAVE_RESULT = flags.DEFINE_string(
-    "save_result", None, "File to write the JSON object to as well."
-)
-NUM_ROUNDS = flags.DEFINE_integer(
-    "num_rounds",
-    3,
-    "Times that each variant is run; figures are medians over the rounds.",
-    lower_bound=1,
-)
-NUM_TIMED_IMAGES = flags.DEFINE_integer(
-    "num_timed_images",
-    4000,
-    "Images of a run that are timed; a quarter as many are read before as warm-up.",
-    lower_bound=1,
-)
-NUM_PROCESSES = flags.DEFINE_integer(
-    "num_processes", 2, "Processes of each conversion.", lower_bound=1
-)
+from tfpipe import cli
 
 # Every variant is faster on every machine: a run that takes longer has hung.
 _MIN_IMAGES_PER_SECOND = 5
 
 
-def uses(*names: str, rounds: int = 3) -> None:
-    """Makes shared flags flags of the calling study, for its --help.
+@cli.options
+class StudyOptions:
+    """Options of every study."""
 
-    Args:
-        names: Shared flags beside --num_rounds and --save_result.
-        rounds: Default of --num_rounds.
-    """
-    for name in (*names, "num_rounds", "save_result"):
-        flags.declare_key_flag(name)
-    flags.set_default(NUM_ROUNDS, rounds)
+    num_rounds: int = cli.flag(
+        3,
+        "Times that each variant is run; figures are medians over the rounds.",
+        least=1,
+    )
+    save_result: str | None = cli.flag(
+        None, "File to write the JSON object to as well.", shown="FILE"
+    )
 
 
-flags.disclaim_key_flags()  # `uses` declares flags of its caller
+@cli.options
+class ConversionOptions(StudyOptions):
+    """Options of a study of conversions."""
+
+    num_rounds: int = 5
+    num_processes: int = cli.flag(2, "Processes of each conversion.", least=1)
+
+
+@cli.options
+class ReadingOptions(StudyOptions):
+    """Options of a study that reads the images of a data set."""
+
+    data_dir: str = cli.required("Folder of a converted data set.")
+    image_size: int = cli.flag(
+        224, "Height and width of the images in pixels.", least=32
+    )
+    batch_size: int = cli.flag(64, "Images in a batch.", least=1)
+    num_timed_images: int = cli.flag(
+        4000,
+        "Images of a run that are timed; a quarter as many are read before as warm-up.",
+        least=1,
+    )
+
+    def job_fields(self) -> dict[str, Any]:
+        """Returns the fields of a `Job`."""
+        return {
+            "data_dir": self.data_dir,
+            "image_size": self.image_size,
+            "batch_size": self.batch_size,
+            "num_warmup_images": self.num_timed_images // 4,
+            "num_timed_images": self.num_timed_images,
+        }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -91,24 +99,6 @@ class Job:
         """Seconds until a run over the images of the job has hung."""
         num_images = self.num_warmup_images + self.num_timed_images
         return 120 + num_images / _MIN_IMAGES_PER_SECOND
-
-
-def job_options(*, batch_size: int = 64) -> dict[str, Any]:
-    """Returns the fields of `Job` from the flags; `batch_size` is the default.
-
-    Raises:
-        ValueError: If --data_dir is not set.
-    """
-    values = flags.FLAGS
-    if not values.data_dir:
-        raise ValueError("--data_dir must be the folder of a converted data set.")
-    return {
-        "data_dir": str(values.data_dir),
-        "image_size": values.image_size or 224,
-        "batch_size": values.batch_size or batch_size,
-        "num_warmup_images": NUM_TIMED_IMAGES.value // 4,
-        "num_timed_images": NUM_TIMED_IMAGES.value,
-    }
 
 
 def config_of(job: Job, **more: Any) -> dict[str, Any]:
@@ -267,28 +257,22 @@ class Outcome:
     misses: Sequence[str] = ()
 
 
-def conclude(name: str, argv: Sequence[str], study: Callable[[], Outcome]) -> int:
-    """Carries out a study: prints its table and its JSON object, and saves the object.
+def conclude(name: str, options: StudyOptions, outcome: Outcome) -> int:
+    """Prints the table and the JSON object of a study, and saves the object.
 
     The file comes last, so no figure is lost if the file cannot be written.
 
     Args:
         name: Module of the study.
-        argv: Command line without the flags; no words are allowed.
-        study: Measures, as the flags say.
+        options: Options of the study.
+        outcome: The result.
 
     Returns:
-        The exit code: 0 done, 1 an error, 2 a target is missed.
+        The exit code: 0 done, 2 a target is missed.
 
     Raises:
         OSError: If the file cannot be written.
     """
-    command.refuse_arguments(argv)
-    try:
-        outcome = study()
-    except (OSError, ValueError, tfpipe.TfpipeError) as error:
-        print(f"Error: {error}", file=sys.stderr)
-        return 1
     # The import takes seconds, for TensorFlow.
     from benchmarks.reporting import environment
 
@@ -300,8 +284,8 @@ def conclude(name: str, argv: Sequence[str], study: Callable[[], Outcome]) -> in
     }
     print(outcome.table, flush=True)
     output.print_line(result)
-    if _SAVE_RESULT.value:
-        output.write(result, _SAVE_RESULT.value)
+    if options.save_result:
+        output.write(result, options.save_result)
     if outcome.misses:
         print("\n".join(outcome.misses), file=sys.stderr)
     return 2 if outcome.misses else 0

@@ -30,10 +30,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import psutil
 
 import tfpipe
-from benchmarks.options import command
 from studies import figures, harness
-
-harness.uses("data_dir", "image_size", "batch_size", "num_timed_images")
+from tfpipe import cli
 
 _NUM_WORKERS = 2
 
@@ -147,8 +145,8 @@ def _service() -> Iterator[tuple[str, psutil.Process]]:
         process.wait()
 
 
-def _study() -> harness.Outcome:
-    job, rounds = harness.Job(**harness.job_options()), harness.NUM_ROUNDS.value
+def _study(options: harness.ReadingOptions) -> harness.Outcome:
+    job, rounds = harness.Job(**options.job_fields()), options.num_rounds
     with _service() as (address, process):
         pipelines = _pipelines(job, address)
         runs = harness.turns(
@@ -163,10 +161,12 @@ def _study() -> harness.Outcome:
     return harness.Outcome(figures={"config": config, "ways": rows}, table=table(rows))
 
 
-def main(argv: list[str]) -> int:
+def main(options: harness.ReadingOptions) -> int:
     """Carries out the study; returns the exit code."""
-    return harness.conclude("studies.service", argv, _study)
+    return harness.conclude("studies.service", options, _study(options))
 
+
+COMMANDS = (cli.Command(harness.ReadingOptions, main),)
 
 if __name__ == "__main__":
-    command.run(main, {})
+    cli.run(*COMMANDS)

@@ -33,21 +33,12 @@ from operator import itemgetter
 from typing import Any
 
 import numpy as np
-from absl import flags
 
-from benchmarks.options import command
 from benchmarks.system.storage import latencies, probe, probe_files, reads
 from benchmarks.system.storage.workers import Workers
 from studies import harness
 from studies.figures import Run, ratios
-
-harness.uses(rounds=21)
-_DIR = flags.DEFINE_string(
-    "probe_dir", None, "Folder on a disk, for the file that is read.", required=True
-)
-_SECONDS = flags.DEFINE_float(
-    "probe_seconds", 1.0, "Seconds of a run.", lower_bound=0.1
-)
+from tfpipe import cli
 
 SMALL_PAGES, HUGE_PAGES = "malloc", "shmhuge"
 _NUM_HUGE_PAGES = 4  # one is enough for 1 MB; others may use some
@@ -59,6 +50,15 @@ _READS = {
     reads.SEQUENTIAL: (probe.LARGE, "read"),
     reads.RANDOM: (probe.SMALL, "randread"),
 }
+
+
+@cli.options
+class Options(harness.StudyOptions):
+    """Options of the study."""
+
+    num_rounds: int = 21
+    probe_dir: str = cli.required("Folder on a disk, for the file that is read.")
+    probe_seconds: float = cli.flag(1.0, "Seconds of a run.", least=0.1)
 
 
 def by_fio(
@@ -211,11 +211,11 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     )
 
 
-def _study() -> harness.Outcome:
+def _study(options: Options) -> harness.Outcome:
     if shutil.which("fio") is None:
         raise OSError("fio must be installed: apt-get install fio.")
-    rounds, seconds = harness.NUM_ROUNDS.value, _SECONDS.value
-    rows = measure(_DIR.value, rounds=rounds, seconds=seconds)
+    rounds, seconds = options.num_rounds, options.probe_seconds
+    rows = measure(options.probe_dir, rounds=rounds, seconds=seconds)
     version = subprocess.run(
         ["fio", "--version"], capture_output=True, text=True, check=True
     )
@@ -235,10 +235,12 @@ def _study() -> harness.Outcome:
     )
 
 
-def main(argv: Sequence[str]) -> int:
-    """Compares both programs in --probe_dir."""
-    return harness.conclude("studies.storage", argv, _study)
+def main(options: Options) -> int:
+    """Carries out the study; returns the exit code."""
+    return harness.conclude("studies.storage", options, _study(options))
 
+
+COMMANDS = (cli.Command(Options, main),)
 
 if __name__ == "__main__":
-    command.run(main, {})
+    cli.run(*COMMANDS)

@@ -23,26 +23,26 @@ import json
 import pathlib
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
-from absl import flags
-
-from benchmarks.options import command
 from studies import harness
 from studies.figures import Run, rate, ratios, summary
+from tfpipe import cli
 
 GOAL = 0.80
 _ROWS_IN_GROUP = 512
 _COMPRESSIONS = ("uncompressed", "snappy")
 
-harness.uses("num_processes", rounds=5)
-_PHOTOS_DIR = flags.DEFINE_string(
-    "photos_dir", None, "A class-per-directory tree of JPEG files.", required=True
-)
-_NUM_PHOTOS = flags.DEFINE_integer(
-    "num_photos", 12_000, "Images to convert; files are repeated.", lower_bound=1
-)
+
+@cli.options
+class Options(harness.ConversionOptions):
+    """Options of the study."""
+
+    photos_dir: str = cli.required("A class-per-directory tree of JPEG files.")
+    num_photos: int = cli.flag(
+        12_000, "Images to convert; files are repeated.", least=1
+    )
 
 
 def photographs(folder: pathlib.Path, count: int) -> Iterator[tuple[str, str, bytes]]:
@@ -130,10 +130,10 @@ def _run(
     return {"num_images": line["num_records"], "seconds": line["seconds"]}
 
 
-def _study() -> harness.Outcome:
-    count, processes = _NUM_PHOTOS.value, harness.NUM_PROCESSES.value
-    rounds = harness.NUM_ROUNDS.value
-    rows = compare(pathlib.Path(_PHOTOS_DIR.value), count, processes, rounds)
+def _study(options: Options) -> harness.Outcome:
+    count, processes = options.num_photos, options.num_processes
+    rounds = options.num_rounds
+    rows = compare(pathlib.Path(options.photos_dir), count, processes, rounds)
     medians = {name: ratio["median"] for name, ratio in rows["ratio"].items()}
     lines = [
         f"{name:<13} {speed['median']:9,.0f} images/s"
@@ -152,10 +152,12 @@ def _study() -> harness.Outcome:
     )
 
 
-def main(argv: Sequence[str]) -> int:
+def main(options: Options) -> int:
     """Carries out the study; returns the exit code."""
-    return harness.conclude("studies.tables", argv, _study)
+    return harness.conclude("studies.tables", options, _study(options))
 
+
+COMMANDS = (cli.Command(Options, main),)
 
 if __name__ == "__main__":
-    command.run(main, {})
+    cli.run(*COMMANDS)

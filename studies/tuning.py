@@ -29,26 +29,17 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import lazy_loader
-from absl import flags
 
 import tfpipe
-from benchmarks.options import command
 from studies import harness
+from tfpipe import cli
 
 # TensorFlow takes seconds to import, so the import waits for the first use.
 tf = lazy_loader.load("tensorflow")
-
-harness.uses("data_dir", rounds=7)
-_CASES = flags.DEFINE_list(
-    "cases", None, "Names of the pipelines to tune. Default: all."
-)
-_TUNE_SECONDS = flags.DEFINE_float(
-    "tune_seconds", 60.0, "time_limit of each search that is not exhaustive."
-)
 
 _BATCH_SIZE = 32
 _PROFILE_SECONDS = 0.3
@@ -191,9 +182,23 @@ def _with_map(pipeline: tfpipe.Pipeline, *, num_parallel_calls: int) -> tfpipe.P
     return dataclasses.replace(pipeline, stages=stages)
 
 
-def measure(case: Case) -> dict[str, Any]:
+@cli.options
+class Options(harness.StudyOptions):
+    """Options of the study."""
+
+    num_rounds: int = 7
+    data_dir: str = cli.required("Folder of a converted data set.")
+    cases: tuple[str, ...] = cli.flag(
+        tuple(CASES), "Names of the pipelines to tune.", choices=tuple(CASES)
+    )
+    tune_seconds: float = cli.flag(
+        60.0, "time_limit of each search that is not exhaustive.", above=0
+    )
+
+
+def measure(case: Case, options: Options) -> dict[str, Any]:
     """Tunes a pipeline by both searches, and runs its settings in turns."""
-    limit = _TUNE_SECONDS.value
+    limit = options.tune_seconds
     start = time.perf_counter()
     search = tfpipe.search_tuning(case.pipeline, time_limit=limit, **case.options)
     seconds = time.perf_counter() - start
@@ -202,7 +207,7 @@ def measure(case: Case) -> dict[str, Any]:
     turns = tfpipe.compare(
         {name: pipeline.build(num_epochs=None) for name, pipeline in pipelines.items()},
         seconds=0.7,
-        num_rounds=harness.NUM_ROUNDS.value,
+        num_rounds=options.num_rounds,
     )
     predicted = ["AUTOTUNE", "one thread"]
     for name, other in (("tuned", search), ("best", best)):
@@ -322,27 +327,19 @@ def table(cases: dict[str, dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def run(data_dir: str, names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Measures the pipelines of some names; returns name -> figures.
-
-    Raises:
-        ValueError: If a name is not in `CASES`.
-    """
-    if unknown := set(names) - CASES.keys():
-        raise ValueError(
-            f"--cases must be of {', '.join(CASES)}; got {', '.join(sorted(unknown))}."
-        )
+def run(options: Options) -> dict[str, dict[str, Any]]:
+    """Measures the pipelines of --cases; returns name -> figures."""
     results = {}
-    for name in names:
+    for name in options.cases:
         with tempfile.TemporaryDirectory() as cache_dir:
-            results[name] = measure(CASES[name](data_dir, cache_dir))
+            case = CASES[name](options.data_dir, cache_dir)
+            results[name] = measure(case, options)
         print(json.dumps({name: results[name]}), file=sys.stderr, flush=True)
     return results
 
 
-def _study() -> harness.Outcome:
-    data_dir = harness.job_options()["data_dir"]
-    cases = run(data_dir, _CASES.value or list(CASES))
+def _study(options: Options) -> harness.Outcome:
+    cases = run(options)
     return harness.Outcome(
         figures={"cases": cases},
         table=table(cases),
@@ -350,10 +347,12 @@ def _study() -> harness.Outcome:
     )
 
 
-def main(argv: list[str]) -> int:
+def main(options: Options) -> int:
     """Carries out the study; returns the exit code."""
-    return harness.conclude("studies.tuning", argv, _study)
+    return harness.conclude("studies.tuning", options, _study(options))
 
+
+COMMANDS = (cli.Command(Options, main),)
 
 if __name__ == "__main__":
-    command.run(main, {})
+    cli.run(*COMMANDS)

@@ -4,57 +4,168 @@ In: the values of the flags. Out: a frozen `Config`, checked for contradictions,
 the result holds as JSON.
 """
 
-import dataclasses
-from collections.abc import Sequence
+from typing import Literal
 
-from benchmarks.models import accelerators
+from benchmarks.models import accelerators, published
 from benchmarks.models.accelerators import Emulation
-from benchmarks.options import settings_file
+from benchmarks.options import data_access, settings_file
 from benchmarks.options.data_access import DataOptions
+from benchmarks.reporting import gates
+from benchmarks.system import residency
+from tfpipe import cli
 
-MODES = ("train", "eval", "infer")
-PRECISIONS = ("float32", "bfloat16", "float16")
-DATA_FORMATS = ("NHWC", "NCHW")
-RAM_CACHES = ("records", "images")
+_LENGTH = cli.group("How long")
+_MODEL = cli.group("How the model computes")
+_EMULATED = cli.group("An accelerator in place of the model")
+_COMPARED = cli.group("What is compared and required")
+_WRONG = cli.group("When something goes wrong")
+GROUPS = (
+    *("What to run", "How long", "Where the records are", "How the input is made"),
+    *("How the model computes", "An accelerator in place of the model"),
+    *("What is compared and required", "What is kept", "When something goes wrong"),
+)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@cli.options
 class Config(DataOptions):
-    """The options of a run; a field has the name of its flag, whose help explains it.
+    """The options of a run.
 
     Raises:
         ValueError: If options are contradictory.
     """
 
-    ram_cache: str | None = None
-    mode: str = "train"
-    num_steps: int | None = None
-    num_epochs: int | None = None
-    num_warmup_steps: int | None = None
-    learning_rate: float | None = None
-    synthetic: bool = False
-    checkpoint_dir: str | None = None
-    on_error: str = "raise"
-    max_faults: int = 100
-    num_classes: int | None = None
-    precision: str = "float32"
-    data_format: str = "NHWC"
-    xla: bool = False
-    emulate: str | None = None
-    accelerators_file: str | None = None
-    step_time_ms: float | None = None
-    read_only: bool = False
-    cache: str = "as_is"
-    allow_nan: bool = False
-    rank_timeout: float = 300.0
-    elastic: bool = False
-    bars: bool = False
-    repeat: int = 1
-    require: Sequence[str] = ()
+    mode: Literal["train", "eval", "infer"] = data_access.RUN(
+        "train",
+        "What the model does. train: optimize on the train split; the steps are timed. "
+        "eval: accuracy on the validation split, every record once, of the newest "
+        "checkpoint. infer: the model forward only, on the validation split again and "
+        "again, timed.",
+    )
+    synthetic: bool = data_access.RUN(
+        False, "Feed one random batch again and again instead of real data."
+    )
+    num_steps: int | None = _LENGTH(
+        None,
+        "Timed steps, after the warm-up steps. Default: one epoch; 100 with "
+        "--synthetic.",
+        least=1,
+    )
+    num_epochs: int | None = _LENGTH(
+        None, "Epochs to train, those of a restored checkpoint included.", least=1
+    )
+    num_warmup_steps: int | None = _LENGTH(
+        None,
+        "First steps, which are not timed. Default: until the records that were read "
+        "ahead are used, at least 10; a tenth of all steps if epochs are too short.",
+        least=0,
+    )
+    ram_cache: Literal["records", "images"] | None = data_access.RECORDS(
+        None,
+        "Keep the split in the memory of each rank, filled before the first step. "
+        "records: as they are in the shards. images: decoded and resized once; crops "
+        "for training are then parts of these smaller images.",
+    )
+    on_error: Literal["raise", "skip"] = data_access.INPUT(
+        "raise",
+        "What happens at a damaged record or image. raise: stop and name it. skip: "
+        "leave it out, and count and name it in the result.",
+    )
+    max_faults: int = data_access.INPUT(
+        100, "Most records that --on_error=skip may skip on a rank.", least=0
+    )
+    precision: Literal["float32", "bfloat16", "float16"] = _MODEL(
+        "float32",
+        "Type that the model computes in. Weights stay float32; float16 scales the "
+        "loss.",
+    )
+    data_format: Literal["NHWC", "NCHW"] = _MODEL(
+        "NHWC", "Channels last or first in the model. NCHW needs a GPU or --xla."
+    )
+    xla: bool = _MODEL(False, "Compile the step with XLA.")
+    learning_rate: float | None = _MODEL(
+        None,
+        "Peak learning rate for a global batch of 256. It is scaled linearly with the "
+        "global batch. Default: the model's own.",
+        least=0,
+    )
+    num_classes: int | None = _MODEL(
+        None,
+        "Outputs of the model. Default: the classes of the data set; 1000 with "
+        "--synthetic.",
+        least=1,
+    )
+    emulate: str | None = _EMULATED(
+        None,
+        "Replace the model by its step time on this accelerator. Any of "
+        f"{', '.join(sorted(published.ACCELERATORS))}, or a name in "
+        "--accelerators_file. The result says where the figure was published, or from "
+        "which figure it is scaled. The input path and the copy to the device stay "
+        "real.",
+    )
+    accelerators_file: str | None = _EMULATED(
+        None,
+        "JSON or TOML file of other accelerators for --emulate. Its form: "
+        '{"NAME": {"source": "TEXT", "train": {"MODEL": IMAGES_PER_SECOND}, '
+        '"infer": {}}}.',
+    )
+    step_time_ms: float | None = _EMULATED(
+        None, "Replace the model by this step time, in milliseconds.", least=0
+    )
+    read_only: bool = _EMULATED(
+        False,
+        "Read records and decode none of them, as storage benchmarks do. Goes with "
+        "--emulate or --step_time_ms.",
+    )
+    cache: str = _COMPARED(
+        "as_is",
+        "State of the page cache for the files of the split. cold empties it at the "
+        "start, when the timing begins and after each epoch; warm fills it at the "
+        "start. With --shard_cache_dir it is the state of that cache: cold begins with "
+        "an empty one in a folder of its own, and removes it; warm fetches the whole "
+        "split first. A run in which a timed epoch was in another state ends with an "
+        "error.",
+        choices=residency.STATES,
+    )
+    bars: bool = _COMPARED(
+        False,
+        "Also measure the input alone and the model on synthetic data. The command "
+        "prints which of them limits the run.",
+    )
+    repeat: int = _COMPARED(
+        1,
+        "Number of runs; the result is that of the median speed. The runs should agree "
+        "within 5 %.",
+        least=1,
+    )
+    require: tuple[str, ...] = _COMPARED(
+        (),
+        "Gates that the result must meet, such as stall<=3%,au>=0.9. Another example: "
+        "real/synthetic>=0.97. The exit code is 2 if a gate is not met. The metrics: "
+        f"{', '.join(gates.METRICS)}.",
+    )
+    checkpoint_dir: str | None = data_access.KEPT(
+        None,
+        "Save the model here after each epoch. A run resumes from the newest "
+        "checkpoint here.",
+    )
+    rank_timeout: float = _WRONG(
+        300.0,
+        "Seconds that a rank may go without a step. Then the run ends with an error.",
+        least=1,
+    )
+    elastic: bool = _WRONG(
+        False,
+        "Continue without a rank that dies. Needs horovodrun with --min-np and "
+        "--host-discovery-script, and --num_epochs.",
+    )
+    allow_nan: bool = _WRONG(
+        False,
+        "Train on although the loss is NaN or infinite, and mark the result. Default: "
+        "end with an error that names step and rank.",
+    )
 
     def __post_init__(self) -> None:
-        # A config from JSON has a list here.
-        object.__setattr__(self, "require", tuple(self.require))
+        super().__post_init__()
         self._check_data()
         self._check_bars()
         self._check_elastic()
@@ -158,9 +269,8 @@ def _check_emulated(config: Config) -> None:
 
 
 def _check_caches(config: Config) -> None:
-    access = config.access  # checks itself
     if config.cache != "as_is" and not (
-        access.is_read_in_place or config.shard_cache_dir is not None
+        config.is_read_in_place or config.shard_cache_dir is not None
     ):
         raise ValueError(
             f"--cache={config.cache} is the state of the page cache or of "
@@ -181,3 +291,25 @@ def _check_caches(config: Config) -> None:
             "--ram_cache=images decodes each image alone, and once: it excludes "
             "--whole_batches=yes and --read_only."
         )
+
+
+def refuse_unused(config: Config) -> None:
+    """Checks that no flag is given that would be in the result, without an effect.
+
+    Raises:
+        ValueError: If such a flag has another value than its default.
+    """
+    if config.mode != "train":
+        cli.refuse(config, f"--mode={config.mode}", "learning_rate")
+    if config.mode == "eval":
+        names = ("num_steps", "num_epochs", "num_warmup_steps")
+        cli.refuse(config, "--mode=eval", *names)
+    if config.synthetic:
+        names = ("tuning", "whole_batches", "on_error", "max_faults")
+        reading = ("read_from", "shard_cache_dir", "shard_cache_max_gb")
+        cli.refuse(config, "--synthetic", *names, *reading)
+    if config.is_emulated:
+        names = ("precision", "data_format", "xla", "learning_rate")
+        cli.refuse(config, "An emulated accelerator", *names)
+    if config.on_error == "raise":
+        cli.refuse(config, "--on_error=raise", "max_faults")

@@ -1,33 +1,56 @@
-"""Where the records of a run are, and how tfpipe reads the records.
+"""Options of every run on a data set: which one, how it is read, and for which model.
 
-In: the values of four flags. Out: a `DataAccess`, checked for contradictions. tfpipe
+In: the values of the flags. Out: a `DataAccess`, checked for contradictions. tfpipe
 reads the files in place, through a shard cache, or with tensorflow-io.
 """
 
-import dataclasses
 import functools
 import os
 import pathlib
-from typing import Any, Literal
+from typing import Literal
 
 import tfpipe
+from benchmarks.models import catalog
+from tfpipe import cli
 
-READ_FROM = ("auto", "direct")
+# Groups of flags that several commands have.
+RUN = cli.group("What to run")
+RECORDS = cli.group("Where the records are")
+INPUT = cli.group("How the input is made")
+KEPT = cli.group("What is kept")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@cli.options
 class DataAccess:
-    """A data set and the way to its shards; a field has the name of its flag.
+    """A data set and the way to its shards.
 
     Raises:
         ValueError: If fields are contradictory, or tfpipe does not know the URL.
         RemoteError: If a package or a setting for the URL is missing.
     """
 
-    data_dir: str | None
-    read_from: str = "auto"
-    shard_cache_dir: str | None = None
-    shard_cache_max_gb: float | None = None
+    data_dir: str | None = RUN(
+        None,
+        "Folder or URL of a converted data set. It holds an index.json; a URL begins "
+        "with s3://, gs://, az://, abfs://, http(s):// or hdfs://.",
+        url=True,
+    )
+    read_from: Literal["auto", "direct"] = RECORDS(
+        "auto",
+        "How the shards are read. auto: a folder is read in place, a URL through the "
+        "shard cache. direct: a URL is read with tensorflow-io, and nothing is kept.",
+    )
+    shard_cache_dir: str | None = RECORDS(
+        None,
+        "Folder on a local disk of each host, for a cache of the shards. The shards of "
+        "a URL, or of a folder such as a shared mount, are read through the cache. "
+        "Default for a URL: $TFPIPE_SHARD_CACHE, or ~/.cache/tfpipe/shards.",
+    )
+    shard_cache_max_gb: float | None = RECORDS(
+        None,
+        "Most GB of --shard_cache_dir on a host. Default: 80 % of the free room.",
+        above=0,
+    )
 
     def __post_init__(self) -> None:
         if self.shard_cache_max_gb is not None and self.shard_cache_dir is None:
@@ -44,12 +67,6 @@ class DataAccess:
             self._check_direct()
         if self.location is not None and not self.location.is_local:
             tfpipe.Files(self.location)  # a package or a setting may be missing
-
-    @classmethod
-    def from_config(cls, config: Any) -> "DataAccess":
-        """Returns the access of a config with fields of the same names."""
-        names = [field.name for field in dataclasses.fields(cls)]
-        return cls(**{name: getattr(config, name) for name in names})
 
     def _check_direct(self) -> None:
         if self.shard_cache_dir is not None:
@@ -98,30 +115,46 @@ class DataAccess:
         """
         folder = directory or self.shard_cache_dir
         if folder is None:
-            return "direct" if self.read_from == "direct" else "auto"
+            return self.read_from
         most = self.shard_cache_max_gb
         return tfpipe.ShardCache(
             os.fspath(folder), max_bytes=None if most is None else int(most * 1e9)
         )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class DataOptions:
-    """The options of every run on a data set; a field has the name of its flag."""
+@cli.options
+class DataOptions(DataAccess):
+    """Options of every run on a data set."""
 
-    data_dir: str | None = None
-    read_from: str = "auto"
-    shard_cache_dir: str | None = None
-    shard_cache_max_gb: float | None = None
-    model: str = "resnet50"
-    image_size: int | None = None
-    batch_size: int | None = None
-    seed: int = 0
-    tuning: str | None = None
-    whole_batches: bool | str = "auto"
-    report_dir: str | None = None
-
-    @property
-    def access(self) -> DataAccess:
-        """The data set and the way to its shards."""
-        return DataAccess.from_config(self)
+    model: str = RUN(
+        "resnet50", "Model to train or evaluate.", choices=sorted(catalog.MODELS)
+    )
+    image_size: int | None = RUN(
+        None,
+        "Height and width of the images in pixels. Default: the model's own.",
+        least=32,
+    )
+    batch_size: int | None = RUN(
+        None, "Examples in a batch of each rank. Default: the model's own.", least=1
+    )
+    seed: int = INPUT(
+        0, "Seed of weights, order and augmentation; the same on all ranks.", least=0
+    )
+    tuning: str | None = INPUT(
+        None,
+        "JSON file of a tuning. benchmarks.input writes the file, benchmarks.train "
+        "reads it.",
+        shown="FILE",
+    )
+    whole_batches: bool | Literal["auto"] = INPUT(
+        "auto",
+        "Decode and crop whole batches at once. The batches are the same, and cost "
+        "less with the native op; each parallel call takes the memory of a batch. "
+        "auto: yes where it pays; the result says what ran, and print(pipeline) why.",
+        choices={"auto": "auto", "yes": True, "no": False},
+    )
+    report_dir: str | None = KEPT(
+        None,
+        "Folder for the result (JSON), for benchmarks.report. benchmarks.train also "
+        "writes a picture of the first batch there.",
+    )

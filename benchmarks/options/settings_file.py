@@ -9,6 +9,7 @@ from typing import Any
 
 from benchmarks.models import accelerators, catalog, published
 from benchmarks.models.accelerators import Accelerator
+from tfpipe.cli import fields
 
 
 def read(flag: str, path: str) -> dict[str, Any]:
@@ -19,14 +20,15 @@ def read(flag: str, path: str) -> dict[str, Any]:
         path: The file.
 
     Raises:
-        ValueError: If the file is not valid, or holds no object.
-        OSError: If it cannot be read.
+        ValueError: If the file cannot be read, is not valid, or holds no object.
     """
-    text = pathlib.Path(path).read_text(encoding="utf-8")
     try:
+        text = pathlib.Path(path).read_text(encoding="utf-8")
         settings = _parse_toml(text) if path.endswith(".toml") else json.loads(text)
+    except OSError as error:
+        raise ValueError(f"--{flag}={path} cannot be read: {error.strerror}.") from None
     except ValueError as error:  # the base class of both parsers' errors
-        raise ValueError(f"--{flag}={path} cannot be read: {error}") from error
+        raise ValueError(f"--{flag}={path} cannot be read: {error}.") from error
     if not isinstance(settings, dict):
         raise ValueError(f"--{flag}={path} must hold an object, got {text[:40]!r}.")
     return settings
@@ -40,6 +42,32 @@ def _parse_toml(text: str) -> dict[str, Any]:
     return tomllib.loads(text)
 
 
+def read_options(flag: str, path: str, kind: type) -> dict[str, Any]:
+    """Reads values of options, by the names of their fields.
+
+    Args:
+        flag: As for `read`.
+        path: As for `read`.
+        kind: The class of the options.
+
+    Raises:
+        ValueError: If the file cannot be read, a name is no field, or a value is not as
+            its field says.
+    """
+    settings = read(flag, path)
+    options = {option.field: option for option in fields.options_of(kind)}
+    for name in settings:
+        if name not in options:
+            raise ValueError(
+                f"--{flag}={path} may have {', '.join(options)}; got {name}."
+                f"{fields.did_you_mean(name, options)}"
+            )
+    try:
+        return {name: options[name].check(value) for name, value in settings.items()}
+    except ValueError as error:
+        raise ValueError(f"--{flag}={path} is not valid: {error}") from None
+
+
 def accelerators_with(path: str | None) -> dict[str, Accelerator]:
     """Returns the published accelerators, and those of --accelerators_file, by name.
 
@@ -47,8 +75,7 @@ def accelerators_with(path: str | None) -> dict[str, Accelerator]:
         path: Value of --accelerators_file, or None.
 
     Raises:
-        ValueError: If the file is not valid.
-        OSError: If the file cannot be read.
+        ValueError: If the file cannot be read, or is not valid.
     """
     built_in = dict(published.ACCELERATORS)
     if not path:

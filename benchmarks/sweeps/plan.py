@@ -10,12 +10,16 @@ import itertools
 import json
 import os
 import pathlib
+import shlex
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from benchmarks.models import catalog
 from benchmarks.sweeps.placement import Placement, count_slots
+from benchmarks.system import residency
+from tfpipe import cli
 
 SCALINGS = ("weak", "strong")
 NO_ACCELERATOR = "none"
@@ -211,39 +215,118 @@ TIERS: Mapping[str, Tier] = {
 }
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+_RUN = cli.group("What to run")
+_PLACES = cli.group("In which places the data is")
+_RANKS = cli.group("On how many ranks")
+_START = cli.group("How runs are started")
+
+
+@cli.options
 class Sweep:
     """Settings of a sweep, which runs all their combinations.
-
-    The help of the flags of the same names describes each setting.
 
     Raises:
         ValueError: If settings are contradictory.
     """
 
-    models: tuple[str, ...] = ("resnet50",)
-    ranks: tuple[int, ...] = ()
-    placements: tuple[str, ...] = ()
-    hosts: tuple[str, ...] = ()
-    batch_sizes: tuple[int, ...] = ()
-    data_dirs: tuple[str, ...] = ()
-    modes: tuple[str, ...] = ()
-    caches: tuple[str, ...] = ()
-    accelerators: tuple[str, ...] = ()
-    tiers: tuple[str, ...] = ()
-    remote_url: str = ""
-    mount_dir: str = ""
-    shard_cache_dir: str = ""
-    scaling: tuple[str, ...] = ("weak",)
-    repeats: int = 1
-    find_ranks: tuple[str, ...] = ()
-    max_ranks: int | None = None
-    run_timeout: float = 3600.0
-    arguments: tuple[str, ...] = ()
-    horovodrun_arguments: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = cli.argument(
+        "Flags of benchmarks.train for each run stand after --.",
+        default=(),
+        shown="-- FLAGS",
+        url=True,
+    )
+    data_dirs: tuple[str, ...] = _RUN(
+        (), "Folders or URLs of converted data sets to run on.", url=True
+    )
+    models: tuple[str, ...] = _RUN(
+        ("resnet50",), "Models to run.", choices=sorted(catalog.MODELS)
+    )
+    batch_sizes: tuple[int, ...] = _RUN(
+        (),
+        "Examples in a batch. Of each rank with --scaling=weak, of all ranks together "
+        "with --scaling=strong. Default: the model's own, for each rank.",
+        least=1,
+    )
+    modes: tuple[str, ...] = _RUN(
+        (), "Values of --mode to run with. Default: what follows --, or train."
+    )
+    caches: tuple[str, ...] = _RUN(
+        (),
+        "Values of --cache to run with. Default: what follows --, or as_is.",
+        choices=residency.STATES,
+    )
+    accelerators: tuple[str, ...] = _RUN(
+        (),
+        f"Values of --emulate to run with; {NO_ACCELERATOR} is the real model. "
+        "Default: what follows --, or the real model.",
+    )
+    repeats: int = _RUN(
+        1,
+        "Runs of each setting. Confidence intervals need 2, and are wide with fewer "
+        "than 5.",
+        least=1,
+    )
+    tiers: tuple[str, ...] = _PLACES(
+        (),
+        "Run the same on data in several places. Any of "
+        f"{', '.join(TIERS)}. local and RAM tiers read --data_dirs, remote and "
+        "shard_cache tiers --remote_url, mount tiers --mount_dir.",
+        choices=tuple(TIERS),
+    )
+    remote_url: str = _PLACES("", "URL of the data set, for --tiers.", url=True)
+    mount_dir: str = _PLACES(
+        "", "Folder of the data set on a shared mount, for --tiers."
+    )
+    shard_cache_dir: str = _PLACES(
+        "", "Folder on a local disk for a cache of the shards, for --tiers."
+    )
+    ranks: tuple[int, ...] = _RANKS(
+        (),
+        "Numbers of ranks to run on. Default: 1. The list must contain 1 for "
+        "efficiency.",
+        least=1,
+    )
+    placements: tuple[str, ...] = _RANKS(
+        (),
+        "In place of --ranks: hosts x ranks of each host, such as 1x8,2x4,4x2.",
+        shown="HxR,...",
+    )
+    hosts: tuple[str, ...] = _RANKS(
+        (),
+        "Hosts to start ranks on, in the order of their use. host1,host2 with "
+        "--placements, and with their slots, host1:8,host2:8, without. Default: this "
+        "host.",
+        shown="HOST,...",
+    )
+    scaling: tuple[str, ...] = _RANKS(
+        ("weak",),
+        "What stays the same on any number of ranks. weak: the batch of each rank. "
+        "strong: the global batch.",
+        choices=SCALINGS,
+        shown="weak,strong",
+    )
+    find_ranks: tuple[str, ...] = _RANKS(
+        (),
+        "Find the largest number of ranks that meets these gates, such as au>=0.9. The "
+        "search doubles, then bisects. Each probe is a run.",
+        shown="GATE,...",
+    )
+    max_ranks: int | None = _RANKS(
+        None,
+        "Most ranks that --find_ranks tries. Default: the slots of --hosts.",
+        least=1,
+    )
+    run_timeout: float = _START(
+        3600.0, "Seconds after which a run is stopped, and has failed.", above=0
+    )
+    horovodrun_arguments: tuple[str, ...] = _START(
+        (),
+        'More arguments for horovodrun, in one text: "--network-interface eth0".',
+        repeated=True,
+    )
 
     def __post_init__(self) -> None:
-        _check_numbers(self)
+        _check_ranks(self)
         _check_tiers(self)
         _check_arguments(self)
         _check_search(self)
@@ -251,6 +334,12 @@ class Sweep:
             _check_strong(self)
         for placement in self.all_placements():
             placement.on(self.hosts)
+
+    @property
+    def horovodrun_words(self) -> tuple[str, ...]:
+        """The words of --horovodrun_arguments, as a shell separates them."""
+        texts = self.horovodrun_arguments
+        return tuple(word for text in texts for word in shlex.split(text))
 
     def all_placements(self) -> list[Placement]:
         """Returns where the ranks of the runs start; of a search, its largest run."""
@@ -308,7 +397,7 @@ class Sweep:
             hosts=placement.on(self.hosts),
             tier=series.tier,
             arguments=arguments,
-            horovodrun_arguments=self.horovodrun_arguments,
+            horovodrun_arguments=self.horovodrun_words,
         )
 
     def runs_of(self, series: Series, placement: Placement) -> list[Run]:
@@ -331,36 +420,20 @@ class Sweep:
         return sorted(dict.fromkeys(runs), key=lambda run: run.repeat)
 
 
-def _check_numbers(sweep: Sweep) -> None:
+def _check_ranks(sweep: Sweep) -> None:
     for name in ("models", "scaling"):
         if not getattr(sweep, name):
             raise ValueError(f"--{name} must name at least one, got none.")
-    numbers = (*sweep.ranks, *sweep.batch_sizes, sweep.repeats, sweep.run_timeout)
-    if any(not value > 0 for value in numbers):
-        raise ValueError(
-            "--ranks, --batch_sizes, --repeats and --run_timeout must be above 0, "
-            f"got {sweep.ranks}, {sweep.batch_sizes}, {sweep.repeats} and "
-            f"{sweep.run_timeout}."
-        )
-    if unknown := set(sweep.scaling) - set(SCALINGS):
-        raise ValueError(
-            f"--scaling must be of {', '.join(SCALINGS)}, got "
-            f"{', '.join(sorted(unknown))}."
-        )
     if sweep.ranks and sweep.placements:
         raise ValueError(
             "--ranks and --placements exclude each other: a placement says how many "
             "ranks there are."
         )
-    if sweep.hosts and {"-H", "--hosts"} & set(sweep.horovodrun_arguments):
+    if sweep.hosts and {"-H", "--hosts"} & set(sweep.horovodrun_words):
         raise ValueError("--hosts and -H in --horovodrun_arguments exclude each other.")
 
 
 def _check_tiers(sweep: Sweep) -> None:
-    if unknown := set(sweep.tiers) - set(TIERS):
-        raise ValueError(
-            f"--tiers must be of {', '.join(TIERS)}; got {', '.join(sorted(unknown))}."
-        )
     for name in sweep.tiers:
         tier = TIERS[name]
         if tier.setting and not getattr(sweep, tier.setting):
@@ -430,8 +503,6 @@ def _check_search(sweep: Sweep) -> None:
         )
     if sweep.max_ranks is None and not sweep.hosts:
         raise ValueError("--find_ranks must have --max_ranks, or --hosts with slots.")
-    if sweep.max_ranks is not None and sweep.max_ranks < 1:
-        raise ValueError(f"--max_ranks must be above 0, got {sweep.max_ranks}.")
 
 
 def _check_strong(sweep: Sweep) -> None:

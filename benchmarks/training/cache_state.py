@@ -73,7 +73,7 @@ class Batches:
     @property
     def server_bytes(self) -> int | None:
         """Bytes fetched by the shard cache in use; None if none is."""
-        if not self._setting.config.access.has_shard_cache:
+        if not self._setting.config.has_shard_cache:
             return None
         return int(self._source.cache_statistics().bytes_from_server)
 
@@ -212,7 +212,7 @@ def prepare(setting: Setting, ranks: Ranks) -> tuple[HostStatus, ...] | None:
     config = setting.config
     if config.ram_cache is not None:
         caches.fill(setting.pipeline)
-    if config.cache == "warm" and config.access.has_shard_cache:
+    if config.cache == "warm" and config.has_shard_cache:
         _fill_shard_cache(setting, ranks)
     if setting.empty_caches is not None:  # an epoch begins with a new cache
         return _look("as_is", setting, ranks)
@@ -223,10 +223,10 @@ def _fill_shard_cache(setting: Setting, ranks: Ranks) -> None:
     """Fetches the split once a host. Errors are shared, as the other ranks wait."""
     error = ""
     if ranks.local_rank == 0:
-        access = setting.config.access
-        cache = access.shard_cache()
+        config = setting.config
+        cache = config.shard_cache()
         try:
-            filled = cache.fill(access.data_dir, setting.pipeline.source.split)
+            filled = cache.fill(config.data_dir, setting.pipeline.source.split)
         except (ValueError, OSError, tfpipe.TfpipeError) as found:
             error = str(found)
         else:
@@ -269,7 +269,7 @@ def proof(
     state = setting.config.cache
     after = _look("as_is", setting, ranks)
     # The files of a shard cache come with the records.
-    hosts = after if setting.config.access.has_shard_cache else before
+    hosts = after if setting.config.has_shard_cache else before
     epochs = cache_label.join(reads, hosts)
     verdict = cache_label.verdict(state, before, epochs)
     if not verdict.passed:
@@ -297,7 +297,7 @@ def proof(
 
 
 def _hint(setting: Setting) -> str:
-    if not setting.config.access.has_shard_cache:
+    if not setting.config.has_shard_cache:
         return _HINTS[setting.config.cache]
     if setting.config.cache == "warm":
         return "Pieces were evicted: another run uses --shard_cache_dir too."
@@ -310,11 +310,11 @@ def _hint(setting: Setting) -> str:
 def _storage(
     setting: Setting, epochs: Sequence[EpochCache], remark: str = ""
 ) -> dict[str, Any]:
-    access = setting.config.access
+    config = setting.config
     tier = storage_tier.tier_of(
-        ram_cache=setting.config.ram_cache,
-        has_shard_cache=access.has_shard_cache,
-        folder=access.data_dir if access.is_read_in_place else None,
+        ram_cache=config.ram_cache,
+        has_shard_cache=config.has_shard_cache,
+        folder=config.data_dir if config.is_read_in_place else None,
     )
     return storage_tier.describe(tier, epochs, remark=remark)
 

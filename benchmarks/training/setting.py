@@ -207,8 +207,8 @@ def make_setting(config: Config, ranks: Ranks, *, seat: Seat | None = None) -> S
         synthetic = _synthetic(config, tuning, seat)
         return dataclasses.replace(synthetic, emulation=accelerator)
     empty_caches = None
-    if config.cache == "cold" and config.access.has_shard_cache:
-        empty_caches = EmptyCaches(config.access, ranks)
+    if config.cache == "cold" and config.has_shard_cache:
+        empty_caches = EmptyCaches(config, ranks)
     directory = None if empty_caches is None else empty_caches.directory
     pipeline = _pipeline(config, ranks, tuning, directory)
     index = pipeline.source.index
@@ -248,7 +248,7 @@ def _pipeline(
     source = tfpipe.TFRecordSource(
         config.data_dir,
         "train" if is_training else "validation",
-        shard_cache=config.access.shard_cache(directory),
+        shard_cache=config.shard_cache(directory),
         seed=config.seed,
         rank=ranks.rank,
         num_ranks=ranks.num_ranks,

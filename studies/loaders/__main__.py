@@ -25,36 +25,12 @@ import dataclasses
 import importlib.metadata
 import importlib.util
 import os
+from collections.abc import Sequence
 
-from absl import flags
-
-from benchmarks.options import command
 from studies import figures, harness
 from studies.loaders.images import Job
 from studies.loaders.peers import PEERS
-
-harness.uses("data_dir", "image_size", "batch_size", "num_timed_images")
-_PEERS = flags.DEFINE_list(
-    "peers",
-    list(PEERS),
-    "Loaders to measure, of studies.loaders.peers; tfpipe is always added.",
-)
-_DTYPE = flags.DEFINE_list(
-    "dtype", ["uint8", "float32"], "Types of the batches: uint8, float32 or both."
-)
-_PEER_DIR = flags.DEFINE_string(
-    "peer_dir",
-    None,
-    "Folder for copies of the images in the forms that other loaders read; the copies "
-    "are kept for the next run. Without it, those loaders are skipped.",
-)
-_PEER_WORKERS = flags.DEFINE_integer(
-    "peer_workers",
-    None,
-    "Threads or worker processes of each loader; tf.data chooses its own. Default: the "
-    "number of cores.",
-    lower_bound=1,
-)
+from tfpipe import cli
 
 # The base of all ratios.
 _BASE = "tfpipe"
@@ -66,17 +42,35 @@ _DISTRIBUTIONS = {"cv2": "opencv-python-headless", "nvidia.dali": "nvidia-dali-c
 Figures = dict[str, dict[str, dict[str, float]]]
 
 
-def chosen(names: list[str]) -> list[str]:
-    """Returns the loaders of some names and tfpipe, in the order of `PEERS`.
+@cli.options
+class Options(harness.ReadingOptions):
+    """Options of the study."""
 
-    Raises:
-        ValueError: If a name is not in `PEERS`.
-    """
-    unknown = set(names) - PEERS.keys()
-    if unknown:
-        raise ValueError(
-            f"--peers must be of {', '.join(PEERS)}; got {', '.join(sorted(unknown))}."
-        )
+    peers: tuple[str, ...] = cli.flag(
+        tuple(PEERS),
+        "Loaders to measure, of studies.loaders.peers; tfpipe is always added.",
+        choices=tuple(PEERS),
+    )
+    dtype: tuple[str, ...] = cli.flag(
+        ("uint8", "float32"),
+        "Types of the batches: uint8, float32 or both.",
+        choices=("uint8", "float32"),
+    )
+    peer_dir: str = cli.flag(
+        "",
+        "Folder for copies of the images in the forms that other loaders read; the "
+        "copies are kept for the next run. Without it, those loaders are skipped.",
+    )
+    peer_workers: int | None = cli.flag(
+        None,
+        "Threads or worker processes of each loader; tf.data chooses its own. Default: "
+        "the number of cores.",
+        least=1,
+    )
+
+
+def chosen(names: Sequence[str]) -> list[str]:
+    """Returns the loaders of some names and tfpipe, in the order of `PEERS`."""
     return [name for name in PEERS if name in {_BASE, *names}]
 
 
@@ -186,17 +180,17 @@ def versions(names: list[str]) -> dict[str, str]:
     return installed
 
 
-def _study() -> harness.Outcome:
+def _study(options: Options) -> harness.Outcome:
     job = Job(
-        peer_dir=_PEER_DIR.value or "",
-        num_workers=_PEER_WORKERS.value or len(os.sched_getaffinity(0)),
-        **harness.job_options(),
+        peer_dir=options.peer_dir,
+        num_workers=options.peer_workers or len(os.sched_getaffinity(0)),
+        **options.job_fields(),
     )
-    jobs = [dataclasses.replace(job, dtype=dtype) for dtype in _DTYPE.value]
-    rounds = harness.NUM_ROUNDS.value
-    rows, skipped = compare(jobs, chosen(_PEERS.value), rounds)
+    jobs = [dataclasses.replace(job, dtype=dtype) for dtype in options.dtype]
+    rounds = options.num_rounds
+    rows, skipped = compare(jobs, chosen(options.peers), rounds)
     measured = [name for name in PEERS if any(name in each for each in rows.values())]
-    config = harness.config_of(job, dtype=_DTYPE.value, num_rounds=rounds)
+    config = harness.config_of(job, dtype=options.dtype, num_rounds=rounds)
     del config["peer_dir"]
     return harness.Outcome(
         figures={
@@ -210,10 +204,12 @@ def _study() -> harness.Outcome:
     )
 
 
-def main(argv: list[str]) -> int:
+def main(options: Options) -> int:
     """Carries out the study; returns the exit code."""
-    return harness.conclude("studies.loaders", argv, _study)
+    return harness.conclude("studies.loaders", options, _study(options))
 
+
+COMMANDS = (cli.Command(Options, main),)
 
 if __name__ == "__main__":
-    command.run(main, {})
+    cli.run(*COMMANDS)

@@ -31,38 +31,34 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from absl import flags
-
 import tfpipe
-from benchmarks.options import command
 from studies import figures, harness
 from studies.shard_cache import server
 from studies.shard_cache.variants import PAIRS, Job, rclone_program
-
-harness.uses(
-    *("data_dir", "shard_cache_dir", "batch_size", "image_size", "num_timed_images")
-)
+from tfpipe import cli
 
 PARTS = ("cost", "download", "hits")
-
-_PARTS = flags.DEFINE_list("parts", list(PARTS), "Parts of the study to run.")
-_NUM_CONNECTIONS = flags.DEFINE_integer(
-    "num_connections", 16, "Requests at once of a downloader.", lower_bound=1
-)
-_HIT_SHARES = flags.DEFINE_list(
-    "hit_shares", ["0.25", "0.5", "0.75"], "Sizes of the cache, as shares of the data."
-)
-_HIT_EPOCHS = flags.DEFINE_integer(
-    "hit_epochs", 3, "Epochs that are read to measure hit rates.", lower_bound=2
-)
-_HIT_WINDOW_SIZE = flags.DEFINE_integer(
-    "hit_window_size", 1024, "Records of a window there.", lower_bound=1
-)
 
 _MODULE = "studies.shard_cache.variants"
 _MOST_CPU_RATIO, _LEAST_RATE, _MOST_POINTS = 1.03, 0.85, 5.0
 _UPLOADS = 8
 _TIME_LIMIT = 3600.0
+
+
+@cli.options
+class Options(harness.ReadingOptions):
+    """Options of the study."""
+
+    shard_cache_dir: str = cli.required("Folder on a local disk, for the caches.")
+    parts: tuple[str, ...] = cli.flag(
+        PARTS, "Parts of the study to run.", choices=PARTS
+    )
+    num_connections: int = cli.flag(16, "Requests at once of a downloader.", least=1)
+    hit_shares: tuple[float, ...] = cli.flag(
+        (0.25, 0.5, 0.75), "Sizes of the cache, as shares of the data.", above=0, most=1
+    )
+    hit_epochs: int = cli.flag(3, "Epochs that are read to measure hit rates.", least=2)
+    hit_window_size: int = cli.flag(1024, "Records of a window there.", least=1)
 
 
 def upload(data_dir: str, url: str) -> None:
@@ -195,10 +191,11 @@ def table(parts: Mapping[str, Any], checked: Sequence[Mapping[str, Any]]) -> str
     return "\n".join(lines)
 
 
-def measure_parts(work: pathlib.Path) -> dict[str, Any]:
-    """Runs the parts of --parts, with a server in a folder of `work`."""
+def measure_parts(options: Options) -> dict[str, Any]:
+    """Runs the parts of --parts, with a server in a folder of --shard_cache_dir."""
     parts: dict[str, Any] = {}
-    rounds = harness.NUM_ROUNDS.value
+    work = pathlib.Path(options.shard_cache_dir)
+    rounds = options.num_rounds
     work.mkdir(parents=True, exist_ok=True)
     with (
         tempfile.TemporaryDirectory(dir=work) as name,
@@ -208,19 +205,19 @@ def measure_parts(work: pathlib.Path) -> dict[str, Any]:
         job = Job(
             url=f"s3://{server.BUCKET}/data",
             cache_dir=str(_new_folder(name, "cache")),
-            num_connections=_NUM_CONNECTIONS.value,
-            num_epochs=_HIT_EPOCHS.value,
-            window_size=_HIT_WINDOW_SIZE.value,
-            **harness.job_options(),
+            num_connections=options.num_connections,
+            num_epochs=options.hit_epochs,
+            window_size=options.hit_window_size,
+            **options.job_fields(),
         )
         upload(job.data_dir, job.url)
         downloads = dataclasses.replace(job, cache_dir=os.path.join(name, "new"))
-        if "cost" in _PARTS.value:
+        if "cost" in options.parts:
             parts["cost"] = cost(job, rounds)
-        if "download" in _PARTS.value:
+        if "download" in options.parts:
             parts["download"] = download(downloads, rounds)
-        if "hits" in _PARTS.value:
-            parts["hits"] = hits(job, [float(share) for share in _HIT_SHARES.value])
+        if "hits" in options.parts:
+            parts["hits"] = hits(job, options.hit_shares)
     config = harness.config_of(job, num_rounds=rounds)
     for key in ("data_dir", "url", "cache_dir", "max_bytes"):
         del config[key]
@@ -233,32 +230,20 @@ def _new_folder(*parts: str) -> pathlib.Path:
     return folder
 
 
-def _check() -> None:
-    harness.job_options()
-    if not flags.FLAGS.shard_cache_dir:
-        raise ValueError("--shard_cache_dir must be a folder on a local disk.")
-    if unknown := set(_PARTS.value) - set(PARTS):
-        raise ValueError(
-            f"--parts must be of {', '.join(PARTS)}; got {', '.join(sorted(unknown))}."
-        )
-    shares = [float(share) for share in _HIT_SHARES.value]
-    if not all(0 < share <= 1 for share in shares):
-        raise ValueError(f"--hit_shares must be above 0 and at most 1, got {shares}.")
-
-
-def _study() -> harness.Outcome:
-    _check()
-    parts = measure_parts(pathlib.Path(flags.FLAGS.shard_cache_dir))
+def _study(options: Options) -> harness.Outcome:
+    parts = measure_parts(options)
     checked = claims(parts)
     return harness.Outcome(
         figures={**parts, "claims": checked}, table=table(parts, checked)
     )
 
 
-def main(argv: list[str]) -> int:
+def main(options: Options) -> int:
     """Carries out the study; returns the exit code."""
-    return harness.conclude("studies.shard_cache", argv, _study)
+    return harness.conclude("studies.shard_cache", options, _study(options))
 
+
+COMMANDS = (cli.Command(Options, main),)
 
 if __name__ == "__main__":
-    command.run(main, {})
+    cli.run(*COMMANDS)

@@ -118,7 +118,7 @@ def test_commands_of_benchmarks_parse_flags_before_heavy_imports() -> None:
     """Their help comes within 2 s, because these packages take seconds to import."""
     names = [f"benchmarks.{name}" for name in sorted(AT_THE_TOP["benchmarks"])]
     for path in (ROOT / "studies").rglob("*.py"):
-        if "command.run(main" in path.read_text():
+        if "cli.run(*COMMANDS)" in path.read_text():
             module = name_of(path).removesuffix(".py").replace("/", ".")
             names.append(module)
     code = f"""import importlib.util, sys

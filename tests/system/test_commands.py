@@ -79,7 +79,7 @@ def test_flag_of_another_command_names_that_command(warm_python: WarmPython) -> 
 
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
-    assert "Unknown command line flag 'cache'." in line
+    assert "There is no flag --cache." in line
     assert "It is a flag of benchmarks.train." in line
 
 
@@ -106,7 +106,7 @@ def test_unknown_model_lists_the_known_ones(warm_python: WarmPython) -> None:
     done = warm_python.run("-m", "benchmarks.train", "--model=alexnet")
 
     assert done.returncode == 1
-    assert "--model=alexnet: value should be one of <googlenet|" in done.stderr
+    assert "--model must be one of googlenet, " in done.stderr
 
 
 def test_installed_packages_work_from_any_folder(

@@ -143,7 +143,7 @@ def _prepare(
     try:
         command = _chosen(commands, words)
         options = command.parse(words)
-    except (ValueError, errors.TfpipeError) as error:
+    except (ValueError, OSError, errors.TfpipeError) as error:
         message = f"Error: {error}{_advice(error, commands[0])}"
         print(say(message), file=sys.stderr)
         sys.exit(1)
@@ -204,6 +204,9 @@ def _advice(error: Exception, command: Command) -> str:
 
     owners = names.owners_of(error.flag, command.module.partition(".")[0])
     own = f" It is a flag of {' and '.join(owners)}." if owners else ""
+    if owners and command.rest is not None:
+        options = {each.field: each for each in fields.options_of(command.options)}
+        own += f" {options[command.rest].about.help}"
     return f"{own} --help lists the flags."
 
 

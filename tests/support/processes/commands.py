@@ -59,10 +59,27 @@ def call(
     return Ended(code or 0, out.getvalue(), err.getvalue())
 
 
+def flags_of(**values: object) -> list[str]:
+    """Returns flags with values: none for None, `--name` or `--noname` for a bool."""
+    words = []
+    for name, value in values.items():
+        if isinstance(value, bool):
+            words.append(f"--{name}" if value else f"--no{name}")
+        elif isinstance(value, list | tuple):
+            words.append(f"--{name}={','.join(map(str, value))}")
+        elif value is not None:
+            words.append(f"--{name}={value}")
+    return words
+
+
 def answer(
-    commands: Sequence[cli.Command], *words: object, say: Callable[[str], str] = str
+    commands: Sequence[cli.Command],
+    *words: object,
+    say: Callable[[str], str] = str,
+    **values: object,
 ) -> Ended:
-    """Answers the words of a command line in this process, as `cli.call` does."""
+    """Answers a command line in this process: values of flags by name, then words."""
+    words = (*flags_of(**values), *words)
     with (
         contextlib.redirect_stdout(io.StringIO()) as out,
         contextlib.redirect_stderr(io.StringIO()) as err,

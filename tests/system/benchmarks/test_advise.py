@@ -60,7 +60,7 @@ def test_results_flags_a_change_and_a_page(tmp_path: pathlib.Path) -> None:
 def test_wrong_flags_are_one_line() -> None:
     for flag, problem in (
         ("--storage=10", "such as 10GB/s"),
-        ("--data_dir=/data", "does not use --data_dir"),
+        ("--data_dir=/data", "There is no flag --data_dir. Did you mean"),
         ("--what_if=cores", "cores=128"),
     ):
         done = commands.run("benchmarks.advise", flag)

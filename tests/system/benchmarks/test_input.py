@@ -9,8 +9,8 @@ import markupsafe
 import psutil
 
 import tfpipe
+from benchmarks import input as input_command
 from benchmarks.distributed.ranks import Ranks
-from benchmarks.options import input_flags
 from benchmarks.reporting import page
 from benchmarks.reporting.results import read
 from tests.support.processes.rank_pool import RankPool
@@ -24,14 +24,14 @@ NUM_BATCHES = 200
 # of one knob is tried. A slow host has time enough to measure the costs.
 TURN_SECONDS = 0.02
 QUICK_COMMAND = f"""
-from absl import app
 from benchmarks import input
+from tfpipe import cli
 from tfpipe.tuner import lanes, search
 search._UNTIL_COSTS = search._UNTIL_FIRST = 0.8
 search._UNTIL_CLIMBED = search._UNTIL_QUIET = 0.0
 lanes._TURN_SECONDS = {TURN_SECONDS}
 input._TUNE_SECONDS = 60.0
-app.run(input.main)
+cli.run(*input.COMMANDS)
 """
 
 
@@ -58,7 +58,7 @@ def test_all_four_answers_and_their_page(
     assert f", and the step takes {10**6:,}" in result["tune"]["service"]["sentence"]
     assert result["tune"]["service"]["sentence"] in lines
     assert result["headspace"]["rates"][0]["num_cores"] >= 1
-    parts = [line for line in lines if line in input_flags.PARTS]
+    parts = [line for line in lines if line in input_command.PARTS]
     assert parts == ["throughput", "profile", "tune", "headspace"]
     pipeline = tfpipe.imagenet_train(
         data_dir, image_size=32, batch_size=4, with_record_id=True

@@ -4,6 +4,7 @@ A stand-in for benchmarks.train prints what benchmarks.train would print, except
 last test.
 """
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -73,7 +74,8 @@ def test_failed_process_is_recorded(
 ) -> None:
     monkeypatch.setattr(Run, "command", stand_in(tmp_path / "log"))
     monkeypatch.setenv("PAUSE", "0" if timeout > 1 else "1000")
-    (run,) = Sweep(models=(model,), arguments=("--synthetic",)).runs()
+    (run,) = Sweep(arguments=("--synthetic",)).runs()
+    run = dataclasses.replace(run, model=model)
 
     result, found = sweep_run.keep_result(tmp_path, run, timeout=timeout, digest=None)
 
@@ -85,14 +87,14 @@ def test_failed_process_is_recorded(
 # A sweep of the stand-in in a process of its own: argv is the log, then the flags.
 SWEEP = """
 import pathlib, sys
-from absl import app
 from benchmarks import sweep
 from benchmarks.sweeps import run
 from benchmarks.sweeps.plan import Run
 from tests.system.benchmarks.test_sweep import stand_in
 Run.command = stand_in(pathlib.Path(sys.argv.pop(1)))
 run.horovodrun = lambda: "horovodrun"
-app.run(sweep.main)
+from tfpipe import cli
+cli.run(*sweep.COMMANDS)
 """
 
 
@@ -165,7 +167,7 @@ def test_two_sweeps_in_one_folder_do_not_mix(tmp_path: pathlib.Path) -> None:
     assert "must not be in use by another sweep, and is" in errors
     assert not (tmp_path / "log2").exists()
     assert first.returncode == 1
-    assert "Error: Interrupted. Start again to run only what is missing." in interrupted
+    assert "Error: interrupted. Start again to run only what is missing." in interrupted
     assert json.loads(stdout.splitlines()[-1])["interrupted"]
 
 
@@ -173,7 +175,6 @@ def test_two_sweeps_in_one_folder_do_not_mix(tmp_path: pathlib.Path) -> None:
 # horovodrun itself imports it twice before it starts a rank.
 WARM_SWEEP = """
 import json, sys
-from absl import app
 from benchmarks import sweep
 from benchmarks.sweeps.plan import Run
 python, of_run = json.loads(sys.argv.pop(1)), Run.command
@@ -184,7 +185,8 @@ def command(run, horovodrun):
     launcher = [sys.executable, "-m", module] if place else []
     return [*launcher, *words[1:place], *python, *words[place + 1:]]
 Run.command = command
-app.run(sweep.main)
+from tfpipe import cli
+cli.run(*sweep.COMMANDS)
 """
 
 

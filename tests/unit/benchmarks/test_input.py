@@ -9,8 +9,7 @@ import pytest
 
 from benchmarks import input as benchmark
 from benchmarks.distributed.ranks import Ranks
-from benchmarks.options.input_flags import InputConfig
-from benchmarks.options.time_limit import TimeLimit
+from benchmarks.system.time_limit import TimeLimit
 from tests.support.faults.clock import Clock
 from tests.support.processes import commands
 
@@ -36,7 +35,9 @@ def own_module(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("own_module")
 def test_a_pipeline_of_the_user_is_measured() -> None:
-    config = InputConfig(pipeline="own_pipeline:make", do=("throughput",), seconds=0.02)
+    config = benchmark.InputConfig(
+        pipeline="own_pipeline:make", do=("throughput",), seconds=0.02
+    )
 
     result = benchmark.run(config, Ranks())
 
@@ -48,7 +49,7 @@ def test_a_pipeline_of_the_user_is_measured() -> None:
         ("own_pipeline:wrong", r"must return a tfpipe.Pipeline, got \[1, 2\]"),
     ):
         with pytest.raises(ValueError, match=message):
-            benchmark.run(InputConfig(pipeline=name), Ranks())
+            benchmark.run(benchmark.InputConfig(pipeline=name), Ranks())
 
 
 @pytest.mark.usefixtures("own_module")
@@ -65,7 +66,7 @@ def test_parts_that_are_done_in_time_keep_their_results(
 
     never = {"tune": pytest.fail, "headspace": pytest.fail}
     monkeypatch.setattr(benchmark, "_PARTS", {"profile": slow, **never})
-    config = InputConfig(
+    config = benchmark.InputConfig(
         pipeline="own_pipeline:make",
         do=("profile", "tune", "headspace"),
         time_limit=60.0,
@@ -93,7 +94,7 @@ def test_a_search_without_the_time_to_try_a_setting_leaves_it_to_the_next_part(
 
     parts = {"tune": pytest.fail, "headspace": headspace}
     monkeypatch.setattr(benchmark, "_PARTS", parts)
-    config = InputConfig(
+    config = benchmark.InputConfig(
         pipeline="own_pipeline:make", do=("tune", "headspace"), time_limit=30.0
     )
 
@@ -109,15 +110,18 @@ def test_a_search_without_the_time_to_try_a_setting_leaves_it_to_the_next_part(
         ({}, "One of --data_dir and --pipeline must be given"),
         ({"data_dir": "x", "pipeline": "a:b"}, "One of --data_dir and --pipeline"),
         ({"pipeline": "a"}, "--pipeline must be module:function, got 'a'"),
-        ({"data_dir": "x", "do": ["tune", "cook"]}, "--do must be of throughput"),
+        ({"data_dir": "x", "do": ["tune", "cook"]}, "--do must be one of throughput"),
         ({"data_dir": "x", "disk_budget_gb": 1.0}, "must be given together"),
         ({"data_dir": "/nonexistent"}, "index.json is missing"),
         ({"data_dir": "x", "demand": "0"}, "--demand must be images/s, a number above"),
+        ({"pipeline": "a:b", "batch_size": 3}, "--pipeline does not use --batch_size"),
+        ({"data_dir": "x", "do": "profile", "cpu_budget": 9}, "use --cpu_budget"),
+        ({"data_dir": "x", "do": "profile", "tuning": "y"}, "not use --tuning"),
         ({"data_dir": "x", "demand": "h100"}, "none of --model=tiny. Give the images"),
     ],
 )
 def test_wrong_flags_are_one_line(values: dict[str, object], message: str) -> None:
-    done = commands.call(benchmark.main, model="tiny", **values)
+    done = commands.answer(benchmark.COMMANDS, model="tiny", **values)
 
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
@@ -133,7 +137,7 @@ def test_report_folder_that_vanishes_costs_no_figure(
     monkeypatch.setattr(
         benchmark, "_PARTS", {"throughput": lambda *_: shutil.rmtree("out") or "text"}
     )
-    config = InputConfig(
+    config = benchmark.InputConfig(
         pipeline="own_pipeline:make", do=("throughput",), report_dir="out"
     )
 

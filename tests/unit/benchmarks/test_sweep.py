@@ -8,14 +8,13 @@ from collections.abc import Callable, Sequence
 from typing import IO, Any
 
 import pytest
-from absl import flags
 
 from benchmarks import sweep
-from benchmarks.options import settings_file, sweep_flags
-from benchmarks.options.sweep_flags import GATE, PRESETS
+from benchmarks.options import settings_file
 from benchmarks.reporting import output
 from benchmarks.sweeps import run as sweep_run
 from benchmarks.sweeps.plan import Run, Sweep, estimate_seconds
+from benchmarks.sweeps.presets import GATE, PRESETS, with_preset
 from tests.support.processes import commands, stand_in_train
 
 SYNTHETIC = ("--synthetic",)
@@ -69,7 +68,7 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
 
 def test_every_combination_is_run_once_and_repeats_come_last() -> None:
     found = Sweep(
-        models=("a", "b"),
+        models=("tiny", "vgg16"),
         ranks=(1, 2),
         batch_sizes=(8, 16),
         data_dirs=("x", "y"),
@@ -195,9 +194,7 @@ def test_command(num_ranks: int, expected: list[str]) -> None:
     [
         ({}, "One of --data_dirs and, after --, --synthetic must be given"),
         ({"models": (), "arguments": SYNTHETIC}, "--models must name at least one"),
-        ({"ranks": (0,), "arguments": SYNTHETIC}, "--ranks, .* must be above 0"),
-        ({"repeats": 0, "arguments": SYNTHETIC}, "must be above 0"),
-        ({"scaling": ("both",), "arguments": SYNTHETIC}, "must be of weak, strong"),
+        ({"scaling": ("both",), "arguments": SYNTHETIC}, "must be one of weak, str"),
         ({"scaling": ("strong",), "arguments": SYNTHETIC}, "must have --batch_sizes"),
         (
             {
@@ -263,11 +260,12 @@ def test_settings_that_cannot_be(values: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("s.json", '{"rank": [1]}', "settings models, ranks, .*; got rank"),
+        ("s.json", '{"rank": [1]}', "may have arguments, .*got rank. Did you mean ran"),
         ("s.json", '{"ranks": 1}', "ranks must be a list, got 1"),
-        ("s.json", '{"ranks": ["1"]}', "ranks must be a list of whole numbers"),
-        ("s.json", '{"models": [1]}', "models must be a list of strings"),
-        ("s.json", '{"repeats": "3"}', "repeats must be a number, got '3'"),
+        ("s.json", '{"ranks": ["1"]}', "ranks must be a whole number"),
+        ("s.json", '{"models": [1]}', "models must be one of .*, got 1"),
+        ("s.json", '{"repeats": "3"}', "repeats must be a whole number"),
+        ("s.json", '{"arguments": "-a"}', "FLAGS must be a list, got '-a'"),
         ("s.json", "[1]", "must hold an object"),
         ("s.json", "{", "cannot be read"),
         ("s.toml", "= 1", "cannot be read"),
@@ -279,57 +277,64 @@ def test_file_that_cannot_be(
     (tmp_path / name).write_text(text)
 
     with pytest.raises(ValueError, match=message):
-        sweep_flags.make_sweep(settings_file.read("sweep_file", str(tmp_path / name)))
+        settings_file.read_options("sweep_file", str(tmp_path / name), Sweep)
+
+
+def _parsed(*words: str, **values: object) -> Sweep:
+    """Returns the sweep of a command line."""
+    (command,) = sweep.COMMANDS
+    options = command.parse([*commands.flags_of(sweep_dir="x", **values), *words])
+    assert isinstance(options, sweep.SweepOptions)
+    return options.sweep
 
 
 def test_file_is_read_and_flags_count_more(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "sweep.json"
-    path.write_text('{"models": ["a"], "ranks": [1, 2], "arguments": ["--synthetic"]}')
+    path.write_text(
+        '{"models": ["tiny"], "ranks": [1, 2], "arguments": ["--synthetic"]}'
+    )
 
-    with commands.flags_set(sweep_file=str(path), ranks=["4"], repeats=2):
-        found = sweep_flags.sweep_from_flags([])
+    found = _parsed(sweep_file=path, ranks=4, repeats=2)
 
-    expected = Sweep(models=("a",), ranks=(4,), repeats=2, arguments=SYNTHETIC)
+    expected = Sweep(models=("tiny",), ranks=(4,), repeats=2, arguments=SYNTHETIC)
     assert found == expected
 
 
 @pytest.mark.parametrize("name", sorted(set(PRESETS) - {"tiers"}))
 def test_a_preset_is_a_sweep_and_flags_count_more(name: str) -> None:
-    with commands.flags_set(preset=name, repeats=2):
-        found = sweep_flags.sweep_from_flags(SYNTHETIC)
+    found = _parsed("--", *SYNTHETIC, preset=name, repeats=2)
 
-    assert found == sweep_flags.make_sweep(
-        {**PRESETS[name], "repeats": 2, "arguments": (*SYNTHETIC, GATE)}
-    )
+    changed = {"repeats": 2, "arguments": (*SYNTHETIC, GATE)}
+    assert found == Sweep(**{**PRESETS[name], **changed})
     sweep.check(found)  # its models and modes exist
 
 
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({}, {"ranks": [1, 2, 4, 8], "repeats": 5, "arguments": [GATE]}),
-        ({"arguments": ["--require=au>=0.5"]}, {"arguments": ["--require=au>=0.5"]}),
-        ({"placements": ["1x2"]}, {"ranks": None, "repeats": 5, "arguments": [GATE]}),
+        ({}, {"ranks": (1, 2, 4, 8), "repeats": 5, "arguments": (GATE,)}),
+        ({"arguments": ("--require=au>=0.5",)}, {"arguments": ("--require=au>=0.5",)}),
+        ({"placements": ("1x2",)}, {"ranks": None, "arguments": (GATE,)}),
         (
-            {"find_ranks": ["au>=0.9"], "max_ranks": 2},
+            {"find_ranks": ("au>=0.9",), "max_ranks": 2},
             {"ranks": None, "repeats": None, "arguments": ()},
         ),
-        ({"arguments": "no list"}, {"arguments": "no list"}),  # refused later
     ],
 )
 def test_a_preset_leaves_out_what_excludes_a_given_setting(
     given: dict[str, Any], expected: dict[str, Any]
 ) -> None:
-    found = sweep_flags.with_preset("scaling", given)
+    found = with_preset("scaling", given)
 
     assert {name: found.get(name) for name in expected} == expected
-    if isinstance(found["arguments"], list | tuple):
-        found["arguments"] = [*found["arguments"], *SYNTHETIC]
-        sweep_flags.make_sweep(found)  # contradicts nothing
+    found["arguments"] += SYNTHETIC
+    Sweep(**found)  # contradicts nothing
 
 
 def test_the_preset_of_tiers_asks_for_their_places() -> None:
-    done = commands.call(sweep.main, preset="tiers", data_dirs=["x"], sweep_dir="y")
+    done = commands.answer(
+        sweep.COMMANDS, preset="tiers", data_dirs=["x"], sweep_dir="y"
+    )
 
     assert (done.returncode, done.lines) == (1, [])
     assert (
@@ -337,20 +342,12 @@ def test_the_preset_of_tiers_asks_for_their_places() -> None:
     )
 
 
-def test_preset_that_is_not_known() -> None:
-    with (
-        commands.flags_set(preset="imagenet_train"),
-        pytest.raises(ValueError, match="--preset must be of scaling, models, inf"),
-    ):
-        sweep_flags.sweep_from_flags(SYNTHETIC)
-
-
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 reads no TOML")
 def test_file_of_toml(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "sweep.toml"
     path.write_text('ranks = [1, 2]\nrun_timeout = 60\narguments = ["--synthetic"]\n')
 
-    found = sweep_flags.make_sweep(settings_file.read("sweep_file", str(path)))
+    found = _parsed(sweep_file=path)
 
     assert found == Sweep(ranks=(1, 2), run_timeout=60, arguments=SYNTHETIC)
 
@@ -365,7 +362,7 @@ def test_sweep_keeps_each_run_and_computes_the_scaling(
 ) -> None:
     values = _sweep_values(tmp_path / "out", batch_sizes=["4"], repeats=2)
 
-    done = commands.call(sweep.main, "--synthetic", **values)
+    done = commands.answer(sweep.COMMANDS, "--", "--synthetic", **values)
 
     assert done.returncode == 0
     assert starts() == ["tiny 1 4", "tiny 2 4"] * 2
@@ -393,16 +390,18 @@ def test_sweep_again_runs_only_what_is_missing(
     starts: Callable[[], list[str]],
 ) -> None:
     values = _sweep_values(tmp_path / "out")
-    first = commands.call(sweep.main, "--synthetic", **values)
+    first = commands.answer(sweep.COMMANDS, "--", "--synthetic", **values)
     assert starts() == ["tiny 1 None", "tiny 2 None"]
     next((tmp_path / "out").glob("tiny-x2-*.json")).unlink()
 
-    again = commands.call(sweep.main, "--synthetic", **values)
+    again = commands.answer(sweep.COMMANDS, "--", "--synthetic", **values)
 
     assert starts() == ["tiny 2 None"]
     assert again.result["series"] == first.result["series"]
     assert (
-        commands.call(sweep.main, "--synthetic", "--num_steps=2", **values).returncode
+        commands.answer(
+            sweep.COMMANDS, "--", "--synthetic", "--num_steps=2", **values
+        ).returncode
         == 0
     )
     assert starts() == ["tiny 1 None", "tiny 2 None"]  # other arguments: other runs
@@ -415,8 +414,8 @@ def test_a_gate_that_is_not_met_is_a_result(
     values = _sweep_values(tmp_path)
     arguments = ("--synthetic", "--require=au>=0.92")  # 0.95 on one rank, 0.90 on two
 
-    done = commands.call(sweep.main, *arguments, **values)
-    again = commands.call(sweep.main, *arguments, **values)
+    done = commands.answer(sweep.COMMANDS, "--", *arguments, **values)
+    again = commands.answer(sweep.COMMANDS, "--", *arguments, **values)
 
     assert (done.returncode, again.returncode) == (2, 2)
     assert starts() == ["tiny 1 None", "tiny 2 None"]  # not once more
@@ -441,11 +440,11 @@ def test_results_of_data_that_changed_are_moved_aside_and_run_again(
     values = _sweep_values(out, data_dirs=[str(data)], ranks=["1"])
     for content in ("{}", "{ }", "{}"):
         (data / "index.json").write_text(content)
-        assert commands.call(sweep.main, **values, dry_run=True).returncode == 0
-        done = commands.call(sweep.main, **values)
+        assert commands.answer(sweep.COMMANDS, **values, dry_run=True).returncode == 0
+        done = commands.answer(sweep.COMMANDS, **values)
         assert (done.returncode, starts()) == (0, ["tiny 1 None"])
 
-    again = commands.call(sweep.main, **values)
+    again = commands.answer(sweep.COMMANDS, **values)
 
     assert (again.returncode, starts()) == (0, [])
     assert (
@@ -468,10 +467,10 @@ def test_search_finds_the_ranks_that_the_storage_feeds(
     # The stand-in's AU is 0.75 on five ranks and 0.70 on six.
     values = _sweep_values(tmp_path, ranks=None, find_ranks=["au>=0.75"], max_ranks=16)
 
-    dry = commands.call(sweep.main, "--synthetic", **values, dry_run=True)
-    done = commands.call(sweep.main, "--synthetic", **values)
+    dry = commands.answer(sweep.COMMANDS, "--", "--synthetic", **values, dry_run=True)
+    done = commands.answer(sweep.COMMANDS, "--", "--synthetic", **values)
     ranks = [int(start.split()[1]) for start in starts()]
-    again = commands.call(sweep.main, "--synthetic", **values)
+    again = commands.answer(sweep.COMMANDS, "--", "--synthetic", **values)
 
     assert dry.returncode == 0
     assert "tiny-x1-bown" in dry.stderr
@@ -514,7 +513,7 @@ def test_search_without_two_ends(
 ) -> None:
     values = _sweep_values(tmp_path, ranks=None, find_ranks=[gate], max_ranks=max_ranks)
 
-    done = commands.call(sweep.main, "--synthetic", **values)
+    done = commands.answer(sweep.COMMANDS, "--", "--synthetic", **values)
 
     assert (done.returncode, text in done.lines) == (code, True)
 
@@ -525,8 +524,10 @@ def test_search_with_a_run_that_failed_has_no_answer(
 ) -> None:
     values = _sweep_values(tmp_path, ranks=None, find_ranks=["au>=0.9"], max_ranks=4)
 
-    done = commands.call(
-        sweep.main, "--synthetic", **{**values, "models": [BAD, "tiny"]}
+    done = commands.answer(
+        sweep.COMMANDS,
+        *("--", "--synthetic"),
+        **{**values, "models": [BAD, "tiny"]},
     )
 
     assert done.returncode == 1
@@ -549,13 +550,15 @@ def test_interrupted_sweep_reports_what_is_done(
 
     monkeypatch.setattr(sweep_run, "_run", interrupted)
 
-    done = commands.call(sweep.main, "--synthetic", **_sweep_values(tmp_path))
+    done = commands.answer(
+        sweep.COMMANDS, "--", "--synthetic", **_sweep_values(tmp_path)
+    )
 
     assert done.returncode == 1
     found = done.result
     assert (found["interrupted"], found["num_done"], found["failed"]) == (True, 1, [])
     assert json.loads((tmp_path / "sweep.json").read_text()) == found
-    assert "Interrupted. Start again to run only what is missing" in done.stderr
+    assert "interrupted. Start again to run only what is missing" in done.stderr
 
 
 def test_full_disk_costs_the_files_and_not_the_figures(
@@ -568,7 +571,9 @@ def test_full_disk_costs_the_files_and_not_the_figures(
 
     monkeypatch.setattr(output, "write", full)
 
-    done = commands.call(sweep.main, "--synthetic", **_sweep_values(tmp_path))
+    done = commands.answer(
+        sweep.COMMANDS, "--", "--synthetic", **_sweep_values(tmp_path)
+    )
 
     assert done.returncode == 1
     assert len(done.result["series"][0]["points"]) == 2
@@ -577,16 +582,57 @@ def test_full_disk_costs_the_files_and_not_the_figures(
     assert "cannot be written: [Errno 28] No space left on device" in done.stderr
 
 
-def test_flag_of_train_before_the_dashes_is_refused(
-    tmp_path: pathlib.Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(flags.FLAGS["num_steps"], "present", 1)
-
-    done = commands.call(sweep.main, "--synthetic", **_sweep_values(tmp_path))
+def test_flag_of_train_before_the_dashes_is_refused(tmp_path: pathlib.Path) -> None:
+    done = commands.answer(sweep.COMMANDS, sweep_dir=tmp_path, num_steps=3)
 
     assert done.returncode == 1
-    assert "--num_steps is a flag of benchmarks.train: it must follow --" in done.stderr
+    assert "It is a flag of benchmarks.train. Flags of ben" in done.stderr
+    assert "for each run stand after --." in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--num_step=3"], "There is no flag --num_step. Did you mean --num_steps?"),
+        (
+            ["--model=resnet5"],
+            "--model must be one of .*resnet5. Did you mean resnet50",
+        ),
+        (["--mode=trian"], "--mode must be one of .*, got trian. Did you mean train?"),
+        (["--num_steps=many"], "--num_steps must be a whole number"),
+        (["--num_steps=0"], "--num_steps must be a whole number"),
+        (["--num_steps=3", "--num_epochs=2"], "exclude each other, got 3 and 2"),
+        (["--num_steps=3", "words"], "Unexpected argument: words"),
+        (["--dry_run"], "After -- stand flags of ben.* There is no flag --dry_run"),
+        (["--require=ua>=0.9"], "A gate's metric must be one of .*; got 'ua'"),
+        (["--require=au=0.9"], "--require must be a metric, one of"),
+        (["--emulate=h100_mlperf", "--model=vgg16"], "h100_mlperf .*--model=vgg16"),
+        (["--nosynthetic", "--data_dir=/nowhere"], "/nowhere/index.json is not"),
+        (
+            [
+                "--nosynthetic",
+                "--data_dir=x",
+                "--tuning=/nowhere.json",
+                "--max_faults=3",
+            ],
+            "--on_error=raise does not use --max_faults",
+        ),
+        (["--mode=infer", "--checkpoint_dir=/nowhere"], "and /nowhere is not"),
+        (["--report_dir=gs://bucket/x"], "--report_dir must be a path on this machine"),
+    ],
+)
+def test_run_that_would_be_refused(words: list[str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        sweep.check_run(["--synthetic", *words])
+
+
+def test_run_that_would_start(data_dir: pathlib.Path) -> None:
+    words = ["--require=au>=0.9,stall<=5%", "--num_steps", "3", "--verbosity=-1"]
+
+    sweep.check_run([f"--data_dir={data_dir}", "--model=tiny", *words])
+    config = sweep.config_of(["--synthetic", *words])
+
+    assert (config.num_steps, config.require) == (3, ("au>=0.9", "stall<=5%"))
 
 
 @pytest.mark.parametrize(
@@ -607,7 +653,7 @@ def test_run_that_failed_is_recorded_and_tried_again(
     values = _sweep_values(tmp_path, ranks=["1"], models=[model, "tiny"])
     values["run_timeout"] = 60.0
 
-    done = commands.call(sweep.main, "--synthetic", **values)
+    done = commands.answer(sweep.COMMANDS, "--", "--synthetic", **values)
 
     assert done.returncode == 1
     assert starts() == [f"{model} 1 None", "tiny 1 None"]
@@ -617,7 +663,7 @@ def test_run_that_failed_is_recorded_and_tried_again(
     assert done.result["failed"] == [{"run": failed.stem, "error": error}]
     assert f"{failed.stem}: {error}" in done.stderr
     assert "Error: 1 of 2 runs failed; see" in done.stderr
-    commands.call(sweep.main, "--synthetic", **values)
+    commands.answer(sweep.COMMANDS, "--", "--synthetic", **values)
     assert starts() == [f"{model} 1 None"]
 
 
@@ -642,7 +688,9 @@ def test_file_that_is_no_result_of_its_run_is_an_error(
     (run,) = Sweep(models=("tiny",), arguments=SYNTHETIC).runs()
     (tmp_path / f"{run.name}.json").write_text('{"command": "something"}')
 
-    done = commands.call(sweep.main, "--synthetic", **_sweep_values(tmp_path))
+    done = commands.answer(
+        sweep.COMMANDS, "--", "--synthetic", **_sweep_values(tmp_path)
+    )
 
     assert done.returncode == 1
     assert (
@@ -656,7 +704,7 @@ def test_dry_run_lists_the_runs_and_starts_none(
 ) -> None:
     values = _sweep_values(tmp_path / "out", dry_run=True)
 
-    done = commands.call(sweep.main, "--synthetic", **values)
+    done = commands.answer(sweep.COMMANDS, "--", "--synthetic", **values)
 
     assert (done.returncode, starts()) == (0, [])
     assert not (tmp_path / "out").exists()
@@ -677,7 +725,7 @@ def test_dry_run_tells_a_duration_where_repeats_have_finished(
         (tmp_path / f"{run.name}.json").write_text(text)
     values = _sweep_values(tmp_path, dry_run=True, repeats=2)
 
-    done = commands.call(sweep.main, "--synthetic", **values)
+    done = commands.answer(sweep.COMMANDS, "--", "--synthetic", **values)
 
     states = [" ".join(line.split()[:-1]) for line in done.lines[:4]]
     assert states == ["done", "done", "3 min", "50 s"]
@@ -717,7 +765,7 @@ def test_missing_data_is_found_before_the_runs(
 ) -> None:
     values = _sweep_values(tmp_path / "out", data_dirs=[str(tmp_path)])
 
-    done = commands.call(sweep.main, **values)
+    done = commands.answer(sweep.COMMANDS, **values)
 
     assert done.returncode == 1
     assert f"--data_dir must be there, and {tmp_path}/index.json is not" in done.stderr

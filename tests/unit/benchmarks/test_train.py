@@ -49,7 +49,7 @@ Result = tuple[int, dict[str, Any], str]
 def _result(data_dir: pathlib.Path, **values: object) -> Result:
     """Returns exit code, JSON line and output of a run with an emulated accelerator."""
     values = {"model": "tiny", "data_dir": str(data_dir)} | EMULATED | values
-    done = commands.call(train.main, **values)
+    done = commands.answer(train.COMMANDS, **values)
     return done.returncode, done.result, done.stdout
 
 
@@ -90,7 +90,7 @@ def steady(data_dir: pathlib.Path) -> Result:
         ),
         (
             {"data_dir": "{data}", "emulate": "own", "accelerators_file": "/absent"},
-            "No such file or directory: '/absent'",
+            "--accelerators_file=/absent cannot be read: No such",
         ),
         (
             {
@@ -119,7 +119,7 @@ def test_expected_failures_are_one_line_and_exit_code_1(
         for name, value in values.items()
     }
 
-    done = commands.call(train.main, **{"model": "tiny"} | filled)
+    done = commands.answer(train.COMMANDS, **{"model": "tiny"} | filled)
 
     assert done.returncode == 1
     assert message in done.stderr
@@ -134,7 +134,7 @@ def test_shard_cut_short_is_named(
     shard = tmp_path / "train-00001-of-00003"
     shard.write_bytes(shard.read_bytes()[:-1])
 
-    done = commands.call(train.main, model="tiny", data_dir=str(tmp_path))
+    done = commands.answer(train.COMMANDS, model="tiny", data_dir=str(tmp_path))
 
     assert done.returncode == 1
     assert f"Shard {shard} must have" in done.stderr
@@ -146,7 +146,9 @@ def test_damaged_record_is_one_line_that_names_it(
     shard = copy_dir / "train-00000-of-00003"
     flip(shard, 500, mask=1)  # in the first record's data
 
-    done = commands.call(train.main, model="tiny", data_dir=str(copy_dir), **EMULATED)
+    done = commands.answer(
+        train.COMMANDS, model="tiny", data_dir=str(copy_dir), **EMULATED
+    )
 
     assert done.returncode == 1
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("Error: ")]
@@ -164,8 +166,8 @@ def test_gates_make_the_exit_code(
     monkeypatch.setattr(run, "_measure", lambda *_: figures)
     gates = ["examples_per_second>1", "p50_step_ms>=5", "au<=1%"]
     other_code, result, printed = _result(data_dir, require=gates, **STEADY)
-    done = commands.call(
-        train.main, model="tiny", data_dir=str(data_dir), require=["speed>9"]
+    done = commands.answer(
+        train.COMMANDS, model="tiny", data_dir=str(data_dir), require=["speed>9"]
     )
 
     assert (code, met) == (0, [True, True])
@@ -211,8 +213,8 @@ def test_run_in_another_state_of_the_page_cache_than_claimed_is_an_error(
     data_dir: pathlib.Path,
 ) -> None:
     """The made-up files are in memory, so the run is not cold."""
-    done = commands.call(
-        train.main, model="tiny", data_dir=str(data_dir), cache="cold", **EMULATED
+    done = commands.answer(
+        train.COMMANDS, model="tiny", data_dir=str(data_dir), cache="cold", **EMULATED
     )
 
     assert done.returncode == 1
@@ -323,7 +325,7 @@ def test_report_folder_that_vanishes_costs_no_figure(
 
     monkeypatch.setattr(run.tfpipe, "contact_sheet", sheet)
     values = {"data_dir": str(data_dir), "report_dir": str(folder), **EMULATED}
-    done = commands.call(train.main, model="tiny", **values)
+    done = commands.answer(train.COMMANDS, model="tiny", **values)
 
     assert done.returncode == 1
     assert done.result["examples_per_second"] > 0

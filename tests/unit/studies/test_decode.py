@@ -1,13 +1,10 @@
 """studies.decode: choice of the variants and their comparison."""
 
-import json
-
 import pytest
-from absl import flags
-from absl.testing import flagsaver
 
 from studies import decode, decode_variants, figures, harness
 from studies.decode_variants import FOLDERS, VARIANTS, Job
+from tests.support.processes import commands
 
 
 @pytest.fixture
@@ -35,31 +32,29 @@ def test_variants_run_in_turns_with_the_base(started: list[str]) -> None:
     assert rows["hand_uint8"]["cpu_seconds_per_1000_images"] == 3.0
 
 
-def _main(**values: object) -> int:
-    flags.FLAGS.mark_as_parsed()
-    with flagsaver.flagsaver(data_dir="folder/data", num_rounds=1, **values):
-        return decode.main(["decode"])
+def _main(**values: object) -> commands.Ended:
+    flags = {"data_dir": "folder/data", "num_rounds": 1, **values}
+    return commands.answer(decode.COMMANDS, **flags)
 
 
 def test_variants_on_other_data_run_only_with_their_folder(
-    started: list[str], capsys: pytest.CaptureFixture[str]
+    started: list[str],
 ) -> None:
     on_other = {kind: {n for n in VARIANTS if n.startswith(kind)} for kind in FOLDERS}
     rewritten, entries = on_other.values()
     assert rewritten
     assert entries
 
-    assert _main() == 0
+    assert _main().returncode == 0
     assert set(started) == VARIANTS.keys() - rewritten - entries
     started.clear()
-    assert _main(entries_data_dir="other/entries") == 0
+    assert _main(entries_data_dir="other/entries").returncode == 0
     assert set(started) == VARIANTS.keys() - rewritten
-    capsys.readouterr()
     folders = {"entries_data_dir": "b/c", "rewritten_data_dir": "other/rewritten"}
-    assert _main(**folders) == 0
+    done = _main(**folders)
 
-    lines = capsys.readouterr().out.splitlines()
-    result = json.loads(lines[-1])
+    assert done.returncode == 0
+    result = done.result
     assert result["config"]["data_dir"] == "data"
     assert result["config"]["rewritten_data_dir"] == "rewritten"
     assert result["config"]["entries_data_dir"] == "c"
@@ -67,9 +62,9 @@ def test_variants_on_other_data_run_only_with_their_folder(
     assert set(result["ways"]) == set(VARIANTS)
 
 
-def test_an_unknown_variant_is_an_error(
-    started: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert _main(ways=["nonsense"]) == 1
-    assert "--ways must be of garden_float32" in capsys.readouterr().err
+def test_an_unknown_variant_is_an_error(started: list[str]) -> None:
+    done = _main(ways="nonsense")
+
+    assert done.returncode == 1
+    assert "--ways must be of garden_float32" in done.stderr
     assert not started

@@ -7,8 +7,6 @@ import types
 from collections.abc import Callable
 
 import pytest
-from absl import app, flags
-from absl.testing import flagsaver
 
 from benchmarks.reporting import environment
 from studies import harness
@@ -28,11 +26,10 @@ LINE = json.dumps(RESULT, separators=(",", ":"))
 def conclude(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """Concludes a study with this outcome, and a value of --save_result."""
     monkeypatch.setattr(environment, "describe", lambda: {"cpu": "x"})
-    flags.FLAGS.mark_as_parsed()
 
     def run(outcome: harness.Outcome, path: object = None) -> int:
-        with flagsaver.flagsaver(save_result=path and str(path)):
-            return harness.conclude("studies.x", ["x"], lambda: outcome)
+        options = harness.StudyOptions(save_result=path and str(path))
+        return harness.conclude("studies.x", options, outcome)
 
     return run
 
@@ -131,17 +128,6 @@ def test_a_missed_target_is_named_and_is_exit_code_2(
     assert conclude(dataclasses.replace(OUTCOME, misses=["ratio is 1.5"])) == 2
 
     assert capsys.readouterr().err == "ratio is 1.5\n"
-
-
-def test_an_error_is_a_line_and_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
-    def study() -> harness.Outcome:
-        raise OSError("no disk")
-
-    assert harness.conclude("studies.x", ["x"], study) == 1
-
-    assert capsys.readouterr() == ("", "Error: no disk\n")
-    with pytest.raises(app.UsageError, match="Unexpected argument: word"):
-        harness.conclude("studies.x", ["x", "word"], study)
 
 
 def test_config_has_folders_without_their_paths() -> None:

@@ -4,11 +4,11 @@ import re
 from types import ModuleType
 
 import pytest
-from absl import flags
 
 from studies import conversion, cores, decode, service, storage, tables, tuning
 from studies.loaders import __main__ as loaders
 from studies.shard_cache import __main__ as shard_cache
+from tfpipe.cli import fields
 
 STUDIES = [
     *(conversion, cores, decode, loaders, service, shard_cache, storage, tables, tuning)
@@ -20,7 +20,7 @@ def test_help_shows_an_example_and_its_flags(study: ModuleType) -> None:
     text = study.__doc__ or ""
     commands = [line for line in text.splitlines() if line.startswith("  ")]
 
-    shown = {flag.name for flag in flags.FLAGS.get_key_flags_for_module(study)}
+    shown = {option.name for option in fields.options_of(study.COMMANDS[0].options)}
 
     name = study.__name__.removesuffix(".__main__")
     assert commands[0].startswith(f"  python -m {name} ")

@@ -5,7 +5,18 @@ import json
 
 import pytest
 
-from benchmarks.options.config import Config
+from benchmarks import (
+    advise,
+    input as input_command,
+    report,
+    service,
+    storage,
+    sweep,
+    train,
+)
+from benchmarks.options.config import Config, refuse_unused
+from benchmarks.reporting import gates
+from tfpipe.cli import fields
 
 
 @pytest.mark.parametrize(
@@ -89,3 +100,57 @@ def test_config_is_json() -> None:
 )
 def test_kind_of_run(fields, kind):
     assert Config(**fields).kind == kind
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (
+            {"mode": "eval", "checkpoint_dir": "y", "num_steps": 3},
+            "--mode=eval does not use --num_steps.",
+        ),
+        ({"mode": "infer", "learning_rate": 1}, "does not use --learning_rate."),
+        (
+            {"data_dir": None, "synthetic": True, "tuning": "x"},
+            "--synthetic does not use --tuning.",
+        ),
+        ({"step_time_ms": 3, "xla": True}, "emulated accelerator does not use --xla."),
+        ({"max_faults": 3}, "--on_error=raise does not use --max_faults."),
+    ],
+)
+def test_flag_that_would_have_no_effect_is_refused(
+    values: dict[str, object], message: str
+) -> None:
+    config = Config(**{"data_dir": "x", **values})
+
+    with pytest.raises(ValueError, match=message):
+        refuse_unused(config)
+
+
+def test_flags_that_may_have_a_url_are_those_of_data_sets() -> None:
+    """A new flag of any benchmark that takes a text is tried too."""
+    modules = (advise, input_command, report, service, storage, sweep, train)
+    options = [
+        option
+        for module in modules
+        for command in module.COMMANDS
+        for option in fields.options_of(command.options)
+        if option.kind is str and not option.choices
+    ]
+
+    allowed = {option.label for option in options if option.about.url}
+
+    assert allowed == {
+        *("--data_dir", "--data_dirs", "--remote_url", "DIR_OR_URL", "-- FLAGS")
+    }
+    for option in options:
+        value = ("s3://b/x",) if option.is_list else "s3://b/x"
+        if option.label not in allowed:
+            with pytest.raises(ValueError, match=f"{option.label} must be a path on"):
+                option.check(value)
+
+
+def test_help_lists_the_metrics_of_gates() -> None:
+    (option,) = (o for o in fields.options_of(Config) if o.field == "require")
+
+    assert option.about.help.endswith(f"The metrics: {', '.join(gates.METRICS)}.")
