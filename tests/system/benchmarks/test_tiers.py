@@ -80,9 +80,9 @@ def test_one_sweep_compares_all_tiers(
 
     _start_runs_in(warm_python, monkeypatch)
 
-    done = commands.call(
-        sweep.main,
-        *RUN,
+    done = commands.answer(
+        sweep.COMMANDS,
+        *("--", *RUN),
         sweep_dir=str(tmp_path / "out"),
         preset="tiers",
         data_dirs=[str(tiny_dir)],

@@ -267,7 +267,7 @@ def test_full_disk_costs_the_files_and_no_figure(
     fields = {"image_size": 32, "batch_size": 4, "num_steps": 2, "num_warmup_steps": 1}
     folders = {f"{name}_dir": str(full_disk) for name in ("report", "checkpoint")}
     values = {"data_dir": str(data_dir), "model": "tiny", **folders, **fields}
-    done = commands.call(train.main, **values)
+    done = commands.answer(train.COMMANDS, **values)
 
     assert done.returncode == 1
     assert done.result["num_timed_steps"] == 2

@@ -46,7 +46,7 @@ def _train(
         patch.setattr(numa, "take_seat", lambda _: None)
         tf.config.run_functions_eagerly(eagerly)
         try:
-            done = commands.call(train.main, **FLAGS | values)
+            done = commands.answer(train.COMMANDS, **FLAGS | values)
         finally:
             tf.config.run_functions_eagerly(False)
     return done.returncode, done.stdout, done.stderr
