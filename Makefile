@@ -74,7 +74,7 @@ venv: $(VENV)/native  ## Make .venv with the reference stack and prove that Horo
 
 $(VENV)/ready: CONSTRAINTS = constraints.txt
 $(VENV)/ready: PACKAGES = '.[test,tfds,s3,report]' 'cmake<4' packaging cloudpickle psutil pyyaml
-$(VENV)/ready: setup.cfg pyproject.toml constraints.txt
+$(VENV)/ready: setup.cfg pyproject.toml constraints.txt $(wildcard requirements-*.txt)
 	@$(MAKE) --no-print-directory check-machine
 	rm -rf $(VENV)
 	$(PYTHON) -m venv $(VENV)
@@ -179,11 +179,13 @@ test-tf-reference: venv
 $(TENSORFLOW_TESTS): test-tf-%: .venv-tf-%/ready
 	$(<D)/bin/python -m tfpipe.native || echo "Its tests are skipped."
 	UNIT_TESTS_WITH_GRAPPLER=1 $(<D)/bin/pytest -q -n 2 --dist worksteal tests/unit tests/house
+	$(<D)/bin/pytest -q tests/system/test_golden.py -k last_lines
 
 # No Horovod and no tensorflow-io: they cannot be had beside the newest one.
 $(TENSORFLOW_VENVS): CONSTRAINTS = $(@D)/constraints.txt
 $(TENSORFLOW_VENVS): PACKAGES = '.[test]'
-$(TENSORFLOW_VENVS): .venv-tf-%/ready: constraints-%.txt constraints.txt setup.cfg pyproject.toml
+$(TENSORFLOW_VENVS): .venv-tf-%/ready: constraints-%.txt constraints.txt setup.cfg pyproject.toml \
+    $(wildcard requirements-*.txt)
 	@$(MAKE) --no-print-directory check-machine
 	rm -rf $(@D)
 	$(PYTHON) -m venv $(@D)

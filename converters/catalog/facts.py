@@ -251,9 +251,7 @@ def require_library() -> None:
     try:
         import jinja2  # noqa: F401
     except ImportError as error:
-        raise ValueError(
-            "--report needs Jinja2: pip install 'tfpipe[report]'."
-        ) from error
+        raise ValueError("--report needs Jinja2: pip install jinja2.") from error
 
 
 def render(found: Mapping[str, Any]) -> str:

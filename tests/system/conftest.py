@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.data.made_once import made_once
 from tests.support.faults.bad_proxy import BadProxy
+from tests.support.processes import wheel
 from tests.support.processes.rank_pool import RankPool
 from tests.support.processes.warm_python import WarmPython
 from tests.support.servers import s3_server, shared_mount
@@ -22,6 +24,12 @@ def rank_pool(
     pool = RankPool(folder, python=warm_python.command)
     yield pool
     pool.close()
+
+
+@pytest.fixture(scope="session")
+def wheel_dir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A folder for PYTHONPATH with what the wheel holds, and `bin/tfpipe`."""
+    return made_once(tmp_path_factory, "wheel", wheel.install)
 
 
 @pytest.fixture(scope="session")

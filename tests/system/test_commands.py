@@ -1,11 +1,8 @@
 """All commands: their --help, and the installed wheel away from the checkout."""
 
-import json
-import os
 import pathlib
 import re
 import resource
-import shutil
 import subprocess
 import sys
 
@@ -107,53 +104,6 @@ def test_unknown_model_lists_the_known_ones(warm_python: WarmPython) -> None:
 
     assert done.returncode == 1
     assert "--model must be one of googlenet, " in done.stderr
-
-
-def test_installed_packages_work_from_any_folder(
-    raw_dir: pathlib.Path, tmp_path: pathlib.Path
-) -> None:
-    """The wheel holds all three packages and their data, and needs no checkout."""
-    source = tmp_path / "source"
-    tracked = _run("git", "ls-files", "-co", "--exclude-standard", cwd=ROOT).stdout
-    for name in tracked.splitlines():
-        (source / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / name, source / name)
-    installed = tmp_path / "installed"
-    done = _run(
-        sys.executable,
-        *("-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation"),
-        *("--target", installed, source),
-    )
-    assert done.returncode == 0, done.stderr
-    assert not (installed / "studies").exists()
-
-    done = _run(
-        sys.executable,
-        *("-m", "converters.imagenet"),
-        *(f"--input_dir={raw_dir}", f"--output_dir={tmp_path / 'out'}"),
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(installed)},
-    )
-
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout.splitlines()[-1])["num_records"] == 31
-
-    if sys.version_info < (3, 11):
-        return  # its processes look into the current folder first
-    for package in ("benchmarks", "converters"):
-        (tmp_path / package).mkdir()
-        (tmp_path / package / "__init__.py").write_text("raise ImportError('own')")
-    for words in (
-        ("storage", "out", "--seconds=0.1", "--max_parallel=1"),
-        ("check", "out", "--level=quick"),
-    ):
-        done = _run(
-            *(sys.executable, installed / "bin/tfpipe", *words),
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(installed)},
-        )
-        assert done.returncode == 0, done.stderr
-        assert json.loads(done.stdout.splitlines()[-1])
 
 
 def test_the_menu_starts_without_absl() -> None:

@@ -13,8 +13,10 @@ import subprocess
 import pytest
 
 from tests.support.data import golden
+from tests.support.processes import wheel
 from tests.support.processes.commands import Ended
 from tests.support.processes.warm_python import MAX_SECONDS, WarmPython
+from tfpipe.cli import names
 
 _TRAIN = "--image_size=32 --num_steps=2 --num_warmup_steps=1"
 
@@ -54,7 +56,7 @@ RUNS = {
         f"-- {_TRAIN}"
     ),
     "benchmarks.report": "--results=results --output=page.html",
-    "benchmarks.storage": f"{golden.SCENE}/records --seconds=0.1 --max_parallel=2",
+    "benchmarks.storage": "records --seconds=0.1 --max_parallel=2",
     "benchmarks.service": "local --workers=1",
     "benchmarks.advise": (
         "--results=results --num_accelerators=16 --what_if=storage=10GB/s,hosts=4"
@@ -63,22 +65,44 @@ RUNS = {
 
 
 class Scene:
-    """A folder with inputs, in which commands run."""
+    """A folder with inputs, in which commands run.
 
-    def __init__(self, folder: pathlib.Path, python: WarmPython) -> None:
-        self._folder = folder
+    Attributes:
+        folder: The folder.
+
+    Args:
+        folder: The folder.
+        python: Runs the commands.
+        wheel_dir: Folder with the packages of the wheel, and bin/tfpipe.
+    """
+
+    def __init__(
+        self, folder: pathlib.Path, python: WarmPython, wheel_dir: pathlib.Path
+    ) -> None:
+        self.folder = folder
         self._python = python.command
+        self._wheel_dir = wheel_dir
 
-    def run(self, line: str) -> Ended:
+    def run(self, line: str, *, from_wheel: bool = False) -> Ended:
         """Runs a command line that begins with its module.
 
         The servers of a service get Ctrl-C when they serve.
+
+        Args:
+            line: The module and its words.
+            from_wheel: Whether the command is `tfpipe` of the wheel, in place of
+                `python -m` in the checkout.
         """
-        words = shlex.split(line.replace(golden.SCENE, str(self._folder)))
+        module, *words = shlex.split(line)
+        environment = golden.environment()
+        start = ["-m", module]
+        if from_wheel:
+            environment["PYTHONPATH"] = str(self._wheel_dir)
+            start = [f"{self._wheel_dir}/bin/tfpipe", *names.BY_MODULE[module].split()]
         with subprocess.Popen(
-            [*self._python, "-m", *words],
-            cwd=self._folder,
-            env=golden.environment(),
+            [*self._python, *start, *words],
+            cwd=self.folder,
+            env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -90,7 +114,7 @@ class Scene:
                 process.send_signal(signal.SIGINT)
             texts = process.communicate(timeout=MAX_SECONDS)
         assert process.returncode is not None
-        stdout, stderr = (golden.masked(text, self._folder) for text in texts)
+        stdout, stderr = (golden.masked(text, self.folder) for text in texts)
         return Ended(process.returncode, stdout, stderr)
 
 
@@ -99,11 +123,12 @@ def scene(
     raw_dir: pathlib.Path,
     data_dir: pathlib.Path,
     warm_python: WarmPython,
+    wheel_dir: pathlib.Path,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Scene:
     folder = tmp_path_factory.mktemp("scene")
     golden.make_scene(folder, raw_dir, data_dir)
-    return Scene(folder, warm_python)
+    return Scene(folder, warm_python, wheel_dir)
 
 
 @pytest.mark.parametrize("command", [*RUNS, "tfpipe.native"])
@@ -132,11 +157,15 @@ def test_errors(scene: Scene) -> None:
 
 
 def test_keys_of_the_last_lines(scene: Scene) -> None:
-    """A command takes what the commands before it have written."""
+    """From the wheel, in a folder with packages of a user that have the same names.
+
+    All paths are relative. A command takes what the commands before it have written.
+    """
+    wheel.add_own_packages(scene.folder)
     changes = {}
     for command, arguments in RUNS.items():
         line = f"{golden.COMMAND}{command} {arguments}"
-        done = scene.run(f"{command} {arguments}")
+        done = scene.run(f"{command} {arguments}", from_wheel=True)
         assert done.stdout, (line, done.stderr)
         types = golden.types(done.result)
         text = golden.stored(f"keys/{command}.txt", golden.text_of(line, types))

@@ -39,7 +39,7 @@ MENU: Mapping[str, Mapping[str, tuple[str, str]]] = {
 MODULES: Mapping[str, str] = {
     name: module for part in MENU.values() for name, (module, _) in part.items()
 }
-_BY_MODULE = {module: name for name, module in MODULES.items()}
+BY_MODULE = {module: name for name, module in MODULES.items()}
 _MODULE = re.compile(r"(?:python(\s+)-m(\s+))?\b((?:converters|benchmarks)\.\w+)\b")
 
 
@@ -52,7 +52,7 @@ def as_typed(text: str) -> str:
     """
 
     def typed(match: re.Match[str]) -> str:
-        name = _BY_MODULE.get(match[3])
+        name = BY_MODULE.get(match[3])
         if name is None:
             return match[0]
         line_end = "\n" if "\n" in (match[1] or "") + (match[2] or "") else ""
