@@ -1,9 +1,9 @@
 """Exports a data set to other formats: images byte for byte, with labels and boxes.
 
-  python -m converters.export DIR --format=tree --output_dir=OUT
-  python -m converters.export DIR --format=webdataset --output_dir=OUT
-  python -m converters.export DIR --format=parquet --output_dir=OUT
-  python -m converters.export DIR --format=arrayrecord --output_dir=OUT
+  python -m converters.export DIR OUT --format=tree
+  python -m converters.export DIR OUT --format=webdataset
+  python -m converters.export DIR OUT --format=parquet
+  python -m converters.export DIR OUT --format=arrayrecord
 
 DIR is a data set of a converter, in a folder or at a URL. OUT is a new folder.
 
@@ -33,67 +33,49 @@ import os
 import pathlib
 import tempfile
 import time
-from collections.abc import Sequence
 from typing import Any
-
-from absl import flags
 
 from converters.engines import processes
 from converters.exports import again, array_record, run, sizing
-from converters.exports.plan import FORMATS, ExportPlan, Format, Paths, make_plan
+from converters.exports.plan import ExportPlan, Format, Paths, make_plan
 from converters.exports.source import Source
-from converters.options import shared, start
+from converters.options import shared
+from tfpipe import cli
 from tfpipe.errors import count_of
 from tfpipe.shards import index
 
 _COMMAND = "converters.export"
 
-shared.define("output_dir", "num_workers", "fsync", "splits", "dry_run")
-flags.adopt_module_key_flags(shared)
 
-flags.DEFINE_enum(
-    "format", None, list(FORMATS), "Format of the export; see above.", required=True
-)
-flags.DEFINE_string(
-    "subset",
-    None,
-    "Export only the records in this file, which converters.query --save wrote.",
-)
-flags.DEFINE_enum(
-    "paths",
-    "auto",
-    ["auto", "source", "split"],
-    "Names of the files of a tree. source: those that the images were converted from. "
-    "split: <split>/<class>/<file>. auto: source if the same splits and classes can be "
-    "read from these names, else split.",
-)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@cli.options
 class ExportOptions:
-    """Options of one export; the flags of the same names describe them.
+    """Options of one export.
 
     Raises:
         ValueError: If values do not fit together.
     """
 
-    data_dir: str
-    output_dir: str
-    format: Format
-    subset: str | None = None
-    splits: Sequence[str] = ()
-    paths: Paths = "auto"
-    dry_run: bool = False
-    num_workers: int | None = None
-    fsync: bool = True
+    data_dir: str = shared.data_dir()
+    output_dir: str = shared.output_dir()
+    format: Format = cli.required("Format of the export; see above.")
+    subset: str | None = cli.flag(
+        None,
+        "File that converters.query --save wrote, whose records alone are exported.",
+        shown="FILE",
+    )
+    splits: tuple[str, ...] = shared.splits()
+    paths: Paths = cli.flag(
+        "auto",
+        "Names of the files of a tree. source: those that the images were converted "
+        "from. split: <split>/<class>/<file>. auto: source if the same splits and "
+        "classes can be read from these names, else split.",
+        needs="--format=tree",
+    )
+    dry_run: bool = shared.dry_run()
+    num_workers: int | None = shared.num_workers()
+    fsync: bool = shared.fsync()
 
     def __post_init__(self) -> None:
-        if self.format not in FORMATS:
-            raise ValueError(
-                f"--format must be one of {', '.join(FORMATS)}, got {self.format!r}."
-            )
-        if self.paths != "auto" and self.format != "tree":
-            raise ValueError(f"--paths={self.paths} needs --format=tree. Leave it out.")
         output = shared.location_of("--output_dir", self.output_dir)
         if not output.is_local:
             raise ValueError(
@@ -108,15 +90,6 @@ class ExportOptions:
         return dataclasses.asdict(self) | {"splits": list(self.splits)}
 
 
-def config_from_flags(data_dir: str) -> ExportOptions:
-    """Returns the options that the flags describe.
-
-    Raises:
-        ValueError: If values do not fit together.
-    """
-    return shared.options_from_flags(ExportOptions, data_dir=data_dir)
-
-
 def export(config: ExportOptions) -> dict[str, Any]:
     """Exports a data set, and returns the summary that the command prints as JSON.
 
@@ -129,7 +102,7 @@ def export(config: ExportOptions) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         output = ("--output_dir", config.output_dir)
-        source = start.open_data_set(
+        source = shared.open_data_set(
             config.data_dir, folder, config.splits, output=output
         )
         plan, chosen = _plan(config, source, folder)
@@ -227,15 +200,11 @@ def print_summary(done: dict[str, Any]) -> None:
     print(json.dumps(done, separators=(",", ":")))
 
 
-def main(argv: Sequence[str]) -> int:
-    data_dir = start.data_dir_of(argv)
+def work(options: ExportOptions) -> None:
+    print_summary(export(options))
 
-    def work() -> int:
-        print_summary(export(config_from_flags(data_dir)))
-        return 0
 
-    return start.exit_code(work)
-
+COMMANDS = (shared.command(ExportOptions, work, arguments=("data_dir", "output_dir")),)
 
 if __name__ == "__main__":
-    start.run(main)
+    cli.run(*COMMANDS)

@@ -1,12 +1,13 @@
 """Converts any class-per-directory tree into TFRecord shards with index and catalog.
 
-  python -m converters.folder --input_dir=RAW --output_dir=DIR
+  python -m converters.folder PHOTOS DIR
+  python -m converters.folder PHOTOS DIR --validation_fraction=0.1 --short_side=256
 
-RAW holds a directory for each class, nested or not: a class is a directory with images
-in it, named by its path. If RAW has train/ with directories in it, RAW/train, RAW/val
-(or RAW/valid, RAW/validation) and RAW/test are the splits. Otherwise all images are one
-split, train. --validation_fraction takes a part of it as the validation split, and
---split_fractions divides it into train, validation and test.
+PHOTOS holds a directory for each class, nested or not: a class is a directory with
+images in it, named by its path. If PHOTOS has train/ with directories in it,
+PHOTOS/train, PHOTOS/val (or valid, validation) and PHOTOS/test are the splits.
+Otherwise all images are one split, train. --validation_fraction takes a part of it as
+the validation split, and --split_fractions divides it into train, validation and test.
 
 Images end as those of JPEG and of any format that Pillow reads do, in any case: .jpg,
 .png, .webp, .tif, .avif, .jp2, .ppm, .tga and others; .heic needs `pip install
@@ -24,29 +25,26 @@ same input, options and seed give the same bytes. The last line on stdout is one
 object. Exit code: 0 done, 1 an error.
 """
 
-from collections.abc import Sequence
-
-from absl import flags
-
 from converters.inputs.classtree import TreeReader
-from converters.options import command, job, shared
-
-shared.define("input_dir")
-flags.adopt_module_key_flags(job)
-
-
-def reader_from_flags() -> TreeReader:
-    """Returns the reader of the input.
-
-    Raises:
-        UsageError: If --input_dir is missing.
-    """
-    return TreeReader(input_dir=shared.required_input_dir())
+from converters.options import command, shared
+from converters.options.job import ConvertOptions, reader_of
+from tfpipe import cli
 
 
-def main(argv: Sequence[str]) -> int:
-    return command.main(argv, "folder", reader_from_flags)
+@cli.options
+class FolderOptions(ConvertOptions):
+    """Options of the conversion of a folder for each class."""
+
+    input_dir: str = shared.input_dir()
+    name: str = "folder"
+
+
+def run(options: FolderOptions) -> None:
+    command.run_command("converters.folder", options, reader_of(TreeReader, options))
+
+
+COMMANDS = (shared.command(FolderOptions, run, arguments=("input_dir", "output_dir")),)
 
 
 if __name__ == "__main__":
-    command.run_command(main)
+    cli.run(*COMMANDS)

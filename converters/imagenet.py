@@ -1,6 +1,6 @@
 """Converts an ImageNet-style tree into TFRecord shards with an index and a catalog.
 
-  python -m converters.imagenet --input_dir=RAW --output_dir=DIR
+  python -m converters.imagenet RAW DIR
 
 RAW holds, as it comes or unpacked, in any mix:
   ILSVRC2012_img_train.tar, or train/ with <synset>/*.JPEG or <synset>.tar
@@ -27,29 +27,32 @@ goes on when it is run again.
 The last line on stdout is one JSON object. Exit code: 0 done, 1 an error.
 """
 
-from collections.abc import Sequence
-
-from absl import flags
-
+from converters.images.policy import Policy
 from converters.inputs.ilsvrc import IlsvrcReader
-from converters.options import command, job, shared, start
-
-shared.define("input_dir")
-flags.adopt_module_key_flags(job)
-
-
-def reader_from_flags() -> IlsvrcReader:
-    """Returns the reader of the input.
-
-    Raises:
-        UsageError: If --input_dir is missing.
-    """
-    return IlsvrcReader(input_dir=shared.required_input_dir())
+from converters.options import command, job, shared
+from converters.options.job import ConvertOptions, reader_of
+from tfpipe import cli
 
 
-def main(argv: Sequence[str]) -> int:
-    return command.main(argv, "imagenet", reader_from_flags)
+@cli.options
+class ImagenetOptions(ConvertOptions):
+    """Options of the conversion of ImageNet, whose images keep their orientation."""
+
+    input_dir: str = shared.input_dir(shown="RAW")
+    name: str = "imagenet"
+    policy: Policy = job.policy()
+
+
+def run(options: ImagenetOptions) -> None:
+    command.run_command(
+        "converters.imagenet", options, reader_of(IlsvrcReader, options)
+    )
+
+
+COMMANDS = (
+    shared.command(ImagenetOptions, run, arguments=("input_dir", "output_dir")),
+)
 
 
 if __name__ == "__main__":
-    start.run(main)
+    cli.run(*COMMANDS)

@@ -37,56 +37,106 @@ input, options and seed give the same bytes, in whatever order the sources are n
 The last line on stdout is one JSON object. Exit code: 0 done, 1 an error.
 """
 
-from collections.abc import Sequence
-
-from absl import app, flags
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from converters.inputs.merged.reader import MergeReader
 from converters.inputs.merged.sources import FLAGS
-from converters.options import command, job, shared
+from converters.options import command, shared
+from converters.options.job import ConvertOptions, reader_of
+from tfpipe import cli
 
-# Flags with values NAME=VALUE.
-_HOW = tuple(dict.fromkeys(flag for names in FLAGS.values() for flag in names))
-shared.define(*_HOW, "on_null", "file_in_names")
-flags.adopt_module_key_flags(job)
-flags.adopt_module_key_flags(shared)
-
-_CLASS_MAP = flags.DEFINE_multi_string(
-    "class_map",
-    [],
-    "NAME=FILE: other names for classes of the source NAME, as lines of a class, a tab "
-    "and its new class. A class without a line keeps its name; a class with an empty "
-    "new class is left out. May be given once for each source.",
-)
+_input = cli.group(shared.INPUT)
 
 
-def reader_from_flags(arguments: Sequence[str]) -> MergeReader:
-    """Returns the reader of the sources, from arguments such as NAME=PLACE.
+def _how(what: str) -> Any:
+    """Makes a field for NAME=VALUE, which says how a source is read."""
+    text = f"{what} of the source NAME, as the command for its kind reads it."
+    return _input((), text, shown="NAME=VALUE", repeated=True, url=True)
+
+
+@cli.options
+class MergeOptions(ConvertOptions):
+    """Options of a merge."""
+
+    sources: tuple[str, ...] = cli.argument(
+        "Path, pattern or URL of each source, by its name.",
+        shown="NAME=PLACE",
+        url=True,
+    )
+    name: str = "merge"
+    class_map: tuple[str, ...] = _input(
+        (),
+        "Other names for classes of the source NAME, as lines of a class, a tab and "
+        "its new class. A class without a line keeps its name; a class with an empty "
+        "new class is left out. May be given once for each source.",
+        shown="NAME=FILE",
+        repeated=True,
+    )
+    image_column: tuple[str, ...] = _how("Column of the images")
+    label_column: tuple[str, ...] = _how("Column of the labels")
+    name_column: tuple[str, ...] = _how("Column of the images' names")
+    split_column: tuple[str, ...] = _how("Column of the split")
+    root: tuple[str, ...] = _how("Folder of the paths")
+    query: tuple[str, ...] = _how("SELECT over the table")
+    label_from: tuple[str, ...] = _how("Part with the class")
+    label_key: tuple[str, ...] = _how("Key or feature of the class")
+    image_part: tuple[str, ...] = _how("Part with the image")
+    image_key: tuple[str, ...] = _how("Feature with the image")
+    name_key: tuple[str, ...] = _how("Feature with the name of the image")
+    on_null: str = shared.on_null()
+    file_in_names: bool = shared.file_in_names()
+
+
+def by_name(
+    what: str, words: Sequence[str], *, form: str = "NAME=VALUE", may_be_empty: bool
+) -> dict[str, str]:
+    """Returns the values of words like NAME=VALUE by their names.
+
+    Args:
+        what: The flag or arguments, for errors.
+        form: How a word must be, for errors.
+        words: The words. No error shows a value: it may be a URL with a password.
+        may_be_empty: Whether a value may be an empty text.
 
     Raises:
-        ValueError: If values do not fit together.
+        ValueError: If a word has another form, or a name comes twice.
     """
-    how = {
-        flag: shared.by_name(f"--{flag}", shared.value_of(flag), may_be_empty=True)
-        for flag in _HOW
-    }
-    return shared.reader_from_flags(
+    found: dict[str, str] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not name or not equals or "://" in name or not (value or may_be_empty):
+            got = "a URL" if "://" in word else repr(word)
+            raise ValueError(
+                f"{what} must be given as {form}, got {got}. NAME is the name of "
+                "a source."
+            )
+        if name in found:
+            raise ValueError(f"{what} must have different names, got {name!r} twice.")
+        found[name] = value
+    return found
+
+
+def run(options: MergeOptions) -> None:
+    how: dict[str, Mapping[str, str]] = {}
+    for flag in dict.fromkeys(flag for flags in FLAGS.values() for flag in flags):
+        if words := getattr(options, flag):
+            how[flag] = by_name(f"--{flag}", words, may_be_empty=True)
+    reader = reader_of(
         MergeReader,
-        sources=shared.by_name(
-            "Sources", arguments, form="NAME=PLACE", may_be_empty=False
+        options,
+        sources=by_name(
+            "Sources", options.sources, form="NAME=PLACE", may_be_empty=False
         ),
-        class_map=shared.by_name(
-            "--class_map", _CLASS_MAP.value, form="NAME=FILE", may_be_empty=False
+        class_map=by_name(
+            "--class_map", options.class_map, form="NAME=FILE", may_be_empty=False
         ),
-        how={flag: values for flag, values in how.items() if values},
+        how=how,
     )
+    command.run_command("converters.merge", options, reader)
 
 
-def main(argv: Sequence[str]) -> int:
-    if len(argv) < 2:
-        raise app.UsageError("Expected sources as NAME=PLACE, got none.")
-    return command.converted("merge", lambda: reader_from_flags(argv[1:]))
-
+COMMANDS = (shared.command(MergeOptions, run, arguments=("sources",)),)
 
 if __name__ == "__main__":
-    command.run_command(main)
+    cli.run(*COMMANDS)

@@ -42,22 +42,18 @@ import pathlib
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
-
-from absl import app, flags
 
 from converters.catalog import counts, facts, question, samples, shards
 from converters.catalog.samples import Sample
-from converters.engines import processes
 from converters.exports import copies, tables
 from converters.exports.source import Source
 from converters.images.policy import policy_of
 from converters.jobs import run
 from converters.jobs.job import Job
-from converters.options import query, shared, start
-from converters.options.query import ALL, QueryOptions, config_from_flags
-from tfpipe import errors, host
+from converters.options import shared
+from converters.options.query import GROUPS, QueryOptions
+from tfpipe import cli, host
 from tfpipe.location.location import Location
 from tfpipe.shards import index, subset
 
@@ -68,9 +64,6 @@ _COMMAND = "converters.query"
 _SCHEMA_VERSION = 1
 
 __doc__ = (__doc__ or "").replace("COLUMNS", question.column_help())
-
-for _module in (shared, query):
-    flags.adopt_module_key_flags(_module)
 
 
 def ask(config: QueryOptions) -> dict[str, Any]:
@@ -88,7 +81,7 @@ def ask(config: QueryOptions) -> dict[str, Any]:
         folder = pathlib.Path(name)
         wanted = config.materialize
         output = None if wanted is None else ("--materialize", wanted)
-        source = start.open_data_set(config.data_dir, folder, (), output=output)
+        source = shared.open_data_set(config.data_dir, folder, (), output=output)
         more = folder / shards.ADDED_NAME if config.materialize else None
         asked = time.perf_counter()
         num_threads = config.num_workers or host.num_cores()
@@ -176,6 +169,7 @@ def _job(
         options["added"] = [*zip(config.add_column, digests, strict=True)]
     return Job(
         command=_COMMAND,
+        output_flag="--materialize",
         name=source.known.name,
         input_dir=Location(str(source.folder)),
         output_dir=shared.path_of("--materialize", config.materialize or "").absolute(),
@@ -217,30 +211,25 @@ def print_summary(config: QueryOptions, done: dict[str, Any]) -> None:
     print(json.dumps(done, separators=(",", ":")))
 
 
-def main(argv: Sequence[str]) -> int:
-    if len(argv) not in (2, 3):
-        raise app.UsageError(
-            f"Expected DIR and at most one WHERE clause, got {len(argv) - 1} "
-            "arguments. Put the clause in quotes. Flags start with --."
-        )
-    try:
-        with processes.terminate_as_interrupt():
-            config = config_from_flags(argv[1], argv[2] if len(argv) == 3 else ALL)
-            done = ask(config)
-    except (ValueError, OSError, MemoryError, errors.TfpipeError) as error:
-        # The job knows its folder by the name of the flag of other commands.
-        text = str(error).replace("--output_dir ", "--materialize ")
-        print(f"Error: {text or 'out of memory.'}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print(
-            "Error: interrupted. The same command goes on with --materialize.",
-            file=sys.stderr,
-        )
-        return 1
-    print_summary(config, done)
-    return 0
+def work(options: QueryOptions) -> None:
+    print_summary(options, ask(options))
 
+
+def _hint(options: QueryOptions, error: BaseException) -> str:
+    if isinstance(error, KeyboardInterrupt):
+        return "The same command goes on with --materialize."
+    return ""
+
+
+COMMANDS = (
+    cli.Command(
+        QueryOptions,
+        work,
+        arguments=("data_dir", "clause"),
+        groups=GROUPS,
+        hint=_hint,
+    ),
+)
 
 if __name__ == "__main__":
-    start.run(main)
+    cli.run(*COMMANDS)

@@ -1,8 +1,8 @@
 """Copies a data set N times, so that no cache and no deduplication can hide a storage.
 
-  python -m converters.replicate DIR --output_dir=OUT --copies=150
-  python -m converters.replicate DIR --output_dir=OUT --target_bytes=22TB
-  python -m converters.replicate DIR --output_dir=OUT --for_ram=512GB --num_hosts=9
+  python -m converters.replicate DIR OUT --copies=150
+  python -m converters.replicate DIR OUT --target_bytes=22TB
+  python -m converters.replicate DIR OUT --for_ram=512GB --num_hosts=9
 
 DIR is a data set of a converter, in a folder or at a URL. OUT becomes one with as many
 times the shards. By default the copies are distinct: each image decodes to the same
@@ -33,10 +33,7 @@ import pathlib
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from typing import Any, NamedTuple
-
-from absl import flags
 
 from converters.engines import processes
 from converters.exports import copies, estimate, identical, sizing, tables
@@ -44,15 +41,12 @@ from converters.exports.source import Source
 from converters.images.policy import Policy, policy_of
 from converters.jobs import run
 from converters.jobs.job import Job
-from converters.options import replicate, shared, start, summary
-from converters.options.replicate import ReplicateOptions, config_from_flags
-from tfpipe import host
+from converters.options import shared, summary
+from converters.options.replicate import GROUPS, ReplicateOptions
+from tfpipe import cli, host
 from tfpipe.location.location import Location
 
 _COMMAND = "converters.replicate"
-
-for _module in (shared, replicate):
-    flags.adopt_module_key_flags(_module)
 
 
 class ReplicaJob(NamedTuple):
@@ -83,7 +77,7 @@ def make_copies(config: ReplicateOptions) -> dict[str, Any]:
             config_json = {"command": _COMMAND, "config": config.to_json()}
             return config_json | {"schema_version": 1, "dry_run": True} | facts
         spans: list[processes.Span] = []
-        with shared.connected(config.engine, config.ray_address, config.num_workers):
+        with config.connected():
             job = make_job(config, plan)
             result = run.run(job, on_span=spans.append)
     seconds = time.perf_counter() - begin
@@ -138,7 +132,7 @@ def make_plan(config: ReplicateOptions, folder: pathlib.Path) -> ReplicaJob:
 def _source(config: ReplicateOptions, folder: pathlib.Path) -> Source:
     """Opens the data set, and refuses an output inside the data set."""
     output = ("--output_dir", config.output_dir)
-    return start.open_data_set(config.data_dir, folder, config.splits, output=output)
+    return shared.open_data_set(config.data_dir, folder, config.splits, output=output)
 
 
 def make_job(config: ReplicateOptions, plan: ReplicaJob) -> Job:
@@ -195,16 +189,17 @@ def _policy(source: Source) -> Policy:
     return Policy() if fields is None else policy_of(fields)
 
 
-def main(argv: Sequence[str]) -> int:
-    data_dir = start.data_dir_of(argv)
+def work(options: ReplicateOptions) -> int:
+    done = make_copies(options)
+    estimate.print_summary(done)
+    return 2 if done["dry_run"] and not done["estimate"]["fits"] else 0
 
-    def work() -> int:
-        done = make_copies(config_from_flags(data_dir))
-        estimate.print_summary(done)
-        return 2 if done["dry_run"] and not done["estimate"]["fits"] else 0
 
-    return start.exit_code(work)
-
+COMMANDS = (
+    shared.command(
+        ReplicateOptions, work, arguments=("data_dir", "output_dir"), groups=GROUPS
+    ),
+)
 
 if __name__ == "__main__":
-    start.run(main)
+    cli.run(*COMMANDS)

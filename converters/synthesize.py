@@ -36,56 +36,14 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from absl import app, flags
-
 from converters.engines import processes
 from converters.images import jpeg_header
 from converters.inputs import classes
 from converters.jobs.job import differences
-from converters.options import shared, start
+from converters.options import shared
 from converters.synthetic import camera, noise, objects, scenes, whole_tree
-from tfpipe import host
+from tfpipe import cli, host
 from tfpipe.errors import count_of
-
-shared.define("output_dir", "overwrite", "num_workers", "seed")
-flags.adopt_module_key_flags(shared)
-
-flags.DEFINE_integer(
-    "num_images",
-    None,
-    "Number of training images, spread evenly over the classes.",
-    lower_bound=1,
-    required=True,
-)
-flags.DEFINE_integer(
-    "num_classes", None, "Number of classes.", lower_bound=1, required=True
-)
-flags.DEFINE_integer(
-    "num_validation_images",
-    0,
-    "Number of validation images; classes get equal numbers, to within one image.",
-    lower_bound=0,
-)
-flags.DEFINE_float(
-    "size_scale",
-    1.0,
-    "Multiplies width and height of every image; 0.1 makes tiny images for tests.",
-    lower_bound=0.02,
-    upper_bound=4.0,
-)
-flags.DEFINE_float(
-    "bytes_per_pixel",
-    None,
-    "Mean bytes of a JPEG per pixel. Default: ImageNet's mean, about "
-    f"{camera.MEAN_BYTES_PER_PIXEL}. Other values scale ImageNet's distribution.",
-    lower_bound=0.02,
-    upper_bound=2.0,
-)
-flags.DEFINE_boolean(
-    "made_up_synsets",
-    False,
-    "Name the classes n90000000, n90000001 and so on instead of using ImageNet's.",
-)
 
 _SCHEMA_VERSION = 1
 # Random streams of the splits.
@@ -96,45 +54,67 @@ _LIST_NAMES = ("synset_labels.txt", "synsets.txt", "synset_words.txt")
 _IMAGES_A_TASK = 8
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@cli.options
 class SynthesizeOptions:
-    """Options of one tree; the flags of the same names describe them.
+    """Options of one tree.
 
     Raises:
         ValueError: If the numbers do not fit together.
     """
 
-    output_dir: pathlib.Path
-    num_images: int
-    num_classes: int
-    num_validation_images: int = 0
-    seed: int = 0
-    num_workers: int = 1
-    size_scale: float = 1.0
-    bytes_per_pixel: float | None = None
-    made_up_synsets: bool = False
-    overwrite: bool = False
+    output_dir: str = shared.output_dir()
+    num_images: int = cli.required(
+        "Number of training images, spread evenly over the classes.", least=1
+    )
+    num_classes: int = cli.required(
+        "Number of classes.", least=1, most=objects.NUM_LOOKS
+    )
+    num_validation_images: int = cli.flag(
+        0,
+        "Number of validation images; classes get equal numbers, to within one image.",
+        least=0,
+    )
+    seed: int = shared.seed(group="")
+    size_scale: float = cli.flag(
+        1.0,
+        "Multiplies width and height of every image; 0.1 makes tiny images for tests.",
+        least=0.02,
+        most=4,
+    )
+    bytes_per_pixel: float | None = cli.flag(
+        None,
+        "Mean bytes of a JPEG per pixel. Default: ImageNet's mean, about "
+        f"{camera.MEAN_BYTES_PER_PIXEL}. Other values scale ImageNet's distribution.",
+        least=0.02,
+        most=2,
+    )
+    made_up_synsets: bool = cli.flag(
+        False,
+        "Name the classes n90000000, n90000001 and so on instead of using ImageNet's.",
+    )
+    num_workers: int | None = shared.num_workers(group="")
+    overwrite: bool = shared.overwrite(group="")
 
     def __post_init__(self) -> None:
-        if not 1 <= self.num_classes <= objects.NUM_LOOKS:
-            raise ValueError(
-                f"--num_classes must be 1 to {objects.NUM_LOOKS}, the number of "
-                f"different looks, got {self.num_classes}."
-            )
         if self.num_images < self.num_classes:
             raise ValueError(
                 f"--num_images must be at least --num_classes, so that every class "
                 f"has an image, got {self.num_images} images for {self.num_classes} "
                 "classes. Ask for more images or for fewer classes."
             )
-        for name in ("size_scale", "bytes_per_pixel"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:  # nan too
-                raise ValueError(f"--{name} must be a number above 0, got {value}.")
+
+    @property
+    def folder(self) -> pathlib.Path:
+        """The output folder."""
+        return shared.path_of("--output_dir", self.output_dir)
 
     def to_json(self) -> dict[str, object]:
         """Returns the options as JSON values."""
-        return dataclasses.asdict(self) | {"output_dir": str(self.output_dir)}
+        num_workers = self.num_workers or host.num_cores()
+        return dataclasses.asdict(self) | {
+            "output_dir": str(self.folder),
+            "num_workers": num_workers,
+        }
 
     def to_mark(self) -> str:
         """Returns the options that decide what is written, as JSON."""
@@ -172,7 +152,7 @@ def synthesize(config: SynthesizeOptions) -> Totals:
         ValueError: If the output folder holds something else and may not be replaced.
         OSError: If the output cannot be written.
     """
-    output = config.output_dir.resolve()
+    output = config.folder.resolve()
     with whole_tree.claimed(output):
         if (there := _totals_of(config, output)) is not None:
             return there
@@ -272,7 +252,7 @@ def _require_own(output: pathlib.Path) -> None:
     """Checks that this command wrote a tree, and that nothing was added to it."""
     try:
         mark = json.loads((output / whole_tree.MARK_NAME).read_text(encoding="utf-8"))
-        made = SynthesizeOptions(output_dir=output, **mark)
+        made = SynthesizeOptions(output_dir=str(output), **mark)
     except (OSError, ValueError, TypeError):
         raise ValueError(
             f"--overwrite replaces only what a run like this wrote, but {output} has "
@@ -322,8 +302,9 @@ def _run(
         for first in range(0, len(images), _IMAGES_A_TASK)
     ]
     make = functools.partial(_make_images, config, root)
+    num_workers = config.num_workers or host.num_cores()
     results = processes.run(
-        make, tasks, num_workers=config.num_workers, num_images=len(images)
+        make, tasks, num_workers=num_workers, num_images=len(images)
     )
     return _sum(results)
 
@@ -353,20 +334,11 @@ def _make_images(
     return _sum(parts)
 
 
-def config_from_flags() -> SynthesizeOptions:
-    """Returns the options that the flags describe."""
-    return shared.options_from_flags(
-        SynthesizeOptions,
-        output_dir=shared.path_of("--output_dir", shared.value_of("output_dir")),
-        num_workers=shared.value_of("num_workers") or host.num_cores(),
-    )
-
-
 def _print_report(config: SynthesizeOptions, totals: Totals, seconds: float) -> None:
     print(
         f"Wrote {count_of(totals.images, 'image')} of "
         f"{count_of(config.num_classes, 'class')} to "
-        f"{config.output_dir}: {totals.bytes / 1e6:.1f} MB in {seconds:.1f} s."
+        f"{config.folder}: {totals.bytes / 1e6:.1f} MB in {seconds:.1f} s."
     )
     report = {
         "command": "converters.synthesize",
@@ -383,24 +355,19 @@ def _print_report(config: SynthesizeOptions, totals: Totals, seconds: float) -> 
     print(json.dumps(report, separators=(",", ":")))
 
 
-def main(argv: list[str]) -> int:
-    """Makes the tree that the flags describe, and returns the exit code."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Expected flags only, got {argv[1]!r}.")
+def work(options: SynthesizeOptions) -> None:
     start = time.perf_counter()
-    try:
-        config = config_from_flags()
-        with processes.terminate_as_interrupt():
-            totals = synthesize(config)
-    except (OSError, ValueError) as error:
-        print(f"Error: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("Error: interrupted; nothing was written.", file=sys.stderr)
-        return 1
-    _print_report(config, totals, time.perf_counter() - start)
-    return 0
+    totals = synthesize(options)
+    _print_report(options, totals, time.perf_counter() - start)
 
+
+def _hint(options: SynthesizeOptions, error: BaseException) -> str:
+    return "Nothing was written." if isinstance(error, KeyboardInterrupt) else ""
+
+
+COMMANDS = (
+    cli.Command(SynthesizeOptions, work, arguments=("output_dir",), hint=_hint),
+)
 
 if __name__ == "__main__":
-    start.run(main)
+    cli.run(*COMMANDS)

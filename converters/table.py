@@ -1,7 +1,7 @@
 """Converts a table of images and labels into TFRecord shards with index and catalog.
 
-  python -m converters.table --input=photos.parquet --image_column=image \\
-      --label_column=label --output_dir=DIR
+  python -m converters.table photos.parquet DIR --image_column=image \\
+      --label_column=label
 
 --input is a file (CSV, JSON lines, Parquet, SQLite), a folder, a pattern or a URL of
 such files, or postgresql://user@host/database or mysql://user@host/database. Behind a
@@ -27,59 +27,80 @@ catalog.parquet. The last line on stdout is one JSON object. Exit code: 0 done, 
 error.
 """
 
-from collections.abc import Sequence
+from converters.inputs.tables.reader import IMAGE, LABEL, TableReader
+from converters.options import command, shared
+from converters.options.job import ConvertOptions, reader_of
+from tfpipe import cli
 
-from absl import app, flags
-
-from converters.inputs.tables.reader import TableReader
-from converters.options import command, job, shared
-
-_TABLE = flags.DEFINE_multi_string(
-    "table", [], "Another table for --query, as name=PLACE; may come several times."
-)
-shared.define("image_column", "label_column", "name_column", "split_column")
-shared.define("query", "root", "input", "on_null")
-flags.adopt_module_key_flags(job)
-flags.adopt_module_key_flags(shared)
-flags.DEFINE_string(
-    "label_separator", None, "Text between the labels of an image, such as a |."
-)
-flags.DEFINE_list(
-    "extra_columns", [], "More columns for catalog.parquet, with commas between them."
-)
-flags.DEFINE_list(
-    "hive_columns",
-    [],
-    "Columns that are folders NAME=VALUE above the files, with commas between them. "
-    "Default: no name of a folder is a column.",
-)
-flags.DEFINE_boolean(
-    "extra_in_records",
-    False,
-    "Store --extra_columns in the records too, as the features extra/NAME: int64, "
-    "float or bytes.",
-)
+_input = cli.group(shared.INPUT)
 
 
-def reader_from_flags() -> TableReader:
-    """Returns the reader of the input.
+@cli.options
+class TableOptions(ConvertOptions):
+    """Options of the conversion of a table."""
 
-    Raises:
-        UsageError: If --input is missing, or a place is given in another form.
-        ValueError: If values do not fit together.
-    """
-    places = shared.required_input()
-    if len(places) > 1:
-        raise app.UsageError("--input must be given once; use --table for others.")
-    tables = dict(word.partition("=")[::2] for word in _TABLE.value)
-    if len(tables) < len(_TABLE.value) or not all(map(str.isidentifier, tables)):
-        raise app.UsageError("--table must be name=PLACE, with another name each time.")
-    return shared.reader_from_flags(TableReader, input=places[0], table=tables)
+    input: tuple[str, ...] = shared.input_files()
+    name: str = "table"
+    image_column: str = _input(
+        IMAGE, "Column of the images: paths, URLs, bytes or structs."
+    )
+    label_column: str = _input(LABEL, "Column of the labels.")
+    name_column: str | None = _input(
+        None,
+        "Column of the images' names, which must all differ; the catalog has them as "
+        "filename. Default: the path, or row-000000001 and so on where there are bytes "
+        "alone.",
+    )
+    split_column: str | None = _input(
+        None,
+        "Column of the split: train, validation (val, valid, dev) or test. Default: "
+        "all images are train, unless --split_fractions divides them.",
+    )
+    root: str | None = shared.root(None)
+    query: str | None = _input(
+        None,
+        "SELECT over the table, which it names input; see above. Default: all its "
+        "rows.",
+        shown="SQL",
+    )
+    table: tuple[str, ...] = _input(
+        (),
+        "Another table for --query, as name=PLACE; may come several times.",
+        shown="NAME=PLACE",
+        repeated=True,
+        url=True,
+    )
+    label_separator: str | None = _input(
+        None, "Text between the labels of an image, such as a |."
+    )
+    extra_columns: tuple[str, ...] = _input(
+        (), "More columns for catalog.parquet, with commas between them."
+    )
+    extra_in_records: bool = _input(
+        False,
+        "Store --extra_columns in the records too, as the features extra/NAME: int64, "
+        "float or bytes.",
+    )
+    hive_columns: tuple[str, ...] = _input(
+        (),
+        "Columns that are folders NAME=VALUE above the files, with commas between "
+        "them. Default: no name of a folder is a column.",
+    )
+    on_null: str = shared.on_null()
 
 
-def main(argv: Sequence[str]) -> int:
-    return command.main(argv, "table", reader_from_flags)
+def run(options: TableOptions) -> None:
+    if len(options.input) > 1:
+        raise ValueError("--input must be given once; use --table for others.")
+    tables = dict(word.partition("=")[::2] for word in options.table)
+    if len(tables) < len(options.table) or not all(map(str.isidentifier, tables)):
+        raise ValueError("--table must be name=PLACE, with another name each time.")
+    reader = reader_of(TableReader, options, input=options.input[0], table=tables)
+    command.run_command("converters.table", options, reader)
+
+
+COMMANDS = (shared.command(TableOptions, run, arguments=("input", "output_dir")),)
 
 
 if __name__ == "__main__":
-    command.run_command(main)
+    cli.run(*COMMANDS)

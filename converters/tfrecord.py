@@ -1,6 +1,6 @@
 """Converts TFRecords of other tools, and TFDS data sets, into shards with an index.
 
-  python -m converters.tfrecord --input=FOLDER --output_dir=DIR
+  python -m converters.tfrecord FOLDER DIR
   python -m converters.tfrecord --input=train='s3://bucket/a-{000..099}.tfrecord' \\
       --image_key=image_raw --label_key=class --output_dir=DIR
 
@@ -24,32 +24,47 @@ the same bytes. The last line on stdout is one JSON object. Exit code: 0 done, 1
 error.
 """
 
-from collections.abc import Sequence
-
-from absl import flags
-
 from converters.inputs.archives.example_images import TfrecordReader
-from converters.options import command, job, shared
+from converters.options import command, shared
+from converters.options.job import ConvertOptions, reader_of
+from tfpipe import cli
 
-shared.define("input", "file_in_names", "label_key")
-shared.define("image_key", "name_key")
-flags.adopt_module_key_flags(job)
-flags.adopt_module_key_flags(shared)
-
-
-def reader_from_flags() -> TfrecordReader:
-    """Returns the reader of the input.
-
-    Raises:
-        UsageError: If --input is missing.
-        ValueError: If values do not fit together.
-    """
-    return shared.reader_from_flags(TfrecordReader, input=shared.required_input())
+_input = cli.group(shared.INPUT)
 
 
-def main(argv: Sequence[str]) -> int:
-    return command.main(argv, "tfrecord", reader_from_flags)
+@cli.options
+class TfrecordOptions(ConvertOptions):
+    """Options of the conversion of TFRecords of other tools."""
+
+    input: tuple[str, ...] = shared.input_files()
+    name: str = "tfrecord"
+    image_key: str | None = _input(
+        None,
+        "Feature with the encoded image. Default: image/encoded or image.",
+        shown="KEY",
+    )
+    label_key: str | None = _input(
+        None,
+        "Feature with the class. Default: image/class/label or label.",
+        shown="KEY",
+    )
+    name_key: str | None = _input(
+        None,
+        "Feature with the name of the image; an empty text numbers the records. "
+        "Default: image/filename, file_name or filename, if a record has one.",
+        shown="KEY",
+    )
+    file_in_names: bool = shared.file_in_names()
+
+
+def run(options: TfrecordOptions) -> None:
+    command.run_command(
+        "converters.tfrecord", options, reader_of(TfrecordReader, options)
+    )
+
+
+COMMANDS = (shared.command(TfrecordOptions, run, arguments=("input", "output_dir")),)
 
 
 if __name__ == "__main__":
-    command.run_command(main)
+    cli.run(*COMMANDS)

@@ -47,72 +47,73 @@ import pathlib
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
-
-from absl import flags
 
 from converters.checks import adopt, dataset, entries, shard
 from converters.checks.shard import Result
-from converters.engines import processes
 from converters.inputs.reader import Workspace
 from converters.inputs.tables import servers
 from converters.jobs import at_url, work_dir
-from converters.options import shared, start
-from tfpipe import errors, host
+from converters.options import shared
+from tfpipe import cli, errors, host
 from tfpipe.errors import count_of
 from tfpipe.location.files import Files
 from tfpipe.location.location import Location
 from tfpipe.shards import index
 
-shared.define("input_dir", "input", "root", "num_workers")
-flags.adopt_module_key_flags(shared)
-
-flags.DEFINE_enum(
-    "level", "crc", shard.LEVELS, "How much to check; see the list above."
-)
-flags.DEFINE_boolean("repair", False, "Write the faulty shards again from the input.")
-flags.DEFINE_boolean(
-    "write_index",
-    False,
-    "Make index.json, catalog.parquet and labels.txt for shards that have no index, or "
-    "complete an index of an older version, if they have no fault.",
-)
-
-flags.DEFINE_boolean(
-    "write_entry_points",
-    False,
-    "Make the files entry_points-<split> of a data set without faults, with which "
-    "tfpipe decodes less of each image. Needs the library that `python -m "
-    "tfpipe.native` builds.",
-)
-
 _SCHEMA_VERSION = 1
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@cli.options
 class VerifyOptions:
-    """Options of one check; the flags of the same names describe them.
+    """Options of one check.
 
     Raises:
         ValueError: If the options do not fit together.
     """
 
-    data_dir: str
-    level: str = "crc"
-    input_dir: str | None = None
-    input: Sequence[str] = ()
-    root: Sequence[str] = ()
-    num_workers: int | None = None
-    repair: bool = False
-    write_index: bool = False
-    write_entry_points: bool = False
+    data_dir: str = cli.argument(
+        "Folder with shards, or URL of a data set.", shown="DIR", url=True
+    )
+    level: str = cli.flag(
+        "crc", "How much to check; see the list above.", choices=shard.LEVELS
+    )
+    write_index: bool = cli.flag(
+        False,
+        "Make index.json, catalog.parquet and labels.txt for shards that have no "
+        "index, or complete an index of an older version, if they have no fault.",
+    )
+    write_entry_points: bool = cli.flag(
+        False,
+        "Make the files entry_points-<split> of a data set without faults, with which "
+        "tfpipe decodes less of each image. Needs the library that `python -m "
+        "tfpipe.native` builds.",
+    )
+    repair: bool = cli.flag(
+        False,
+        "Write the faulty shards again from the input.",
+        group=shared.INPUT,
+    )
+    input_dir: str | None = cli.flag(
+        None,
+        "Folder that was converted, or its URL, such as s3://bucket/raw.",
+        group=shared.INPUT,
+        url=True,
+    )
+    input: tuple[str, ...] = cli.flag(
+        (),
+        "What was converted, if it is no folder: as --input and NAME=PLACE of the "
+        "commands. It may come several times.",
+        group=shared.INPUT,
+        shown="FILES",
+        repeated=True,
+        url=True,
+    )
+    root: tuple[str, ...] = shared.root((), repeated=True)
+    num_workers: int | None = shared.num_workers()
 
     def __post_init__(self) -> None:
-        if self.level not in shard.LEVELS:
-            raise ValueError(
-                f"--level must be one of {', '.join(shard.LEVELS)}, got {self.level!r}."
-            )
         for flag, needed in (
             ("--repair", self.repair),
             ("--level=source", self.level == "source"),
@@ -152,13 +153,6 @@ class VerifyOptions:
     def changes(self) -> bool:
         """Whether files of the data set are written."""
         return self.repair or self.write_index or self.write_entry_points
-
-
-def config_from_flags(data_dir: str) -> VerifyOptions:
-    """Returns the options that the flags describe."""
-    return shared.options_from_flags(
-        VerifyOptions, data_dir=data_dir, root=shared.value_of("root")
-    )
 
 
 def verify(config: VerifyOptions) -> Result:
@@ -329,22 +323,22 @@ def print_summary(summary: Mapping[str, Any], result: Result) -> None:
     print(json.dumps(summary, separators=(",", ":")))
 
 
-def main(argv: Sequence[str]) -> int:
-    data_dir = start.data_dir_of(argv)
+def work(options: VerifyOptions) -> int:
     began = time.perf_counter()
-    try:
-        with processes.terminate_as_interrupt():
-            config = config_from_flags(data_dir)
-            result = verify(config)
-    except (ValueError, OSError, errors.TfpipeError) as error:
-        print(f"Error: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("Error: interrupted. The check is not complete.", file=sys.stderr)
-        return 1
-    print_summary(summarize(config, result, time.perf_counter() - began), result)
+    result = verify(options)
+    print_summary(summarize(options, result, time.perf_counter() - began), result)
     return 1 if result.num_faults else 0
 
 
+def _hint(options: VerifyOptions, error: BaseException) -> str:
+    return "The check is not complete." if isinstance(error, KeyboardInterrupt) else ""
+
+
+COMMANDS = (
+    cli.Command(
+        VerifyOptions, work, arguments=("data_dir",), groups=shared.GROUPS, hint=_hint
+    ),
+)
+
 if __name__ == "__main__":
-    start.run(main)
+    cli.run(*COMMANDS)

@@ -1,6 +1,6 @@
 """Converts the tars of a WebDataset into TFRecord shards with index and catalog.
 
-  python -m converters.webdataset --input='shards-{000..099}.tar' --output_dir=DIR
+  python -m converters.webdataset 'shards-{000..099}.tar' DIR
   python -m converters.webdataset --input=train='s3://bucket/train-*.tar' \\
       --input=validation='s3://bucket/val-*.tar' --output_dir=DIR
 
@@ -24,32 +24,46 @@ the same bytes. The last line on stdout is one JSON object. Exit code: 0 done, 1
 error.
 """
 
-from collections.abc import Sequence
+from converters.inputs.archives.samples import LabelPart, TarReader
+from converters.options import command, shared
+from converters.options.job import ConvertOptions, reader_of
+from tfpipe import cli
 
-from absl import flags
-
-from converters.inputs.archives.samples import TarReader
-from converters.options import command, job, shared
-
-shared.define("input", "file_in_names", "label_key")
-shared.define("label_from", "image_part", "on_null")
-flags.adopt_module_key_flags(job)
-flags.adopt_module_key_flags(shared)
+_input = cli.group(shared.INPUT)
 
 
-def reader_from_flags() -> TarReader:
-    """Returns the reader of the input.
+@cli.options
+class TarOptions(ConvertOptions):
+    """Options of the conversion of the tars of a WebDataset."""
 
-    Raises:
-        UsageError: If --input is missing.
-        ValueError: If values do not fit together.
-    """
-    return shared.reader_from_flags(TarReader, input=shared.required_input())
+    input: tuple[str, ...] = shared.input_files()
+    name: str = "webdataset"
+    label_from: LabelPart | None = _input(
+        None,
+        "Where the class of a sample is: in its part cls, in its part json or in its "
+        "key. Default: json if --label_key is given, otherwise cls.",
+    )
+    label_key: str | None = _input(
+        None,
+        "Key of the class in the .json part, with dots between the keys of nested "
+        "objects. Default: label.",
+        shown="KEY",
+    )
+    image_part: str | None = _input(
+        None,
+        "Part of a sample that is its image, such as jpg or left.png. Default: the one "
+        "that ends as that of an image.",
+    )
+    on_null: str = shared.on_null()
+    file_in_names: bool = shared.file_in_names()
 
 
-def main(argv: Sequence[str]) -> int:
-    return command.main(argv, "webdataset", reader_from_flags)
+def run(options: TarOptions) -> None:
+    command.run_command("converters.webdataset", options, reader_of(TarReader, options))
+
+
+COMMANDS = (shared.command(TarOptions, run, arguments=("input", "output_dir")),)
 
 
 if __name__ == "__main__":
-    command.run_command(main)
+    cli.run(*COMMANDS)

@@ -24,13 +24,12 @@ _UNITS = {
 _SIZE = re.compile(r"([0-9.]+(?:e[+-]?[0-9]+)?)\s*([kmgtp]?i?)b?", re.IGNORECASE)
 
 
-def parse_bytes(name: str, text: str) -> int:
+def parse_bytes(text: str) -> int:
     """Returns the bytes that a text says: 22TB, 512 GB, 1.5e12, 64GiB.
 
     Units are decimal (1 GB is 10 ** 9 bytes) except those with an i (1 GiB is 2 ** 30).
 
     Args:
-        name: The flag, for the message.
         text: The text.
 
     Raises:
@@ -45,8 +44,8 @@ def parse_bytes(name: str, text: str) -> int:
         num_bytes = 0
     if not 0 < num_bytes < 10**21:
         raise ValueError(
-            f"{name} must be a size above 0 and below 1000 EB, such as 22TB, 512GB or "
-            f"1.5e12, got {text!r}."
+            "must be a size above 0 and below 1000 EB, such as 22TB, 512GB or 1.5e12, "
+            f"got {text!r}."
         )
     return num_bytes
 

@@ -32,6 +32,10 @@ def no_boxes(name: str) -> Sequence[Box]:
     return ()
 
 
+# Flag of the output folder of most commands.
+OUTPUT_FLAG = "--output_dir"
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Job:
     """One conversion.
@@ -47,6 +51,7 @@ class Job:
         num_rows: Number of rows, records or samples of the input, if it has such.
         output_dir: Folder of the data set; it is made if it does not exist. With
             `files`, folder in which the files of the data set are made.
+        output_flag: Flag of the output folder, for errors.
         files: Place of the data set, if that is a URL: each file is uploaded to it.
         plans: The shards to write, in order.
         classes: All classes in label order.
@@ -85,6 +90,7 @@ class Job:
     name: str
     input_dir: Location
     output_dir: pathlib.Path
+    output_flag: str = OUTPUT_FLAG
     plans: Sequence[ShardPlan]
     classes: Sequence[Class]
     states: Mapping[str, State] = dataclasses.field(default_factory=dict)

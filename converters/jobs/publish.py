@@ -52,7 +52,7 @@ def publish(job: Job, job_dir: pathlib.Path) -> index.Index | None:
         BadIndexError: If the old data set has an index that cannot be read.
         RemoteError: If a file cannot be uploaded.
     """
-    with work_dir.claimed(job.output_dir) as claimed:
+    with work_dir.claimed(job.output_dir, job.output_flag) as claimed:
         ended = work_dir.end_cut_off(claimed, give_up=False, fsync=job.fsync)
         if job.identity in ended:
             return index.load(job.output_dir)
@@ -279,7 +279,7 @@ def already_published(job: Job) -> index.Index | None:
             edited since, and must not be replaced.
     """
     if (job.output_dir / work_dir.WORK_DIR_NAME).exists():
-        with work_dir.claimed(job.output_dir) as claimed:
+        with work_dir.claimed(job.output_dir, job.output_flag) as claimed:
             job_dir = work_dir.job_dir(job.output_dir, job.identity)
             edited = []
             if (job_dir / replace.JOURNAL_NAME).exists():
@@ -298,7 +298,7 @@ def _published_before(job: Job) -> index.Index | None:
         if (known := _data_set_of(job)) is not None:
             place = job.files.location.shown if job.files else str(job.output_dir)
             if difference := _difference(job, known):
-                raise work_dir.taken(place, difference=difference)
+                raise work_dir.taken(place, difference=difference, flag=job.output_flag)
             print(f"{place} already holds this data set, complete.", file=sys.stderr)
             copies = duplicates.Duplicates((), known.made_by.get("duplicates", {}))
             meaning.warn(duplicates.warnings(copies), strict=job.strict)

@@ -58,6 +58,7 @@ def run(
             restart=job.overwrite,
             names=[plan.name for plan in job.plans],
             fsync=job.fsync,
+            flag=job.output_flag,
         ) as job_dir:
             try:
                 # Another task may have published since.

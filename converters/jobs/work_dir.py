@@ -21,7 +21,7 @@ from typing import Any
 
 from converters.engines import locks
 from converters.jobs import replace, write_shard
-from converters.jobs.job import changes_since, differences, identity_of
+from converters.jobs.job import OUTPUT_FLAG, changes_since, differences, identity_of
 from converters.jobs.plan import ShardPlan
 from tfpipe.location import atomic
 from tfpipe.shards import index
@@ -42,12 +42,18 @@ def job_dir(output_dir: pathlib.Path, identity: str) -> pathlib.Path:
 
 
 @contextlib.contextmanager
-def claimed(output_dir: pathlib.Path) -> Iterator[pathlib.Path]:
+def claimed(
+    output_dir: pathlib.Path, flag: str = OUTPUT_FLAG
+) -> Iterator[pathlib.Path]:
     """Locks the working folder, and makes it if it does not exist.
 
     A job is begun, dropped or published only by the process that holds this lock, on
     any host that sees the folder. At the end of the block the folder is removed if no
     job is in it.
+
+    Args:
+        output_dir: Folder of the data set.
+        flag: Its flag, for errors.
 
     Yields:
         The working folder.
@@ -57,7 +63,7 @@ def claimed(output_dir: pathlib.Path) -> Iterator[pathlib.Path]:
     """
     work_dir = output_dir / WORK_DIR_NAME
     if output_dir.exists() and not output_dir.is_dir():
-        raise ValueError(f"--output_dir must be a folder, got the file {output_dir}.")
+        raise ValueError(f"{flag} must be a folder, got the file {output_dir}.")
     descriptor = None
     while descriptor is None:
         _require_own(work_dir)
@@ -124,6 +130,7 @@ def open_work_dir(
     restart: bool,
     names: Sequence[str] = (),
     fsync: bool = True,
+    flag: str = OUTPUT_FLAG,
 ) -> Iterator[pathlib.Path]:
     """Opens the job's folder, and locks this task until the end of the block.
 
@@ -135,6 +142,7 @@ def open_work_dir(
             another description dropped.
         names: Names of the shards that the job will write.
         fsync: Whether the description must be on the disk before anything else is done.
+        flag: Flag of the folder, for errors.
 
     Yields:
         The job's folder.
@@ -144,9 +152,9 @@ def open_work_dir(
             or to a job of another description.
         OSError: If an earlier job was cut off and cannot be ended.
     """
-    with claimed(output_dir) as work_dir:
+    with claimed(output_dir, flag) as work_dir:
         end_cut_off(work_dir, give_up=restart, fsync=fsync)
-        require_free(output_dir, names, overwrite=restart)
+        require_free(output_dir, names, overwrite=restart, flag=flag)
         lock = locks.acquire(work_dir / f"task-{task:05d}{_LOCK_SUFFIX}")
         if lock is None:
             raise _is_running(output_dir)
@@ -169,6 +177,7 @@ def require_free(
     *,
     overwrite: bool,
     options: Description | None = None,
+    flag: str = OUTPUT_FLAG,
 ) -> None:
     """Refuses an output folder whose content a conversion would mix with or lose.
 
@@ -178,6 +187,7 @@ def require_free(
         overwrite: Whether an existing data set may be replaced.
         options: The command and some options of the job. A data set that was written
             with the same ones may be the wanted one.
+        flag: Flag of the folder, for errors.
 
     Raises:
         ValueError: If there is another data set and `overwrite` is not set, or there
@@ -190,17 +200,18 @@ def require_free(
             made_by = index.load(output_dir).made_by
             known = made_by | made_by.get("options", {})
             if difference := changes_since(known, options):
-                raise taken(str(output_dir), difference=difference)
+                raise taken(str(output_dir), difference=difference, flag=flag)
             return
         if not overwrite:
             more = " Add --overwrite also to go on with an unfinished conversion."
-            raise taken(str(output_dir), more=more if has_jobs(output_dir) else "")
+            more = more if has_jobs(output_dir) else ""
+            raise taken(str(output_dir), more=more, flag=flag)
         replace.old_files(output_dir, names)
         return
     found = {entry.name for entry in output_dir.iterdir()} - {WORK_DIR_NAME}
     if found:
         raise ValueError(
-            f"--output_dir {output_dir} must be empty or hold a data set, "
+            f"{flag} {output_dir} must be empty or hold a data set, "
             f"got other files, the first is {min(found)}. Choose another folder."
         )
 
@@ -210,17 +221,20 @@ def has_jobs(output_dir: pathlib.Path) -> bool:
     return any(_jobs(output_dir / WORK_DIR_NAME))
 
 
-def taken(place: str, *, difference: str = "", more: str = "") -> ValueError:
+def taken(
+    place: str, *, difference: str = "", more: str = "", flag: str = OUTPUT_FLAG
+) -> ValueError:
     """Returns the error for an output that holds another data set.
 
     Args:
         place: The output, as a user may see it.
         difference: How that data set differs from the wanted one, if it is known.
         more: A sentence for the end.
+        flag: Flag of the output.
     """
     of_another = f" that differs from this one: {difference}" if difference else ""
     return ValueError(
-        f"--output_dir {place} already holds a data set{of_another}. Choose another "
+        f"{flag} {place} already holds a data set{of_another}. Choose another "
         f"folder, or replace it with --overwrite.{more}"
     )
 

@@ -10,10 +10,8 @@ import pathlib
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
-
-from absl import app
 
 from converters.engines import processes
 from converters.inputs import expected, labels, listing, meaning
@@ -22,11 +20,11 @@ from converters.inputs.files import path_of
 from converters.inputs.image import Image, catalog_name
 from converters.inputs.labels import Labelled
 from converters.inputs.reader import Reader, Workspace
-from converters.inputs.tables import extras, servers, spool, sql
+from converters.inputs.tables import extras, spool, sql
 from converters.jobs import at_url, changed, duplicates, plan, run, work_dir
 from converters.jobs.job import Job, no_boxes
-from converters.options import policy, shared, start, summary
-from converters.options.job import ConvertOptions, options_from_flags
+from converters.options import shared, summary
+from converters.options.job import ConvertOptions
 from tfpipe import errors, host
 from tfpipe.location.files import Files
 from tfpipe.location.location import Location
@@ -34,44 +32,21 @@ from tfpipe.shards import index
 from tfpipe.shards.split_names import TRAIN
 
 
-def main(
-    argv: Sequence[str], name: str, reader_from_flags: Callable[[], Reader]
-) -> int:
-    """Runs a command that takes no argument, and returns its exit code.
+def run_command(command: str, options: ConvertOptions, reader: Reader) -> None:
+    """Converts, and prints warnings and the summary.
 
     Args:
-        argv: The program and its arguments.
-        name: Last word of the command, which names the data set too.
-        reader_from_flags: Makes the reader of the input.
+        command: Module of the command.
+        options: Options of the conversion.
+        reader: Reader of the input.
+
+    Raises:
+        As `convert` does.
     """
-    if len(argv) > 1:
-        raise app.UsageError(
-            f"Unexpected argument: {servers.shown(argv[1])}. Flags start with --."
-        )
-    return converted(name, reader_from_flags)
-
-
-def converted(name: str, reader_from_flags: Callable[[], Reader]) -> int:
-    """Converts as the flags say, prints the summary, and returns the exit code.
-
-    An expected failure is one line on stderr and exit code 1.
-    """
-
-    def work() -> int:
-        reader = reader_from_flags()
-        done = convert(f"converters.{name}", options_from_flags(name), reader)
-        for line in summary.orientation_warnings(done):
-            print(line, file=sys.stderr)
-        summary.print_summary(done)
-        return 0
-
-    return start.exit_code(work)
-
-
-def run_command(main: Callable[[Sequence[str]], int]) -> None:
-    """Runs a command for photographs: those of phones are stored upright."""
-    policy.set_default("exif_orientation", "apply")
-    start.run(main)
+    done = convert(command, options, reader)
+    for line in summary.orientation_warnings(done):
+        print(line, file=sys.stderr)
+    summary.print_summary(done)
 
 
 def convert(command: str, options: ConvertOptions, reader: Reader) -> dict[str, Any]:
@@ -92,10 +67,7 @@ def convert(command: str, options: ConvertOptions, reader: Reader) -> dict[str, 
     spans: list[processes.Span] = []
     if not options.output.is_local:
         Files(options.output).names()  # fails before the input is listed, if it fails
-    with (
-        _cleaned(options),
-        shared.connected(options.engine, options.ray_address, options.num_workers),
-    ):
+    with _cleaned(options), options.connected():
         job = make_job(command, options, reader)
         result: index.Index | None = run.run(job, on_span=spans.append)
         seconds = time.perf_counter() - start

@@ -1,4 +1,4 @@
-"""Options of converters.query, and the flags that set them.
+"""Options of converters.query.
 
 In: the command line. Out: a frozen `QueryOptions`, whose values fit together.
 """
@@ -6,62 +6,14 @@ In: the command line. Out: a frozen `QueryOptions`, whose values fit together.
 import dataclasses
 import pathlib
 import re
-from collections.abc import Sequence
 from typing import Any
-
-from absl import flags
 
 from converters.catalog import added, samples
 from converters.catalog.added import Added
 from converters.catalog.question import Question
 from converters.options import shared
-from tfpipe import errors
+from tfpipe import cli, errors
 from tfpipe.location.location import Location
-
-shared.define("num_workers", "seed", "overwrite", "fsync")
-flags.adopt_module_key_flags(shared)
-
-for _name, _text in {
-    "save": (
-        "File to write the choice to, such as subset.parquet, for "
-        'tfpipe.TFRecordSource(DIR, subset="subset.parquet"), which reads these '
-        "records and no others."
-    ),
-    "sheet": "Picture file for a contact sheet of the sample, such as out.png.",
-    "report": "HTML file for a page about the chosen records, such as data.html.",
-    "materialize": (
-        "Folder to write the chosen records to, as a data set with shards of its own. "
-        "The same command goes on after an interruption."
-    ),
-    "weight": (
-        "SQL expression, stored with --save as the weight of each record for sampling. "
-        "1.0 / count(*) OVER (PARTITION BY label) balances the classes."
-    ),
-    "order_by": "SQL terms for --limit, such as 'score DESC'.",
-}.items():
-    flags.DEFINE_string(_name, None, _text)
-flags.DEFINE_integer(
-    "sample",
-    None,
-    "Number of chosen records to draw at random, for --sheet and --report; without "
-    "these they are listed. Default: 16.",
-    lower_bound=1,
-    upper_bound=1000,
-)
-flags.DEFINE_multi_string(
-    "add_column",
-    [],
-    "File with more columns for the expressions: CSV, TSV, Parquet, JSON or JSONL, "
-    "with a column filename (and split, if splits share names) or digest as in the "
-    "catalog. NAME,NAME=FILE takes some of its columns. May be repeated.",
-)
-flags.DEFINE_integer(
-    "limit",
-    None,
-    "Largest number of records to choose: random ones by --seed, or the first ones by "
-    "--order_by.",
-    lower_bound=1,
-)
 
 _DEFAULT_SAMPLE = 16
 ALL = "true"
@@ -69,31 +21,89 @@ ALL = "true"
 # The condition may be written as a clause of SQL.
 _WHERE = re.compile(r"\A\s*WHERE\s+", re.IGNORECASE)
 
+GROUPS = ("Which records", "What to do with them")
+_choice, _output = map(cli.group, GROUPS)
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+
+@cli.options
 class QueryOptions:
-    """Options of one query; the flags of the same names describe them.
+    """Options of one query.
 
     Raises:
         ValueError: If values do not fit together, or a file cannot be written where it
             is wanted.
     """
 
-    data_dir: str
-    clause: str = ALL
-    save: str | None = None
-    sample: int | None = None
-    sheet: str | None = None
-    report: str | None = None
-    materialize: str | None = None
-    add_column: Sequence[str] = ()
-    weight: str | None = None
-    limit: int | None = None
-    order_by: str | None = None
-    seed: int = 0
-    num_workers: int | None = None
-    overwrite: bool = False
-    fsync: bool = True
+    data_dir: str = shared.data_dir()
+    clause: str = cli.argument(
+        "Condition in SQL, in quotes. Default: all records.",
+        default=ALL,
+        shown="CLAUSE",
+        url=True,
+    )
+    limit: int | None = _choice(
+        None,
+        "Largest number of records to choose: random ones by --seed, or the first ones "
+        "by --order_by.",
+        least=1,
+    )
+    order_by: str | None = _choice(
+        None, "SQL terms for --limit, such as 'score DESC'.", shown="SQL"
+    )
+    add_column: tuple[str, ...] = _choice(
+        (),
+        "File with more columns for the expressions: CSV, TSV, Parquet, JSON or JSONL, "
+        "with a column filename (and split, if splits share names) or digest as in the "
+        "catalog. NAME,NAME=FILE takes some of its columns. May be repeated.",
+        shown="FILE",
+        repeated=True,
+    )
+    seed: int = shared.seed(group=GROUPS[0])
+    save: str | None = _output(
+        None,
+        "File to write the choice to, such as subset.parquet, for "
+        'tfpipe.TFRecordSource(DIR, subset="subset.parquet"), which reads these '
+        "records and no others.",
+        shown="FILE",
+    )
+    weight: str | None = _output(
+        None,
+        "SQL expression, stored with --save as the weight of each record for sampling. "
+        "1.0 / count(*) OVER (PARTITION BY label) balances the classes.",
+        shown="SQL",
+        needs="--save",
+    )
+    sample: int | None = _output(
+        None,
+        "Number of chosen records to draw at random, for --sheet and --report; without "
+        "these they are listed. Default: 16.",
+        least=1,
+        most=1000,
+    )
+    sheet: str | None = _output(
+        None,
+        "Picture file for a contact sheet of the sample, such as out.png.",
+        shown="FILE",
+    )
+    report: str | None = _output(
+        None,
+        "HTML file for a page about the chosen records, such as data.html.",
+        shown="FILE",
+    )
+    materialize: str | None = _output(
+        None,
+        "Folder to write the chosen records to, as a data set with shards of its own. "
+        "The same command goes on after an interruption.",
+        shown="DIR",
+    )
+    overwrite: bool = _output(
+        False,
+        "Replace what an earlier run left in the folder of --materialize. Other files "
+        "are replaced anyway.",
+        needs="--materialize",
+    )
+    num_workers: int | None = shared.num_workers()
+    fsync: bool = shared.fsync()
 
     def __post_init__(self) -> None:
         errors.settle(self, "clause", _WHERE.sub("", self.clause))
@@ -101,14 +111,6 @@ class QueryOptions:
             raise ValueError(
                 "The WHERE clause must be an expression, got an empty text. Leave it "
                 "out to choose all records."
-            )
-        if self.weight is not None and self.save is None:
-            raise ValueError(
-                "--weight is stored in a subset. Add --save=subset.parquet."
-            )
-        if self.overwrite and self.materialize is None:
-            raise ValueError(
-                "--overwrite is for --materialize; other files are replaced anyway."
             )
         for name in ("save", "sheet", "report"):
             if (value := getattr(self, name)) is not None:
@@ -158,12 +160,3 @@ class QueryOptions:
             "data_dir": shared.location_of("DIR", self.data_dir).shown,
             "add_column": list(self.add_column),
         }
-
-
-def config_from_flags(data_dir: str, clause: str) -> QueryOptions:
-    """Returns the options that the flags describe.
-
-    Raises:
-        ValueError: If they do not fit together.
-    """
-    return shared.options_from_flags(QueryOptions, data_dir=data_dir, clause=clause)

@@ -1,118 +1,104 @@
-"""Options of converters.replicate, and the flags that set them.
+"""Options of converters.replicate.
 
 In: the command line. Out: a frozen `ReplicateOptions`, whose values fit together.
 """
 
 import dataclasses
 import functools
-from collections.abc import Sequence
 from typing import Any
-
-from absl import flags
 
 from converters.exports import sizing
 from converters.exports.change import Change
 from converters.exports.copies import Damaged
 from converters.exports.identical import By
-from converters.images.policy import REENCODE_QUALITY
+from converters.images.policy import ENTRY_POINTS_HELP, REENCODE_QUALITY
 from converters.options import shared
+from tfpipe import cli
 from tfpipe.native import entry_file
 
-shared.define(*shared.WRITING_FLAGS, "quality", "entry_points", "splits", "dry_run")
-flags.adopt_module_key_flags(shared)
-
-flags.DEFINE_integer(
-    "copies",
-    None,
-    "Number of copies. The source itself is not one of them. Default with --enlarge: "
-    "1. Otherwise this, --target_bytes or --for_ram must be given.",
-    lower_bound=1,
-)
-for _name, _text in {
-    "target_bytes": (
-        "Make enough copies for this size of all together, such as 22TB or 1.5e12. "
-        "Units are decimal; 64GiB is 64 x 2^30 bytes."
-    ),
-    "for_ram": (
-        "Make enough copies for hosts with this much memory each, such as 512GB; see "
-        "--num_hosts, --ram_factor and --storage_cache."
-    ),
-    "storage_cache": "Cache of the storage that the data must exceed, as 2TB.",
-}.items():
-    flags.DEFINE_string(_name, None, _text)
-flags.DEFINE_integer(
-    "num_hosts", 1, "Number of hosts that will read the copies.", lower_bound=1
-)
-flags.DEFINE_float(
-    "ram_factor",
-    sizing.RAM_FACTOR,
-    "Ratio of the data to the memory of all hosts; 5 is the rule of MLPerf Storage.",
-    lower_bound=1.0,
-)
-for _name, _text in {
-    "mirror": (
-        "Mirror half of the images of each copy, drawn by --seed, without loss; their "
-        "boxes too. An image that ends within a block is not mirrored."
-    ),
-    "reencode": (
-        "Decode every JPEG and encode it with other quantization tables in each copy."
-    ),
-    "identical": (
-        "Make copies of the same bytes. A deduplicating storage, and with hard links "
-        "also the page cache of a host, keeps them once."
-    ),
-}.items():
-    flags.DEFINE_boolean(_name, False, _text)
-flags.DEFINE_float(
-    "enlarge",
-    None,
-    "Scale images up by this factor, above 1. The height and width in the records "
-    "follow.",
-)
-flags.DEFINE_enum(
-    "identical_by",
-    "auto",
-    ["auto", "reflink", "link", "copy"],
-    "How --identical makes a file. reflink: blocks shared by the file system (Btrfs, "
-    "XFS). link: a hard link, a second name of the same file. copy: bytes of its own. "
-    "auto: the first of these that works.",
-)
-flags.DEFINE_enum(
-    "damaged",
-    "fail",
-    ["fail", "skip"],
-    "What to do about a damaged record of DIR. skip: leave it out of the copies, and "
-    "name it in rejects.jsonl.",
-)
+GROUPS = ("How many copies", "What the copies are", *shared.GROUPS)
+_many, _copies = map(cli.group, GROUPS[:2])
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+_size = functools.partial(_many, parse=sizing.parse_bytes, shown="SIZE")
+
+
+@cli.options
 class ReplicateOptions(shared.WritingOptions):
-    """Options of one replication; the flags of the same names describe them.
-
-    Sizes are in bytes.
+    """Options of one replication. Sizes are in bytes.
 
     Raises:
         ValueError: If values do not fit together.
     """
 
-    data_dir: str
-    copies: int | None = None
-    target_bytes: int | None = None
-    for_ram: int | None = None
-    num_hosts: int = 1
-    ram_factor: float = sizing.RAM_FACTOR
-    storage_cache: int = 0
-    splits: Sequence[str] = ()
-    mirror: bool = False
-    reencode: bool = False
-    enlarge: float | None = None
-    quality: int | None = None
-    entry_points: bool = False
-    identical: bool = False
-    identical_by: By = "auto"
-    damaged: Damaged = "fail"
-    dry_run: bool = False
+    data_dir: str = shared.data_dir()
+    copies: int | None = _many(
+        None,
+        "Number of copies. The source itself is not one of them. Default with "
+        "--enlarge: 1. Otherwise this, --target_bytes or --for_ram must be given.",
+        least=1,
+    )
+    target_bytes: int | None = _size(
+        None,
+        "Make enough copies for this size of all together, such as 22TB or 1.5e12. "
+        "Units are decimal; 64GiB is 64 x 2^30 bytes.",
+    )
+    for_ram: int | None = _size(
+        None,
+        "Make enough copies for hosts with this much memory each, such as 512GB; see "
+        "--num_hosts, --ram_factor and --storage_cache.",
+    )
+    num_hosts: int = _many(1, "Number of hosts that will read the copies.", least=1)
+    ram_factor: float = _many(
+        sizing.RAM_FACTOR,
+        "Ratio of the data to the memory of all hosts; 5 is the rule of MLPerf "
+        "Storage.",
+        least=1,
+    )
+    storage_cache: int = _size(
+        0, "Cache of the storage that the data must exceed, as 2TB."
+    )
+    splits: tuple[str, ...] = shared.splits(group=GROUPS[1])
+    mirror: bool = _copies(
+        False,
+        "Mirror half of the images of each copy, drawn by --seed, without loss; their "
+        "boxes too. An image that ends within a block is not mirrored.",
+    )
+    reencode: bool = _copies(
+        False,
+        "Decode every JPEG and encode it with other quantization tables in each copy.",
+    )
+    enlarge: float | None = _copies(
+        None,
+        "Scale images up by this factor, above 1. The height and width in the records "
+        "follow.",
+    )
+    quality: int | None = _copies(
+        None,
+        "Quality of the images that --enlarge or --reencode encode, "
+        f"{REENCODE_QUALITY} by default.",
+        least=1,
+        most=100,
+    )
+    identical: bool = _copies(
+        False,
+        "Make copies of the same bytes. A deduplicating storage, and with hard links "
+        "also the page cache of a host, keeps them once.",
+    )
+    identical_by: By = _copies(
+        "auto",
+        "How --identical makes a file. reflink: blocks shared by the file system "
+        "(Btrfs, XFS). link: a hard link, a second name of the same file. copy: bytes "
+        "of its own. auto: the first of these that works.",
+        needs="--identical",
+    )
+    entry_points: bool = _copies(False, ENTRY_POINTS_HELP)
+    damaged: Damaged = _copies(
+        "fail",
+        "What to do about a damaged record of DIR. skip: leave it out of the copies, "
+        "and name it in rejects.jsonl.",
+    )
+    dry_run: bool = shared.dry_run(group=shared.RUNNING)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -122,17 +108,10 @@ class ReplicateOptions(shared.WritingOptions):
                 "--engine=ray needs a DIR that all nodes see as a folder, got the URL "
                 f"{data_dir.shown}. Mount it, or share the work with --num_tasks."
             )
-        others = {
-            "--mirror": self.mirror,
-            "--reencode": self.reencode,
-            "--enlarge": self.enlarge is not None,
-            "--quality": self.quality is not None,
-            "--damaged=skip": self.damaged == "skip",
-        }
-        given = [name for name, is_given in others.items() if is_given]
-        if self.identical and given:
+        changes = ("mirror", "reencode", "enlarge", "quality", "damaged")
+        if self.identical and (changed := cli.changed(self, *changes)):
             raise ValueError(
-                f"--identical copies whole shards, and {given[0]} changes records. "
+                f"--identical copies whole shards, and {changed[0]} changes records. "
                 "Change them in a first run, and copy its result in a second one."
             )
         if self.identical and self.entry_points:
@@ -140,8 +119,6 @@ class ReplicateOptions(shared.WritingOptions):
                 "--identical copies the entry points that DIR has. Leave out "
                 f"--entry_points. If DIR has none: {entry_file.REMEDY}."
             )
-        if self.identical_by != "auto" and not self.identical:
-            raise ValueError("--identical_by needs --identical.")
         if self.reencode and self.enlarge is not None:
             raise ValueError(
                 "--enlarge encodes every image already. Leave out --reencode."
@@ -180,23 +157,3 @@ class ReplicateOptions(shared.WritingOptions):
     def to_json(self) -> dict[str, Any]:
         """Returns the options as JSON values."""
         return dataclasses.asdict(self) | {"splits": list(self.splits)}
-
-
-def config_from_flags(data_dir: str) -> ReplicateOptions:
-    """Returns the options that the flags describe.
-
-    Raises:
-        ValueError: If values do not fit together.
-    """
-
-    def size(name: str) -> int | None:
-        text = shared.value_of(name)
-        return None if text is None else sizing.parse_bytes(f"--{name}", text)
-
-    return shared.options_from_flags(
-        ReplicateOptions,
-        data_dir=data_dir,
-        target_bytes=size("target_bytes"),
-        for_ram=size("for_ram"),
-        storage_cache=size("storage_cache") or 0,
-    )

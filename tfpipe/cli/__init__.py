@@ -32,20 +32,24 @@ _NAMES = {
 __getattr__, __dir__, __all__ = lazy_loader.attach(__name__, submod_attrs=_NAMES)
 
 if TYPE_CHECKING:  # the names above, for readers of types
-    from tfpipe.cli.command import (  # noqa: F401
-        Command,
-        call,
-        run,
-        terminated_as_interrupted,
+    from tfpipe.cli.command import (
+        Command as Command,
+        call as call,
+        run as run,
+        terminated_as_interrupted as terminated_as_interrupted,
     )
-    from tfpipe.cli.fields import (  # noqa: F401
-        argument,
-        changed,
-        flag,
-        gigabytes,
-        group,
-        nested,
-        refuse,
-        required,
+    from tfpipe.cli.fields import (
+        argument as argument,
+        changed as changed,
+        flag as flag,
+        gigabytes as gigabytes,
+        group as group,
+        nested as nested,
+        refuse as refuse,
+        required as required,
     )
-    from tfpipe.cli.flags import from_flags, options, parse  # noqa: F401
+    from tfpipe.cli.flags import (
+        from_flags as from_flags,
+        options as options,
+        parse as parse,
+    )

@@ -69,15 +69,15 @@ class Command:
 
     @property
     def flags(self) -> list[fields.Option]:
-        """The flags and arguments for the help."""
-        return [
-            dataclasses.replace(
-                option,
-                is_positional=option.field in self.arguments
-                and not option.about.is_argument,
+        """The flags and arguments for the help, those that need no flag first."""
+        options = {each.field: each for each in fields.options_of(self.options)}
+        first = {
+            name: dataclasses.replace(
+                options[name], is_positional=not options[name].about.is_argument
             )
-            for option in fields.options_of(self.options)
-        ]
+            for name in self.arguments
+        }
+        return list((first | options | first).values())
 
     def parse(self, words: Sequence[str]) -> Any:
         """Returns the options of the words of a command line.

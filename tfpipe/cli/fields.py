@@ -71,7 +71,7 @@ def flag(
             Default: as the annotation says.
         name: Name of the flag. Default: the name of the field.
         parse: Turns the text into the value, or raises ValueError with a message that
-            follows the name of the flag: "must be ..., got ...".
+            follows the name of the flag, "must be ..., got ...", or begins with it.
         shown: The value in the help, such as DIR. Default: by type and name.
         repeated: Whether several values are given as several flags, and may have
             commas.
@@ -153,6 +153,8 @@ def nested(
 
 
 def _field(default: Any, metadata: Mapping[str, Any]) -> Any:
+    if isinstance(default, dict):
+        return dataclasses.field(default_factory=default.copy, metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -265,7 +267,9 @@ class Option:
             try:
                 return self.about.parse(text)
             except ValueError as error:
-                raise ValueError(f"{self.label} {error}") from None
+                text = str(error)
+                message = text if text.startswith("--") else f"{self.label} {text}"
+                raise ValueError(message) from None
         if self.kind is bool:
             lower = text.lower()
             return lower in _TRUE if lower in (*_TRUE, *_FALSE) else text
