@@ -167,7 +167,7 @@ from converters import folder
 from converters.inputs.classtree import TreeReader
 from converters.options import command, job
 reader = TreeReader(input_dir={str(tmp_path / "raw")!r})
-options = job.ConvertOptions(name="folder", output_dir={str(tmp_path / "out")!r})
+options = job.ConvertOptions(output_dir={str(tmp_path / "out")!r})
 command.convert("converters.folder", options, reader)
 print(*sys.modules)
 """

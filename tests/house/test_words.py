@@ -52,7 +52,7 @@ REWRITTEN: tuple[str, ...] = (
     "converters/images/prepare.py",
     *(f"converters/inputs/{name}.py" for name in ("fractions", "merged/__init__")),
     *(f"converters/inputs/tables/{name}.py" for name in ("columns", "spool", "sql")),
-    *(f"converters/options/{name}.py" for name in ("job", "policy")),
+    *(f"converters/options/{name}.py" for name in ("job",)),
     *(
         f"{room}{name}.py"
         for room, names in _REWRITTEN_ROOMS.items()

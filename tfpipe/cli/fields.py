@@ -402,8 +402,9 @@ def _option(field: "dataclasses.Field[Any]", about: Flag, hint: Any) -> Option:
 def build(kind: Any, **values: Any) -> Any:
     """Returns options of values by field; the values of a nested field are a dict."""
     for field in dataclasses.fields(kind):
-        if isinstance(value := values.get(field.name), dict) and _KEY in field.metadata:
-            values[field.name] = field.metadata[_KEY](**value)
+        about, value = field.metadata.get(_KEY), values.get(field.name)
+        if isinstance(about, _Nested) and isinstance(value, dict):
+            values[field.name] = about(**value)
     return kind(**values)
 
 

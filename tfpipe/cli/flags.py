@@ -142,6 +142,7 @@ def from_flags(
     """
     values = flags.FLAGS if values is None else values
     own: dict[str, Any] = {}
+    missing: list[Option] = []
     for option in fields.options_of(kind):
         target = own
         for name in option.path:
@@ -151,8 +152,12 @@ def from_flags(
         elif option.name in values and not values[option.name].using_default_value:
             target[option.field] = values[option.name].value
         elif option.is_required:
-            hint = option.about.help.partition(". ")[0].rstrip(".")
-            raise ValueError(f"{option.label} must be given: {hint}.")
+            missing.append(option)
+    if missing:
+        labels = " and ".join(option.label for option in missing)
+        hint = missing[0].about.help.partition(". ")[0].rstrip(".")
+        about = f": {hint}." if len(missing) == 1 else ". --help shows an example."
+        raise ValueError(f"{labels} must be given{about}")
     own |= more
     return (make or functools.partial(fields.build, kind))(**own)
 

@@ -19,7 +19,7 @@ from converters.inputs.merged.reader import MergeReader
 from converters.inputs.reader import Reader, Workspace
 from converters.inputs.tables.reader import TableReader
 from converters.jobs.job import Job
-from converters.options import command, policy
+from converters.options import command, job
 from converters.options.job import ConvertOptions
 
 READERS: dict[str, Any] = {
@@ -52,9 +52,8 @@ def conversion(command_name: str, /, **values: Any) -> Conversion:
     kind = READERS[command_name]
     fields = {field.name for field in dataclasses.fields(kind)}
     reader = kind(**{key: values[key] for key in values if key in fields})
-    if command_name != "imagenet":
-        turned = policy.decided(exif_orientation="apply")
-        values = {"policy": turned, **values}
+    if command_name == "imagenet":
+        values = {"policy": job.decided(), **values}
     shared = {field.name for field in dataclasses.fields(ConvertOptions)}
     options = {key: values[key] for key in values if key in shared or key not in fields}
     options = {"name": command_name} | options

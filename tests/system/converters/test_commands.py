@@ -153,12 +153,12 @@ def test_forks_workers_and_runs_without_tensorflow(
 
 _WITHOUT_PRIVILEGE = """
 import ctypes, sys
-from absl import app
+from tfpipe import cli
 from converters import imagenet
 # Root may read everything by capabilities alone: version 3 of all sets, empty.
 header, nothing = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
 assert ctypes.CDLL(None).capset(header, nothing) == 0
-app.run(imagenet.main)
+cli.run(*imagenet.COMMANDS)
 """
 
 

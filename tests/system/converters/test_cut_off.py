@@ -29,6 +29,7 @@ SHARDS = 7
 _SCRIPT = """
 import fcntl, json, os, pathlib, sys
 from tests.support.data.trees import convert
+from tfpipe import cli
 
 raw_dir, folder, options, number, signal, lock = json.loads(sys.argv[1])
 replace, left = os.replace, iter(range(number))
@@ -229,10 +230,10 @@ def _tiny_jpeg(number: int) -> bytes:
 # The query for duplicates takes hours; SIGTERM comes while it runs.
 _TERMINATED_SCRIPT = """
 import os, pathlib, signal, sys, time
-from absl import flags
 from converters.jobs import duplicates
-from converters.options import start
+from converters.options import shared
 from tests.support.data.trees import convert
+from tfpipe import cli
 
 raw_dir, folder = map(pathlib.Path, sys.argv[1:])
 many = "range(1000000000)"
@@ -243,8 +244,9 @@ if not os.fork():
     time.sleep(0.2)
     os.kill(os.getppid(), signal.SIGTERM)
     os._exit(0)
-flags.FLAGS(["x", f"--output_dir={folder}"])
-sys.exit(start.exit_code(lambda: int(not convert(raw_dir, folder))))
+work = lambda options: int(not convert(raw_dir, folder))
+command = shared.command(shared.WritingOptions, work)
+sys.exit(cli.call((command,), [f"--output_dir={folder}"]))
 """
 
 
@@ -274,6 +276,7 @@ import os, pathlib, select, sys
 from converters.engines import processes
 from converters.jobs import work_dir
 from tests.support.data.trees import convert
+from tfpipe import cli
 
 raw_dir, folder = map(pathlib.Path, sys.argv[1:])
 (look, looked), (end, ended) = os.pipe(), os.pipe()

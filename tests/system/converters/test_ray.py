@@ -12,13 +12,13 @@ import psutil
 import pytest
 
 from converters.jobs.work_dir import WORK_DIR_NAME
-from converters.options import policy
+from converters.options import job
 from tests.support.data.trees import SYNSETS, convert, digests, make_jpeg, upload
 from tests.support.servers import ray_nodes, s3_server
 from tfpipe.location.files import Files
 
 # Shrinking takes time: the tests can look at a node while it writes a shard.
-OPTIONS = {"num_train_shards": 10, "seed": 3, "policy": policy.decided(short_side=700)}
+OPTIONS = {"num_train_shards": 10, "seed": 3, "policy": job.decided(short_side=700)}
 FLAGS = ["--num_train_shards=10", "--seed=3", "--short_side=700", "--engine=ray"]
 
 

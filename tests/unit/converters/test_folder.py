@@ -13,11 +13,9 @@ from converters.inputs.classtree import TreeReader
 from converters.inputs.image import Image
 from converters.inputs.labels import read_label_map
 from converters.jobs import plan
-from converters.options import job
 from tests.support.data import conversions
 from tests.support.data.conversions import Conversion, conversion, read_listed
 from tests.support.data.trees import make_jpeg
-from tests.support.processes import commands
 
 
 def write(root: pathlib.Path, *names: str, seed: int = 0) -> pathlib.Path:
@@ -278,20 +276,13 @@ def test_odd_class_names_are_fit_for_text_files(tmp_path: pathlib.Path) -> None:
 
 
 def test_flags_become_the_config() -> None:
-    values = {
-        "input_dir": "in",
-        "output_dir": "out",
-        "classes": ["a b", "c"],
-        "seed": 3,
-        "label_base": 0,
-        "label_map": "map",
-    }
+    label_map = ["--label_map=map"]
 
-    with commands.flags_set(**values):
-        found = job.options_from_flags("folder")
-        reader = folder.reader_from_flags()
+    found = folder.COMMANDS[0].parse(
+        ["in", "out", "--seed=3", "--classes=a b, c", "--label_base=0", *label_map]
+    )
 
-    assert (reader.input_dir, found.output_dir, found.seed) == ("in", "out", 3)
+    assert (found.input_dir, found.output_dir, found.seed) == ("in", "out", 3)
     assert (found.classes, found.label_base) == (("a b", "c"), 0)
     assert (found.label_map, found.validation_fraction) == ("map", 0.0)
     assert json.loads(json.dumps(found.to_json()))["classes"] == ["a b", "c"]

@@ -16,7 +16,7 @@ from converters.inputs import classes, devkit
 from converters.inputs.image import Image, read_image
 from converters.inputs.labels import read_label_map
 from converters.jobs import work_dir
-from converters.options import command
+from converters.options import shared
 from tests.support.data import conversions
 from tests.support.data.conversions import (
     Conversion,
@@ -276,10 +276,10 @@ def test_synthesize_writes_to_the_home_folder(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    with commands.flags_set(output_dir="~/raw", num_images=1, num_classes=1):
-        config = synthesize.config_from_flags()
+    (command,) = synthesize.COMMANDS
+    config = command.parse(["~/raw", "--num_images=1", "--num_classes=1"])
 
-    assert config.output_dir == tmp_path / "raw"
+    assert config.folder == tmp_path / "raw"
 
 
 @pytest.mark.parametrize("name", ["size_scale", "bytes_per_pixel"])
@@ -287,7 +287,7 @@ def test_synthesize_refuses_what_is_no_number(
     tmp_path: pathlib.Path, name: str
 ) -> None:
     nan = {name: float("nan")}
-    with pytest.raises(ValueError, match=f"--{name} must be a number above 0, got nan"):
+    with pytest.raises(ValueError, match=f"--{name} must be a finite number"):
         synthesize.SynthesizeOptions(
             output_dir=tmp_path, num_images=1, num_classes=1, **nan
         )
@@ -322,31 +322,25 @@ def test_output_folder_inside_of_a_split_is_refused(
 )
 def test_same_command_is_advised_only_where_it_can_go_on(
     tmp_path: pathlib.Path,
-    capsys: pytest.CaptureFixture[str],
     error: BaseException,
     again: bool,
 ) -> None:
     (tmp_path / work_dir.WORK_DIR_NAME).mkdir()
 
-    def fail() -> dict[str, object]:
-        raise error
+    message = _ended(tmp_path, error)
 
-    with commands.flags_set(output_dir=str(tmp_path)):
-        assert command.main(["command"], "folder", fail) == 1
-
-    message = capsys.readouterr().err
     assert message.startswith("Error: ")
     assert message.count("\n") == 1
     assert ("the same command again to go on" in message) == again
 
 
-def test_ending_of_a_command_looks_for_no_user(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    def fail() -> dict[str, object]:
-        raise OSError("the input cannot be read.")
+def _ended(output_dir: pathlib.Path, error: BaseException) -> str:
+    """What a command says that an error ends."""
 
-    with commands.flags_set(output_dir="~nosuchuser/x"):
-        assert command.main(["command"], "folder", fail) == 1
+    def fail(options: shared.WritingOptions) -> None:
+        raise error
 
-    assert capsys.readouterr().err == "Error: the input cannot be read.\n"
+    command = shared.command(shared.WritingOptions, fail)
+    done = commands.answer((command,), f"--output_dir={output_dir}")
+    assert done.returncode == 1
+    return done.stderr

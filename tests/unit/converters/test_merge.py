@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from converters import merge
 from converters.inputs.merged import sources
-from converters.options import shared
 from tests.support.data import conversions
 from tests.support.data.conversions import conversion
 from tests.support.data.trees import digests, make_jpeg
@@ -126,7 +126,7 @@ def test_wrong_sources_are_refused(
         _merge(pathlib.Path(first) / "out", trees)
     for words, message in ((["a"], "got 'a'"), (["a=b", "a=c"], "got 'a' twice")):
         with pytest.raises(ValueError, match=message):
-            shared.by_name("Sources", words, may_be_empty=False)
+            merge.by_name("Sources", words, may_be_empty=False)
     assert sources.reader_of("v1.0_x-y", str(out), sources.TREE, {})
 
 
@@ -303,7 +303,7 @@ def test_a_source_that_is_wrong_is_named_and_nothing_is_written(
 )
 def test_a_password_is_not_shown(word: str) -> None:
     with pytest.raises(ValueError, match="got a URL") as caught:
-        shared.by_name("Sources", [word], may_be_empty=False)
+        merge.by_name("Sources", [word], may_be_empty=False)
     assert "secret" not in str(caught.value)
     config = conversion("merge", sources={"a": "mysql://u:secret@h/b"}, output_dir="x")
     assert "secret" not in f"{config}{config.reader.to_json()}"

@@ -18,6 +18,7 @@ from converters.options.query import QueryOptions
 from tests.support.data import conversions
 from tests.support.data.conversions import conversion
 from tests.support.data.trees import convert, make_jpeg, make_tree
+from tests.support.processes import commands
 from tfpipe import errors
 from tfpipe.location.location import Location
 from tfpipe.shards import index, records, subset
@@ -312,26 +313,22 @@ def test_refused_options(
 
 
 def test_the_command_prints_one_line_of_json_or_one_error(
-    source: pathlib.Path,
-    tmp_path: pathlib.Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    source: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    def config_from_flags(data_dir: str, clause: str) -> QueryOptions:
-        return QueryOptions(data_dir=data_dir, clause=clause, sample=2)
+    done = commands.answer(query.COMMANDS, source, "label = 1", "--sample=2")
+    assert done.returncode == 0
+    assert done.lines[0].startswith("6 of 23 records (26.09%)")
+    assert done.result["num_chosen"] == 6
+    assert len(done.result["sample"]) == 2
 
-    monkeypatch.setattr(query, "config_from_flags", config_from_flags)
-
-    assert query.main(["query", str(source), "label = 1"]) == 0
-    out = capsys.readouterr().out.splitlines()
-    document = json.loads(out[-1])
-    assert out[0].startswith("6 of 23 records (26.09%)")
-    assert document["num_chosen"] == 6
-    assert len(document["sample"]) == 2
-    assert query.main(["query", str(source), "lable = 1"]) == 1
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.startswith("Error: The clause 'lable = 1' cannot be computed")
-    assert len(captured.err.splitlines()) == 1
-    assert query.main(["query", str(tmp_path)]) == 1
-    assert "index.json is missing" in capsys.readouterr().err
+    wrong = commands.answer(query.COMMANDS, source, "lable = 1")
+    assert (wrong.returncode, wrong.stdout) == (1, "")
+    assert wrong.stderr.startswith("Error: The clause 'lable = 1' cannot be computed")
+    assert len(wrong.stderr.splitlines()) == 1
+    missing = commands.answer(query.COMMANDS, tmp_path)
+    assert missing.returncode == 1
+    assert "index.json is missing" in missing.stderr
+    (tmp_path / "taken").write_text("")
+    words = (source, f"--materialize={tmp_path / 'taken'}")
+    taken = commands.answer(query.COMMANDS, *words)
+    assert taken.stderr.startswith("Error: --materialize must be a folder, got the")

@@ -11,7 +11,6 @@ from PIL import Image
 from converters import synthesize
 from converters.inputs import classes
 from tests.support.data.trees import folder_at
-from tests.support.processes import commands
 
 _FEW = {"num_images": 6, "num_validation_images": 0}
 _COUNTS = {"num_images": 23, "num_classes": 5, "num_validation_images": 7}
@@ -20,7 +19,8 @@ _COUNTS = {"num_images": 23, "num_classes": 5, "num_validation_images": 7}
 def _config(
     output_dir: pathlib.Path, **changes: object
 ) -> synthesize.SynthesizeOptions:
-    settings = {"output_dir": output_dir, "size_scale": 0.1, **_COUNTS, **changes}
+    settings = {"output_dir": output_dir, "size_scale": 0.1, "num_workers": 1}
+    settings |= {**_COUNTS, **changes}
     return synthesize.SynthesizeOptions(**settings)
 
 
@@ -245,26 +245,3 @@ def test_overwrite_spares_what_a_link_in_a_tree_leads_to(copied, tmp_path):
 
     with pytest.raises(ValueError, match="holds train/more too"):
         synthesize.synthesize(_config(copied, overwrite=True))
-
-
-def test_configuration_comes_from_the_flags(tmp_path):
-    values = {
-        "output_dir": str(tmp_path),
-        "num_images": 9,
-        "num_classes": 3,
-        "seed": 4,
-        "num_workers": 2,
-        "bytes_per_pixel": 0.5,
-    }
-
-    with commands.flags_set(**values):
-        config = synthesize.config_from_flags()
-
-    assert config == synthesize.SynthesizeOptions(
-        output_dir=tmp_path,
-        num_images=9,
-        num_classes=3,
-        seed=4,
-        num_workers=2,
-        bytes_per_pixel=0.5,
-    )

@@ -12,7 +12,7 @@ import pytest
 from converters.images.policy import Policy
 from converters.inputs.again import Again
 from converters.jobs import publish, rebuild
-from converters.options import policy as policy_options
+from converters.options import job
 from converters.options.summary import orientation_warnings
 from tests.support.data import conversions
 from tests.support.data.native_op import native_op  # noqa: F401
@@ -131,7 +131,7 @@ def test_a_host_without_the_library_does_not_go_on_with_another_kind_of_turning(
     monkeypatch.setattr(publish, "publish", lambda job, job_dir: None)
     conversions.convert(config(photos, out))
     monkeypatch.undo()
-    built = policy_options.decided(exif_orientation="apply")
+    built = job.decided(exif_orientation="apply")
 
     monkeypatch.setenv("TFPIPE_NATIVE_DIR", str(tmp_path / "nothing"))
     with pytest.raises(ValueError, match=r"lossless_rotation was True, is False"):

@@ -11,14 +11,14 @@ from tests.support.data.trees import make_tree
 
 _IN_LITTLE_MEMORY = """
 import re, resource, sys
-from absl import app
+from tfpipe import cli
 from converters import imagenet
 from converters.images import pillow
 from converters.jobs import publish
 used = int(re.search(r"VmSize:\\s+(\\d+)", open("/proc/self/status").read())[1])
 limit = (used << 10) + (60 << 20)
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-app.run(imagenet.main)
+cli.run(*imagenet.COMMANDS)
 """
 
 

@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from converters.images import limits
-from converters.images.policy import CHOICES, Policy, policy_of
+from converters.images.policy import Policy, policy_of
 
 DEFAULT = Policy()
 
@@ -16,17 +16,19 @@ def test_policy_is_plain_data() -> None:
     assert pickle.loads(pickle.dumps(DEFAULT)) == DEFAULT
     document = json.loads(json.dumps(dataclasses.asdict(DEFAULT)))
     assert Policy(**document) == DEFAULT
-    for name, choices in CHOICES.items():
-        assert getattr(DEFAULT, name) == choices[0]
 
 
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("cmyk", "keep", "--cmyk must be one of convert, skip, fail, got 'keep'"),
-        ("max_pixels", 0, "--max_pixels must be 1 to 178956970, got 0"),
-        ("quality", 101, "--quality must be 1 to 100, got 101"),
-        ("max_side", 0, "--max_side must be 1 to 65500, got 0"),
+        ("cmyk", "keep", "--cmyk must be one of convert, skip, fail, got keep."),
+        (
+            "max_pixels",
+            0,
+            "--max_pixels must be a whole number from 1 to 178956970, got 0",
+        ),
+        ("quality", 101, "--quality must be a whole number from 1 to 100, got 101"),
+        ("max_side", 0, "--max_side must be a whole number from 1 to 65500, got 0"),
         ("short_side", -1, "--short_side must be"),
     ],
 )

@@ -1,70 +1,168 @@
-"""converters.options.job: the options that all conversions have."""
+"""converters.options: the flags of all commands, and the options of all conversions."""
 
 import dataclasses
+from typing import Any
 
 import pytest
 
+from converters import (
+    export,
+    folder,
+    imagenet,
+    merge,
+    query,
+    replicate,
+    synthesize,
+    table,
+    tfrecord,
+    verify,
+    webdataset,
+)
+from converters.images.policy import Policy
 from converters.options import job
 from tests.support.data.conversions import conversion
-from tests.support.processes import commands
+from tfpipe import cli
 
-# The system test of --help checks that the commands for photographs set another default
-# of --exif_orientation before they parse the flags.
-
-
-def test_defaults_of_the_flags_are_those_of_the_options() -> None:
-    with commands.flags_set(output_dir="out"):
-        options = job.options_from_flags("folder")
-
-    assert options == job.ConvertOptions(output_dir="out", name="folder")
-
-
-OTHER_VALUES: dict[str, object] = {
-    "output_dir": "s3://bucket/other",
-    "work_dir": "work",
-    "num_train_shards": 3,
-    "num_validation_shards": 2,
-    "layout": "tfds",
-    "num_workers": 5,
-    "engine": "ray",
-    "ray_address": "head:6379",
-    "seed": 7,
-    "overwrite": True,
-    "fsync": False,
-    "max_bad": 0.5,
-    "drop_duplicates": "all",
-    "check_inputs": "digest",
-    "strict": True,
-    "task_index": 1,
-    "num_tasks": 4,
-    "finalize": True,
-    "name": "photos",
-    "num_test_shards": 6,
-    "near_duplicates": None,
-    "label_map": "map.txt",
-    "label_base": 0,
-    "label_type": "text",
-    "split": "test",
-    "no_split_names": True,
-    "class_depth": 2,
-    "classes": ("a b", "c"),
-    "expect": "ilsvrc2012",
-    "validation_fraction": 0.0,
-    "split_fractions": {"train": 0.5, "test": 0.5},
+CONVERSIONS = (folder, imagenet, table, webdataset, tfrecord, merge)
+OTHERS = (export, query, replicate, synthesize, verify)
+MODULES: tuple[Any, ...] = (*CONVERSIONS, *OTHERS)
+COMMANDS = [command for module in MODULES for command in module.COMMANDS]
+# One option for each flag and argument, with the last command that has it.
+OPTIONS = {
+    (option.label, option.about.help): (command, option)
+    for command in COMMANDS
+    for option in cli.fields.options_of(command.options)
 }
+# The words that each command needs; replicate needs one of three sizes too.
+NEEDED = {
+    export: "data --output_dir=out --format=tree",
+    query: "data",
+    replicate: "data --output_dir=out",
+    synthesize: "--output_dir=out --num_images=9 --num_classes=3",
+    verify: "data --input_dir=raw",
+    merge: "a=b --output_dir=out",
+    folder: "--input_dir=raw --output_dir=out",
+    imagenet: "--input_dir=raw --output_dir=out",
+}
+# Flags that need another one, or a library, or are no number of their kind.
+WORDS = {
+    "corrupt": "--corrupt=fail --decode=full",
+    "enlarge": "--enlarge=2 --copies=1",
+    "extra_in_records": "--extra_in_records --extra_columns=a",
+    "for_ram": "--for_ram=3GB",
+    "identical_by": "--identical_by=copy --identical",
+    "--materialize": "--overwrite --materialize=x",
+    "label_base": "--label_base=0",
+    "paths": "--paths=split",
+    "sheet": "--sheet=a.png",
+    "split_fractions": "--split_fractions=train=0.5,test=0.5",
+    "table": "--table=x=y --query=SELECT",
+    "target_bytes": "--target_bytes=2TB",
+    "weight": "--weight=x --save=y",
+    "work_dir": "--work_dir=x --output_dir=s3://bucket/x",
+}
+NOT_ALONE = (
+    *("near_duplicates", "engine", "ray_address", "quality", "reencode"),
+    *("storage_cache", "num_hosts", "ram_factor", "write_entry_points", "entry_points"),
+    *("restart_rows", "lossless_rotation", "name", "clause", "num_validation_images"),
+)
 
 
-def test_each_flag_reaches_its_option() -> None:
-    words = {"split_fractions": ["train=0.5", "test=0.5"]}
-    with commands.flags_set(**OTHER_VALUES | words):
-        options = job.options_from_flags("imagenet")
+def _words(command: cli.Command) -> list[str]:
+    """The words that a command needs."""
+    module = next(each for each in MODULES if command in each.COMMANDS)
+    return NEEDED.get(module, "--input=raw --output_dir=out").split()
 
-    found = {name: getattr(options, name) for name in OTHER_VALUES}
-    assert found == OTHER_VALUES
-    with commands.flags_set(output_dir="out", validation_fraction=0.25):
-        assert job.options_from_flags("x").fractions["validation"] == 0.25
-    fields = {field.name for field in dataclasses.fields(job.ConvertOptions)}
-    assert fields == {*OTHER_VALUES, "policy"}  # test_policy covers the policy
+
+def _changed(option: cli.fields.Option) -> str:
+    """A flag with another value than its default, and what the flag needs."""
+    if option.choices:
+        texts = [t for t, v in option.choices.items() if v != option.default]
+        return f"--{option.name}={texts[0]}"
+    if option.is_switch:
+        return f"--{'no' if option.default else ''}{option.name}"
+    least = option.about.bounds.get("least", 0)
+    text = {int: f"{least + 3}", float: "0.5"}.get(option.kind, "a=x")
+    return f"--{option.name}={text}"
+
+
+@pytest.mark.parametrize("label", OPTIONS, ids=lambda label: label[0])
+def test_each_flag_reaches_its_field(label: tuple[str, str]) -> None:
+    command, option = OPTIONS[label]
+    assert option.about.help[0].isupper()
+    assert option.about.help.endswith(".")
+    if option.is_required or option.about.is_argument or option.field in NOT_ALONE:
+        return
+    changed = WORDS.get(option.about.needs) or WORDS.get(option.field)
+    words = [*_words(command), *(changed or _changed(option)).split()]
+    if command.options.__name__ == "ReplicateOptions" and not any(
+        word.startswith(("--copies", "--target", "--for_ram")) for word in words
+    ):
+        words.append("--copies=2")
+
+    values: Any = command.parse(words)
+    for name in option.path:
+        values = getattr(values, name)
+
+    assert getattr(values, option.field) not in (option.default, None)
+
+
+@pytest.mark.parametrize(
+    "label",
+    [key for key, (_, option) in OPTIONS.items() if option.kind is str],
+    ids=lambda label: label[0],
+)
+def test_few_flags_take_a_url(label: tuple[str, str]) -> None:
+    """A new flag of a command is tried too."""
+    option = OPTIONS[label][1]
+    if option.about.url or option.choices or option.about.parse:
+        return
+    with pytest.raises(ValueError, match=f"{option.label} must be a path on this"):
+        option.parse("s3://bucket/x")
+
+
+@pytest.mark.parametrize("module", CONVERSIONS)
+def test_photographs_are_upright_but_for_imagenet(module: Any) -> None:
+    (command,) = module.COMMANDS
+    options = command.parse(_words(command))
+
+    turned = "keep" if module is imagenet else "apply"
+    assert options.policy == job.decided(exif_orientation=turned)
+    assert options.name == module.__name__.rpartition(".")[2]
+    kept = command.parse([*_words(command), "--exif_orientation=keep", "--cmyk=skip"])
+    assert kept.policy == job.decided(cmyk="skip")
+    fixed = ["--nolossless_rotation", "--corrupt=ignore"]
+    assert command.parse([*_words(command), *fixed]).policy == Policy(
+        exif_orientation=turned
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["raw", "out", "--validation_fraction=1"], "must be a finite number >= 0"),
+        (["raw", "out", "--split_fractions=train=2"], "above 0 and below 1 each"),
+        (["raw", "out", "--split_fractions=train"], "must be words such as train=0.8"),
+        (["raw", "out", "--engine=ray", "--num_workers=0"], "--num_workers must be a"),
+        (["raw", "--input_dir=photos", "out"], "--input_dir must be given once"),
+        (["raw"], "--output_dir must be given"),
+        (["raw", "out", "--cmyk=skipp"], "got skipp. Did you mean skip?"),
+        (["raw", "out", "--max_sid=3"], "Did you mean --max_side?"),
+    ],
+)
+def test_wrong_words_are_refused(words: list[str], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        folder.COMMANDS[0].parse(words)
+
+
+def test_json_has_the_options_of_every_conversion_alone() -> None:
+    (command,) = merge.COMMANDS
+    options = command.parse(["a=s3://me:hid@b", "--output_dir=out", "--classes=x"])
+
+    shown = options.to_json()
+
+    assert set(shown) == {each.name for each in dataclasses.fields(job.ConvertOptions)}
+    assert "hid" not in str(shown)
 
 
 @pytest.mark.parametrize(

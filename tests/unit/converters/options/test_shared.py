@@ -1,41 +1,13 @@
-"""converters.options.shared: flags that are defined once, and paths."""
+"""converters.options.shared: paths of a user."""
 
 import os
 import pathlib
 import tempfile
 
 import pytest
-from absl import app, flags
 
 from converters.options import shared
-from tests.support.processes import commands
 from tfpipe.location.location import Location
-
-
-@pytest.fixture(autouse=True)
-def input_dir_is_defined() -> None:
-    shared.define("input_dir")
-
-
-@pytest.mark.parametrize(
-    "name", ["input_dir", "output_dir", "overwrite", "seed", "num_workers"]
-)
-def test_a_flag_can_be_asked_for_by_several_modules(name: str) -> None:
-    """absl refuses a second definition of a flag."""
-    shared.define(name)
-    flag = flags.FLAGS[name]
-    shared.define(name)
-
-    assert flags.FLAGS[name] is flag
-
-
-def test_input_dir_is_required_where_a_command_says_so() -> None:
-    with commands.flags_set(input_dir=None):
-        assert shared.value_of("input_dir") is None
-        with pytest.raises(app.UsageError, match="--input_dir must be given"):
-            shared.required_input_dir()
-    with commands.flags_set(input_dir="raw"):
-        assert shared.required_input_dir() == "raw"
 
 
 def test_path_of_knows_home_folders(

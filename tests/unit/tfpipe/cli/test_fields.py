@@ -85,7 +85,8 @@ def test_wrong_words_name_what_must_hold(words: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "DIR must be given: Folder with shards."),
+        ([], "DIR and --out must be given. --help shows an example."),
+        (["--out=x"], "DIR must be given: Folder with shards."),
         (["DIR"], "--out must be given: Folder to write."),
     ],
 )
