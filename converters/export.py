@@ -1,4 +1,4 @@
-"""Exports a data set to other formats: images byte for byte, with labels and boxes.
+"""Exports a data set to other formats: images byte for byte, labels and boxes.
 
   python -m converters.export DIR OUT --format=tree
   python -m converters.export DIR OUT --format=webdataset
@@ -45,6 +45,8 @@ from tfpipe.errors import count_of
 from tfpipe.shards import index
 
 _COMMAND = "converters.export"
+_WHAT = "What is exported"
+_what = cli.group(_WHAT)
 
 
 @cli.options
@@ -58,20 +60,20 @@ class ExportOptions:
     data_dir: str = shared.data_dir()
     output_dir: str = shared.output_dir()
     format: Format = cli.required("Format of the export; see above.")
-    subset: str | None = cli.flag(
+    subset: str | None = _what(
         None,
         "File that converters.query --save wrote, whose records alone are exported.",
         shown="FILE",
     )
-    splits: tuple[str, ...] = shared.splits()
-    paths: Paths = cli.flag(
+    splits: tuple[str, ...] = shared.splits(group=_WHAT)
+    paths: Paths = _what(
         "auto",
         "Names of the files of a tree. source: those that the images were converted "
         "from. split: <split>/<class>/<file>. auto: source if the same splits and "
         "classes can be read from these names, else split.",
         needs="--format=tree",
     )
-    dry_run: bool = shared.dry_run()
+    dry_run: bool = shared.dry_run(group=shared.RUNNING)
     num_workers: int | None = shared.num_workers()
     fsync: bool = shared.fsync()
 
@@ -204,7 +206,14 @@ def work(options: ExportOptions) -> None:
     print_summary(export(options))
 
 
-COMMANDS = (shared.command(ExportOptions, work, arguments=("data_dir", "output_dir")),)
+COMMANDS = (
+    shared.command(
+        ExportOptions,
+        work,
+        arguments=("data_dir", "output_dir"),
+        groups=(_WHAT, shared.RUNNING),
+    ),
+)
 
 if __name__ == "__main__":
     cli.run(*COMMANDS)

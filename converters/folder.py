@@ -1,7 +1,7 @@
-"""Converts any class-per-directory tree into TFRecord shards with index and catalog.
+"""Converts a folder for each class into TFRecord shards with an index.
 
   python -m converters.folder PHOTOS DIR
-  python -m converters.folder PHOTOS DIR --validation_fraction=0.1 --short_side=256
+  python -m converters.folder PHOTOS DIR --validation_fraction=0.1
 
 PHOTOS holds a directory for each class, nested or not: a class is a directory with
 images in it, named by its path. If PHOTOS has train/ with directories in it,

@@ -1,4 +1,4 @@
-"""Converts an ImageNet-style tree into TFRecord shards with an index and a catalog.
+"""Converts ImageNet, as tars or folders, into TFRecord shards with an index.
 
   python -m converters.imagenet RAW DIR
 

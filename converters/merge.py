@@ -1,7 +1,7 @@
 """Merges images from several sources into one data set of TFRecord shards.
 
-  python -m converters.merge NAME=PLACE [NAME=PLACE ...] --output_dir=DIR
-  python -m converters.merge own=photos web=crawl.parquet old=/data/old_records \\
+  python -m converters.merge NAME=PLACE NAME=PLACE --output_dir=DIR
+  python -m converters.merge own=photos web=crawl.parquet old=/data/records \\
       --image_column=web=img --label_column=web=breed --output_dir=DIR
 
 A PLACE is a path, a pattern or a URL of one of these:

@@ -1,10 +1,10 @@
-"""Finds records of a data set by SQL: counts them, shows them, saves them as a subset.
+"""Finds records of a data set by SQL: counts, shows and saves them.
 
   python -m converters.query DIR
-  python -m converters.query DIR "width >= 500 AND class IN ('n01440764', 'n02102040')"
+  python -m converters.query DIR "width >= 500 AND class = 'n01440764'"
   python -m converters.query DIR "height < 64" --sample=16 --sheet=out.png
   python -m converters.query DIR --report=data.html
-  python -m converters.query DIR "score > 0.5" --add_column=s.csv --save=best.parquet
+  python -m converters.query DIR "score > 0.5" --add_column=s.csv --save=FILE
 
 DIR is a data set of a converter, in a folder or at a URL. The second argument is the
 condition of an SQL query (DuckDB) over the catalog, which has a row for each record.

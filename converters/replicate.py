@@ -1,4 +1,4 @@
-"""Copies a data set N times, so that no cache and no deduplication can hide a storage.
+"""Copies a data set, so that no cache and no deduplication can hide a storage.
 
   python -m converters.replicate DIR OUT --copies=150
   python -m converters.replicate DIR OUT --target_bytes=22TB

@@ -1,22 +1,17 @@
 """Makes an ImageNet-like tree of photo-like JPEGs, without a download.
 
+  python -m converters.synthesize RAW --num_images=2000 --num_classes=10
+
 The images are drawn, but reading and decoding them takes as long as for ImageNet's
 photographs: sizes, bytes per pixel, JPEG quality and chroma subsampling follow
 ILSVRC-2012. Each class shows an object of its own outline, hue and pattern in front of
 clutter, so that a model can learn the classes, and a broken crop shows in the accuracy.
 Use the tree for tests, demonstrations and benchmarks where ImageNet is not available.
 
-Example, ready for converters.imagenet:
-
-  python -m converters.synthesize --output_dir=/tmp/raw \
-      --num_images=2000 --num_classes=10 --num_validation_images=500
-
-writes
-
-  /tmp/raw/train/n01440764/n01440764_1.JPEG ...   images, evenly over the classes
-  /tmp/raw/val/ILSVRC2012_val_00000001.JPEG ...   validation images, shuffled
-  /tmp/raw/synset_labels.txt                      line i: class of validation image i
-  /tmp/raw/.synthesized.json                      the options; --overwrite looks for it
+The tree is ready for converters.imagenet. It holds train/<synset>/*.JPEG, evenly over
+the classes; val/*.JPEG, shuffled; synset_labels.txt, whose line i is the class of the
+i-th validation image; and .synthesized.json with the options, which --overwrite looks
+for.
 
 Classes are the first of ImageNet, with the real synset names; more than 1000 classes,
 or --made_up_synsets, get made-up ones, listed in synsets.txt (in label order) and
@@ -62,7 +57,7 @@ class SynthesizeOptions:
         ValueError: If the numbers do not fit together.
     """
 
-    output_dir: str = shared.output_dir()
+    output_dir: str = shared.output_dir(shown="RAW")
     num_images: int = cli.required(
         "Number of training images, spread evenly over the classes.", least=1
     )

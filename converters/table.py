@@ -1,4 +1,4 @@
-"""Converts a table of images and labels into TFRecord shards with index and catalog.
+"""Converts a table of images and labels into TFRecord shards with an index.
 
   python -m converters.table photos.parquet DIR --image_column=image \\
       --label_column=label
@@ -39,7 +39,7 @@ _input = cli.group(shared.INPUT)
 class TableOptions(ConvertOptions):
     """Options of the conversion of a table."""
 
-    input: tuple[str, ...] = shared.input_files()
+    input: tuple[str, ...] = shared.input_files(shown="FILE")
     name: str = "table"
     image_column: str = _input(
         IMAGE, "Column of the images: paths, URLs, bytes or structs."

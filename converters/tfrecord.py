@@ -1,8 +1,8 @@
-"""Converts TFRecords of other tools, and TFDS data sets, into shards with an index.
+"""Converts TFRecords of other tools and TFDS into shards with an index.
 
   python -m converters.tfrecord FOLDER DIR
-  python -m converters.tfrecord --input=train='s3://bucket/a-{000..099}.tfrecord' \\
-      --image_key=image_raw --label_key=class --output_dir=DIR
+  python -m converters.tfrecord 'train=s3://bucket/a-{000..099}.tfrecord' DIR \\
+      --image_key=image_raw --label_key=class
 
 The input is TFRecord files of tf.train.Example records, not compressed, with an encoded
 image and a class each. In a FOLDER, files such as train-00000-of-00008,

@@ -63,6 +63,7 @@ from tfpipe.location.location import Location
 from tfpipe.shards import index
 
 _SCHEMA_VERSION = 1
+_GROUPS = _CHECK, _INPUT = "What to check and to write", "The input, to compare"
 
 
 @cli.options
@@ -77,40 +78,45 @@ class VerifyOptions:
         "Folder with shards, or URL of a data set.", shown="DIR", url=True
     )
     level: str = cli.flag(
-        "crc", "How much to check; see the list above.", choices=shard.LEVELS
+        "crc",
+        "How much to check; see the list above.",
+        group=_CHECK,
+        choices=shard.LEVELS,
     )
     write_index: bool = cli.flag(
         False,
         "Make index.json, catalog.parquet and labels.txt for shards that have no "
         "index, or complete an index of an older version, if they have no fault.",
+        group=_CHECK,
     )
     write_entry_points: bool = cli.flag(
         False,
         "Make the files entry_points-<split> of a data set without faults, with which "
         "tfpipe decodes less of each image. Needs the library that `python -m "
         "tfpipe.native` builds.",
+        group=_CHECK,
     )
     repair: bool = cli.flag(
         False,
         "Write the faulty shards again from the input.",
-        group=shared.INPUT,
+        group=_INPUT,
     )
     input_dir: str | None = cli.flag(
         None,
         "Folder that was converted, or its URL, such as s3://bucket/raw.",
-        group=shared.INPUT,
+        group=_INPUT,
         url=True,
     )
     input: tuple[str, ...] = cli.flag(
         (),
         "What was converted, if it is no folder: as --input and NAME=PLACE of the "
         "commands. It may come several times.",
-        group=shared.INPUT,
+        group=_INPUT,
         shown="FILES",
         repeated=True,
         url=True,
     )
-    root: tuple[str, ...] = shared.root((), repeated=True)
+    root: tuple[str, ...] = shared.root((), repeated=True, group=_INPUT)
     num_workers: int | None = shared.num_workers()
 
     def __post_init__(self) -> None:
@@ -336,7 +342,7 @@ def _hint(options: VerifyOptions, error: BaseException) -> str:
 
 COMMANDS = (
     cli.Command(
-        VerifyOptions, work, arguments=("data_dir",), groups=shared.GROUPS, hint=_hint
+        VerifyOptions, work, arguments=("data_dir",), groups=_GROUPS, hint=_hint
     ),
 )
 

@@ -1,4 +1,4 @@
-"""Converts the tars of a WebDataset into TFRecord shards with index and catalog.
+"""Converts the tars of a WebDataset into TFRecord shards with an index.
 
   python -m converters.webdataset 'shards-{000..099}.tar' DIR
   python -m converters.webdataset --input=train='s3://bucket/train-*.tar' \\

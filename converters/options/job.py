@@ -76,7 +76,7 @@ class ConvertOptions(shared.WritingOptions):
         "images than splits gives one to train first, then to validation. Default: all "
         "images stay in their split.",
         parse=lambda text: fractions.parse(text.split(",")),
-        shown="SPLIT=X,...",
+        shown="PARTS",
     )
     classes: tuple[str, ...] = _labels(
         (), "Classes to take, with commas between them. Default: all."
@@ -104,6 +104,7 @@ class ConvertOptions(shared.WritingOptions):
         None,
         "Split of all images, whatever the names of files and folders say.",
         choices=SPLITS,
+        shown="SPLIT",
     )
     no_split_names: bool = _labels(
         False,

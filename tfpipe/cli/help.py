@@ -158,7 +158,7 @@ def _cut(line: str) -> str:
 
 
 def _default(option: Option) -> str:
-    if option.is_required or option.default in (None, False, (), ""):
+    if option.is_required or option.default in (None, False, (), "", {}):
         return ""
     return "" if option.is_switch else option.text_of(option.default)
 

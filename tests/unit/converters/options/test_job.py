@@ -21,6 +21,7 @@ from converters import (
 from converters.images.policy import Policy
 from converters.options import job
 from tests.support.data.conversions import conversion
+from tests.support.processes import commands
 from tfpipe import cli
 
 CONVERSIONS = (folder, imagenet, table, webdataset, tfrecord, merge)
@@ -181,3 +182,12 @@ def test_output_that_no_job_can_write_is_refused(
     with pytest.raises(ValueError, match=said) as refused:
         conversion("imagenet", input_dir="raw", **options)  # type: ignore[arg-type]
     assert "secret@" not in str(refused.value)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_help_fits_a_screen(module: Any) -> None:
+    lines = commands.answer(module.COMMANDS, "--help").lines
+
+    assert len(lines) <= 40
+    assert [line for line in lines if len(line) > 80] == []
+    assert lines[2].startswith(f"  python -m {module.__name__} ")
