@@ -78,12 +78,6 @@ class ExportOptions:
     fsync: bool = shared.fsync()
 
     def __post_init__(self) -> None:
-        output = shared.location_of("--output_dir", self.output_dir)
-        if not output.is_local:
-            raise ValueError(
-                f"--output_dir must be a folder, got {output.shown}. Export to a "
-                "folder, and copy that to the store."
-            )
         if self.format == "arrayrecord":
             array_record.require()
 
@@ -203,6 +197,7 @@ def print_summary(done: dict[str, Any]) -> None:
 
 
 def work(options: ExportOptions) -> None:
+    """Exports, and prints the summary."""
     print_summary(export(options))
 
 

@@ -40,6 +40,7 @@ class FolderOptions(ConvertOptions):
 
 
 def run(options: FolderOptions) -> None:
+    """Converts the folder."""
     command.run_command("converters.folder", options, reader_of(TreeReader, options))
 
 

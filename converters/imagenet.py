@@ -44,6 +44,7 @@ class ImagenetOptions(ConvertOptions):
 
 
 def run(options: ImagenetOptions) -> None:
+    """Converts ImageNet."""
     command.run_command(
         "converters.imagenet", options, reader_of(IlsvrcReader, options)
     )

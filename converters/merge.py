@@ -118,6 +118,7 @@ def by_name(
 
 
 def run(options: MergeOptions) -> None:
+    """Converts the sources."""
     how: dict[str, Mapping[str, str]] = {}
     for flag in dict.fromkeys(flag for flags in FLAGS.values() for flag in flags):
         if words := getattr(options, flag):

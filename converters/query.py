@@ -212,6 +212,7 @@ def print_summary(config: QueryOptions, done: dict[str, Any]) -> None:
 
 
 def work(options: QueryOptions) -> None:
+    """Answers the query, and prints the summary."""
     print_summary(options, ask(options))
 
 

@@ -190,6 +190,7 @@ def _policy(source: Source) -> Policy:
 
 
 def work(options: ReplicateOptions) -> int:
+    """Copies, prints the summary, and returns the exit code."""
     done = make_copies(options)
     estimate.print_summary(done)
     return 2 if done["dry_run"] and not done["estimate"]["fits"] else 0

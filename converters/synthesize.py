@@ -351,6 +351,7 @@ def _print_report(config: SynthesizeOptions, totals: Totals, seconds: float) -> 
 
 
 def work(options: SynthesizeOptions) -> None:
+    """Makes the tree, and prints the report."""
     start = time.perf_counter()
     totals = synthesize(options)
     _print_report(options, totals, time.perf_counter() - start)

@@ -90,6 +90,7 @@ class TableOptions(ConvertOptions):
 
 
 def run(options: TableOptions) -> None:
+    """Converts the table."""
     if len(options.input) > 1:
         raise ValueError("--input must be given once; use --table for others.")
     tables = dict(word.partition("=")[::2] for word in options.table)

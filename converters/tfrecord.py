@@ -58,6 +58,7 @@ class TfrecordOptions(ConvertOptions):
 
 
 def run(options: TfrecordOptions) -> None:
+    """Converts the records."""
     command.run_command(
         "converters.tfrecord", options, reader_of(TfrecordReader, options)
     )

@@ -330,6 +330,7 @@ def print_summary(summary: Mapping[str, Any], result: Result) -> None:
 
 
 def work(options: VerifyOptions) -> int:
+    """Checks, prints the summary, and returns the exit code."""
     began = time.perf_counter()
     result = verify(options)
     print_summary(summarize(options, result, time.perf_counter() - began), result)

@@ -59,6 +59,7 @@ class TarOptions(ConvertOptions):
 
 
 def run(options: TarOptions) -> None:
+    """Converts the tars."""
     command.run_command("converters.webdataset", options, reader_of(TarReader, options))
 
 

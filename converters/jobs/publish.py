@@ -52,7 +52,7 @@ def publish(job: Job, job_dir: pathlib.Path) -> index.Index | None:
         BadIndexError: If the old data set has an index that cannot be read.
         RemoteError: If a file cannot be uploaded.
     """
-    with work_dir.claimed(job.output_dir, job.output_flag) as claimed:
+    with work_dir.claimed(job.output_dir, flag=job.output_flag) as claimed:
         ended = work_dir.end_cut_off(claimed, give_up=False, fsync=job.fsync)
         if job.identity in ended:
             return index.load(job.output_dir)
@@ -278,8 +278,9 @@ def already_published(job: Job) -> index.Index | None:
         ValueError: If the output is the data set of another job, or of images that were
             edited since, and must not be replaced.
     """
+    work_dir.require_folder(job.output_dir, job.output_flag)
     if (job.output_dir / work_dir.WORK_DIR_NAME).exists():
-        with work_dir.claimed(job.output_dir, job.output_flag) as claimed:
+        with work_dir.claimed(job.output_dir, flag=job.output_flag) as claimed:
             job_dir = work_dir.job_dir(job.output_dir, job.identity)
             edited = []
             if (job_dir / replace.JOURNAL_NAME).exists():

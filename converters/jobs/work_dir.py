@@ -41,9 +41,19 @@ def job_dir(output_dir: pathlib.Path, identity: str) -> pathlib.Path:
     return output_dir / WORK_DIR_NAME / f"{_JOB_PREFIX}{identity}"
 
 
+def require_folder(output_dir: pathlib.Path, flag: str) -> None:
+    """Refuses a file in the place of the output folder.
+
+    Raises:
+        ValueError: If there is one.
+    """
+    if output_dir.exists() and not output_dir.is_dir():
+        raise ValueError(f"{flag} must be a folder, got the file {output_dir}.")
+
+
 @contextlib.contextmanager
 def claimed(
-    output_dir: pathlib.Path, flag: str = OUTPUT_FLAG
+    output_dir: pathlib.Path, *, flag: str = OUTPUT_FLAG
 ) -> Iterator[pathlib.Path]:
     """Locks the working folder, and makes it if it does not exist.
 
@@ -62,8 +72,7 @@ def claimed(
         ValueError: If something that no converter made is in its place.
     """
     work_dir = output_dir / WORK_DIR_NAME
-    if output_dir.exists() and not output_dir.is_dir():
-        raise ValueError(f"{flag} must be a folder, got the file {output_dir}.")
+    require_folder(output_dir, flag)
     descriptor = None
     while descriptor is None:
         _require_own(work_dir)
@@ -152,7 +161,7 @@ def open_work_dir(
             or to a job of another description.
         OSError: If an earlier job was cut off and cannot be ended.
     """
-    with claimed(output_dir, flag) as work_dir:
+    with claimed(output_dir, flag=flag) as work_dir:
         end_cut_off(work_dir, give_up=restart, fsync=fsync)
         require_free(output_dir, names, overwrite=restart, flag=flag)
         lock = locks.acquire(work_dir / f"task-{task:05d}{_LOCK_SUFFIX}")

@@ -230,7 +230,8 @@ def _arguments(
                 f"its flag, and {option.text_of(own)} as an argument."
             )
     if words:
-        shown = "a URL" if "://" in words[0] else words[0]
+        word = words[0]  # a URL and a connection string may hold a password
+        shown = "a URL" if "://" in word else "a text" if {*word} & {*"@=:"} else word
         raise ValueError(f"Unexpected argument: {shown}. Flags start with --.")
     return taken
 

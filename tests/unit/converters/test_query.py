@@ -289,8 +289,8 @@ def test_a_condition_may_be_a_whole_clause(source: pathlib.Path) -> None:
     ("options", "says"),
     [
         ({"clause": "  "}, "must be an expression"),
-        ({"weight": "1"}, "Add --save"),
-        ({"overwrite": True}, "--overwrite is for --materialize"),
+        ({"weight": "1"}, "--weight needs --save. Add it"),
+        ({"overwrite": True}, "--overwrite needs --materialize"),
         ({"sheet": "x.gif"}, "must end in one of .png"),
         ({"save": "nowhere/x.parquet"}, "a folder that exists"),
         ({"save": "."}, "must be a file"),

@@ -211,7 +211,7 @@ def test_folders_that_must_not_be_used(
     [
         ({"copies": None}, "Exactly one of --copies"),
         ({"identical": True, "mirror": True}, "--mirror changes records"),
-        ({"identical": True, "damaged": "skip"}, "--damaged=skip changes records"),
+        ({"identical": True, "damaged": "skip"}, "--damaged changes records"),
         ({"identical_by": "copy"}, "needs --identical"),
         ({"reencode": True, "enlarge": 3.0}, "Leave out --reencode"),
         ({"enlarge": 3.0, "mirror": True}, "--mirror is for copies without loss"),

@@ -151,8 +151,8 @@ def test_bytes_per_pixel_scales_the_files(tmp_path):
     ("changes", "message"),
     [
         ({"num_images": 4}, "4 images for 5 classes. Ask for more"),
-        ({"num_classes": 100_001, "num_images": 100_001}, "must be 1 to 100000"),
-        ({"num_classes": 0}, "must be 1 to 100000"),
+        ({"num_classes": 100_001, "num_images": 100_001}, "from 1 to 100000"),
+        ({"num_classes": 0}, "from 1 to 100000"),
     ],
 )
 def test_wrong_numbers_are_refused(tmp_path, changes, message):

@@ -147,6 +147,7 @@ def test_photographs_are_upright_but_for_imagenet(module: Any) -> None:
         (["raw", "out", "--engine=ray", "--num_workers=0"], "--num_workers must be a"),
         (["raw", "--input_dir=photos", "out"], "--input_dir must be given once"),
         (["raw"], "--output_dir must be given"),
+        (["raw", "out", "password=hid"], "Unexpected argument: a text."),
         (["raw", "out", "--cmyk=skipp"], "got skipp. Did you mean skip?"),
         (["raw", "out", "--max_sid=3"], "Did you mean --max_side?"),
     ],
