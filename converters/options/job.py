@@ -17,6 +17,7 @@ from converters.inputs.reader import Reader
 from converters.jobs import side_files
 from converters.options import shared
 from tfpipe import cli
+from tfpipe.native import libraries
 from tfpipe.shards.split_names import SPLITS
 
 AnyReader = TypeVar("AnyReader", bound=Reader)
@@ -38,9 +39,9 @@ def decided(
     """
     plain = Policy(**fields)
     if lossless_rotation is None:
-        lossless_rotation = plain.exif_orientation == "apply" and lossless.is_built()
+        lossless_rotation = plain.exif_orientation == "apply" and libraries.is_built()
     if corrupt is None:
-        finds = plain.decode != "header" and lossless.is_built()
+        finds = plain.decode != "header" and libraries.is_built()
         corrupt = "skip" if finds else "ignore"
     chosen: dict[str, Any] = {"corrupt": corrupt}
     return dataclasses.replace(plain, lossless_rotation=lossless_rotation, **chosen)
