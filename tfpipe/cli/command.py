@@ -203,11 +203,17 @@ def _advice(error: Exception, command: Command) -> str:
     from tfpipe.cli import names
 
     owners = names.owners_of(error.flag, command.module.partition(".")[0])
-    own = f" It is a flag of {' and '.join(owners)}." if owners else ""
+    own = f" It is a flag of {_some(owners)}." if owners else ""
     if owners and command.rest is not None:
         options = {each.field: each for each in fields.options_of(command.options)}
         own += f" {options[command.rest].about.help}"
     return f"{own} --help lists the flags."
+
+
+def _some(names: Sequence[str]) -> str:
+    """Returns the first names of commands."""
+    more = [f"{len(names) - 2} others"] if names[3:] else names[2:]
+    return " and ".join([*names[:2], *more])
 
 
 def _work(command: Command, options: Any, say: Say) -> int:

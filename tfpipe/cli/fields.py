@@ -328,10 +328,10 @@ def _split(text: str) -> list[str]:
     return [part.strip() for part in rows[0]] if text and rows else []
 
 
-def did_you_mean(word: str, words: Iterable[str]) -> str:
+def did_you_mean(word: str, words: Iterable[str], *, prefix: str = "") -> str:
     """Returns " Did you mean WORD?" with the nearest word, or "" if none is near."""
     near = difflib.get_close_matches(word, list(words), n=1)
-    return f" Did you mean {near[0]}?" if near else ""
+    return f" Did you mean {prefix}{near[0]}?" if near else ""
 
 
 def options_of(kind: Any) -> tuple[Option, ...]:

@@ -193,7 +193,7 @@ def parse(
         free = values(["", *words])[1:]
     except flags.UnrecognizedFlagError as error:
         name = error.flagname
-        near = fields.did_you_mean(f"--{name}", [f"--{own}" for own in values])
+        near = fields.did_you_mean(name, values, prefix="--")
         message = f"There is no flag --{name}.{near}"
         raise UnknownFlagError(name, message) from None
     except flags.Error as error:
