@@ -150,7 +150,7 @@ def pytest_collection_finish() -> None:
     Python looks each 700 new objects, and a graph has thousands: 5 % of the CPU time.
     """
     gc.freeze()
-    gc.set_threshold(20_000)
+    gc.set_threshold(100_000, 20, 20)
     gc.enable()
 
 

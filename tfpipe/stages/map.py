@@ -201,8 +201,8 @@ class Map:
             spare=self._spare or Spare(lambda: dataset),
         )
         if dataset.element_spec["record_id"].shape.rank:
-            # Runs only after a failure: a look for another failure gains nothing.
-            replace = functools.partial(self._apply_and_fill, fill_up=fill_up)
+            each = tf.function(_once(self.ops, _apply_to_each), autograph=False)
+            replace = functools.partial(_apply_and_fill, each, fill_up)
             whole = functools.partial(
                 _with_fallback, _once(self.ops, _batch_results), replace
             )
@@ -243,13 +243,6 @@ class Map:
             lambda: fill_up(chunk, positions=positions, results=results),
         )
         return complete
-
-    def _apply_and_fill(
-        self, batch: Example, fill_up: Callable[..., Example]
-    ) -> Example:
-        """Applies the ops to the elements of a batch after a failure."""
-        positions, results = _once(self.ops, _apply_to_each)(batch)
-        return fill_up(batch, positions=positions, results=results)
 
 
 def takes_batches(op: Op) -> bool:
@@ -329,6 +322,45 @@ def _batch_results(ops: Sequence[Op], batch: Example) -> Example:
     return results
 
 
+def _apply_and_fill(
+    each: Callable[..., Any], fill_up: Callable[..., Example], batch: Example
+) -> Example:
+    """Applies the ops to the elements of a batch after a failure.
+
+    Args:
+        each: `_apply_to_each` with its ops set.
+        fill_up: Completes the results, see `stand_in`.
+    """
+    positions, results = each(batch)
+    return fill_up(batch, positions=positions, results=results)
+
+
+def _in_python(function: Op, batch: Example, like: Example) -> Example:
+    """Returns the results of a function that Python calls for TensorFlow.
+
+    The function is traced at its first call. A build would trace it for nothing: most
+    data have no damaged image.
+
+    Args:
+        function: Callable batch -> features [n, ...].
+        like: Features with the names, the types and the shapes of the results.
+    """
+    names, kinds = sorted(batch), sorted(like)
+
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+    def call(*values: tf.Tensor) -> list[tf.Tensor]:
+        results = function(dict(zip(names, values, strict=True)))
+        return [results[name] for name in kinds]
+
+    values = tf.py_function(
+        call, [batch[name] for name in names], [like[name].dtype for name in kinds]
+    )
+    return {
+        name: tf.ensure_shape(value, [None, *like[name].shape[1:]])
+        for name, value in zip(kinds, values, strict=True)
+    }
+
+
 def _with_fallback(whole: Op, one_by_one: Op, batch: Example) -> Example:
     """Returns the results of `whole`, or of `one_by_one` if an op failed.
 
@@ -340,7 +372,9 @@ def _with_fallback(whole: Op, one_by_one: Op, batch: Example) -> Example:
     results = whole(batch)
     # tf.gather is a single op, an index in brackets is five.
     is_done = tf.gather(tf.shape(next(iter(results.values()))), 0) > 0
-    results = tf.cond(is_done, lambda: results, lambda: one_by_one(batch))
+    results = tf.cond(
+        is_done, lambda: results, lambda: _in_python(one_by_one, batch, results)
+    )
     length = batch["record_id"].shape
     return {
         name: tf.ensure_shape(value, length.concatenate(value.shape[1:]))

@@ -342,6 +342,8 @@ def _reported(
 
     values = [*(chunk[name] for name in names), *(results[name] for name in kinds)]
     kept = [results[name] for name in kinds]
+    if tf.executing_eagerly():
+        return dict(zip(kinds, report(positions, *values), strict=True))
     filled = tf.py_function(
         report, [positions, *values], [value.dtype for value in kept]
     )
