@@ -24,6 +24,7 @@ from converters.engines import processes
 from converters.inputs.image import Image, read_image
 from converters.jobs.at_url import Ahead
 from tfpipe import errors
+from tfpipe.cli.signals import terminated_as_interrupted
 from tfpipe.location.files import Files
 from tfpipe.location.location import Location
 from tfpipe.shards import index, records
@@ -210,7 +211,7 @@ class Request:
         if not tasks:
             return []
         num_workers = min(self.num_workers, len(tasks))
-        with processes.terminate_as_interrupt():
+        with terminated_as_interrupted():
             return processes.run(
                 function, tasks, num_workers=num_workers, num_images=num_records
             )

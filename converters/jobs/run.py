@@ -22,6 +22,7 @@ from converters.images import lossless
 from converters.jobs import at_url, changed, publish, replace, work_dir, write_shard
 from converters.jobs.job import Job
 from converters.jobs.plan import ShardPlan
+from tfpipe.cli.signals import terminated_as_interrupted
 from tfpipe.location import atomic
 from tfpipe.shards import index
 
@@ -43,7 +44,7 @@ def run(
         BadIndexError: If the data set to replace has an index that cannot be read.
         KeyboardInterrupt: On Ctrl-C and SIGTERM.
     """
-    with processes.terminate_as_interrupt():
+    with terminated_as_interrupted():
         if (done := publish.already_published(job)) is not None:
             if job.files is not None:
                 _remove_if_empty(job.output_dir)

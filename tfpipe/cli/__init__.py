@@ -22,12 +22,13 @@ import lazy_loader  # type: ignore[import-untyped]
 
 # The menu starts without absl: a name is imported when it is first used.
 _NAMES = {
-    "command": ["Command", "call", "run", "terminated_as_interrupted"],
+    "command": ["Command", "call", "run"],
     "fields": [
         *("argument", "changed", "flag", "gigabytes", "group", "nested"),
         *("refuse", "required"),
     ],
     "flags": ["from_flags", "options", "parse"],
+    "signals": ["terminated_as_interrupted"],
 }
 __getattr__, __dir__, __all__ = lazy_loader.attach(__name__, submod_attrs=_NAMES)
 
@@ -36,7 +37,6 @@ if TYPE_CHECKING:  # the names above, for readers of types
         Command as Command,
         call as call,
         run as run,
-        terminated_as_interrupted as terminated_as_interrupted,
     )
     from tfpipe.cli.fields import (
         argument as argument,
@@ -52,4 +52,7 @@ if TYPE_CHECKING:  # the names above, for readers of types
         from_flags as from_flags,
         options as options,
         parse as parse,
+    )
+    from tfpipe.cli.signals import (
+        terminated_as_interrupted as terminated_as_interrupted,
     )

@@ -14,13 +14,13 @@ import dataclasses
 import functools
 import io
 import os
-import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from tfpipe import errors
 from tfpipe.cli import fields, flags, help as help_texts
+from tfpipe.cli.signals import terminated_as_interrupted
 
 _HELP = {"help": False, "h": False, "helpshort": False, "?": False, "helpfull": True}
 
@@ -233,16 +233,6 @@ def _work(command: Command, options: Any, say: Say) -> int:
     hint = command.hint(options, problem)
     print(say(f"Error: {message}{hint and f' {hint}'}"), file=sys.stderr)
     return 1
-
-
-@contextlib.contextmanager
-def terminated_as_interrupted() -> Iterator[None]:
-    """Makes SIGTERM end the block like Ctrl-C, so that the command can clean up."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 class _Pipe(io.FileIO):

@@ -150,6 +150,7 @@ def _is_running(pid: str) -> bool:
 _STOPPED_SCRIPT = """
 import os, pathlib, sys, time
 from converters.engines import processes
+from tfpipe.cli.signals import terminated_as_interrupted
 
 def wait(folder):
     (pathlib.Path(folder) / str(os.getpid())).touch()
@@ -158,7 +159,7 @@ def wait(folder):
         processes.image_done()
 
 if __name__ == "__main__":
-    with processes.terminate_as_interrupt():
+    with terminated_as_interrupted():
         if sys.argv[2] == "run":
             processes.run(wait, [sys.argv[1]] * 4, num_workers=2, num_images=4)
         else:
