@@ -124,7 +124,8 @@ class CachedElements:
         seed = window.get("shuffle_seed", tf.zeros([2], tf.int64))
         records, is_real = tf.numpy_function(
             self._find_passed_on,
-            [window["num_records"], window["first_record"], window["is_real"], seed],
+            [window[name] for name in ("num_records", "first_record", "is_real")]
+            + [seed, window["skip"], window["take"]],
             (tf.int64, tf.bool),
         )
         # tf.slice is one op; value[start:stop] with tensors is ten.
@@ -136,12 +137,20 @@ class CachedElements:
         }
 
     def _find_passed_on(
-        self, num_records: Array, first_record: Array, is_real: Array, seed: Array
+        self,
+        num_records: Array,
+        first_record: Array,
+        is_real: Array,
+        seed: Array,
+        skip: Array,
+        take: Array,
     ) -> tuple[Array, Array]:
         records = _record_ids(num_records, first_record)
         rows = self.rows(records)
         sound = self.store.have[rows] == store.KEPT
-        self.store.put_damaged(rows[~sound])
+        order = _order(len(records), seed)
+        passed_on = order[skip : skip + take]
+        self.store.put_damaged(rows[passed_on][~sound[passed_on]])
         good = np.flatnonzero(sound)
         # As in `stages.stand_in`: the next sound record, at the end the first.
         stand_in = np.arange(len(records))
@@ -149,9 +158,6 @@ class CachedElements:
             stand_in = good[np.searchsorted(good, stand_in) % len(good)]
         else:
             records = np.full_like(records, self._spare())
-        order: Any = ...
-        if seed.any():
-            order = philox.shuffled(len(sound), tuple(seed.tolist()))
         return records[stand_in][order], sound[order] & is_real
 
     def _spare(self) -> int:
@@ -200,11 +206,24 @@ def _record_ids(num_records: Array, first_record: Array) -> Array:
     return np.repeat(starts, num_records) + np.arange(num_records.sum())
 
 
+def _order(num_records: int, seed: Array) -> Array:
+    """Returns the order in which a window passes its records on."""
+    if not seed.any():
+        return np.arange(num_records)
+    return philox.shuffled(num_records, tuple(seed.tolist()))
+
+
 def _missing(filled: CachedElements, window: Example) -> Example:
-    """Returns a window of the records that are not in the store, each once."""
+    """Returns a window of the records that are not in the store, each once.
+
+    Only records that the window passes on count: reading others would count their
+    damage as faults.
+    """
+    seed = window.get("shuffle_seed", tf.zeros([2], tf.int64))
     extent, offset, count, first, offsets = tf.numpy_function(
         functools.partial(_find_missing, filled),
-        [window["num_records"], window["first_record"], window["record_byte_offset"]],
+        [window[name] for name in ("num_records", "first_record", "record_byte_offset")]
+        + [seed, window["skip"], window["take"]],
         [tf.int64] * 5,
     )
     of_extents = {name: window[name] for name in ("path", "origin") if name in window}
@@ -224,7 +243,13 @@ def _missing(filled: CachedElements, window: Example) -> Example:
 
 
 def _find_missing(
-    filled: CachedElements, num_records: Array, first_record: Array, offsets: Array
+    filled: CachedElements,
+    num_records: Array,
+    first_record: Array,
+    offsets: Array,
+    seed: Array,
+    skip: Array,
+    take: Array,
 ) -> tuple[Array, ...]:
     """Returns the records of a window that are not stored, each once, as extents.
 
@@ -236,8 +261,9 @@ def _find_missing(
         record_byte_offset: int64 [w], byte offset of each record
     """
     records = _record_ids(num_records, first_record)
-    is_missing = filled.store.have[filled.rows(records)] != store.KEPT
-    positions = np.flatnonzero(is_missing)
+    passed_on = np.sort(_order(len(records), seed)[skip : skip + take])
+    is_missing = filled.store.have[filled.rows(records[passed_on])] != store.KEPT
+    positions = passed_on[is_missing]
     _, once = np.unique(records[positions], return_index=True)
     positions = positions[np.sort(once)]
     records, offsets = records[positions], offsets[positions]

@@ -46,9 +46,9 @@ class Cache:
         >>> cache.describe()
         'cache: 24 of 24 records there, in RAM'
 
-    In the first epoch each window is read to its end before it is passed on. A damaged
-    record is not kept but read again each time, so that `Interleave.faults` counts it
-    and a record that was repaired is used.
+    In the first epoch, all that a window passes on is read before its first record. A
+    damaged record is not kept but read again each time, so that `Interleave.faults`
+    counts it and a record that was repaired is used.
 
     The identity of an op is its values and the code that it reaches through imports. If
     an op depends on more, such as a file that it reads, give it an attribute `version`
@@ -97,6 +97,10 @@ class Cache:
             )
         require_local_path(self, "directory", self.directory)
         settle_ints(self, ["max_bytes", "num_parallel_reads"], least=1, also=[None])
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy opens its stores when a pipeline with the copy is built.
+        return vars(self) | {"_stores": {}}
 
     def with_tuning(self, tuning: Tuning) -> "Cache":
         reads = self.num_parallel_reads or tuning.num_parallel_reads

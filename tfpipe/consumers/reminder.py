@@ -48,6 +48,12 @@ class Reminder:
         self._num_visits = 0
         self._lock = threading.Lock()
 
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"_lock": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state | {"_lock": threading.Lock()})
+
     def settle(self) -> None:
         """Notes the use of the device ops."""
         self._is_settled = True

@@ -46,9 +46,10 @@ def read(
         Under the other keys, int64 of that shape.
 
     Raises:
-        tf.errors.DataLossError: When it runs, if a record is damaged, lacks a feature,
-            or cannot be read, by this function or by `hold` before it; names its shard
-            and byte offset.
+        tf.errors.DataLossError: When it runs, if a record is damaged, cut short or
+            lacks a feature; names its shard and byte offset.
+        tf.errors.UnavailableError: When it runs, if a file cannot be opened or read:
+            no file, no descriptor, no memory or a fault of the disk.
     """
     encoded, found, _ = _read(where, image_key, number_keys, num_optional=num_optional)
     numbers = tf.unstack(found, len(number_keys), axis=-1)
@@ -136,6 +137,9 @@ def hold(place: Mapping[str, tf.Tensor]) -> tf.Tensor:
         variant of that shape, for `read` and `held_bytes`: the record with header and
         footer. The records of a call share a buffer, which is freed with the last of
         these records.
+
+    Raises:
+        tf.errors.UnavailableError: When it runs, if a file cannot be opened or read.
     """
     return op.module().tfpipe_hold_records(**{name: place[name] for name in _PLACE})
 
@@ -150,7 +154,7 @@ def held_bytes(held: tf.Tensor) -> tf.Tensor:
         string of that shape.
 
     Raises:
-        tf.errors.DataLossError: When it runs, if a record could not be read.
+        tf.errors.DataLossError: When it runs, if the file ended before the record.
     """
     return op.module().tfpipe_held_bytes(held=held)
 

@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import os
 from collections.abc import Iterator
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import tensorflow as tf
@@ -94,7 +94,8 @@ class TFRecordSource:
         on_error: The presets' answer to a record that is damaged or cannot be decoded.
             "raise" stops and names the record; "skip" reads another record instead and
             counts the fault in `pipeline.faults`; a shard without an index that is cut
-            short is read up to the cut.
+            short is read up to the cut. A file that cannot be read, for example because
+            too many files are open, stops the run either way.
         max_faults: Number of records that may be skipped; a further fault raises an
             error.
         reading: Who reads in a preset: "native" is the native op, for whole batches,
@@ -131,6 +132,11 @@ class TFRecordSource:
 
     def __post_init__(self) -> None:
         _check(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy reads the index again. It opens a shard cache of its own.
+        names = [field.name for field in dataclasses.fields(self)]
+        return {name: getattr(self, name) for name in names}
 
     @functools.cached_property
     def split_index(self) -> SplitIndex:
@@ -332,6 +338,7 @@ def windows_of(source: TFRecordSource) -> Windows:
         byte_offsets=split.byte_offsets,
         shard_bytes=split.shard_bytes,
         is_checked=split.is_checked,
+        mtimes=split.mtimes,
         cache=split.open_cache,
     )
 

@@ -347,8 +347,19 @@ class SplitIndex:
         if self.storage.files is not None:
             return np.ones(int(self.shard_sizes.sum()), np.bool_)
         written = os.stat(os.path.join(self.data_dir, index.INDEX_NAME)).st_mtime_ns
-        is_old = [os.stat(path).st_mtime_ns <= written for path in self.paths]
-        return np.repeat(is_old, self.shard_sizes)
+        return np.repeat(self.mtimes <= written, self.shard_sizes)
+
+    @functools.cached_property
+    def mtimes(self) -> Ints:
+        """int64 [num_shards], time of each shard's last change that was looked at, ns.
+
+        0 for shards that are not local files.
+        """
+        if self._scan is not None:
+            return self._scan.mtimes
+        if self.storage.files is not None:
+            return np.zeros(len(self.shards), np.int64)
+        return np.array([os.stat(path).st_mtime_ns for path in self.paths], np.int64)
 
 
 def _read_alone(

@@ -38,6 +38,8 @@ class Windows:
         shard_bytes: int64 [num_shards], size of each shard.
         is_checked: bool [num_records], whether the length of the record is known to be
             right; updated while windows are made.
+        mtimes: int64 [num_shards], time of each shard's last change in ns when its
+            lengths were checked; updated with `is_checked`.
         cache: The shard cache through which the shards are read; None reads `paths`.
     """
 
@@ -49,6 +51,7 @@ class Windows:
     byte_offsets: Ints
     shard_bytes: Ints
     is_checked: npt.NDArray[np.bool_]
+    mtimes: Ints
     cache: OpenCache | None = None
 
     def dataset(
@@ -157,6 +160,7 @@ class Windows:
         if self.cache is not None:
             return self.cache.are_sound(ranges)
         record_ids = ranges.records()
+        self._forget_changed(np.unique(shard))
         if self.is_checked[record_ids].all():
             return True
         extents = np.split(record_ids, ranges.ends[:-1])
@@ -168,6 +172,16 @@ class Windows:
                 return False
             self.is_checked[extent] = True
         return True
+
+    def _forget_changed(self, shards: Ints) -> None:
+        """Takes the lengths of shards that were written meanwhile as unchecked."""
+        ends = np.cumsum(self.shard_sizes)
+        for shard in shards.tolist():
+            path = self.paths[shard]
+            changed = 0 if "://" in path else os.stat(path).st_mtime_ns
+            if changed != self.mtimes[shard]:
+                self.mtimes[shard] = changed
+                self.is_checked[ends[shard] - self.shard_sizes[shard] : ends[shard]] = 0
 
     @functools.cached_property
     def num_bytes(self) -> Ints:

@@ -95,10 +95,12 @@ class Scan:
         byte_offsets: int64 [num_records], byte offset of each record in its shard.
         is_damaged: bool [num_records], whether the shard cannot be read from the
             record on. Such a record is the last of its shard.
+        mtimes: int64 [num_shards], time of each shard's last change, ns.
     """
 
     index: ScannedIndex
     byte_offsets: Ints
+    mtimes: Ints
     is_damaged: npt.NDArray[np.bool_]
 
 
@@ -222,6 +224,7 @@ def scan(
         index=_make_index(folder, split, files, stamps, results),
         byte_offsets=np.concatenate([shard.byte_offsets for shard in results]),
         is_damaged=np.concatenate([shard.is_damaged for shard in results]),
+        mtimes=np.array([stamp.mtime_ns for stamp in stamps], np.int64),
     )
 
 

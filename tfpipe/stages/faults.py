@@ -12,7 +12,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -23,12 +23,28 @@ from tfpipe.shards import index
 # Errors about damaged records end with this advice.
 REMEDY = "Find all with python -m converters.verify, which can repair them."
 
-# What TensorFlow puts before and after the message of an op.
+# What TensorFlow puts around the message of an op.
 _OF_THE_GRAPH = re.compile(
-    r"^Graph execution error.*\n\n|^\{\{.*?\}\}\s*|\s*\[(?:Op:|\[\{).*"
+    r"^Graph execution error.*\n\n|\{\{.*?\}\}\s*|\s*\[(?:Op:|\[\{).*"
     r"|Error in user-defined function passed to \S+ .*? with iterator: \S+: ",
     re.DOTALL,
 )
+_MOST_CHARACTERS = 400
+
+# Errors of files, memory, networks and devices. No bytes of a record cause them.
+_OF_THE_HOST = (
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+    tf.errors.DeadlineExceededError,
+    tf.errors.FailedPreconditionError,
+    tf.errors.NotFoundError,
+    tf.errors.PermissionDeniedError,
+    tf.errors.ResourceExhaustedError,
+    tf.errors.UnauthenticatedError,
+    tf.errors.UnavailableError,
+)
+
+Result = TypeVar("Result")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,7 +59,7 @@ class Fault:
         /x: record 7 of the split at byte 0: bad CRC
 
     Attributes:
-        reason: Kind of damage: "crc", "header", "cut", "unreadable" or "decode".
+        reason: Kind of damage: "crc", "header", "cut" or "decode".
         shard: Path of its shard.
         byte_offset: Byte offset of its header in the shard.
         record_id: Number of the record in the split.
@@ -98,6 +114,12 @@ class FaultLog:
 
     def __repr__(self) -> str:
         return f"FaultLog(max_faults={self.max_faults})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"_lock": None, "_faults": dict(self._faults)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state | {"_lock": threading.Lock()})
 
     @property
     def faults(self) -> list[Fault]:
@@ -242,8 +264,51 @@ def combined(logs: Sequence[FaultLog | None]) -> FaultLog | None:
 
 
 def message(error: tf.errors.OpError) -> str:
-    """Returns the message of an error of TensorFlow, without names of its graph."""
-    return _OF_THE_GRAPH.sub("", str(error.message)).strip()
+    """Returns the message of an error of TensorFlow, for people.
+
+    The message comes without names of the graph, on one line, and cut: TensorFlow's
+    parser repeats the whole record.
+    """
+    text = " ".join(_OF_THE_GRAPH.sub("", str(error.message)).split())
+    text = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+    cut = text[:_MOST_CHARACTERS]
+    return text if cut == text else f"{cut} ..."
+
+
+def tried(apply: Callable[[], Result]) -> tuple[Result | None, str]:
+    """Runs ops on one element, eagerly, and tells damage from an error of the host.
+
+    Args:
+        apply: Applies the ops.
+
+    Returns:
+        The result and "", or None and the message of the op that failed.
+
+    Raises:
+        OSError: If files, memory or a network of this host failed: such an error says
+            nothing about the element.
+    """
+    try:
+        return apply(), ""
+    except _OF_THE_HOST as error:
+        raise host_error(message(error)) from None
+    except tf.errors.OpError as error:
+        return None, message(error)
+    except UnicodeDecodeError as error:
+        # TensorFlow's message holds bytes of the record, which are no text.
+        text = error.object.decode(errors="replace")
+        return None, message(tf.errors.InvalidArgumentError(None, None, text))
+
+
+def host_error(detail: str) -> OSError:
+    """Returns the error that ends a run where files of this host cannot be read."""
+    remedy = "run again when the file can be read"
+    if "Too many open files" in detail:
+        remedy = "allow this process more open files (ulimit -n) and run again"
+    return OSError(
+        f"{detail}. The file or this host failed, so no record counts as damaged: "
+        f"{remedy}."
+    )
 
 
 def _filename(fault: Fault) -> str:

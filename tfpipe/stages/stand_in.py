@@ -7,8 +7,8 @@ record of the whole split stands in. All of this runs only after a failure: a wi
 read again, record by record.
 """
 
-import contextlib
 import dataclasses
+import functools
 import os
 import threading
 from collections.abc import Callable
@@ -23,7 +23,14 @@ from tfpipe.native import record_op
 from tfpipe.ops import labels
 from tfpipe.shards import records
 from tfpipe.stages import philox
-from tfpipe.stages.faults import REMEDY, Fault, FaultLog, message
+from tfpipe.stages.faults import (
+    REMEDY,
+    Fault,
+    FaultLog,
+    host_error,
+    message,
+    tried,
+)
 
 Example = dict[str, tf.Tensor]
 Array = npt.NDArray[Any]
@@ -56,11 +63,11 @@ class Spare:
         reason = "there is no record"
         for element in self._dataset():
             try:
-                return find(element)
-            except tf.errors.OpError as error:
-                reason = message(error)
+                result, reason = tried(functools.partial(find, element))
             except errors.BadRecordError as error:
                 reason = str(error)
+            if not reason:
+                return result
         raise errors.BadRecordError(
             "No sound record found to stand in for the damaged ones: the pipeline "
             f"fails on all records. The last reason: {reason}. {REMEDY}"
@@ -77,7 +84,11 @@ class ReadRecord:
 
 
 def read_record(file: Any, offset: int) -> ReadRecord:
-    """Reads a record of an open shard, or finds out its damage."""
+    """Reads a record of an open shard, or finds out its damage.
+
+    Raises:
+        OSError: If the shard cannot be read.
+    """
     try:
         file.seek(offset)
         header = file.read(records.HEADER_BYTES)
@@ -87,8 +98,10 @@ def read_record(file: Any, offset: int) -> ReadRecord:
         rest = num_bytes - records.HEADER_BYTES
         # A damaged length may be huge: the read is limited to the end of the file.
         body = file.read(max(0, min(rest, file.size() - offset)))
+    except tf.errors.OutOfRangeError:  # the shard ends before the record
+        return _cut(records.HEADER_BYTES, 0)
     except tf.errors.OpError as error:
-        return ReadRecord(b"", "unreadable", f"it cannot be read: {message(error)}")
+        raise host_error(message(error)) from None
     return _cut(rest, len(body)) if len(body) < rest else _checked(body)
 
 
@@ -128,7 +141,8 @@ def read_damaged(window: Example, log: FaultLog | None, spare: Spare | None) -> 
     """Reads a window record by record, in the order in which the window is passed on.
 
     The next sound record of the window stands in for a damaged record, at the end of
-    the window the first sound record.
+    the window the first sound record. A damaged record that the window does not pass on
+    is no fault.
 
     Args:
         window: Features of a window, see `source.TFRecordSource`.
@@ -142,6 +156,7 @@ def read_damaged(window: Example, log: FaultLog | None, spare: Spare | None) -> 
         is_real: bool [w], False where a record is damaged
     """
     names = ("path", "num_records", "first_record", "record_byte_offset", "is_real")
+    names += ("skip", "take")
     seed = window.get("shuffle_seed", tf.zeros([2], tf.int64))
     origin = window.get("origin", window["path"])
 
@@ -168,12 +183,21 @@ def _read_window(
     first_record: Array,
     offsets: Array,
     is_real: Array,
+    skip: Array,
+    take: Array,
     seed: Array,
     origin: Array,
 ) -> tuple[Array, ...]:
     ids = _record_ids(num_records, first_record)
-    columns = (np.repeat(path, num_records), np.repeat(origin, num_records), offsets)
-    read = _read_records(log, *(values.tolist() for values in (*columns, ids)))
+    read = _read_records(np.repeat(path, num_records), offsets)
+    order = np.arange(len(ids))
+    if seed.any():
+        order = philox.shuffled(len(ids), tuple(seed.tolist()))
+    origins = np.repeat(origin, num_records)
+    for position in sorted(order[skip : skip + take].tolist()):
+        if (record := read[position]).reason:
+            shard, offset = os.fsdecode(origins[position]), int(offsets[position])
+            _report(log, record, shard, offset, int(ids[position]))
     data = [record.data for record in read]
     sound = np.array([not record.reason for record in read])
     good = np.flatnonzero(sound)
@@ -183,7 +207,6 @@ def _read_window(
     elif spare is not None:
         spare_data, spare_id = spare.first(_first_sound)
         data, ids = [spare_data] * len(ids), np.full_like(ids, spare_id)
-    order = philox.shuffled(len(ids), tuple(seed.tolist())) if seed.any() else ...
     chosen = stand_ins[order]
     return (
         np.array([data[position] for position in chosen], object),
@@ -198,27 +221,14 @@ def _record_ids(num_records: Array, first_record: Array) -> Array:
     return np.concatenate([np.arange(n) + first for n, first in parts])
 
 
-def _read_records(
-    log: FaultLog | None,
-    paths: list[bytes],
-    origins: list[bytes],
-    offsets: list[int],
-    ids: list[int],
-) -> list[ReadRecord]:
-    """Reads the records of a window alone, and reports the damaged ones to the log."""
-    read = []
-    with contextlib.ExitStack() as open_files:
-        files = {
-            path: open_files.enter_context(tf.io.gfile.GFile(os.fsdecode(path), "rb"))
-            for path in sorted(set(paths))
-        }
-        rows = zip(paths, origins, offsets, ids, strict=True)
-        for path, origin, offset, record_id in rows:
-            record = read_record(files[path], offset)
-            if record.reason:
-                _report(log, record, os.fsdecode(origin), offset, record_id)
-            read.append(record)
-    return read
+def _read_records(paths: Array, offsets: Array) -> list[ReadRecord]:
+    """Reads the records of a window alone; one file is open at a time."""
+    read: dict[int, ReadRecord] = {}
+    for path in sorted(set(paths.tolist())):
+        with tf.io.gfile.GFile(os.fsdecode(path), "rb") as file:
+            for position in np.flatnonzero(paths == path).tolist():
+                read[position] = read_record(file, int(offsets[position]))
+    return [read[position] for position in range(len(paths))]
 
 
 def _first_sound(window: Any) -> tuple[bytes, int]:
@@ -336,7 +346,8 @@ def _reported(
         elements = dict(zip(names, values[: len(names)], strict=True))
         complete = dict(zip(kinds, values[len(names) :], strict=True))
         sound = positions.numpy()
-        _report_failed(log, apply, sound, elements)
+        again = _tried_again(log, apply, sound, elements)
+        sound, complete = _merged(sound, complete, again)
         filled = fill(sound, complete, len(elements["record_id"]))
         return [filled[name] for name in kinds]
 
@@ -366,17 +377,25 @@ def _first(spare: Spare, apply: Callable[[Example], Example]) -> Example:
     return element
 
 
-def _report_failed(
-    log: FaultLog, apply: Callable[[Example], Example], positions: Any, chunk: Example
-) -> None:
+def _tried_again(
+    log: FaultLog, apply: Callable[[Example], Example], positions: Array, chunk: Example
+) -> dict[int, Example]:
+    """Applies the ops again to each element on which they failed.
+
+    An error of the host, such as too many open files, may have passed by now.
+
+    Returns:
+        The results by the position of the element. The log has all other elements.
+    """
+    again: dict[int, Example] = {}
     record_ids = chunk["record_id"].numpy()
     failed = np.setdiff1d(np.arange(len(record_ids)), positions)
     for position in failed.tolist():
-        detail = "an op failed on it, but not when it was tried again"
-        try:
-            apply({name: value[position] for name, value in chunk.items()})
-        except tf.errors.OpError as error:
-            detail = f"an op failed on it: {message(error)}"
+        element = {name: value[position] for name, value in chunk.items()}
+        result, detail = tried(functools.partial(apply, element))
+        if result is not None:
+            again[position] = result
+            continue
         record_id = int(record_ids[position])
         assert log.locate is not None  # Map has checked it
         if wrong := labels.wrong_setting(detail):
@@ -385,9 +404,26 @@ def _report_failed(
                 f"{shard}: record {record_id} of the split at byte {byte_offset}: "
                 f"{wrong}"
             )
-        reason, detail = _reason(chunk, position, detail)
+        reason, detail = _reason(chunk, position, f"an op failed on it: {detail}")
         record = ReadRecord(b"", reason, detail)
         _report(log, record, *log.locate(record_id), record_id)
+    return again
+
+
+def _merged(
+    positions: Array, results: Example, again: dict[int, Example]
+) -> tuple[Array, Example]:
+    """Returns positions and results with those of a second try, in order."""
+    if not again:
+        return positions, results
+    all_positions = np.concatenate([positions, list(again)]).astype(np.int64)
+    order = np.argsort(all_positions)
+    merged = {}
+    for name, first in results.items():
+        rows = [*tf.unstack(first)] if len(positions) else []
+        rows += [tf.convert_to_tensor(result[name]) for result in again.values()]
+        merged[name] = tf.stack([rows[index] for index in order.tolist()])
+    return all_positions[order], merged
 
 
 def _reason(chunk: Example, position: int, detail: str) -> tuple[str, str]:
@@ -397,25 +433,23 @@ def _reason(chunk: Example, position: int, detail: str) -> tuple[str, str]:
     """
     if "byte_offset" not in chunk:
         return "decode", detail
-    path = os.fsdecode(chunk["path"][position].numpy())
+    path = chunk["path"][position].numpy()
     offset = int(chunk["byte_offset"][position])
-    record = _held(chunk, position, path, offset)
-    if record is None:
-        with tf.io.gfile.GFile(path, "rb") as file:
-            record = read_record(file, offset)
+    if "held" in chunk:
+        record = _held(chunk["held"][position], os.fsdecode(path), offset)
+    else:
+        record = _read_records(np.array([path], object), np.array([offset]))[0]
     return (record.reason, record.detail) if record.reason else ("decode", detail)
 
 
-def _held(chunk: Example, position: int, path: str, offset: int) -> ReadRecord | None:
-    """Checks a record in memory; None if there is none.
-
-    A shard cache may have evicted the record by now.
-    """
-    if "held" not in chunk:
-        return None
+def _held(held: tf.Tensor, path: str, offset: int) -> ReadRecord:
+    """Checks a record in memory; a shard cache may have evicted its file by now."""
     try:
-        record = record_op.held_bytes(chunk["held"][position]).numpy()
+        record = record_op.held_bytes(held).numpy()
+    except tf.errors.DataLossError as error:
+        return ReadRecord(b"", "cut", message(error))
+    try:
         num_left = os.stat(path).st_size - offset
-    except (OSError, tf.errors.DataLossError):
-        return None
+    except OSError:
+        num_left = len(record)
     return check_record(record, num_left)

@@ -312,11 +312,13 @@ REGISTER_OP("TfpipeEntryPoints")
 class EntryPointsOp : public tensorflow::OpKernel {
  public:
   explicit EntryPointsOp(OpKernelConstruction* context) : OpKernel(context) {
-    std::string path;
-    OP_REQUIRES_OK(context, context->GetAttr("path", &path));
-    OP_REQUIRES(context, file_.Open(path.c_str()),
+    OP_REQUIRES_OK(context, context->GetAttr("path", &path_));
+    const OpenFiles::Use file = OpenFiles::Get()->Open(path_);
+    OP_REQUIRES(context, file->is_open() || file->error() == ENOENT,
+                HostError(path_, file->error()));
+    OP_REQUIRES(context, EntryFile(file).has_head(),
                 tensorflow::errors::NotFound(
-                    path,
+                    path_,
                     " must be a file of entry points that can be read. Make it "
                     "again: python -m converters.verify DIR --write_entry_points"));
   }
@@ -325,16 +327,18 @@ class EntryPointsOp : public tensorflow::OpKernel {
     const Tensor& records = context->input(0);
     Tensor* tables;
     OP_REQUIRES_OK(context, context->allocate_output(0, records.shape(), &tables));
+    const OpenFiles::Use file = OpenFiles::Get()->Open(path_);
+    const EntryFile entries(file);
     for (int64_t i = 0; i < records.NumElements(); ++i) {
       auto& table = tables->flat<tensorflow::tstring>()(i);
-      const EntryFile::Range range = file_.Find(records.flat<int64_t>()(i));
+      const EntryFile::Range range = entries.Find(records.flat<int64_t>()(i));
       table.resize_uninitialized(range.size);
-      if (!file_.Read(range, table.mdata())) table.resize(0);
+      if (!entries.Read(range, table.mdata())) table.resize(0);
     }
   }
 
  private:
-  EntryFile file_;
+  std::string path_;
 };
 
 REGISTER_KERNEL_BUILDER(Name("TfpipeEntryPoints").Device(tensorflow::DEVICE_CPU),

@@ -11,10 +11,8 @@
 #ifndef TFPIPE_NATIVE_ENTRY_FILE_H_
 #define TFPIPE_NATIVE_ENTRY_FILE_H_
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include "entry_points.h"
+#include "record_file.h"
 
 namespace tfpipe {
 
@@ -25,21 +23,17 @@ class EntryFile {
     uint64_t begin, size;
   };
 
-  EntryFile() = default;
-  EntryFile(const EntryFile&) = delete;
-  EntryFile& operator=(const EntryFile&) = delete;
-  ~EntryFile() {
-    if (descriptor_ >= 0) close(descriptor_);
+  // Reads the head. Without a sound head no record has a table.
+  explicit EntryFile(const OpenFiles::Use& file) : file_(file) {
+    uint8_t head[kHead];
+    has_head_ = file_->is_open() && ReadAll(0, sizeof(head), head) &&
+                memcmp(head, "tfpentry", 8) == 0;
+    if (has_head_) num_records_ = LowFirst(head + 8, 8);
+    has_head_ = has_head_ && num_records_ < (uint64_t{1} << 48);
+    if (!has_head_) num_records_ = 0;
   }
 
-  // Opens a file. Returns whether its head is as above.
-  bool Open(const char* path) {
-    uint8_t head[kHead];
-    descriptor_ = open(path, O_RDONLY | O_CLOEXEC);
-    if (descriptor_ < 0 || !ReadAll(0, sizeof(head), head)) return false;
-    num_records_ = LowFirst(head + 8, 8);
-    return memcmp(head, "tfpentry", 8) == 0 && num_records_ < (uint64_t{1} << 48);
-  }
+  bool has_head() const { return has_head_; }
 
   Range Find(int64_t record) const {
     uint8_t offsets[16];
@@ -60,11 +54,11 @@ class EntryFile {
   static constexpr uint64_t kHead = 16, kMostBytes = 1 << 26;
 
   bool ReadAll(uint64_t at, uint64_t size, uint8_t* to) const {
-    return pread(descriptor_, to, size, static_cast<off_t>(at)) ==
-           static_cast<ssize_t>(size);
+    return file_->Read(static_cast<int64_t>(at), static_cast<int64_t>(size), to) == 0;
   }
 
-  int descriptor_ = -1;
+  const OpenFiles::Use& file_;
+  bool has_head_ = false;
   uint64_t num_records_ = 0;
 };
 

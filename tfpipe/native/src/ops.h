@@ -4,6 +4,9 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
+
+#include <string>
 
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
@@ -27,6 +30,12 @@ using tensorflow::shape_inference::ShapeHandle;
 
 // The name of a shape function's result differs between TensorFlow 2.16 and 2.21.
 using Status = decltype(InvalidArgument(""));
+
+// Returns the error of a file that cannot be opened or read, by its errno. The error
+// tells of the host, and nothing of records.
+inline Status HostError(const std::string& path, int error) {
+  return tensorflow::errors::Unavailable(path, " cannot be read: ", strerror(error));
+}
 
 inline const uint8_t* BytesOf(const tensorflow::tstring& text) {
   return reinterpret_cast<const uint8_t*>(text.data());

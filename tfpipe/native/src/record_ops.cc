@@ -14,12 +14,13 @@
 //   variant of  as an encoded image   as a held record
 //   uint8       the image's bytes     the record's bytes, checked
 //   int8        never                 the record's bytes, damaged
-//   string      never                 the reason why the record could not be read
+//   string      never                 the reason why the file cannot hold the record
 #include <string.h>
 
 #include <algorithm>
-#include <map>
 #include <string>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "decoder.h"
@@ -51,19 +52,20 @@ Status GetRanges(OpKernelContext* context, Ranges* ranges) {
   return Status();
 }
 
-// The files of a call. OpenFiles looks up a file once.
-class Files {
- public:
-  const RecordFile& At(const tensorflow::tstring& path) {
-    const std::string name(path.data(), path.size());
-    SharedFile& file = files_[name];
-    if (file == nullptr) file = OpenFiles::Get()->Find(name);
-    return *file;
-  }
+// The parts of each file, by their positions in a call.
+using Parts = std::vector<std::pair<std::string, std::vector<int64_t>>>;
 
- private:
-  std::map<std::string, SharedFile> files_;
-};
+Parts ByFile(const Ranges& ranges) {
+  Parts parts;
+  std::unordered_map<std::string, size_t> indices;
+  for (int64_t i = 0; i < ranges.count; ++i) {
+    const std::string path(ranges.path[i].data(), ranges.path[i].size());
+    const auto entry = indices.emplace(path, parts.size());
+    if (entry.second) parts.emplace_back(path, std::vector<int64_t>());
+    parts[entry.first->second].second.push_back(i);
+  }
+  return parts;
+}
 
 // The shapes of the outputs of parsing ops, for each record:
 //
@@ -128,9 +130,7 @@ class RecordBuffer {
 
 // Checks before any allocation that a record is within its file. Returns an empty
 // string, or the fault.
-std::string CheckRange(const RecordFile& file, int64_t begin, int64_t count) {
-  if (!file.is_open()) return std::string("it cannot be read: ") + file.error();
-  const int64_t size = file.Size();
+std::string CheckRange(int64_t size, int64_t begin, int64_t count) {
   if (begin < 0 || count < kHeaderBytes + kFooterBytes || size < count ||
       begin > size - count) {
     return "its " + std::to_string(count) +
@@ -139,38 +139,51 @@ std::string CheckRange(const RecordFile& file, int64_t begin, int64_t count) {
   return "";
 }
 
-// Reads records into a buffer, and checks each record while its bytes are in the
-// processor's caches. Calls use(i, record, unreadable, damage) for each record:
+// Reads records into a buffer, file by file, and checks each record while its bytes are
+// in the processor's caches. Calls use(i, record, cut, damage) for each record:
 //
-//   record      unreadable                     damage
-//   the record  empty                          empty, or the fault shown by the CRCs
-//   no tensor   why the record cannot be read  empty
+//   record      cut                                 damage
+//   the record  empty                               empty, or the fault by the CRCs
+//   no tensor   why the file cannot hold the record empty
 //
-// Stops at the first error of `use`.
+// Stops at the first error of `use` or of a file.
 template <typename Use>
 Status ReadEach(OpKernelContext* context, Use use) {
   Ranges ranges;
   TF_RETURN_IF_ERROR(GetRanges(context, &ranges));
-  Files files;
-  std::vector<std::string> unreadable(ranges.count);
+  const Parts parts = ByFile(ranges);
+  std::vector<std::string> cut(ranges.count);
   int64_t total = 0;
-  for (int64_t i = 0; i < ranges.count; ++i) {
-    unreadable[i] =
-        CheckRange(files.At(ranges.path[i]), ranges.begin[i], ranges.second[i]);
-    if (unreadable[i].empty()) total += ranges.second[i];
+  for (const auto& [path, records] : parts) {
+    struct stat status;
+    if (stat(path.c_str(), &status) != 0) return HostError(path, errno);
+    for (const int64_t i : records) {
+      cut[i] = CheckRange(status.st_size, ranges.begin[i], ranges.second[i]);
+      if (cut[i].empty()) total += ranges.second[i];
+    }
   }
   RecordBuffer buffer;
   TF_RETURN_IF_ERROR(buffer.Allocate(total));
-  for (int64_t i = 0; i < ranges.count; ++i) {
-    const int64_t begin = ranges.begin[i], count = ranges.second[i];
-    Tensor record;
-    std::string damage;
-    if (unreadable[i].empty()) {
-      record = buffer.Take(count);
-      unreadable[i] = files.At(ranges.path[i]).Read(begin, count, BytesOf(record));
+  for (const auto& [path, records] : parts) {
+    const OpenFiles::Use file = OpenFiles::Get()->Open(path);
+    if (!file->is_open()) return HostError(path, file->error());
+    for (const int64_t i : records) {
+      const int64_t count = ranges.second[i];
+      Tensor record;
+      std::string damage;
+      if (cut[i].empty()) {
+        record = buffer.Take(count);
+        const int error = file->Read(ranges.begin[i], count, BytesOf(record));
+        if (error == RecordFile::kCutShort) {
+          cut[i] = "it is cut short";
+        } else if (error != 0) {
+          return HostError(path, error);
+        } else {
+          damage = CheckRecord(BytesOf(record), count);
+        }
+      }
+      TF_RETURN_IF_ERROR(use(i, record, cut[i], damage));
     }
-    if (unreadable[i].empty()) damage = CheckRecord(BytesOf(record), count);
-    TF_RETURN_IF_ERROR(use(i, record, unreadable[i], damage));
   }
   return Status();
 }
@@ -245,9 +258,9 @@ class ReadRecordsOp : public ParsingOp {
     const auto path = context->input(0).flat<tensorflow::tstring>();
     const auto begin = context->input(1).flat<int64_t>();
     OP_REQUIRES_OK(context, ReadEach(context, [&](int64_t i, const Tensor& record,
-                                                  const std::string& unreadable,
+                                                  const std::string& cut,
                                                   const std::string& damage) {
-                     std::string fault = unreadable.empty() ? damage : unreadable;
+                     std::string fault = cut.empty() ? damage : cut;
                      if (fault.empty()) fault = Parse(record, i, outputs);
                      return fault.empty() ? Status() : Fault(path(i), begin(i), fault);
                    }));
@@ -265,7 +278,7 @@ REGISTER_OP("TfpipeHoldRecords")
     .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::UnchangedShape);
 
-// An unreadable or damaged record is no error here: the parsing op reports it. The CRCs
+// A record that is cut or damaged is no error here: the parsing op reports it. The CRCs
 // are checked here because the bytes are still in the processor's caches.
 class HoldRecordsOp : public tensorflow::OpKernel {
  public:
@@ -277,12 +290,12 @@ class HoldRecordsOp : public tensorflow::OpKernel {
                    context->allocate_output(0, context->input(0).shape(), &held));
     auto holds = held->flat<tensorflow::Variant>();
     OP_REQUIRES_OK(context, ReadEach(context, [&](int64_t i, const Tensor& record,
-                                                  const std::string& unreadable,
+                                                  const std::string& cut,
                                                   const std::string& damage) {
                      Tensor kept = record;
-                     if (!unreadable.empty()) {
+                     if (!cut.empty()) {
                        kept = Tensor(tensorflow::DT_STRING, TensorShape({}));
-                       kept.scalar<tensorflow::tstring>()() = unreadable;
+                       kept.scalar<tensorflow::tstring>()() = cut;
                      } else if (!damage.empty()) {
                        kept = Tensor(tensorflow::DT_INT8, record.shape());
                        memcpy(kept.data(), record.data(), record.NumElements());
@@ -393,14 +406,17 @@ class ReadAheadOp : public tensorflow::OpKernel {
   void Compute(OpKernelContext* context) override {
     Ranges ranges;
     OP_REQUIRES_OK(context, GetRanges(context, &ranges));
-    Files files;
     int64_t total = 0;
-    for (int64_t i = 0; i < ranges.count; ++i) {
-      const RecordFile& file = files.At(ranges.path[i]);
-      if (!file.is_open() || ranges.begin[i] < 0) continue;
-      const int64_t end = std::min(ranges.second[i], file.Size());
-      file.ReadAhead(ranges.begin[i], end);
-      total += std::max<int64_t>(0, end - ranges.begin[i]);
+    for (const auto& [path, extents] : ByFile(ranges)) {
+      const OpenFiles::Use file = OpenFiles::Get()->Open(path);
+      if (!file->is_open()) continue;
+      const int64_t size = file->Size();
+      for (const int64_t i : extents) {
+        const int64_t begin = ranges.begin[i], end = std::min(ranges.second[i], size);
+        if (begin < 0 || begin >= end) continue;
+        file->ReadAhead(begin, end);
+        total += end - begin;
+      }
     }
     Tensor* num_bytes;
     OP_REQUIRES_OK(context, context->allocate_output(0, {}, &num_bytes));

@@ -1,3 +1,6 @@
+import concurrent.futures
+import os
+import pathlib
 import random
 
 import pytest
@@ -182,8 +185,6 @@ def test_a_crop_of_a_record_is_that_of_its_image(tmp_path):
         ({"num_bytes": 15}, "must be within the file"),
         ({"num_bytes": 20}, "its length must be 4, got"),
         ({"byte_offset": 1}, "header"),
-        ({"path": "/no/such/file"}, "No such file"),
-        ({"path": "/"}, "must be within the file|directory"),
     ],
 )
 def test_a_wrong_place_is_an_error(tmp_path, change, message):
@@ -198,6 +199,47 @@ def test_a_wrong_place_is_an_error(tmp_path, change, message):
     held = place | {"held": record_op.hold(place)}
     with pytest.raises(tf.errors.DataLossError, match=message):
         record_op.read(held, "image", KEYS)
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("/no/such/file", "No such file"),
+        ("/", "Is a directory"),
+        ("/bin/sh/x", "Not a"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_no_damage(path, message):
+    place = {"path": [path], "byte_offset": [0], "num_bytes": [20]}
+    place = {
+        n: tf.constant(v, None if n == "path" else tf.int64) for n, v in place.items()
+    }
+
+    for read in (
+        lambda: record_op.read(place, "image", KEYS),
+        lambda: record_op.hold(place),
+    ):
+        with pytest.raises(tf.errors.UnavailableError, match=f"{path}.*{message}"):
+            read()
+
+
+def test_a_process_holds_few_files(tmp_path):
+    """Of all calls together, also of calls with more files than may be open."""
+    data = [example(JPEG, label=[1], height=[32])]
+    shards = [places(tmp_path / f"shard{n}", data) for n in range(200)]
+    place = {n: tf.concat([shard[n] for shard in shards], 0) for n in shards[0]}
+
+    def held():
+        record_op.read_ahead(place["path"], [0] * 200, place["num_bytes"])
+        assert len(record_op.read(place, "image", KEYS)["label"]) == 200
+        links = [
+            os.path.realpath(link) for link in pathlib.Path("/proc/self/fd").iterdir()
+        ]
+        return sum(str(tmp_path) in link for link in links)
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        counts = [count.result() for count in [pool.submit(held) for _ in range(16)]]
+    assert 0 < max(counts) <= 64
 
 
 def test_no_records_and_shapes_that_differ(tmp_path):

@@ -75,6 +75,7 @@ def through(source, cache):
         byte_offsets=known.byte_offsets,
         shard_bytes=known.shard_bytes,
         is_checked=known.is_checked,
+        mtimes=known.mtimes,
         cache=cache,
     )
 

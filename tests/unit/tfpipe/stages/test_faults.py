@@ -1,5 +1,8 @@
+import collections
+import contextlib
 import os
 import re
+import resource
 import struct
 
 import google_crc32c
@@ -10,6 +13,7 @@ import tensorflow as tf
 import tfpipe
 from tests.support.data.presets import preset_over
 from tests.support.faults.damage import NUM_TRAIN, flip, places, read, spoil_jpeg
+from tfpipe.native import op as native_op
 from tfpipe.shards import records
 from tfpipe.stages import faults
 
@@ -197,19 +201,159 @@ def test_data_without_a_sound_record_are_an_error(copy_dir):
         read(copy_dir, tfpipe.FaultLog(100))
 
 
-def test_shard_that_vanishes_is_unreadable(copy_dir):
+@contextlib.contextmanager
+def no_files_left(path):
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+@contextlib.contextmanager
+def replaced(path, make):
+    kept = path.rename(path.with_name("kept"))
+    make(path)
+    try:
+        yield
+    finally:
+        path.rmdir() if path.is_dir() else path.unlink(missing_ok=True)
+        kept.rename(path)
+
+
+ERRORS_OF_THE_HOST = {
+    "Too many open files": no_files_left,
+    "No such file": lambda path: replaced(path, lambda path: None),
+    "s a directory": lambda path: replaced(path, os.mkdir),
+    "oo many levels of symbolic links": lambda path: replaced(
+        path, lambda path: path.symlink_to(path)
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"reading": "native"},
+        {"reading": "tensorflow"},
+        {"whole_batches": False},
+        {"cache": "ram"},
+    ],
+    ids=str,
+)
+def test_an_error_of_the_host_raises_and_is_no_fault(copy_dir, options):
+    if options.get("reading") == "native" and native_op.load()[0] is None:
+        pytest.skip("the native op is not built")
+    if "cache" in options:
+        options = {"cache": tfpipe.Cache("ram")}
+    small = {"image_size": 8, "batch_size": 4, "with_record_id": True}
+    skip = {"on_error": "skip", "max_faults": NUM_TRAIN, **small, **options}
+    pipeline = preset_over(tfpipe.imagenet_train, copy_dir, **skip)
+    dataset = pipeline.build()
+
+    for message, failing in ERRORS_OF_THE_HOST.items():
+        with (
+            failing(copy_dir / "train-00001-of-00003"),
+            pytest.raises(tf.errors.OpError, match=message),
+        ):
+            list(dataset)
+        assert pipeline.faults.faults == []
+
+    assert_all_but([*dataset.as_numpy_iterator()], [])
+
+
+def raising(error):
+    def fail():
+        raise error
+
+    return fail
+
+
+def test_each_error_of_tensorflow_is_of_the_host_or_of_the_bytes():
+    """Ops that decode, parse and assert raise those of the bytes."""
+    of_bytes = {
+        *(tf.errors.InvalidArgumentError, tf.errors.DataLossError),
+        *(tf.errors.OutOfRangeError, tf.errors.UnknownError, tf.errors.InternalError),
+        *(tf.errors.UnimplementedError, tf.errors.AlreadyExistsError),
+    }
+    kinds = [kind for kind in vars(tf.errors).values() if isinstance(kind, type)]
+    kinds.remove(tf.errors.OpError)
+    assert of_bytes < {*kinds}
+    for kind in kinds:
+        fail = raising(kind(None, None, "x" * 10**6))
+        if kind in of_bytes:
+            result, detail = faults.tried(fail)
+            assert result is None
+            assert len(detail) < 500
+        else:
+            with pytest.raises(OSError, match="no record counts as damaged"):
+                faults.tried(fail)
+
+
+def test_a_message_with_bytes_of_a_record_is_shown_as_text():
+    def fail():
+        raise UnicodeDecodeError("utf-8", b"value: \xff\x00.", 7, 8, "invalid")
+
+    assert faults.tried(fail) == (None, "value: \N{REPLACEMENT CHARACTER}\ufffd.")
+
+
+def test_what_succeeds_when_it_is_tried_again_is_delivered():
+    tries = collections.Counter()
+
+    def third_time(numbers):
+        tries.update(numbers.ravel().tolist())
+        if any(tries[number] < 3 for number in {3, 5, 6, 7} & {*numbers.ravel()}):
+            raise ValueError("not yet")
+        return numbers
+
+    def op(example):
+        ids = example["record_id"]
+        same = tf.numpy_function(third_time, [ids], tf.int64)
+        return {"record_id": tf.ensure_shape(same, ids.shape)}
+
+    log = tfpipe.FaultLog(0, locate=lambda number: ("shard", number))
+    for size in (2, 8):
+        tries.clear()
+        dataset = tf.data.Dataset.range(8).map(lambda x: {"record_id": x}).batch(size)
+        found = [*tfpipe.Map(op, faults=log)(dataset).as_numpy_iterator()]
+        assert joined(found, "record_id").tolist() == [*range(8)]
+    assert log.faults == []
+
+
+@pytest.mark.parametrize("cache", [None, "ram"])
+@pytest.mark.parametrize("reading", ["native", "tensorflow"])
+@pytest.mark.parametrize(("record", "start_step"), [(23, 0), (1, 1)])
+def test_a_record_that_is_not_delivered_is_no_fault(
+    copy_dir, reading, cache, record, start_step
+):
+    if reading == "native" and (cache or native_op.load()[0] is None):
+        pytest.skip("the native op does not read here")
+    path, offset, _, _ = places(copy_dir)[record]
+    flip(path, offset + 50)
+    options = {"image_size": 8, "batch_size": 5, "shuffle": "none", "reading": reading}
+    options |= {"cache": cache and tfpipe.Cache(cache), "with_record_id": True}
+    pipeline = preset_over(tfpipe.imagenet_train, copy_dir, **options)
+
+    batches = [*pipeline.build(start_step=start_step).as_numpy_iterator()]
+
+    delivered = [*range(5 * start_step, 20)]
+    assert joined(batches, "record_id").tolist() == delivered
+    assert pipeline.faults.faults == []
+
+
+def test_a_length_that_turns_huge_after_the_source_was_made_is_one_fault(copy_dir):
     source = tfpipe.TFRecordSource(copy_dir, "train", shuffle="none")
-    log = tfpipe.FaultLog(8)
-    dataset = tfpipe.Interleave(faults=log)(source(tfpipe.State(), 1))
-    (copy_dir / "train-00001-of-00003").unlink()
+    log = tfpipe.FaultLog(1)
+    dataset = tfpipe.Pipeline(source, [tfpipe.Interleave(faults=log)]).build()
+    assert len(list(dataset)) == NUM_TRAIN
+    path, offset, _, _ = places(copy_dir)[9]
+    lengthen(path, offset, 2**62)
 
-    passed_on = list(dataset.as_numpy_iterator())
+    read_again = [*dataset.as_numpy_iterator()]
 
-    assert [e["record_id"] for e in passed_on if e["is_real"]] == [
-        *range(8),
-        *range(16, 24),
-    ]
-    assert log.num_faults_by_reason == {"unreadable": 8}
+    assert len([e for e in read_again if e["is_real"]]) == NUM_TRAIN - 1
+    assert [(fault.record_id, fault.reason) for fault in log.faults] == [(9, "cut")]
 
 
 def test_a_fault_is_counted_and_said_once(capfd):

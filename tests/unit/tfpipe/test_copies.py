@@ -1,0 +1,42 @@
+"""Copies of a pipeline, and of the state of an iterator, go on as the original does."""
+
+import copy
+import pickle
+
+import pytest
+import tensorflow as tf
+
+import tfpipe
+from tests.support.data.presets import preset_over
+
+
+def ids(batches):
+    return [batch["record_id"].tolist() for batch in batches]
+
+
+@pytest.mark.parametrize("kind", ["skip", "ram", "shard_cache"])
+def test_pickles_deep_copies_and_checkpoints(data_dir, tmp_path, kind):
+    options = {
+        "skip": {"on_error": "skip"},
+        "ram": {"cache": tfpipe.Cache("ram")},
+        "shard_cache": {"shard_cache": tfpipe.ShardCache(tmp_path / "cache")},
+    }[kind]
+    small = {"image_size": 8, "batch_size": 4, "window_size": 8, "with_record_id": True}
+    pipeline = preset_over(tfpipe.imagenet_train, data_dir, **small, **options)
+    dataset = pipeline.build()
+    iterator = iter(dataset)
+    first = ids([{"record_id": next(iterator)["record_id"].numpy()}])
+    path = tf.train.Checkpoint(iterator=iterator).save(tmp_path / "checkpoint")
+    rest = ids(iterator_batches(iterator))
+
+    again = iter(dataset)
+    tf.train.Checkpoint(iterator=again).restore(path)
+    assert ids(iterator_batches(again)) == rest
+    for other in (pickle.loads(pickle.dumps(pipeline)), copy.deepcopy(pipeline)):
+        assert other == pipeline
+        assert other.fingerprint == pipeline.fingerprint
+        assert ids(other.build().as_numpy_iterator()) == first + rest
+
+
+def iterator_batches(iterator):
+    return ({"record_id": batch["record_id"].numpy()} for batch in iterator)
