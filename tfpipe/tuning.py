@@ -126,8 +126,8 @@ class Tuning:
             options.threading.private_threadpool_size = self.private_threadpool_size
         if self.ram_budget_bytes is not None:
             options.autotune.ram_budget = self.ram_budget_bytes
-        # Order and seeds are arithmetic: no function of a pipeline that calls Python has
-        # a state that a checkpoint of an iterator would lack.
+        # Order and seeds are arithmetic: no Python function of a pipeline keeps a state
+        # that a checkpoint of an iterator would lack.
         options.experimental_external_state_policy = (
             tf.data.experimental.ExternalStatePolicy.IGNORE
         )
