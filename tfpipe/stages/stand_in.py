@@ -155,8 +155,8 @@ def read_damaged(window: Example, log: FaultLog | None, spare: Spare | None) -> 
         record_id: int64 [w], the number of the stand-in where a record is damaged
         is_real: bool [w], False where a record is damaged
     """
-    names = ("path", "num_records", "first_record", "record_byte_offset", "is_real")
-    names += ("skip", "take")
+    names = ["path", "num_records", "first_record", "record_byte_offset", "is_real"]
+    names += ["skip", "take"]
     seed = window.get("shuffle_seed", tf.zeros([2], tf.int64))
     origin = window.get("origin", window["path"])
 
