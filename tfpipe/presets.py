@@ -27,6 +27,7 @@ from tfpipe.reading.order import Remainder
 from tfpipe.reading.paths import Paths, WholeBatches
 from tfpipe.reading.source import TFRecordSource
 from tfpipe.recipes import Recipe, pixels, resnet
+from tfpipe.shards import index
 from tfpipe.stages.basic import AssertCardinality, Batch, Prefetch
 from tfpipe.stages.faults import FaultLog
 from tfpipe.stages.map import EachExample, Map, takes_batches
@@ -407,14 +408,20 @@ def _parse_boxes(with_boxes: bool | ParseBoxes, parse: Parse) -> list[Op]:
 
 
 def _quality(source: TFRecordSource, sides: tuple[int, int]) -> Quality:
-    """Returns "fast" if the images' median short side is three times the longer side.
+    """Returns "fast" if the split's median short side is three times the longer side.
 
     Most crop boxes are then decoded at half their size or less. In smaller images few
     crop boxes are: the search for them costs 5 % and gains nothing, as `studies.decode`
-    shows.
+    shows. The whole split decides, so a subset has the pixels of the split.
     """
-    try:
-        short_side = source.split_index.median_short_side(source.record_numbers)
-    except errors.BadIndexError:  # other tools write sizes into the records only
-        return "exact"
-    return "fast" if short_side >= 3 * max(sides) else "exact"
+    short_side = source.split_index.median_short_side
+    folder = source.index_folder
+    if short_side is None and index.lost(folder):
+        raise errors.BadIndexError(
+            f"{index.INDEX_NAME} must be beside {index.CATALOG_NAME} in {folder}: it "
+            "decides how images are decoded. Copy it again, or write it with python -m "
+            f"converters.verify {folder} --level=crc --write_index, or give "
+            "quality='fast' or quality='exact'."
+        )
+    is_large = short_side is not None and short_side >= 3 * max(sides)
+    return "fast" if is_large else "exact"

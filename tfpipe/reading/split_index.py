@@ -215,10 +215,11 @@ class SplitIndex:
         )
 
     def check(self) -> None:
-        """Checks that the split exists, and that its shards have their stated sizes.
+        """Checks the split, the sizes of its shards and the digest of the catalog.
 
         Raises:
-            BadIndexError: If the split or a shard is missing, or a size is wrong.
+            BadIndexError: If the split or a shard is missing, a size is wrong, or the
+                catalog is not the one of the index.
             RemoteError: If a URL cannot be read.
         """
         location, files = self.storage.location, self.storage.files
@@ -227,6 +228,7 @@ class SplitIndex:
         else:
             index.require_split(self.whole, location.shown, self.split)
             metadata.check_sizes(files, self.shards)
+        index.check_catalog(self.whole, self.storage.folder)
 
     def first_records(
         self, count: int, *, numbers: Ints | None = None
@@ -318,21 +320,19 @@ class SplitIndex:
             return image_record.LABELS
         return None
 
-    def median_short_side(self, numbers: Ints | None) -> float:
-        """Returns the median short side of the images of some records, in pixels.
+    @functools.cached_property
+    def median_short_side(self) -> float | None:
+        """Median short side of the images of the split in pixels, of all its records.
 
-        Args:
-            numbers: int64, numbers of the records in the split; None is all records.
+        A subset or a part of the split does not change the value. None without sizes:
+        other tools write them into the records only.
 
         Raises:
-            BadIndexError: If the catalog is missing or has no sizes.
+            BadIndexError: If the catalog is missing or unreadable.
         """
-        folder, names = self.storage.folder, ("height", "width")
-        if numbers is None:
-            return index.median_short_side(folder, self.split)
-        sizes = index.load_catalog(folder, self.split, names)
-        short_sides = np.minimum(*(sizes[name] for name in names))
-        return float(np.median(short_sides[numbers]))
+        if self._scan is not None:
+            return None
+        return index.median_short_side(self.storage.folder, self.split)
 
     @functools.cached_property
     def is_checked(self) -> npt.NDArray[np.bool_]:

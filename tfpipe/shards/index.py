@@ -289,6 +289,42 @@ def check(index: Index, data_dir: Path, split: str) -> None:
             )
 
 
+def lost(folder: Path) -> bool:
+    """Whether a folder has a catalog without its index."""
+    has_index = (pathlib.Path(folder) / INDEX_NAME).exists()
+    return not has_index and (pathlib.Path(folder) / CATALOG_NAME).exists()
+
+
+def check_catalog(index: Index, folder: Path) -> None:
+    """Checks that the catalog has the digest that the index states, if one is stated.
+
+    A damaged catalog would change labels, sizes or places of records in silence.
+
+    Raises:
+        BadIndexError: If the catalog is missing or has other bytes.
+    """
+    path = pathlib.Path(folder) / CATALOG_NAME
+    wanted = (index.files or {}).get(CATALOG_NAME)
+    if wanted is None:
+        return
+    try:
+        status = path.stat()
+        entry = _describe_once(path, status.st_ino, status.st_mtime_ns, status.st_size)
+    except OSError as error:
+        raise _bad_catalog(folder, f"{error.strerror}.") from None
+    if entry != wanted:
+        raise _bad_catalog(
+            folder,
+            f"it must have {wanted.num_bytes} bytes with the digest {wanted.digest} as "
+            f"{INDEX_NAME} says, got {entry.num_bytes} and {entry.digest}.",
+        )
+
+
+@functools.lru_cache(maxsize=64)  # several sources of a process read one data set
+def _describe_once(path: pathlib.Path, *_: int) -> File:
+    return describe_file(path)
+
+
 def require_split(index: Index, data_dir: Path, split: str) -> None:
     """Checks that a data set has a split.
 
@@ -501,17 +537,15 @@ def load_filename(
     return str(rows[0][0]) if rows else None
 
 
-def median_short_side(data_dir: Path, split: str) -> float:
-    """Returns the median short side of the images of a split, in pixels.
+def median_short_side(data_dir: Path, split: str) -> float | None:
+    """Returns the median short side of a split's images in pixels; None without sizes.
 
     Raises:
-        BadIndexError: If the catalog is missing or unreadable, or has no sizes.
+        BadIndexError: If the catalog is missing or unreadable.
     """
     query = f"SELECT median(least(height, width)) FROM {PARQUET} WHERE split = ?"
     ((median,),) = query_catalog(data_dir, query, [split])
-    if median is None:
-        raise _bad_catalog(data_dir, f"it has no sizes of split {split!r}.")
-    return float(median)
+    return None if median is None else float(median)
 
 
 def has_label_lists(data_dir: Path) -> bool:
