@@ -27,7 +27,7 @@ from tfpipe.reading.order import Remainder
 from tfpipe.reading.paths import Paths, WholeBatches
 from tfpipe.reading.source import TFRecordSource
 from tfpipe.recipes import Recipe, pixels, resnet
-from tfpipe.shards import index
+from tfpipe.shards import index, side_files
 from tfpipe.stages.basic import AssertCardinality, Batch, Prefetch
 from tfpipe.stages.faults import FaultLog
 from tfpipe.stages.map import EachExample, Map, takes_batches
@@ -416,7 +416,7 @@ def _quality(source: TFRecordSource, sides: tuple[int, int]) -> Quality:
     """
     short_side = source.split_index.median_short_side
     folder = source.index_folder
-    if short_side is None and index.lost(folder):
+    if short_side is None and side_files.has_lost_index(folder):
         raise errors.BadIndexError(
             f"{index.INDEX_NAME} must be beside {index.CATALOG_NAME} in {folder}: it "
             "decides how images are decoded. Copy it again, or write it with python -m "

@@ -24,7 +24,7 @@ from tfpipe.reading import parts
 from tfpipe.shard_cache import metadata
 from tfpipe.shard_cache.open_cache import OpenCache
 from tfpipe.shard_cache.settings import INDEX_FOLDER, ShardCache
-from tfpipe.shards import image_record, index, records, scan
+from tfpipe.shards import image_record, index, records, scan, side_files
 from tfpipe.shards.index import Index, Shard
 from tfpipe.shards.records import Ints
 
@@ -228,7 +228,7 @@ class SplitIndex:
         else:
             index.require_split(self.whole, location.shown, self.split)
             metadata.check_sizes(files, self.shards)
-        index.check_catalog(self.whole, self.storage.folder)
+        side_files.check_catalog(self.whole, self.storage.folder)
 
     def first_records(
         self, count: int, *, numbers: Ints | None = None

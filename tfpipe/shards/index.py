@@ -289,42 +289,6 @@ def check(index: Index, data_dir: Path, split: str) -> None:
             )
 
 
-def lost(folder: Path) -> bool:
-    """Whether a folder has a catalog without its index."""
-    has_index = (pathlib.Path(folder) / INDEX_NAME).exists()
-    return not has_index and (pathlib.Path(folder) / CATALOG_NAME).exists()
-
-
-def check_catalog(index: Index, folder: Path) -> None:
-    """Checks that the catalog has the digest that the index states, if one is stated.
-
-    A damaged catalog would change labels, sizes or places of records in silence.
-
-    Raises:
-        BadIndexError: If the catalog is missing or has other bytes.
-    """
-    path = pathlib.Path(folder) / CATALOG_NAME
-    wanted = (index.files or {}).get(CATALOG_NAME)
-    if wanted is None:
-        return
-    try:
-        status = path.stat()
-        entry = _describe_once(path, status.st_ino, status.st_mtime_ns, status.st_size)
-    except OSError as error:
-        raise _bad_catalog(folder, f"{error.strerror}.") from None
-    if entry != wanted:
-        raise _bad_catalog(
-            folder,
-            f"it must have {wanted.num_bytes} bytes with the digest {wanted.digest} as "
-            f"{INDEX_NAME} says, got {entry.num_bytes} and {entry.digest}.",
-        )
-
-
-@functools.lru_cache(maxsize=64)  # several sources of a process read one data set
-def _describe_once(path: pathlib.Path, *_: int) -> File:
-    return describe_file(path)
-
-
 def require_split(index: Index, data_dir: Path, split: str) -> None:
     """Checks that a data set has a split.
 

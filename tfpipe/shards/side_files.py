@@ -1,0 +1,53 @@
+"""The catalog beside an index: whether it is there, and the one that the index states.
+
+In: the folder of a data set. Out: nothing, or an error: a damaged catalog would change
+labels, sizes or places of records in silence. Imports no TensorFlow.
+"""
+
+import functools
+import os
+import pathlib
+
+from tfpipe import errors
+from tfpipe.shards import index
+from tfpipe.shards.index import CATALOG_NAME, INDEX_NAME, File, Index
+
+Path = str | os.PathLike[str]
+
+
+def has_lost_index(folder: Path) -> bool:
+    """Whether a folder has a catalog without its index."""
+    has_index = (pathlib.Path(folder) / INDEX_NAME).exists()
+    return not has_index and (pathlib.Path(folder) / CATALOG_NAME).exists()
+
+
+def check_catalog(whole: Index, folder: Path) -> None:
+    """Checks that the catalog has the digest that the index states, if one is stated.
+
+    A process reads a catalog once, unless the file changes.
+
+    Raises:
+        BadIndexError: If the catalog is missing or has other bytes.
+    """
+    path = pathlib.Path(folder) / CATALOG_NAME
+    wanted = (whole.files or {}).get(CATALOG_NAME)
+    if wanted is None:
+        return
+    try:
+        status = path.stat()
+        entry = _described(path, status.st_ino, status.st_mtime_ns, status.st_size)
+    except OSError as error:
+        raise errors.BadIndexError(
+            f"{path} cannot be read: {error.strerror}. Convert the data set again."
+        ) from None
+    if entry != wanted:
+        raise errors.BadIndexError(
+            f"{path} cannot be read: it must have {wanted.num_bytes} bytes with the "
+            f"digest {wanted.digest} as {INDEX_NAME} says, got {entry.num_bytes} and "
+            f"{entry.digest}. Copy it again or convert the data set again."
+        )
+
+
+@functools.lru_cache(maxsize=64)
+def _described(path: pathlib.Path, *_: int) -> File:
+    return index.describe_file(path)
