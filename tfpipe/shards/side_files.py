@@ -1,4 +1,4 @@
-"""The catalog beside an index: whether it is there, and the one that the index states.
+"""The catalog beside an index, held against the index.
 
 In: the folder of a data set. Out: nothing, or an error: a damaged catalog would change
 labels, sizes or places of records in silence. Imports no TensorFlow.
@@ -42,9 +42,9 @@ def check_catalog(whole: Index, folder: Path) -> None:
         ) from None
     if entry != wanted:
         raise errors.BadIndexError(
-            f"{path} cannot be read: it must have {wanted.num_bytes} bytes with the "
+            f"{path} cannot be read: the file must have {wanted.num_bytes} bytes with the "
             f"digest {wanted.digest} as {INDEX_NAME} says, got {entry.num_bytes} and "
-            f"{entry.digest}. Copy it again or convert the data set again."
+            f"{entry.digest}. Copy the file again or convert the data set again."
         )
 
 

@@ -285,8 +285,7 @@ def tried(apply: Callable[[], Result]) -> tuple[Result | None, str]:
         The result and "", or None and the message of the op that failed.
 
     Raises:
-        OSError: If files, memory or a network of this host failed: such an error says
-            nothing about the element.
+        OSError: If files, memory or a network of this host failed.
     """
     try:
         return apply(), ""

@@ -382,7 +382,7 @@ def _tried_again(
 ) -> dict[int, Example]:
     """Applies the ops again to each element on which they failed.
 
-    An error of the host, such as too many open files, may have passed by now.
+    Too many files, for example, were open at the first try only.
 
     Returns:
         The results by the position of the element. The log has all other elements.
@@ -404,7 +404,7 @@ def _tried_again(
                 f"{shard}: record {record_id} of the split at byte {byte_offset}: "
                 f"{wrong}"
             )
-        reason, detail = _reason(chunk, position, f"an op failed on it: {detail}")
+        reason, detail = _reason(chunk, position, f"an op failed: {detail}")
         record = ReadRecord(b"", reason, detail)
         _report(log, record, *log.locate(record_id), record_id)
     return again
