@@ -418,10 +418,9 @@ def _quality(source: TFRecordSource, sides: tuple[int, int]) -> Quality:
     folder = source.index_folder
     if short_side is None and side_files.has_lost_index(folder):
         raise errors.BadIndexError(
-            f"{index.INDEX_NAME} must be beside {index.CATALOG_NAME} in {folder}: sizes "
-            "in the catalog decide how images are decoded. Copy the index again, write a "
-            "new index with python -m "
-            f"converters.verify {folder} --level=crc --write_index, or give "
+            f"{index.INDEX_NAME} must be beside {index.CATALOG_NAME} in {folder}: the "
+            "sizes of images decide how to decode them. Copy the index again, or run "
+            f"python -m converters.verify {folder} --level=crc --write_index, or give "
             "quality='fast' or quality='exact'."
         )
     is_large = short_side is not None and short_side >= 3 * max(sides)

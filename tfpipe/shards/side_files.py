@@ -42,8 +42,8 @@ def check_catalog(whole: Index, folder: Path) -> None:
         ) from None
     if entry != wanted:
         raise errors.BadIndexError(
-            f"{path} cannot be read: the file must have {wanted.num_bytes} bytes with the "
-            f"digest {wanted.digest} as {INDEX_NAME} says, got {entry.num_bytes} and "
+            f"{path} cannot be read: its {wanted.num_bytes} bytes must have the digest "
+            f"{wanted.digest} as {INDEX_NAME} says, got {entry.num_bytes} bytes with "
             f"{entry.digest}. Copy the file again or convert the data set again."
         )
 
