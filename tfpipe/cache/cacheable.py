@@ -1,6 +1,6 @@
 """Checks of the ops before a cache, and the identity of each.
 
-In: ops, and the element_spec that the first one takes. Out: the element_spec of the
+In: ops, and the element_spec for the first op. Out: the element_spec of the
 results, or an error that says why they cannot be kept. A result must be the same in
 every epoch and for padding as for a real record; on disk it must also be the same in
 every process.
@@ -21,7 +21,7 @@ from tfpipe.stages.traced import Op, as_they_are, is_fixed
 # Features that come from the window and not from the record: never kept.
 OF_WINDOW = ("record_id", "is_real", "epoch_seed", "seed", "mask")
 
-# Ops of TensorFlow that leave a value as it is.
+# Ops of TensorFlow without a change of the value.
 _SAME = ("Identity", "EnsureShape")
 
 # TensorFlow calls them stateful, but they neither draw numbers nor keep a state.
@@ -33,17 +33,17 @@ _PYTHON = {"PyFunc", "PyFuncStateless", "EagerPyFunc"}
 def repeatable(ops: Sequence[Op], spec: Example) -> Example:
     """Checks that ops give the same result for a record in every epoch.
 
-    The check looks at the graph of the ops. No feature that is kept may depend on
+    The check looks at the graph of the ops. No kept feature may depend on
     `epoch_seed` or `is_real`. No op may call Python, or an op of TensorFlow that has a
     state, such as a random generator. An op whose attribute `repeatable` is true is
     trusted to give the same result each time.
 
     Args:
         ops: Ops of all maps, in order.
-        spec: Specs of the features that the first op takes.
+        spec: Specs of the features for the first op.
 
     Returns:
-        Specs of the features that the last op gives.
+        Specs of the features from the last op.
 
     Raises:
         ValueError: If an op is random, depends on more than the record, or changes or
@@ -215,7 +215,7 @@ def made_by(op: Op) -> dict[str, Any]:
     """Returns the identity of an op, for the fingerprint of a cache.
 
     It holds the values and the code of the op. An op with an attribute `version` must
-    change that attribute when its result changes: its code is then left out.
+    change the attribute with its result: the code of the op is then left out.
     """
     version = getattr(op, "version", None)
     made_of = {"op": repr(op), "content": identity.content(op)}

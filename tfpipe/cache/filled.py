@@ -59,10 +59,10 @@ class CachedElements:
     Attributes:
         store: Store of the elements.
         source: Source of the windows.
-        interleave, maps: Stages that make an element from a record.
+        interleave, maps: Stages from a record to an element.
         spec: Specs of an element; `features` says which features are kept.
 
-    The store has one row a record; with a subset, one row a chosen record.
+    The store has a row a record; with a subset, a row a chosen record.
     """
 
     store: store.RecordStore

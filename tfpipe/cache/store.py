@@ -21,7 +21,7 @@ from tfpipe.location import atomic
 Array = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]
 
-# Values of `have`: the record is not stored; it is; it was damaged when it was read.
+# Values of `have`: the record is not stored, is stored, or was damaged when read.
 MISSING, KEPT, DAMAGED = 0, 1, 2
 
 COMPLETE_NAME = "complete"
@@ -33,12 +33,12 @@ _OFFSET_BITS = 44
 
 @dataclasses.dataclass(frozen=True)
 class StoredFeature:
-    """One feature of every record.
+    """A feature of every record.
 
     Attributes:
         name: Name of the feature.
-        dtype: dtype of its numbers; object for one byte string a record.
-        shape: Shape of the numbers of one record; () for a byte string.
+        dtype: dtype of its numbers; object for a byte string a record.
+        shape: Shape of the numbers of a record; () for a byte string.
     """
 
     name: str
@@ -52,7 +52,7 @@ class StoredFeature:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of a record on disk, without those of the string itself."""
+        """Bytes of a record on disk, without the bytes of a string."""
         if self.is_string:
             return 2 * 8  # place and length
         return self.dtype.itemsize * int(np.prod(self.shape, dtype=np.int64))
@@ -92,7 +92,7 @@ def num_bytes(
 
 
 class RamStore:
-    """A store in the memory of this process.
+    """A store in the memory of the process.
 
     Args:
         features: Features of a record.
@@ -173,7 +173,7 @@ class DiskStore:
         Raises:
             OSError: If the disk is full; the stored records stay as they are.
         """
-        # One at a time: two threads may put the same record, which is stored once.
+        # A lock: two threads may put the same record, and a record is stored once.
         with self._putting:
             _, first = np.unique(records, return_index=True)
             new = first[self.have[records[first]] != KEPT]
@@ -221,7 +221,7 @@ class DiskStore:
 
 
 def layout(features: Sequence[StoredFeature], num_records: int) -> dict[str, int]:
-    """Returns the size in bytes of each file of fixed size in a store's folder."""
+    """Returns the bytes of every file of fixed size in a store's folder."""
     files = {_HAVE_NAME: num_records}
     for number, feature in enumerate(features):
         if feature.is_string:
