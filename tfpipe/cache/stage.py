@@ -46,7 +46,7 @@ class Cache:
         >>> cache.describe()
         'cache: 24 of 24 records there, in RAM'
 
-    In the first epoch, all records of a window are read before the first is passed on. A
+    In the first epoch, a window is read before its first record is passed on. A
     damaged record is not kept but read again each time, so that `Interleave.faults`
     counts it and a record that was repaired is used.
 
