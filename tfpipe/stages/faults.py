@@ -266,7 +266,7 @@ def combined(logs: Sequence[FaultLog | None]) -> FaultLog | None:
 def message(error: tf.errors.OpError) -> str:
     """Returns the message of an error of TensorFlow, for people.
 
-    The message comes without names of the graph, on one line, and cut: TensorFlow's
+    The message has no names of the graph, and a single, short line: TensorFlow's
     parser repeats the whole record.
     """
     text = " ".join(_OF_THE_GRAPH.sub("", str(error.message)).split())
@@ -276,13 +276,13 @@ def message(error: tf.errors.OpError) -> str:
 
 
 def tried(apply: Callable[[], Result]) -> tuple[Result | None, str]:
-    """Runs ops on one element, eagerly, and tells damage from an error of the host.
+    """Runs ops eagerly on an element, and tells damage from an error of the host.
 
     Args:
         apply: Applies the ops.
 
     Returns:
-        The result and "", or None and the message of the op that failed.
+        The result and "", or None and the message of the failure.
 
     Raises:
         OSError: If files, memory or a network of this host failed.
@@ -294,13 +294,13 @@ def tried(apply: Callable[[], Result]) -> tuple[Result | None, str]:
     except tf.errors.OpError as error:
         return None, message(error)
     except UnicodeDecodeError as error:
-        # TensorFlow's message holds bytes of the record, which are no text.
+        # TensorFlow's message holds bytes of the record.
         text = error.object.decode(errors="replace")
         return None, message(tf.errors.InvalidArgumentError(None, None, text))
 
 
 def host_error(detail: str) -> OSError:
-    """Returns the error that ends a run where files of this host cannot be read."""
+    """Returns the error of a file or of the host, for which no record is to blame."""
     remedy = "run again when the file can be read"
     if "Too many open files" in detail:
         remedy = "allow this process more open files (ulimit -n) and run again"
