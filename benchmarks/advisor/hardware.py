@@ -12,6 +12,7 @@ from benchmarks.advisor import facts as facts_, run_costs
 from benchmarks.advisor.facts import Fact, Facts
 from benchmarks.models import catalog, publications
 from benchmarks.models.accelerators import Accelerator, Figure
+from tfpipe import errors
 
 _WEKA = "WekaIO, DGX-1"
 
@@ -133,6 +134,7 @@ def _add_model(
     if name not in catalog.MODELS:
         raise ValueError(
             f"model must be one of {', '.join(sorted(catalog.MODELS))}, got {name!r}."
+            f"{errors.did_you_mean(name, catalog.MODELS)}"
         )
     model = catalog.MODELS[name]
     default = f"default of {name}"
@@ -154,7 +156,8 @@ def _figure(
     if accelerator not in accelerators:
         raise ValueError(
             f"accelerator must be one of {', '.join(sorted(accelerators))}, got "
-            f"{accelerator!r}. Give images_per_second, or --accelerators_file."
+            f"{accelerator!r}.{errors.did_you_mean(accelerator, accelerators)} "
+            "Give images_per_second, or --accelerators_file."
         )
     rates = accelerators[accelerator].of_mode(mode)
     if model not in rates:
@@ -206,6 +209,7 @@ def _add_storage(facts: dict[str, Fact]) -> None:
             raise ValueError(
                 "storage must be a rate such as 10GB/s, or one of "
                 f"{', '.join(STORAGES)}; got {storage.value!r}."
+                f"{errors.did_you_mean(str(storage.value), STORAGES)}"
             )
         kind = STORAGES[storage.value]
         source = kind.source

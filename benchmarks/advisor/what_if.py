@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from benchmarks.advisor import facts, hardware
 from benchmarks.advisor.facts import Fact, Facts
+from tfpipe import errors
 
 FLAG = "--what_if"
 _OTHER_NAMES = {"accelerators": "num_accelerators", "network": "link"}
@@ -54,7 +55,10 @@ def parse(text: str, before: Facts) -> dict[str, Fact]:
             name = _OTHER_NAMES.get(name, name)
             if name not in facts.KEYS:
                 names = ", ".join([_HOSTS, *facts.KEYS])
-                raise ValueError(f"{FLAG} may set {names}; got {name!r}.")
+                raise ValueError(
+                    f"{FLAG} may set {names}; got {name!r}."
+                    f"{errors.did_you_mean(name, facts.KEYS)}"
+                )
             fact = facts.parse(name, value, source)
         if name in changes:
             raise ValueError(f"{FLAG} sets {name} twice: {text!r}.")

@@ -10,6 +10,8 @@ import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from tfpipe import errors
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Figure:
@@ -118,8 +120,9 @@ def find(
     """
     if name not in accelerators:
         raise ValueError(
-            f"--emulate must be one of {', '.join(sorted(accelerators))}, got {name}. "
-            "--accelerators_file adds others."
+            f"--emulate must be one of {', '.join(sorted(accelerators))}, got {name}."
+            f"{errors.did_you_mean(name, accelerators)} --accelerators_file adds "
+            "others."
         )
     figures = accelerators[name].of_mode(mode)
     if model not in figures:

@@ -12,6 +12,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from tfpipe import errors
+
 
 class Verdict(NamedTuple):
     """The answer of a check, and a sentence with the measured values."""
@@ -102,7 +104,7 @@ class Gate:
         if self.metric not in METRICS:
             raise ValueError(
                 f"A gate's metric must be one of {', '.join(METRICS)}; got "
-                f"{self.metric!r}."
+                f"{self.metric!r}.{errors.did_you_mean(self.metric, METRICS)}"
             )
         if self.comparison not in _COMPARISONS:
             raise ValueError(
