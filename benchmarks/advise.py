@@ -1,8 +1,8 @@
 """How fast will a training run be, and what holds it back?
 
-  python -m benchmarks.advise --model=resnet50 --accelerator=v100 --num_accelerators=72
-  python -m benchmarks.advise --results=REPORTS --num_accelerators=8 --storage=nfs
-  python -m benchmarks.advise --accelerator=h100 --what_if="cores=128,storage=10GB/s"
+  python -m benchmarks.advise --accelerator=v100 --num_accelerators=72
+  python -m benchmarks.advise --results=REPORTS --storage=nfs
+  python -m benchmarks.advise --what_if="cores=128,storage=10GB/s"
 
 Nothing is measured or read: the answer is computed, and comes at once. A figure is
 taken from a flag; else from --results, the --report_dir of benchmarks.storage,

@@ -1,7 +1,7 @@
 """How fast does the pipeline deliver data, and what is its bottleneck?
 
   python -m benchmarks.input --data_dir=DIR
-  python -m benchmarks.input --data_dir=DIR --do=profile,tune --tuning=tuning.json
+  python -m benchmarks.input --data_dir=DIR --do=tune --tuning=tuning.json
   python -m benchmarks.input --pipeline=my_module:make_pipeline --do=profile
 
 There are four parts; --do chooses some of them:

@@ -1,14 +1,13 @@
-r"""Runs benchmarks.train with every combination of settings, and says how it scales.
+r"""Runs benchmarks.train with all combinations of settings; says how it scales.
 
-  python -m benchmarks.sweep --sweep_dir=OUT --data_dirs=DIR --models=resnet50,vgg16 \
-      --ranks=1,2,4,8 --batch_sizes=64,128 --repeats=3 -- --num_steps=100
-  python -m benchmarks.sweep --sweep_dir=OUT --data_dirs=DIR --accelerators=h100 \
-      --hosts=a,b,c,d --placements=1x8,2x4,4x2 --caches=cold,warm -- --num_steps=100
-  python -m benchmarks.sweep --sweep_dir=OUT --data_dirs=DIR --accelerators=h100 \
-      --find_ranks="au>=0.9" --max_ranks=16 -- --num_steps=100
+  python -m benchmarks.sweep --sweep_dir=OUT --data_dirs=DIR --ranks=1,2,4,8 \
+      --models=resnet50,vgg16 --batch_sizes=64,128 -- --num_steps=100
+  python -m benchmarks.sweep --sweep_dir=OUT --data_dirs=DIR --hosts=a,b,c,d \
+      --accelerators=h100 --placements=1x8,2x4,4x2 --caches=cold,warm
+  python -m benchmarks.sweep --sweep_dir=OUT --data_dirs=DIR \
+      --accelerators=h100 --find_ranks="au>=0.9" --max_ranks=16
   python -m benchmarks.sweep --sweep_dir=OUT --data_dirs=DIR --remote_url=URL \
-      --shard_cache_dir=CACHE --tiers=remote,shard_cache_cold,shard_cache_warm,ram \
-      -- --emulate=h100 --num_epochs=2
+      --shard_cache_dir=CACHE --tiers=remote,shard_cache_cold,ram
   python -m benchmarks.sweep --sweep_dir=OUT --data_dirs=DIR --preset=models \
       -- --emulate=v100 --num_steps=100
   python -m benchmarks.sweep --sweep_dir=OUT --sweep_file=sweep.json --dry_run

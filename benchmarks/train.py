@@ -1,4 +1,4 @@
-r"""Trains, evaluates or infers with a model on a converted data set, and measures it.
+r"""Trains, evaluates or infers with a model on a data set, and measures it.
 
   python -m benchmarks.train --data_dir=DIR --model=resnet50 --num_steps=100
   horovodrun -np 4 python -m benchmarks.train --data_dir=DIR --model=resnet50

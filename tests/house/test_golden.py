@@ -11,6 +11,26 @@ import tensorflow as tf
 
 import tfpipe
 from tests.support.data import golden
+from tfpipe.cli import help as help_texts, names
+
+_REFERENCE = """\
+# Flags
+
+All flags of all commands, made of the options in the code: `make golden` writes this
+page again. `--help` of a command shows the most useful ones, `--helpfull` all.
+"""
+
+
+def test_reference_of_flags() -> None:
+    """docs/flags.md has each flag of each command whose options are dataclasses."""
+    text = _REFERENCE
+    for name, command in names.commands_of(""):
+        title = f"tfpipe {name} {command.form}".strip()
+        parts = help_texts.parts_of(command.flags, command.groups)
+        text += f"\n## {title}\n\n`python -m {command.module}`\n\n"
+        text += f"{help_texts.table(parts)}\n"
+
+    assert golden.stored("../../../docs/flags.md", text) == text
 
 
 def _read(source: tfpipe.TFRecordSource) -> None:

@@ -113,6 +113,22 @@ def full(doc: str, parts: Sequence[Part], more: Sequence[tuple[str, str]]) -> st
     return "\n".join(lines)
 
 
+def table(parts: Sequence[Part]) -> str:
+    """Returns all about each flag as a table in Markdown, for the documents.
+
+    Args:
+        parts: The flags, as `parts_of` returns them.
+    """
+    lines = ["| flag | meaning |", "|---|---|"]
+    for title, options in parts:
+        lines.append(f"| **{title}** | |")
+        for option in options:
+            cells = (f"`{_name(option)}`", _text(option))
+            escaped = [cell.replace("|", "\\|") for cell in cells]
+            lines.append(f"| {escaped[0]} | {escaped[1]} |")
+    return "\n".join(lines)
+
+
 def _head(doc: str) -> list[str]:
     """Returns the first line of a docstring, and the examples below it."""
     lines = doc.strip().splitlines()
