@@ -1,7 +1,6 @@
 """All commands: their --help, and the installed wheel away from the checkout."""
 
 import pathlib
-import re
 import resource
 import subprocess
 import sys
@@ -43,20 +42,6 @@ def test_help_teaches(warm_python: WarmPython, module: str) -> None:
     assert f"python -m {module} " in text, "an example"
     whole = warm_python.run("-m", module, "--helpfull").stdout
     assert "JSON object" in " ".join(whole.split()), "what the last line is"
-    source = (ROOT / f"{module.replace('.', '/')}.py").read_text()
-    for flag in re.findall(r'flags\.DEFINE_\w+\(\s*"(\w+)"', source):
-        assert f"--{flag}: " in text or f"--[no]{flag}: " in text
-
-
-def test_help_shows_the_defaults_of_its_command(warm_python: WarmPython) -> None:
-    """The two commands share the flag; people's photographs are turned upright."""
-    defaults = {}
-    for name in ("folder", "imagenet"):
-        text = warm_python.run("-m", f"converters.{name}", "--help").stdout
-        flag = text[text.index("--exif_orientation: ") :]
-        defaults[name] = re.findall(r"\(default: '(\w+)'\)", flag)[0]
-
-    assert defaults == {"folder": "apply", "imagenet": "keep"}
 
 
 def test_help_of_training_takes_less_than_two_seconds_of_cpu() -> None:

@@ -15,7 +15,6 @@ into a value, checks values, and names what is wrong.
 
 import csv
 import dataclasses
-import difflib
 import enum
 import functools
 import os
@@ -330,6 +329,8 @@ def _split(text: str) -> list[str]:
 
 def did_you_mean(word: str, words: Iterable[str], *, prefix: str = "") -> str:
     """Returns " Did you mean WORD?" with the nearest word, or "" if none is near."""
+    import difflib  # slow to import
+
     near = difflib.get_close_matches(word, list(words), n=1)
     return f" Did you mean {prefix}{near[0]}?" if near else ""
 

@@ -69,12 +69,16 @@ def options(kind: type[Options]) -> type[Options]:
 
 def _define(option: Option, module: str) -> None:
     """Adds a flag to absl's own list, once for all classes that share the field."""
+    flag, before = _Flag(option), None
     if option.name in flags.FLAGS:
         before = flags.FLAGS[option.name]
         if isinstance(before, _Flag) and before.option == option:
             flags.FLAGS.register_key_flag_for_module(module, before)
             return
-    flags.DEFINE_flag(_Flag(option), flags.FLAGS, module)
+    # Two commands may have a flag of one name. A flag of another program stays.
+    flag.allow_override = isinstance(before, _Flag)
+    flags.DEFINE_flag(flag, flags.FLAGS, module)
+    flag.allow_override = False
 
 
 class _Flag(flags.Flag[Any]):
@@ -90,7 +94,6 @@ class _Flag(flags.Flag[Any]):
             default,
             option.about.help,
             boolean=option.is_switch,
-            allow_override=True,  # commands may have flags of the same name
         )
 
     def parse(self, argument: Any) -> None:

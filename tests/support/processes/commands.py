@@ -7,11 +7,8 @@ import json
 import pathlib
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
-
-from absl import flags
-from absl.testing import flagsaver
 
 from tfpipe import cli
 
@@ -36,27 +33,6 @@ class Ended:
     def result(self) -> Any:
         """The JSON object of the last line of stdout."""
         return json.loads(self.lines[-1])
-
-
-@contextlib.contextmanager
-def flags_set(**values: object) -> Iterator[None]:
-    """Sets flags for a while. Required flags of other commands need no value."""
-    flags.FLAGS.mark_as_parsed()
-    with flagsaver.flagsaver(**values):
-        yield
-
-
-def call(
-    main: Callable[[Sequence[str]], int | None], *arguments: object, **values: object
-) -> Ended:
-    """Calls the main function of a command with arguments, and values of its flags."""
-    with (
-        flags_set(**values),
-        contextlib.redirect_stdout(io.StringIO()) as out,
-        contextlib.redirect_stderr(io.StringIO()) as err,
-    ):
-        code = main([main.__module__, *map(str, arguments)])
-    return Ended(code or 0, out.getvalue(), err.getvalue())
 
 
 def flags_of(**values: object) -> list[str]:

@@ -49,7 +49,7 @@ def test_benchmark_reads_the_folder_of_each_way(tmp_path):
 
 
 def test_benchmark_needs_the_folder_for_those_ways():
-    done = commands.call(decode.main, data_dir="none", ways=["rewritten_uint8"])
+    done = commands.answer(decode.COMMANDS, "--data_dir=none", "--ways=rewritten_uint8")
 
     assert done.returncode == 1
     message = "--rewritten_data_dir must be given for rewritten_uint8"
