@@ -20,7 +20,7 @@ from converters.engines import processes
 from converters.exports import naming
 from converters.exports.source import Source, damaged, read_records
 from converters.images import jpeg_header
-from converters.inputs.boxes import Box
+from converters.inputs.image import Box
 from converters.inputs.tables import extras
 from converters.jobs import side_files
 from tfpipe import errors

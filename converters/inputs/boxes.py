@@ -25,12 +25,12 @@ import xxhash
 from converters.engines import processes
 from converters.inputs import kaggle, listing, tars
 from converters.inputs.folders import Folder
+from converters.inputs.image import Box
 from converters.inputs.listing import LeftOut
 
 if TYPE_CHECKING:
     import xml.etree.ElementTree as ElementTree
 
-Box = tuple[float, float, float, float]
 _File = tuple[str, bytes | None]  # name and content; None if it is no XML file
 
 # Files that a worker parses as one task, which takes 0.1 s.

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from converters.inputs import files, reading
 from tfpipe.location.location import Location
 
+Box = tuple[float, float, float, float]  # xmin, ymin, xmax and ymax, 0 to 1
 # Number of the class of an image until the classes have labels.
 NO_CLASS = -1
 

@@ -6,9 +6,8 @@ Never here: labels (see `labels`), the bytes of an image.
 
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from converters.inputs.boxes import Boxes
 from converters.inputs.class_lists import ClassList
 from converters.inputs.files import State
 from converters.inputs.folders import Folder
@@ -23,6 +22,9 @@ from converters.inputs.meaning import (
 )
 from tfpipe.location.location import Location
 from tfpipe.shards.split_names import SPLITS, TRAIN
+
+if TYPE_CHECKING:
+    from converters.inputs.boxes import Boxes
 
 # Images by split and class.
 Splits = Mapping[str, Mapping[str, Sequence[Image]]]
@@ -77,7 +79,7 @@ class Listed(NamedTuple):
     several: Mapping[str, Sequence[str]] = {}
     states: Mapping[str, State] = {}
     num_rows: int | None = None
-    boxes: Boxes | None = None
+    boxes: "Boxes | None" = None
     rows: TableRows | None = None
     export: Folder | None = None
     apart: Sequence[Location] = ()

@@ -20,8 +20,7 @@ import xxhash
 from converters.engines import processes
 from converters.images import prepare
 from converters.inputs import reading
-from converters.inputs.boxes import Box
-from converters.inputs.image import Image, catalog_name, read_image
+from converters.inputs.image import Box, Image, catalog_name, read_image
 from converters.jobs.job import Job
 from converters.jobs.plan import ShardPlan
 from tfpipe.location import atomic

@@ -11,11 +11,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from converters.engines import processes
 from converters.inputs import expected, labels, listing, meaning
-from converters.inputs.boxes import Boxes
 from converters.inputs.files import path_of
 from converters.inputs.image import Image, catalog_name
 from converters.inputs.labels import Labelled
@@ -30,6 +29,9 @@ from tfpipe.location.files import Files
 from tfpipe.location.location import Location
 from tfpipe.shards import index
 from tfpipe.shards.split_names import TRAIN
+
+if TYPE_CHECKING:
+    from converters.inputs.boxes import Boxes
 
 
 def run_command(command: str, options: ConvertOptions, reader: Reader) -> None:
@@ -206,7 +208,7 @@ def _report(item: listing.LeftOut) -> dict[str, str]:
     }
 
 
-def _of_boxes(boxes: Boxes | None) -> dict[str, Any]:
+def _of_boxes(boxes: "Boxes | None") -> dict[str, Any]:
     """Returns what identifies the boxes: a job must not go on with other boxes."""
     if boxes is None:
         return {}
@@ -246,7 +248,7 @@ def _more_columns(
     return extras.MoreColumns(path=path, in_records=in_records)
 
 
-def _require_boxes_stay_right(options: ConvertOptions, boxes: Boxes | None) -> None:
+def _require_boxes_stay_right(options: ConvertOptions, boxes: "Boxes | None") -> None:
     if options.policy.exif_orientation != "keep" and boxes and boxes.num_boxes:
         raise ValueError(
             "--exif_orientation=apply would leave the bounding boxes where they were. "

@@ -19,7 +19,6 @@ import importlib.util
 import json
 import os
 import pathlib
-import platform
 import shlex
 import shutil
 import sys
@@ -112,7 +111,7 @@ def digest(sources: Iterable[pathlib.Path], others: Iterable[str]) -> str:
     Raises:
         OSError: If there is no libjpeg to link with; says why.
     """
-    made_of = (platform.machine(), *others, *FLAGS, str(libjpeg()))
+    made_of = (os.uname().machine, *others, *FLAGS, str(libjpeg()))
     return _digest(tuple(sources), made_of)
 
 

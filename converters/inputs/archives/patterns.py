@@ -8,6 +8,7 @@ the files in order, with their sizes. Braces are expanded as a shell does, `*`, 
 import fnmatch
 import glob
 import itertools
+import math
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -108,44 +109,38 @@ def expand_braces(pattern: str) -> list[str]:
     Raises:
         ValueError: If braces do not match, or stand for too many names.
     """
-    parts: list[list[str]] = []
-    position = count = 0
-    for match in _BRACES.finditer(pattern):
-        parts.append([pattern[position : match.start()]])
-        parts.append(_choices(pattern, match[1]))
-        position, count = match.end(), max(count, 1) * len(parts[-1])
-        if count > _MAX_FILES:
-            raise _too_many(pattern)
-    parts.append([pattern[position:]])
-    if any(brace in part[0] for part in parts[::2] for brace in "{}"):
+    # Texts outside of braces, and between these the text inside.
+    parts = _BRACES.split(pattern)
+    if any(brace in part for part in parts[::2] for brace in "{}"):
+        raise _wrong_braces(pattern, "none of them inside another, got")
+    choices = [_choices(pattern, text) for text in parts[1::2]]
+    if math.prod(map(len, choices)) > _MAX_FILES:
         raise ValueError(
-            f"--input must have braces such as {{000..099}} or {{a,b}}, none of them "
-            f"inside another, got {shown(pattern)}."
+            f"--input must name at most {_MAX_FILES:,} files, got more for "
+            f"{shown(pattern)}."
         )
-    return ["".join(words) for words in itertools.product(*parts)]
+    texts = ([text] for text in parts[::2])
+    lists = itertools.chain(*itertools.zip_longest(texts, choices, fillvalue=[""]))
+    return ["".join(words) for words in itertools.product(*lists)]
 
 
-def _choices(pattern: str, text: str) -> list[str]:
+def _choices(pattern: str, text: str) -> Sequence[str]:
     match = _RANGE.fullmatch(text)
     if match is None:
         if "," not in text:
-            raise ValueError(
-                f"--input must have braces such as {{000..099}} or {{a,b}}, got "
-                f"{'others' if '://' in pattern else f'{{{text}}}'} in "
-                f"{shown(pattern)}."
-            )
+            inside = "others" if "://" in pattern else f"{{{text}}}"
+            raise _wrong_braces(pattern, f"got {inside} in")
         return text.split(",")
     first, last = int(match[1]), int(match[2])
-    if abs(last - first) >= _MAX_FILES:
-        raise _too_many(pattern)
     step = 1 if first <= last else -1
-    width = len(match[1])
-    return [f"{number:0{width}d}" for number in range(first, last + step, step)]
+    numbers = range(first, last + step, step)
+    # More than enough for the error about too many files.
+    return [f"{n:0{len(match[1])}d}" for n in numbers[: _MAX_FILES + 1]]
 
 
-def _too_many(pattern: str) -> ValueError:
+def _wrong_braces(pattern: str, wrong: str) -> ValueError:
     return ValueError(
-        f"--input must name at most {_MAX_FILES:,} files, got more for "
+        f"--input must have braces such as {{000..099}} or {{a,b}}, {wrong} "
         f"{shown(pattern)}."
     )
 
@@ -166,46 +161,38 @@ def _matching(pattern: str, kind: Kind) -> Iterator[Archive]:
         )
     path = os.path.abspath(os.path.expanduser(pattern))
     # A path may hold braces and stars of its own.
-    names = [path] if os.path.lexists(path) else expand_braces(path)
-    for name in names:
-        yield from _matching_paths(name, kind)
-
-
-def _matching_paths(path: str, kind: Kind) -> Iterator[Archive]:
-    if os.path.isdir(path):
-        found = [entry.path for entry in os.scandir(path)]
-        found = [name for name in found if _is_archive(name, kind)]
-        require_whole_sets(found, "--input")
-    elif os.path.lexists(path) or not any(sign in path for sign in _WILDCARDS):
-        found = [path]  # a missing file is an error that names it
-    else:
-        found = [name for name in glob.glob(path, recursive=True) if _is_file(name)]
-        require_whole_sets(found, "--input")
-    for name in sorted(found, key=natural):
-        yield Archive("", name, os.stat(name).st_size)
-
-
-def _is_file(path: str) -> bool:
-    return not os.path.isdir(path)
+    for name in [path] if os.path.lexists(path) else expand_braces(path):
+        if os.path.isdir(name):
+            found = [entry.path for entry in os.scandir(name) if not entry.is_dir()]
+            found = [file for file in found if _is_archive(file, kind)]
+        elif os.path.lexists(name) or not any(sign in name for sign in _WILDCARDS):
+            found = [name]  # a missing file is an error that names it
+        else:
+            found = glob.glob(name, recursive=True)
+            found = [file for file in found if not os.path.isdir(file)]
+        if found != [name]:
+            require_whole_sets(found, "--input")
+        for file in sorted(found, key=natural):
+            yield Archive("", file, os.stat(file).st_size)
 
 
 def _is_archive(path: str, kind: Kind) -> bool:
-    name = os.path.basename(path)
-    return _is_file(path) and not name.startswith(".") and kind.is_one(name)
+    """Whether a file in a folder is taken without a pattern."""
+    name = path.rpartition("/")[2]
+    return not name.startswith(".") and kind.is_one(name)
 
 
 def _matching_urls(url: str, kind: Kind) -> Iterator[Archive]:
     before = re.split(r"[*?\[]", url, maxsplit=1)[0]
     folder = before.rstrip("/") if before == url else before.rpartition("/")[0]
     location = Location.from_user("--input", folder)
-    is_web = location.is_web_server
     if before == url and not url.endswith("/"):
         server, name = location.split()
         try:
             yield Archive("", location.text, Files(server).size(name))
             return
         except errors.MissingFileError:
-            if is_web:
+            if location.is_web_server:
                 raise
             # It may be a folder.
     if "?" in url:
@@ -213,30 +200,22 @@ def _matching_urls(url: str, kind: Kind) -> Iterator[Archive]:
             "--input must be a URL without a query (?), and is not shown here because "
             "it may hold a secret. Write * for any characters."
         )
-    if is_web:
+    if location.is_web_server:
         raise ValueError(
             f"--input must name each file of a web server, which cannot list them, got "
             f"{shown(url)}. Write {{000..099}} for numbers."
         )
-    names = Files(location).names()
-    pattern = url.removeprefix(f"{folder}/") if before != url else ""
-    wanted = [
-        name
-        for name in sorted(names, key=natural)
-        if (
-            _same_depth(name, pattern) and fnmatch.fnmatchcase(name, pattern)
-            if pattern
-            else "/" not in name and kind.is_one(name)
-        )
-    ]
+    sizes, pattern = Files(location).names(), url.removeprefix(f"{folder}/")
+    if before == url:
+        wanted = [n for n in sizes if "/" not in n and kind.is_one(n)]
+    else:
+        # One star does not match a slash; two stars do.
+        depth = None if "**" in pattern else pattern.count("/")
+        wanted = [n for n in sizes if depth in (None, n.count("/"))]
+        wanted = [n for n in wanted if fnmatch.fnmatchcase(n, pattern)]
     require_whole_sets(wanted, "--input")
-    for name in wanted:
-        yield Archive("", (location / name).text, names[name])
-
-
-def _same_depth(name: str, pattern: str) -> bool:
-    """Whether a star has not matched a slash; two stars may."""
-    return "**" in pattern or name.count("/") == pattern.count("/")
+    for name in sorted(wanted, key=natural):
+        yield Archive("", (location / name).text, sizes[name])
 
 
 def relative_to_one(

@@ -304,7 +304,7 @@ def test_damaged_and_other_records_are_named(
     (line,) = map(json.loads, (out / "rejects.jsonl").read_text().splitlines())
     assert (line["name"], line["reason"]) == (f"{shard.name}/000003", "bad_record")
     assert index.load(out).num_records("train") == 39
-    with pytest.raises(ValueError, match="--level=source finds images by their names"):
+    with pytest.raises(ValueError, match="--input_dir finds images by their names"):
         verify.verify(
             verify.VerifyOptions(data_dir=str(out), level="source", input_dir=str(tfds))
         )
