@@ -49,14 +49,6 @@ FOLDER_NAMES = ("bbox", "Annotation", kaggle.BOXES)
 KEPT = "bbox_kept"
 SWAPPED = "bbox_swapped_corners"
 CLAMPED = "bbox_clamped"
-# Decisions to leave a box or a file out.
-_LEFT_OUT = (
-    listing.BOX_EMPTY,
-    listing.BOX_OTHER_SYNSET,
-    listing.BOX_NO_SIZE,
-    listing.BOX_OTHER_CLASS,
-    listing.BOX_NO_XML,
-)
 
 _SIDES = ("xmin", "ymin", "xmax", "ymax")
 
@@ -217,7 +209,7 @@ def _parse_files(where: str, synsets: Collection[str], files: Sequence[_File]) -
             part.counts.append(len(boxes))
             part.sides.extend(itertools.chain.from_iterable(boxes))
         part.decisions.update(decisions)
-        for reason in _LEFT_OUT:
+        for reason in sorted(decisions.keys() & listing.DETAILS.keys()):
             part.left_out.extend([LeftOut(name, reason)] * decisions[reason])
     return part
 

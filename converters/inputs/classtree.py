@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from converters.inputs import class_lists, folders, kaggle, listing
+from converters.inputs.class_lists import ClassList
 from converters.inputs.classes import texts
 from converters.inputs.image import Image, whole_file
 from converters.inputs.listed import Listed, ordered
@@ -70,7 +71,7 @@ class TreeReader(Reader):
         own = class_lists.exported(source)
         if not own.origin:
             names = texts(source, listed.class_names())
-            return listed._replace(texts=names)
+            return listed._replace(classes=ClassList(texts=names))
         return listed.with_list(own._replace(names={}))  # folders are names, also `7`
 
 

@@ -6,7 +6,7 @@ opened.
 """
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from converters.inputs.image import Image
 from converters.inputs.labels import Labelled
@@ -61,64 +61,42 @@ def _faults(listed: Listed, names: Sequence[str]) -> Iterator[str]:
         ("validation", _NUM_VALIDATION, _VALIDATION_PER_CLASS, _VALIDATION_PER_CLASS),
     ):
         classes = listed.splits.get(split, {})
+        counts = {name: len(classes.get(name, ())) for name in names}
         count = sum(map(len, classes.values()))
         if count != number:
             yield f"{split}: {count:,} images instead of {number:,}"
-        if classes:
-            yield from _class_faults(split, classes, names, fewest, most)
-        if classes and split == "validation":
-            yield from _validation_faults(classes, must_be=listed.boxes is not None)
+        missing = [name for name in counts if classes and not counts[name]]
+        yield from _fault(split, "class", missing, " without an image")
+        wrong = [
+            f"{n} ({c:,})" for n, c in counts.items() if c and not fewest <= c <= most
+        ]
+        bounds = f"{fewest}" if fewest == most else f"{fewest} to {most}"
+        yield from _fault(split, "class", wrong, f" without {bounds} images each")
+        images = [*itertools.chain.from_iterable(classes.values())]
+        if images and split == "validation":
+            # Images of tables and tars may have other names.
+            names_lost = _names_lost(images)
+            if listed.boxes is not None or len(names_lost) < _NUM_VALIDATION:
+                yield from _fault(split, "missing name", names_lost)
     for split, classes in listed.splits.items():
-        images = itertools.chain.from_iterable(classes.values())
-        empty = [image.name for image in images if image.num_bytes == 0]
-        if empty:
-            counted = count_of(len(empty), "image")
-            yield f"{split}: {counted} without bytes: {_some(empty)}"
+        every = itertools.chain.from_iterable(classes.values())
+        empty = [image.name for image in every if image.num_bytes == 0]
+        yield from _fault(split, "image", empty, " without bytes")
     if listed.boxes is not None and listed.boxes.num_boxes != _NUM_BOXES:
         yield f"boxes: {listed.boxes.num_boxes:,} instead of {_NUM_BOXES:,}"
 
 
-def _class_faults(
-    split: str,
-    classes: Mapping[str, Sequence[Image]],
-    names: Sequence[str],
-    fewest: int,
-    most: int,
-) -> Iterator[str]:
-    """Yields classes without images, and classes with too few or too many."""
-    counts = {name: len(classes.get(name, ())) for name in names}
-    if missing := [name for name in names if not counts[name]]:
-        counted = count_of(len(missing), "class")
-        yield f"{split}: {counted} without an image: {_some(missing)}"
-    wrong = [
-        f"{name} ({count:,})"
-        for name, count in counts.items()
-        if count and not fewest <= count <= most
-    ]
-    if wrong:
-        bounds = f"{fewest}" if fewest == most else f"{fewest} to {most}"
-        counted = f"{count_of(len(wrong), 'class')} without {bounds} images each"
-        yield f"{split}: {counted}: {_some(wrong)}"
-
-
-def _validation_faults(
-    classes: Mapping[str, Sequence[Image]], *, must_be: bool
-) -> Iterator[str]:
-    """Yields the names from 00000001 to 00050000 that no image has.
-
-    Args:
-        classes: The images by class.
-        must_be: Whether images must have these names; tables and tars may have others.
-    """
-    images = itertools.chain.from_iterable(classes.values())
+def _names_lost(images: Sequence[Image]) -> list[str]:
+    """Returns the names from 00000001 to 00050000 that no validation image has."""
     stems = {image.name.rpartition("/")[2].partition(".")[0] for image in images}
-    names = [f"ILSVRC2012_val_{n:08d}" for n in range(1, _NUM_VALIDATION + 1)]
-    missing = [name for name in names if name not in stems]
-    if missing and (must_be or len(missing) < len(names)):
-        yield f"validation: {count_of(len(missing), 'missing name')}: {_some(missing)}"
+    names = (f"ILSVRC2012_val_{n:08d}" for n in range(1, _NUM_VALIDATION + 1))
+    return [name for name in names if name not in stems]
 
 
-def _some(names: Sequence[str]) -> str:
-    """Returns the first names, separated by commas."""
-    more = ", …" if len(names) > _NUM_NAMED else ""
-    return ", ".join(names[:_NUM_NAMED]) + more
+def _fault(
+    split: str, noun: str, names: Sequence[str], fault: str = ""
+) -> Iterator[str]:
+    """Yields a line with the number of names and the first names, if there are any."""
+    if names:
+        first = ", ".join(names[:_NUM_NAMED]) + ", …" * (len(names) > _NUM_NAMED)
+        yield f"{split}: {count_of(len(names), noun)}{fault}: {first}"

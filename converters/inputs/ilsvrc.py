@@ -9,14 +9,14 @@ form. Files are listed and headers of tars are read; no image is opened or unpac
 input that cannot be converted is an error before any work starts.
 """
 
-import concurrent.futures
 import dataclasses
 import itertools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from converters.inputs import boxes, devkit, folders, kaggle, listing, reading, tars
+from converters.inputs.class_lists import ClassList
 from converters.inputs.classes import read_classes
 from converters.inputs.files import State
 from converters.inputs.folders import Folder
@@ -31,8 +31,6 @@ from tfpipe.shards.split_names import split_of_name
 TRAIN_TAR = "ILSVRC2012_img_train.tar"
 VALIDATION_TAR = "ILSVRC2012_img_val.tar"
 _TAR_NAMES = {TRAIN_TAR, VALIDATION_TAR, *boxes.TAR_NAMES}
-# The threads wait for the disk most of the time, so that there are more than CPUs.
-_NUM_HEADER_READERS = 16
 
 # By synset, the images of a split.
 _Classes = dict[str, list[Image]]
@@ -67,9 +65,11 @@ class IlsvrcReader(Reader):
             source.location,
             splits,
             tree.report.left_out,
-            names_from="The list of synsets, in which 0 is the background,",
-            labels={item.synset: item.label for item in classes},
-            texts={item.synset: item.text for item in classes},
+            ClassList(
+                "The list of synsets, in which 0 is the background,",
+                labels={item.synset: item.label for item in classes},
+                texts={item.synset: item.text for item in classes},
+            ),
             states=tree.states,
             num_rows=tree.report.num_names,
             boxes=boxes.read_boxes(
@@ -241,7 +241,13 @@ class _Tree:
                 f"{source.shown('synsets.txt')}."
             )
         classes: _Classes = {}
-        for synset, content in _read_contents(source, folder, contents):
+
+        def read(synset: str) -> tuple[str, _Content]:
+            if (tar := contents[synset]) is None:
+                return synset, _read_folder(source, f"{folder}/{synset}")
+            return synset, _read_tar(source, tar)
+
+        for synset, content in reading.in_threads(read, sorted(contents)):
             self._add(content)
             for image in content.images:
                 image = image.below(f"{folder}/{synset}/", self.numbers[synset])
@@ -251,25 +257,6 @@ class _Tree:
                 f"{where} must hold images named *.JPEG, *.jpeg or *.jpg, got none."
             )
         return classes
-
-
-def _read_contents(
-    source: Folder, folder: str, contents: Mapping[str, _FolderTar | None]
-) -> Iterator[tuple[str, _Content]]:
-    """Yields each class and its images; classes are sorted by name."""
-
-    def read(synset: str) -> _Content:
-        tar = contents[synset]
-        if tar is None:
-            return _read_folder(source, f"{folder}/{synset}")
-        return _read_tar(source, tar)
-
-    synsets = sorted(contents)
-    with concurrent.futures.ThreadPoolExecutor(_NUM_HEADER_READERS) as pool:
-        # Groups limit how far the threads read ahead of the caller, and the memory.
-        for start in range(0, len(synsets), _NUM_HEADER_READERS):
-            group = synsets[start : start + _NUM_HEADER_READERS]
-            yield from zip(group, pool.map(read, group), strict=True)
 
 
 def _read_folder(source: Folder, folder: str) -> _Content:

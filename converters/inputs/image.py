@@ -4,7 +4,11 @@ In: what a reader says of an image. Out: its bytes, from a file on a disk or by 
 Never here: what the bytes are.
 """
 
+import collections
+import concurrent.futures
+import functools
 import os
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from converters.inputs import files, reading
@@ -75,6 +79,48 @@ def read_image(input_dir: Location, image: Image) -> bytes:
             f"{image.offset}, got {len(data)}: it has changed since it was listed."
         )
     return data
+
+
+# Images that are read or wait for their use, beside the one in use.
+_MAX_BYTES = 64 << 20
+
+
+def read_ahead(
+    input_dir: Location, images: Sequence[Image], *, is_read: Callable[[Image], bool]
+) -> Iterator[tuple[Image, Callable[[], bytes]]]:
+    """Yields the images in order, each with a function that returns its bytes.
+
+    Images at URLs are requested several at a time and ahead of their use.
+
+    Args:
+        input_dir: The input folder.
+        images: The images.
+        is_read: Whether the bytes of an image are needed. Others are not read ahead.
+
+    Returns:
+        The images and functions. A function raises what `read_image` raises.
+    """
+    read = functools.partial(read_image, input_dir)
+    if not any(reading.is_remote(input_dir, image.file) for image in images):
+        yield from ((image, functools.partial(read, image)) for image in images)
+        return
+    pool = concurrent.futures.ThreadPoolExecutor(reading.NUM_REQUESTS)
+    waiting: collections.deque[tuple[Image, Callable[[], bytes]]] = collections.deque()
+    num_bytes = 0
+    try:
+        for image in images:
+            size = image.num_bytes if is_read(image) else 0
+            full = len(waiting) >= 2 * reading.NUM_REQUESTS
+            while waiting and (full or num_bytes + size > _MAX_BYTES):
+                num_bytes -= waiting[0][0].num_bytes
+                yield waiting.popleft()
+                full = False
+            one = functools.partial(read, image)
+            waiting.append((image, pool.submit(one).result if size else one))
+            num_bytes += image.num_bytes
+        yield from waiting
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def catalog_name(name: str) -> str:

@@ -34,7 +34,7 @@ class Labelled(NamedTuple):
 
     def classes(self) -> list[Class]:
         """Returns the classes in label order, with names for text files."""
-        texts = self.listed.texts
+        texts = self.listed.classes.texts
         return [
             Class(label, catalog_name(name), texts.get(name, printable(name)))
             for name, label in self.labels.items()
@@ -141,12 +141,13 @@ def give_labels(
             name_of = {label: name for name, label in labels.items()}
             listed = listed.named(name_of, names_from="--label_map")
         return Labelled(listed, labels, "--label_map")
-    if listed.labels and label_base in (None, min(listed.labels.values())):
+    known = listed.classes
+    if known.labels and label_base in (None, min(known.labels.values())):
         own = listed if label_type == meaning.TEXT else listed.named()
-        if set(own.class_names()) <= listed.labels.keys():
-            return Labelled(own, listed.labels, f"{listed.names_from} says so")
+        if set(own.class_names()) <= known.labels.keys():
+            return Labelled(own, known.labels, f"{known.origin} says so")
     if meaning.label_type(names, label_type) == meaning.NUMBER:
-        if listed.names:
+        if known.names:
             return _with_names(listed, label_base)
         numbers = list(map(int, names))
         return Labelled(listed, *meaning.numbers_as_labels(numbers, label_base))
@@ -159,15 +160,14 @@ def give_labels(
 
 def _with_names(listed: Listed, label_base: int | None) -> Labelled:
     """Returns the labels of numbers with names."""
-    names = listed.names
+    names, origin = listed.classes.names, listed.classes.origin
     base = min(min(names), 1) if label_base is None else label_base
     labels = {names[key]: label for label, key in enumerate(sorted(names), base)}
     if len(labels) < len(names):
         raise ValueError(
-            f"{listed.names_from} must name each class once. Give other names with "
-            "--label_map."
+            f"{origin} must name each class once. Give other names with --label_map."
         )
-    return Labelled(listed.named(), labels, f"{listed.names_from} begins there")
+    return Labelled(listed.named(), labels, f"{origin} begins there")
 
 
 def read_label_map(path: pathlib.Path, label_base: int | None) -> dict[str, int]:

@@ -8,9 +8,8 @@ import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from converters.inputs.class_lists import ClassList
+from converters.inputs.class_lists import NO_LIST, ClassList
 from converters.inputs.files import State
-from converters.inputs.folders import Folder
 from converters.inputs.image import Image
 from converters.inputs.listing import LeftOut
 from converters.inputs.meaning import (
@@ -53,10 +52,7 @@ class Listed(NamedTuple):
         folder: The folder that the files of the images are relative to.
         splits: The images by split and class, as the input calls the classes.
         left_out: Names without an image, with reasons.
-        names: Names of classes that are numbers, from the input.
-        names_from: The origin of these names, for errors.
-        labels: Label of each class, if the list of classes says labels.
-        texts: Names of classes for people, by class.
+        classes: The list of classes that comes with the input, if any.
         several: All classes of an image with several classes, by the name of the
             image; the first is its class in `splits`.
         states: State of each file that holds many images, before it was read.
@@ -64,7 +60,6 @@ class Listed(NamedTuple):
             read; of a tree, of files and of folders that are left out.
         boxes: Bounding boxes, if the input has a place for them.
         rows: The rows of a table.
-        export: Folder of the export that the images are from, if they are.
         apart: Folders in which no output may lie; empty takes the first
             folder of each image below `folder`.
     """
@@ -72,16 +67,12 @@ class Listed(NamedTuple):
     folder: Location
     splits: Splits
     left_out: Sequence[LeftOut] = ()
-    names: Mapping[int, str] = {}
-    names_from: str = "The list of classes beside the files"
-    labels: Mapping[str, int] = {}
-    texts: Mapping[str, str] = {}
+    classes: ClassList = NO_LIST
     several: Mapping[str, Sequence[str]] = {}
     states: Mapping[str, State] = {}
     num_rows: int | None = None
     boxes: "Boxes | None" = None
     rows: TableRows | None = None
-    export: Folder | None = None
     apart: Sequence[Location] = ()
 
     def folders_of_images(self) -> list[Location]:
@@ -119,15 +110,7 @@ class Listed(NamedTuple):
 
     def with_list(self, classes: ClassList) -> "Listed":
         """Returns the same images with the names of a list of classes."""
-        if not classes.origin:
-            return self
-        return self._replace(
-            names=classes.names,
-            names_from=classes.origin,
-            labels=classes.labels,
-            texts=classes.texts,
-            export=classes.export,
-        )
+        return self._replace(classes=classes) if classes.origin else self
 
     def renamed(self, names: Mapping[str, str]) -> "Listed":
         """Returns the same images with other names of classes."""
@@ -161,8 +144,8 @@ class Listed(NamedTuple):
             ValueError: If a number has no name.
         """
         numbers = self.class_names()
-        origin = names_from or self.names_from
-        names = self.names if names is None else names
+        origin = names_from or self.classes.origin
+        names = self.classes.names if names is None else names
         if not names or label_type(numbers, None) != NUMBER:
             return self
         unknown = [number for number in map(int, numbers) if number not in names]

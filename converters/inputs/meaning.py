@@ -26,6 +26,8 @@ _CODE = re.compile(r"0[0-9]+|[0-9]*\.[0-9]*")
 _WHOLE_FLOAT = re.compile(r"(0|[1-9][0-9]*)\.0+")
 # Every class is a line of labels.txt.
 MAX_LABEL = 1_000_000
+# Images by split and class.
+_Splits = Mapping[str, Mapping[str, Sequence[object]]]
 # Labels in an error, of numbers and of names.
 _NUM_SHOWN = 3
 
@@ -182,10 +184,7 @@ def warn(lines: Sequence[str], *, strict: bool) -> None:
         print(f"Warning: {line}", file=sys.stderr)
 
 
-def disagreements(
-    splits: Mapping[str, Mapping[str, Sequence[object]]],
-    chosen: LabelType | None,
-) -> list[str]:
+def disagreements(splits: _Splits, chosen: LabelType | None) -> list[str]:
     """Returns a line for each way in which splits and classes do not fit together.
 
     The line says the probable meaning, and its flag.
@@ -220,9 +219,7 @@ def disagreements(
     return lines
 
 
-def _folders_in_classes(
-    splits: Mapping[str, Mapping[str, Sequence[object]]],
-) -> Iterable[str]:
+def _folders_in_classes(splits: _Splits) -> Iterable[str]:
     """Yields a line for folders that look like splits or parts, and are in classes."""
     for classes in splits.values():
         # By folder, and by the folder in it, the paths of classes below.
@@ -285,9 +282,7 @@ def _similar_classes(names: Collection[str]) -> Iterable[str]:
         )
 
 
-def _nested_class(
-    splits: Mapping[str, Mapping[str, Sequence[object]]],
-) -> Iterable[str]:
+def _nested_class(splits: _Splits) -> Iterable[str]:
     """Yields a line for a class of a single image in a folder below another class."""
     for classes in splits.values():
         for name, images in classes.items():

@@ -1,20 +1,17 @@
 """Reads parts of the files of an input, on a disk or by URL.
 
-In: an input folder and the name of a file in it, or the URL of a file. Out: bytes; or,
-for the images of a shard, a function an image, where images at URLs are requested
-several at a time and ahead of their use; or a function that reads at any offset. By
-URL, a request of that function gets a larger piece than was asked for. The piece grows
-while a file is read through, and shrinks when the parts are far apart. Connections of a
-folder are kept for the next file.
+In: an input folder and the name of a file in it, or the URL of a file. Out: bytes, or
+a function that reads at any offset. By URL, a request of that function gets a larger
+piece than was asked for. The piece grows while a file is read through, and shrinks when
+the parts are far apart. Connections of a folder are kept for the next file.
 """
 
-import collections
 import concurrent.futures
 import contextlib
 import functools
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from converters.inputs import files
 from tfpipe.location.files import Files
@@ -88,64 +85,18 @@ def _files(folder: Location) -> Files:
 
 
 NUM_REQUESTS = 16
-# Images that are read or wait for their use, beside the one in use.
-_MAX_BYTES = 64 << 20
-
-ReadImage = Callable[[], bytes]
+_Job = TypeVar("_Job")
+_Result = TypeVar("_Result")
 
 
-class _SizedImage(Protocol):
-    """A part of `image.Image`."""
-
-    @property
-    def file(self) -> str: ...
-
-    @property
-    def num_bytes(self) -> int: ...
-
-
-Image = TypeVar("Image", bound=_SizedImage)
-
-
-def readers(
-    input_dir: Location,
-    images: Sequence[Image],
-    *,
-    read: Callable[[Location, Image], bytes],
-    is_read: Callable[[Image], bool],
-) -> Iterator[tuple[Image, ReadImage]]:
-    """Yields the images in order, each with a function that returns its bytes.
-
-    Args:
-        input_dir: The input folder.
-        images: The images.
-        read: Reads an image of the folder, see `image.read_image`.
-        is_read: Whether the bytes of an image are needed. Others are not read ahead.
-
-    Returns:
-        The images and functions. A function raises what `read` raises.
-    """
-    if not any(is_remote(input_dir, image.file) for image in images):
-        for image in images:
-            yield image, functools.partial(read, input_dir, image)
-        return
-    pool = concurrent.futures.ThreadPoolExecutor(NUM_REQUESTS)
-    waiting: collections.deque[tuple[Image, ReadImage]] = collections.deque()
-    num_bytes = 0
-    try:
-        for image in images:
-            size = image.num_bytes if is_read(image) else 0
-            full = num_bytes + size > _MAX_BYTES or len(waiting) >= 2 * NUM_REQUESTS
-            while waiting and full:
-                num_bytes -= waiting[0][0].num_bytes
-                yield waiting.popleft()
-                full = num_bytes + size > _MAX_BYTES
-            one: ReadImage = functools.partial(read, input_dir, image)
-            waiting.append((image, pool.submit(one).result if size else one))
-            num_bytes += image.num_bytes
-        yield from waiting
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+def in_threads(
+    function: Callable[[_Job], _Result], jobs: Sequence[_Job]
+) -> Iterator[_Result]:
+    """Yields the results of jobs that wait for a disk or a store, in their order."""
+    with concurrent.futures.ThreadPoolExecutor(NUM_REQUESTS) as pool:
+        # Groups limit how far the threads read ahead, and end soon after an error.
+        for start in range(0, len(jobs), NUM_REQUESTS):
+            yield from pool.map(function, jobs[start : start + NUM_REQUESTS])
 
 
 ReadAt = Callable[[int, int], bytes]

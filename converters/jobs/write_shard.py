@@ -20,7 +20,7 @@ import xxhash
 from converters.engines import processes
 from converters.images import prepare
 from converters.inputs import reading
-from converters.inputs.image import Box, Image, catalog_name, read_image
+from converters.inputs.image import Box, Image, catalog_name, read_ahead
 from converters.jobs.job import Job
 from converters.jobs.plan import ShardPlan
 from tfpipe.location import atomic
@@ -149,9 +149,7 @@ def keep_freed_memory() -> None:
 def _write_records(job: Job, task: Task, new: "NewShard") -> None:
     """Writes the records and catalog rows of a shard."""
     more = _features(job, task.plan)
-    images = reading.readers(
-        job.input_dir, task.plan.images, read=read_image, is_read=_is_read(job)
-    )
+    images = read_ahead(job.input_dir, task.plan.images, is_read=_is_read(job))
     for image, read in images:
         features = more.get(catalog_name(image.name)) if more else None
         boxes = task.boxes.get(image.name, ())

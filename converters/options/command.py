@@ -222,11 +222,12 @@ def _more_columns(
     """Returns what the catalog and the records get beside the images and classes."""
     listed = labelled.listed
     rows, several = listed.rows, listed.several
-    if listed.export is not None and not (several or (rows and rows.extra_columns)):
+    export = listed.classes.export
+    if export is not None and not (several or (rows and rows.extra_columns)):
         folder = spool.folder_of(workspace.folder, extras.EXPORTED_NAME)
         workspace.stack.enter_context(spool.locked(folder))
         names = (image.name for image in listed.images())
-        return extras.of_export(listed.export, names, labelled.labels, folder)
+        return extras.of_export(export, names, labelled.labels, folder)
     if rows is None or not (rows.extra_columns or several):
         return None
     in_records = tuple(rows.extra_columns) if rows.in_records else ()

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from converters.inputs.archives import example_images
 from converters.inputs.archives.patterns import Archive
 from converters.inputs.archives.readers import ArchiveContents, list_archives
+from converters.inputs.class_lists import ClassList
 from converters.inputs.listed import Listed
 from converters.inputs.meaning import Meaning
 from converters.inputs.reader import Reader, Workspace
@@ -66,16 +67,16 @@ class DataSetReader(Reader):
             ]
             return found._replace(items=items)
 
-        classes = dict(enumerate(known.classes, known.label_base))
+        numbers = dict(enumerate(known.classes, known.label_base))
+        classes = ClassList(
+            (location / index.INDEX_NAME).shown,
+            {label: synset for label, (synset, _) in numbers.items()},
+            texts=dict(known.classes),
+        )
         listed = list_archives(
             archives, read, file_in_names=self.file_in_names, split_in_names=False
         )
-        return listed._replace(
-            names={label: synset for label, (synset, _) in classes.items()},
-            names_from=(location / index.INDEX_NAME).shown,
-            texts=dict(known.classes),
-            apart=[location],
-        )
+        return listed._replace(classes=classes, apart=[location])
 
 
 def _before(starts: Sequence[int], offset: int) -> int:

@@ -76,10 +76,6 @@ class TfrecordReader(ArchiveReader):
     def _image_keys(self) -> Sequence[str]:
         return IMAGE_KEYS if self.image_key is None else (self.image_key,)
 
-    @property
-    def _name_keys(self) -> Sequence[str]:
-        return NAME_KEYS if self.name_key is None else (self.name_key,)
-
     def read_archive(self, folder: Location, archive: Archive) -> ArchiveContents:
         """Lists the images of a file.
 
@@ -113,7 +109,7 @@ class TfrecordReader(ArchiveReader):
         """Checks the first record for the named or usual features."""
         wanted = {"--image_key": self._image_keys, "--label_key": self.label_keys}
         if self.name_key:
-            wanted["--name_key"] = self._name_keys
+            wanted["--name_key"] = (self.name_key,)
         for flag, keys in wanted.items():
             if not any(key in features for key in keys):
                 raise ValueError(
@@ -137,7 +133,8 @@ class TfrecordReader(ArchiveReader):
         # Equal bytes further ahead in the record are the same image.
         start = record.data.index(encoded)
         offset = record.byte_offset + records.HEADER_BYTES + start
-        name = _name(archive, name, encoded, _only(features, self._name_keys))
+        name_keys = NAME_KEYS if self.name_key is None else (self.name_key,)
+        name = _name(archive, name, encoded, _only(features, name_keys))
         return class_name, Image(name, NO_CLASS, archive.file, offset, len(encoded))
 
 

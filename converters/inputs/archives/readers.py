@@ -7,7 +7,6 @@ the order of the images stays the same.
 
 import abc
 import collections
-import concurrent.futures
 import dataclasses
 import posixpath
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +16,6 @@ from converters.engines import processes
 from converters.inputs import class_lists, folders, listing, reading
 from converters.inputs.archives import patterns
 from converters.inputs.archives.patterns import Archive
-from converters.inputs.class_lists import ClassList
 from converters.inputs.files import State
 from converters.inputs.image import Image
 from converters.inputs.listed import Listed, ordered
@@ -27,8 +25,6 @@ from converters.inputs.reader import Reader, Workspace
 from tfpipe.location.location import Location
 from tfpipe.shards import label_rows
 
-# The threads wait for the disk or the store most of the time.
-_NUM_READERS = 16
 # Begins a row of 0 and 1 as the class of an image, until the end of the list.
 ROW = "\0row "
 
@@ -99,16 +95,11 @@ class ArchiveReader(Reader, abc.ABC):
             self.read_archive,
             file_in_names=self.file_in_names,
         )
-        is_text = label_type(listed.class_names(), meaning.label_type) == TEXT
-        return listed.with_list(self._list_beside(listed, is_text=is_text))
-
-    def _list_beside(self, listed: Listed, *, is_text: bool) -> ClassList:
-        """Returns the list of classes in the folder of the first file."""
         above = posixpath.dirname(next(listed.images()).file)
         source = folders.open_folder(listed.folder.resolve(above))
-        if is_text:
-            return class_lists.exported(source)
-        return class_lists.beside(source, self.label_keys)
+        if label_type(listed.class_names(), meaning.label_type) == TEXT:
+            return listed.with_list(class_lists.exported(source))
+        return listed.with_list(class_lists.beside(source, self.label_keys))
 
 
 def list_archives(
@@ -163,16 +154,10 @@ def _contents(
         state = reading.state_of(folder, archive.file, archive.num_bytes)
         return archive, state, read(folder, archive)
 
-    with (
-        concurrent.futures.ThreadPoolExecutor(_NUM_READERS) as pool,
-        processes.make_bar(len(archives), "file") as bar,
-    ):
-        for start in range(0, len(archives), _NUM_READERS):
-            # Groups limit how far the threads read ahead, and end soon after an error.
-            group = archives[start : start + _NUM_READERS]
-            for seen in pool.map(look, group):
-                yield seen
-                bar.update()
+    with processes.make_bar(len(archives), "file") as bar:
+        for seen in reading.in_threads(look, archives):
+            yield seen
+            bar.update()
 
 
 def _require_own_names(

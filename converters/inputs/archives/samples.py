@@ -81,19 +81,16 @@ def _class_in_key(key: str) -> str:
     return _checked(key.rpartition("/")[0] or (prefix if underscore else ""))
 
 
+@dataclasses.dataclass
 class _Sample:
-    """The parts of a sample so far: images, names of parts, and the label."""
+    """The parts of a sample so far."""
 
-    def __init__(self) -> None:
-        self.images: dict[str, tars.Member] = {}
-        self.label: bytes | None = None
-        self.parts: set[str] = set()
+    images: dict[str, tars.Member] = dataclasses.field(default_factory=dict)
+    label: bytes | None = None
+    parts: set[str] = dataclasses.field(default_factory=set)
 
 
-TARS = patterns.Kind(
-    "files that end in .tar",
-    is_one=lambda name: name.endswith(".tar"),
-)
+TARS = patterns.Kind("files that end in .tar", lambda name: name.endswith(".tar"))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -136,11 +133,6 @@ class TarReader(ArchiveReader):
                 f"{self.label_from}."
             )
 
-    @property
-    def _part(self) -> str | None:
-        """Name of the part with the class; None for the key."""
-        return None if self.label_from == FROM_KEY else self.label_from
-
     def read_archive(self, folder: Location, archive: Archive) -> ArchiveContents:
         where = folder.resolve(archive.file).shown
         with reading.opened(folder, archive.file, archive.num_bytes) as pread:
@@ -169,7 +161,7 @@ class TarReader(ArchiveReader):
                     "Make the tar again."
                 )
             sample.parts.add(part)
-            if part == self._part:
+            if part == self.label_from != FROM_KEY:
                 # Of a larger part, one byte too many tells its size.
                 count = min(member.num_bytes, _MAX_BYTES[part] + 1)
                 sample.label = tar.take(member.offset, count)
@@ -183,9 +175,9 @@ class TarReader(ArchiveReader):
 
     def _require_partners(self, tar: tars.Tar, samples: Mapping[str, _Sample]) -> None:
         """Checks that each image has the part with its class."""
-        part = self._part
+        part = self.label_from
         alone = [k for k, s in samples.items() if s.images and part not in s.parts]
-        if alone and part is not None:
+        if alone and part != FROM_KEY:
             raise ValueError(
                 f"{tar.where} must hold the class of each image as {alone[0]}.{part}, "
                 f"got {count_of(len(alone), 'image')} of {len(samples):,} samples "

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from converters.inputs import files, labels, listing, meaning, reading
+from converters.inputs.class_lists import ClassList
 from converters.inputs.files import State
 from converters.inputs.image import Image
 from converters.inputs.listed import Listed, ordered
@@ -196,15 +197,17 @@ def _joined(
                 else:
                     left_out += (LeftOut(i.name, listing.NOT_MAPPED) for i in moved)
         for name in sorted(set(own) - set(renamed)):
-            if listed.texts.get(name, name) != name:
-                texts.setdefault(name, listed.texts[name])
+            if listed.classes.texts.get(name, name) != name:
+                texts.setdefault(name, listed.classes.texts[name])
             if is_number:
                 unnamed.setdefault(source.name, name)
     _require_classes(splits)
     apart = [folder for _, listed in found for folder in listed.folders_of_images()]
     counts = [listed.num_rows for _, listed in found]
     num_rows = None if None in counts else sum(filter(None, counts))
-    whole = Listed(folder, ordered(splits), left_out, texts=texts, states=states)
+    whole = Listed(
+        folder, ordered(splits), left_out, ClassList(texts=texts), states=states
+    )
     _require_one_type(whole.class_names(), unnamed)
     return whole._replace(num_rows=num_rows, apart=apart)
 

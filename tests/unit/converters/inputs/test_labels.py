@@ -1,10 +1,12 @@
 """converters.inputs.labels: one rule gives the classes of all readers their labels."""
 
 import pathlib
+from collections.abc import Mapping
 
 import pytest
 
 from converters.inputs import labels
+from converters.inputs.class_lists import ClassList
 from converters.inputs.image import NO_CLASS, Image
 from converters.inputs.listed import Listed
 from tfpipe.location.location import Location
@@ -12,9 +14,12 @@ from tfpipe.location.location import Location
 IMAGES = [Image(f"{n}.jpg", NO_CLASS, "x.tar", n, 1) for n in range(4)]
 
 
-def listed(*names: str, **fields: object) -> Listed:
-    splits = {"train": dict.fromkeys(names, IMAGES[:1])}
-    return Listed(Location("in"), splits, **fields)
+def listed(
+    *labels: str, names: Mapping[int, str] = {}, several: Mapping[str, list[str]] = {}
+) -> Listed:
+    splits = {"train": dict.fromkeys(labels, IMAGES[:1])}
+    classes = ClassList("labels.txt", names)
+    return Listed(Location("in"), splits, classes=classes, several=several)
 
 
 def given(
@@ -61,7 +66,7 @@ def test_a_label_map_gives_labels_or_names(tmp_path, names, lines, expected) -> 
 def test_names_replace_numbers() -> None:
     splits = {"train": {"10": IMAGES[:2], "2": IMAGES[2:]}}
     names = {2: "dog", 10: "cat"}
-    source = Listed(Location("in"), splits, names=names, names_from="labels.txt")
+    source = Listed(Location("in"), splits, classes=ClassList("labels.txt", names))
 
     renamed = source.named()
 
@@ -70,7 +75,7 @@ def test_names_replace_numbers() -> None:
     assert given(listed("1", names={0: "b", 1: "a"})) == {"b": 0, "a": 1}
     assert given(listed("1", names={0: "b", 1: "a"}), label_base=1) == {"b": 1, "a": 2}
     with pytest.raises(ValueError, match=r"labels.txt must name .* no name for 10"):
-        source._replace(names={2: "dog"}).named()
+        source.with_list(ClassList("labels.txt", {2: "dog"})).named()
     with pytest.raises(ValueError, match="must name each class once"):
         given(listed("1", names={0: "a", 1: "a"}))
 

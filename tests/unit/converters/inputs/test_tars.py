@@ -1,5 +1,6 @@
 """converters.inputs.tars, devkit, matfile: the official archives, read in place."""
 
+import contextlib
 import gzip
 import io
 import itertools
@@ -13,9 +14,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from converters.inputs import classes, devkit, ilsvrc, matfile, tars
+from converters.inputs import again, classes, devkit, ilsvrc, matfile, tars
 from converters.inputs.archives import patterns, samples
 from converters.inputs.image import Image, read_image
+from converters.inputs.reader import Workspace
 from converters.jobs import plan, write_shard
 from converters.jobs.job import Job
 from tests.support.data.conversions import read_ilsvrc
@@ -126,6 +128,21 @@ def test_class_folders_and_class_tars_mix(tmp_path: pathlib.Path) -> None:
     os.rename(tmp_path / "aside" / SYNSETS[1], root / "train" / SYNSETS[1])
 
     assert _contents(root) == contents
+
+
+def test_images_in_tars_are_listed_again_for_a_check(tmp_path: pathlib.Path) -> None:
+    root = make_tree(tmp_path, num_images=6, num_validation_images=2)
+    pack_train(root, nested=True)
+    pack_validation(root)
+    splits = read_ilsvrc(root).splits.values()
+    images = {image.name: image for images in splits for image in images}
+
+    with contextlib.ExitStack() as stack:
+        workspace = Workspace(folder=tmp_path, stack=stack)
+        made_by = {"command": "converters.imagenet"}
+        listed = again.list_again(made_by, str(root), (), (), workspace)
+
+    assert listed.find_all([*images, "train/n1/no.JPEG"]) == images
 
 
 @pytest.mark.parametrize("format", FORMATS)
