@@ -206,6 +206,19 @@ class _Tree:
             )
         return contents
 
+    def _add_folder(self, folder: str, contents: dict[str, _FolderTar | None]) -> None:
+        here = self.source.scan(folder, (".tar",))
+        self.report.leave_out(item.under(f"{folder}/") for item in here.left_out)
+        contents |= dict.fromkeys(here.folders)
+        for name, _ in here.files:
+            synset = os.path.splitext(name)[0]
+            if synset in contents:
+                raise ValueError(
+                    f"{self.source.shown(folder)} must hold {synset}/ or {name} but "
+                    "not both. Remove one of them."
+                )
+            contents[synset] = _FolderTar(f"{folder}/{name}")
+
     def _read_classes(
         self, folder: str, contents: dict[str, _FolderTar | None]
     ) -> _Classes:
@@ -218,17 +231,7 @@ class _Tree:
         """
         source, where = self.source, self.source.shown(folder)
         if source.is_folder(folder):
-            here = source.scan(folder, (".tar",))
-            self.report.leave_out(item.under(f"{folder}/") for item in here.left_out)
-            contents |= dict.fromkeys(here.folders)
-            for name, _ in here.files:
-                synset = os.path.splitext(name)[0]
-                if synset in contents:
-                    raise ValueError(
-                        f"{where} must hold {synset}/ or {name} but not both. Remove "
-                        "one of them."
-                    )
-                contents[synset] = _FolderTar(f"{folder}/{name}")
+            self._add_folder(folder, contents)
         if not contents:
             raise ValueError(
                 f"{where} must hold a folder for each class, with its JPEG files "

@@ -115,8 +115,8 @@ def read_ahead(
                 num_bytes -= waiting[0][0].num_bytes
                 yield waiting.popleft()
                 full = False
-            one = functools.partial(read, image)
-            waiting.append((image, pool.submit(one).result if size else one))
+            read_one = functools.partial(read, image)
+            waiting.append((image, pool.submit(read_one).result if size else read_one))
             num_bytes += image.num_bytes
         yield from waiting
     finally:

@@ -141,13 +141,13 @@ def give_labels(
             name_of = {label: name for name, label in labels.items()}
             listed = listed.named(name_of, names_from="--label_map")
         return Labelled(listed, labels, "--label_map")
-    known = listed.classes
-    if known.labels and label_base in (None, min(known.labels.values())):
+    own_list = listed.classes
+    if own_list.labels and label_base in (None, min(own_list.labels.values())):
         own = listed if label_type == meaning.TEXT else listed.named()
-        if set(own.class_names()) <= known.labels.keys():
-            return Labelled(own, known.labels, f"{known.origin} says so")
+        if set(own.class_names()) <= own_list.labels.keys():
+            return Labelled(own, own_list.labels, f"{own_list.origin} says so")
     if meaning.label_type(names, label_type) == meaning.NUMBER:
-        if known.names:
+        if own_list.names:
             return _with_names(listed, label_base)
         numbers = list(map(int, names))
         return Labelled(listed, *meaning.numbers_as_labels(numbers, label_base))
