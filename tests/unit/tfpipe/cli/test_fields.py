@@ -1,6 +1,7 @@
 """tfpipe.cli: texts of flags to values, and values that must not be."""
 
 import dataclasses
+import pathlib
 import re
 
 import pytest
@@ -80,6 +81,15 @@ def test_texts_become_values(words: str, field: str, value: object) -> None:
 def test_wrong_words_name_what_must_hold(words: str, message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         _parse(*words.split())
+
+
+def test_flags_may_be_in_a_file(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "flags"
+    path.write_text("# comment\n--count=3\n--nofsync\n")
+
+    options = _parse(f"--flagfile={path}", "--seed=2")
+
+    assert (options.count, options.fsync, options.seed) == (3, False, 2)
 
 
 @pytest.mark.parametrize(
