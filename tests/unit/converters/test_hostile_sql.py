@@ -105,8 +105,15 @@ def _refusal(run: Run, folder: pathlib.Path, text: str) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("name", _RUNS)
-@pytest.mark.parametrize("hostile", [*_TABLES, *_STATEMENTS])
+# One lock of DuckDB forbids the files to both runs, so a few tables are enough for one.
+@pytest.mark.parametrize(
+    ("hostile", "name"),
+    [
+        *((hostile, name) for hostile in _STATEMENTS for name in _RUNS),
+        *((hostile, "clause") for hostile in _TABLES),
+        *((hostile, "--query") for hostile in (*_TABLES[3:5], *_TABLES[-3:])),
+    ],
+)
 def test_no_text_of_sql_reads_or_writes_another_file(
     hostile: str, name: str, folder: pathlib.Path
 ) -> None:

@@ -1,5 +1,7 @@
 """tfpipe.profiling.measure by real clocks: stages of known cost."""
 
+import json
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -189,3 +191,59 @@ def test_throughput_finds_how_many_elements_to_read():
     result = measure.throughput(dataset, seconds=0.2, repeats=2)
 
     assert 1 < result.num_elements < 200
+
+
+@pytest.fixture(scope="module")
+def read_profile(data_dir):
+    """The profile of a pipeline that reads 24 records, 20 of them in batches."""
+    pipeline = tfpipe.Pipeline(
+        tfpipe.TFRecordSource(data_dir, "train", batch_size=5),
+        [
+            tfpipe.Interleave(),
+            tfpipe.Map(
+                tfpipe.Parse(label_base=1),
+                tfpipe.Select("label"),
+                num_parallel_calls=2,
+            ),
+            tfpipe.Batch(5),
+            tfpipe.Prefetch(buffer_size=3),
+        ],
+    )
+    return measure.profile(
+        pipeline, num_elements=2, repeats=1, per_op=True, progress=False
+    )
+
+
+def test_every_stage_and_op_has_a_row(read_profile):
+    assert [row.number for row in read_profile.stages] == [0, 1, 2, 2, 3, 4]
+    assert [row.visit_ratio for row in read_profile.stages] == [1 / 4, 5, 5, 5, 1, 1]
+    kinds = [row.kind for row in read_profile.stages[1:]]
+    assert kinds == ["reader", "parallel", "parallel", "serial", "buffered"]
+    assert read_profile.stages[2].parallelism == 2
+    assert read_profile.examples_per_output == 5
+    assert read_profile.num_elements == 2
+
+
+def test_reading_is_measured(read_profile):
+    records = read_profile.stages[1].bytes_out_per_output
+
+    assert read_profile.storage.bytes_per_output > 0.5 * records
+    assert read_profile.storage.state in ("warm", "partly warm", "cold")
+
+
+def test_rates_are_of_the_pipeline_as_it_is(read_profile):
+    rate = read_profile.rate
+
+    assert 0 < rate.least <= rate.median <= rate.most
+    assert rate.cpu_seconds_per_element > 0
+    assert read_profile.cpu_seconds_per_output > 0
+    assert read_profile.host.slowdown > 0
+    assert read_profile.ram_left_bytes > 0
+    assert json.loads(json.dumps(read_profile.as_json(), allow_nan=False))["stages"]
+
+
+def test_a_filled_buffer_is_seen(read_profile):
+    if not measure.profile_runs.dataset_nodes.can_tell_buffers():
+        pytest.skip("TensorFlow 2.16 has no get_model_proto")
+
+    assert read_profile.stages[-1].buffered_bytes > 0

@@ -1,4 +1,4 @@
-"""tfpipe.profiling.measure: one profile and one rate of tiny pipelines."""
+"""tfpipe.profiling.measure: rates of tiny pipelines; what a profile refuses."""
 
 import functools
 import json
@@ -10,62 +10,6 @@ import tfpipe
 from tests.support.faults.clock import SimulatedHost
 from tfpipe.profiling import measure
 from tfpipe.profiling.host_share import HostWatch
-
-
-@pytest.fixture(scope="module")
-def profile(data_dir):
-    """The profile of a pipeline that reads 24 records, 20 of them in batches."""
-    pipeline = tfpipe.Pipeline(
-        tfpipe.TFRecordSource(data_dir, "train", batch_size=5),
-        [
-            tfpipe.Interleave(),
-            tfpipe.Map(
-                tfpipe.Parse(label_base=1),
-                tfpipe.Select("label"),
-                num_parallel_calls=2,
-            ),
-            tfpipe.Batch(5),
-            tfpipe.Prefetch(buffer_size=3),
-        ],
-    )
-    return measure.profile(
-        pipeline, num_elements=2, repeats=1, per_op=True, progress=False
-    )
-
-
-def test_every_stage_and_op_has_a_row(profile):
-    assert [row.number for row in profile.stages] == [0, 1, 2, 2, 3, 4]
-    assert [row.visit_ratio for row in profile.stages] == [1 / 4, 5, 5, 5, 1, 1]
-    kinds = [row.kind for row in profile.stages[1:]]
-    assert kinds == ["reader", "parallel", "parallel", "serial", "buffered"]
-    assert profile.stages[2].parallelism == 2
-    assert profile.examples_per_output == 5
-    assert profile.num_elements == 2
-
-
-def test_reading_is_measured(profile):
-    records = profile.stages[1].bytes_out_per_output
-
-    assert profile.storage.bytes_per_output > 0.5 * records
-    assert profile.storage.state in ("warm", "partly warm", "cold")
-
-
-def test_rates_are_of_the_pipeline_as_it_is(profile):
-    rate = profile.rate
-
-    assert 0 < rate.least <= rate.median <= rate.most
-    assert rate.cpu_seconds_per_element > 0
-    assert profile.cpu_seconds_per_output > 0
-    assert profile.host.slowdown > 0
-    assert profile.ram_left_bytes > 0
-    assert json.loads(json.dumps(profile.as_json(), allow_nan=False))["stages"]
-
-
-def test_a_filled_buffer_is_seen(profile):
-    if not measure.profile_runs.dataset_nodes.can_tell_buffers():
-        pytest.skip("TensorFlow 2.16 has no get_model_proto")
-
-    assert profile.stages[-1].buffered_bytes > 0
 
 
 @pytest.mark.parametrize(

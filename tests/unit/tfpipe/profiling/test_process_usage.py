@@ -155,12 +155,14 @@ def test_a_thread_that_waits_is_not_runnable():
     try:
         begun.wait()
         meter = ProcessMeter()
-        states = {meter.is_runnable(str(thread.native_id)) for _ in range(1000)}
+        thread_id = str(thread.native_id)
+        # The thread may need a while to begin to wait on a busy host.
+        is_waiting = any(not meter.is_runnable(thread_id) for _ in range(100_000))
     finally:
         end.set()
         thread.join()
 
-    assert False in states
+    assert is_waiting
 
 
 def test_bytes_of_a_file_are_counted(tmp_path):
