@@ -25,8 +25,9 @@ same input, options and seed give the same bytes. The last line on stdout is one
 object. Exit code: 0 done, 1 an error.
 """
 
+from converters.conversion import steps
 from converters.inputs.classtree import TreeReader
-from converters.options import command, shared
+from converters.options import shared
 from converters.options.job import ConvertOptions, reader_of
 from tfpipe import cli
 
@@ -41,7 +42,7 @@ class FolderOptions(ConvertOptions):
 
 def run(options: FolderOptions) -> None:
     """Converts the folder."""
-    command.run_command("converters.folder", options, reader_of(TreeReader, options))
+    steps.run_command("converters.folder", options, reader_of(TreeReader, options))
 
 
 COMMANDS = (shared.command(FolderOptions, run, arguments=("input_dir", "output_dir")),)

@@ -27,9 +27,10 @@ goes on when it is run again.
 The last line on stdout is one JSON object. Exit code: 0 done, 1 an error.
 """
 
+from converters.conversion import steps
 from converters.images.policy import Policy
 from converters.inputs.ilsvrc import IlsvrcReader
-from converters.options import command, job, shared
+from converters.options import job, shared
 from converters.options.job import ConvertOptions, reader_of
 from tfpipe import cli
 
@@ -45,9 +46,7 @@ class ImagenetOptions(ConvertOptions):
 
 def run(options: ImagenetOptions) -> None:
     """Converts ImageNet."""
-    command.run_command(
-        "converters.imagenet", options, reader_of(IlsvrcReader, options)
-    )
+    steps.run_command("converters.imagenet", options, reader_of(IlsvrcReader, options))
 
 
 COMMANDS = (

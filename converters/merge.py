@@ -40,9 +40,10 @@ The last line on stdout is one JSON object. Exit code: 0 done, 1 an error.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from converters.conversion import steps
 from converters.inputs.merged.reader import MergeReader
 from converters.inputs.merged.sources import FLAGS
-from converters.options import command, shared
+from converters.options import shared
 from converters.options.job import ConvertOptions, reader_of
 from tfpipe import cli
 
@@ -134,7 +135,7 @@ def run(options: MergeOptions) -> None:
         ),
         how=how,
     )
-    command.run_command("converters.merge", options, reader)
+    steps.run_command("converters.merge", options, reader)
 
 
 COMMANDS = (shared.command(MergeOptions, run, arguments=("sources",)),)

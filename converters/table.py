@@ -27,8 +27,9 @@ catalog.parquet. The last line on stdout is one JSON object. Exit code: 0 done, 
 error.
 """
 
+from converters.conversion import steps
 from converters.inputs.tables.reader import IMAGE, LABEL, TableReader
-from converters.options import command, shared
+from converters.options import shared
 from converters.options.job import ConvertOptions, reader_of
 from tfpipe import cli
 
@@ -97,7 +98,7 @@ def run(options: TableOptions) -> None:
     if len(tables) < len(options.table) or not all(map(str.isidentifier, tables)):
         raise ValueError("--table must be name=PLACE, with another name each time.")
     reader = reader_of(TableReader, options, input=options.input[0], table=tables)
-    command.run_command("converters.table", options, reader)
+    steps.run_command("converters.table", options, reader)
 
 
 COMMANDS = (shared.command(TableOptions, run, arguments=("input", "output_dir")),)

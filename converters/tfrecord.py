@@ -24,8 +24,9 @@ the same bytes. The last line on stdout is one JSON object. Exit code: 0 done, 1
 error.
 """
 
+from converters.conversion import steps
 from converters.inputs.archives.example_images import TfrecordReader
-from converters.options import command, shared
+from converters.options import shared
 from converters.options.job import ConvertOptions, reader_of
 from tfpipe import cli
 
@@ -59,7 +60,7 @@ class TfrecordOptions(ConvertOptions):
 
 def run(options: TfrecordOptions) -> None:
     """Converts the records."""
-    command.run_command(
+    steps.run_command(
         "converters.tfrecord", options, reader_of(TfrecordReader, options)
     )
 

@@ -24,8 +24,9 @@ the same bytes. The last line on stdout is one JSON object. Exit code: 0 done, 1
 error.
 """
 
+from converters.conversion import steps
 from converters.inputs.archives.samples import LabelPart, TarReader
-from converters.options import command, shared
+from converters.options import shared
 from converters.options.job import ConvertOptions, reader_of
 from tfpipe import cli
 
@@ -60,7 +61,7 @@ class TarOptions(ConvertOptions):
 
 def run(options: TarOptions) -> None:
     """Converts the tars."""
-    command.run_command("converters.webdataset", options, reader_of(TarReader, options))
+    steps.run_command("converters.webdataset", options, reader_of(TarReader, options))
 
 
 COMMANDS = (shared.command(TarOptions, run, arguments=("input", "output_dir")),)

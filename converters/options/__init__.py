@@ -1,5 +1,5 @@
-"""Options of the commands: flags are read once and become frozen values.
+"""Options of the commands: fields that are flags, read once into frozen values.
 
-In: the command line. Out: frozen options, the job, the summary and the exit code.
+In: the command line. Out: frozen options whose values fit together.
 Never here: work on images or shards.
 """

@@ -165,10 +165,11 @@ def test_a_small_conversion_needs_neither_numpy_nor_a_pool(
     code = f"""import sys
 from converters import folder
 from converters.inputs.classtree import TreeReader
-from converters.options import command, job
+from converters.conversion import steps
+from converters.options import job
 reader = TreeReader(input_dir={str(tmp_path / "raw")!r})
 options = job.ConvertOptions(output_dir={str(tmp_path / "out")!r})
-command.convert("converters.folder", options, reader)
+steps.convert("converters.folder", options, reader)
 print(*sys.modules)
 """
 

@@ -5,6 +5,7 @@ import dataclasses
 import pathlib
 from typing import Any, NamedTuple
 
+from converters.conversion import steps
 from converters.inputs import labels, listing
 from converters.inputs.archives.data_set import DataSetReader
 from converters.inputs.archives.example_images import TfrecordReader
@@ -19,7 +20,7 @@ from converters.inputs.merged.reader import MergeReader
 from converters.inputs.reader import Reader, Workspace
 from converters.inputs.tables.reader import TableReader
 from converters.jobs.job import Job
-from converters.options import command, job
+from converters.options import job
 from converters.options.job import ConvertOptions
 
 READERS: dict[str, Any] = {
@@ -41,10 +42,10 @@ class Conversion(NamedTuple):
     reader: Reader
 
     def make_job(self) -> Job:
-        return command.make_job(*self)
+        return steps.make_job(*self)
 
     def convert(self) -> dict[str, Any]:
-        return command.convert(*self)
+        return steps.convert(*self)
 
 
 def conversion(command_name: str, /, **values: Any) -> Conversion:

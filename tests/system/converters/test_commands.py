@@ -137,12 +137,12 @@ def test_forks_workers_and_runs_without_tensorflow(
     code = (
         "import os, sys; sys.path.insert(0, sys.argv.pop(1)); "
         "from converters.inputs.ilsvrc import IlsvrcReader; "
-        "from converters.options import command, job; "
+        "from converters.conversion import steps; from converters.options import job; "
         "assert os.listdir('/proc/self/task') == [str(os.getpid())]; "
         "options = job.ConvertOptions(name='x', num_workers=2, "
         "output_dir=sys.argv[2]); "
         "reader = IlsvrcReader(input_dir=sys.argv[1]); "
-        "command.convert('converters.imagenet', options, reader)"
+        "steps.convert('converters.imagenet', options, reader)"
     )
     script = tmp_path / "convert.py"
     script.write_text(f"if __name__ == '__main__':\n    {code}\n")
