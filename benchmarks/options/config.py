@@ -175,8 +175,8 @@ class Config(DataOptions):
     def _check_data(self) -> None:
         if self.synthetic == (self.data_dir is not None):
             raise ValueError(
-                "One of --data_dir and --synthetic must be given, and not both; "
-                f"got data_dir={self.data_dir}, synthetic={self.synthetic}."
+                "One of --data_dir and --synthetic must be given, and not both; got "
+                f"{'both' if self.synthetic else 'none'}."
             )
         if self.num_steps is not None and self.num_epochs is not None:
             raise ValueError(

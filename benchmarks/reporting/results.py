@@ -252,7 +252,9 @@ def collect(results: Sequence[Result], *, left_out: Sequence[str] = ()) -> Colle
 
 def _files(path: pathlib.Path) -> list[pathlib.Path]:
     if not path.exists():
-        raise FileNotFoundError(f"{path} must be a folder or a JSON file, got nothing.")
+        raise FileNotFoundError(
+            f"{path} must be a folder or a JSON file with results: nothing is there."
+        )
     return sorted(path.glob("*.json")) if path.is_dir() else [path]
 
 

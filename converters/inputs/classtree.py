@@ -21,6 +21,7 @@ from converters.inputs.listing import LeftOut
 from converters.inputs.meaning import Meaning
 from converters.inputs.reader import Reader, Workspace
 from tfpipe.location.location import Location
+from tfpipe.shards import missing_index
 from tfpipe.shards.split_names import SPLITS, TEST, TRAIN, split_of_name
 
 # A folder is read once for every path to the folder, with links. Links from all
@@ -61,8 +62,10 @@ class TreeReader(Reader):
                 raise ValueError(
                     f"{source.shown(top)} must hold a folder for each class, with "
                     "images named *.jpg, *.png or as another format that Pillow reads "
-                    "in it; got none. If a table lists the images and labels, give "
-                    "the table to converters.table."
+                    "in it; got none."
+                    + missing_index.other_converter(
+                        source.shown(top), "converters.folder"
+                    )
                 )
             splits[split] = _listed_classes(source, top, found, left_out) or found
         if meaning.class_depth is None:

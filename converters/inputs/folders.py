@@ -24,6 +24,7 @@ from converters.inputs.listing import LeftOut
 from tfpipe import errors
 from tfpipe.location.files import Files
 from tfpipe.location.location import Location
+from tfpipe.shards import missing_index
 
 _FILE, _FOLDER = "file", "folder"
 # Far above the packed annotations of ImageNet, of 21 MB.
@@ -279,6 +280,8 @@ def require(folder: Folder) -> None:
     """
     if not folder.is_folder(""):
         kind = "folder" if folder.location.is_local else "file below this URL"
+        other = missing_index.other_converter(folder.shown(""), "converters.folder")
         raise ValueError(
             f"--input_dir must be a folder, got {folder.shown('')}: no such {kind}."
+            f"{other}"
         )

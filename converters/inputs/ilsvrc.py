@@ -26,6 +26,7 @@ from converters.inputs.listing import LeftOut
 from converters.inputs.meaning import Meaning
 from converters.inputs.reader import Reader, Workspace
 from tfpipe.location.location import Location
+from tfpipe.shards import missing_index
 from tfpipe.shards.split_names import split_of_name
 
 TRAIN_TAR = "ILSVRC2012_img_train.tar"
@@ -134,6 +135,9 @@ class _Tree:
                 f"{self.source.shown('train')} must hold a folder for each class, with "
                 f"its JPEG files inside; got no such folder, and no {TRAIN_TAR}. See "
                 "--help for the layout."
+                + missing_index.other_converter(
+                    self.source.shown(""), "converters.imagenet"
+                )
             )
         return self._read_classes("train", self._tars_in_tar() if is_tar else {})
 

@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from converters.inputs import files, reading
 from converters.inputs.folders import Folder
+from tfpipe.shards import missing_index
 
 _BLOCK = 512
 _END = bytes(_BLOCK)
@@ -220,7 +221,8 @@ def _check_header(tar: Tar, block: bytes, position: int) -> None:
         pass  # the checksum is no number: the error is raised below
     if position > tar.start:
         raise tar.damaged(position)
-    raise ValueError(f"{tar.where} must be a tar, got something else.")
+    other = missing_index.other_converter(tar.where, "converters.webdataset")
+    raise ValueError(f"{tar.where} must be a tar, got something else.{other}")
 
 
 def _number(tar: Tar, field: bytes, position: int) -> int:

@@ -13,10 +13,10 @@ import subprocess
 import pytest
 
 from tests.support.data import golden
-from tests.support.processes import wheel
+from tests.support.processes import commands, wheel
 from tests.support.processes.commands import Ended
 from tests.support.processes.warm_python import MAX_SECONDS, WarmPython
-from tfpipe.cli import names
+from tfpipe.cli import menu, names
 
 _TRAIN = "--image_size=32 --num_steps=2 --num_warmup_steps=1"
 
@@ -156,16 +156,38 @@ def test_errors(scene: Scene) -> None:
     assert golden.NO_ERROR not in now
 
 
+def test_mistakes_of_a_new_user(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each message says what must hold, what was got, and what to do."""
+
+    def show(line: str) -> str:
+        try:
+            name, words = menu.command_of(shlex.split(line))
+        except ValueError as error:
+            return f"Error: {error}"
+        own = [command for each, command in names.commands_of("") if each == name]
+        done = commands.answer(own, *words, say=names.as_typed)
+        text = golden.masked(done.stderr, scene.folder)
+        assert "[Errno" not in text, line
+        return text.strip() if done.returncode == 1 else golden.NO_ERROR
+
+    monkeypatch.chdir(scene.folder)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    expected, now = golden.transcript("errors.txt", golden.MENU, show)
+
+    assert now == expected
+    assert golden.NO_ERROR not in now
+
+
 def test_keys_of_the_last_lines(scene: Scene) -> None:
     """From the wheel, in a folder with packages of a user that have the same names.
 
     All paths are relative. A command takes what the commands before it have written.
     """
-    wheel.add_own_packages(scene.folder)
     changes = {}
     for command, arguments in RUNS.items():
         line = f"{golden.COMMAND}{command} {arguments}"
-        done = scene.run(f"{command} {arguments}", from_wheel=True)
+        with wheel.own_packages(scene.folder):
+            done = scene.run(f"{command} {arguments}", from_wheel=True)
         assert done.stdout, (line, done.stderr)
         types = golden.types(done.result)
         text = golden.stored(f"keys/{command}.txt", golden.text_of(line, types))

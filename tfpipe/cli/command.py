@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from tfpipe import errors
-from tfpipe.cli import fields, flags, help as help_texts
+from tfpipe.cli import fields, flags, help as help_texts, system_errors
 from tfpipe.cli.signals import terminated_as_interrupted
 
 _HELP = {"help": False, "h": False, "helpshort": False, "?": False, "helpfull": True}
@@ -224,7 +224,9 @@ def _work(command: Command, options: Any, say: Say) -> int:
     try:
         with guard():
             return command.work(options) or 0
-    except (ValueError, OSError, errors.TfpipeError) as error:
+    except OSError as error:
+        problem, message = error, system_errors.text(error, command.flags, options)
+    except (ValueError, errors.TfpipeError) as error:
         problem, message = error, str(error)
     except MemoryError as error:
         problem, message = error, "out of memory."

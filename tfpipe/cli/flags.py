@@ -159,6 +159,8 @@ def from_flags(
     if missing:
         labels = " and ".join(option.label for option in missing)
         hint = missing[0].about.help.partition(". ")[0].rstrip(".")
+        if missing[0].choices:
+            hint += f". One of {', '.join(missing[0].choices)}"
         about = f": {hint}." if len(missing) == 1 else ". --help shows an example."
         raise ValueError(f"{labels} must be given{about}")
     own |= more

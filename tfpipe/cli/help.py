@@ -138,7 +138,8 @@ def _head(doc: str) -> list[str]:
             examples.append(line)
         elif examples:
             break
-    return [lines[0], "", *examples] if examples else [lines[0]]
+    first = _wrapped(lines[0], "")
+    return [*first, "", *examples] if examples else first
 
 
 def _prose(doc: str) -> list[list[str]]:

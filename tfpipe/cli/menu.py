@@ -9,7 +9,6 @@ of its own.
 import difflib
 import importlib
 import os
-import runpy
 import signal
 import sys
 from collections.abc import Sequence
@@ -19,7 +18,7 @@ from tfpipe.cli import names
 _HEAD = """\
 tfpipe COMMAND ...   image data sets as TFRecords: made, read, measured
 
-  tfpipe convert folder --input_dir=PHOTOS --output_dir=DIR
+  tfpipe convert folder PHOTOS DIR
   tfpipe train --data_dir=DIR --model=resnet50
   horovodrun -np 4 tfpipe train --data_dir=DIR --model=resnet50"""
 _TAIL = """\
@@ -48,10 +47,17 @@ def command_of(words: Sequence[str]) -> tuple[str, list[str]]:
     for count in (2, 1):
         if (name := " ".join(words[:count])) in names.MODULES:
             return name, list(words[count:])
+    inputs = [name.partition(" ")[2] for name in names.MODULES if _CONVERT in name]
     if words[0] == _CONVERT and (len(words) == 1 or words[1].startswith("-")):
-        inputs = [name.partition(" ")[2] for name in names.MODULES if _CONVERT in name]
         raise ValueError(f"tfpipe convert needs an input: {', '.join(inputs)}.")
-    wanted = " ".join(words[:2] if words[0] == _CONVERT else words[:1])
+    if words[0] == _CONVERT:
+        near = difflib.get_close_matches(words[1], inputs, n=1)
+        hint = f" Did you mean tfpipe convert {near[0]}?" if near else ""
+        raise ValueError(
+            f"tfpipe convert needs an input, {', '.join(inputs)}, got {words[1]}."
+            f"{hint} tfpipe convert --help says what each reads."
+        )
+    wanted = words[0]
     # A user may know a command by its module: converters.verify is tfpipe check.
     by_word = {module.partition(".")[2]: name for name, module in names.MODULES.items()}
     by_word |= {module: name for name, module in names.MODULES.items()}
@@ -91,9 +97,6 @@ def main() -> int:
     # Processes that the command starts with -m must not look into the current folder.
     os.environ["PYTHONSAFEPATH"] = "1"
     sys.argv[1:] = rest
-    if not names.has_commands(names.MODULES[name]):
-        runpy.run_module(names.MODULES[name], run_name="__main__", alter_sys=True)
-        return 0
     from tfpipe.cli import command
 
     command.run(

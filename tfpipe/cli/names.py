@@ -5,7 +5,6 @@ A module of a command is imported by `commands_of` alone.
 """
 
 import importlib
-import importlib.util
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -61,15 +60,6 @@ def as_typed(text: str) -> str:
     return re.sub(r" +\n", "\n", _MODULE.sub(typed, text))
 
 
-def has_commands(module: str) -> bool:
-    """Returns whether the module of a command has `cli.Command`s."""
-    spec = importlib.util.find_spec(module)
-    assert spec
-    assert spec.origin
-    with open(spec.origin) as file:
-        return "\nCOMMANDS = (" in file.read()
-
-
 def commands_of(package: str) -> Iterator[tuple[str, Any]]:
     """Yields name and `cli.Command` of the commands of the menu, which it imports.
 
@@ -77,7 +67,7 @@ def commands_of(package: str) -> Iterator[tuple[str, Any]]:
         package: benchmarks, converters, or "" for both.
     """
     for name, module in MODULES.items():
-        if module.startswith(package) and has_commands(module):
+        if module.startswith(package):
             for command in importlib.import_module(module).COMMANDS:
                 yield name, command
 

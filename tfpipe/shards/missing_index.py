@@ -1,7 +1,7 @@
-"""A remedy for a folder that should hold a data set, and has no index.json.
+"""A remedy for a folder that should hold a data set or an input, and holds none.
 
-In: the path of the folder. Out: a sentence for the error: what lies there, and the
-command that makes a data set of it. Only names are looked at, of a limited number of
+In: the path. Out: a sentence for the error: what lies there, and the command that makes
+a data set of it. Only names are looked at, of a limited number of
 folders: they may be those of a large data set.
 """
 
@@ -17,7 +17,7 @@ from collections.abc import Mapping
 
 from tfpipe.shards import split_names
 
-_MOST_NAMES, _MOST_FOLDERS, _MOST_LEVELS = 1000, 50, 3
+_MOST_NAMES, _MOST_FOLDERS, _MOST_LEVELS = 1000, 50, 4
 _NUM_SHOWN = 5
 
 _INDEX = "index.json"
@@ -25,6 +25,9 @@ _INDEX = "index.json"
 _UNFINISHED = ".converting"
 _SHARD = re.compile(r".*-\d{5}-of-\d{5}(\.tfrecord)?")
 _SYNSET = re.compile(r"n\d{8}")
+
+# Kinds, the first one decides where several are there.
+_KINDS = ("shards", "records", "tars", "table", "classes", "photos")
 
 # Kinds of files, by the ends of their names.
 _ENDS: Mapping[str, tuple[str, ...]] = {
@@ -45,6 +48,11 @@ class _There:
     files: Mapping[str, pathlib.Path]
     names: tuple[str, ...]
 
+    @property
+    def kind(self) -> str | None:
+        """The kind that decides what to do."""
+        return next((kind for kind in _KINDS if kind in self.files), None)
+
 
 def remedy(folder: pathlib.Path) -> str:
     """Returns what to do about a folder without index.json.
@@ -60,6 +68,8 @@ def remedy(folder: pathlib.Path) -> str:
     """
     if folder.is_file():
         kind = _kind(folder.name)
+        if kind == "index":
+            return f"It is a file: give its folder, {folder.parent}."
         return _converted(folder.parent, folder, kind) if kind else _create(folder)
     if not folder.is_dir():
         return f"There is no such folder. {_create(folder)}"
@@ -73,12 +83,44 @@ def remedy(folder: pathlib.Path) -> str:
         return f"There is one in {index.parent}: give that folder."
     if (folder.absolute().parent / _INDEX).is_file():
         return f"There is one in {folder.parent}: give that folder."
-    for kind in ("shards", "records", "tars", "table", "classes", "photos"):
-        if kind in there.files:
-            return _converted(folder, there.files[kind], kind)
+    if kind := there.kind:
+        return _converted(folder, there.files[kind], kind)
     if not there.names:
         return f"The folder is empty. {_create(folder)}"
     return f"It holds {', '.join(there.names[:_NUM_SHOWN])}. {_create(folder)}"
+
+
+def other_converter(location: str, asked: str) -> str:
+    """Returns the command for an input in which a converter finds nothing of its kind.
+
+    Args:
+        location: The input, a path or a URL.
+        asked: Module of the converter.
+
+    Returns:
+        A sentence after a blank; "" for a URL, and where nothing is known that helps.
+
+    Example:
+        >>> other_converter("photos.csv", "converters.folder")
+        ' For a table use python -m converters.table --input=photos.csv ...'
+    """
+    path = pathlib.Path(location)
+    if "://" in location or not path.exists():
+        return ""
+    files: Mapping[str, pathlib.Path] = {str(_kind(path.name)): path}
+    if path.is_dir():
+        files = _look(path).files
+    if "index" in files:
+        return " It is a data set already, and needs no conversion."
+    if (kind := _There(files, ()).kind) is None:
+        return ""
+    file = files[kind]
+    what, command = _input_of(path, file, "records" if kind == "shards" else kind)
+    same = f"{asked} --input_dir={shlex.quote(os.fspath(path))}"
+    if command == same or command.startswith(f"{asked} --input="):
+        return ""
+    where = f"It holds {what} such as {file.name}" if path.is_dir() else f"For {what}"
+    return f" {where}: use python -m {command} --output_dir=DIR."
 
 
 def _look(folder: pathlib.Path) -> _There:
@@ -132,41 +174,44 @@ def _create(folder: pathlib.Path) -> str:
 
 def _converted(folder: pathlib.Path, file: pathlib.Path, kind: str) -> str:
     """Returns how a data set is made of files of a kind; `file` is the first one."""
-    where, path = shlex.quote(os.fspath(folder)), shlex.quote(os.fspath(file))
-    depth = len(file.relative_to(folder).parts)
+    what, command = _input_of(folder, file, kind)
     if kind == "shards":
-        return (
-            "Its shards have no index: python -m converters.verify "
-            f"{shlex.quote(os.fspath(file.parent))} --level=crc --write_index writes "
-            "one."
-        )
+        return f"Its shards have no index: python -m {command} writes one."
     if kind == "records":
+        depth = len(file.relative_to(folder).parts)
         pattern = ("**/" if depth > 1 else "") + f"*{file.suffix}"
         return (
             f"It holds TFRecords such as {file.name}: tfpipe.TFRecordSource(DIR, "
-            f'files="{pattern}") reads them in place; python -m converters.tfrecord '
-            f"--input={where} --output_dir=NEW converts them, labels that are texts "
-            "too."
+            f'files="{pattern}") reads them in place; python -m {command} '
+            "--output_dir=NEW converts them, labels that are texts too."
         )
-    if kind == "tars" and not file.name.startswith("ILSVRC2012"):
-        tars = shlex.quote(os.fspath(file.parent / f"*{file.suffix}"))
-        return _with("tars", file, f"converters.webdataset --input={tars}")
-    if kind == "table":
-        columns = "--image_column=COLUMN --label_column=COLUMN"
-        return _with("a table", file, f"converters.table --input={path} {columns}")
-    photo = file / "photo" if kind == "classes" else file
-    root = file.parent if kind == "tars" else _root(folder, photo)
-    is_imagenet = kind != "photos" or _SYNSET.fullmatch(file.parent.name)
-    command = "converters.imagenet" if is_imagenet else "converters.folder"
-    what = "images of ImageNet" if is_imagenet else "photos"
-    return _with(what, file, f"{command} --input_dir={shlex.quote(os.fspath(root))}")
-
-
-def _with(what: str, file: pathlib.Path, command: str) -> str:
     return (
         f"It holds {what} such as {file.name}: make a data set with python -m "
         f"{command} --output_dir=NEW, and give NEW."
     )
+
+
+def _input_of(folder: pathlib.Path, file: pathlib.Path, kind: str) -> tuple[str, str]:
+    """Returns the words for files of a kind, and the command that takes them."""
+    path = shlex.quote(os.fspath(file))
+    if kind == "shards":
+        where = shlex.quote(os.fspath(file.parent))
+        return "shards", f"converters.verify {where} --level=crc --write_index"
+    if kind == "records":
+        where = shlex.quote(os.fspath(folder))
+        return "TFRecords", f"converters.tfrecord --input={where}"
+    if kind == "tars" and not file.name.startswith("ILSVRC2012"):
+        tars = shlex.quote(os.fspath(file.parent / f"*{file.suffix}"))
+        return "tars", f"converters.webdataset --input={tars}"
+    if kind == "table":
+        columns = "--image_column=COLUMN --label_column=COLUMN"
+        return "a table", f"converters.table --input={path} {columns}"
+    photo = file / "photo" if kind == "classes" else file
+    root = file.parent if kind == "tars" else _root(folder, photo)
+    where = shlex.quote(os.fspath(root))
+    if kind != "photos" or _SYNSET.fullmatch(file.parent.name):
+        return "images of ImageNet", f"converters.imagenet --input_dir={where}"
+    return "photos", f"converters.folder --input_dir={where}"
 
 
 def _root(folder: pathlib.Path, photo: pathlib.Path) -> pathlib.Path:
@@ -174,5 +219,6 @@ def _root(folder: pathlib.Path, photo: pathlib.Path) -> pathlib.Path:
     root = photo.absolute().parent.parent
     if split_names.split_of_word(root.name):
         root = root.parent
-    # As the caller wrote it, if the caller means this folder.
-    return folder if root == folder.absolute() else root
+    # As the caller wrote it, if the caller means this folder or a part of it.
+    near = (folder, folder.parent, folder.parent.parent)
+    return next((path for path in near if path.absolute() == root), root)

@@ -92,7 +92,10 @@ def opened(location: str) -> Iterator[ProbeFiles]:
         yield _remote(location)
         return
     if not os.path.isdir(location):
-        raise ValueError(f"{location} must be a folder or a URL, and is no folder.")
+        what = "a file" if os.path.exists(location) else "no such folder"
+        raise ValueError(
+            f"DIR_OR_URL must be a folder or a URL, got {location}: {what}."
+        )
     folder = pathlib.Path(location)
     if (folder / _INDEX).is_file():
         yield _local(folder, (folder / _INDEX).read_bytes())

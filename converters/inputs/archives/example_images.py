@@ -18,7 +18,7 @@ from converters.inputs.image import NO_CLASS, Image
 from converters.inputs.listing import LeftOut
 from tfpipe import errors
 from tfpipe.location.location import Location
-from tfpipe.shards import image_record, records
+from tfpipe.shards import image_record, missing_index, records
 from tfpipe.shards.example import Feature, decode_example
 
 # The keys of the Inception scripts, then those of TFDS.
@@ -155,6 +155,7 @@ def _refuse_other_files(where: str, head: bytes, fault: str) -> None:
         )
     raise ValueError(
         f"{where} must be a TFRecord file, but in its first record {fault}."
+        + missing_index.other_converter(where, "converters.tfrecord")
     )
 
 

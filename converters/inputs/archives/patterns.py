@@ -19,6 +19,7 @@ from converters.inputs.meaning import Meaning
 from tfpipe import errors
 from tfpipe.location.files import Files
 from tfpipe.location.location import Location, shown, written_scheme
+from tfpipe.shards import missing_index
 from tfpipe.shards.scan import natural
 from tfpipe.shards.split_names import SPLITS, require_whole_sets
 
@@ -84,7 +85,7 @@ def find(words: Sequence[str], kind: Kind, meaning: Meaning) -> list[Archive]:
             raise ValueError(
                 f"--input must name at least one file, got none for "
                 f"{shown(pattern)}. Name files, a pattern of them, or a folder "
-                f"with {kind.what}."
+                f"with {kind.what}.{missing_index.other_converter(pattern, '')}"
             )
     below = paths_below_one(list(archives))
     return [

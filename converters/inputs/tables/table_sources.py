@@ -21,6 +21,7 @@ from converters.inputs.files import State, open_file, state_of
 from converters.inputs.tables import servers
 from tfpipe.location.files import Files
 from tfpipe.location.location import Location
+from tfpipe.shards import missing_index
 from tfpipe.shards.split_names import require_whole_sets
 
 CSV, JSON, PARQUET = "CSV", "JSON lines", "Parquet"
@@ -163,7 +164,8 @@ def _local(name: str, value: str) -> TableSource:
         )
     kind = _kind_of_file(path)
     if kind is None:
-        raise ValueError(f"{name} must be {_KNOWN}, got {value}.")
+        other = missing_index.other_converter(path, "converters.table")
+        raise ValueError(f"{name} must be {_KNOWN}, got {value}.{other}")
     if table is not None and kind != SQLITE:
         raise ValueError(
             f"{name} takes #{table} behind a database only, got the {kind} file {path}."
@@ -182,7 +184,8 @@ def _of_files(name: str, shown: str, found: Sequence[str]) -> TableSource:
     kinds = {path: _kind_of_name(path) or _kind_of_file(path) for path in found}
     if not found or None in kinds.values():
         why = "with other files" if found else "without a file with such an ending"
-        raise ValueError(f"{name} must be {_KNOWN}, got {shown}, {why}.")
+        other = missing_index.other_converter(shown, "converters.table")
+        raise ValueError(f"{name} must be {_KNOWN}, got {shown}, {why}.{other}")
     if len(set(kinds.values())) > 1 or SQLITE in kinds.values():
         first = {kind: path for path, kind in reversed(kinds.items())}
         raise ValueError(

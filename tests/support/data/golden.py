@@ -9,9 +9,11 @@ import os
 import pathlib
 import re
 import shutil
+import tarfile
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tests.support.data.trees import make_jpeg
 from tests.support.faults.damage import flip
 
 ROOT = pathlib.Path(__file__).parents[3]
@@ -22,7 +24,7 @@ SCENE = "{scene}"
 CHECKOUT = "{checkout}"
 
 # The first line of an entry of a file: a command line, or an expression of Python.
-COMMAND, CALL = "$ python -m ", ">>> "
+COMMAND, MENU, CALL = "$ python -m ", "$ tfpipe ", ">>> "
 # What an entry shows that should have failed.
 NO_ERROR = "There was no error."
 
@@ -52,14 +54,14 @@ def transcript(name: str, kind: str, show: Callable[[str], str]) -> tuple[str, s
 
     Args:
         name: Path of the file below tests/house/golden.
-        kind: COMMAND or CALL.
+        kind: COMMAND, MENU or CALL.
         show: Takes the first line of an entry without its kind, and returns what the
             entry shows now.
 
     Returns:
         What the file says, and what it would say now.
     """
-    starts = "|".join(map(re.escape, (COMMAND, CALL, "# ")))
+    starts = "|".join(map(re.escape, (COMMAND, MENU, CALL, "# ")))
     pieces = re.split(rf"^(?={starts})", (FOLDER / name).read_text(), flags=re.M)
     now = ""
     for piece in pieces:
@@ -88,6 +90,24 @@ def make_scene(
     rows = [f"{path.relative_to(folder)},{path.parent.name}" for path in paths]
     (folder / "photos.csv").write_text("\n".join(["file,label", *rows, ""]))
     (folder / "holes.csv").write_text("file,label\nraw/nowhere.jpg,a\n")
+    _make_other_kinds(folder, data_dir)
+
+
+def _make_other_kinds(folder: pathlib.Path, data_dir: pathlib.Path) -> None:
+    """Adds what a new user may have in place of a data set: names tell most of it."""
+    for seed, name in enumerate(("cat/0", "cat/1", "dog/0", "dog/1")):
+        path = folder / "photos" / f"{name}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(make_jpeg(seed))
+    shutil.copytree(folder / "photos", folder / "home/album/photos")
+    for name in ("foreign", "archives", "tables", "texts", "task_failed/.converting"):
+        (folder / name).mkdir(parents=True)
+    shutil.copy(data_dir / "train-00000-of-00003", folder / "foreign/part-0.tfrecord")
+    with tarfile.open(folder / "archives/a.tar", "w") as tar:
+        tar.add(folder / "photos/cat/0.jpg", "0.jpg")
+    shutil.copy(data_dir / "catalog.parquet", folder / "tables/photos.parquet")
+    (folder / "texts/notes.txt").write_text("none")
+    shutil.copytree(data_dir, folder / "above/first")
 
 
 def environment() -> dict[str, str]:

@@ -128,7 +128,8 @@ def main() -> None:
     atexit.register(_keep, kept)
     # Only imported: threads that TensorFlow starts later would be lost in a fork.
     for name in LIBRARIES:
-        importlib.import_module(name)
+        with contextlib.suppress(ModuleNotFoundError):  # no Horovod on TensorFlow 2.21
+            importlib.import_module(name)
     own = {*sys.stdlib_module_names, "__main__", "tests"}
     kept |= {n: m for n, m in sys.modules.items() if n.partition(".")[0] not in own}
     gc.freeze()  # a collection in a fork would copy every page

@@ -4,12 +4,14 @@ In: an empty folder, as `made_once` gives it. Out: the folder with the wheel, wi
 packages of the wheel, or with an environment that has no TensorFlow.
 """
 
+import contextlib
 import os
 import pathlib
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 
 import pytest
 
@@ -58,11 +60,15 @@ def install_converters(folder: pathlib.Path, wheel_dir: pathlib.Path) -> None:
     shutil.copytree(wheel_dir, packages, dirs_exist_ok=True)
 
 
-def add_own_packages(folder: pathlib.Path) -> None:
-    """Adds packages of a user that cannot be imported."""
+@contextlib.contextmanager
+def own_packages(folder: pathlib.Path) -> Iterator[None]:
+    """Adds packages of a user that cannot be imported, for a while."""
     for name in OWN_PACKAGES:
         (folder / name).mkdir()
         (folder / name / "__init__.py").write_text("raise ImportError('own')\n")
+    yield
+    for name in OWN_PACKAGES:
+        shutil.rmtree(folder / name)
 
 
 def _run(*command: object, **options: object) -> "subprocess.CompletedProcess[str]":

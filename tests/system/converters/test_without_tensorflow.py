@@ -31,7 +31,6 @@ def test_all_converters_run(
 ) -> None:
     """In a folder that has packages of their names, with relative paths."""
     golden.make_scene(tmp_path, raw_dir, data_dir)
-    wheel.add_own_packages(tmp_path)
     variables = golden.environment()
     del variables["PYTHONPATH"]
     failed = {}
@@ -40,14 +39,15 @@ def test_all_converters_run(
             continue
         words = shlex.split(arguments.replace("--report=data.html", ""))  # wants Jinja2
         name = names.BY_MODULE[module]
-        done = subprocess.run(
-            [environment / "bin/python", "-m", "tfpipe", *name.split(), *words],
-            cwd=tmp_path,
-            env={**variables, "PYTHONSAFEPATH": "1"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        with wheel.own_packages(tmp_path):
+            done = subprocess.run(
+                [environment / "bin/python", "-m", "tfpipe", *name.split(), *words],
+                cwd=tmp_path,
+                env={**variables, "PYTHONSAFEPATH": "1"},
+                capture_output=True,
+                text=True,
+                check=False,
+            )
         if done.returncode != int(name == "check"):
             failed[name] = done.stderr
 

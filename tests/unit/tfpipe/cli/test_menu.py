@@ -41,11 +41,12 @@ def test_words_name_a_command(words: str, expected: object) -> None:
         ("trian", "no command tfpipe trian. Did you mean tfpipe train?"),
         (
             "convert foldr x",
-            "convert foldr. Did you mean tfpipe convert folder?",
+            "merge, got foldr. Did you mean tfpipe convert folder?",
         ),
         ("convert", "tfpipe convert needs an input: folder, imagenet, table, web"),
         ("convert --seed=1", "tfpipe convert needs an input: folder, imagenet, ta"),
         ("verify DIR", "no command tfpipe verify. Did you mean tfpipe check?"),
+        ("convert a b", "merge, got a. tfpipe convert --help says what each reads."),
         ("webdataset", "webdataset. Did you mean tfpipe convert webdataset?"),
         ("benchmarks.train", "benchmarks.train. Did you mean tfpipe train?"),
         ("zzz", "no command tfpipe zzz. tfpipe --help lists the commands."),
@@ -108,6 +109,8 @@ def test_help_of_all_commands_is_short_and_names_the_program() -> None:
             for flag in ("--help", "--helpfull")
         )
 
+        assert help == commands.answer(words, "-h", say=names.as_typed).stdout
+        assert commands.answer(words, "--version").stdout.startswith("tfpipe 0.")
         assert f"  tfpipe {name} " in help
         assert "python -m benchmarks" not in whole
         assert "python -m converters" not in whole

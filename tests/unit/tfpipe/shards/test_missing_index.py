@@ -8,7 +8,7 @@ import pytest
 from tfpipe import errors
 from tfpipe.location.files import Files
 from tfpipe.shard_cache import metadata
-from tfpipe.shards import index
+from tfpipe.shards import index, missing_index
 
 # Files below the folder DIR or beside it -> what the error says after "is missing. ".
 # HERE stands for the folder that was given.
@@ -97,3 +97,40 @@ def test_a_folder_of_many_names_is_looked_at_in_part(tmp_path: pathlib.Path) -> 
 
     with pytest.raises(errors.BadIndexError, match="It holds class 00, class 01, "):
         index.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("location", "asked", "said"),
+    [
+        ("photos", "converters.folder", ""),
+        ("photos/cat", "converters.folder", "photos such as 1.jpg: use .*_dir=photos "),
+        ("photos", "converters.imagenet", "converters.folder --input_dir=photos --out"),
+        ("photos/cat/1.jpg", "converters.table", "For photos: use .*_dir=photos --out"),
+        ("a.tar", "converters.webdataset", ""),
+        ("a.tar", "converters.tfrecord", "For tars: use .*webdataset --input='*.tar' "),
+        ("a.csv", "converters.folder", "a table: use .* --input=a.csv --image_column"),
+        ("train-00000-of-00001", "converters.table", "converters.tfrecord --input=tra"),
+        ("records", "converters.folder", "It is a data set already"),
+        ("texts", "converters.folder", ""),
+        ("nowhere", "converters.folder", ""),
+        ("s3://bucket/photos", "converters.folder", ""),
+    ],
+)
+def test_a_converter_names_the_one_for_its_input(
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    location: str,
+    asked: str,
+    said: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("photos/cat/1.jpg", "records/index.json", "texts/a.txt"):
+        pathlib.Path(name).parent.mkdir(parents=True)
+        pathlib.Path(name).touch()
+    for name in ("a.tar", "a.csv", "train-00000-of-00001"):
+        pathlib.Path(name).touch()
+
+    text = missing_index.other_converter(location, asked)
+
+    assert bool(text) == bool(said)
+    assert re.search(said.replace("*.tar", r"\*.tar"), text), text

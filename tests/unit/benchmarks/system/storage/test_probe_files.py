@@ -71,7 +71,9 @@ def test_location_must_be_a_folder_with_room(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with (
-        pytest.raises(ValueError, match="must be a folder or a URL, and is no folder"),
+        pytest.raises(
+            ValueError, match=r"must be a folder or a URL, got .*gone: no such folder"
+        ),
         probe_files.opened(str(tmp_path / "gone")),
     ):
         pass
