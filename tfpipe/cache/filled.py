@@ -7,6 +7,7 @@ made and stored first; then the whole window is read from the store.
 
 import dataclasses
 import functools
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -175,10 +176,34 @@ class CachedElements:
             f"{REMEDY}"
         )
 
+    def _get(self, records: Array) -> list[Array]:
+        """Returns the features of stored records; damaged rows are made again."""
+        rows = self.rows(records)
+        try:
+            return self.store.get(rows)
+        except store.DamagedRowsError as error:
+            wrong = error.rows
+        damaged = records[np.isin(rows, wrong)]
+        self.store.forget(wrong)
+        _say_once(self.store.describe().rpartition(", in ")[2])
+        for window in self.source.in_order()(State(), 1):
+            here = _record_ids(
+                window["num_records"].numpy(), window["first_record"].numpy()
+            )
+            if np.isin(damaged, here).any():
+                for _ in self._filling(window):
+                    pass
+        if (self.store.have[wrong] != store.KEPT).any():
+            raise errors.BadRecordError(
+                f"Records {damaged.tolist()[:10]} of split {self.source.split!r} are "
+                f"damaged in the cache, and cannot be made again. {REMEDY}"
+            )
+        return self.store.get(rows)
+
     def _take(self, records: Example) -> Example:
         kept = features(self.spec)
         columns = tf.numpy_function(
-            lambda numbers: self.store.get(self.rows(numbers)),
+            self._get,
             [records["record_id"]],
             [self.spec[feature.name].dtype for feature in kept],
         )
@@ -191,6 +216,15 @@ class CachedElements:
         if "mask" in self.spec:
             batch["mask"] = tf.cast(records["is_real"], self.spec["mask"].dtype)
         return {name: batch[name] for name in self.spec}
+
+
+@functools.cache
+def _say_once(folder: str) -> None:
+    print(
+        f"cache: {folder} has rows with other bytes than were stored; such rows are "
+        "made again. Look at the disk.",
+        file=sys.stderr,
+    )
 
 
 def _first_kept(filled: CachedElements) -> int | None:

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import IO, Any, Protocol
 
+import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
@@ -25,7 +26,7 @@ Ints = npt.NDArray[np.int64]
 MISSING, KEPT, DAMAGED = 0, 1, 2
 
 COMPLETE_NAME = "complete"
-_HAVE_NAME = "have"
+_HAVE_NAME, _CRCS_NAME = "have", "crcs"
 # A place is the number of a segment and a byte offset in it. Both are in one int64, so
 # that they are written in one step: two processes may store a record at the same time.
 _OFFSET_BITS = 44
@@ -58,6 +59,18 @@ class StoredFeature:
         return self.dtype.itemsize * int(np.prod(self.shape, dtype=np.int64))
 
 
+class DamagedRowsError(Exception):
+    """Rows of a store have other bytes than were stored.
+
+    Attributes:
+        rows: int64, the rows.
+    """
+
+    def __init__(self, rows: Ints) -> None:
+        super().__init__(f"{len(rows)} rows of a cache are damaged.")
+        self.rows = rows
+
+
 class RecordStore(Protocol):
     """The methods of both kinds of store; any number of threads may call them.
 
@@ -74,7 +87,14 @@ class RecordStore(Protocol):
         """Marks records as damaged: the store is complete without them."""
 
     def get(self, records: Ints) -> list[Array]:
-        """Returns a column [n, ...] a feature, of records that are stored."""
+        """Returns a column [n, ...] a feature, of records that are stored.
+
+        Raises:
+            DamagedRowsError: If rows have other bytes than were stored.
+        """
+
+    def forget(self, records: Ints) -> None:
+        """Takes records as not stored, so that they are stored again."""
 
     def describe(self) -> str:
         """Returns the number of stored records and the place of the store."""
@@ -87,7 +107,7 @@ def num_bytes(
     features: Sequence[StoredFeature], num_records: int, string_bytes: int
 ) -> int:
     """Returns the bytes of a full store; each string feature has `string_bytes`."""
-    rows = 1 + sum(feature.num_bytes for feature in features)
+    rows = 1 + 4 + sum(feature.num_bytes for feature in features)
     return num_records * rows + string_bytes * sum(f.is_string for f in features)
 
 
@@ -117,6 +137,9 @@ class RamStore:
     def get(self, records: Ints) -> list[Array]:
         return [kept[records] for kept in self._columns]
 
+    def forget(self, records: Ints) -> None:
+        self.have[records] = MISSING
+
     def describe(self) -> str:
         return f"{_how_full(self.have)}, in RAM"
 
@@ -128,8 +151,9 @@ class DiskStore:
     """A store in a folder, which several processes of a host fill and read.
 
     Numbers are in arrays of all records; strings are in segments, one segment a
-    process. `have` says which records are stored. It is set last, so a process may be
-    killed at any time. `folders.open_store` makes a store.
+    process. `have` says which records are stored. `have` is set last, so a process may
+    be killed at any time. `crcs` has the CRC of each row: a disk may damage a row in
+    silence. `folders.open_store` makes a store.
 
     Args:
         folder: Folder with the files of `layout`.
@@ -150,6 +174,7 @@ class DiskStore:
     ) -> None:
         self.folder = folder
         self.have: Array = np.memmap(folder / _HAVE_NAME, np.uint8, "r+")
+        self._crcs: Array = np.memmap(folder / _CRCS_NAME, np.uint32, "r+")
         self._in_use = lock
         self._putting = threading.Lock()
         num_strings = sum(feature.is_string for feature in features)
@@ -180,6 +205,7 @@ class DiskStore:
             with self._segments.all_or_nothing():
                 for kept, column in zip(self._columns, columns, strict=True):
                     kept.put(records[new], column[new])
+            self._crcs[records[new]] = _crcs(records[new], [c[new] for c in columns])
             if self._complete and len(new):
                 self._sync()  # After a crash `have` of a complete store is trusted.
             self.have[records[new]] = KEPT
@@ -194,15 +220,22 @@ class DiskStore:
         """See `RecordStore`.
 
         Raises:
-            OSError: If a file has become shorter.
+            OSError: If a file cannot be read.
         """
-        return [kept.get(records) for kept in self._columns]
+        columns = [kept.get(records) for kept in self._columns]
+        if (wrong := _crcs(records, columns) != self._crcs[records]).any():
+            raise DamagedRowsError(records[wrong])
+        return columns
+
+    def forget(self, records: Ints) -> None:
+        self.have[records] = MISSING
 
     def describe(self) -> str:
         return f"{_how_full(self.have)}, in {self.folder}"
 
     def close(self) -> None:
         self.have, self._columns = np.zeros(0, np.uint8), []
+        self._crcs = np.zeros(0, np.uint32)
         self._segments.close()
         self._in_use.close()
 
@@ -222,7 +255,7 @@ class DiskStore:
 
 def layout(features: Sequence[StoredFeature], num_records: int) -> dict[str, int]:
     """Returns the bytes of every file of fixed size in a store's folder."""
-    files = {_HAVE_NAME: num_records}
+    files = {_HAVE_NAME: num_records, _CRCS_NAME: 4 * num_records}
     for number, feature in enumerate(features):
         if feature.is_string:
             files |= {f"{number}.places": 8 * num_records}
@@ -230,6 +263,26 @@ def layout(features: Sequence[StoredFeature], num_records: int) -> dict[str, int
         else:
             files[f"{number}.numbers"] = feature.num_bytes * num_records
     return files
+
+
+def _crcs(records: Ints, columns: Sequence[Array]) -> Array:
+    """Returns uint32 [n], the CRC of each row's number and features."""
+    crcs = np.empty(len(records), np.uint32)
+    rows = [_bytes_of_rows(column) for column in columns if column.size]
+    for position, record in enumerate(records.tolist()):
+        crc = google_crc32c.value(record.to_bytes(8, "little"))
+        for row in rows:
+            crc = google_crc32c.extend(crc, row[position])
+        crcs[position] = crc
+    return crcs
+
+
+def _bytes_of_rows(column: Array) -> Array:
+    """Returns the byte strings of a column, or uint8 [n, bytes] for numbers."""
+    if column.dtype == np.dtype(object):
+        return column
+    flat = np.ascontiguousarray(column).reshape(len(column), -1)
+    return flat.view(np.uint8)
 
 
 def _note_damaged(have: Array, records: Ints) -> None:
@@ -323,18 +376,22 @@ class _Segments:
         return self._number << _OFFSET_BITS | offset
 
     def read(self, place: int, length: int) -> bytes:
-        """Returns the bytes at a place."""
+        """Returns the bytes at a place, or fewer if a file is missing or shorter.
+
+        The CRC of the row tells.
+        """
         number, offset = place >> _OFFSET_BITS, place & ((1 << _OFFSET_BITS) - 1)
         with self._lock:
             if number not in self._readers:
-                self._readers[number] = os.open(self._path(number), os.O_RDONLY)
-        data = os.pread(self._readers[number], length, offset)
-        if len(data) < length:
-            raise OSError(
-                f"{self._path(number)} must have {length} bytes at {offset}, got "
-                f"{len(data)}. Delete the folder; it is filled again."
-            )
-        return data
+                try:
+                    descriptor = os.open(self._path(number), os.O_RDONLY)
+                except FileNotFoundError:
+                    return b""
+                self._readers[number] = descriptor
+        size = os.fstat(self._readers[number]).st_size
+        return os.pread(
+            self._readers[number], max(0, min(length, size - offset)), offset
+        )
 
     def close(self) -> None:
         """Closes all files."""

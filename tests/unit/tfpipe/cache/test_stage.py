@@ -100,6 +100,20 @@ def test_disk_outlives_the_cache(data_dir, tmp_path, capfd):
     assert cache.describe() == f"cache: 24 of 24 records there, in {folder}"
 
 
+def test_damaged_rows_are_made_again_and_said_once(data_dir, tmp_path, capfd):
+    cache = tfpipe.Cache("disk", tmp_path)
+    pipeline = make(data_dir, tfpipe.Map(*DECODE), cache, batch_size=4)
+    first = as_list(pipeline.build())
+    for path in tmp_path.glob("*/*.numbers"):
+        flip(path, path.stat().st_size // 2)
+        flip(path, 0)
+    capfd.readouterr()
+
+    assert as_list(pipeline.build()) == first
+    assert as_list(pipeline.build()) == first
+    assert capfd.readouterr().err.count("rows with other bytes than were stored") == 1
+
+
 def test_run_that_goes_on_within_an_epoch_gets_the_same(data_dir, cache, tmp_path):
     note = Note(str(tmp_path / "calls"))
     stages = [

@@ -10,6 +10,7 @@ import threading
 import numpy as np
 import pytest
 
+from tests.support.faults.damage import flip
 from tfpipe.cache import folders, store
 
 NUMBERS = store.StoredFeature("image", np.dtype(np.uint8), (2, 3))
@@ -75,7 +76,7 @@ def test_records_that_are_there_may_be_put_again(kept):
 
 
 def test_num_bytes_is_that_of_the_arrays_and_the_strings():
-    assert content().num_bytes == 5 * (1 + 6 + 4 + 16) + 1000
+    assert content().num_bytes == 5 * (1 + 4 + 6 + 4 + 16) + 1000
 
 
 def test_two_that_are_open_see_what_the_other_puts(tmp_path):
@@ -109,12 +110,32 @@ def test_strings_beyond_the_size_of_the_shards_are_refused(tmp_path):
     assert kept.have.tolist() == [0, 0, 0, 1, 0]
 
 
-def test_segment_that_was_cut_is_an_error(tmp_path):
+@pytest.mark.parametrize("name", ["0.numbers", "1.numbers", "2.*", "crcs", "0.segment"])
+def test_each_changed_byte_of_a_row_is_noticed_and_stored_again(tmp_path, name):
+    kept = open_store(tmp_path)
+    put(kept, 0, 1, 2, 3, 4)
+    for path in kept.folder.glob(name):
+        for offset in range(path.stat().st_size):
+            flip(path, offset)
+            try:
+                assert get(kept, 4, 3, 2, 1, 0) == expected(4, 3, 2, 1, 0)
+                # An empty string is anywhere, and a longer one ends with the file.
+                assert path.name in ("2.lengths", "2.places")
+                flip(path, offset)
+            except store.DamagedRowsError as error:
+                kept.forget(error.rows)
+                put(kept, *error.rows.tolist())
+            assert get(kept, 0, 1, 2, 3, 4) == expected(0, 1, 2, 3, 4)
+
+
+@pytest.mark.parametrize("size", [0, 4])
+def test_a_segment_that_was_cut_or_lost_is_stored_again(tmp_path, size):
     kept = open_store(tmp_path)
     put(kept, 3)
-    os.truncate(kept.folder / "0.segment", 4)
+    segment = kept.folder / "0.segment"
+    os.truncate(segment, size) if size else segment.unlink()
 
-    with pytest.raises(OSError, match=r"0.segment must have 6 bytes at 0, got 4"):
+    with pytest.raises(store.DamagedRowsError):
         get(kept, 3)
 
 
