@@ -114,18 +114,22 @@ def test_strings_beyond_the_size_of_the_shards_are_refused(tmp_path):
 def test_each_changed_byte_of_a_row_is_noticed_and_stored_again(tmp_path, name):
     kept = open_store(tmp_path)
     put(kept, 0, 1, 2, 3, 4)
+    noticed = 0
     for path in kept.folder.glob(name):
         for offset in range(path.stat().st_size):
             flip(path, offset)
             try:
                 assert get(kept, 4, 3, 2, 1, 0) == expected(4, 3, 2, 1, 0)
-                # An empty string is anywhere, and a longer one ends with the file.
-                assert path.name in ("2.lengths", "2.places")
+                # An empty string is anywhere, a longer one ends with the file, and the
+                # segment grows by what is stored again.
+                assert path.name in ("2.lengths", "2.places", "0.segment")
                 flip(path, offset)
             except store.DamagedRowsError as error:
+                noticed += 1
                 kept.forget(error.rows)
                 put(kept, *error.rows.tolist())
             assert get(kept, 0, 1, 2, 3, 4) == expected(0, 1, 2, 3, 4)
+    assert noticed >= 4
 
 
 @pytest.mark.parametrize("size", [0, 4])
