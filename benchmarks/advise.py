@@ -319,7 +319,7 @@ def advise(options: AdviseOptions) -> None:
         output.write(result, output.path_in(folder, "advise", output.now()))
 
 
-COMMANDS = (cli.Command(AdviseOptions, advise, groups=GROUPS),)
+COMMANDS = (cli.Command(AdviseOptions, advise, arguments=("results",), groups=GROUPS),)
 
 if __name__ == "__main__":
     cli.run(*COMMANDS)

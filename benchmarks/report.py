@@ -1,7 +1,7 @@
 """Makes one HTML page of results.
 
   python -m benchmarks.report --results=DIR --output=report.html
-  python -m benchmarks.report --results=DIR1,DIR2,sweep.json --output=report.html
+  python -m benchmarks.report DIR1 DIR2 sweep.json --output=report.html
   python -m benchmarks.report --results=NEW --compare=OLD --output=report.html
 
 DIR is the --report_dir of benchmarks.train, benchmarks.input and its sisters, or the
@@ -75,7 +75,7 @@ def run(options: ReportOptions) -> None:
     )
 
 
-COMMANDS = (cli.Command(ReportOptions, run),)
+COMMANDS = (cli.Command(ReportOptions, run, arguments=("results",)),)
 
 if __name__ == "__main__":
     cli.run(*COMMANDS)

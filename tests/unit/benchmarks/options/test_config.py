@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from types import ModuleType
 
 import pytest
 
@@ -154,3 +155,22 @@ def test_help_lists_the_metrics_of_gates() -> None:
     (option,) = (o for o in fields.options_of(Config) if o.field == "require")
 
     assert option.about.help.endswith(f"The metrics: {', '.join(gates.METRICS)}.")
+
+
+@pytest.mark.parametrize(
+    ("module", "words", "field", "value"),
+    [
+        (train, ["DIR"], "data_dir", "DIR"),
+        (train, ["--data_dir=DIR"], "data_dir", "DIR"),
+        (input_command, ["DIR", "--do=tune"], "data_dir", "DIR"),
+        (advise, ["A", "B"], "results", ("A", "B")),
+        (report, ["A", "B", "--output=x.html"], "results", ("A", "B")),
+        (report, ["--results=A,B", "--output=x.html"], "results", ("A", "B")),
+    ],
+)
+def test_data_and_results_may_be_words_without_a_flag(
+    module: ModuleType, words: list[str], field: str, value: object
+) -> None:
+    options = module.COMMANDS[0].parse(words)
+
+    assert getattr(options, field) == value
