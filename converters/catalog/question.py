@@ -1,9 +1,9 @@
-"""Asks the catalog of a data set: which records does an expression of SQL choose.
+"""Asks the catalog of a data set for the records that an expression of SQL chooses.
 
 In: a data set, and a `Question`. Out: a connection to DuckDB with the table `chosen`,
 one row a chosen record, and the view `catalog` of all records. The expressions come
-from a person: they can neither open a file nor write one, and no setting can change
-that.
+from a person: they can neither open nor write a file, and no setting can
+change the rule.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from tfpipe.shards.sql import identifier, read_files
 if TYPE_CHECKING:
     import duckdb
 
-# What a column of the catalog holds, for people.
+# The content of the columns of the catalog, for people.
 COLUMN_HELP: Mapping[str, str] = {
     "split": "such as train",
     "shard": "number of the shard in its split",
@@ -37,14 +37,14 @@ COLUMN_HELP: Mapping[str, str] = {
     "decision": "what the converter did, such as kept",
     "digest": "of the stored image",
 }
-# Columns that a label gives by the classes of the index.
+# Columns made from a label and the classes of the index.
 CLASS_COLUMNS: Mapping[str, str] = {"class": "VARCHAR", "text": "VARCHAR"}
 _CLASS_HELP = {
     "class": "name of the class: its folder or WordNet id",
     "text": "its name for people, such as tench",
 }
 
-# Columns of `chosen` that come from the catalog as they are; texts stay in the file.
+# Columns of `chosen` taken from the catalog unchanged; texts stay in the file.
 _KEPT = (
     *("split", "shard", "record", "byte_offset", "num_bytes", "label"),
     *("height", "width"),
@@ -58,13 +58,13 @@ class Question:
     """A choice of records of a data set, in SQL over the columns of its catalog.
 
     Attributes:
-        clause: Condition that a record must meet; any records without one.
+        clause: Condition for a record; without a clause any records.
         weight: Number of each chosen record, for sampling; it may have window functions
             over the chosen records. None gives no weights.
-        order_by: Terms by which `limit` takes the first records; None takes random
-            ones.
+        order_by: Terms by which `limit` takes the first records; None takes records at
+            random.
         limit: Largest number of records; None takes all.
-        seed: Decides what is random.
+        seed: Seed of all random choices.
         added: Columns from other files.
 
     Raises:
@@ -87,7 +87,7 @@ class Question:
 
 
 def column_help() -> str:
-    """Returns the columns that an expression may name, with types, a line each."""
+    """Returns the columns for expressions, with their types, on lines of their own."""
     types = {**index.CATALOG_COLUMNS, **CLASS_COLUMNS}
     about = {**COLUMN_HELP, **_CLASS_HELP}
     return "\n".join(f"  {n:<12} {types[n]:<8} {about[n]}" for n in types)
@@ -101,7 +101,7 @@ def ask(
     num_threads: int,
     may_write: pathlib.Path | None = None,
 ) -> Iterator["duckdb.DuckDBPyConnection"]:
-    """Chooses records, and yields the connection that knows them.
+    """Chooses records, and yields a connection with the chosen records.
 
     Its table `chosen` has the columns place (number of the row in the catalog), split,
     shard, record, byte_offset, num_bytes, label, height, width and, with a weight,
@@ -110,9 +110,9 @@ def ask(
 
     Args:
         source: The data set.
-        question: What is asked.
+        question: The question.
         num_threads: Threads of DuckDB, >= 1.
-        may_write: The only file that the connection may write; None lets it write none.
+        may_write: The only file for the connection to write; None allows no file.
 
     Raises:
         ValueError: If an expression is none or cannot be computed, or a file with
@@ -163,14 +163,14 @@ def _open_catalog(
             f"{path} must have the columns {', '.join(_NEEDED)}, got none named "
             f"{', '.join(missing)}. Convert the data set again."
         )
-    # A table whose extra columns have these names was converted with them: the names of
-    # the classes are then the ones to rely on.
+    # A table with extra columns of these names was converted with the columns: the
+    # names of the classes are then the names to rely on.
     mine = [n for n in file.columns if n.lower() in (*CLASS_COLUMNS, "place")]
     exclude = ["file_row_number", *mine]
     listed = ", ".join(map(identifier, exclude))
     file.create_view("file")
-    known = [n for n in file.columns if n not in exclude] + [*CLASS_COLUMNS, "place"]
-    joins, names = added.load(connection, files, known=known)
+    own = [n for n in file.columns if n not in exclude] + [*CLASS_COLUMNS, "place"]
+    joins, names = added.load(connection, files, known=own)
     more = "".join(f", {name}" for name in names)
     connection.execute(
         f"CREATE VIEW catalog AS SELECT file.* EXCLUDE ({listed}), classes.class, "
@@ -183,7 +183,7 @@ def _open_catalog(
 def _filter(
     catalog: "duckdb.DuckDBPyRelation", question: Question
 ) -> "duckdb.DuckDBPyRelation":
-    """Returns the rows of the catalog that are chosen."""
+    """Returns the chosen rows of the catalog."""
     with named(f"The clause {question.clause!r}", catalog):
         chosen = catalog.filter(question.clause)
     if question.limit is None:
@@ -200,10 +200,10 @@ def _filter(
 
 
 def random_order(seed: int) -> str:
-    """Returns the expression of SQL that puts records into a random order.
+    """Returns the expression of SQL for a random order of records.
 
-    The order depends on the seed and on the place of each record alone, and is the same
-    in every version of DuckDB.
+    The order depends on the seed and on the places of the records alone, and is the
+    same in every version of DuckDB.
     """
     return f"md5(concat_ws('/', {seed}, split, shard, record))"
 
@@ -219,7 +219,7 @@ def _weight(chosen: "duckdb.DuckDBPyRelation", weight: str) -> str:
 
 
 def _check_shards(connection: "duckdb.DuckDBPyConnection", source: Source) -> None:
-    """Checks that the index has the shards of the chosen records."""
+    """Checks the shards of the chosen records against the index."""
     query = "SELECT split, min(shard), max(shard) FROM chosen GROUP BY split"
     for split, first, last in connection.execute(query).fetchall():
         count = len(source.known.splits.get(split, ()))
@@ -248,7 +248,7 @@ def _check_weights(connection: "duckdb.DuckDBPyConnection", weight: str) -> None
 
 @contextlib.contextmanager
 def named(what: str, rows: "duckdb.DuckDBPyRelation") -> Iterator[None]:
-    """Turns DuckDB's errors about a text of SQL into one line that names the text."""
+    """Turns DuckDB's errors about a text of SQL into a line that names the text."""
     import duckdb
 
     try:
@@ -263,6 +263,6 @@ def named(what: str, rows: "duckdb.DuckDBPyRelation") -> Iterator[None]:
 
 
 def first_line(error: Exception) -> str:
-    """Returns what an error of DuckDB says, on one line that ends with a full stop."""
+    """Returns the text of an error of DuckDB, on a single line with a full stop."""
     lines = str(error).splitlines() or [type(error).__name__]
     return f"{lines[0].rstrip('.! ')}."

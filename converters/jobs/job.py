@@ -1,4 +1,4 @@
-"""The job: one conversion, with everything that its tasks and workers need to know.
+"""The job: a conversion, with everything for its tasks and workers to know.
 
 In: a plan, the classes and the options of a command. Out: a frozen `Job` and its
 identity. Nothing is read or written here.
@@ -38,48 +38,48 @@ OUTPUT_FLAG = "--output_dir"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Job:
-    """One conversion.
+    """A conversion.
 
-    A pickled job holds only what a worker process needs: see `__getstate__`.
+    A pickled job holds only the fields for a worker process: see `__getstate__`.
 
     Attributes:
-        command: Module of the command that makes the data set.
+        command: Module of the command.
         name: Name of the data set.
-        input_dir: Folder that the files of the images are relative to.
+        input_dir: Folder to which the files of the images are relative.
         states: State of each file in that folder that holds many images, when it was
             listed.
         num_rows: Number of rows, records or samples of the input, if it has such.
-        output_dir: Folder of the data set; it is made if it does not exist. With
-            `files`, folder in which the files of the data set are made.
+        output_dir: Folder of the data set, made if missing. With `files`, the folder in
+            which the files of the data set are made.
         output_flag: Flag of the output folder, for errors.
-        files: Place of the data set, if that is a URL: each file is uploaded to it.
+        files: URL of the data set, if any: the files are uploaded there.
         plans: The shards to write, in order.
         classes: All classes in label order.
-        policy: What to do about each kind of image.
-        options: Other options that decide the bytes, for the index; JSON values.
-        made_by: More that the index says about how the data set was made; JSON values.
-        writer: Function that writes a shard from a job, its folder and a task, and
-            returns what it wrote; None stands for `write_shard.write_shard`.
+        policy: The decisions about kinds of images.
+        options: Other options behind the bytes, for the index; JSON values.
+        made_by: More about the making of the data set, for the index; JSON values.
+        writer: Function to write a shard from a job, its folder and a task, and to
+            return a description of the shard; None is `write_shard.write_shard`.
         entered: Splits for which `writer` writes entry points. Without `writer` the
             policy decides.
         boxes_of: Returns the bounding boxes of an image, by its name.
         more_columns: More columns of the catalog and features of the records, if any.
-        ignored: Number of files that were left out, by reason, for the index.
+        ignored: Number of files left out, by reason, for the index.
         left_out: The same files by name, as lines of rejects.jsonl.
         label_reason: Why the labels begin where they do, for people.
         dropped: Images left out before the plan was made, as lines of rejects.jsonl.
-        num_workers: Number of processes that write shards, >= 1.
-        cluster: Where shards are written, if not in processes of this host.
+        num_workers: Number of processes to write shards, >= 1.
+        cluster: Where shards are written, if not in processes of the host.
         overwrite: Whether a data set in the output folder may be replaced.
-        fsync: Whether a shard must be on the disk before it counts as complete.
+        fsync: Whether only a shard on the disk counts as complete.
         max_bad: How many images may be left out: a count from 1 on, or a fraction below
             1; None allows any number.
-        check_inputs: How to find images that changed after their shard was written: by
+        check_inputs: How to find images changed after the writing of their shard: by
             their "times" or by their "digest".
         strict: Whether nothing is published if an image is in two splits.
-        task_index: Number of this process among the tasks, from 0.
-        num_tasks: Number of tasks that share the job.
-        finalize: Whether to write no shard, and only publish what the tasks wrote.
+        task_index: Number of the process among the tasks, from 0.
+        num_tasks: Number of tasks of the job.
+        finalize: Whether to write no shard, and only publish the shards of the tasks.
 
     Raises:
         ValueError: If a number is out of range, or the policy needs a library that is
@@ -132,9 +132,9 @@ class Job:
             lossless.require(self.policy)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Returns the fields for pickle, without those that no worker needs.
+        """Returns the fields for pickle, without the parent process's own fields.
 
-        A worker gets the plan and the boxes of a shard with the task that writes it.
+        A worker gets the plan and the boxes of a shard with the task of the shard.
         The plans and boxes of all shards would be sent to every worker.
         """
         unused = {"plans": (), "boxes_of": no_boxes, "left_out": (), "dropped": ()}
@@ -154,7 +154,7 @@ class Job:
 
     @functools.cached_property
     def description(self) -> dict[str, Any]:
-        """Everything that decides the bytes that are written, as JSON values."""
+        """Everything behind the written bytes, as JSON values."""
         digest, num_bytes = xxhash.xxh3_128(), 0
         for plan in self.plans:
             lines = [
@@ -179,14 +179,14 @@ class Job:
 
 
 def identity_of(description: Mapping[str, Any]) -> str:
-    """Returns a digest of the description of a job, which holds JSON values."""
+    """Returns a digest of the description of a job, of JSON values."""
     return index.digest(json.dumps(description, sort_keys=True))
 
 
 def differences(
     before: Mapping[str, Any], wanted: Mapping[str, Any], *, prefix: str = ""
 ) -> list[str]:
-    """Returns `name was x, is y` for each value that differs, at any depth."""
+    """Returns `name was x, is y` for all different values, at any depth."""
     texts = []
     for key in sorted({*before, *wanted}):
         old, new = before.get(key), wanted.get(key)
@@ -199,7 +199,7 @@ def differences(
     return texts
 
 
-# Values that say nothing to people, and the content of each.
+# Values without a meaning for people, with names for their contents.
 _DIGESTS = {
     "input.digest": "names, sizes, classes or shards of the images",
     "classes": "names or labels of the classes",
@@ -211,15 +211,15 @@ _DIGESTS = {
 
 
 def changes_since(made_by: Mapping[str, Any], description: Mapping[str, Any]) -> str:
-    """Returns how a job differs from the one that wrote an index, which says more.
+    """Returns how a job differs from the job of an index; the index says more.
 
     Args:
         made_by: Member of an index or of an export.
-        description: Description of the job, or some members of it.
+        description: Description of the job, or some of its members.
 
     Returns:
         A text for people; empty if nothing differs.
     """
     wanted = json.loads(json.dumps(description))  # a tuple is a list in JSON
-    known = {key: made_by[key] for key in wanted if key in made_by}
-    return "; ".join(differences(known, wanted))
+    before = {key: made_by[key] for key in wanted if key in made_by}
+    return "; ".join(differences(before, wanted))

@@ -1,6 +1,6 @@
 """Writes faulty shards of a data set again from its input, for `verify --repair`.
 
-In: a data set, the folder that it was converted from, and names of shards. Out: these
+In: a data set, the folder of its images, and names of shards. Out: these
 shards, byte for byte as the index describes them. A shard of other bytes is never put
 in place.
 """
@@ -36,7 +36,7 @@ def rebuild(
 ) -> None:
     """Writes shards of a data set again from its input, byte for byte as they were.
 
-    The catalog says which images a shard holds, so that the plan is not needed.
+    The catalog has the images of a shard, so no plan is needed.
 
     Args:
         data_dir: Folder of the data set.
@@ -45,25 +45,25 @@ def rebuild(
         num_workers: Most worker processes to use.
 
     Raises:
-        ValueError: If the input no longer gives a shard that the index describes.
+        ValueError: If the input no longer gives the shard of the index.
         OSError: If a file cannot be read or written.
     """
-    known = index.load(data_dir)
+    current = index.load(data_dir)
     # While the folder is claimed, no conversion replaces the data set.
     with work_dir.claimed(data_dir) as claimed, _repair_dir(data_dir) as repair_dir:
         work_dir.end_cut_off(claimed, give_up=False, fsync=True)
-        if index.load(data_dir) != known:
+        if index.load(data_dir) != current:
             raise OSError(f"{data_dir} was replaced just now. Check it again.")
 
-        shards = _plans_from_catalog(data_dir, again, known, names)
+        shards = _plans_from_catalog(data_dir, again, current, names)
         job = Job(
-            command=known.made_by["command"],
-            name=known.name,
+            command=current.made_by["command"],
+            name=current.name,
             input_dir=again.folder,
             output_dir=data_dir,
             plans=[plan for plan, _ in shards],
-            classes=classes_of(known),
-            policy=policy_of(known.made_by["options"]["policy"]),
+            classes=classes_of(current),
+            policy=policy_of(current.made_by["options"]["policy"]),
             boxes_of=again.boxes.of if again.boxes else no_boxes,
             num_workers=num_workers,
         )
@@ -76,7 +76,7 @@ def rebuild(
 
 
 def clean(data_dir: pathlib.Path) -> None:
-    """Removes what a killed repair left in a folder."""
+    """Removes the remains of a killed repair from a folder."""
     names = (_REPAIR_DIR_NAME, work_dir.WORK_DIR_NAME)
     if any((data_dir / name).exists() for name in names):
         with work_dir.claimed(data_dir), _repair_dir(data_dir):
@@ -85,7 +85,7 @@ def clean(data_dir: pathlib.Path) -> None:
 
 @contextlib.contextmanager
 def _repair_dir(data_dir: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Makes an empty folder for the shards of a repair, and removes it at the end."""
+    """Makes an empty folder for the shards of a repair, and removes the folder."""
     folder = data_dir / _REPAIR_DIR_NAME
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise ValueError(
@@ -104,7 +104,7 @@ def _repair_dir(data_dir: pathlib.Path) -> Iterator[pathlib.Path]:
 def _rebuild_shard(
     job: Job, repair_dir: pathlib.Path, work: tuple[write_shard.Task, index.Shard]
 ) -> None:
-    """Writes one shard, and puts it in place if it is the one in the index."""
+    """Writes a shard, and puts a shard that equals the index in place."""
     task, expected = work
     written = write_shard.write_shard(job, repair_dir, task).shard
     if written != expected:
@@ -120,18 +120,18 @@ def _rebuild_shard(
 def _plans_from_catalog(
     data_dir: pathlib.Path,
     again: "Again",
-    known: index.Index,
+    current: index.Index,
     names: Sequence[str],
 ) -> list[tuple[ShardPlan, index.Shard]]:
-    """Returns the plan of each named shard, beside the shard as the index has it."""
+    """Returns the plans of the named shards, beside the shards of the index."""
     columns = ["shard", "label", "filename"]
     shards = []
-    for split, entries in known.splits.items():
+    for split, entries in current.splits.items():
         rows = index.load_catalog(data_dir, split, columns)
-        for number, entry in enumerate(entries):
+        for position, entry in enumerate(entries):
             if entry.name in names:
-                mine = rows["shard"] == number
-                labels = (rows["label"][mine] - known.label_base).tolist()
+                mine = rows["shard"] == position
+                labels = (rows["label"][mine] - current.label_base).tolist()
                 files = [*map(str, rows["filename"][mine])]
                 image_of = again.find_all(files)
                 if lost := [file for file in files if file not in image_of]:
@@ -140,5 +140,5 @@ def _plans_from_catalog(
                     image_of[file]._replace(class_index=label)
                     for file, label in zip(files, labels, strict=True)
                 ]
-                shards.append((ShardPlan(split, number, entry.name, images), entry))
+                shards.append((ShardPlan(split, position, entry.name, images), entry))
     return shards

@@ -1,14 +1,14 @@
-"""The working folder: which jobs are in it, and which of their shards are complete.
+"""The working folder: its jobs, and the complete shards of the jobs.
 
 In: a job's description and its output folder. Out: the job's own folder, with the
-shards that earlier runs of the same job completed. This process holds the lock of its
-task meanwhile.
+shards completed by earlier runs of the same job. The process holds the lock of its task
+meanwhile.
 
-The working folder is one dot-folder inside the output folder, so that no reader's glob
-matches it. It holds locks and a folder for each job. The job's folder is named by a
-digest of the job's description, so that a task of another job never writes into it. A
-shard's marker is written after the shard is on the disk, so that an incomplete shard
-never counts as complete after a power loss.
+The working folder is a dot-folder inside the output folder: no reader's glob matches
+the name. The folder holds locks, and a folder for every job. The name of a job's folder
+is a digest of the job's description, so no task of another job writes there. The marker
+of a shard is written after the shard is on the disk: an incomplete shard never counts
+as complete after a power loss.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ WORK_DIR_NAME = ".converting"
 _JOB_PREFIX = "job-"
 _CLAIM_NAME = "claim.lock"
 _LOCK_SUFFIX = ".lock"
-# Files of the folder of a job that has not ended.
+# Files in the folder of an unfinished job.
 _SIGNS = (replace.JOB_NAME, replace.JOURNAL_NAME)
 
 Description = Mapping[str, Any]
@@ -45,7 +45,7 @@ def require_folder(output_dir: pathlib.Path, flag: str) -> None:
     """Refuses a file in the place of the output folder.
 
     Raises:
-        ValueError: If there is one.
+        ValueError: If a file is there.
     """
     if output_dir.exists() and not output_dir.is_dir():
         raise ValueError(f"{flag} must be a folder, got the file {output_dir}.")
@@ -55,11 +55,10 @@ def require_folder(output_dir: pathlib.Path, flag: str) -> None:
 def claimed(
     output_dir: pathlib.Path, *, flag: str = OUTPUT_FLAG
 ) -> Iterator[pathlib.Path]:
-    """Locks the working folder, and makes it if it does not exist.
+    """Locks the working folder, and makes a missing folder.
 
-    A job is begun, dropped or published only by the process that holds this lock, on
-    any host that sees the folder. At the end of the block the folder is removed if no
-    job is in it.
+    Only the holder of the lock begins, drops or publishes a job, on any host with
+    access to the folder. At the end of the block a folder without jobs is removed.
 
     Args:
         output_dir: Folder of the data set.
@@ -69,7 +68,7 @@ def claimed(
         The working folder.
 
     Raises:
-        ValueError: If something that no converter made is in its place.
+        ValueError: If the folder has content of other programs.
     """
     work_dir = output_dir / WORK_DIR_NAME
     require_folder(output_dir, flag)
@@ -92,14 +91,14 @@ def claimed(
 
 
 def _require_own(work_dir: pathlib.Path) -> None:
-    """Refuses a working folder with something in it that no converter made."""
+    """Refuses a working folder with content of other programs."""
     if work_dir.is_symlink() or (work_dir.exists() and not work_dir.is_dir()):
         raise ValueError(
             f"{work_dir} must be a folder of its own, got a link or a file. It was not "
             "changed. Move it away."
         )
     for entry in work_dir.iterdir() if work_dir.exists() else ():
-        # NFS keeps a removed file that is still open, under a hidden name.
+        # NFS keeps a removed file under a hidden name while the file is open.
         if entry.name.endswith(_LOCK_SUFFIX) or entry.name.startswith("."):
             continue
         job = entry.name.startswith(_JOB_PREFIX) and entry.is_dir()
@@ -111,12 +110,12 @@ def _require_own(work_dir: pathlib.Path) -> None:
 
 
 def _remove_if_idle(work_dir: pathlib.Path) -> bool:
-    """Removes a working folder without jobs and tasks; returns whether it was one."""
+    """Removes a working folder without jobs and tasks; returns whether it was idle."""
     if _jobs(work_dir) or is_live(work_dir):
         return False
     for lock in sorted(work_dir.glob(f"*{_LOCK_SUFFIX}"), key=_claim_last):
         lock.unlink(missing_ok=True)
-    # OSError: a process that has just started made its lock in the folder.
+    # OSError: another process has just made its lock in the folder.
     with contextlib.suppress(OSError):
         work_dir.rmdir()
     return True
@@ -141,15 +140,15 @@ def open_work_dir(
     fsync: bool = True,
     flag: str = OUTPUT_FLAG,
 ) -> Iterator[pathlib.Path]:
-    """Opens the job's folder, and locks this task until the end of the block.
+    """Opens the job's folder, and locks the task until the end of the block.
 
     Args:
         output_dir: Folder of the data set.
-        description: Everything that decides the bytes that are written; JSON values.
-        task: Number of this process among the job's tasks; a task runs once at a time.
+        description: Everything behind the written bytes; JSON values.
+        task: Number of the process among the job's tasks; a task runs once at a time.
         restart: Whether an existing data set may be replaced, and an unfinished job of
             another description dropped.
-        names: Names of the shards that the job will write.
+        names: Names of the shards of the job.
         fsync: Whether the description must be on the disk before anything else is done.
         flag: Flag of the folder, for errors.
 
@@ -157,7 +156,7 @@ def open_work_dir(
         The job's folder.
 
     Raises:
-        ValueError: If this task is running already, or the folder belongs to a data set
+        ValueError: If the task is running already, or the folder belongs to a data set
             or to a job of another description.
         OSError: If an earlier job was cut off and cannot be ended.
     """
@@ -194,21 +193,21 @@ def require_free(
         output_dir: Folder of the data set to write.
         names: Names of its shards.
         overwrite: Whether an existing data set may be replaced.
-        options: The command and some options of the job. A data set that was written
-            with the same ones may be the wanted one.
+        options: The command and some options of the job. A data set written with the
+            same options may be the wanted data set.
         flag: Flag of the folder, for errors.
 
     Raises:
         ValueError: If there is another data set and `overwrite` is not set, or there
-            are files that no converter wrote.
-        OSError: If a file that is not of the data set has the name of a new file.
-        BadIndexError: If the index does not say which files are the data set's.
+            are files of other programs.
+        OSError: If a file outside the data set has the name of a new file.
+        BadIndexError: If the index does not list the files of the data set.
     """
     if (output_dir / index.INDEX_NAME).exists():
         if not overwrite and options is not None:
             made_by = index.load(output_dir).made_by
-            known = made_by | made_by.get("options", {})
-            if difference := changes_since(known, options):
+            before = made_by | made_by.get("options", {})
+            if difference := changes_since(before, options):
                 raise taken(str(output_dir), difference=difference, flag=flag)
             return
         if not overwrite:
@@ -217,43 +216,43 @@ def require_free(
             raise taken(str(output_dir), more=more, flag=flag)
         replace.old_files(output_dir, names)
         return
-    found = {entry.name for entry in output_dir.iterdir()} - {WORK_DIR_NAME}
-    if found:
+    others = {entry.name for entry in output_dir.iterdir()} - {WORK_DIR_NAME}
+    if others:
         raise ValueError(
             f"{flag} {output_dir} must be empty or hold a data set, "
-            f"got other files, the first is {min(found)}. Choose another folder."
+            f"got other files, the first is {min(others)}. Choose another folder."
         )
 
 
 def has_jobs(output_dir: pathlib.Path) -> bool:
-    """Whether a job for this output folder was begun and has not ended."""
+    """Whether a job for the output folder was begun and has not ended."""
     return any(_jobs(output_dir / WORK_DIR_NAME))
 
 
 def taken(
-    place: str, *, difference: str = "", more: str = "", flag: str = OUTPUT_FLAG
+    output: str, *, difference: str = "", more: str = "", flag: str = OUTPUT_FLAG
 ) -> ValueError:
-    """Returns the error for an output that holds another data set.
+    """Returns the error for an output with another data set.
 
     Args:
-        place: The output, as a user may see it.
-        difference: How that data set differs from the wanted one, if it is known.
+        output: The path or the URL, without secrets.
+        difference: How the data set differs from the wanted data set; empty if unknown.
         more: A sentence for the end.
         flag: Flag of the output.
     """
     of_another = f" that differs from this one: {difference}" if difference else ""
     return ValueError(
-        f"{flag} {place} already holds a data set{of_another}. Choose another "
+        f"{flag} {output} already holds a data set{of_another}. Choose another "
         f"folder, or replace it with --overwrite.{more}"
     )
 
 
 def _leave(work_dir: pathlib.Path) -> None:
-    """Removes the working folder after the last task of a job that is done.
+    """Removes the working folder after the last task of a finished job.
 
-    Tasks that end together see each other's locks while they publish. Each task
-    therefore looks again after it has released its own lock. If another process has
-    locked the working folder then, that process removes the folder.
+    Two tasks may end together: both see a lock of the other task while they publish. A
+    task therefore looks again after the release of its own lock. If another process has
+    locked the working folder then, the other process removes the folder.
     """
     with contextlib.suppress(FileNotFoundError):
         descriptor = locks.acquire(work_dir / _CLAIM_NAME)
@@ -272,7 +271,7 @@ def _is_running(output_dir: pathlib.Path) -> ValueError:
 def end_cut_off(work_dir: pathlib.Path, *, give_up: bool, fsync: bool) -> set[str]:
     """Publishes the jobs whose publishing was cut off; returns their identities.
 
-    What is left of the folder of a job that had ended is removed.
+    The remains of the folder of an ended job are removed.
 
     Args:
         work_dir: The working folder, claimed.
@@ -295,10 +294,10 @@ def end_cut_off(work_dir: pathlib.Path, *, give_up: bool, fsync: bool) -> set[st
 
 
 def require_whole(data_dir: pathlib.Path) -> None:
-    """Refuses a folder that holds files of an old data set and of a new one.
+    """Refuses a folder with files of an old data set and of a new data set.
 
     Raises:
-        ValueError: If a conversion is publishing, or was cut off while it published.
+        ValueError: If a conversion is publishing, or was cut off during the publishing.
     """
     for journal in data_dir.glob(f"{WORK_DIR_NAME}/*/{replace.JOURNAL_NAME}"):
         if (journal.parent / index.INDEX_NAME).exists():
@@ -311,7 +310,7 @@ def require_whole(data_dir: pathlib.Path) -> None:
 def _claim(
     work_dir: pathlib.Path, description: Description, *, restart: bool, fsync: bool
 ) -> pathlib.Path:
-    """Makes this job's folder the only one in the working folder, and returns it."""
+    """Makes the job's folder the only folder of the working folder; returns it."""
     # Values as they come back from JSON, where a tuple is a list.
     wanted = json.loads(json.dumps(description))
     mine = work_dir / f"{_JOB_PREFIX}{identity_of(wanted)}"
@@ -343,7 +342,7 @@ def is_live(work_dir: pathlib.Path) -> bool:
 
 
 def _description(folder: pathlib.Path) -> Any:
-    """Reads the description of a job; returns None if it is missing or damaged."""
+    """Reads the description of a job; returns None for a missing or damaged file."""
     try:
         return json.loads((folder / replace.JOB_NAME).read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):
@@ -351,16 +350,16 @@ def _description(folder: pathlib.Path) -> Any:
 
 
 def _explained(folder: pathlib.Path, wanted: Mapping[str, Any]) -> str:
-    found = _description(folder)
-    if not isinstance(found, dict):
+    before = _description(folder)
+    if not isinstance(before, dict):
         return f"{folder / replace.JOB_NAME} cannot be read"
-    return "; ".join(differences(found, wanted))
+    return "; ".join(differences(before, wanted))
 
 
 def sweep(folder: pathlib.Path) -> None:
-    """Removes the unfinished files in a job's folder that no running task writes.
+    """Removes the unfinished files of a job's folder, but for those of running tasks.
 
-    This process must not be writing a shard itself.
+    The calling process must not be writing a shard.
     """
     for path in folder.glob("*.part"):
         writer = re.fullmatch(r".*\.(\d+)-\d+\.part", path.name, re.DOTALL)
@@ -375,13 +374,13 @@ def completed(
     *,
     uploaded: Mapping[str, int] = MappingProxyType({}),
 ) -> dict[str, write_shard.Written]:
-    """Returns the complete shards that this job wrote, by name.
+    """Returns the complete shards of the job, by name.
 
     Args:
         plans: Shards of the job.
         folder: The job's folder. A shard that was uploaded is no longer there, but its
             marker is.
-        uploaded: Bytes of each file at the URL that the job writes to.
+        uploaded: Bytes of the files at the URL of the job.
     """
     done, job = {}, folder.name.removeprefix(_JOB_PREFIX)
     for plan in plans:
@@ -413,7 +412,7 @@ def forget(markers: Sequence[pathlib.Path], folder: pathlib.Path) -> None:
 
 
 def drop(folder: pathlib.Path) -> None:
-    """Removes the folder of a failed job, unless another task is using it."""
+    """Removes the folder of a failed job, unless another task uses the folder."""
     with claimed(folder.parent.parent) as work_dir:
         published = (folder / replace.JOURNAL_NAME).exists()
         if folder.exists() and not published and not is_live(work_dir):

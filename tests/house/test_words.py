@@ -18,7 +18,7 @@ from tests.house.words import (
 # falls: who rewrites files lowers it to the new figure. The goal is 3.5, and no name.
 CEILINGS = {
     "tfpipe": (3.5, 112),
-    "converters": (4.4, 332),
+    "converters": (4.1, 332),
     "benchmarks": (3.4, 1),
     "studies": (1.4, 0),
     "native": (2.6, 0),
@@ -29,6 +29,8 @@ SLACK = (0.3, 30)
 GOAL = 3.5
 # Files that were rewritten, and meet the goal.
 _REWRITTEN_ROOMS = {
+    "converters/jobs/": "job rebuild work_dir",
+    "tfpipe/cache/": "folders",
     "tfpipe/consumers/": "numpy_batches reminder",
     "tfpipe/native/": "libraries",
     "tfpipe/ops/": "augment basic boxes crop pil_functions",
@@ -39,7 +41,7 @@ _REWRITTEN_ROOMS = {
     "tfpipe/service/": "on_workers received stage",
     "tfpipe/shard_cache/": "directory downloader fetch metadata next_use open_cache "
     "publish settings users",
-    "tfpipe/shards/": "index records scan subset",
+    "tfpipe/shards/": "first_record index records scan subset",
     "tfpipe/stages/": "basic faults interleave iterations map shuffle stand_in traced",
     "tfpipe/training/": "callbacks preflight",
     "tfpipe/tuner/": "race result search space time_limit verdict",
@@ -47,7 +49,7 @@ _REWRITTEN_ROOMS = {
 }
 REWRITTEN: tuple[str, ...] = (
     *(path.relative_to(ROOT).as_posix() for path in NATIVE),
-    *(f"converters/catalog/{name}.py" for name in ("near_duplicates",)),
+    *(f"converters/catalog/{name}.py" for name in ("near_duplicates", "question")),
     *(f"converters/exports/{name}.py" for name in ("array_record", "run")),
     "converters/images/prepare.py",
     *(f"converters/inputs/{name}.py" for name in ("fractions", "merged/__init__")),

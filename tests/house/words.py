@@ -6,6 +6,7 @@
 
 import ast
 import collections
+import functools
 import io
 import pathlib
 import re
@@ -52,6 +53,7 @@ def _docstrings(path: pathlib.Path) -> Iterator[str]:
             yield ast.get_docstring(node) or ""
 
 
+@functools.cache  # two tests count the words of the same files
 def word_counts(path: pathlib.Path) -> tuple[int, int]:
     """The numbers of words and of pronouns in the prose of a file."""
     text = prose(path)

@@ -1,14 +1,14 @@
 """The folders of stores: finds, creates, compares and evicts them.
 
-In: a folder on a local disk and a description of the content. Out: the store of that
-content, with all that was stored before, in a folder of its own. A process that reads
-or changes the set of folders holds a lock. A process that uses one store holds the lock
-of that store, so that it is neither evicted nor dropped. Imports no TensorFlow.
+In: a folder on a local disk and a description of the content. Out: the store of the
+content, with everything stored before, in a folder of its own. A process holds a lock
+while the process reads or changes the set of folders. The users of a store hold the
+lock of the store, so that no process evicts or drops the store. Imports no TensorFlow.
 
     DIRECTORY/lock
     DIRECTORY/<fingerprint>/manifest.json   its content, and the boot of its creation
     DIRECTORY/<fingerprint>/in_use          locked by its users
-    DIRECTORY/<fingerprint>/complete        exists if all of it is safely on the disk
+    DIRECTORY/<fingerprint>/complete        exists if the store is whole and on the disk
     DIRECTORY/<fingerprint>/...             see `store.layout`, and segments of strings
 """
 
@@ -39,8 +39,8 @@ class CacheContent:
     """The content of a store.
 
     Attributes:
-        made_of: All that decides the content, such as the digest of the data, as JSON
-            values.
+        made_of: Everything of which the content is made, such as the digest of the
+            data, as JSON values.
         features: Features of a record.
         num_records: Number of records in the split.
         string_bytes: Largest sum of the bytes of all strings of a feature.
@@ -57,7 +57,7 @@ class CacheContent:
         return index.digest(json.dumps(self.document(), sort_keys=True))
 
     def document(self) -> dict[str, Any]:
-        """Returns the content as the manifest holds it."""
+        """Returns the content in the form of the manifest."""
         features = [[f.name, f.dtype.name, *f.shape] for f in self.features]
         numbers = {"num_records": self.num_records, "features": features}
         return {**self.made_of, **numbers}
@@ -71,16 +71,15 @@ class CacheContent:
 def open_store(
     directory: str | os.PathLike[str], content: CacheContent, *, max_bytes: int | None
 ) -> store.DiskStore:
-    """Opens the store of a content, or creates it and makes room for it.
+    """Opens the store of a content, or makes room and creates the store.
 
-    Lines on stderr say which stores were found, dropped or evicted.
+    Lines on stderr name the stores that were opened, dropped or evicted.
 
     Args:
         directory: Folder of all stores, on a disk of this host.
         content: Content of the store.
-        max_bytes: Bytes that all stores in the folder may have when they are full. The
-            least recently opened ones are evicted, but none that is in use. None is no
-            limit.
+        max_bytes: Most bytes of all stores in the folder when full. The stores opened
+            longest ago are evicted, but no store in use. None is no limit.
 
     Raises:
         ValueError: If the store cannot fit max_bytes.
@@ -112,7 +111,7 @@ def open_store(
 
 
 def _fault(folder: pathlib.Path, content: CacheContent) -> str:
-    """Returns what is wrong with an existing folder, or ""."""
+    """Returns the fault of an existing folder, or ""."""
     manifest = _manifest(folder)
     if manifest is None:
         return f"has no readable {_MANIFEST_NAME}"
@@ -120,9 +119,9 @@ def _fault(folder: pathlib.Path, content: CacheContent) -> str:
         return "holds something else"
     for name, size in store.layout(content.features, content.num_records).items():
         path = folder / name
-        found = path.stat().st_size if path.exists() else None
-        if found != size:
-            return f"must have a file {name} of {size} bytes, got {found}"
+        num_bytes = path.stat().st_size if path.exists() else None
+        if num_bytes != size:
+            return f"must have a file {name} of {size} bytes, got {num_bytes}"
     complete = (folder / store.COMPLETE_NAME).exists()
     if not complete and manifest["boot_id"] != host.boot_id():
         return (
@@ -164,7 +163,7 @@ def _num_bytes(folder: pathlib.Path) -> int:
 
 
 def _explain(directory: pathlib.Path, content: CacheContent) -> None:
-    """Prints how the stores that exist differ from the one that is wanted."""
+    """Prints how the existing stores differ from the wanted store."""
     for other in _others(directory, content):
         manifest = _manifest(other)
         if manifest is None:
@@ -177,7 +176,7 @@ def _explain(directory: pathlib.Path, content: CacheContent) -> None:
 def _make_room(
     directory: pathlib.Path, content: CacheContent, max_bytes: int | None
 ) -> None:
-    """Evicts other stores until this one fits; none if it can never fit."""
+    """Evicts other stores to make room; none if no room would be enough."""
     others = _others(directory, content)
     free = {folder: _num_bytes(folder) for folder in others if not _in_use(folder)}
     need, evictable = content.num_bytes, sum(free.values())
@@ -228,7 +227,7 @@ def _in_use(folder: pathlib.Path) -> bool:
 
 
 def _remove(folder: pathlib.Path) -> None:
-    """Removes a folder; if killed, it leaves nothing that looks like a store."""
+    """Removes a folder. A kill leaves nothing in the form of a store."""
     if _in_use(folder):
         raise OSError(
             errno.EBUSY,

@@ -1,8 +1,8 @@
-"""The first record of some shards, compared with what is to be read from all records.
+"""The first record of shards, compared with the features to be read from all records.
 
-In: shards, and the keys, kinds and lengths of the features that an op parses. Out: an
-error that names what the record has instead, before anything is trained; the labels of
-the first records. Imports no TensorFlow.
+In: shards, and the keys, kinds and lengths of the features to parse. Out: an error with
+the features of the record, before anything is trained; the labels of the first records.
+Imports no TensorFlow.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from tfpipe.shards.records import Record
 
 Features = Mapping[str, Feature]
 
-# A few records are looked at, as the first ones may be damaged.
+# A few records are looked at: the first records may be damaged.
 MAX_LOOKED_AT = 16
 
 _MAX_KEYS_SHOWN = 40
@@ -29,14 +29,14 @@ def require(
     owner: str,
     wanted: Mapping[str, tuple[str, str, int | None]],
 ) -> None:
-    """Compares the first sound one of some records with what a `Parse` reads.
+    """Compares the first sound record with the features of a `Parse`.
 
-    Nothing is checked if none of the first records is sound: reading reports those.
+    Nothing is checked if none of the first records is sound: reading reports damage.
 
     Args:
-        records: The records in order, each with the place of its shard.
+        records: The records in order, with the places of their shards.
         owner: The op, for errors.
-        wanted: For each key the argument that names the key, the kind of the feature
+        wanted: By key: the argument with the name of the key, the kind of the feature
             as in `example.Feature`, and the number of its values or None for any.
 
     Raises:
@@ -78,16 +78,16 @@ def _first(records: Iterable[tuple[str, Record]]) -> tuple[str, Features] | None
 
 
 def _close(features: Features, key: str, kind: str, count: int | None) -> list[str]:
-    """Returns keys like this one, of features that would fit; the closest first."""
+    """Returns similar keys of features that would fit; the closest first."""
     fitting = [
         name
         for name, feature in features.items()
         if feature.kind == kind and count in (None, len(feature.values))
     ]
-    # The bytes of an image are longer than those of its name and format.
+    # An image has more bytes than its name and its format.
     if kind == "bytes":
         fitting.sort(key=lambda name: -len(features[name].values[0]))
-    # `image` is a part of `image/encoded`, but not much like it.
+    # `image` is a part of `image/encoded`, but the texts are not much alike.
     parts = [name for name in fitting if key in name.split("/")]
     like = difflib.get_close_matches(key, fitting, n=3, cutoff=0.5)
     return [*dict.fromkeys([*parts, *like])][:3]
@@ -96,7 +96,7 @@ def _close(features: Features, key: str, kind: str, count: int | None) -> list[s
 def _fault(
     features: Features, key: str, argument: str, kind: str, count: int | None
 ) -> str:
-    """Returns what is wrong with a feature, and the remedy; or an empty text."""
+    """Returns the fault of a feature, and the remedy; or an empty text."""
     if key not in features:
         close = _close(features, key, kind, count)
         hint = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
@@ -126,7 +126,7 @@ def _fault(
 
 
 def _listed(features: Features) -> str:
-    """Returns the keys of a record with what each holds, for people."""
+    """Returns the keys of a record, with kinds and lengths, for people."""
     keys = sorted(features)
     texts = [
         f"{key!r} ({features[key].kind}, {len(features[key].values)})"
