@@ -167,13 +167,9 @@ def load_rewrite_library(needing: str) -> ctypes.CDLL:
         ) from error
 
 
+@functools.cache  # is asked for each image
 def is_built() -> bool:
     """Whether the library of the converters is built and loads on this machine."""
-    return _is_built(folder())
-
-
-@functools.cache  # is asked for each image
-def _is_built(folder: pathlib.Path) -> bool:
     try:
         load_rewrite_library("Reading a JPEG needs")
     except ValueError:

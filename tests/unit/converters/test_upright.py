@@ -3,6 +3,7 @@
 import io
 import json
 import pathlib
+from collections.abc import Iterator
 
 import numpy as np
 import PIL.Image
@@ -18,6 +19,7 @@ from tests.support.data import conversions
 from tests.support.data.native_op import native_op  # noqa: F401
 from tests.unit.converters.test_folder import config
 from tfpipe.location.location import Location
+from tfpipe.native import libraries
 from tfpipe.shards import index, records
 from tfpipe.shards.example import decode_example
 
@@ -84,6 +86,17 @@ ENCODED = LOSSLESS | {"rotated_exif": 8}
 del ENCODED["rotated_exif_lossless"]
 
 
+@pytest.fixture(autouse=True)
+def _ask_again() -> Iterator[None]:
+    yield
+    libraries.is_built.cache_clear()
+
+
+def _lose_library(monkeypatch: pytest.MonkeyPatch, folder: pathlib.Path) -> None:
+    monkeypatch.setenv("TFPIPE_NATIVE_DIR", str(folder / "nothing"))
+    libraries.is_built.cache_clear()
+
+
 @pytest.mark.usefixtures("native_op")
 def test_phone_photos_stand_upright_after_converters_folder(
     photos: pathlib.Path, tmp_path: pathlib.Path
@@ -107,7 +120,7 @@ def test_phone_photos_stand_upright_after_converters_folder(
 def test_without_the_library_photos_are_encoded_again_and_a_line_says_so(
     photos: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TFPIPE_NATIVE_DIR", str(tmp_path / "nothing"))
+    _lose_library(monkeypatch, tmp_path)
     out = tmp_path / "out"
 
     summary = conversions.convert(config(photos, out))
@@ -133,12 +146,13 @@ def test_a_host_without_the_library_does_not_go_on_with_another_kind_of_turning(
     monkeypatch.undo()
     built = job.decided(exif_orientation="apply")
 
-    monkeypatch.setenv("TFPIPE_NATIVE_DIR", str(tmp_path / "nothing"))
+    _lose_library(monkeypatch, tmp_path)
     with pytest.raises(ValueError, match=r"lossless_rotation was True, is False"):
         conversions.convert(config(photos, out))
     with pytest.raises(ValueError, match=r"--lossless_rotation needs .* Run: "):
         config(photos, out, policy=built)
     monkeypatch.undo()
+    libraries.is_built.cache_clear()
 
     conversions.convert(config(photos, out))
     assert index.load(out).made_by["decisions"] == LOSSLESS
@@ -163,7 +177,7 @@ def test_repair_turns_as_the_index_says(
         return (out / shard).read_bytes()
 
     assert {key: repair(out) for key, out in outs.items()} == before
-    monkeypatch.setenv("TFPIPE_NATIVE_DIR", str(tmp_path / "nothing"))
+    _lose_library(monkeypatch, tmp_path)
     assert repair(outs[False]) == before[False]
     with pytest.raises(ValueError, match=r"--lossless_rotation needs .* Run: "):
         repair(outs[True])
