@@ -1,7 +1,7 @@
-"""Steps that the converting commands share: from a reader to the exit code.
+"""Steps that the converting commands share: from a reader to the summary.
 
-In: the reader of an input, and the options of a command. Out: a `Job`; and, around a
-whole command, its summary, or a one-line error and the exit code.
+In: the reader of an input, and the options of a command. Out: a `Job`, a data set, and
+the summary that the command prints.
 """
 
 import contextlib

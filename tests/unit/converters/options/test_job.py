@@ -87,39 +87,40 @@ def _changed(option: cli.fields.Option) -> str:
     return f"--{option.name}={text}"
 
 
-@pytest.mark.parametrize("label", OPTIONS, ids=lambda label: label[0])
-def test_each_flag_reaches_its_field(label: tuple[str, str]) -> None:
-    command, option = OPTIONS[label]
-    assert option.about.help[0].isupper()
-    assert option.about.help.endswith(".")
-    if option.is_required or option.about.is_argument or option.field in NOT_ALONE:
-        return
-    changed = WORDS.get(option.about.needs) or WORDS.get(option.field)
-    words = [*_words(command), *(changed or _changed(option)).split()]
-    if command.options.__name__ == "ReplicateOptions" and not any(
-        word.startswith(("--copies", "--target", "--for_ram")) for word in words
-    ):
-        words.append("--copies=2")
+@pytest.mark.parametrize("part", range(8))
+def test_each_flag_reaches_its_field(part: int) -> None:
+    for command, option in list(OPTIONS.values())[part::8]:
+        assert option.about.help[0].isupper(), option.label
+        assert option.about.help.endswith("."), option.label
+        if option.is_required or option.about.is_argument or option.field in NOT_ALONE:
+            continue
+        changed = WORDS.get(option.about.needs) or WORDS.get(option.field)
+        words = [*_words(command), *(changed or _changed(option)).split()]
+        sizes = ("--copies", "--target", "--for_ram")
+        if command in replicate.COMMANDS and not any(
+            w.startswith(sizes) for w in words
+        ):
+            words.append("--copies=2")
 
-    values: Any = command.parse(words)
-    for name in option.path:
-        values = getattr(values, name)
+        values: Any = command.parse(words)
+        for name in option.path:
+            values = getattr(values, name)
 
-    assert getattr(values, option.field) not in (option.default, None)
+        assert getattr(values, option.field) not in (option.default, None), words
 
 
-@pytest.mark.parametrize(
-    "label",
-    [key for key, (_, option) in OPTIONS.items() if option.kind is str],
-    ids=lambda label: label[0],
-)
-def test_few_flags_take_a_url(label: tuple[str, str]) -> None:
+def test_few_flags_take_a_url() -> None:
     """A new flag of a command is tried too."""
-    option = OPTIONS[label][1]
-    if option.about.url or option.choices or option.about.parse:
-        return
-    with pytest.raises(ValueError, match=f"{option.label} must be a path on this"):
-        option.parse("s3://bucket/x")
+    options = [option for _, option in OPTIONS.values() if option.kind is str]
+    for option in options:
+        if not (option.about.url or option.choices or option.about.parse):
+            said = f"{option.label} must be a path on this"
+            with pytest.raises(ValueError, match=said):
+                option.parse("s3://bucket/x")
+    with_url = {option.name for option in options if option.about.url}
+    named = {"output_dir", "input_dir", "input", "root", "table", "ray_address"}
+    merged = {each.name for each in cli.fields.options_of(merge.MergeOptions)}
+    assert with_url - merged <= named | {"data_dir", "clause"}
 
 
 @pytest.mark.parametrize("module", CONVERSIONS)
