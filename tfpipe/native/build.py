@@ -6,17 +6,29 @@ compiler, its size and its digest.
 """
 
 import concurrent.futures
+import contextlib
+import errno
+import fcntl
 import json
 import os
 import pathlib
 import shlex
+import shutil
+import signal
 import subprocess
 import tempfile
+import time
 
 import tensorflow as tf
 
 from tfpipe.native import libraries, op
 from tfpipe.native.libraries import find_compiler
+
+# Time for one library. Ten seconds are usual, minutes on a busy host.
+MOST_SECONDS = 900
+
+# Folders in which libraries are compiled, until they are complete.
+_FOLDERS, _LOCK_NAME, _SECONDS_TO_LOCK = "building-", "lock", 10.0
 
 
 class CompilerError(OSError):
@@ -63,7 +75,12 @@ def _build(path: pathlib.Path, inputs: list[str], *, force: bool) -> pathlib.Pat
     if not force and is_sound(path) and made_by(path) == version:
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+    _clear(path.parent)
+    with (
+        tempfile.TemporaryDirectory(dir=path.parent, prefix=_FOLDERS) as folder,
+        open(pathlib.Path(folder) / _LOCK_NAME, "w") as lock,
+    ):
+        fcntl.flock(lock, fcntl.LOCK_EX)
         made = pathlib.Path(folder) / path.name
         run_compiler([*compiler, *libraries.FLAGS, *compile_flags(), *inputs], made)
         described = made.with_suffix(".json")
@@ -72,6 +89,16 @@ def _build(path: pathlib.Path, inputs: list[str], *, force: bool) -> pathlib.Pat
         os.replace(described, path.with_suffix(".json"))
         os.replace(made, path)
     return path
+
+
+def _clear(folder: pathlib.Path) -> None:
+    """Removes what killed compilations have left: folders without a locked file."""
+    for left in folder.glob(f"{_FOLDERS}*"):
+        with contextlib.suppress(OSError), open(left / _LOCK_NAME, "a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # A younger folder may be about to be locked.
+            if time.time() - left.stat().st_mtime > _SECONDS_TO_LOCK:
+                shutil.rmtree(left)
 
 
 def is_sound(path: pathlib.Path) -> bool:
@@ -109,11 +136,36 @@ def run_compiler(command: list[str], output: pathlib.Path) -> None:
 
     Raises:
         CompilerError: If the command fails; carries what the compiler printed.
+        OSError: If the disk is full, or the compiler runs longer than
+            MOST_SECONDS; the compiler and its processes are then ended.
     """
     whole = [*command, "-o", str(output)]
-    done = subprocess.run(whole, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise CompilerError(f"{shlex.join(whole)} failed:\n{done.stderr}")
+    # The temporary files of the compiler are beside the output, and go with it.
+    with subprocess.Popen(
+        whole,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"TMPDIR": str(output.parent)},
+        start_new_session=True,
+    ) as process:
+        try:
+            printed = process.communicate(timeout=MOST_SECONDS)[1]
+        except BaseException as error:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise OSError(
+                    f"the C++ compiler {command[0]} did not end within "
+                    f"{MOST_SECONDS} seconds. Set CXX to another compiler, or run "
+                    "python -m tfpipe.native when the host is less busy"
+                ) from None
+            raise
+    if "No space left on device" in printed:
+        full = errno.ENOSPC
+        raise OSError(full, os.strerror(full), str(output.parent.parent))
+    if process.returncode:
+        raise CompilerError(f"{shlex.join(whole)} failed:\n{printed}")
 
 
 def _version(compiler: list[str]) -> str:

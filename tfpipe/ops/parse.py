@@ -436,8 +436,8 @@ def _spec(spec: Any) -> Any:
     if tf.as_dtype(dtype) not in _KINDS:
         raise ValueError(f"{tf.as_dtype(dtype).name} is no type of a tf.train.Example")
     sides = tf.TensorShape(shape).as_list()
-    if None in sides:
-        raise ValueError(f"the shape {shape} is not known")
+    if None in sides or 0 in sides:
+        raise ValueError(f"the shape {shape} must have known sides of 1 or more")
     default = _tupled(default.tolist() if isinstance(default, np.ndarray) else default)
     return tf.io.FixedLenFeature(
         shape=tuple(sides), dtype=tf.as_dtype(dtype), default_value=default

@@ -1,8 +1,10 @@
 import dataclasses
+import fcntl
 import functools
 import io
 import itertools
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -508,3 +510,17 @@ def test_sources_are_in_the_package():
 
     sources = libraries.SOURCES + libraries.REWRITE_SOURCES
     assert {path.name for path in sources} <= {p.name for p in folder.iterdir()}
+
+
+def test_what_a_killed_compilation_left_is_cleared(tmp_path):
+    held, left, young = (tmp_path / f"building-{n}" for n in "abc")
+    for folder in (held, left, young):
+        folder.mkdir()
+        (folder / "lock").touch()
+    for folder in (held, left):
+        os.utime(folder, (0, 0))
+    with open(held / "lock") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        build._clear(tmp_path)
+
+    assert sorted(tmp_path.iterdir()) == [held, young]

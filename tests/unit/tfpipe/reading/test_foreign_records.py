@@ -92,7 +92,7 @@ def test_batches_are_those_of_tensorflow(foreign, name, parse, options):
 @pytest.mark.parametrize(
     ("broken", "said"),
     [
-        ({"image": make_image(1, "GIF")}, r"must be JPEG or PNG, got'\nb'GIF"),
+        ({"image": make_image(1, "GIF")}, "must be JPEG or PNG, got' b'GIF"),
         ({"label": []}, "label must be one int64"),
     ],
 )
