@@ -1,47 +1,17 @@
-"""All commands: their --help, and the installed wheel away from the checkout."""
+"""New processes of commands: how they start, and how they end without a reader."""
 
 import pathlib
 import resource
 import subprocess
 import sys
 
-import pytest
-
-from tests.support.processes.warm_python import WarmPython
-
 ROOT = pathlib.Path(__file__).parents[2]
-
-COMMANDS = (
-    "converters.folder",
-    "converters.imagenet",
-    "converters.synthesize",
-    "converters.tfrecord",
-    "converters.verify",
-    "converters.webdataset",
-    "studies.conversion",
-    "benchmarks.train",
-    "benchmarks.input",
-    "benchmarks.sweep",
-    "benchmarks.report",
-    "benchmarks.service",
-)
 
 
 def _run(*command: object, **options: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         list(map(str, command)), capture_output=True, text=True, check=False, **options
     )
-
-
-@pytest.mark.parametrize("module", COMMANDS)
-def test_help_teaches(warm_python: WarmPython, module: str) -> None:
-    done = warm_python.run("-m", module, "--help")
-    text = done.stdout
-
-    assert (done.returncode, done.stderr) == (0, "")
-    assert f"python -m {module} " in text, "an example"
-    whole = warm_python.run("-m", module, "--helpfull").stdout
-    assert "JSON object" in " ".join(whole.split()), "what the last line is"
 
 
 def test_help_of_training_takes_less_than_two_seconds_of_cpu() -> None:
@@ -54,48 +24,14 @@ def test_help_of_training_takes_less_than_two_seconds_of_cpu() -> None:
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 2
 
 
-def test_flag_of_another_command_names_that_command(warm_python: WarmPython) -> None:
-    flags = ("--data_dir=x", "--cache=cold", "--require=au>=0.99")
-
-    done = warm_python.run("-m", "benchmarks.input", *flags)
-
-    assert done.returncode == 1
-    (line,) = done.stderr.splitlines()
-    assert "There is no flag --cache." in line
-    assert "It is a flag of benchmarks.train." in line
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("converters.folder", "--output_dir=x", "--label_map=s3://bucket/x"),
-        ("benchmarks.sweep", "--sweep_dir=s3://bucket/x"),
-    ],
-)
-def test_url_is_refused_before_a_folder_is_made(
-    warm_python: WarmPython, words: tuple[str, ...]
-) -> None:
-    done = warm_python.run("-m", *words)
-
-    (line,) = done.stderr.splitlines()
-    assert (done.returncode, done.stdout) == (1, "")
-    assert line.startswith("Error: ")
-    assert "must be a path on this machine, got s3://bucket/x. A URL" in line
-    assert not (ROOT / "s3:").exists()
-
-
-def test_unknown_model_lists_the_known_ones(warm_python: WarmPython) -> None:
-    done = warm_python.run("-m", "benchmarks.train", "--model=alexnet")
-
-    assert done.returncode == 1
-    assert "--model must be one of googlenet, " in done.stderr
-
-
-def test_the_menu_starts_without_absl() -> None:
-    code = "import sys; from tfpipe.cli import menu; menu.text(); print(*sys.modules)"
+def test_the_menu_starts_with_few_modules() -> None:
+    """85 modules take 0.07 s; a count of modules does not depend on the host."""
+    code = "import sys; from tfpipe.cli import menu; menu.main(); print(*sys.modules)"
     done = _run(sys.executable, "-c", code, cwd=ROOT)
 
-    assert not {"absl", "numpy", "tensorflow"} & set(done.stdout.split())
+    modules = done.stdout.splitlines()[-1].split()
+    assert not {"absl", "numpy", "tensorflow"} & set(modules)
+    assert len(modules) <= 100
 
 
 def test_a_closed_stdout_leaves_the_exit_code(data_dir: pathlib.Path) -> None:

@@ -112,6 +112,7 @@ def test_help_of_all_commands_is_short_and_names_the_program() -> None:
         assert help == commands.answer(words, "-h", say=names.as_typed).stdout
         assert commands.answer(words, "--version").stdout.startswith("tfpipe 0.")
         assert f"  tfpipe {name} " in help
+        assert "JSON object" in " ".join(whole.split()), name
         assert "python -m benchmarks" not in whole
         assert "python -m converters" not in whole
         assert len(help.splitlines()) <= 40, name
