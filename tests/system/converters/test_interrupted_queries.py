@@ -114,14 +114,19 @@ def test_a_signal_ends_a_long_query_in_one_line(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # A shell ignores SIGINT in what it starts in the background.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:
-        _wait_for(mark, process)
-        time.sleep(1)
-        assert process.poll() is None, process.communicate()
-        sent = time.monotonic()
-        process.send_signal(number)
-        out, err = process.communicate(timeout=60)
-        seconds = time.monotonic() - sent
+        try:
+            _wait_for(mark, process)
+            time.sleep(1)
+            assert process.poll() is None, process.communicate()
+            sent = time.monotonic()
+            process.send_signal(number)
+            out, err = process.communicate(timeout=60)
+            seconds = time.monotonic() - sent
+        finally:
+            process.kill()
 
     assert (process.returncode, out) == (1, ""), err
     assert err.startswith("Error: interrupted."), err
