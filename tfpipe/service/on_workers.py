@@ -7,6 +7,7 @@ whose elements name the records of the epoch that they hold.
 import dataclasses
 import functools
 import itertools
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -85,7 +86,8 @@ class OnWorkers:
         order = self.source.order
         return epoch_windows.dataset(
             arrays,
-            [*map(str, self.source.paths)],
+            # Workers have another working folder than the trainer.
+            [os.path.abspath(path) for path in self.source.paths],
             is_shuffled=order.shuffle != "none",
             has_copies=order.expected_copies is not None,
         )

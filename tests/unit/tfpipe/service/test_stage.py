@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 import tfpipe
+from tfpipe.service import on_workers
 
 
 def _pipeline(data_dir: pathlib.Path, **fields: Any) -> tfpipe.Pipeline:
@@ -86,3 +87,20 @@ def test_the_connection_is_the_last_check(
         _build(_pipeline(data_dir))
 
     assert asked == [("127.0.0.1", 1)]
+
+
+def test_workers_get_absolute_paths_of_a_relative_folder(
+    data_dir: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(data_dir.parent)
+    source = tfpipe.TFRecordSource(data_dir.name, "train")
+    given: list[str] = []
+    monkeypatch.setattr(
+        on_workers.epoch_windows,
+        "dataset",
+        lambda arrays, paths, **options: given.extend(paths),
+    )
+
+    on_workers.OnWorkers(source, []).windows({})
+
+    assert given == [str(data_dir / shard.name) for shard in source.shards]
