@@ -42,7 +42,7 @@ from typing import Any
 
 from converters.conversion import steps
 from converters.inputs.merged.reader import MergeReader
-from converters.inputs.merged.sources import FLAGS
+from converters.inputs.merged.sources import HOW
 from converters.options import shared
 from converters.options.job import ConvertOptions, reader_of
 from tfpipe import cli
@@ -121,7 +121,7 @@ def by_name(
 def run(options: MergeOptions) -> None:
     """Converts the sources."""
     how: dict[str, Mapping[str, str]] = {}
-    for flag in dict.fromkeys(flag for flags in FLAGS.values() for flag in flags):
+    for flag in HOW:
         if words := getattr(options, flag):
             how[flag] = by_name(f"--{flag}", words, may_be_empty=True)
     reader = reader_of(

@@ -28,7 +28,7 @@ error.
 """
 
 from converters.conversion import steps
-from converters.inputs.tables.reader import IMAGE, LABEL, TableReader
+from converters.inputs.tables.reader import TableReader
 from converters.options import shared
 from converters.options.job import ConvertOptions, reader_of
 from tfpipe import cli
@@ -43,9 +43,9 @@ class TableOptions(ConvertOptions):
     input: tuple[str, ...] = shared.input_files(shown="FILE")
     name: str = "table"
     image_column: str = _input(
-        IMAGE, "Column of the images: paths, URLs, bytes or structs."
+        TableReader.image_column, "Column of the images: paths, URLs, bytes or structs."
     )
-    label_column: str = _input(LABEL, "Column of the labels.")
+    label_column: str = _input(TableReader.label_column, "Column of the labels.")
     name_column: str | None = _input(
         None,
         "Column of the images' names, which must all differ; the catalog has them as "

@@ -8,7 +8,7 @@ import dataclasses
 import functools
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from converters.inputs import files, labels, listing, meaning, reading
@@ -35,7 +35,7 @@ class MergeReader(Reader):
     Attributes:
         sources: Path, pattern or URL of each source, by name.
         class_map: File with the new classes of a source, by its name.
-        how: Values of the flags of `sources.FLAGS`, by flag and name of the source.
+        how: Values of the flags of `sources.HOW`, by flag and name of the source.
         on_null: What to do about an image without a label.
         file_in_names: Whether names of images in archives begin with that of the file.
         label_map: File of --label_map, for sources whose classes are numbers.
@@ -90,18 +90,16 @@ class MergeReader(Reader):
         return [file for each in slow for file in each or ()]
 
     def list_images(self, meaning: Meaning, workspace: Workspace) -> Listed:
-        checked = self.checked
-        _require_trees_apart(checked)
         names: Mapping[int, str] = {}
         if self.label_map is not None:
             path = files.path_of("--label_map", self.label_map)
             labels_of = labels.read_label_map(path, self.label_base)
             names = {label: name for name, label in labels_of.items()}
         found = [
-            (each, _named(each.name, _list, each, meaning, workspace))
-            for each in checked
+            (each, _named(each.name, _list, each, names, meaning, workspace))
+            for each in self.checked
         ]
-        return _joined(found, names, meaning.label_type)
+        return _joined(found, meaning.label_type)
 
     @functools.cached_property
     def checked(self) -> Sequence[MergeSource]:
@@ -109,25 +107,23 @@ class MergeReader(Reader):
         return [_named(name, self._source, name) for name in sorted(self.sources)]
 
     def _source(self, name: str) -> MergeSource:
-        class_map = {}
-        if name in self.class_map:
-            path = files.path_of(f"--class_map={name}", self.class_map[name])
-            class_map = sources.read_class_map(path)
-        place = self.sources[name]
-        kind = sources.kind_of(place)
-        options = {f: values[name] for f, values in self.how.items() if name in values}
-        same = {"on_null": self.on_null, "file_in_names": self.file_in_names}
-        return MergeSource(
-            name=name,
-            place=place,
-            kind=kind,
-            reader=sources.reader_of(name, place, kind, options, **same),
-            class_map=class_map,
-            options=options,
+        return sources.source_of(
+            name,
+            self.sources[name],
+            {flag: values[name] for flag, values in self.how.items() if name in values},
+            self.class_map.get(name),
+            on_null=self.on_null,
+            file_in_names=self.file_in_names,
         )
 
 
-def _list(source: MergeSource, meaning: Meaning, workspace: Workspace) -> Listed:
+def _list(
+    source: MergeSource,
+    names: Mapping[int, str],
+    meaning: Meaning,
+    workspace: Workspace,
+) -> Listed:
+    """Lists a source; its classes have their new names, an empty one to leave out."""
     listed = source.reader.list_images(meaning, workspace)
     for name, classes in listed.several.items():
         row = listed.rows.row_of[name] if listed.rows else 0
@@ -135,9 +131,20 @@ def _list(source: MergeSource, meaning: Meaning, workspace: Workspace) -> Listed
             f"Each image of a merge must have one label, got {len(classes)} for row "
             f"{row} ({name}). Choose one in --query, as in label[1] AS label."
         )
+    listed = listed._replace(apart=listed.folders_of_images())
     if source.kind == sources.TREE:
         listed = listed._replace(apart=[listed.folder])
-    return listed.named()
+    listed = listed.named().of_type(meaning.label_type)
+    own = listed.class_names()
+    if missing := sorted(set(source.class_map) - set(own)):
+        raise ValueError(
+            f"--class_map of {source.name!r} must name classes of that source, got "
+            f"{missing[0]!r}. It has {len(own)}, the first is {own[0]!r}."
+        )
+    if names and _are_numbers(own, meaning.label_type):
+        mapped = {int(number): name for number, name in source.class_map.items()}
+        return listed.named({**names, **mapped}, names_from="--label_map")
+    return listed.renamed(source.class_map)
 
 
 def _named(name: str, work: Callable[..., _Result], *arguments: Any) -> _Result:
@@ -159,57 +166,59 @@ def _named(name: str, work: Callable[..., _Result], *arguments: Any) -> _Result:
 _Found = Sequence[tuple[MergeSource, Listed]]
 
 
-def _joined(
-    found: _Found, names: Mapping[int, str], label_type: meaning.LabelType | None
-) -> Listed:
+def _joined(found: _Found, label_type: meaning.LabelType | None) -> Listed:
     """Joins sources.
 
     Args:
         found: The sources with their images.
-        names: Names of classes that are numbers; no name leaves the numbers.
         label_type: Value of --label_type.
 
     Raises:
-        ValueError: If a source lacks a class of its class map, some sources have
-            numeric classes and others have names, or images are in two sources.
+        ValueError: If some sources have numeric classes and others have names, or
+            images are in two sources.
     """
     _require_own_files(found)
     folder = _folder_above(found)
     splits: dict[str, dict[str, list[Image]]] = {}
     left_out: list[LeftOut] = []
     texts: dict[str, str] = {}
-    unnamed: dict[str, str] = {}
     states: dict[str, State] = {}
-    for source, as_listed in found:
-        listed = as_listed.of_type(label_type)
-        own = listed.class_names()
-        is_number = meaning.label_type(own, label_type) == meaning.NUMBER
-        renamed = _new_names(source, own, names if is_number else {})
+    for source, listed in found:
         above = _relative(listed.folder, folder)
         states |= {above + file: state for file, state in listed.states.items()}
         left_out += (item.under(f"{source.name}/") for item in listed.left_out)
         for split, classes in listed.splits.items():
             joined = splits.setdefault(split, {})
-            for old, images in classes.items():
+            for name, images in classes.items():
                 moved = [_moved(source, listed.folder, above, each) for each in images]
-                if new := renamed.get(old, old):
-                    joined.setdefault(new, []).extend(moved)
+                if name:
+                    joined.setdefault(name, []).extend(moved)
                 else:
                     left_out += (LeftOut(i.name, listing.NOT_MAPPED) for i in moved)
-        for name in sorted(set(own) - set(renamed)):
-            if listed.classes.texts.get(name, name) != name:
-                texts.setdefault(name, listed.classes.texts[name])
-            if is_number:
-                unnamed.setdefault(source.name, name)
-    _require_classes(splits)
-    apart = [folder for _, listed in found for folder in listed.folders_of_images()]
+        own = listed.classes.texts
+        texts = {n: text for n, text in own.items() if n != text} | texts
+    for split, joined in splits.items():
+        if not joined:
+            raise ValueError(
+                f"Split {split} must have at least one class, got none: --class_map "
+                "leaves out all of them."
+            )
+    if label_type != meaning.TEXT:
+        _require_one_type(found)
     counts = [listed.num_rows for _, listed in found]
-    num_rows = None if None in counts else sum(filter(None, counts))
-    whole = Listed(
-        folder, ordered(splits), left_out, ClassList(texts=texts), states=states
+    return Listed(
+        folder,
+        ordered(splits),
+        left_out,
+        ClassList(texts=texts),
+        states=states,
+        num_rows=None if None in counts else sum(filter(None, counts)),
+        apart=[each for _, listed in found for each in listed.apart],
     )
-    _require_one_type(whole.class_names(), unnamed)
-    return whole._replace(num_rows=num_rows, apart=apart)
+
+
+def _are_numbers(names: Sequence[str], chosen: meaning.LabelType | None) -> bool:
+    return meaning.label_type(names, chosen) == meaning.NUMBER
 
 
 def _folder_above(found: _Found) -> Location:
@@ -239,78 +248,34 @@ def _moved(source: MergeSource, folder: Location, above: str, image: Image) -> I
     return image._replace(name=f"{source.name}/{image.name}", file=file)
 
 
-def _new_names(
-    source: MergeSource, classes: Sequence[str], names: Mapping[int, str]
-) -> Mapping[str, str]:
-    """Returns the new names of renamed classes, by their old name."""
-    missing = sorted(set(source.class_map) - set(classes))
-    if missing:
-        raise ValueError(
-            f"--class_map of {source.name!r} must name classes of that source, got "
-            f"{missing[0]!r}. It has {len(classes)}, the first is {classes[0]!r}."
-        )
-    if not names:
-        return source.class_map
-    for label in classes:
-        if label not in source.class_map and int(label) not in names:
-            raise ValueError(
-                f"--label_map must name the class of each number of {source.name!r}, "
-                f"got no name for {label}."
-            )
-    named = {label: names.get(int(label), "") for label in classes}
-    return {**named, **source.class_map}
-
-
-def _require_one_type(names: Sequence[str], unnamed: Mapping[str, str]) -> None:
+def _require_one_type(found: _Found) -> None:
     """Refuses numbers of a source beside names of another."""
-    for source, class_name in unnamed.items():
-        for name in names:
-            if meaning.label_type([name], None) == meaning.TEXT:
-                raise ValueError(
-                    "Classes of all sources must be names, or all must be numbers, "
-                    f"got {class_name} of {source!r} beside {name!r}. Name them with "
-                    f"--class_map={source}=FILE, in lines of a number, a tab and a "
-                    "class."
-                )
-
-
-def _require_classes(splits: Mapping[str, Mapping[str, Sequence[Image]]]) -> None:
-    for split, joined in splits.items():
-        if not joined:
+    names = {name for _, listed in found for name in listed.class_names() if name}
+    words = sorted(name for name in names if not _are_numbers([name], None))
+    for source, listed in found:
+        kept = set(listed.class_names()) - set(source.class_map.values())
+        if words and kept and kept.isdisjoint(words):
             raise ValueError(
-                f"Split {split} must have at least one class, got none: --class_map "
-                "leaves out all of them."
+                "Classes of all sources must be names, or all must be numbers, "
+                f"got {min(kept)} of {source.name!r} beside {words[0]!r}. Name them "
+                f"with --class_map={source.name}=FILE, in lines of a number, a tab and "
+                "a class."
             )
 
 
 def _require_own_files(found: _Found) -> None:
-    """Refuses archives in two sources."""
+    """Refuses archives and folders of a tree in two sources."""
     owners: dict[str, str] = {}
     for source, listed in found:
-        if source.kind in (sources.TREE, sources.TABLE):
-            continue
-        for file in sorted({image.file for image in listed.images()}):
+        files: Iterable[str] = (image.file for image in listed.images())
+        if source.kind == sources.TREE:
+            files = (file.rpartition("/")[0] for file in files)
+        for file in sorted(set(files)) if source.kind != sources.TABLE else ():
             shown = listed.folder.resolve(file).shown
             owner = owners.setdefault(shown, source.name)
             if owner != source.name:
                 raise ValueError(
                     f"Sources must have files of their own, got {shown} in {owner!r} "
-                    f"and in {source.name!r}."
+                    f"and in {source.name!r}. Leave one of the sources out, or name "
+                    "folders beside each other."
                 )
-
-
-def _require_trees_apart(checked: Sequence[MergeSource]) -> None:
-    """Refuses trees inside other trees."""
-    trees: dict[Location, str] = {}
-    for source in checked:
-        if source.kind != sources.TREE:
-            continue
-        tree = Location.from_user("A place", source.place, expand_user=True)
-        for other, owner in trees.items():
-            if tree.is_in(other) or other.is_in(tree):
-                raise ValueError(
-                    "Sources must be folders beside each other, got "
-                    f"{tree.shown} for {source.name!r}, which has images of {owner!r} "
-                    "too."
-                )
-        trees[tree] = source.name

@@ -9,7 +9,7 @@ import dataclasses
 import os
 import pathlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from converters.inputs import files, folders
@@ -32,32 +32,19 @@ TARS: Kind = "tars"
 TFRECORDS: Kind = "tfrecords"
 DATA_SET: Kind = "data_set"
 
-# Names for people.
-WORDS: Mapping[Kind, str] = {
-    TREE: "a tree of classes",
-    TABLE: "a table",
-    TARS: "tars of a WebDataset",
-    TFRECORDS: "TFRecord files",
-    DATA_SET: "a data set of the converters",
+# Description for people and reader of each kind.
+KINDS: Mapping[Kind, tuple[str, Callable[..., Reader]]] = {
+    TREE: ("a tree of classes", TreeReader),
+    TABLE: ("a table", TableReader),
+    TARS: ("tars of a WebDataset", samples.TarReader),
+    TFRECORDS: ("TFRecord files", example_images.TfrecordReader),
+    DATA_SET: ("a data set of the converters", DataSetReader),
 }
-# Flags about the reading of a source of a kind.
-FLAGS: Mapping[Kind, Sequence[str]] = {
-    TREE: (),
-    TABLE: (
-        *("image_column", "label_column", "name_column", "split_column"),
-        *("root", "query"),
-    ),
-    TARS: ("label_from", "label_key", "image_part"),
-    TFRECORDS: ("image_key", "label_key", "name_key"),
-    DATA_SET: (),
-}
-READERS: Mapping[Kind, Callable[..., Reader]] = {
-    TREE: TreeReader,
-    TABLE: TableReader,
-    TARS: samples.TarReader,
-    TFRECORDS: example_images.TfrecordReader,
-    DATA_SET: DataSetReader,
-}
+# Flags about the reading of a source: fields of its reader.
+HOW = (
+    *("image_column", "label_column", "name_column", "split_column", "root", "query"),
+    *("label_from", "label_key", "image_part", "image_key", "name_key"),
+)
 _ANY = patterns.Kind("files that one command converts", is_one=lambda name: True)
 _EXPECTED = (
     "a folder with a folder for each class, a table (.csv, .tsv, .jsonl, .parquet, "
@@ -81,50 +68,41 @@ def kind_of(place: str) -> Kind:
     if split is not None and kind not in (TARS, TFRECORDS):
         raise ValueError(
             f"A place after {split}= must be tars or TFRecord files, got "
-            f"{WORDS[kind]}. The splits of a tree are its folders, and those of a "
+            f"{KINDS[kind][0]}. The splits of a tree are its folders, and those of a "
             "table are in --split_column."
         )
     return kind
 
 
 def _kind_of(place: str) -> Kind:
-    is_remote = bool(written_scheme(place))
     if servers.may_hold_secret(place) and not servers.is_server(place):
         raise ValueError(
             "A place must be a path or a URL, or train=, validation= or test= and one "
             "of them. The text is none of these, and is not shown here because it may "
             "hold a secret."
         )
-    path = os.path.expanduser(place)
+    path, before = os.path.expanduser(place), re.split(r"[*?\[{]", place)[0]
+    is_remote = bool(written_scheme(place))
     if not is_remote and os.path.isdir(path):
         return _in_folder(folders.open_folder(Location(path)))
     if named := _by_name(place):
         return named
-    if is_remote:
-        location = Location.from_user("A place", _before_wildcards(place))
-        if not any(sign in place for sign in "*?[{"):
+    if is_remote:  # a pattern has signs of no URL
+        location = Location.from_user("A place", before)
+        if before == place:
             return _in_folder(folders.open_folder(location))
     elif os.path.lexists(path):
         return TABLE  # a SQLite file without an ending, or else an error
-    elif not any(sign in place for sign in "*?[{"):
-        raise ValueError(
-            f"A place must be {_EXPECTED}; got {servers.shown(path)}: no such file or "
-            "folder."
-        )
-    found = patterns.find([place], _ANY, USUAL)
-    if named := _by_name(found[0].file):
+    elif before == place:
+        raise _no_place(f"{servers.shown(path)}: no such file or folder")
+    first = patterns.find([place], _ANY, USUAL)[0].file
+    if named := _by_name(first):
         return named
-    raise ValueError(
-        f"A place must be {_EXPECTED}; got {shown(place)}, whose first file is "
-        f"{shown(found[0].file)}."
-    )
+    raise _no_place(f"{shown(place)}, whose first file is {shown(first)}")
 
 
-def _before_wildcards(url: str) -> str:
-    """Returns a URL up to its pattern, as a pattern has signs of no URL."""
-    for sign in "*?[{":
-        url = url.partition(sign)[0]
-    return url
+def _no_place(got: str) -> ValueError:
+    return ValueError(f"A place must be {_EXPECTED}; got {got}.")
 
 
 def _by_name(place: str) -> Kind | None:
@@ -144,10 +122,7 @@ def _in_folder(here: Folder) -> Kind:
     try:
         listed = here.scan("", ())
     except errors.MissingFileError:
-        raise ValueError(
-            f"A place must be {_EXPECTED}; got {here.shown('')}: there is no such file "
-            "or folder."
-        ) from None
+        raise _no_place(f"{here.shown('')}: there is no such file or folder") from None
     names = [item.name for item in listed.left_out if not item.name.startswith(".")]
     has_tars = any(map(samples.TARS.is_one, names))
     if has_index and not has_tars:
@@ -171,59 +146,70 @@ class MergeSource:
 
     Attributes:
         name: Name of the source, at the start of the names of its images.
-        place: Path, pattern or URL of the source; a URL may hold a password.
         kind: Kind of the source.
         reader: Reader of the source.
+        options: Values of the flags of `HOW`.
         class_map: New class of some of its classes; an empty text leaves a class out.
-        options: Values of the flags of `FLAGS` about the reading.
     """
 
     name: str
-    place: str = dataclasses.field(repr=False)
     kind: Kind
     reader: Reader
-    class_map: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    options: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    options: Mapping[str, str]
+    class_map: Mapping[str, str]
 
 
-def reader_of(
-    name: str, place: str, kind: Kind, options: Mapping[str, str], **shared: Any
-) -> Reader:
-    """Returns the reader of a source.
+def source_of(
+    name: str,
+    place: str,
+    options: Mapping[str, str],
+    class_map: str | None,
+    **shared: Any,
+) -> MergeSource:
+    """Returns a source.
 
     Args:
         name: Name of the source.
-        place: Path, pattern or URL of the source.
-        kind: Kind of the source.
-        options: Values of the flags of `FLAGS` about the reading.
+        place: Path, pattern or URL of the source; a URL may hold a password.
+        options: Values of the flags of `HOW`.
+        class_map: File of `read_class_map`, if there is one.
         shared: Values of on_null and file_in_names, which are the same for all sources.
 
     Raises:
-        ValueError: If the name is not letters, digits, dots, dashes and underscores, or
-            an option is not of the kind.
+        ValueError: If the name is not letters, digits, dots, dashes and underscores, an
+            option is not of the kind of the place, or nothing readable is there.
     """
     if not _NAME.fullmatch(name):
         raise ValueError(
             "The name of a source must be letters, digits, dots, dashes and "
             f"underscores, got {name!r}. Write NAME=PLACE."
         )
+    kind = kind_of(place)
+    words, reader = KINDS[kind]
     for flag, value in options.items():
-        if flag not in FLAGS[kind]:
-            takers = [WORDS[each] for each in FLAGS if flag in FLAGS[each]]
+        if flag not in _fields(reader):
+            takers = [
+                words for words, other in KINDS.values() if flag in _fields(other)
+            ]
             raise ValueError(
                 f"--{flag} must be of a source that is {' or '.join(takers)}, got "
-                f"{name!r}, which is {WORDS[kind]}."
+                f"{name!r}, which is {words}."
             )
         if not value and flag != "name_key":
             raise ValueError(f"--{flag} of {name!r} must not be empty.")
-    own: dict[str, Any] = {**options}
-    if kind in (TREE, DATA_SET):
-        own["input_dir"] = place
-    else:
-        own["input"] = place if kind == TABLE else [place]
-    reader = READERS[kind]
-    fields = {field.name for field in dataclasses.fields(reader)}  # type: ignore[arg-type]
-    return reader(**own, **{key: shared[key] for key in shared if key in fields})
+    field = "input_dir" if kind in (TREE, DATA_SET) else "input"
+    own = {field: [place] if kind in (TARS, TFRECORDS) else place, **options}
+    own |= {key: shared[key] for key in shared.keys() & _fields(reader)}
+    classes = {}
+    if class_map is not None:
+        classes = read_class_map(files.path_of(f"--class_map={name}", class_map))
+    return MergeSource(
+        name=name, kind=kind, reader=reader(**own), options=options, class_map=classes
+    )
+
+
+def _fields(reader: Any) -> set[str]:
+    return {field.name for field in dataclasses.fields(reader)}
 
 
 def read_class_map(path: pathlib.Path) -> dict[str, str]:

@@ -4,9 +4,8 @@ In: names of columns from flags, and the columns of a table. Out: checked names.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from converters.inputs.tables import extras
 from tfpipe.shards import index
 
 FAIL, SKIP = "fail", "skip"
@@ -14,56 +13,49 @@ FAIL, SKIP = "fail", "skip"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Columns:
-    """Names of columns, as in the table.
-
-    Attributes:
-        image: Paths, URLs or bytes of images, or structs {bytes, path}.
-        label: Classes of the images, or lists of classes.
-        name: Names of the images; None takes the path, or else the number of the row.
-        split: Splits of the images; None puts all images into train.
-        extra: Columns kept beside the image.
-        in_records: Whether records get the extra columns, as features.
+    """How the values of a row become an image; the fields are named as their flags.
 
     Raises:
-        ValueError: If an extra column has the name of a column of the catalog.
+        ValueError: If columns do not fit together.
     """
 
-    image: str
-    label: str
-    name: str | None = None
-    split: str | None = None
-    extra: Sequence[str] = ()
-    in_records: bool = False
+    image_column: str = "image"
+    label_column: str = "label"
+    name_column: str | None = None
+    split_column: str | None = None
+    label_separator: str | None = None
+    extra_columns: Sequence[str] = ()
+    extra_in_records: bool = False
+    on_null: str = FAIL
 
     def __post_init__(self) -> None:
-        for name in self.extra:
+        if self.label_separator == "":
+            raise ValueError("--label_separator must be a text, got nothing.")
+        for name in self.extra_columns:
             if name.lower() in (*index.CATALOG_COLUMNS, "labels"):
                 raise ValueError(
                     f"--extra_columns must not name {name}: the catalog has a column "
                     f"of this name. Rename it in --query: SELECT {name} AS my_{name}."
                 )
-        if len({name.lower() for name in self.extra}) != len(self.extra):
+        if len({name.lower() for name in self.extra_columns}) != len(
+            self.extra_columns
+        ):
             raise ValueError("--extra_columns must name each column once.")
+
+    @property
+    def by_role(self) -> dict[str, str]:
+        """Names of columns in the table, by their names in `scan.scan`'s file."""
+        roles = {
+            role: getattr(self, f"{role}_column")
+            for role in ("image", "label", "name", "split")
+        }
+        extra = {f"extra_{n}": name for n, name in enumerate(self.extra_columns)}
+        return {role: name for role, name in roles.items() if name is not None} | extra
 
     @property
     def texts(self) -> list[str]:
         """Columns of texts: their values stay as they stand in the file."""
-        names = (self.image, self.label, self.name, self.split)
-        return [name for name in names if name is not None]
-
-    @property
-    def by_flag(self) -> dict[str, Sequence[str]]:
-        """Names of columns by their flag."""
-        single = {
-            "--image_column": self.image,
-            "--label_column": self.label,
-            "--name_column": self.name,
-            "--split_column": self.split,
-        }
-        named: dict[str, Sequence[str]] = {
-            flag: [name] for flag, name in single.items() if name is not None
-        }
-        return named | {"--extra_columns": self.extra}
+        return [n for role, n in self.by_role.items() if not role.startswith("extra")]
 
     def require_in(self, there: Sequence[str]) -> None:
         """Checks for the columns in a table.
@@ -71,23 +63,11 @@ class Columns:
         Raises:
             ValueError: If a column is missing.
         """
-        for flag, names in self.by_flag.items():
-            for name in names:
-                if there.count(name) != 1:
-                    times = "twice" if name in there else "none of this name"
-                    raise ValueError(
-                        f"{flag} must name one column of the table, got {name}: there "
-                        f"is {times}. The columns are {', '.join(there)}."
-                    )
-
-    def require_features(self, types: Mapping[str, str]) -> None:
-        """Checks that features can hold the extra columns, if records get these.
-
-        Args:
-            types: Type in DuckDB of each column.
-
-        Raises:
-            ValueError: If no feature can hold a column.
-        """
-        for name in self.extra if self.in_records else ():
-            extras.kind_of(name, types[name])
+        for role, name in self.by_role.items():
+            if there.count(name) != 1:
+                flag = "extra_columns" if role.startswith("extra") else f"{role}_column"
+                times = "twice" if name in there else "none of this name"
+                raise ValueError(
+                    f"--{flag} must name one column of the table, got {name}: there "
+                    f"is {times}. The columns are {', '.join(there)}."
+                )

@@ -1,11 +1,12 @@
 """Reads a database as a table: a stream of rows, from a database opened read-only.
 
 In: a `TableSource` that is a database, a query in its own language, and names of
-columns. Out: the Parquet file and the spool of `scan`; or a table in DuckDB, for a
-query that joins the database. Memory holds a batch of rows. Passwords come from the
-URL, the environment and the files of each database; no error shows a password.
+columns. Out: a view in DuckDB, over JSON lines; images may go to a spool. Memory holds
+a batch of rows. Passwords come from the URL, the environment and the files of each
+database; no error shows a password.
 """
 
+import base64
 import contextlib
 import datetime
 import decimal
@@ -14,19 +15,20 @@ import os
 import pathlib
 import sqlite3
 import urllib.parse
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from converters.inputs.tables import servers, sql, table_sources
 from converters.inputs.tables.columns import Columns
 from converters.inputs.tables.spool import Spool
-from tfpipe.shards.sql import Interruptible, identifier, quoted, read_lines
+from tfpipe.shards.sql import Interruptible, identifier, read_lines
 
 if TYPE_CHECKING:
     import duckdb
 
 
 _BATCH_ROWS = 64
+_IMAGE = 'STRUCT(path VARCHAR, file VARCHAR, "offset" BIGINT, num_bytes BIGINT)'
 _TIMEOUT_SECONDS = 20
 _INSTALL = "pip install 'tfpipe[sql]'"
 # MySQL's errors about the server, the user or the name of the database. From 2000 on,
@@ -35,16 +37,9 @@ _MYSQL_UNREACHABLE = (1040, 1042, 1043, 1044, 1045, 1049, 1129, 1130, 1203, 1226
 _MYSQL_CLIENT = 2000
 
 
-class Rows(NamedTuple):
-    """Rows of a query: the names of its columns, and the rows in batches."""
-
-    columns: Sequence[str]
-    batches: Iterator[Sequence[tuple[Any, ...]]]
-
-
 @contextlib.contextmanager
-def rows(source: table_sources.TableSource, query: str | None) -> Iterator[Rows]:
-    """Runs a query in a database, and yields its rows.
+def rows(source: table_sources.TableSource, query: str | None) -> Iterator[Any]:
+    """Runs a query in a database, and yields a cursor over its rows.
 
     Args:
         source: The database.
@@ -61,13 +56,7 @@ def rows(source: table_sources.TableSource, query: str | None) -> Iterator[Rows]
         servers.MYSQL: _mysql,
     }[source.kind]
     with opened(source, _statement(source, query)) as cursor:
-        columns = [column[0] for column in cursor.description]
-        yield Rows(columns, _batches(cursor))
-
-
-def _batches(cursor: Any) -> Iterator[Sequence[tuple[Any, ...]]]:
-    while batch := cursor.fetchmany(_BATCH_ROWS):
-        yield batch
+        yield cursor
 
 
 def _statement(source: table_sources.TableSource, query: str | None) -> str:
@@ -76,8 +65,9 @@ def _statement(source: table_sources.TableSource, query: str | None) -> str:
         return f"SELECT * FROM ({query.strip().rstrip(';')}\n) AS input"
     if source.table is None:
         raise ValueError(
-            f"{source.shown} is a database, of which --query must select rows, or "
-            f"which must be followed by the name of a table: {source.shown}#table."
+            f"{source.shown} is a database, and must be followed by the name of a "
+            f"table: {source.shown}#table. --query of its own can choose the rows "
+            "instead, without --table."
         )
     mark = "`" if source.kind == servers.MYSQL else '"'
     parts = source.table.split(".")
@@ -199,66 +189,78 @@ def _errors(
         raise ValueError(f"{source.shown}: the database refused: {text}.") from None
 
 
-def scan(
+def view(
     connection: "duckdb.DuckDBPyConnection",
+    name: str,
     source: table_sources.TableSource,
-    query: str | None,
-    columns: Columns,
-    spool: Spool,
-    path: pathlib.Path,
+    lines: pathlib.Path,
+    *,
+    query: str | None = None,
+    columns: Columns | None = None,
+    images: Spool | None = None,
 ) -> None:
-    """Streams the rows of a database: images to the spool, values to JSON lines."""
-    lines = path.with_suffix(".jsonl")
-    wanted = {"label": columns.label, "name": columns.name, "split": columns.split}
-    wanted |= {f"extra_{number}": name for number, name in enumerate(columns.extra)}
-    types: dict[str, set[str]] = {key: set() for key in wanted}
-    with rows(source, query) as found, open(lines, "w") as file:
-        columns.require_in(found.columns)
-        places_of = {
-            key: found.columns.index(name) for key, name in wanted.items() if name
-        }
-        image_at, row = found.columns.index(columns.image), 0
-        for batch in found.batches:
-            for values in batch:
-                row += 1
-                fields = {"row": row} | _image_fields(
-                    values[image_at], row, columns, spool
-                )
-                for key, at in places_of.items():
-                    fields[key], kind = _plain(values[at])
-                    types[key].add(kind)
-                file.write(json.dumps(fields) + "\n")
-            columns.require_features(
-                {name: _common(types[key]) for key, name in wanted.items() if name}
+    """Streams the rows of a database to JSON lines, and makes a view of these.
+
+    Args:
+        connection: The connection that gets the view.
+        name: Name of the view.
+        source: The database.
+        lines: File for the lines.
+        query: A SELECT of the database; None takes the table of the source.
+        columns: The columns to take; None takes all columns, and bytes stay bytes.
+        images: Spool for the bytes of the image column of `columns`; this column is
+            a struct {path, offset, num_bytes} then.
+    """
+    with rows(source, query) as cursor, open(lines, "w") as file:
+        there = [column[0] for column in cursor.description]
+        if columns is not None:
+            columns.require_in(there)
+        wanted = columns.by_role.values() if columns else there
+        types: dict[str, set[str]] = {column: set() for column in wanted}
+        for row, values in enumerate(cursor, 1):
+            fields = {}
+            for column, seen in types.items():
+                value = values[there.index(column)]
+                if images and columns and column == columns.image_column:
+                    fields[column] = _image(value, row, column, images)
+                    kind = _IMAGE
+                else:
+                    fields[column], kind = _plain(value, keeps_bytes=not columns)
+                seen.add(kind)
+            file.write(json.dumps(fields) + "\n")
+    kinds = {column: _common(seen) for column, seen in types.items()}
+    for column, seen in types.items():
+        if "BLOB" in seen and kinds[column] != "BLOB":
+            raise ValueError(
+                f"The column {column} of {source.shown} must hold bytes in each row, "
+                "or in none, got both. Choose rows in a view of the database."
             )
-    kinds = {"row": "BIGINT", "path": "VARCHAR", "offset": "BIGINT"}
-    kinds |= {"num_bytes": "BIGINT", "file": "VARCHAR"}
-    kinds |= {key: _common(seen) for key, seen in types.items()}
-    kinds |= {"name": "VARCHAR", "split": "VARCHAR"}
-    connection.execute(
-        f"COPY (SELECT * FROM {read_lines([lines], kinds, sql.LONG_ROWS)}) "
-        f"TO {quoted(path)} (FORMAT parquet)"
+    texts = {column: "VARCHAR" if k == "BLOB" else k for column, k in kinds.items()}
+    taken = ", ".join(
+        f"{'from_base64' if kind == 'BLOB' else ''}({identifier(column)}) AS "
+        f"{identifier(column)}"
+        for column, kind in kinds.items()
     )
-    lines.unlink()
+    connection.execute(
+        f"CREATE VIEW {identifier(name)} AS SELECT {taken} "
+        f"FROM {read_lines([lines], texts, sql.LONG_ROWS)}"
+    )
 
 
-def _image_fields(
-    value: Any, row: int, columns: Columns, spool: Spool
-) -> dict[str, Any]:
-    """Returns the place of the image of a row: its path, or its bytes in the spool."""
+def _image(value: Any, row: int, column: str, images: Spool) -> dict[str, Any]:
+    """Returns the place of an image: its path, or its bytes in the spool."""
     if value is None or isinstance(value, str):
         return {"path": value}
     if isinstance(value, bytes | bytearray | memoryview):
-        data = bytes(value)
-        return {"offset": spool.add(data), "num_bytes": len(data)}
+        return {"offset": images.place("", bytes(value)), "num_bytes": len(value)}
     raise ValueError(
-        f"--image_column={columns.image} must hold text (a path or a URL) or bytes, "
+        f"--image_column={column} must hold text (a path or a URL) or bytes, "
         f"got {type(value).__name__} in row {row}. Choose another column."
     )
 
 
-def _plain(value: Any) -> tuple[Any, str]:
-    """Returns a value as JSON has it, and its type in DuckDB."""
+def _plain(value: Any, *, keeps_bytes: bool = False) -> tuple[Any, str]:
+    """Returns a value as JSON has it, and its type in DuckDB; bytes are in base64."""
     if value is None:
         return None, ""
     if isinstance(value, bool):
@@ -280,6 +282,8 @@ def _plain(value: Any) -> tuple[Any, str]:
     if isinstance(value, datetime.date):
         return value.isoformat(), "DATE"
     if isinstance(value, bytes | bytearray | memoryview):
+        if keeps_bytes:
+            return base64.b64encode(value).decode(), "BLOB"
         return bytes(value).decode("utf-8", errors="backslashreplace"), "VARCHAR"
     return str(value), "VARCHAR"
 
@@ -290,51 +294,3 @@ def _common(types: set[str]) -> str:
     if len(known) == 1:
         return known.pop()
     return "DOUBLE" if known == {"BIGINT", "DOUBLE"} else "VARCHAR"
-
-
-def copy(
-    connection: "duckdb.DuckDBPyConnection",
-    name: str,
-    source: table_sources.TableSource,
-    folder: pathlib.Path,
-) -> None:
-    """Copies a table of a database into DuckDB, for a query that joins it."""
-    if source.table is None:
-        raise ValueError(
-            f"A query over several tables needs the name of the one in {source.shown}: "
-            f"{source.shown}#table."
-        )
-    created = False
-    copies = folder / "copies"
-    copies.mkdir(exist_ok=True)
-    connection.execute(
-        f"ATTACH IF NOT EXISTS {quoted(copies / 'tables.duckdb')} AS copies"
-    )
-    with rows(source, None) as found:
-        marks = ", ".join("?" for _ in found.columns)
-        for batch in found.batches:
-            if not created:
-                created = True
-                types = [_column_type(values) for values in zip(*batch, strict=True)]
-                described = ", ".join(
-                    f"{identifier(column)} {kind}"
-                    for column, kind in zip(found.columns, types, strict=True)
-                )
-                connection.execute(
-                    f"CREATE TABLE copies.{identifier(name)} ({described})"
-                )
-            connection.executemany(
-                f"INSERT INTO copies.{identifier(name)} VALUES ({marks})",
-                [list(values) for values in batch],
-            )
-    if not created:
-        raise ValueError(f"{source.shown} must hold a row, got none.")
-    view = identifier(name)
-    connection.execute(f"CREATE VIEW {view} AS SELECT * FROM copies.{view}")
-
-
-def _column_type(values: Sequence[Any]) -> str:
-    """Returns the type of a column by the values of its first rows."""
-    if any(isinstance(value, bytes | bytearray | memoryview) for value in values):
-        return "BLOB"
-    return _common({_plain(value)[1] for value in values})

@@ -84,11 +84,11 @@ class Root:
             if name.startswith(("/", "../")) or name in ("..", "."):
                 raise self._outside(row, path)
             return name, (self.location / name).text
-        root = os.path.abspath(self.location.text)
+        root = os.path.join(os.path.abspath(self.location.text), "")
         file = os.path.normpath(os.path.join(root, path))
-        if not file.startswith(f"{root.rstrip('/')}/"):
+        if not file.startswith(root):
             raise self._outside(row, path)
-        return os.path.relpath(file, root), file
+        return file.removeprefix(root), file
 
     def _outside(self, row: int, path: str) -> ValueError:
         return ValueError(

@@ -18,7 +18,6 @@ from converters.inputs.meaning import Meaning
 from converters.inputs.reader import Reader, Workspace
 from converters.inputs.tables import (
     classes_of_rows,
-    columns,
     images,
     scan,
     servers,
@@ -26,56 +25,33 @@ from converters.inputs.tables import (
     sql,
     table_sources,
 )
+from converters.inputs.tables.columns import Columns
 from tfpipe.location.location import Location
 from tfpipe.shards import index
 
-# Columns of our own exports, and of many others.
-IMAGE, LABEL = "image", "label"
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TableReader(Reader):
+class TableReader(Columns, Reader):
     """Reads a table; the flags of the same names describe the fields.
 
     Raises:
-        ValueError: If columns do not fit together.
+        ValueError: If values do not fit together.
     """
 
     input: str = dataclasses.field(repr=False)
-    image_column: str = IMAGE
-    label_column: str = LABEL
     query: str | None = None
     table: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
-    name_column: str | None = None
-    split_column: str | None = None
     root: str | None = None
-    label_separator: str | None = None
-    extra_columns: Sequence[str] = ()
     hive_columns: Sequence[str] = ()
-    extra_in_records: bool = False
-    on_null: str = columns.FAIL
 
     def __post_init__(self) -> None:
-        _ = self._columns
-        if self.label_separator == "":
-            raise ValueError("--label_separator must be a text, got nothing.")
+        super().__post_init__()
         if self.table and self.query is None:
             raise ValueError("--table is for --query, which must name it. Add --query.")
         if scan.INPUT in self.table:
             raise ValueError(
                 f"--table must not be named {scan.INPUT}: --input is that."
             )
-
-    @property
-    def _columns(self) -> columns.Columns:
-        return columns.Columns(
-            image=self.image_column,
-            label=self.label_column,
-            name=self.name_column,
-            split=self.split_column,
-            extra=tuple(self.extra_columns),
-            in_records=self.extra_in_records,
-        )
 
     def _sources(self) -> dict[str, table_sources.TableSource]:
         """Returns the tables by the name that a query gives them."""
@@ -85,17 +61,17 @@ class TableReader(Reader):
 
     @property
     def recorded(self) -> Mapping[str, Any]:
-        own = dataclasses.asdict(self) | {
+        own = self.to_json()
+        del own["root"]
+        return own
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self) | {
             "input": servers.shown(self.input),
             "table": {n: servers.shown(value) for n, value in self.table.items()},
             "extra_columns": list(self.extra_columns),
             "hive_columns": list(self.hive_columns),
         }
-        del own["root"]
-        return own
-
-    def to_json(self) -> dict[str, Any]:
-        return {**self.recorded, "root": self.root}
 
     @property
     def slow_files(self) -> Sequence[str]:
@@ -107,27 +83,20 @@ class TableReader(Reader):
         source = sources[scan.INPUT]
         root = _root(self.root, source)
         state = [self.recorded, [each.state() for each in sources.values()]]
-        states = source.states()
-        found, split, by_file = scan.by_names(
-            source, self._columns, meaning, self.hive_columns
+        columns, split, by_file = scan.by_names(
+            source, self, meaning, self.hive_columns
         )
         folder = _rows_folder(workspace, [state, root.location.text, by_file])
         is_known = all(each.states() for each in sources.values())
         if not is_known:
             _name_earlier_rows(folder, source.shown)
-        rows = scan.scan(sources, self.query, found, folder, by_file)
-        how = classes_of_rows.Reading(
-            root=root,
-            folder=folder,
-            has_splits=found.split is not None,
-            on_null=self.on_null,
-            separator=self.label_separator,
-            split=split,
-            states=states,
-        )
+        rows = scan.scan(sources, self.query, columns, folder, by_file)
         try:
             with sql.connected(folder) as connection:
-                listed = classes_of_rows.read(connection, rows, how)
+                states = source.states()
+                listed = classes_of_rows.read(
+                    connection, rows, self, root, split, states
+                )
         except Exception:
             if not is_known:  # the rows may be corrected without a trace
                 rows.unlink()

@@ -2,9 +2,8 @@
 
 In: sources, a query, names of columns. Out: `rows.parquet` with a row for every row of
 the table: row (from 1), path, file, offset, num_bytes, label, name, split, extra_0, ...
-. Without a query, uncompressed bytes of a local Parquet file stay where they are: then
-`file` names the file. `file` is NULL for the spool. The rows are streamed: memory
-holds a batch.
+. An image is a path, or a range of the file or the spool, see `Spool.place`. The rows
+are streamed: memory holds a batch.
 """
 
 import contextlib
@@ -18,27 +17,25 @@ import urllib.parse
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from converters.inputs import parquet
 from converters.inputs.files import paths_below_one, require_same
-from converters.inputs.meaning import Meaning
-from converters.inputs.parquet import UnknownFormError
-from converters.inputs.tables import databases, sql, table_sources
+from converters.inputs.meaning import Meaning, warn
+from converters.inputs.tables import databases, extras, spool, sql, table_sources
 from converters.inputs.tables.columns import Columns
-from converters.inputs.tables.spool import Spool
 from tfpipe.location.location import Location
-from tfpipe.shards.sql import identifier, lock, quoted, read_files, read_lines
+from tfpipe.shards.split_names import TRAIN
+from tfpipe.shards.sql import engine, identifier, lock, quoted, read_files
 
 if TYPE_CHECKING:
     import duckdb
 
 ROWS_NAME = "rows.parquet"
 # Another number for other columns of `rows.parquet`: an older file is not used then.
-ROWS_VERSION = 2
+ROWS_VERSION = 3
 INPUT = "input"
-_NO_PATH, _NO_BYTES = "NULL::VARCHAR", "NULL::BLOB"
-_PLACES_NAME = "places.jsonl"
-# Columns of DuckDB beside the columns of a Parquet file.
-_FILE, _ROW = "tfpipe_file", "file_row_number"
+# Column of DuckDB beside the columns of a table.
+_FILE = "tfpipe_file"
+# Function of a file and the bytes of an image.
+_PLACE = "tfpipe_place"
 # Column with the split in the name of the file.
 SPLIT_OF_FILE = "tfpipe_split"
 _READERS = {
@@ -72,85 +69,72 @@ def scan(
         ValueError: If the query or a column is wrong.
         OSError: If a table cannot be read, or the disk is full.
     """
-    path = folder / ROWS_NAME
+    path, part = folder / ROWS_NAME, folder / f"{ROWS_NAME}.part"
     if path.exists():
         return path
-    part = folder / f"{ROWS_NAME}.part"
-    spool = Spool(folder)
     states = [each.states() for each in sources.values()]
     copies = folder / "copies"
-    is_near = not any(source.is_remote for source in sources.values())
+    copies.mkdir(exist_ok=True)
     try:
-        sources = {n: table_sources.near(s, copies / n) for n, s in sources.items()}
-        source = sources[INPUT]
-        with sql.connected(folder) as connection, _spool_errors(spool):
-            if len(sources) == 1 and source.is_database:
-                databases.scan(connection, source, query, columns, spool, part)
-            else:
-                views = _make_tables(connection, sources, columns, folder, by_file)
-                if query is not None:
-                    _lock(connection, sources, query, part)
-                wanted = query or f"SELECT * FROM {INPUT}"
-                is_file = (
-                    is_near and query is None and source.kind == table_sources.PARQUET
+        near = {n: table_sources.near(s, copies / n) for n, s in sources.items()}
+        with sql.connected(folder) as connection, spool.opened(folder) as images:
+            connection.create_function(
+                _PLACE, images.place, ["VARCHAR", "BLOB"], "BIGINT", side_effects=True
+            )
+            source = near[INPUT]
+            if len(near) == 1 and source.is_database:
+                lines = copies / INPUT
+                databases.view(
+                    connection,
+                    INPUT,
+                    source,
+                    lines,
+                    query=query,
+                    columns=columns,
+                    images=images,
                 )
-                if is_file:  # a second thread holds as many images, and gains nothing
+                _write_rows(connection, INPUT, columns, None, part)
+            elif query is None:
+                rows = _read(connection, source, columns, by_file)
+                stay = source.kind == table_sources.PARQUET and source == sources[INPUT]
+                if stay:  # one thread finds the images of a file in their order
                     connection.execute("SET threads = 1")
-                if not (
-                    is_file and _scan_pages(connection, source, columns, part, by_file)
-                ):
-                    with _query_errors(query, views):
-                        _scan_query(connection, wanted, columns, spool, part)
+                _write_rows(connection, rows, columns, _FILE if stay else "''", part)
+            else:
+                files = _make_views(connection, near, columns, copies, by_file)
+                with _query_errors(query, list(near)):
+                    _require_select(connection, query, list(near))
+                    lock(connection, [*files, part])
+                    rows = f"({query.strip().rstrip(';')}\n)"
+                    _write_rows(connection, rows, columns, "''", part)
         for file, state in itertools.chain.from_iterable(map(dict.items, states)):
             require_same(file, state)
     except BaseException:
         # Nothing can go on from a part of the rows.
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    finally:
-        spool.close()
-        shutil.rmtree(copies, ignore_errors=True)
+    shutil.rmtree(copies)
     os.replace(part, path)
     return path
 
 
-@contextlib.contextmanager
-def _spool_errors(spool: Spool) -> Iterator[None]:
-    """Raises the error of a full disk in place of DuckDB's error."""
-    try:
-        yield
-    except Exception as error:
-        if spool.error is not None:
-            raise spool.error from error
-        raise
-
-
-def _lock(
-    connection: "duckdb.DuckDBPyConnection",
-    sources: Mapping[str, table_sources.TableSource],
-    query: str,
-    path: pathlib.Path,
+def _require_select(
+    connection: "duckdb.DuckDBPyConnection", query: str, names: Sequence[str]
 ) -> None:
-    """Checks that a query is one SELECT, and leaves it nothing but the tables."""
-    with _query_errors(query, list(sources)):
-        statements = connection.extract_statements(query)
-    kinds = [statement.type.name for statement in statements]
+    kinds = [each.type.name for each in connection.extract_statements(query)]
     if kinds != ["SELECT"]:
-        raise _refused(f"got {' and '.join(kinds) or 'nothing'}", list(sources))
-    files = (file for s in sources.values() if not s.is_database for file in s.files)
-    lock(connection, [*files, path])
+        raise _refused(f"got {' and '.join(kinds) or 'nothing'}", names)
 
 
 @contextlib.contextmanager
-def _query_errors(query: str | None, names: Sequence[str]) -> Iterator[None]:
+def _query_errors(query: str, names: Sequence[str]) -> Iterator[None]:
     """Says what a query may name, where DuckDB refuses the query."""
-    import duckdb
-
+    library = engine()
     refused = (
-        duckdb.ParserException,
-        duckdb.BinderException,
-        duckdb.CatalogException,
-        duckdb.PermissionException,
+        library.ParserException,
+        library.BinderException,
+        library.CatalogException,
+        library.PermissionException,
     )
     try:
         yield
@@ -167,23 +151,26 @@ def _refused(why: str, names: Sequence[str]) -> ValueError:
     )
 
 
-def _make_tables(
+def _make_views(
     connection: "duckdb.DuckDBPyConnection",
     sources: Mapping[str, table_sources.TableSource],
     columns: Columns,
-    folder: pathlib.Path,
+    copies: pathlib.Path,
     by_file: ByFile,
-) -> Sequence[str]:
-    """Makes a view or a table of every source; returns their names."""
+) -> list[str | pathlib.Path]:
+    """Makes a view of every source; returns the files that the views read."""
+    files: list[str | pathlib.Path] = []
     for name, source in sources.items():
         if source.is_database:
-            databases.copy(connection, name, source, folder)
+            databases.view(connection, name, source, copies / name)
+            files.append(copies / name)
             continue
         rows = _read(connection, source, columns, by_file if name == INPUT else {})
         connection.execute(
             f"CREATE VIEW {identifier(name)} AS SELECT * EXCLUDE ({_FILE}) FROM {rows}"
         )
-    return list(sources)
+        files += source.files
+    return files
 
 
 def _read(
@@ -191,11 +178,10 @@ def _read(
     source: table_sources.TableSource,
     columns: Columns,
     by_file: ByFile,
-    *options: str,
 ) -> str:
     """Returns the rows of the files of a source, with the column `tfpipe_file`."""
     reader = _READERS[source.kind]
-    more = [f"filename = {quoted(_FILE)}", *options]
+    more = [f"filename = {quoted(_FILE)}"]
     if len(source.files) > 1:
         more.append("union_by_name = true")
     if source.kind == table_sources.CSV:
@@ -254,8 +240,8 @@ def _json_options(
 ) -> Iterator[str]:
     """Yields the types of all columns; columns with a meaning are texts."""
     call = read_files("json", source.files, *options, "sample_size = -1")
-    described = connection.execute(f"DESCRIBE FROM {call}").fetchall()
-    types = {str(row[0]): str(row[1]) for row in described if row[0] != _FILE}
+    types = _types(connection, f"FROM {call}")
+    del types[_FILE]
     for name in columns.texts:
         if (kind := types.get(name)) and not kind.startswith(("STRUCT", "MAP")):
             types[name] = "VARCHAR[]" if kind.endswith("[]") else "VARCHAR"
@@ -286,13 +272,15 @@ def by_names(
         ValueError: If a folder of `hive_columns` is not above every file.
     """
     by_file = {name: _folder_values(source, name) for name in hive_columns}
-    if columns.split is not None or source.is_database or meaning.split is not None:
+    if columns.split_column is not None or meaning.split is not None:
         return columns, meaning.split, by_file
+    if source.is_database:
+        return columns, TRAIN, by_file
     splits = meaning.splits_of_files(paths_below_one(source.files))
     if len(set(splits)) == 1:
         return columns, splits[0], by_file
     by_file[SPLIT_OF_FILE] = splits
-    return dataclasses.replace(columns, split=SPLIT_OF_FILE), None, by_file
+    return dataclasses.replace(columns, split_column=SPLIT_OF_FILE), None, by_file
 
 
 def _folder_values(source: table_sources.TableSource, name: str) -> list[str]:
@@ -309,166 +297,92 @@ def _folder_values(source: table_sources.TableSource, name: str) -> list[str]:
     return values
 
 
-def _scan_pages(
+def _write_rows(
     connection: "duckdb.DuckDBPyConnection",
-    source: table_sources.TableSource,
+    rows: str,
     columns: Columns,
-    path: pathlib.Path,
-    by_file: ByFile,
-) -> bool:
-    """Scans Parquet files whose image bytes stay in place; False in another form."""
-    query = f"SELECT * FROM {INPUT}"
-    types = _types(connection, query, columns)
-    path_value, bytes_value = _image_values(
-        connection, query, columns, types[columns.image]
-    )
-    own = {name.lower() for name in types} & {_FILE, _ROW}
-    if own or bytes_value == _NO_BYTES:
-        return False
-    is_struct = types[columns.image] != "BLOB"
-    names = [columns.image, "bytes"] if is_struct else [columns.image]
-    lines = path.with_name(_PLACES_NAME)
-    first_rows = _write_places(connection, source.files, names, lines)
-    if not first_rows:
-        return False
-    kinds = dict.fromkeys(("row", "offset", "num_bytes"), "BIGINT")
-    files = ", ".join(
-        f"({quoted(file)}, {quoted(os.path.abspath(file))}, {first})"
-        for file, first in zip(source.files, first_rows, strict=True)
-    )
-    rows = _read(connection, source, columns, by_file, f"{_ROW} = true")
-    connection.execute(
-        f'COPY (SELECT f.first_row + q.{_ROW} AS row, p."offset", p.num_bytes, '
-        f"CASE WHEN p.row IS NOT NULL THEN f.place END AS file, "
-        f"q.* EXCLUDE ({_FILE}, {_ROW}) "
-        f"FROM (SELECT {_FILE}, {_ROW}, {path_value} AS path, "
-        f"{', '.join(_values(columns, types))} FROM {rows}) AS q "
-        f"JOIN (VALUES {files}) AS f(file, place, first_row) ON f.file = q.{_FILE} "
-        f"LEFT JOIN {read_lines([lines], kinds)} AS p "
-        f"ON p.row = f.first_row + q.{_ROW}) "
-        f"TO {quoted(path)} (FORMAT parquet)"
-    )
-    lines.unlink()
-    return True
-
-
-def _write_places(
-    connection: "duckdb.DuckDBPyConnection",
-    files: Sequence[str],
-    names: Sequence[str],
-    lines: pathlib.Path,
-) -> list[int] | None:
-    """Writes the places of all images, as JSON lines; NULL has no line.
-
-    Returns:
-        The number of the first row of every file; None if DuckDB must read the images.
-    """
-    row, first_rows = 1, []
-    try:
-        chunks = [parquet.find_chunks(connection, file, names) for file in files]
-        with open(lines, "w") as out:
-            for file, found in zip(files, chunks, strict=True):
-                first_rows.append(row)
-                for value in parquet.values(file, found):
-                    if value is not None:
-                        out.write(
-                            f'{{"row": {row}, "offset": {value.offset}, '
-                            f'"num_bytes": {value.num_bytes}}}\n'
-                        )
-                    row += 1
-    except UnknownFormError:
-        lines.unlink(missing_ok=True)
-        return None
-    return first_rows
-
-
-def _types(
-    connection: "duckdb.DuckDBPyConnection", query: str, columns: Columns
-) -> dict[str, str]:
-    """Returns the types of the columns of a query, and requires the named columns."""
-    described = connection.execute(
-        f"DESCRIBE SELECT * FROM ({query}\n) AS q"
-    ).fetchall()
-    columns.require_in([str(row[0]) for row in described])
-    types = {str(row[0]): str(row[1]) for row in described}
-    columns.require_features(types)
-    return types
-
-
-def _scan_query(
-    connection: "duckdb.DuckDBPyConnection",
-    query: str,
-    columns: Columns,
-    spool: Spool,
+    file: str | None,
     path: pathlib.Path,
 ) -> None:
-    """Runs a query in DuckDB, whose threads pass the image bytes to the spool."""
-    query = query.strip().rstrip(";")
-    types = _types(connection, query, columns)
-    path_value, bytes_value = _image_values(
-        connection, query, columns, types[columns.image]
-    )
-    connection.create_function(
-        "tfpipe_spool", spool.add, ["BLOB"], "BIGINT", side_effects=True
-    )
-    try:
-        connection.execute(
-            f"COPY (SELECT row_number() OVER () AS row, {path_value} AS path, "
-            f"NULL::VARCHAR AS file, "
-            f'tfpipe_spool({bytes_value}) AS "offset", '
-            f"octet_length({bytes_value}) AS num_bytes, "
-            f"{', '.join(_values(columns, types))} FROM ({query}\n) AS q) "
-            f"TO {quoted(path)} (FORMAT parquet)"
+    """Writes the values of rows; DuckDB's threads pass the bytes of images on.
+
+    Args:
+        connection: A connection with the function `tfpipe_place`.
+        rows: A table, view or subquery.
+        columns: Names of columns of the rows.
+        file: Value of the file that may hold the bytes; None if the image column says
+            the places.
+        path: The Parquet file.
+    """
+    types = _types(connection, f"SELECT * FROM {rows} AS q")
+    types.pop(_FILE, None)
+    columns.require_in(list(types))
+    if columns.split_column is None and "split" in types:
+        said = "The table has a column split, which is not read: say "
+        warn([f"{said}--split_column=split to take the splits from it."], strict=False)
+    for name in columns.extra_columns if columns.extra_in_records else ():
+        extras.kind_of(name, types[name])
+    if file is None:
+        image = f"unnest({identifier(columns.image_column)})"
+    else:
+        of_image, data = _image_values(connection, rows, columns.image_column, types)
+        image = (
+            f'{of_image} AS path, {file} AS file, {_PLACE}({file}, {data}) AS "offset",'
+            f" octet_length({data}) AS num_bytes"
         )
-    finally:
-        connection.remove_function("tfpipe_spool")
+    connection.execute(
+        f"COPY (SELECT row_number() OVER () AS row, {image}, "
+        f"{', '.join(_values(columns, types))} FROM {rows} AS q) "
+        f"TO {quoted(path)} (FORMAT parquet)"
+    )
+
+
+def _types(connection: "duckdb.DuckDBPyConnection", select: str) -> dict[str, str]:
+    described = connection.execute(f"DESCRIBE {select}").fetchall()
+    return {str(row[0]): str(row[1]) for row in described}
 
 
 def _image_values(
-    connection: "duckdb.DuckDBPyConnection", query: str, columns: Columns, kind: str
+    connection: "duckdb.DuckDBPyConnection",
+    rows: str,
+    column: str,
+    types: Mapping[str, str],
 ) -> tuple[str, str]:
     """Returns the expressions of the path and of the bytes of an image."""
-    image = identifier(columns.image)
-    path_value, bytes_value = _NO_PATH, _NO_BYTES
+    kind, image = types[column], identifier(column)
+    path, data = "NULL::VARCHAR", "NULL::BLOB"
     if kind == "BLOB":
-        return path_value, image
-    if kind == "VARCHAR":
-        return image, bytes_value
-    if kind.startswith("STRUCT(") and not kind.endswith("[]"):
-        inner = connection.execute(
-            f"DESCRIBE SELECT {image}.* FROM ({query}\n) AS q"
-        ).fetchall()
-        found = {(str(row[0]), str(row[1])) for row in inner}
-        if ("path", "VARCHAR") in found:
-            path_value = f"{image}.path"
-        if ("bytes", "BLOB") in found:
-            return path_value, f"{image}.bytes"
-    raise ValueError(
-        f"--image_column={columns.image} must hold text (a path or a URL), bytes "
-        f"(BLOB), or structs with bytes and path; got {kind}. Choose another column, "
-        f"or make one in --query, such as {columns.image}[1] of a list of images."
-    )
+        data = image
+    elif kind == "VARCHAR":
+        path = image
+    else:
+        inner = {}
+        if kind.startswith("STRUCT(") and not kind.endswith("[]"):
+            inner = _types(connection, f"SELECT {image}.* FROM {rows} AS q")
+        if inner.get("bytes") != "BLOB":
+            raise ValueError(
+                f"--image_column={column} must hold text (a path or a URL), bytes "
+                f"(BLOB), or structs with bytes and path; got {kind}. Choose another "
+                f"column, or make one in --query, such as {column}[1] of a list of "
+                "images."
+            )
+        data = f"{image}.bytes"
+        if inner.get("path") == "VARCHAR":
+            path = f"{image}.path"
+    return path, data
 
 
 def _values(columns: Columns, types: Mapping[str, str]) -> list[str]:
-    """Returns the expressions of all values beside the image.
+    """Returns the columns beside the image.
 
     Times with a zone are stored in UTC: Python's side of DuckDB cannot take these.
     """
-
-    def stored(name: str) -> str:
+    values = dict.fromkeys(("label", "name", "split"), "NULL::VARCHAR")
+    for role, name in columns.by_role.items():
         kind = types[name].replace("TIMESTAMP WITH TIME ZONE", "TIMESTAMP")
         kind = kind.replace("TIMESTAMPTZ_NS", "TIMESTAMP_NS")
         cast = "" if kind == types[name] else f"::{kind}"
-        return f"{identifier(name)}{cast}"
-
-    named = {"label": columns.label, "name": columns.name, "split": columns.split}
-    values = [
-        f"{stored(name)}{'' if each == 'label' else '::VARCHAR'} AS {each}"
-        if name is not None
-        else f"NULL::VARCHAR AS {each}"
-        for each, name in named.items()
-    ]
-    return values + [
-        f"{stored(name)} AS extra_{number}" for number, name in enumerate(columns.extra)
-    ]
+        cast += "::VARCHAR" if role in ("name", "split") else ""
+        values[role] = f"{identifier(name)}{cast}"
+    del values["image"]
+    return [f"{value} AS {role}" for role, value in values.items()]

@@ -10,7 +10,7 @@ import os
 import re
 import urllib.parse
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any
 
 from tfpipe.location import location
 
@@ -34,29 +34,13 @@ _CONNECTION = re.compile(r"(?i)://|(pass|pwd|secret|token)\w*\s*=|:[^/]*@")
 _PUBLIC = ("scheme", "user", "host", "port", "path", "table")
 
 
-class Server(NamedTuple):
-    """The URL of a database server.
-
-    Attributes:
-        kind: POSTGRESQL or MYSQL.
-        url: The URL, with its password, without `#table`.
-        shown: The URL with `#table`, without password and options.
-        table: Name of a table; None without one.
-    """
-
-    kind: str
-    url: str
-    shown: str
-    table: str | None
-
-
 def is_server(value: str) -> bool:
     """Whether the text of a flag is the URL of a database server."""
     return value.strip().partition("://")[0].lower() in _SCHEMES and "://" in value
 
 
-def server(name: str, value: str) -> Server:
-    """Returns the parts of the URL of a database server.
+def server(name: str, value: str) -> dict[str, Any]:
+    """Returns the fields of the `TableSource` of a database server.
 
     Args:
         name: The flag, in a user's writing.
@@ -77,12 +61,12 @@ def server(name: str, value: str) -> Server:
     host = f"{parts['host']}{':' if parts['port'] else ''}{parts['port'] or ''}"
     user = f"{parts['user']}@" if parts["user"] else ""
     table = f"#{parts['table']}" if parts["table"] else ""
-    return Server(
-        kind=kind,
-        url=value.partition("#")[0],
-        shown=f"{parts['scheme']}://{user}{host}{parts['path'] or ''}{table}",
-        table=parts["table"] or None,
-    )
+    return {
+        "kind": kind,
+        "url": value.partition("#")[0],
+        "shown": f"{parts['scheme']}://{user}{host}{parts['path'] or ''}{table}",
+        "table": parts["table"] or None,
+    }
 
 
 def shown(value: str) -> str:
@@ -93,7 +77,7 @@ def shown(value: str) -> str:
     if named := re.fullmatch(r"((?:[^=:/]+=)+)(\w+://.*)", value, re.DOTALL):
         return f"{named[1]}{shown(named[2])}"
     if is_server(value):
-        return server("A place", value).shown
+        return str(server("A place", value)["shown"])
     if location.written_scheme(value):
         return location.shown(value)
     return "..." if may_hold_secret(value) else value

@@ -1,10 +1,13 @@
-"""Keeps the image bytes of a table in a single file: an image is a range of the file.
+"""Places the image bytes of a table: in a file of the table, or in the spool.
 
-In: image bytes, from any thread. Out: the file, and the offsets of the images. The
-folder lies beside the unfinished shards and is removed with them.
+In: image bytes, from any thread. Out: offsets of the images. The bytes stay in a file
+of the table that holds them as they are, such as uncompressed Parquet. Other bytes go
+to the spool. The folder of the spool lies beside the unfinished shards and is removed
+with the shards.
 """
 
 import contextlib
+import io
 import os
 import pathlib
 import shutil
@@ -12,57 +15,106 @@ import threading
 from collections.abc import Iterator
 
 from converters.engines import locks
+from converters.inputs.files import with_path
 
 IMAGES_NAME = "images"
 _PREFIX = ".table-"
 _LOCK_NAME = "table.lock"
 # After a block of 16 MB was freed, the C library keeps smaller blocks for reuse.
 _KEPT_BYTES = 16 << 20
+# Parquet has a size of four bytes before each value, and headers between pages.
+_BETWEEN = 4
+_SEARCHED = (64 << 10, 1 << 20, 16 << 20)
 
 
 class Spool:
-    """A file that grows by an image at a time.
+    """A file that grows by an image at a time, from any thread.
 
     Attributes:
-        error: The error of the operating system that ended writing, if any.
+        error: The error of the operating system that ended the work, if any.
     """
 
     def __init__(self, folder: pathlib.Path) -> None:
-        self.num_bytes = 0
         self.error: OSError | None = None
+        self._num_bytes = 0
         self._lock = threading.Lock()
         self._path = folder / IMAGES_NAME
-        self._descriptor: int | None = None
+        self._stack = contextlib.ExitStack()
+        self._spool: io.FileIO | None = None
+        # File of the last image, and the end of the image; None: the file lacks images.
+        self._own: io.FileIO | None = None
+        self._end: int | None = None
         bytes(_KEPT_BYTES)
 
-    def add(self, image: bytes) -> int:
-        """Appends an image, and returns the offset.
+    def place(self, file: str, image: bytes) -> int:
+        """Returns the place of an image.
+
+        Args:
+            file: File that may hold the bytes, behind the bytes of the image before;
+                empty for none.
+            image: The bytes.
+
+        Returns:
+            The offset in the file, or the offset in the spool as a negative number:
+            -1 is the first byte of the spool, -2 the second.
 
         Raises:
-            OSError: If the file cannot be written.
+            OSError: If the file cannot be read, or the spool cannot be written.
         """
         with self._lock:
-            offset = self.num_bytes
-            self.num_bytes += len(image)
-            if self._descriptor is None:
-                flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-                self._descriptor = os.open(self._path, flags, 0o666)
-            descriptor = self._descriptor
-        try:
-            position, rest = offset, memoryview(image)
-            while rest:
-                written = os.pwrite(descriptor, rest, position)
-                position, rest = position + written, rest[written:]
-        except OSError as error:
-            self.error = OSError(error.errno, error.strerror, str(self._path))
-            raise self.error from error
+            try:
+                if file and (offset := self._find(file, image)) is not None:
+                    return offset
+                return ~self._add(image)
+            except OSError as error:
+                self.error = error
+                raise
+
+    def _find(self, file: str, image: bytes) -> int | None:
+        if self._own is None or self._own.name != file:
+            self._own = self._stack.enter_context(io.FileIO(file))
+            self._end = 0
+        if self._end is None:
+            return None
+        descriptor, start = self._own.fileno(), self._end + _BETWEEN
+        offset = start
+        if os.pread(descriptor, len(image), start) != image:
+            for more in _SEARCHED:
+                data = os.pread(descriptor, len(image) + more, self._end)
+                if (index := data.find(image)) >= 0:
+                    offset = self._end + index
+                    break
+            else:
+                self._end = None
+                return None
+        self._end = offset + len(image)
         return offset
 
-    def close(self) -> None:
-        """Closes the file."""
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+    def _add(self, image: bytes) -> int:
+        if self._spool is None:
+            self._spool = self._stack.enter_context(io.FileIO(self._path, "w"))
+        try:
+            rest = memoryview(image)
+            while rest:
+                rest = rest[self._spool.write(rest) :]
+        except OSError as error:
+            raise with_path(error, self._path) from error
+        self._num_bytes += len(image)
+        return self._num_bytes - len(image)
+
+
+@contextlib.contextmanager
+def opened(folder: pathlib.Path) -> Iterator[Spool]:
+    """Yields a spool; the error of a full disk stands in place of DuckDB's error."""
+    spool = Spool(folder)
+    try:
+        yield spool
+    except Exception as error:
+        if spool.error is not None:
+            raise spool.error from error
+        raise
+    finally:
+        spool._stack.close()
 
 
 def folder_of(work_dir: pathlib.Path, key: str) -> pathlib.Path:

@@ -24,16 +24,18 @@ LONG_ROWS = f"maximum_object_size = {256 << 20}"
 @contextlib.contextmanager
 def connected(folder: pathlib.Path) -> Iterator["duckdb.DuckDBPyConnection"]:
     """Opens a database in memory, and names its errors."""
-    import duckdb
-
+    library = sql.engine()
     threads = min(_MAX_THREADS, host.num_cores())
     temporary = str(folder / "temporary")
     with sql.connected(threads=threads, temp_directory=temporary) as connection:
         try:
             yield connection
-        except duckdb.Error as error:
-            kind = OSError if isinstance(error, duckdb.IOException) else ValueError
-            raise kind(f"The table cannot be read: {in_one_line(error)}.") from error
+        except library.Error as error:
+            kind = OSError if isinstance(error, library.IOException) else ValueError
+            text = in_one_line(error)
+            if "not utf-8 encoded" in text:
+                text += ". Save the file as UTF-8, as `iconv -f UTF-16 -t UTF-8` does"
+            raise kind(f"The table cannot be read: {text}.") from error
 
 
 def in_one_line(error: Exception) -> str:

@@ -12,7 +12,6 @@ import gzip
 import io
 import os
 import pathlib
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, TextIO, cast
 
@@ -112,14 +111,64 @@ def find(name: str, value: str) -> TableSource:
     if not value:
         raise ValueError(f"{name} must be {_KNOWN}, got nothing.")
     if servers.is_server(value):
-        return TableSource(**servers.server(name, value)._asdict())
+        return TableSource(**servers.server(name, value))
     if servers.may_hold_secret(value):
         raise ValueError(
             f"{name} must be {_KNOWN}, got another text. The text is not shown here "
             "because it may hold a secret."
         )
     location = Location.from_user(name, value)
-    return _local(name, value) if location.is_local else _remote(name, location)
+    path, table = location.text, None
+    if location.is_local:
+        path = os.path.expanduser(value)
+        if not os.path.lexists(path) and "#" in path:
+            path, _, table = path.rpartition("#")
+        files = _local(path)
+    elif _kind_of_name(path):
+        files = [path]
+    else:
+        names = Files(location).names()
+        files = _tables_of([(location / each).text for each in names])
+    shown = value if location.is_local else location.shown
+    if not files:
+        is_none = location.is_local and not os.path.lexists(path)
+        why = "there is no such file" if is_none else "without a file of such an ending"
+        other = "" if is_none else _other(shown)
+        raise ValueError(f"{name} must be {_KNOWN}, got {shown}: {why}.{other}")
+    kind = _kind_of_files(name, files)
+    if kind == SQLITE and not location.is_local:
+        raise ValueError(
+            f"{name} must be a path where it is a SQLite file, got {shown}. Copy the "
+            "file here first."
+        )
+    if table is not None and kind != SQLITE:
+        raise ValueError(
+            f"{name} takes #{table} behind a database only, got the {kind} file {path}."
+        )
+    if files != [path]:
+        require_whole_sets(files, name)
+    return TableSource(kind=kind, shown=shown, files=files, table=table)
+
+
+def _kind_of_files(name: str, files: Sequence[str]) -> str:
+    """Returns the kind of files that are one table."""
+    kinds = {file: _kind_of_file(file) for file in files}
+    first = {kind: file for file, kind in reversed(kinds.items())}
+    if None in first:
+        raise ValueError(
+            f"{name} must be {_KNOWN}, got {first[None]}.{_other(first[None])}"
+        )
+    if len(first) > 1 or (SQLITE in first and len(files) > 1):
+        raise ValueError(
+            f"{name} must be files of one kind that are one table, got "
+            f"{' and '.join(sorted(first.values()))}. Name one kind, such as "
+            "'folder/*.parquet'."
+        )
+    return str(kinds[files[0]])
+
+
+def _other(place: str) -> str:
+    return missing_index.other_converter(place, "converters.table")
 
 
 def has_ending(name: str) -> bool:
@@ -128,73 +177,23 @@ def has_ending(name: str) -> bool:
     return any(_kind_of_name(each) is not None for each in (name, before))
 
 
-def _remote(name: str, location: Location) -> TableSource:
-    if kind := _kind_of_name(location.text):
-        if kind == SQLITE:
-            raise ValueError(
-                f"{name} must be a path where it is a SQLite file, got "
-                f"{location.shown}. Copy the file here first."
-            )
-        return TableSource(kind=kind, shown=location.shown, files=[location.text])
-    names = filter(_kind_of_name, Files(location).names())
-    found = [(location / each).text for each in names]
-    return _of_files(name, location.shown, _tables_of(found))
-
-
-def _local(name: str, value: str) -> TableSource:
-    path = os.path.expanduser(value)
-    table = None
-    if not os.path.lexists(path) and "#" in path:
-        path, _, table = path.rpartition("#")
-    if os.path.isdir(path):
-        found = sorted(
-            each
-            for each in glob.glob(f"{glob.escape(path)}/**", recursive=True)
-            if _kind_of_name(each) and os.path.isfile(each)
-        )
-        return _of_files(name, value, _tables_of(found))
-    if not os.path.lexists(path) and re.search(r"[*?\[]", path):
-        found = sorted(
-            each for each in glob.glob(path, recursive=True) if os.path.isfile(each)
-        )
-        return _of_files(name, value, found)
-    if not os.path.lexists(path):
-        raise ValueError(
-            f"{name} must be {_KNOWN}, got {value}: there is no such file."
-        )
-    kind = _kind_of_file(path)
-    if kind is None:
-        other = missing_index.other_converter(path, "converters.table")
-        raise ValueError(f"{name} must be {_KNOWN}, got {value}.{other}")
-    if table is not None and kind != SQLITE:
-        raise ValueError(
-            f"{name} takes #{table} behind a database only, got the {kind} file {path}."
-        )
-    return TableSource(kind=kind, shown=value, files=[path], table=table)
+def _local(path: str) -> list[str]:
+    """Returns the files of a path, a folder or a pattern."""
+    if os.path.lexists(path) and not os.path.isdir(path):
+        return [path]
+    is_folder = os.path.isdir(path)
+    pattern = f"{glob.escape(path)}/**" if is_folder else path
+    found = sorted(filter(os.path.isfile, glob.glob(pattern, recursive=True)))
+    return _tables_of(found) if is_folder else found
 
 
 def _tables_of(files: Sequence[str]) -> list[str]:
-    """Returns the files of a folder without the lists of an export."""
+    """Returns the tables in a folder, without the lists of an export."""
     exports = {file for file in files if os.path.basename(file) == EXPORT_NAME}
     lists = {os.path.join(os.path.dirname(file), CLASSES_NAME) for file in exports}
-    return [file for file in files if file not in exports | lists]
-
-
-def _of_files(name: str, shown: str, found: Sequence[str]) -> TableSource:
-    kinds = {path: _kind_of_name(path) or _kind_of_file(path) for path in found}
-    if not found or None in kinds.values():
-        why = "with other files" if found else "without a file with such an ending"
-        other = missing_index.other_converter(shown, "converters.table")
-        raise ValueError(f"{name} must be {_KNOWN}, got {shown}, {why}.{other}")
-    if len(set(kinds.values())) > 1 or SQLITE in kinds.values():
-        first = {kind: path for path, kind in reversed(kinds.items())}
-        raise ValueError(
-            f"{name} must be files of one kind that are one table, got "
-            f"{' and '.join(sorted(map(str, first.values())))}. Name one kind, such as "
-            "'folder/*.parquet'."
-        )
-    require_whole_sets(found, name)
-    return TableSource(kind=str(kinds[found[0]]), shown=shown, files=list(found))
+    return [
+        file for file in files if _kind_of_name(file) and file not in exports | lists
+    ]
 
 
 def _kind_of_name(name: str) -> str | None:
@@ -203,7 +202,9 @@ def _kind_of_name(name: str) -> str | None:
 
 
 def _kind_of_file(path: str) -> str | None:
-    """Returns the kind of a file by its first bytes, or else by its name."""
+    """Returns the kind of a file by its first bytes on this host, or else its name."""
+    if not Location(path).is_local:
+        return _kind_of_name(path)
     with open(open_file(path), "rb") as file:
         head = file.read(16)
     for magic, kind in _MAGIC.items():

@@ -113,7 +113,7 @@ def test_wrong_sources_are_refused(
     refused: list[tuple[dict[str, str], dict[str, Any], str]] = [
         ({}, {}, "must be given as NAME=PLACE"),
         ({"../x": first}, {}, "letters, digits"),
-        ({"a": first, "b": f"{first}/dog"}, {}, "beside each other"),
+        ({"a": first, "b": str(tmp_path)}, {}, "own, got .*/cat in 'a' and in 'b'"),
         ({"a": str(tmp_path / "none")}, {}, "Source a: .*no such file or folder"),
         (trees, {"validation_fraction": 0.5}, "already has a validation split"),
         (trees, {"class_map": {"wbe": "map.tsv"}}, "one of the sources own, web.v2"),
@@ -127,7 +127,7 @@ def test_wrong_sources_are_refused(
     for words, message in ((["a"], "got 'a'"), (["a=b", "a=c"], "got 'a' twice")):
         with pytest.raises(ValueError, match=message):
             merge.by_name("Sources", words, may_be_empty=False)
-    assert sources.reader_of("v1.0_x-y", str(out), sources.TREE, {})
+    assert sources.source_of("v1.0_x-y", trees["own"], {}, None)
 
 
 CLASSES = ("cat", "dog")

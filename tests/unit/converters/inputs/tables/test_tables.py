@@ -441,3 +441,21 @@ def test_blanks_around_the_values_of_a_csv_file_are_no_part_of_a_label(
     made = config(tmp_path / "out", input=str(tmp_path / "t.csv"), **options)
 
     assert conversions.convert(made)["label_base"] == 0
+
+
+def test_a_user_hears_what_to_do_about_splits_paths_and_encodings(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = "image,label,split\n0.jpg,a,val\n"
+    (tmp_path / "0.jpg").write_bytes(_IMAGE)
+    (tmp_path / "a.csv").write_text(line)
+    (tmp_path / "b.csv").write_bytes(line.encode("utf-16"))
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "c.csv").write_text(line)
+    out: dict[str, Any] = {"output_dir": str(tmp_path / "out")}
+
+    conversions.conversion("table", input=f"{tmp_path}/a.csv", **out).make_job()
+    assert "say --split_column=split to take" in capsys.readouterr().err
+    for name, said in (("b.csv", "Save the file as UTF-8"), ("c", "with --root. If")):
+        with pytest.raises(ValueError, match=said):
+            conversions.conversion("table", input=f"{tmp_path}/{name}", **out).convert()
