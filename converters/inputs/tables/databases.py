@@ -194,10 +194,9 @@ def view(
     name: str,
     source: table_sources.TableSource,
     lines: pathlib.Path,
-    *,
-    query: str | None = None,
-    columns: Columns | None = None,
-    images: Spool | None = None,
+    query: str | None,
+    columns: Columns | None,
+    images: Spool | None,
 ) -> None:
     """Streams the rows of a database to JSON lines, and makes a view of these.
 
@@ -252,7 +251,7 @@ def _image(value: Any, row: int, column: str, images: Spool) -> dict[str, Any]:
     if value is None or isinstance(value, str):
         return {"path": value}
     if isinstance(value, bytes | bytearray | memoryview):
-        return {"offset": images.place("", bytes(value)), "num_bytes": len(value)}
+        return {"offset": images.add("", bytes(value)), "num_bytes": len(value)}
     raise ValueError(
         f"--image_column={column} must hold text (a path or a URL) or bytes, "
         f"got {type(value).__name__} in row {row}. Choose another column."

@@ -2,7 +2,7 @@
 
 In: sources, a query, names of columns. Out: `rows.parquet` with a row for every row of
 the table: row (from 1), path, file, offset, num_bytes, label, name, split, extra_0, ...
-. An image is a path, or a range of the file or the spool, see `Spool.place`. The rows
+. An image is a path, or a range of the file or the spool, see `Spool.add`. The rows
 are streamed: memory holds a batch.
 """
 
@@ -79,20 +79,12 @@ def scan(
         near = {n: table_sources.near(s, copies / n) for n, s in sources.items()}
         with sql.connected(folder) as connection, spool.opened(folder) as images:
             connection.create_function(
-                _PLACE, images.place, ["VARCHAR", "BLOB"], "BIGINT", side_effects=True
+                _PLACE, images.add, ["VARCHAR", "BLOB"], "BIGINT", side_effects=True
             )
             source = near[INPUT]
             if len(near) == 1 and source.is_database:
                 lines = copies / INPUT
-                databases.view(
-                    connection,
-                    INPUT,
-                    source,
-                    lines,
-                    query=query,
-                    columns=columns,
-                    images=images,
-                )
+                databases.view(connection, INPUT, source, lines, query, columns, images)
                 _write_rows(connection, INPUT, columns, None, part)
             elif query is None:
                 rows = _read(connection, source, columns, by_file)
@@ -102,11 +94,7 @@ def scan(
                 _write_rows(connection, rows, columns, _FILE if stay else "''", part)
             else:
                 files = _make_views(connection, near, columns, copies, by_file)
-                with _query_errors(query, list(near)):
-                    _require_select(connection, query, list(near))
-                    lock(connection, [*files, part])
-                    rows = f"({query.strip().rstrip(';')}\n)"
-                    _write_rows(connection, rows, columns, "''", part)
+                _write_query(connection, query, list(near), columns, [*files, part])
         for file, state in itertools.chain.from_iterable(map(dict.items, states)):
             require_same(file, state)
     except BaseException:
@@ -118,12 +106,21 @@ def scan(
     return path
 
 
-def _require_select(
-    connection: "duckdb.DuckDBPyConnection", query: str, names: Sequence[str]
+def _write_query(
+    connection: "duckdb.DuckDBPyConnection",
+    query: str,
+    names: Sequence[str],
+    columns: Columns,
+    files: Sequence[str | pathlib.Path],
 ) -> None:
-    kinds = [each.type.name for each in connection.extract_statements(query)]
-    if kinds != ["SELECT"]:
-        raise _refused(f"got {' and '.join(kinds) or 'nothing'}", names)
+    """Writes the rows of a SELECT over tables; the last file is written."""
+    with _query_errors(query, names):
+        kinds = [each.type.name for each in connection.extract_statements(query)]
+        if kinds != ["SELECT"]:
+            raise _refused(f"got {' and '.join(kinds) or 'nothing'}", names)
+        lock(connection, files)
+        rows = f"({query.strip().rstrip(';')}\n)"
+        _write_rows(connection, rows, columns, "''", pathlib.Path(files[-1]))
 
 
 @contextlib.contextmanager
@@ -162,7 +159,7 @@ def _make_views(
     files: list[str | pathlib.Path] = []
     for name, source in sources.items():
         if source.is_database:
-            databases.view(connection, name, source, copies / name)
+            databases.view(connection, name, source, copies / name, None, None, None)
             files.append(copies / name)
             continue
         rows = _read(connection, source, columns, by_file if name == INPUT else {})

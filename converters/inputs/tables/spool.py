@@ -46,7 +46,7 @@ class Spool:
         self._end: int | None = None
         bytes(_KEPT_BYTES)
 
-    def place(self, file: str, image: bytes) -> int:
+    def add(self, file: str, image: bytes) -> int:
         """Returns the place of an image.
 
         Args:
@@ -65,7 +65,7 @@ class Spool:
             try:
                 if file and (offset := self._find(file, image)) is not None:
                     return offset
-                return ~self._add(image)
+                return ~self._append(image)
             except OSError as error:
                 self.error = error
                 raise
@@ -90,7 +90,7 @@ class Spool:
         self._end = offset + len(image)
         return offset
 
-    def _add(self, image: bytes) -> int:
+    def _append(self, image: bytes) -> int:
         if self._spool is None:
             self._spool = self._stack.enter_context(io.FileIO(self._path, "w"))
         try:
