@@ -220,21 +220,30 @@ def _work(command: Command, options: Any, say: Say) -> int:
     """Does the work and returns the exit code; 1 for an expected failure."""
     flags.hide_messages()
     guard = terminated_as_interrupted if command.cleans_up else contextlib.nullcontext
-    problem: BaseException
     try:
         with guard():
             return command.work(options) or 0
-    except OSError as error:
-        problem, message = error, system_errors.text(error, command.flags, options)
-    except (ValueError, errors.TfpipeError) as error:
-        problem, message = error, str(error)
-    except MemoryError as error:
-        problem, message = error, "out of memory."
-    except KeyboardInterrupt as error:
-        problem, message = error, "interrupted."
-    hint = command.hint(options, problem)
-    print(say(f"Error: {message}{hint and f' {hint}'}"), file=sys.stderr)
+    except (
+        *(OSError, ValueError, MemoryError, KeyboardInterrupt),
+        errors.TfpipeError,
+    ) as error:
+        hint = command.hint(options, error)
+        message = f"{_message(error, command, options)}{hint and f' {hint}'}"
+    # No name holds the error here: its traceback would keep open what the work opened.
+    print(say(f"Error: {message}"), file=sys.stderr)
     return 1
+
+
+def _message(error: BaseException, command: Command, options: Any) -> str:
+    """Returns a failure in words, as they follow "Error: "."""
+    match error:
+        case OSError():
+            return system_errors.text(error, command.flags, options)
+        case MemoryError():
+            return "out of memory."
+        case KeyboardInterrupt():
+            return "interrupted."
+    return str(error)
 
 
 class _Pipe(io.FileIO):

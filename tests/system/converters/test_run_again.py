@@ -12,8 +12,8 @@ from converters import (
     export,
     query,
     replicate,
-    table,
 )
+from converters.conversion import steps
 from converters.jobs import work_dir
 from converters.options.query import QueryOptions
 from converters.options.replicate import ReplicateOptions
@@ -205,7 +205,7 @@ def test_images_of_a_table_stay_while_a_job_needs_them(
 ) -> None:
     """A command is refused while another one is running or can go on."""
     refused = []
-    write = table.command.run.run
+    write = steps.run.run
 
     def start_another(*arguments: Any, **options: Any) -> Any:
         if not refused:
@@ -220,7 +220,7 @@ def test_images_of_a_table_stay_while_a_job_needs_them(
             (job / "job.json").unlink()
         return write(*arguments, **options)
 
-    monkeypatch.setattr(table.command.run, "run", start_another)
+    monkeypatch.setattr(steps.run, "run", start_another)
     run(out, {})
 
     assert refused == [True]
