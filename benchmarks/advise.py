@@ -32,7 +32,7 @@ from benchmarks.advisor.facts import Fact
 from benchmarks.models import catalog, published
 from benchmarks.models.accelerators import Accelerator
 from benchmarks.options import settings_file
-from benchmarks.reporting import output, results
+from benchmarks.reporting import answers, output, results
 from tfpipe import cli
 
 _ASKED = cli.group("What is asked")
@@ -266,10 +266,10 @@ def run(
     answer = summary.answer(before, by_name, mode)
     # Before a line is printed, because it may be wrong.
     after = _after(change, before, by_name, mode)
-    print(summary.text(answer))
+    details = [summary.text(answer)]
     if after is not None:
-        print(f"\nWith {change}: {after['sentences'][0]}")
-        print(summary.difference(answer, after))
+        details += [f"\nWith {change}: {after['sentences'][0]}"]
+        details += [summary.difference(answer, after)]
     result = {
         "command": "benchmarks.advise",
         "schema_version": 1,
@@ -278,7 +278,7 @@ def run(
         **answer,
         "what_if": None if after is None else {"text": change, **after},
     }
-    output.print_line(result)
+    output.show(result, *answers.advise(result), details=details)
     return result
 
 

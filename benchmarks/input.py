@@ -43,10 +43,11 @@ import tfpipe
 from benchmarks.models import catalog, published
 from benchmarks.options import data_access
 from benchmarks.options.data_access import DataOptions
-from benchmarks.reporting import output
+from benchmarks.reporting import answers, output
 from benchmarks.reporting.progress import Progress
 from benchmarks.system.time_limit import TimeLimit, seconds_since_start
 from tfpipe import cli
+from tfpipe.cli import output as cli_output
 
 # TensorFlow takes seconds to import: functions import what imports it.
 if TYPE_CHECKING:
@@ -391,7 +392,7 @@ def run(
     tuning = make_tuning(seat, world)
     measured = Measured(make_pipeline(config, world, tuning), seat)
     if world.is_first:
-        print(measured.pipeline, flush=True)
+        cli_output.tell(measured.pipeline)
     cut_off = _run_parts(config, world, measured, limit or TimeLimit(config.time_limit))
     result = {
         "command": "benchmarks.input",
@@ -406,7 +407,7 @@ def run(
         "environment": environment.of_run(world, _index(measured.pipeline)),
     }
     if world.is_first:
-        output.print_line(result)
+        output.show(result, *answers.inputs(result))
         output.write_each(_files(config, measured, result))
     return result
 
@@ -433,7 +434,7 @@ def _run_parts(
                 break
             left.remove(part)
             if world.is_first:
-                print(f"\n{part}\n{text}", flush=True)
+                cli_output.tell(f"\n{part}\n{text}")
     if left:
         print(
             f"--time_limit={config.time_limit:g} leaves no result of "

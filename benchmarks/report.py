@@ -23,6 +23,7 @@ import sys
 from benchmarks.reporting import output, page, results
 from benchmarks.reporting.charts import frame
 from tfpipe import cli
+from tfpipe.errors import count_of
 
 
 @cli.options
@@ -61,18 +62,16 @@ def run(options: ReportOptions) -> None:
     path.write_text(text, encoding="utf-8")
     for reason in collection.left_out:
         print(f"Note: {reason}", file=sys.stderr)
-    print(path)
-    output.print_line(
-        {
-            "command": "benchmarks.report",
-            "schema_version": 1,
-            "num_results": len(collection.results)
-            + len(collection.sweeps)
-            + len(collection.advice),
-            "num_left_out": len(collection.left_out),
-            "output": str(path),
-        }
-    )
+    parts = (collection.results, collection.sweeps, collection.advice)
+    result = {
+        "command": "benchmarks.report",
+        "schema_version": 1,
+        "num_results": sum(map(len, parts)),
+        "num_left_out": len(collection.left_out),
+        "output": str(path),
+    }
+    about = f"The page shows {count_of(result['num_results'], 'result')}."
+    output.show(result, str(path), about)
 
 
 COMMANDS = (cli.Command(ReportOptions, run, arguments=("results",)),)

@@ -121,16 +121,16 @@ def _serve(
     )
     started = time.monotonic()
     figures = serve(options, _stop_event())
-    output.print_line(
-        {
-            "command": "benchmarks.service",
-            "schema_version": 1,
-            "role": role,
-            "seconds": time.monotonic() - started,
-            "cpu_seconds": _cpu_seconds(),
-            **figures,
-        }
-    )
+    result = {
+        "command": "benchmarks.service",
+        "schema_version": 1,
+        "role": role,
+        "seconds": time.monotonic() - started,
+        "cpu_seconds": _cpu_seconds(),
+        **figures,
+    }
+    cost = f"{result['seconds']:.0f} s, {result['cpu_seconds']:.1f} CPU-seconds"
+    output.show(result, f"The {role} has ended: {cost}.")
 
 
 def _stop_event() -> threading.Event:

@@ -24,19 +24,17 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-import sys
 from collections.abc import Sequence
 from typing import Any
 
-import tqdm
-
 import tfpipe
 from benchmarks.models import catalog, publications, published
-from benchmarks.reporting import output
+from benchmarks.reporting import answers, output
 from benchmarks.reporting.progress import Progress
 from benchmarks.system.storage import feeds, probe, probe_files, summary
 from benchmarks.system.storage.workers import Workers
 from tfpipe import cli
+from tfpipe.cli import progress as bars
 
 _LEAST_SECONDS = 0.1
 _PLACE = "DIR_OR_URL"
@@ -122,8 +120,8 @@ def run(config: StorageOptions) -> None:
         "storage_bytes_read": sum(m.get("storage_bytes") or 0 for m in measured),
         "environment": _environment(),
     }
-    print(summary.table(measured), *result["sentences"], sep="\n", flush=True)
-    output.print_line(result)
+    details = [summary.table(measured), *result["sentences"]]
+    output.show(result, *answers.storage(result), details=details)
     if config.report_dir:
         output.write(result, output.path_in(config.report_dir, "storage", now))
 
@@ -177,8 +175,7 @@ def warm(config: WarmOptions) -> None:
     progress = Progress()
     with (
         progress.shown(is_first=True),
-        # disable=None: only on a terminal; elsewhere `progress` prints lines.
-        tqdm.tqdm(unit="B", unit_scale=True, file=sys.stderr, disable=None) as bar,
+        bars.bar(None, "B") as bar,  # elsewhere `progress` prints lines
     ):
 
         def show(done: int, total: int) -> None:
@@ -202,11 +199,11 @@ def warm(config: WarmOptions) -> None:
         f"{getattr(filled, f'num_bytes_{part}') / 1e6:,.1f}"
         for part in ("present", "total", "fetched")
     )
-    print(
+    answer = (
         f"{present} of {total} MB are in {config.cache_dir}; {fetched} MB were fetched "
         f"in {filled.seconds:.0f} s."
     )
-    output.print_line(result)
+    output.show(result, answer)
 
 
 def _hint(config: StorageOptions | WarmOptions, error: BaseException) -> str:

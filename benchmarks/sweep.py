@@ -45,7 +45,7 @@ from typing import Any
 import tfpipe
 from benchmarks.options import config as options_of_run, settings_file
 from benchmarks.options.config import Config
-from benchmarks.reporting import gates, output
+from benchmarks.reporting import answers as answer_lines, gates, output
 from benchmarks.sweeps import presets, published_rows, tables
 from benchmarks.sweeps.plan import Run, Sweep
 from benchmarks.sweeps.run import FAILED_DIR, horovodrun
@@ -229,23 +229,33 @@ def _dry_run(sweep: Sweep, folder: pathlib.Path) -> int:
     """Lists the runs, and prints the report of those that are done; returns 0."""
     session = Session(sweep=sweep, folder=folder, data_dir_of=_data_dir, is_dry=True)
     session.run_all()
-    if not sweep.find_ranks:
-        print("\n".join(tables.plan_lines(session)))
-    _report(session, estimated_seconds_left=tables.seconds_left(session))
+    plan = [] if sweep.find_ranks else tables.plan_lines(session)
+    seconds = tables.seconds_left(session)
+    _report(session, plan=plan, estimated_seconds_left=seconds)
     return 0
 
 
-def _report(session: Session, **more: Any) -> dict[str, Any]:
-    """Prints the tables and the JSON object of a sweep; returns the object."""
+def _report(
+    session: Session, *, plan: Sequence[str] = (), **more: Any
+) -> dict[str, Any]:
+    """Prints the answer and the JSON object of a sweep; returns the object.
+
+    Args:
+        session: The runs.
+        plan: Lines about the runs of a dry run.
+        more: More keys of the object.
+    """
     if session.sweep.tiers:
         lines = tables.tier_lines(session.all_repeats())
     else:
         series = session.sweep.series()
         lines = [line for each in series for line in tables.series_lines(session, each)]
     document = tables.document(session) | more
-    for line in [*lines, *published_rows.lines(document["rows"])]:
-        print(line)
-    output.print_line(document)
+    output.show(
+        document,
+        *answer_lines.sweep(document, session.folder, plan),
+        details=[*plan, *lines, *published_rows.lines(document["rows"])],
+    )
     return document
 
 

@@ -25,50 +25,61 @@ done, 1 an error, 2 done but a gate of --require was not met, or the runs of --r
 did not agree.
 """
 
+import pathlib
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from benchmarks.options import config as options
 from benchmarks.options.config import Config
-from benchmarks.reporting import mlperf_storage, output
+from benchmarks.reporting import answers, mlperf_storage, output
 from tfpipe import cli
 
 
-def print_result(result: dict[str, Any]) -> None:
-    """Prints a few lines for people, then the JSON line for scripts."""
+def print_result(result: dict[str, Any], path: pathlib.Path | None) -> None:
+    """Prints the answer for people, details, and the JSON line for scripts.
+
+    Args:
+        result: The result of the run.
+        path: File that will hold the result.
+    """
+    answer = answers.train(result, path)
+    output.show(result, *answer, details=_details(result))
+
+
+def _details(result: dict[str, Any]) -> Iterator[str]:
+    """Yields what the answer leaves out."""
     from benchmarks.training import bars, metrics
 
     for epoch in result.get("epochs", ()):
-        print(
+        yield (
             f"epoch {epoch['epoch']:3}  loss {epoch['loss']:.4f}  "
             f"accuracy {epoch['accuracy']:.4f}  {epoch['num_examples']} examples"
         )
     if "num_evaluated" in result:
-        print(
+        yield (
             f"accuracy {result['accuracy']:.4f}  loss {result['loss']:.4f}  "
             f"{result['num_evaluated']} examples"
         )
-    for line in metrics.speed_lines(result):
-        print(line)
-    print(result["host_load"]["text"])
+    yield from metrics.speed_lines(result)
+    yield result["host_load"]["text"]
     if result.get("not_finite_loss"):
-        print(f"Not sound: {result['not_finite_loss']['text']}")
+        yield f"Not sound: {result['not_finite_loss']['text']}"
     if padding := result.get("padding_fraction"):
-        print(f"Padding: {padding:.1%} of the batches were no records")
+        yield f"Padding: {padding:.1%} of the batches were no records"
     if "cache" in result:
         has_shard_cache = result.get("storage", {}).get("tier") == "shard_cache"
         name = "Shard cache" if has_shard_cache else "Page cache"
-        print(f"{name} {result['cache']['text']}")
-        print(result["cache"]["size_rule"]["text"])
+        yield f"{name} {result['cache']['text']}"
+        yield result["cache"]["size_rule"]["text"]
     if "storage" in result:
-        print(f"Storage {result['storage']['text']}")
+        yield f"Storage {result['storage']['text']}"
     if "bars" in result:
-        print("\n".join(bars.lines(result["bars"])))
+        yield from bars.lines(result["bars"])
     if "reproducibility" in result:
-        print(mlperf_storage.reproducibility_line(result["reproducibility"]))
+        yield mlperf_storage.reproducibility_line(result["reproducibility"])
     for gate in result["gates"]:
-        print(f"Gate {gate['text']}")
-    output.print_line(result)
+        yield f"Gate {gate['text']}"
 
 
 def exit_code(result: dict[str, Any]) -> int:

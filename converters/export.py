@@ -28,20 +28,17 @@ The last line on stdout is one JSON object. Exit code: 0 done, 1 an error.
 """
 
 import dataclasses
-import json
-import os
 import pathlib
 import tempfile
 import time
 from typing import Any
 
 from converters.engines import processes
-from converters.exports import again, array_record, run, sizing
+from converters.exports import again, array_record, run
 from converters.exports.plan import ExportPlan, Format, Paths, make_plan
 from converters.exports.source import Source
-from converters.options import shared
+from converters.options import answers, shared
 from tfpipe import cli
-from tfpipe.errors import count_of
 from tfpipe.shards import index
 
 _COMMAND = "converters.export"
@@ -177,28 +174,9 @@ def _plan(
     return plan, chosen.digest if chosen else None
 
 
-def print_summary(done: dict[str, Any]) -> None:
-    """Prints a few lines for people, and then the JSON line for scripts."""
-    folder = ascii(os.path.expanduser(done["config"]["output_dir"]))
-    verb = "would get" if done["dry_run"] else "got"
-    size = sizing.shown(done["num_bytes"])
-    print(f"{folder} {verb} {count_of(done['num_records'], 'record')}, {size}")
-    for split, num_records in done["splits"].items():
-        print(f"  {split:<12} {num_records:>9,}")
-    if "convert_again" in done:
-        same = (
-            "the same shards" if done["same_shards"] else "a data set of these images"
-        )
-        print(f"To make {same} again:\n  {done['convert_again']}")
-    for line in done["limits"]:
-        print(f"Note: {line}")
-    print(f"{done['seconds']:.1f} s")
-    print(json.dumps(done, separators=(",", ":")))
-
-
 def work(options: ExportOptions) -> None:
     """Exports, and prints the summary."""
-    print_summary(export(options))
+    answers.export(export(options))
 
 
 COMMANDS = (

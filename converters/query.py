@@ -37,7 +37,6 @@ no random(). The last line on stdout is one JSON object. Exit code: 0 done, also
 record is chosen; 1 an error.
 """
 
-import json
 import pathlib
 import sys
 import tempfile
@@ -51,7 +50,7 @@ from converters.exports.source import Source
 from converters.images.policy import policy_of
 from converters.jobs import run
 from converters.jobs.job import Job
-from converters.options import shared
+from converters.options import answers, shared
 from converters.options.query import GROUPS, QueryOptions
 from tfpipe import cli, host
 from tfpipe.location.location import Location
@@ -192,23 +191,18 @@ def _job(
 
 
 def print_summary(config: QueryOptions, done: dict[str, Any]) -> None:
-    """Prints the counts and the sample for people, and then the JSON for scripts."""
-    for line in counts.lines(done):
-        print(line)
+    """Prints the counts and the sample for people, and the JSON line for scripts."""
     is_drawn = config.sheet is not None or config.report is not None
-    for row in () if is_drawn else done["sample"]:
-        size = f"{row['width']} x {row['height']}"
-        print(f"  {size:<12} {counts.fit(row['name'])}  {ascii(row['filename'])[1:-1]}")
-    for name in ("save", "sheet", "report", "materialize"):
-        if (value := getattr(config, name)) is not None:
-            print(f"written: {ascii(value)[1:-1]}")
-    if config.save is not None:
-        path, data_dir = ascii(config.save), ascii(done["config"]["data_dir"])
-        split = ascii(next(iter(done["splits"])))
-        print(f"To read it: tfpipe.TFRecordSource({data_dir}, {split}, subset={path})")
+    sample = (
+        f"  {row['width']} x {row['height']:<6} {counts.fit(row['name'])}  "
+        f"{ascii(row['filename'])[1:-1]}"
+        for row in ([] if is_drawn else done["sample"])
+    )
+    names = ("save", "sheet", "report", "materialize")
+    files = {name: getattr(config, name) for name in names}
     for fault in done["sample_faults"]:
         print(f"Warning: no picture of {ascii(fault)[1:-1]}", file=sys.stderr)
-    print(json.dumps(done, separators=(",", ":")))
+    answers.query(done, files=files, sample=sample)
 
 
 def work(options: QueryOptions) -> None:

@@ -41,7 +41,7 @@ from converters.exports.source import Source
 from converters.images.policy import Policy, policy_of
 from converters.jobs import run
 from converters.jobs.job import Job
-from converters.options import shared, summary
+from converters.options import answers, shared, summary
 from converters.options.replicate import GROUPS, ReplicateOptions
 from tfpipe import cli, host
 from tfpipe.location.location import Location
@@ -192,7 +192,8 @@ def _policy(source: Source) -> Policy:
 def work(options: ReplicateOptions) -> int:
     """Copies, prints the summary, and returns the exit code."""
     done = make_copies(options)
-    estimate.print_summary(done)
+    is_complete = done.get("finished", False)
+    answers.replicate(done, estimate.details(done) if is_complete else ())
     return 2 if done["dry_run"] and not done["estimate"]["fits"] else 0
 
 

@@ -38,6 +38,7 @@ from converters.jobs.job import differences
 from converters.options import shared
 from converters.synthetic import camera, noise, objects, scenes, whole_tree
 from tfpipe import cli, host
+from tfpipe.cli import output
 from tfpipe.errors import count_of
 
 _SCHEMA_VERSION = 1
@@ -330,11 +331,6 @@ def _make_images(
 
 
 def _print_report(config: SynthesizeOptions, totals: Totals, seconds: float) -> None:
-    print(
-        f"Wrote {count_of(totals.images, 'image')} of "
-        f"{count_of(config.num_classes, 'class')} to "
-        f"{config.folder}: {totals.bytes / 1e6:.1f} MB in {seconds:.1f} s."
-    )
     report = {
         "command": "converters.synthesize",
         "schema_version": _SCHEMA_VERSION,
@@ -347,7 +343,12 @@ def _print_report(config: SynthesizeOptions, totals: Totals, seconds: float) -> 
         "mean_height": round(totals.height / totals.images, 2),
         "seconds": round(seconds, 3),
     }
-    print(json.dumps(report, separators=(",", ":")))
+    answer = (
+        f"Wrote {count_of(totals.images, 'image')} of "
+        f"{count_of(config.num_classes, 'class')} to "
+        f"{config.folder}: {totals.bytes / 1e6:.1f} MB in {seconds:.1f} s."
+    )
+    output.show(report, [answer])
 
 
 def work(options: SynthesizeOptions) -> None:

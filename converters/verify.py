@@ -40,11 +40,8 @@ The last line on stdout is one JSON object. Exit code: 0 no fault, 1 faults or a
 import contextlib
 import dataclasses
 import functools
-import io
-import json
 import os
 import pathlib
-import sys
 import tempfile
 import time
 from collections.abc import Mapping
@@ -55,9 +52,8 @@ from converters.checks.shard import Result
 from converters.inputs.reader import Workspace
 from converters.inputs.tables import servers
 from converters.jobs import at_url, work_dir
-from converters.options import shared
+from converters.options import answers, shared
 from tfpipe import cli, errors, host
-from tfpipe.errors import count_of
 from tfpipe.location.files import Files
 from tfpipe.location.location import Location
 from tfpipe.shards import index
@@ -305,28 +301,16 @@ def summarize(config: VerifyOptions, result: Result, seconds: float) -> dict[str
 
 
 def print_summary(summary: Mapping[str, Any], result: Result) -> None:
-    """Prints the faults and a few lines for people, then the JSON line for scripts."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        # Standard output may not be able to encode the names of files.
-        sys.stdout.reconfigure(errors="backslashreplace")
-    for fault in result.faults:
-        print(f"Fault: {fault}")
-    if more := result.num_faults - len(result.faults):
-        print(f"and {count_of(more, 'more fault')}.")
-    for remark in result.details.get("remarks", ()):
-        print(f"Remark: {remark}.")
-    for name, value in result.details.items():
-        if name not in ("remarks", "features"):
-            print(f"{name}: {value}")
-    rate = summary["num_bytes"] / 1e6 / max(summary["seconds"], 0.001)
-    print(
-        f"{summary['config']['data_dir']}: "
-        f"{count_of(summary['num_records'], 'record')} in "
-        f"{count_of(summary['num_shards'], 'shard')}, level {summary['level']}: "
-        f"{count_of(result.num_faults, 'fault')}; {summary['seconds']:.1f} s, "
-        f"{rate:,.0f} MB/s"
-    )
-    print(json.dumps(summary, separators=(",", ":")))
+    """Prints the faults and a few lines for people, and the JSON line for scripts."""
+    remarks = result.details.get("remarks", ())
+    figures = {
+        name: value
+        for name, value in result.details.items()
+        if name not in ("remarks", "features")
+    }
+    more = [f"Remark: {remark}." for remark in remarks]
+    more += [f"{name}: {value}" for name, value in figures.items()]
+    answers.verify(summary, [str(fault) for fault in result.faults], more)
 
 
 def work(options: VerifyOptions) -> int:

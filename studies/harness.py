@@ -283,7 +283,7 @@ def conclude(name: str, options: StudyOptions, outcome: Outcome) -> int:
         "environment": environment.describe(),
     }
     print(outcome.table, flush=True)
-    output.print_line(result)
+    output.show(result)
     if options.save_result:
         output.write(result, options.save_result)
     if outcome.misses:

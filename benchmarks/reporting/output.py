@@ -10,8 +10,10 @@ import json
 import math
 import os
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
+
+from tfpipe.cli import output as cli_output
 
 
 def now() -> datetime.datetime:
@@ -70,10 +72,14 @@ def _remove(path: pathlib.Path) -> None:
         path.unlink()
 
 
-def print_line(result: Mapping[str, Any]) -> None:
-    """Prints a result as the last line of a command."""
-    text = json.dumps(strict(result), separators=(",", ":"), allow_nan=False)
-    print(text, flush=True)
+def show(
+    result: Mapping[str, Any],
+    *answer: str,
+    copied: Iterable[str] = (),
+    details: Iterable[str] = (),
+) -> None:
+    """Prints a result, as `tfpipe.cli.output.show` does, with strict JSON."""
+    cli_output.show(strict(result), list(answer), copied=copied, details=details)
 
 
 def strict(result: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,15 +7,13 @@ with every run. A stored result is used as long as the data of its run are the s
 import dataclasses
 import pathlib
 import statistics
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
-
-import tqdm
 
 from benchmarks.sweeps import find_ranks, run as sweep_run
 from benchmarks.sweeps.placement import Placement
 from benchmarks.sweeps.plan import Result, Run, Series, Sweep
+from tfpipe.cli import progress
 
 
 class MissingRunError(Exception):
@@ -105,13 +103,8 @@ class Session:
             return
         runs = self.sweep.runs()
         missing = [run for run in runs if self.stored(run) is None]
-        with tqdm.tqdm(
-            total=len(runs),
-            initial=len(runs) - len(missing),
-            unit="run",
-            file=sys.stderr,
-            disable=None,
-        ) as bar:
+        num_done = len(runs) - len(missing)
+        with progress.bar(len(runs), "run", done=num_done) as bar:
             for run in [] if self.is_dry else missing:
                 bar.set_postfix_str(run.name)
                 bar.clear()
@@ -132,7 +125,9 @@ class Session:
             moved = None if self.is_dry else sweep_run.move_aside(self.folder, run)
             self.stale[run] = moved
             where = f"; its result is now {moved}" if moved else ""
-            _say(f"{run.name}: its data have changed since, it is run again{where}")
+            progress.say(
+                f"{run.name}: its data have changed since, it is run again{where}"
+            )
             return None
         if result is not None:
             self.results[run] = result
@@ -144,10 +139,10 @@ class Session:
         )
         if error:
             self.errors[run] = error
-            _say(f"{run.name}: {error}")
+            progress.say(f"{run.name}: {error}")
         if result is not None:
             self.results[run] = result
-            _say(result_line(run, result))
+            progress.say(result_line(run, result))
 
     def _digest(self, run: Run) -> str | None:
         return sweep_run.data_digest(self.data_dir_of(run))
@@ -172,7 +167,9 @@ class Session:
             answer = find_ranks.search(meets, most.num_ranks)
         except MissingRunError as error:
             if self.is_dry:
-                _say(f"{error.run.name}: this run is next, and decides about the rest")
+                progress.say(
+                    f"{error.run.name}: this run is next, and decides about the rest"
+                )
             return None
         last = {probe["num_ranks"]: probe["missed"] for probe in probes}
         gates = ", ".join(self.sweep.find_ranks)
@@ -240,7 +237,3 @@ def _answer_text(answer: find_ranks.Answer, gates: str, missed: Sequence[str]) -
     if not answer.meets:
         return f"1 rank does not meet {gates} {reason}."
     return f"{meet} {gates}; {answer.fails} do not {reason}."
-
-
-def _say(line: str) -> None:
-    tqdm.tqdm.write(line, file=sys.stderr)

@@ -5,12 +5,13 @@ dry run, and the document for the last line and for sweep.json.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from benchmarks.reporting import binding
 from benchmarks.reporting.charts import scaling
 from benchmarks.sweeps import find_ranks, published_rows
-from benchmarks.sweeps.plan import Result, Run, Series, estimate_seconds
+from benchmarks.sweeps.plan import Run, Series, estimate_seconds
 from benchmarks.sweeps.published_rows import MET, or_dash
 from benchmarks.sweeps.session import (
     Repeats,
@@ -25,9 +26,6 @@ BYTES = (
     *("bytes_from_page_cache", "bytes_from_ram_cache"),
 )
 _BYTES_TITLES = ("server", "disk", "page cache", "RAM cache")
-
-# Shares of the time, of the cores and of the bytes from which a resource binds.
-_MOST_STALL, _FULL, _MANY = 0.05, 0.85, 0.05
 
 
 def plan_lines(session: Session) -> list[str]:
@@ -124,24 +122,6 @@ def _cache(repeats: Repeats) -> str | None:
     return "/".join(sorted(labels)) or None
 
 
-def binding(result: Result) -> str:
-    """Returns the resource that held a run back.
-
-    A run whose input kept up waited for the model, or for the accelerator in its place.
-    Otherwise busy cores bind, or else the server or the disk. If all bytes were in
-    memory, the stages of the pipeline waited for other stages.
-    """
-    if result["stall_fraction"] <= _MOST_STALL:
-        return "accelerator" if result.get("kind") == "emulated" else "model"
-    if ((result.get("telemetry") or {}).get("host_cpu_fraction") or 0.0) >= _FULL:
-        return "cores"
-    section: Mapping[str, Any] = result.get("storage") or {}
-    server, disk = (section.get(name) or 0 for name in BYTES[:2])
-    if max(server, disk) > _MANY * section.get("consumed_bytes", 0):
-        return "server" if server >= disk else "disk"
-    return "pipeline"
-
-
 def tier_json(repeats: Repeats) -> dict[str, Any]:
     """Returns settings and figures of a tier as a dict for JSON.
 
@@ -151,7 +131,7 @@ def tier_json(repeats: Repeats) -> dict[str, Any]:
         and None if a run does not know the bytes.
     """
     rates = repeats.rates
-    bound = [binding(result) for result in repeats.results]
+    bound = [binding.of_run(result) for result in repeats.results]
     sections = [result.get("storage") for result in repeats.results]
     return {
         **dataclasses.asdict(repeats.series),

@@ -26,6 +26,7 @@ from benchmarks.reporting.gates import Gate
 from benchmarks.reporting.progress import Progress
 from benchmarks.training import bars, cache_state, elastic, loop
 from benchmarks.training.setting import Setting, make_setting
+from tfpipe.cli import output as cli_output
 
 SCHEMA_VERSION = 2
 FAILED_DIR = "failed"
@@ -38,7 +39,7 @@ def run(
     ranks: Ranks,
     *,
     seat: Seat | None = None,
-    show: Callable[[dict[str, Any]], None] | None = None,
+    show: Callable[[dict[str, Any], pathlib.Path | None], None] | None = None,
 ) -> dict[str, Any]:
     """Runs a config and returns the result document, on every rank.
 
@@ -46,7 +47,8 @@ def run(
         config: The config of the run.
         ranks: All ranks.
         seat: The cores of the rank; None if ranks are not bound to cores.
-        show: Called with the result on rank 0, before a file is written.
+        show: Called on rank 0, before a file is written, with the result, and with the
+            path of the JSON file.
 
     Raises:
         ValueError: If the config does not fit the data or the checkpoint, or the page
@@ -65,14 +67,15 @@ def run(
             make_setting(config, ranks, seat=seat), beat=beat, progress=progress
         )
         if ranks.is_first:
-            print("\n".join(_header(setting, ranks)), flush=True)
+            cli_output.tell(*_header(setting, ranks))
         result = _result(setting, ranks, required)
     # The figures are printed before a file can fail or another rank can be lost.
     if ranks.now().is_first:
+        path = _report_path(config, result)
         if show is not None:
-            show(result)
-        if config.report_dir:
-            _write_report(pathlib.Path(config.report_dir), setting, result)
+            show(result, path)
+        if path is not None:
+            _write_report(path, setting, result)
     return result
 
 
@@ -199,22 +202,29 @@ def _median(measured: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return dict(ordered[(len(ordered) - 1) // 2])
 
 
-def _write_report(
-    folder: pathlib.Path, setting: Setting, result: dict[str, Any]
-) -> None:
-    """Writes `<time>-<mode>-<model>-x<ranks>.json` and the `.png` of a batch.
+def _report_path(config: Config, result: dict[str, Any]) -> pathlib.Path | None:
+    """Returns `<time>-<mode>-<model>-x<ranks>.json` in --report_dir, if there is one.
 
     The result of a broken run goes to the folder `failed`, which no page reads.
+    """
+    if not config.report_dir:
+        return None
+    folder = pathlib.Path(config.report_dir)
+    if is_broken(result, config):
+        folder /= FAILED_DIR
+    now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y%m%d-%H%M%S")
+    name = f"{now}-{config.mode}-{config.model}-x{result['num_ranks']}"
+    return folder / f"{name}.json"
+
+
+def _write_report(path: pathlib.Path, setting: Setting, result: dict[str, Any]) -> None:
+    """Writes the result, and the `.png` of a batch beside it.
 
     Raises:
         OSError: If a file cannot be written; the other file is written all the same.
     """
     config = setting.config
-    if is_broken(result, config):
-        folder /= FAILED_DIR
-        folder.mkdir(exist_ok=True)
-    now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y%m%d-%H%M%S")
-    name = f"{now}-{config.mode}-{config.model}-x{result['num_ranks']}"
+    path.parent.mkdir(exist_ok=True)
 
     def draw() -> None:
         batch = next(iter(setting.pipeline.build().take(1)))
@@ -222,9 +232,8 @@ def _write_report(
         sheet = tfpipe.contact_sheet(
             batch, pipeline=setting.pipeline, class_names=names
         )
-        sheet.save(folder / f"{name}.png")
+        sheet.save(path.with_suffix(".png"))
 
     # The JSON is written last: a report with a JSON file is complete.
-    pictures = {} if config.read_only else {folder / f"{name}.png": draw}
-    path = folder / f"{name}.json"
+    pictures = {} if config.read_only else {path.with_suffix(".png"): draw}
     output.write_each({**pictures, path: lambda: output.write(result, path)})

@@ -11,14 +11,12 @@ import dataclasses
 import functools
 import itertools
 import math
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import tqdm
 
 import tfpipe
 from benchmarks.distributed.ranks import Ranks
@@ -30,6 +28,7 @@ from benchmarks.training.cache_state import Batches, Meter, Pause
 from benchmarks.training.recorder import Recorder, Step, Trace
 from benchmarks.training.setting import Setting
 from benchmarks.training.steps import Batch, StepFunction
+from tfpipe.cli import progress as bars
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -185,10 +184,7 @@ def _steps(
     beat, progress = setting.beat, setting.progress
     progress.begin("filling the pipeline")
     num_done = 0
-    disable = None if ranks.is_first else True  # None: only on a terminal
-    with tqdm.tqdm(
-        total=num_steps, unit="step", file=sys.stderr, disable=disable
-    ) as bar:
+    with bars.bar(num_steps, "step", is_shown=ranks.is_first) as bar:
         for batch in itertools.islice(timer.batches(batches), num_steps):
             beat.fed()
             if num_done == 0:
@@ -207,7 +203,7 @@ def _steps(
             )
             bar.update()
             if not math.isnan(outcome.loss):
-                bar.set_postfix(loss=f"{outcome.loss:.3f}", refresh=False)
+                bar.set_postfix_str(f"loss {outcome.loss:.3f}", refresh=False)
             num_done += 1
             beat(num_done)
             if not (outcome.is_sound or setting.config.allow_nan):

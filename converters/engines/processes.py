@@ -13,16 +13,13 @@ import itertools
 import os
 import pathlib
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from tfpipe import host
-
-if TYPE_CHECKING:
-    import tqdm
+from tfpipe.cli import progress
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -106,7 +103,7 @@ def run(
     """
 
     timed = functools.partial(_timed, function)
-    with make_bar(num_images, unit) as bar:
+    with progress.bar(num_images, unit) as bar:
         num_ended = itertools.count(1)
 
         def on_end(ended: tuple[Result, Span]) -> None:
@@ -121,36 +118,6 @@ def run(
         else:
             ended = _run_in_workers(timed, tasks, on_end, num_workers, bar)
     return [result for result, _ in ended]
-
-
-class NoBar:
-    """The progress bar of an stderr that is no terminal: shows and counts nothing."""
-
-    n = total = 0
-
-    def __enter__(self) -> "NoBar":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        pass
-
-    def update(self, n: float | None = 1) -> None:
-        pass
-
-    def set_postfix_str(self, s: str = "", refresh: bool = True) -> None:
-        pass
-
-
-def make_bar(num_images: int, unit: str) -> "NoBar | tqdm.tqdm[Any]":
-    """Returns a progress bar on stderr, which shows only where that is a terminal."""
-    if not sys.stderr.isatty():
-        return NoBar()
-    import tqdm
-
-    # The bar is updated often enough without tqdm's thread, and a process with a
-    # second thread cannot fork its workers.
-    tqdm.tqdm.monitor_interval = 0
-    return tqdm.tqdm(total=num_images, unit=unit, file=sys.stderr)
 
 
 @contextlib.contextmanager
@@ -175,7 +142,7 @@ def _run_here(
     function: Callable[[Task], Result],
     tasks: Sequence[Task],
     on_result: Callable[[Result], object],
-    bar: "NoBar | tqdm.tqdm[Any]",
+    bar: progress.Bar,
 ) -> list[Result]:
     results = []
     with counting(bar.update):
@@ -217,7 +184,7 @@ def _run_in_workers(
     tasks: Sequence[Task],
     on_result: Callable[[Result], object],
     num_workers: int,
-    bar: "NoBar | tqdm.tqdm[Any]",
+    bar: progress.Bar,
 ) -> list[Result]:
     pool, num_done, stop = _make_pool(function, num_workers)
     with pool, _ended(pool, stop):

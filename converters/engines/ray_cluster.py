@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from converters.engines import processes
 from tfpipe import host
+from tfpipe.cli import progress
 
 if TYPE_CHECKING:
     import socket
@@ -290,7 +291,7 @@ def run(
         OSError: If the workers of a task die again and again, or the cluster is lost.
         Exception: The first exception of `function` or `on_result`.
     """
-    with processes.make_bar(num_images, unit) as bar:
+    with progress.bar(num_images, unit) as bar:
         num_ended = itertools.count(1)
 
         def on_end(done: _Done[Result]) -> None:

@@ -9,7 +9,6 @@ stays.
 import contextlib
 import dataclasses
 import itertools
-import json
 import math
 import os
 import pathlib
@@ -274,25 +273,13 @@ def duration(seconds: float) -> str:
     return f"{max(math.ceil(seconds), 1)} s"
 
 
-def print_summary(done: Mapping[str, Any]) -> None:
-    """Prints a few lines for people, and then the JSON line for scripts."""
-    if not done["dry_run"]:
-        for line in _result(done):
-            print(line)
-    print(json.dumps(done, separators=(",", ":")))
+def details(done: Mapping[str, Any]) -> list[str]:
+    """Returns what became of the images, in lines for people.
 
-
-def _result(done: Mapping[str, Any]) -> list[str]:
-    output_dir = ascii(os.path.expanduser(done["config"]["output_dir"]))
-    if not done["finished"]:
-        return [f"{output_dir}: this task is done, others have shards to write."]
-    seconds = max(done["seconds"], 1e-3)
-    listed = [
-        f"{output_dir}: {count_of(done['copies'], 'copy')}, "
-        f"{count_of(done['num_records'], 'record')} in "
-        f"{count_of(done['num_shards'], 'shard')}, {shown(done['num_bytes'])}",
-        *(f"  {name:<26} {n:>11,}" for name, n in done["decisions"].items()),
-    ]
+    Args:
+        done: The JSON document of copies that are complete.
+    """
+    listed = [f"  {name:<26} {n:>11,}" for name, n in done["decisions"].items()]
     kept = sum(n for name, n in done["decisions"].items() if name.startswith(_KEPT))
     if kept:
         share = kept / done["num_records"]
@@ -306,5 +293,4 @@ def _result(done: Mapping[str, Any]) -> list[str]:
             "Hard links are one file with many names: a host reads it once, and keeps "
             "it in its page cache for all copies."
         )
-    rate = done["num_bytes"] / seconds
-    return [*listed, f"{duration(seconds)}, {shown(rate)}/s"]
+    return listed

@@ -7,9 +7,7 @@ the data. A figure that cannot be had is left out: the data set is complete with
 """
 
 import contextlib
-import json
 import math
-import os
 import pathlib
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,8 +17,9 @@ from converters.engines import processes
 from converters.images import jpeg_header, prepare, soundness
 from converters.inputs.classes import for_stdout
 from converters.inputs.image import Image, read_image
-from converters.jobs import publish, side_files
+from converters.jobs import side_files
 from converters.jobs.job import Job
+from converters.options import answers
 from tfpipe import errors
 from tfpipe.errors import count_of
 from tfpipe.native import libraries
@@ -118,9 +117,6 @@ def _kept(job: Job, image: Image) -> bytes:
 
 
 _SCHEMA_VERSION = 1
-_LEFT_OUT = ("skipped_", "ignored_", "bbox_dropped_", "bbox_file_")
-# Largest batch that is proposed: the default of the presets.
-_BATCH_SIZE = 256
 
 
 def summarize(
@@ -173,77 +169,24 @@ def summarize(
 
 
 def print_summary(summary: Mapping[str, Any]) -> None:
-    """Prints a few lines for people, and then the JSON line for scripts."""
-    output_dir = for_stdout(summary["config"]["output_dir"])
-    if not summary["finished"]:
-        print(f"{output_dir}: this task is done, others have shards to write.")
-    else:
-        rate = summary["num_records"] / max(summary["seconds"], 0.001)
-        print(f"{output_dir}: {summary['num_bytes'] / 1e6:,.1f} MB in")
-        for split, num_records in summary["splits"].items():
-            classes = _classes(summary["classes"].get(split))
-            print(f"  {split:<12} {num_records:>9,} records{classes}")
-        if reason := summary["label_reason"]:
-            print(f"labels count from {summary['label_base']}: {for_stdout(reason)}")
-        for line in (*_decisions(summary), *_remarks(summary), *_next_steps(summary)):
-            print(line)
-        print(f"{summary['seconds']:.1f} s, {rate:,.0f} images/s")
-    print(json.dumps(summary, separators=(",", ":")))
+    """Prints what was done for people, and the JSON line for scripts."""
+    answers.convert(summary, _details(summary) if summary["finished"] else ())
 
 
-def _classes(spread: Mapping[str, Any] | None) -> str:
-    """Returns the number of classes of a split, its smallest and its largest class."""
-    if spread is None:
-        return ""
-    small, large = (
-        f"{spread[which]['num_images']:,} ({for_stdout(spread[which]['class'])})"
-        for which in ("smallest", "largest")
-    )
-    each = f"{small} to {large} images each"
-    if spread["smallest"]["num_images"] == spread["largest"]["num_images"]:
-        each = f"{spread['smallest']['num_images']:,} each"
-    num_classes = spread["num_classes"]
-    text = f" of {count_of(num_classes, 'class')}, {each}"
-    if missing := spread["num_without_images"]:
-        names = ", ".join(map(for_stdout, spread["first_without_images"]))
-        more = ", ..." if missing > len(spread["first_without_images"]) else ""
-        text += f"; none of {missing:,} ({names}{more})"
-    return text
-
-
-def _decisions(summary: Mapping[str, Any]) -> list[str]:
-    """Returns what was stored, and then what was left out and where it is named."""
-    lines: dict[bool, list[str]] = {True: [], False: []}
-    for decision, count in summary["decisions"].items():
-        lines[decision.startswith(_LEFT_OUT)].append(f"  {decision:<26} {count:>9,}")
-    if lines[True]:
-        where = f"{for_stdout(summary['config']['output_dir'])}/{publish.REJECTS_NAME}"
-        lines[True].insert(0, f"left out; {where} says which, why and what to do:")
-    return lines[False] + lines[True]
-
-
-def _next_steps(summary: Mapping[str, Any]) -> list[str]:
-    """Returns how to check the images further, and how to load the data set."""
+def _details(summary: Mapping[str, Any]) -> list[str]:
+    """Returns labels, decisions, copies, and how to check the images further."""
     lines = []
+    if reason := summary["label_reason"]:
+        lines.append(f"labels count from {summary['label_base']}: {for_stdout(reason)}")
+    lines += [*answers.decisions(summary), *_remarks(summary)]
     if undecoded := summary["full_decode"]:
         lines.append(
             f"Not decoded: {count_of(undecoded['num_images'], 'image')}. Damage "
             "that stops a decoder is found with --decode=full, in about "
             f"{_duration(undecoded['seconds'])} more."
         )
-    path = ascii(os.path.expanduser(summary["config"]["output_dir"]))
-    # A small data set has no step of the default batch size: take some 4 steps or more.
-    num_records = summary["splits"].get("train", _BATCH_SIZE)
-    size = min(_BATCH_SIZE, 1 << max(num_records.bit_length() - 3, 0))
-    calls = []
-    for split in summary["splits"]:
-        preset = "imagenet_train" if split == "train" else "imagenet_eval"
-        given = "" if split in ("train", "validation") else f", split={split!r}"
-        calls.append(f"  {split} = tfpipe.{preset}({path}{given}, batch_size={size})")
     return [
         *lines,
-        "To load it: import tfpipe",
-        *calls,
         f"tfpipe counts labels from 0; {side_files.CLASSES_NAME} and class_names of a "
         "pipeline name them.",
     ]

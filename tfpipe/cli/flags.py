@@ -27,8 +27,27 @@ else:
 
 Options = TypeVar("Options")
 
-# Modules of absl with flags of every command.
-_ABSL_MODULES = (logging.__name__, "absl.app")
+# Modules with flags of every command.
+_COMMON_MODULES = (__name__, logging.__name__, "absl.app")
+
+
+def _common(name: str, text: str) -> flags.BooleanFlag:
+    """Defines a switch of every command. A program that imports us may have its own."""
+    switch = flags.BooleanFlag(name, None, text, allow_override=True)
+    flags.DEFINE_flag(switch, flags.FLAGS, __name__)
+    return switch
+
+
+JSON = _common(
+    "json",
+    "Print the result as one JSON object, the last line of stdout. Default: only if "
+    "stdout is no terminal.",
+)
+VERBOSE = _common(
+    "verbose",
+    "Also print the pipeline, the proofs and the environment. Default: only if stdout "
+    "is no terminal.",
+)
 
 
 class UnknownFlagError(ValueError):
@@ -112,10 +131,10 @@ class _Flag(flags.Flag[Any]):
 
 
 def _values_of(kind: type) -> flags.FlagValues:
-    """Returns the flags of options, and absl's own flags, not yet parsed."""
+    """Returns the flags of options, and those of every command, not yet parsed."""
     values = flags.FlagValues()  # type: ignore[no-untyped-call]
     by_module = flags.FLAGS.flags_by_module_dict()
-    for module in _ABSL_MODULES:
+    for module in _COMMON_MODULES:
         for flag in by_module.get(module, ()):
             values[flag.name] = flag
     for option in fields.options_of(kind):
@@ -257,6 +276,7 @@ def hide_messages() -> None:
         level = min(max(-verbosity.value, 0), 3)
         os.environ["TF_CPP_MIN_LOG_LEVEL"] = str(level)
     else:
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
         logging.set_verbosity(logging.WARNING)
 
 
@@ -266,10 +286,10 @@ def mark_parsed() -> None:
 
 
 def common() -> list[tuple[str, str]]:
-    """Returns names and help of absl's own flags."""
+    """Returns names and help of the flags of every command."""
     by_module = flags.FLAGS.flags_by_module_dict()
     return [
         (flag.name, flag.help or "")
-        for module in _ABSL_MODULES
+        for module in _COMMON_MODULES
         for flag in by_module.get(module, ())
     ]

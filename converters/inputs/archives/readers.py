@@ -12,7 +12,6 @@ import posixpath
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from converters.engines import processes
 from converters.inputs import class_lists, folders, listing, reading
 from converters.inputs.archives import patterns
 from converters.inputs.archives.patterns import Archive
@@ -22,6 +21,7 @@ from converters.inputs.listed import Listed, ordered
 from converters.inputs.listing import LeftOut
 from converters.inputs.meaning import TEXT, Meaning, label_type
 from converters.inputs.reader import Reader, Workspace
+from tfpipe.cli import progress
 from tfpipe.location.location import Location
 from tfpipe.shards import label_rows
 
@@ -154,7 +154,7 @@ def _contents(
         state = reading.state_of(folder, archive.file, archive.num_bytes)
         return archive, state, read(folder, archive)
 
-    with processes.make_bar(len(archives), "file") as bar:
+    with progress.bar(len(archives), "file") as bar:
         for seen in reading.in_threads(look, archives):
             yield seen
             bar.update()

@@ -60,7 +60,7 @@ def test_parts_that_are_done_in_time_keep_their_results(
     clock = Clock()
 
     def slow(_: object, __: object, measured: benchmark.Measured) -> str:
-        measured.results["profile"] = "found"
+        measured.results["profile"] = {"found": True}
         clock.move(60.0)
         return "text"
 
@@ -76,7 +76,7 @@ def test_parts_that_are_done_in_time_keep_their_results(
     result = benchmark.run(config, Ranks(), limit=limit)
 
     assert result["cut_off"] == ["tune", "headspace"]
-    assert result["profile"] == "found"
+    assert result["profile"] == {"found": True}
     printed = capsys.readouterr()
     assert json.loads(printed.out.splitlines()[-1])["cut_off"] == result["cut_off"]
     assert "leaves no result of tune, headspace. Give more time" in printed.err

@@ -352,6 +352,12 @@ def test_file_of_toml(tmp_path: pathlib.Path) -> None:
     assert found == Sweep(ranks=(1, 2), run_timeout=60, arguments=SYNTHETIC)
 
 
+def _details(done: commands.Ended) -> list[str]:
+    """Returns the lines behind the answer, whose last line says what is next."""
+    starts = [line.split()[:1] for line in done.lines]
+    return done.lines[starts.index(["next"]) + 1 :]
+
+
 def _sweep_values(folder: pathlib.Path, **values: object) -> dict[str, object]:
     return {"sweep_dir": str(folder), "models": ["tiny"], "ranks": ["1", "2"], **values}
 
@@ -376,10 +382,10 @@ def test_sweep_keeps_each_run_and_computes_the_scaling(
     assert [point["efficiency"] for point in series["points"]] == [1.0, 0.9]
     assert [point["stall_fraction"] for point in series["points"]] == [0.25, 0.25]
     assert (result["num_runs"], result["num_done"]) == (4, 4)
-    assert done.lines[0] == "weak scaling, tiny, batch 4 a rank"
+    assert _details(done)[0] == "weak scaling, tiny, batch 4 a rank"
     # ranks, runs, images/s and its interval, speed-up, efficiency and its interval
-    assert done.lines[3].split()[:6] == ["2", "2", "180.0", "0.0", "1.80", "90.0%"]
-    assert done.lines[3].split()[-4:] == ["25.0%", "90.0%", "warm", "-"]
+    assert _details(done)[3].split()[:6] == ["2", "2", "180.0", "0.0", "1.80", "90.0%"]
+    assert _details(done)[3].split()[-4:] == ["25.0%", "90.0%", "warm", "-"]
     assert done.stderr.count("images/s in") == 4
     assert json.loads((tmp_path / "out" / "sweep.json").read_text()) == result
     assert sorted(result["results"]) == [path.name for path in files]
@@ -419,8 +425,8 @@ def test_a_gate_that_is_not_met_is_a_result(
 
     assert (done.returncode, again.returncode) == (2, 2)
     assert starts() == ["tiny 1 None", "tiny 2 None"]  # not once more
-    assert [line.split()[-1] for line in done.lines[2:4]] == ["met", "met"]
-    assert done.lines[3].endswith("not met")
+    assert [line.split()[-1] for line in _details(done)[2:4]] == ["met", "met"]
+    assert _details(done)[3].endswith("not met")
     missed = "au>=92% is not met: got 90%."
     assert f"Ranks 2: {missed}" in done.lines
     result = done.result
@@ -708,10 +714,10 @@ def test_dry_run_lists_the_runs_and_starts_none(
 
     assert (done.returncode, starts()) == (0, [])
     assert not (tmp_path / "out").exists()
-    names = [line.split()[-1] for line in done.lines[:2]]
+    names = [line.split()[-1] for line in _details(done)[:2]]
     assert [name[:8] for name in names] == ["tiny-x1-", "tiny-x2-"]
-    assert [line.split()[:-1] for line in done.lines[:2]] == [["to", "run"]] * 2
-    assert done.lines[2] == "Runs left: 2 of 2."
+    assert [line.split()[:-1] for line in _details(done)[:2]] == [["to", "run"]] * 2
+    assert _details(done)[2] == "Runs left: 2 of 2."
     assert done.result["estimated_seconds_left"] is None
 
 
@@ -727,9 +733,9 @@ def test_dry_run_tells_a_duration_where_repeats_have_finished(
 
     done = commands.answer(sweep.COMMANDS, "--", "--synthetic", **values)
 
-    states = [" ".join(line.split()[:-1]) for line in done.lines[:4]]
+    states = [" ".join(line.split()[:-1]) for line in _details(done)[:4]]
     assert states == ["done", "done", "3 min", "50 s"]
-    assert done.lines[4] == (
+    assert _details(done)[4] == (
         "Runs left: 2 of 4. They take about 4 min, as their finished repeats did."
     )
     assert done.result["estimated_seconds_left"] == 250.0

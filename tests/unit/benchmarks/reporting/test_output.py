@@ -34,7 +34,7 @@ def _parse(text):
 
 def test_numbers_that_json_lacks_become_null_and_are_named(tmp_path, capsys):
     output.write(RESULT, tmp_path / "result.json")
-    output.print_line(RESULT)
+    output.show(RESULT)
 
     assert _parse((tmp_path / "result.json").read_text()) == STRICT
     assert _parse(capsys.readouterr().out) == STRICT
@@ -42,7 +42,7 @@ def test_numbers_that_json_lacks_become_null_and_are_named(tmp_path, capsys):
 
 
 def test_a_finite_result_is_written_as_it_is(capsys):
-    output.print_line({"a": [1, 2.5, {"b": "nan"}]})
+    output.show({"a": [1, 2.5, {"b": "nan"}]})
 
     assert _parse(capsys.readouterr().out) == {"a": [1, 2.5, {"b": "nan"}]}
     with pytest.raises(ValueError, match="NaN is not JSON"):

@@ -347,7 +347,7 @@ def test_command_writes_the_page(
     assert "broken.json is left out: it cannot be read as JSON" in left_out[0]
     assert "index.json is left out: it is no result" in left_out[1]
     assert done.stderr.count("Note: ") == 2
-    assert done.lines[:-1] == [str(path)]
+    assert done.lines[:-1] == [str(path), "The page shows 1 result."]
     assert done.result == {
         "command": "benchmarks.report",
         "schema_version": 1,

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.reporting import binding
 from benchmarks.sweeps import tables
 from benchmarks.sweeps.plan import TIERS, Run, Sweep
 from benchmarks.sweeps.session import Repeats
@@ -140,7 +141,7 @@ def _result(
     ],
 )
 def test_binding_resource(result: dict[str, Any], expected: str) -> None:
-    assert tables.binding(result) == expected
+    assert binding.of_run(result) == expected
 
 
 def test_table_has_a_row_for_each_tier_that_ran() -> None:

@@ -1,0 +1,304 @@
+"""The answers of the benchmarks on a terminal: a few lines from a result.
+
+In: the JSON object of a command. Out: lines, the verdict and the rate first; then what
+binds, and what to do next. A figure that a result does not have has no line.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from benchmarks.reporting import binding
+from tfpipe.cli.output import rows
+from tfpipe.errors import count_of
+
+Result = Mapping[str, Any]
+
+_VERBS = {"eval": "evaluates", "infer": "infers"}
+# What to do about the resource that binds.
+_REMEDIES = {
+    "cores": "python -m benchmarks.input --data_dir=DIR --do=tune, or more cores",
+    "server": "--shard_cache_dir=C keeps shards on a local disk",
+    "disk": "python -m benchmarks.storage DIR says what the storage gives",
+    "pipeline": "python -m benchmarks.input --data_dir=DIR --do=profile,tune",
+    "accelerator": "nothing: the input keeps up",
+    "model": "nothing: the input keeps up",
+}
+
+
+def train(result: Result, path: object) -> list[str]:
+    """Returns the answer of benchmarks.train.
+
+    Args:
+        result: The result.
+        path: File that will hold the result; None without one.
+    """
+    return [
+        _run_line(result),
+        *rows(
+            bound_by=_bound(result),
+            storage=_storage(result),
+            steps=_steps(result),
+            gate=_gates(result["gates"]),
+            next=_next(result),
+            details=str(path) if path else "--verbose, or --report_dir=DIR to keep it",
+        ),
+    ]
+
+
+def _run_line(result: Result) -> str:
+    config = result["config"]
+    num_hosts = (result.get("telemetry") or {}).get("num_hosts", 1)
+    ranks = count_of(result["num_ranks"], "rank")
+    if num_hosts > 1:
+        ranks += f" on {count_of(num_hosts, 'host')}"
+    parts = [config["model"], ranks]
+    if config["mode"] in _VERBS:
+        parts[0] += f" {_VERBS[config['mode']]}"
+    if config.get("synthetic"):
+        parts.append("synthetic data")
+    if emulation := result.get("emulation"):
+        parts.append(f"emulated {emulation['accelerator']}")
+    text = f"{', '.join(parts)}: {result['examples_per_second']:,.0f} images/s"
+    if (busy := result.get("accelerator_utilization")) is not None:
+        who = "accelerators'" if result.get("emulation") else "model's own"
+        text += f" ({busy:.1%} of the {who} rate)"
+    if "num_evaluated" in result:
+        text += f"; accuracy {result['accuracy']:.4f}"
+    return text
+
+
+def _bound(result: Result) -> str:
+    stall = result["stall_fraction"]
+    text = f"{binding.of_run(result)}: waited for input {stall:.1%} of the time"
+    if result["num_ranks"] > 1:
+        text += f", for other ranks {result['sync_fraction']:.1%}"
+    if cause := (result.get("stragglers") or {}).get("cause"):
+        text += f"; rank {result['stragglers']['slowest_rank']} is late by its {cause}"
+    return text
+
+
+def _storage(result: Result) -> str | None:
+    consumed = result.get("consumed_megabytes_per_second")
+    if consumed is None:
+        return None
+    given = result.get("storage_megabytes_per_second")
+    state = (result.get("cache") or {}).get("label") or "unknown"
+    came = "an unknown part" if given is None else f"{given:,.1f}"
+    text = f"{came} of {consumed:,.1f} MB/s came from disk ({state})"
+    if (busy := (result.get("telemetry") or {}).get("host_cpu_fraction")) is not None:
+        text += f"; CPU {busy:.0%}"
+    if (
+        others := (result.get("host_load") or {}).get("others_cpu_fraction")
+    ) is not None:
+        text += f", other processes {others:.0%}"
+    return text
+
+
+def _steps(result: Result) -> str:
+    steady = result["steady_state"]
+    text = "steady" if steady["reached"] else "NOT steady"
+    if (drift := steady.get("drift")) is not None:
+        text += f", drift {abs(drift - 1):.0%}"
+    median, slow = (result[f"step_seconds_p{p}"] * 1e3 for p in (50, 99))
+    text += f"; p50 {median:,.3g} ms, p99 {slow:,.3g} ms"
+    if epochs := result.get("epochs"):
+        text += f"; loss {epochs[-1]['loss']:.3g}"
+    return text
+
+
+def _gates(gates: Sequence[Mapping[str, Any]]) -> str | None:
+    if not gates:
+        return None
+    missed = [gate["text"] for gate in gates if not gate["passed"]]
+    if not missed:
+        return gates[0]["text"] if len(gates) == 1 else f"all {len(gates)} are met"
+    more = f" ({len(missed) - 1} more not met)" if len(missed) > 1 else ""
+    return missed[0].replace(" is not met: ", ": NOT met, ") + more
+
+
+def _next(result: Result) -> str:
+    if broken := result.get("not_finite_loss"):
+        return str(broken["text"])
+    if not result.get("reproducibility", {}).get("reproducible", True):
+        return "repeat on a quiet host: the runs did not agree"
+    steady = result["steady_state"]
+    if not steady["reached"]:
+        return str(steady["text"]).partition(": ")[2]
+    if "bars" in result:
+        return str(result["bars"]["sentence"])
+    folder = str(result["config"].get("data_dir") or "DIR")
+    return _REMEDIES[binding.of_run(result)].replace("DIR", folder)
+
+
+def inputs(result: Result) -> list[str]:
+    """Returns the answer of benchmarks.input."""
+    where = result["config"]["data_dir"] or result["config"]["pipeline"]
+    rate = result.get("examples_per_second")
+    speed = "not measured" if rate is None else f"{rate:,.0f} images/s"
+    if (cost := result.get("cpu_seconds_per_example")) is not None:
+        speed += f", {cost * 1e3:.3g} CPU-ms an image"
+    ranks = f", {result['num_ranks']} ranks" if result["num_ranks"] > 1 else ""
+    parts = {name: result.get(name) or {} for name in ("profile", "tune", "headspace")}
+    found = parts["profile"].get("bottleneck") or {}
+    tuned = parts["tune"].get("sentence")
+    cut_off = ", ".join(result["cut_off"])
+    return [
+        f"{where}{ranks}: {speed}",
+        *rows(
+            bound_by=found.get("sentence"),
+            storage=_state_of(parts["profile"]),
+            tuned=tuned,
+            training=parts["headspace"].get("sentence"),
+            no_time=f"{cut_off}: give more --time_limit" if cut_off else None,
+            next=_next_of_input(result, where),
+        ),
+    ]
+
+
+def _state_of(profile: Result) -> str | None:
+    storage = profile.get("storage") or {}
+    return storage.get("page_cache") and f"page cache {storage['page_cache']}"
+
+
+def _next_of_input(result: Result, where: str) -> str | None:
+    file = result["config"].get("tuning")
+    if "tune" in result and file:
+        return f"python -m benchmarks.train --data_dir={where} --tuning={file}"
+    missing = [part for part in ("profile", "tune") if part not in result]
+    return f"--do={','.join(missing)}" if missing else None
+
+
+def storage(result: Result) -> list[str]:
+    """Returns the answer of benchmarks.storage: what it feeds, and the proof."""
+    sentences = list(result["sentences"])
+    place = result["config"]["place"]
+    if not sentences:
+        return [f"{place}: no whole shards could be read; --verbose says why"]
+    first, *rest = sentences
+    fed = [text for text in rest if text.startswith("It feeds")]
+    remarks = [text for text in rest if text not in fed]
+    unproven = [
+        row
+        for row in result["measurements"]
+        if row.get("is_proven") is False and "skipped" not in row
+    ]
+    skipped = sum("skipped" in row for row in result["measurements"])
+    proof = "proven by the page cache"
+    if unproven:
+        worst = max(unproven, key=lambda row: row["resident_fraction"] or 0.0)
+        proof = (
+            f"NOT proven for {count_of(len(unproven), 'measurement')}: up to "
+            f"{worst['resident_fraction'] or 0:.0%} was in memory before"
+        )
+    if skipped:
+        proof += f"; {skipped} left out"
+    rate = first.partition(": ")[2].rstrip(".")
+    return [
+        f"{place}{fed[0].removeprefix('It') if fed else ''}",
+        *fed[1:2],
+        *rows(
+            rate=f"{rate}; {proof}",
+            note=remarks[0] if remarks else None,
+            next=f"python -m benchmarks.advise --results={_folder(result)}",
+        ),
+    ]
+
+
+def _folder(result: Result) -> str:
+    return str(result["config"].get("report_dir") or "DIR, after --report_dir=DIR")
+
+
+def advise(result: Result) -> list[str]:
+    """Returns the answer of benchmarks.advise: the sentence, needs, and what pays."""
+    first, *rest = result["sentences"]
+    needs = [text.partition(_NEEDS)[2] for text in rest if text.startswith(_NEEDS)]
+    others = [text for text in rest if not text.startswith(_NEEDS)]
+    paying = [row for row in result["payoffs"] if row["pays"]]
+    pays = "; ".join(f"{row['name']} ({row['gain']:.2f} times)" for row in paying[:3])
+    what_if = result.get("what_if")
+    return [
+        f"{first.partition('; ')[0]}.",
+        *rows(
+            load=_load(result["rows"][-1]),
+            needs=f"{needs[0]} No accelerator waits then." if needs else None,
+            then=others[0] if others and what_if is None else None,
+            pays=pays or "none of the usual remedies; --verbose has the list",
+            what_if=what_if and _change(result, what_if),
+        ),
+    ]
+
+
+_NEEDS = "Accelerators that never wait need "
+
+
+def _load(row: Result) -> str:
+    first, later = (
+        row[f"{epoch}storage_bytes_per_second"] / 1e9 for epoch in ("first_epoch_", "")
+    )
+    return (
+        f"storage {first:,.3g} GB/s in the first epoch, then {later:,.3g}; "
+        f"{row['cores_used']:,.0f} cores ({row['cores_share']:.0%})"
+    )
+
+
+def _change(result: Result, after: Result) -> str:
+    rate = after["examples_per_second"]
+    gain = rate / result["examples_per_second"]
+    return (
+        f"{after['text']}: {rate:,.0f} images/s ({gain:.2f} times), bound by "
+        f"{after['binding']}"
+    )
+
+
+def sweep(document: Result, folder: object, plan: Sequence[str]) -> list[str]:
+    """Returns the answer of benchmarks.sweep.
+
+    Args:
+        document: The result.
+        folder: Folder of the results.
+        plan: Lines about the runs of a dry run; the last one says how many are left.
+    """
+    failed, missed = document["failed"], len(document["gates_not_met"])
+    text = f"{document['num_done']} of {count_of(document['num_runs'], 'run')} done"
+    if failed:
+        text += f", {len(failed)} failed"
+    if missed:
+        text += f", {missed} did not meet a gate"
+    best = max(
+        document["rows"], key=lambda row: row["examples_per_second"], default=None
+    )
+    found = (document.get("find_ranks") or {}).get("answers") or []
+    stale = len(document.get("stale") or ())
+    report = f"python -m benchmarks.report --results={folder} --output=report.html"
+    return [
+        f"{folder}: {text}",
+        *rows(
+            fastest=best and _row(best),
+            scaling=_scaling(document),
+            answer=found[0]["text"] if found else None,
+            stale=f"{count_of(stale, 'result')} of data that changed"
+            if stale
+            else None,
+            failed=failed[0]["error"] if failed else None,
+            next=f"{plan[-1]} Leave out --dry_run." if plan else report,
+        ),
+    ]
+
+
+def _row(row: Result) -> str:
+    names = ("model", "accelerator", "tier", "cache")
+    settings = ", ".join(str(row[name]) for name in names if row.get(name))
+    return (
+        f"{row['examples_per_second']:,.0f} images/s, "
+        f"{count_of(row['num_ranks'], 'rank')} ({settings})"
+    )
+
+
+def _scaling(document: Result) -> str | None:
+    """Returns the worst efficiency of the series on the most ranks."""
+    last = [each["points"][-1] for each in document["series"] if each["points"]]
+    known = [point for point in last if point.get("efficiency") is not None]
+    if not known or max(point["num_ranks"] for point in known) == 1:
+        return None
+    worst = min(known, key=lambda point: point["efficiency"])
+    return f"{worst['efficiency']:.1%} of {worst['num_ranks']} times one rank"

@@ -1,0 +1,241 @@
+"""The answers of the converters: what was done, what was left out, how to go on.
+
+In: the JSON document of a command. Out: stdout, by the rule of `tfpipe.cli.output`: a
+terminal gets at most seven lines, and a pipe the details and the document too.
+"""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from converters.catalog import counts
+from converters.exports.sizing import shown
+from converters.inputs.classes import for_stdout
+from converters.jobs import publish
+from tfpipe.cli import output
+from tfpipe.errors import count_of
+
+Document = Mapping[str, Any]
+
+_LEFT_OUT = ("skipped_", "ignored_", "bbox_dropped_", "bbox_file_")
+# Largest batch that is proposed: the default of the presets.
+_BATCH_SIZE = 256
+_MOST_SPLITS = 2  # with a line each
+_MOST_FAULTS = 4
+
+
+def convert(document: Document, details: Iterable[str]) -> None:
+    """Prints what a conversion did.
+
+    Args:
+        document: From `summary.summarize`, with classes.
+        details: More lines about the conversion.
+    """
+    output_dir = for_stdout(document["config"]["output_dir"])
+    if not document["finished"]:
+        text = f"{output_dir}: this task is done, others have shards to write."
+        output.show(document, [text])
+        return
+    seconds = max(document["seconds"], 0.001)
+    answer = [
+        f"{output_dir}: {count_of(document['num_records'], 'record')} in "
+        f"{count_of(document['num_shards'], 'shard')}, "
+        f"{document['num_bytes'] / 1e6:,.1f} MB; {document['seconds']:.1f} s, "
+        f"{document['num_records'] / seconds:,.0f} images/s",
+    ]
+    lines = [
+        f"{split:<11} {count_of(number, 'record')}"
+        f"{_classes(document['classes'].get(split))}"
+        for split, number in document["splits"].items()
+    ]
+    if len(lines) > _MOST_SPLITS and not output.is_verbose():
+        texts = (f"{split} {number:,}" for split, number in document["splits"].items())
+        lines = output.rows(splits=", ".join(texts))
+    answer += [*lines, *output.rows(left_out=_left_out(document))]
+    output.show(document, answer, copied=_python(document), details=details)
+
+
+def _classes(spread: Document | None) -> str:
+    """Returns the number of classes of a split, its smallest and its largest class."""
+    if spread is None:
+        return ""
+    small, large = (
+        f"{spread[which]['num_images']:,} ({for_stdout(spread[which]['class'])})"
+        for which in ("smallest", "largest")
+    )
+    each = f"{small} to {large} images each"
+    if spread["smallest"]["num_images"] == spread["largest"]["num_images"]:
+        each = f"{spread['smallest']['num_images']:,} each"
+    num_classes = spread["num_classes"]
+    text = f" of {count_of(num_classes, 'class')}, {each}"
+    if missing := spread["num_without_images"]:
+        names = ", ".join(map(for_stdout, spread["first_without_images"]))
+        more = ", ..." if missing > len(spread["first_without_images"]) else ""
+        text += f"; none of {missing:,} ({names}{more})"
+    return text
+
+
+def _left_out(document: Document) -> str | None:
+    """Returns how many images or boxes were left out for each reason, most first."""
+    reasons = {
+        name.removeprefix("skipped_").removeprefix("ignored_").replace("_", " "): count
+        for name, count in document["decisions"].items()
+        if name.startswith(_LEFT_OUT)
+    }
+    if not reasons:
+        return None
+    ordered = sorted(reasons.items(), key=lambda item: -item[1])
+    texts = output.fewer([f"{n:,} {name}" for name, n in ordered], 3, "{} reasons more")
+    return f"{', '.join(texts)}; why, and what to do: {publish.REJECTS_NAME}"
+
+
+def decisions(document: Document) -> list[str]:
+    """Returns what was stored, and then what was left out and where it is named."""
+    lines: dict[bool, list[str]] = {True: [], False: []}
+    for decision, count in document["decisions"].items():
+        lines[decision.startswith(_LEFT_OUT)].append(f"  {decision:<26} {count:>9,}")
+    if lines[True]:
+        where = f"{for_stdout(document['config']['output_dir'])}/{publish.REJECTS_NAME}"
+        lines[True].insert(0, f"left out; {where} says which, why and what to do:")
+    return lines[False] + lines[True]
+
+
+def _python(document: Document) -> list[str]:
+    """Returns three lines of Python that load the data set; more with --verbose."""
+    path = ascii(os.path.expanduser(document["config"]["output_dir"]))
+    # A small data set has no step of the default batch size: take some 4 steps or more.
+    num_records = document["splits"].get("train", _BATCH_SIZE)
+    size = min(_BATCH_SIZE, 1 << max(num_records.bit_length() - 3, 0))
+    calls = []
+    for split in document["splits"]:
+        preset = "imagenet_train" if split == "train" else "imagenet_eval"
+        given = "" if split in ("train", "validation") else f", split={split!r}"
+        calls.append(f"  {split} = tfpipe.{preset}({path}{given}, batch_size={size})")
+    if len(calls) == 1:
+        first = next(iter(document["splits"]))
+        calls.append(f"  dataset = {first}.build()  # Keras: {first}.for_keras()")
+    return ["  import tfpipe", *(calls if output.is_verbose() else calls[:2])]
+
+
+def verify(document: Document, faults: Sequence[str], more: Iterable[str]) -> None:
+    """Prints the faults of a data set.
+
+    Args:
+        document: From `verify.summarize`.
+        faults: The first faults, in words.
+        more: Lines about files and remarks.
+    """
+    data_dir, num_faults = document["config"]["data_dir"], document["num_faults"]
+    seconds = max(document["seconds"], 0.001)
+    verdict = count_of(num_faults, "fault") if num_faults else "no fault"
+    lines = [f"Fault: {fault}" for fault in faults]
+    others = num_faults - len(faults)
+    every = [*lines, *([f"and {count_of(others, 'more fault')}."] if others else [])]
+    answer = [
+        f"{data_dir}: {verdict}; {count_of(document['num_records'], 'record')} in "
+        f"{count_of(document['num_shards'], 'shard')}, level {document['level']}; "
+        f"{document['seconds']:.1f} s, "
+        f"{document['num_bytes'] / 1e6 / seconds:,.0f} MB/s"
+    ]
+    if not output.is_verbose():
+        answer += output.fewer(every, _MOST_FAULTS, "and {} more: --verbose")
+    output.show(
+        document,
+        [*answer, *output.rows(next=_after_verify(document))],
+        details=[*every, *more],
+    )
+
+
+def _after_verify(document: Document) -> str | None:
+    if document["num_faults"]:
+        if document["config"].get("repair"):
+            return "convert again with --overwrite"
+        return "--repair --input_dir=IMAGES writes the faulty shards again"
+    if document["level"] in ("quick", "crc"):
+        return "--level=decode decodes every image"
+    return None
+
+
+def query(document: Document, *, files: Document, sample: Iterable[str]) -> None:
+    """Prints how many records were chosen.
+
+    Args:
+        document: The result.
+        files: Paths of what was written, by flag, and None.
+        sample: A line for each record of the sample.
+    """
+    first, *details = counts.lines(document)
+    splits = ", ".join(f"{name} {n:,}" for name, n in document["splits"].items())
+    largest = [
+        f"{counts.class_name(item)} {item['num_records']:,}"
+        for item in document["largest_classes"][:3]
+    ]
+    classes = f"{document['num_classes']:,}: {for_stdout(', '.join(largest))}"
+    sizes = document["sizes"]
+    spread = [
+        f"{name} {sizes[name]['min']:,.0f} to {sizes[name]['max']:,.0f}"
+        for name in ("width", "height")
+        if name in sizes
+    ]
+    written = [ascii(path)[1:-1] for path in files.values() if path is not None]
+    copied = []
+    if files["save"] is not None:
+        data_dir, path = ascii(document["config"]["data_dir"]), ascii(files["save"])
+        split = ascii(next(iter(document["splits"])))
+        copied = [f"tfpipe.TFRecordSource({data_dir}, {split}, subset={path})"]
+    answer = output.rows(
+        splits=splits,
+        classes=classes if largest else None,
+        pixels=", ".join(spread),
+        written=", ".join(written),
+        next=None if written else "--save=FILE keeps them, --sheet=PNG shows them",
+    )
+    sample = list(sample)
+    output.show(document, [first, *answer], copied=copied, details=[*details, *sample])
+
+
+def export(document: Document) -> None:
+    """Prints what an export wrote."""
+    folder = ascii(os.path.expanduser(document["config"]["output_dir"]))
+    verb = "would get" if document["dry_run"] else "got"
+    splits = ", ".join(f"{name} {n:,}" for name, n in document["splits"].items())
+    answer = [
+        f"{folder} {verb} {count_of(document['num_records'], 'record')}, "
+        f"{shown(document['num_bytes'])} ({splits}); {document['seconds']:.1f} s"
+    ]
+    copied = []
+    if "convert_again" in document:
+        same = "the same shards" if document["same_shards"] else "a data set of these"
+        answer += output.rows(next=f"to make {same} again:")
+        copied = [f"  {document['convert_again']}"]
+    notes = [f"Note: {line}" for line in document["limits"]]
+    if not output.is_verbose():
+        answer += output.fewer(notes, 3, "and {} notes more: --verbose")
+    output.show(document, answer, copied=copied, details=notes)
+
+
+def replicate(document: Document, details: Iterable[str]) -> None:
+    """Prints what copies were made; a dry run has said so on stderr.
+
+    Args:
+        document: The result.
+        details: Lines on what became of the images.
+    """
+    if document["dry_run"]:
+        fits = "enough room" if document["estimate"]["fits"] else "TOO LITTLE ROOM"
+        output.show(document, [f"Nothing was written: a dry run. There is {fits}."])
+        return
+    folder = ascii(os.path.expanduser(document["config"]["output_dir"]))
+    if not document["finished"]:
+        text = f"{folder}: this task is done, others have shards to write."
+        output.show(document, [text])
+        return
+    seconds = max(document["seconds"], 1e-3)
+    answer = [
+        f"{folder}: {count_of(document['copies'], 'copy')}, "
+        f"{count_of(document['num_records'], 'record')} in "
+        f"{count_of(document['num_shards'], 'shard')}, {shown(document['num_bytes'])}; "
+        f"{seconds:.1f} s, {shown(document['num_bytes'] / seconds)}/s",
+        *output.rows(next=f"python -m benchmarks.storage {folder[1:-1]}"),
+    ]
+    output.show(document, answer, details=details)
