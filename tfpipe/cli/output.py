@@ -52,11 +52,10 @@ def show(
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Standard output may not be able to encode the names of files.
         sys.stdout.reconfigure(errors="backslashreplace")
-    lines, copied = list(answer), list(copied)
-    if is_verbose():
-        lines += [*copied, *details]
-    else:
-        lines = fit(lines, width(), MOST_LINES - len(copied)) + copied
+    lines, copied, is_whole = list(answer), list(copied), is_verbose()
+    if has_terminal() and not is_whole:
+        lines = fit(lines, width(), MOST_LINES - len(copied))
+    lines += [*copied, *details] if is_whole else copied
     if is_json():
         lines.append(json.dumps(document, separators=(",", ":")))
     if lines:

@@ -9,11 +9,11 @@ import pytest
 
 from tfpipe.cli import flags, output
 
-LONG = "a sentence that is much longer than the narrow terminal of the test, and ends"
+LONG = "a line that is much longer than the narrow terminal of the test, " * 8
 
 
 def _show() -> None:
-    output.show({"a": 1}, ["head", LONG * 2], copied=["x" * 99], details=["detail"])
+    output.show({"a": 1}, ["head", LONG], copied=["x" * 99], details=["detail"])
 
 
 DETAIL, JSON = "detail", '{"a":1}'
@@ -44,9 +44,10 @@ def test_terminal_gets_json_and_details_if_asked(
         printed = os.read(other, 9999).decode()
     os.close(other)
 
-    head, long, copied, *rest = printed.splitlines()
-    assert (head, copied, rest) == ("head", "x" * 99, more)
-    assert (len(long) <= 80 and long.endswith(" ...")) is not bool(verbose)
+    head, *long, copied = printed.splitlines()[: None if not more else -len(more)]
+    assert (head, copied) == ("head", "x" * 99)
+    assert printed.splitlines()[len(long) + 2 :] == more
+    assert long == [LONG] if verbose else len(long) == output.MOST_LINES - 2
 
 
 @pytest.mark.parametrize(
@@ -78,3 +79,25 @@ def test_json_of_names_that_no_encoding_has(capsys: pytest.CaptureFixture[str]) 
     output.show({"name": "\udcff"}, [])
 
     assert json.loads(capsys.readouterr().out) == {"name": "\udcff"}
+
+
+@pytest.mark.parametrize(
+    ("most", "expected"),
+    [
+        (2, ["speed     one two ...", "x"]),
+        (3, ["speed     one two three", "          four five ...", "x"]),
+        (
+            4,
+            [
+                "speed     one two three",
+                "          four five six",
+                "          seven",
+                "x",
+            ],
+        ),
+    ],
+)
+def test_long_line_goes_on_where_there_is_room(most: int, expected: list[str]) -> None:
+    lines = ["speed     one two three four five six seven", "x"]
+
+    assert output.fit(lines, 24, most) == expected
