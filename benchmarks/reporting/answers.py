@@ -81,9 +81,9 @@ def _storage(result: Result) -> str | None:
     consumed = result.get("consumed_megabytes_per_second")
     if consumed is None:
         return None
-    given = result.get("storage_megabytes_per_second")
+    read = result.get("storage_megabytes_per_second")
     state = (result.get("cache") or {}).get("label") or "unknown"
-    came = "an unknown part" if given is None else f"{given:,.1f}"
+    came = "an unknown part" if read is None else f"{read:,.1f}"
     text = f"{came} of {consumed:,.1f} MB/s came from disk ({state})"
     if (busy := (result.get("telemetry") or {}).get("host_cpu_fraction")) is not None:
         text += f"; CPU {busy:.0%}"
@@ -139,13 +139,13 @@ def inputs(result: Result) -> list[str]:
         speed += f", {cost * 1e3:.3g} CPU-ms an image"
     ranks = f", {result['num_ranks']} ranks" if result["num_ranks"] > 1 else ""
     parts = {name: result.get(name) or {} for name in ("profile", "tune", "headspace")}
-    found = parts["profile"].get("bottleneck") or {}
+    bottleneck = parts["profile"].get("bottleneck") or {}
     tuned = parts["tune"].get("sentence")
     cut_off = ", ".join(result["cut_off"])
     return [
         f"{where}{ranks}: {speed}",
         *rows(
-            bound_by=found.get("sentence"),
+            bound_by=bottleneck.get("sentence"),
             storage=_state_of(parts["profile"]),
             tuned=tuned,
             training=parts["headspace"].get("sentence"),
@@ -171,9 +171,9 @@ def _next_of_input(result: Result, where: str) -> str | None:
 def storage(result: Result) -> list[str]:
     """Returns the answer of benchmarks.storage: what it feeds, and the proof."""
     sentences = list(result["sentences"])
-    place = result["config"]["place"]
+    folder = result["config"]["place"]
     if not sentences:
-        return [f"{place}: no whole shards could be read; --verbose says why"]
+        return [f"{folder}: no whole shards could be read; --verbose says why"]
     first, *rest = sentences
     fed = [text for text in rest if text.startswith("It feeds")]
     remarks = [text for text in rest if text not in fed]
@@ -194,7 +194,7 @@ def storage(result: Result) -> list[str]:
         proof += f"; {skipped} left out"
     rate = first.partition(": ")[2].rstrip(".")
     return [
-        f"{place}{fed[0].removeprefix('It') if fed else ''}",
+        f"{folder}{fed[0].removeprefix('It') if fed else ''}",
         *fed[1:2],
         *rows(
             rate=f"{rate}; {proof}",
@@ -267,7 +267,7 @@ def sweep(document: Result, folder: object, plan: Sequence[str]) -> list[str]:
     best = max(
         document["rows"], key=lambda row: row["examples_per_second"], default=None
     )
-    found = (document.get("find_ranks") or {}).get("answers") or []
+    searches = (document.get("find_ranks") or {}).get("answers") or []
     stale = len(document.get("stale") or ())
     report = f"python -m benchmarks.report --results={folder} --output=report.html"
     return [
@@ -275,7 +275,7 @@ def sweep(document: Result, folder: object, plan: Sequence[str]) -> list[str]:
         *rows(
             fastest=best and _row(best),
             scaling=_scaling(document),
-            answer=found[0]["text"] if found else None,
+            answer=searches[0]["text"] if searches else None,
             stale=f"{count_of(stale, 'result')} of data that changed"
             if stale
             else None,
@@ -297,8 +297,8 @@ def _row(row: Result) -> str:
 def _scaling(document: Result) -> str | None:
     """Returns the worst efficiency of the series on the most ranks."""
     last = [each["points"][-1] for each in document["series"] if each["points"]]
-    known = [point for point in last if point.get("efficiency") is not None]
-    if not known or max(point["num_ranks"] for point in known) == 1:
+    measured = [point for point in last if point.get("efficiency") is not None]
+    if not measured or max(point["num_ranks"] for point in measured) == 1:
         return None
-    worst = min(known, key=lambda point: point["efficiency"])
+    worst = min(measured, key=lambda point: point["efficiency"])
     return f"{worst['efficiency']:.1%} of {worst['num_ranks']} times one rank"

@@ -44,12 +44,12 @@ def convert(document: Document, details: Iterable[str]) -> None:
         f"{document['num_records'] / seconds:,.0f} images/s",
     ]
     lines = [
-        f"{split:<11} {count_of(number, 'record')}"
+        f"{split:<11} {count_of(count, 'record')}"
         f"{_classes(document['classes'].get(split))}"
-        for split, number in document["splits"].items()
+        for split, count in document["splits"].items()
     ]
     if len(lines) > _MOST_SPLITS and not output.is_verbose():
-        texts = (f"{split} {number:,}" for split, number in document["splits"].items())
+        texts = (f"{split} {count:,}" for split, count in document["splits"].items())
         lines = output.rows(splits=", ".join(texts))
     answer += [*lines, *output.rows(left_out=_left_out(document))]
     output.show(document, answer, copied=_python(document), details=details)
@@ -109,8 +109,8 @@ def _python(document: Document) -> list[str]:
     calls = []
     for split in document["splits"]:
         preset = "imagenet_train" if split == "train" else "imagenet_eval"
-        given = "" if split in ("train", "validation") else f", split={split!r}"
-        calls.append(f"  {split} = tfpipe.{preset}({path}{given}, batch_size={size})")
+        more = "" if split in ("train", "validation") else f", split={split!r}"
+        calls.append(f"  {split} = tfpipe.{preset}({path}{more}, batch_size={size})")
     if len(calls) == 1:
         first = next(iter(document["splits"]))
         calls.append(f"  dataset = {first}.build()  # Keras: {first}.for_keras()")

@@ -1,4 +1,4 @@
-"""What a command prints: an answer for people, details, and a line of JSON.
+"""Output of a command: an answer for people, details, and a line of JSON.
 
 In: lines and the JSON object of a command. Out: stdout.
 
