@@ -132,7 +132,9 @@ def find(name: str, value: str) -> TableSource:
     shown = value if location.is_local else location.shown
     if not files:
         is_none = location.is_local and not os.path.lexists(path)
-        why = "there is no such file" if is_none else "without a file of such an ending"
+        why = (
+            "there is no such file" if is_none else "without a file with such an ending"
+        )
         other = "" if is_none else _other(shown)
         raise ValueError(f"{name} must be {_KNOWN}, got {shown}: {why}.{other}")
     kind = _kind_of_files(name, files)

@@ -185,11 +185,11 @@ def test_workers_end_when_stopped(data_dir: pathlib.Path) -> None:
     [
         ((), "DIR_OR_URL must be given: Folder, or URL"),
         (("a", "b"), "Unexpected argument: b."),
-        (("warm",), "DIR_OR_URL must be given: Folder or URL"),
+        (("warm",), "DIR_OR_URL and --cache_dir must be given."),
         (("warm", "a"), "--cache_dir must be given: Folder of the shard cache"),
         (
             ("warm", "a", "--seconds=1"),
-            "--seconds. It is a flag of benchmarks.storage.",
+            "--seconds. It is a flag of benchmarks.input and benchmarks.storage.",
         ),
         (
             ("a", "--cache_max_gb=1"),
@@ -197,7 +197,10 @@ def test_workers_end_when_stopped(data_dir: pathlib.Path) -> None:
         ),
         (("a", "--model=vgg16"), "no flag --model. Did you mean --for_model?"),
         (("a", "--for_model=nonsense"), "--for_model must be one of"),
-        (("/no/such/folder",), "/no/such/folder must be a folder or a URL"),
+        (
+            ("/no/such/folder",),
+            "DIR_OR_URL must be a folder or a URL, got /no/such/folder",
+        ),
         (("ftp://host/a",), "ftp"),
     ],
 )
