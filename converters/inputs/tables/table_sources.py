@@ -131,12 +131,7 @@ def find(name: str, value: str) -> TableSource:
         files = _tables_of([(location / each).text for each in names])
     shown = value if location.is_local else location.shown
     if not files:
-        is_none = location.is_local and not os.path.lexists(path)
-        why = (
-            "there is no such file" if is_none else "without a file with such an ending"
-        )
-        other = "" if is_none else _other(shown)
-        raise ValueError(f"{name} must be {_KNOWN}, got {shown}: {why}.{other}")
+        raise _no_table(name, path, shown)
     kind = _kind_of_files(name, files)
     if kind == SQLITE and not location.is_local:
         raise ValueError(
@@ -150,6 +145,14 @@ def find(name: str, value: str) -> TableSource:
     if files != [path]:
         require_whole_sets(files, name)
     return TableSource(kind=kind, shown=shown, files=files, table=table)
+
+
+def _no_table(name: str, path: str, shown: str) -> ValueError:
+    """Returns the error about a place without a table."""
+    why = "there is no such file."
+    if not Location(path).is_local or os.path.lexists(path):
+        why = f"without a file with such an ending.{_other(shown)}"
+    return ValueError(f"{name} must be {_KNOWN}, got {shown}: {why}")
 
 
 def _kind_of_files(name: str, files: Sequence[str]) -> str:
