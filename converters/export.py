@@ -33,11 +33,12 @@ import tempfile
 import time
 from typing import Any
 
+from converters.conversion import answers
 from converters.engines import processes
 from converters.exports import again, array_record, run
 from converters.exports.plan import ExportPlan, Format, Paths, make_plan
 from converters.exports.source import Source
-from converters.options import answers, shared
+from converters.options import shared
 from tfpipe import cli
 from tfpipe.shards import index
 

@@ -45,12 +45,13 @@ from typing import TYPE_CHECKING, Any
 
 from converters.catalog import counts, facts, question, samples, shards
 from converters.catalog.samples import Sample
+from converters.conversion import answers
 from converters.exports import copies, tables
 from converters.exports.source import Source
 from converters.images.policy import policy_of
 from converters.jobs import run
 from converters.jobs.job import Job
-from converters.options import answers, shared
+from converters.options import shared
 from converters.options.query import GROUPS, QueryOptions
 from tfpipe import cli, host
 from tfpipe.location.location import Location

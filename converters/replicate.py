@@ -35,13 +35,14 @@ import tempfile
 import time
 from typing import Any, NamedTuple
 
+from converters.conversion import answers, summary
 from converters.engines import processes
 from converters.exports import copies, estimate, identical, sizing, tables
 from converters.exports.source import Source
 from converters.images.policy import Policy, policy_of
 from converters.jobs import run
 from converters.jobs.job import Job
-from converters.options import answers, shared, summary
+from converters.options import shared
 from converters.options.replicate import GROUPS, ReplicateOptions
 from tfpipe import cli, host
 from tfpipe.location.location import Location

@@ -49,10 +49,11 @@ from typing import Any
 
 from converters.checks import adopt, dataset, entries, shard
 from converters.checks.shard import Result
+from converters.conversion import answers
 from converters.inputs.reader import Workspace
 from converters.inputs.tables import servers
 from converters.jobs import at_url, work_dir
-from converters.options import answers, shared
+from converters.options import shared
 from tfpipe import cli, errors, host
 from tfpipe.location.files import Files
 from tfpipe.location.location import Location

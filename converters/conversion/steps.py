@@ -13,6 +13,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from converters.conversion import summary
 from converters.engines import processes
 from converters.inputs import expected, labels, listing, meaning
 from converters.inputs.files import path_of
@@ -22,7 +23,7 @@ from converters.inputs.reader import Reader, Workspace
 from converters.inputs.tables import extras, spool, sql
 from converters.jobs import at_url, changed, duplicates, plan, run, work_dir
 from converters.jobs.job import Job, no_boxes
-from converters.options import shared, summary
+from converters.options import shared
 from converters.options.job import ConvertOptions
 from tfpipe import errors, host
 from tfpipe.location.files import Files

@@ -11,8 +11,8 @@ import PIL.Image
 import pytest
 
 import tfpipe
+from converters.conversion import summary
 from converters.images.policy import Policy
-from converters.options import summary
 from tests.support.data import conversions
 from tests.support.data.conversions import conversion
 from tests.support.data.own_photos import OwnPhotos, make_own_photos

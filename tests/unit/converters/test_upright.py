@@ -10,11 +10,11 @@ import PIL.Image
 import PIL.ImageOps
 import pytest
 
+from converters.conversion.summary import orientation_warnings
 from converters.images.policy import Policy
 from converters.inputs.again import Again
 from converters.jobs import publish, rebuild
 from converters.options import job
-from converters.options.summary import orientation_warnings
 from tests.support.data import conversions
 from tests.support.data.native_op import native_op  # noqa: F401
 from tests.unit.converters.test_folder import config

@@ -1,4 +1,4 @@
-"""converters.options.summary: figures for the summary, after the data set is done."""
+"""converters.conversion.summary: figures for the summary of a finished data set."""
 
 import dataclasses
 import itertools
@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from converters.conversion import summary
 from converters.images.policy import Policy
 from converters.jobs.job import Job
-from converters.options import summary
 from tests.support.data import conversions
 from tests.support.data.conversions import conversion
 from tests.support.data.trees import SYNSETS, make_jpeg, make_tree

@@ -13,13 +13,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from converters.conversion import answers
 from converters.engines import processes
 from converters.images import jpeg_header, prepare, soundness
 from converters.inputs.classes import for_stdout
 from converters.inputs.image import Image, read_image
 from converters.jobs import side_files
 from converters.jobs.job import Job
-from converters.options import answers
 from tfpipe import errors
 from tfpipe.errors import count_of
 from tfpipe.native import libraries
