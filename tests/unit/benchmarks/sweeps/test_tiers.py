@@ -65,7 +65,7 @@ def _only(*names: str) -> dict[str, Any]:
             ("remote_url",),
             "The tier shard_cache_cold must have --shard_cache_dir",
         ),
-        (("tape",), (), "--tiers must be of remote, .*synthetic; got tape"),
+        (("tape",), (), "--tiers must be one of remote, .*synthetic, got tape"),
         (
             ("synthetic",),
             ("mount_dir",),
