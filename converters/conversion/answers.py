@@ -18,7 +18,7 @@ from tfpipe.errors import count_of
 Document = Mapping[str, Any]
 
 _LEFT_OUT = ("skipped_", "ignored_", "bbox_dropped_", "bbox_file_")
-# Largest batch that is proposed: the default of the presets.
+# Largest batch that is proposed.
 _BATCH_SIZE = 256
 _MOST_SPLITS = 2  # with a line each
 _MOST_FAULTS = 4
@@ -33,8 +33,7 @@ def convert(document: Document, details: Iterable[str]) -> None:
     """
     output_dir = for_stdout(document["config"]["output_dir"])
     if not document["finished"]:
-        text = f"{output_dir}: this task is done, others have shards to write."
-        output.show(document, [text])
+        _show_own_part(document, output_dir)
         return
     seconds = max(document["seconds"], 0.001)
     answer = [
@@ -49,10 +48,21 @@ def convert(document: Document, details: Iterable[str]) -> None:
         for split, count in document["splits"].items()
     ]
     if len(lines) > _MOST_SPLITS and not output.is_verbose():
-        texts = (f"{split} {count:,}" for split, count in document["splits"].items())
-        lines = output.rows(splits=", ".join(texts))
+        lines = output.rows(splits=_splits(document))
     answer += [*lines, *output.rows(left_out=_left_out(document))]
     output.show(document, answer, copied=_python(document), details=details)
+
+
+def _show_own_part(document: Document, folder: str) -> None:
+    """Prints the answer of a task whose job has other tasks."""
+    output.show(
+        document, [f"{folder}: this task is done, others have shards to write."]
+    )
+
+
+def _splits(document: Document) -> str:
+    """Returns the number of records of each split."""
+    return ", ".join(f"{name} {n:,}" for name, n in document["splits"].items())
 
 
 def _classes(spread: Document | None) -> str:
@@ -103,7 +113,7 @@ def decisions(document: Document) -> list[str]:
 def _python(document: Document) -> list[str]:
     """Returns three lines of Python that load the data set; more with --verbose."""
     path = ascii(os.path.expanduser(document["config"]["output_dir"]))
-    # A small data set has no step of the default batch size: take some 4 steps or more.
+    # A small data set needs a smaller batch: take some 4 steps or more.
     num_records = document["splits"].get("train", _BATCH_SIZE)
     size = min(_BATCH_SIZE, 1 << max(num_records.bit_length() - 3, 0))
     calls = []
@@ -165,7 +175,6 @@ def query(document: Document, *, files: Document, sample: Iterable[str]) -> None
         sample: A line for each record of the sample.
     """
     first, *details = counts.lines(document)
-    splits = ", ".join(f"{name} {n:,}" for name, n in document["splits"].items())
     largest = [
         f"{counts.class_name(item)} {item['num_records']:,}"
         for item in document["largest_classes"][:3]
@@ -184,7 +193,7 @@ def query(document: Document, *, files: Document, sample: Iterable[str]) -> None
         split = ascii(next(iter(document["splits"])))
         copied = [f"tfpipe.TFRecordSource({data_dir}, {split}, subset={path})"]
     answer = output.rows(
-        splits=splits,
+        splits=_splits(document),
         classes=classes if largest else None,
         pixels=", ".join(spread),
         written=", ".join(written),
@@ -198,10 +207,10 @@ def export(document: Document) -> None:
     """Prints what an export wrote."""
     folder = ascii(os.path.expanduser(document["config"]["output_dir"]))
     verb = "would get" if document["dry_run"] else "got"
-    splits = ", ".join(f"{name} {n:,}" for name, n in document["splits"].items())
     answer = [
         f"{folder} {verb} {count_of(document['num_records'], 'record')}, "
-        f"{shown(document['num_bytes'])} ({splits}); {document['seconds']:.1f} s"
+        f"{shown(document['num_bytes'])} ({_splits(document)}); "
+        f"{document['seconds']:.1f} s"
     ]
     copied = []
     if "convert_again" in document:
@@ -227,8 +236,7 @@ def replicate(document: Document, details: Iterable[str]) -> None:
         return
     folder = ascii(os.path.expanduser(document["config"]["output_dir"]))
     if not document["finished"]:
-        text = f"{folder}: this task is done, others have shards to write."
-        output.show(document, [text])
+        _show_own_part(document, folder)
         return
     seconds = max(document["seconds"], 1e-3)
     answer = [

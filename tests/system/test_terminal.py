@@ -1,4 +1,4 @@
-"""What commands print on a real terminal: at most seven lines, the answer first."""
+"""A real terminal gets at most seven lines of each command, the answer first."""
 
 import fcntl
 import os

@@ -335,7 +335,7 @@ def test_same_command_is_advised_only_where_it_can_go_on(
 
 
 def _ended(output_dir: pathlib.Path, error: BaseException) -> str:
-    """What a command says that an error ends."""
+    """Returns the message of a command after an error."""
 
     def fail(options: shared.WritingOptions) -> None:
         raise error

@@ -224,7 +224,7 @@ def test_a_file_that_cannot_be_read_is_no_damage(path, message):
 
 
 def test_a_process_holds_few_files(tmp_path):
-    """Of all calls together, also of calls with more files than may be open."""
+    """The limit holds for all calls together, and for calls with more files."""
     data = [example(JPEG, label=[1], height=[32])]
     shards = [places(tmp_path / f"shard{n}", data) for n in range(200)]
     place = {n: tf.concat([shard[n] for shard in shards], 0) for n in shards[0]}
