@@ -223,13 +223,16 @@ def replaced(path, make):
 
 
 ERRORS_OF_THE_HOST = {
-    "Too many open files": no_files_left,
     "No such file": lambda path: replaced(path, lambda path: None),
     "s a directory": lambda path: replaced(path, os.mkdir),
     "oo many levels of symbolic links": lambda path: replaced(
         path, lambda path: path.symlink_to(path)
     ),
 }
+# Where no file can be opened, TensorFlow 2.21 itself ends the process: each of
+# its iterators opens a std::random_device.
+if tf.__version__ < "2.18":
+    ERRORS_OF_THE_HOST["Too many open files"] = no_files_left
 
 
 @pytest.mark.parametrize(
