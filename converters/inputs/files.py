@@ -5,13 +5,11 @@ files are read, because a pipe without a writer would block the conversion, and 
 to a limit, because a wrong file could fill the memory.
 """
 
-import contextlib
 import itertools
 import os
 import pathlib
 import stat
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from tfpipe.errors import require_local_path
 from tfpipe.location.location import Location
@@ -55,69 +53,6 @@ def open_file(path: str | pathlib.Path, *, pipe: bool = False) -> int:
         kind = "a folder" if stat.S_ISDIR(mode) else "a pipe or a device"
         raise ValueError(f"{path} must be a file, got {kind}.")
     return descriptor
-
-
-class State(NamedTuple):
-    """The state of a file; another content has another state.
-
-    Attributes:
-        num_bytes: Its size.
-        mtime_ns: Time of the last change of the content.
-        inode: Number of the file in its file system.
-        version: Text of its store for a file at a URL, see `Files.version`.
-    """
-
-    num_bytes: int
-    mtime_ns: int = 0
-    inode: int = 0
-    version: str = ""
-
-
-def state_of(path: str | pathlib.Path) -> State:
-    """Returns the state of a file."""
-    status = os.stat(path)
-    return State(status.st_size, status.st_mtime_ns, status.st_ino)
-
-
-def require_same(path: str | pathlib.Path, before: State) -> None:
-    """Checks a file against its state when it was listed.
-
-    Raises:
-        ValueError: If the state is another.
-    """
-    if state_of(path) != before:
-        raise changed(str(path))
-
-
-def changed(shown: str) -> ValueError:
-    """Returns the error about a file that changed, by its path or URL."""
-    return ValueError(
-        f"{shown} must stay the same until it is converted, but it has changed since "
-        "it was listed. Run the command again."
-    )
-
-
-@contextlib.contextmanager
-def read_at(path: str | pathlib.Path) -> Iterator[Callable[[int, int], bytes]]:
-    """Yields a function to read a file from an offset, at most so many bytes.
-
-    Raises:
-        ValueError: If the file is not a regular file.
-    """
-    descriptor = open_file(path)
-    try:
-        # The parts are far apart: the kernel's reading ahead would read images too.
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
-
-        def read(offset: int, num_bytes: int) -> bytes:
-            try:
-                return os.pread(descriptor, num_bytes, offset)
-            except OSError as error:
-                raise with_path(error, path) from error
-
-        yield read
-    finally:
-        os.close(descriptor)
 
 
 def read_bytes(

@@ -18,13 +18,13 @@ from typing import NamedTuple
 from converters.inputs import boxes, devkit, folders, kaggle, listing, reading, tars
 from converters.inputs.class_lists import ClassList
 from converters.inputs.classes import read_classes
-from converters.inputs.files import State
 from converters.inputs.folders import Folder
 from converters.inputs.image import NO_CLASS, Image
 from converters.inputs.listed import Listed
 from converters.inputs.listing import LeftOut
 from converters.inputs.meaning import Meaning
 from converters.inputs.reader import Reader, Workspace
+from converters.inputs.reading import State
 from tfpipe.location.location import Location
 from tfpipe.shards import missing_index
 from tfpipe.shards.split_names import split_of_name
@@ -286,7 +286,11 @@ def _read_tar(source: Folder, tar: _FolderTar) -> _Content:
     images, names = [], []
     left_out: list[LeftOut] = []
     num_bytes = source.size(tar.file) or 0
-    states = {tar.file: reading.state_of(source.location, tar.file, num_bytes)}
+    states = {
+        tar.file: reading.state_of(
+            source.location.resolve(tar.file), num_bytes=num_bytes
+        )
+    }
     prefix = f"{tar.file}/{tar.part.name}/" if tar.part else f"{tar.file}/"
     for member in tars.read_members(source, tar.file, part=tar.part):
         name = os.path.basename(member.name)

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from converters.inputs.class_lists import NO_LIST, ClassList
-from converters.inputs.files import State
 from converters.inputs.image import Image
 from converters.inputs.listing import LeftOut
 from converters.inputs.meaning import (
@@ -19,6 +18,7 @@ from converters.inputs.meaning import (
     label_type,
     whole_number,
 )
+from converters.inputs.reading import State
 from tfpipe.location.location import Location
 from tfpipe.shards.split_names import SPLITS, TRAIN
 

@@ -9,9 +9,10 @@ the parts are far apart. Connections of a folder are kept for the next file.
 import concurrent.futures
 import contextlib
 import functools
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from converters.inputs import files
 from tfpipe.location.files import Files
@@ -48,28 +49,47 @@ def read(input_dir: Location, file: str, start: int, num_bytes: int) -> bytes:
 _SECONDS_BETWEEN_LOOKS = 60
 
 
-def state_of(folder: Location, file: str, num_bytes: int) -> files.State:
-    """Returns the state of a file in a folder, or of a file by its URL."""
-    if not is_remote(folder, file):
-        return files.state_of(folder.path / file)
-    server, name = folder.resolve(file).split()
-    return files.State(num_bytes, version=_files(server).version(name))
+class State(NamedTuple):
+    """The state of a file; another content has another state.
+
+    Attributes:
+        num_bytes: Its size.
+        mtime_ns: Time of the last change of the content.
+        inode: Number of the file in its file system.
+        version: Text of its store for a file at a URL, see `Files.version`.
+    """
+
+    num_bytes: int
+    mtime_ns: int = 0
+    inode: int = 0
+    version: str = ""
 
 
-def require_same(location: Location, before: files.State) -> None:
+def state_of(location: Location, *, num_bytes: int = 0) -> State:
+    """Returns the state of a file; a file at a URL is known to have these bytes."""
+    if location.is_local:
+        status = os.stat(location.text)
+        return State(status.st_size, status.st_mtime_ns, status.st_ino)
+    folder, name = location.split()
+    return State(num_bytes, version=_files(folder).version(name))
+
+
+def require_same(location: Location, before: State) -> None:
     """Checks a file against its state when it was listed.
 
     Raises:
         ValueError: If the state is another.
     """
     if location.is_local:
-        files.require_same(location.path, before)
-    elif _recent_version(location, _period()) != before.version:
-        raise files.changed(location.shown)
-
-
-def _period() -> int:
-    return int(time.monotonic() // _SECONDS_BETWEEN_LOOKS)
+        is_same = state_of(location) == before
+    else:
+        period = int(time.monotonic() // _SECONDS_BETWEEN_LOOKS)
+        is_same = _recent_version(location, period) == before.version
+    if not is_same:
+        raise ValueError(
+            f"{location.shown} must stay the same until it is converted, but it has "
+            "changed since it was listed. Run the command again."
+        )
 
 
 @functools.lru_cache(maxsize=4096)
@@ -120,12 +140,24 @@ def opened(folder: Location, file: str, num_bytes: int) -> Iterator[ReadAt]:
         OSError: If it cannot be opened.
     """
     if is_remote(folder, file):
-        yield Pieces(
-            lambda start, count: read(folder, file, start, count), num_bytes
-        ).read
+        fetch = functools.partial(read, folder, file)
+        yield Pieces(fetch, num_bytes).read
         return
-    with files.read_at(folder.path / file) as pread:
+    path = folder.path / file
+    descriptor = files.open_file(path)
+
+    def pread(offset: int, count: int) -> bytes:
+        try:
+            return os.pread(descriptor, count, offset)
+        except OSError as error:
+            raise files.with_path(error, path) from error
+
+    try:
+        # The parts are far apart: the kernel's reading ahead would read images too.
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
         yield pread
+    finally:
+        os.close(descriptor)
 
 
 class Pieces:

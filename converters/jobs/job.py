@@ -18,8 +18,8 @@ from converters.engines import ray_cluster
 from converters.images import lossless
 from converters.images.policy import Policy
 from converters.inputs.classes import Class
-from converters.inputs.files import State
 from converters.inputs.image import Box
+from converters.inputs.reading import State
 from converters.inputs.tables.extras import MoreColumns
 from converters.jobs.plan import ShardPlan
 from tfpipe.location.files import Files

@@ -15,12 +15,12 @@ from typing import Any, ClassVar, NamedTuple
 from converters.inputs import class_lists, folders, listing, reading
 from converters.inputs.archives import patterns
 from converters.inputs.archives.patterns import Archive
-from converters.inputs.files import State
 from converters.inputs.image import Image
 from converters.inputs.listed import Listed, ordered
 from converters.inputs.listing import LeftOut
 from converters.inputs.meaning import TEXT, Meaning, label_type
 from converters.inputs.reader import Reader, Workspace
+from converters.inputs.reading import State
 from tfpipe.cli import progress
 from tfpipe.location.location import Location
 from tfpipe.shards import label_rows
@@ -151,7 +151,9 @@ def _contents(
     """Yields each file with its state before it was read, and its images."""
 
     def look(archive: Archive) -> tuple[Archive, State, ArchiveContents]:
-        state = reading.state_of(folder, archive.file, archive.num_bytes)
+        state = reading.state_of(
+            folder.resolve(archive.file), num_bytes=archive.num_bytes
+        )
         return archive, state, read(folder, archive)
 
     with progress.bar(len(archives), "file") as bar:

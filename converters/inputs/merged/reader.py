@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 from converters.inputs import files, labels, listing, meaning, reading
 from converters.inputs.class_lists import ClassList
-from converters.inputs.files import State
 from converters.inputs.image import Image
 from converters.inputs.listed import Listed, ordered
 from converters.inputs.listing import LeftOut
@@ -21,6 +20,7 @@ from converters.inputs.meaning import Meaning
 from converters.inputs.merged import sources
 from converters.inputs.merged.sources import MergeSource
 from converters.inputs.reader import Reader, Workspace
+from converters.inputs.reading import State
 from converters.inputs.tables import columns, servers
 from tfpipe import errors
 from tfpipe.location.location import Location

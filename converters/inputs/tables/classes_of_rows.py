@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from converters.inputs import class_lists, listing
-from converters.inputs.files import State
 from converters.inputs.image import NO_CLASS, Image
 from converters.inputs.listed import Listed, TableRows, ordered
 from converters.inputs.listing import LeftOut
 from converters.inputs.meaning import MAX_LABEL
+from converters.inputs.reading import State
 from converters.inputs.tables import columns, images, spool
 from converters.inputs.tables.columns import Columns
 from tfpipe.location.location import Location

@@ -17,8 +17,9 @@ import urllib.parse
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from converters.inputs.files import paths_below_one, require_same
+from converters.inputs.files import paths_below_one
 from converters.inputs.meaning import Meaning, warn
+from converters.inputs.reading import require_same
 from converters.inputs.tables import databases, extras, spool, sql, table_sources
 from converters.inputs.tables.columns import Columns
 from tfpipe.location.location import Location
@@ -96,7 +97,7 @@ def scan(
                 files = _make_views(connection, near, columns, copies, by_file)
                 _write_query(connection, query, list(near), columns, [*files, part])
         for file, state in itertools.chain.from_iterable(map(dict.items, states)):
-            require_same(file, state)
+            require_same(Location(file), state)
     except BaseException:
         # Nothing can go on from a part of the rows.
         shutil.rmtree(folder, ignore_errors=True)

@@ -16,7 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, TextIO, cast
 
 from converters.inputs.class_lists import CLASSES_NAME, EXPORT_NAME
-from converters.inputs.files import State, open_file, state_of
+from converters.inputs.files import open_file
+from converters.inputs.reading import State, state_of
 from converters.inputs.tables import servers
 from tfpipe.location.files import Files
 from tfpipe.location.location import Location
@@ -87,7 +88,7 @@ class TableSource:
         """Returns the states of the files on the host, by its absolute path."""
         if self.is_remote:
             return {}
-        return {os.path.abspath(path): state_of(path) for path in self.files}
+        return {os.path.abspath(path): state_of(Location(path)) for path in self.files}
 
     def state(self) -> object:
         """Returns JSON values, which change with the files."""

@@ -11,8 +11,8 @@ import pytest
 from converters.catalog import question
 from converters.catalog.question import Question
 from converters.exports.source import open_source
-from converters.inputs.files import State
 from converters.inputs.image import read_image
+from converters.inputs.reading import State
 from converters.inputs.tables import databases, scan, table_sources
 from converters.inputs.tables.images import Root
 from converters.jobs import run
