@@ -103,9 +103,7 @@ def list_again(
             f"-m {command}`."
         )
     else:
-        folder = Location.from_user("--input_dir", input_dir, expand_user=True)
-        folders.require(folders.open_folder(folder))
-        return Again(folder)
+        return Again(folders.input_folder(input_dir).location)
     meaning = Meaning(
         split=options.get("split"),
         split_names=not options.get("no_split_names"),

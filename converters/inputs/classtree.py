@@ -15,12 +15,11 @@ from typing import NamedTuple
 from converters.inputs import class_lists, folders, kaggle, listing
 from converters.inputs.class_lists import ClassList
 from converters.inputs.classes import texts
-from converters.inputs.image import Image, whole_file
+from converters.inputs.image import Image
 from converters.inputs.listed import Listed, ordered
 from converters.inputs.listing import LeftOut
 from converters.inputs.meaning import Meaning
 from converters.inputs.reader import Reader, Workspace
-from tfpipe.location.location import Location
 from tfpipe.shards import missing_index
 from tfpipe.shards.split_names import SPLITS, TEST, TRAIN, split_of_name
 
@@ -49,10 +48,8 @@ class TreeReader(Reader):
             ValueError: If a split has no image, if two folders say the same split, or
                 if links lead to a folder by too many paths.
         """
-        input_dir = Location.from_user("--input_dir", self.input_dir, expand_user=True)
-        source = folders.open_folder(input_dir)
-        folders.require(source)
-        kaggle.refuse(source, reader="converters.imagenet")
+        source = folders.input_folder(self.input_dir)
+        kaggle.refuse(source)
         report = listing.Report()
         left_out = report.left_out
         splits = {}
@@ -70,7 +67,9 @@ class TreeReader(Reader):
             splits[split] = _listed_classes(source, top, found, left_out) or found
         if meaning.class_depth is None:
             splits = _without_leaf(splits, left_out)
-        listed = Listed(input_dir, ordered(splits), left_out, num_rows=report.num_names)
+        listed = Listed(
+            source.location, ordered(splits), left_out, num_rows=report.num_names
+        )
         own = class_lists.exported(source)
         if not own.origin:
             names = texts(source, listed.class_names())
@@ -149,7 +148,7 @@ def _split_folders(
         skipped += (item.under(prefix) for item in top.left_out)
         if named := _splits_of_level(source, prefix, top.folders):
             break
-        if len(top.folders) != 1 or top.files:
+        if len(top.folders) != 1 or top.images:
             return whole
         prefix = f"{prefix}{top.folders[0]}/"
     else:
@@ -165,7 +164,7 @@ def _split_folders(
     others = sorted({*top.folders} - {*named})
     report.leave_out(skipped)
     report.leave_out(LeftOut(f"{prefix}{n}/", listing.NOT_A_SPLIT) for n in others)
-    report.leave_out(LeftOut(prefix + n, listing.NO_CLASS) for n, _ in top.files)
+    report.leave_out(LeftOut(prefix + n, listing.NO_CLASS) for n, *_ in top.images)
     return {s: prefix + folder_of[s] for s in SPLITS if s in folder_of}
 
 
@@ -217,14 +216,12 @@ def _walk(
             above |= {identity}
         here = source.scan(prefix, listing.IMAGE_SUFFIXES)
         report.read(here, prefix)
-        if here.files and class_name:
+        images = [image.below(prefix) for image in here.images]
+        if images and class_name:
             name = "/".join(class_name.split("/")[:class_depth])
-            images = (whole_file(prefix + base, size) for base, size in here.files)
             found.setdefault(name, []).extend(images)
-        elif here.files:
-            report.left_out += (
-                LeftOut(prefix + name, listing.NO_CLASS) for name, _ in here.files
-            )
+        elif images:
+            report.left_out += (LeftOut(i.name, listing.NO_CLASS) for i in images)
         elif not here.folders:
             report.leave_out([LeftOut(prefix, listing.EMPTY_FOLDER)])
         for name in reversed(here.folders):

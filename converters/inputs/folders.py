@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping
 from typing import IO, NamedTuple
 
 from converters.inputs import files, listing
+from converters.inputs.image import NO_CLASS, Image
 from converters.inputs.listing import LeftOut
 from tfpipe import errors
 from tfpipe.location.files import Files
@@ -59,10 +60,6 @@ class Folder(abc.ABC):
         """Whether a name is that of a folder, or of a link to one."""
 
     @abc.abstractmethod
-    def is_file(self, name: str) -> bool:
-        """Whether a name is that of a file, or of a link to one."""
-
-    @abc.abstractmethod
     def exists(self, name: str) -> bool:
         """Whether there is something of this name, if only a dangling link."""
 
@@ -81,6 +78,10 @@ class Folder(abc.ABC):
     @abc.abstractmethod
     def open(self, name: str) -> IO[bytes]:
         """Opens a file of any size on a disk, or of at most 1 GiB in a store."""
+
+    def is_file(self, name: str) -> bool:
+        """Whether a name is that of a file, or of a link to one."""
+        return self.size(name) is not None
 
     def shown(self, name: str) -> str:
         """Returns the path or URL of a file or folder, for messages."""
@@ -104,6 +105,7 @@ class Folder(abc.ABC):
             OSError: If the folder cannot be read.
             RemoteError: If the store cannot be listed.
         """
+        prefix = f"{name.rstrip('/')}/" if name else ""
         found = listing.Listing([], [], [], [])
         for base, kind, size, _ in self._entries(name):
             is_named = listing.has_suffix(base, suffixes)
@@ -113,7 +115,7 @@ class Folder(abc.ABC):
                 found.left_out.append(LeftOut(base, listing.OTHER_NAME))
                 continue
             if kind == _FILE:
-                found.files.append((base, size))
+                found.images.append(Image(base, NO_CLASS, prefix + base, 0, size))
             elif kind != _FOLDER:
                 found.left_out.append(LeftOut(base, kind))
             elif is_named:
@@ -173,9 +175,6 @@ class OnDisk(Folder):
     def is_folder(self, name: str) -> bool:
         return (self.path / name).is_dir()
 
-    def is_file(self, name: str) -> bool:
-        return (self.path / name).is_file()
-
     def exists(self, name: str) -> bool:
         return os.path.lexists(self.path / name)
 
@@ -184,7 +183,8 @@ class OnDisk(Folder):
         return status.st_dev, status.st_ino
 
     def size(self, name: str) -> int | None:
-        return (self.path / name).stat().st_size if self.is_file(name) else None
+        path = self.path / name
+        return path.stat().st_size if path.is_file() else None
 
     def read(self, name: str, *, max_bytes: int = files.MAX_LIST_BYTES) -> bytes:
         return files.read_bytes(self.path / name, max_bytes=max_bytes)
@@ -214,9 +214,6 @@ class AtUrl(Folder):
 
     def is_folder(self, name: str) -> bool:
         return name.rstrip("/") in self._tree
-
-    def is_file(self, name: str) -> bool:
-        return name in self._names
 
     def exists(self, name: str) -> bool:
         return self.is_file(name) or self.is_folder(name)
@@ -271,17 +268,23 @@ def open_folder(location: Location) -> Folder:
     return OnDisk(location) if location.is_local else AtUrl(location)
 
 
-def require(folder: Folder) -> None:
-    """Checks that an input folder is there.
+def input_folder(value: str) -> Folder:
+    """Returns the folder of --input_dir.
+
+    Args:
+        value: The value of the flag, a path or a URL.
 
     Raises:
-        ValueError: If it is not.
+        ValueError: If there is no such folder.
         RemoteError: If the store cannot be listed.
     """
+    location = Location.from_user("--input_dir", value, expand_user=True)
+    folder = open_folder(location)
     if not folder.is_folder(""):
-        kind = "folder" if folder.location.is_local else "file below this URL"
-        other = missing_index.other_converter(folder.shown(""), "converters.folder")
+        kind = "folder" if location.is_local else "file below this URL"
+        other = missing_index.other_converter(location.shown, "converters.folder")
         raise ValueError(
-            f"--input_dir must be a folder, got {folder.shown('')}: no such {kind}."
+            f"--input_dir must be a folder, got {location.shown}: no such {kind}."
             f"{other}"
         )
+    return folder

@@ -12,7 +12,7 @@ input that cannot be converted is an error before any work starts.
 import dataclasses
 import itertools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from converters.inputs import boxes, devkit, folders, kaggle, listing, reading, tars
@@ -25,7 +25,6 @@ from converters.inputs.listing import LeftOut
 from converters.inputs.meaning import Meaning
 from converters.inputs.reader import Reader, Workspace
 from converters.inputs.reading import State
-from tfpipe.location.location import Location
 from tfpipe.shards import missing_index
 from tfpipe.shards.split_names import split_of_name
 
@@ -51,14 +50,12 @@ class IlsvrcReader(Reader):
                 tar, a class is not in the class list, a tar is damaged, or labels do
                 not match.
         """
-        input_dir = Location.from_user("--input_dir", self.input_dir, expand_user=True)
-        lists = source = folders.open_folder(input_dir)
+        lists = source = folders.input_folder(self.input_dir)
         if kaggle.is_root(lists):
-            source = folders.open_folder(input_dir / kaggle.IMAGES)
-        kaggle.refuse(source, reader="converters.imagenet")
+            source = folders.open_folder(lists.location / kaggle.IMAGES)
+        kaggle.refuse(source)
         classes = read_classes(lists)
-        folders.require(source)
-        tree = _Tree(source, lists, {c.synset: i for i, c in enumerate(classes)})
+        tree = _Tree(source, lists, {item.synset for item in classes})
         splits = {"train": tree.read_train()}
         if (validation := tree.read_validation()) is not None:
             splits["validation"] = validation
@@ -74,34 +71,23 @@ class IlsvrcReader(Reader):
             states=tree.states,
             num_rows=tree.report.num_names,
             boxes=boxes.read_boxes(
-                lists, tree.numbers, num_workers=workspace.num_workers
+                lists, tree.synsets, num_workers=workspace.num_workers
             ),
         )
         return listed.in_splits(meaning)
 
 
-class _FolderTar(NamedTuple):
-    """A tar with the content of a folder, also as a part of another tar."""
+class _Holder(NamedTuple):
+    """A folder of images, or a tar in its place, also as a part of another tar."""
 
     file: str
+    is_tar: bool = False
     part: tars.Member | None = None
 
-
-class _Content(NamedTuple):
-    """The images of a folder, or of the tar of a folder.
-
-    Attributes:
-        images: The images, sorted by name, without the folder in their names.
-        names: All names with the ending of an image, also of links and folders.
-        left_out: The names that were left out, relative to the input folder. Names of
-            members of a tar begin with the name of the tar.
-        states: State of the tar, before it was read.
-    """
-
-    images: Sequence[Image]
-    names: Sequence[str]
-    left_out: Sequence[LeftOut]
-    states: Mapping[str, State] = {}
+    @property
+    def prefix(self) -> str:
+        """The start of the names in it, in reports."""
+        return f"{self.file}/{self.part.name}/" if self.part else f"{self.file}/"
 
 
 @dataclasses.dataclass
@@ -111,21 +97,21 @@ class _Tree:
     Attributes:
         source: Folder of train/ and val/, or of their tars.
         lists: Folder of the lists of classes and labels.
-        numbers: Number of each synset in label order, from 0.
+        synsets: Synsets of all classes.
         report: The names that were read so far.
         states: State of each tar, before it was read.
     """
 
     source: Folder
     lists: Folder
-    numbers: Mapping[str, int]
+    synsets: Collection[str]
     report: listing.Report = dataclasses.field(default_factory=listing.Report)
     states: dict[str, State] = dataclasses.field(default_factory=dict)
 
     def read_train(self) -> _Classes:
         top = self.source.scan("", (".tar",))
         others = [f"{name}/" for name in top.folders if name not in ("train", "val")]
-        others += [name for name, _ in top.files if name not in _TAR_NAMES]
+        others += [name for name, *_ in top.images if name not in _TAR_NAMES]
         self.report.leave_out(
             LeftOut(name, listing.NOT_A_SPLIT) for name in others if split_of_name(name)
         )
@@ -143,9 +129,9 @@ class _Tree:
 
     def read_validation(self) -> _Classes | None:
         """Returns the images of the validation split; None if there is none."""
-        source = self.source
+        source, holder = self.source, _Holder("val")
         if self._is_tar(VALIDATION_TAR, "val"):
-            content = _read_tar(source, _FolderTar(VALIDATION_TAR))
+            holder = _Holder(VALIDATION_TAR, is_tar=True)
         elif not source.exists("val"):
             return None
         elif not source.is_folder("val"):
@@ -155,28 +141,37 @@ class _Tree:
             )
         elif any(source.scan("val", (".tar",))[:2]):
             return self._read_classes("val", {})
-        else:
-            content = _read_folder(source, "val")
-        self._add(content)
-        names = [image.name for image in content.images]
-        synsets = devkit.validation_synsets(self.lists, names, content.names)
+        ((_, here),) = self._read({"val": holder})
+        names = [image.name for image in here.images]
+        synsets = devkit.validation_synsets(self.lists, names, here.names)
         classes: _Classes = {}
-        for image in content.images:
+        for image in here.images:
             synset = synsets[image.name]
-            if synset not in self.numbers:
+            if synset not in self.synsets:
                 raise ValueError(
                     f"{synset}, the class of val/{image.name}, is not in the class "
                     "list. List all synsets in label order in "
                     f"{source.shown('synsets.txt')}."
                 )
-            image = image.below("val/", self.numbers[synset])
-            classes.setdefault(synset, []).append(image)
+            classes.setdefault(synset, []).append(image.below("val/"))
         return classes
 
-    def _add(self, content: _Content) -> None:
-        self.report.left_out += content.left_out
-        self.report.num_names += len(content.images) + len(content.left_out)
-        self.states = {**content.states, **self.states}
+    def _read(
+        self, holders: Mapping[str, _Holder]
+    ) -> Iterator[tuple[str, listing.Listing]]:
+        """Yields the images of each folder or tar, in the order of the keys."""
+
+        def look(key: str) -> tuple[str, State | None, listing.Listing]:
+            holder = holders[key]
+            if not holder.is_tar:
+                return key, None, _read_folder(self.source, holder)
+            return key, *_read_tar(self.source, holder)
+
+        for key, state, here in reading.in_threads(look, sorted(holders)):
+            self.report.read(here, holders[key].prefix)
+            if state is not None:
+                self.states.setdefault(holders[key].file, state)
+            yield key, here
 
     def _is_tar(self, tar_name: str, folder: str) -> bool:
         """Whether a split is a tar; a ValueError if it is a folder with files too."""
@@ -191,74 +186,65 @@ class _Tree:
             )
         return True
 
-    def _tars_in_tar(self) -> dict[str, _FolderTar | None]:
+    def _tars_in_tar(self) -> dict[str, _Holder]:
         """Returns the tar of each class in the tar of the train split."""
-        contents: dict[str, _FolderTar | None] = {}
+        holders: dict[str, _Holder] = {}
         for part in tars.read_members(self.source, TRAIN_TAR):
             synset, suffix = os.path.splitext(os.path.basename(part.name))
             if suffix != ".tar" or not part.is_file:
                 name = f"{TRAIN_TAR}/{part.name}"
                 self.report.leave_out([LeftOut(name, listing.OTHER_NAME)])
-            elif synset in contents:
+            elif synset in holders:
                 raise _duplicate_error(self.source, TRAIN_TAR, f"{synset}.tar")
             else:
-                contents[synset] = _FolderTar(TRAIN_TAR, part)
-        if not contents:
+                holders[synset] = _Holder(TRAIN_TAR, True, part)
+        if not holders:
             raise ValueError(
                 f"{self.source.shown(TRAIN_TAR)} must hold a tar for each class, got "
                 "none."
             )
-        return contents
+        return holders
 
-    def _add_folder(self, folder: str, contents: dict[str, _FolderTar | None]) -> None:
+    def _add_folder(self, folder: str, holders: dict[str, _Holder]) -> None:
         here = self.source.scan(folder, (".tar",))
         self.report.leave_out(item.under(f"{folder}/") for item in here.left_out)
-        contents |= dict.fromkeys(here.folders)
-        for name, _ in here.files:
+        holders |= {name: _Holder(f"{folder}/{name}") for name in here.folders}
+        for name, _, file, *_ in here.images:
             synset = os.path.splitext(name)[0]
-            if synset in contents:
+            if synset in holders:
                 raise ValueError(
                     f"{self.source.shown(folder)} must hold {synset}/ or {name} but "
                     "not both. Remove one of them."
                 )
-            contents[synset] = _FolderTar(f"{folder}/{name}")
+            holders[synset] = _Holder(file, is_tar=True)
 
-    def _read_classes(
-        self, folder: str, contents: dict[str, _FolderTar | None]
-    ) -> _Classes:
+    def _read_classes(self, folder: str, holders: dict[str, _Holder]) -> _Classes:
         """Returns the images of a split with a folder or a tar for each class.
 
         Args:
             folder: The folder of the split, if it exists.
-            contents: The tars of classes in a tar. Tars and folders in the folder of
-                the split are added; None stands for a folder.
+            holders: The tars of classes in a tar. Tars and folders in the folder of
+                the split are added.
         """
-        source, where = self.source, self.source.shown(folder)
-        if source.is_folder(folder):
-            self._add_folder(folder, contents)
-        if not contents:
+        where = self.source.shown(folder)
+        if self.source.is_folder(folder):
+            self._add_folder(folder, holders)
+        if not holders:
             raise ValueError(
                 f"{where} must hold a folder for each class, with its JPEG files "
                 "inside; got no folder. See --help for the layout."
             )
-        if unknown := sorted(contents.keys() - self.numbers.keys()):
+        if unknown := sorted(holders.keys() - self.synsets):
             raise ValueError(
                 f"{where} has {len(unknown)} class folders that are not in the class "
                 f"list, the first is {unknown[0]}. List all synsets in label order in "
-                f"{source.shown('synsets.txt')}."
+                f"{self.source.shown('synsets.txt')}."
             )
-        classes: _Classes = {}
-
-        def read(synset: str) -> tuple[str, _Content]:
-            if (tar := contents[synset]) is None:
-                return synset, _read_folder(source, f"{folder}/{synset}")
-            return synset, _read_tar(source, tar)
-
-        for synset, content in reading.in_threads(read, sorted(contents)):
-            self._add(content)
-            for image in content.images:
-                image = image.below(f"{folder}/{synset}/", self.numbers[synset])
-                classes.setdefault(synset, []).append(image)
+        classes = {
+            synset: [image.below(f"{folder}/{synset}/") for image in here.images]
+            for synset, here in self._read(holders)
+            if here.images
+        }
         if not classes:
             raise ValueError(
                 f"{where} must hold images named *.JPEG, *.jpeg or *.jpg, got none."
@@ -266,49 +252,40 @@ class _Tree:
         return classes
 
 
-def _read_folder(source: Folder, folder: str) -> _Content:
-    """Returns the images of a folder."""
-    here = source.scan(folder, listing.JPEG_SUFFIXES)
-    left_out = [item.under(f"{folder}/") for item in here.left_out]
-    for below in (f"{folder}/{name}" for name in here.folders):
-        names = source.files_below(below)
-        left_out += (LeftOut(f"{below}/{n}", listing.SUBFOLDER) for n in names)
-    images = [Image(n, NO_CLASS, f"{folder}/{n}", 0, size) for n, size in here.files]
-    return _Content(images, here.names, left_out)
+def _read_folder(source: Folder, holder: _Holder) -> listing.Listing:
+    here = source.scan(holder.file, listing.JPEG_SUFFIXES)
+    for name in here.folders:
+        below = source.files_below(f"{holder.file}/{name}")
+        here.left_out.extend(LeftOut(f"{name}/{n}", listing.SUBFOLDER) for n in below)
+    return here
 
 
-def _read_tar(source: Folder, tar: _FolderTar) -> _Content:
-    """Returns the images of a tar by base name, as if unpacked to a folder.
+def _read_tar(source: Folder, tar: _Holder) -> tuple[State, listing.Listing]:
+    """Returns the state of a tar, and its images by base name, as if unpacked.
 
     Raises:
         ValueError: If the tar is damaged, or holds a name twice.
     """
-    images, names = [], []
-    left_out: list[LeftOut] = []
-    num_bytes = source.size(tar.file) or 0
-    states = {
-        tar.file: reading.state_of(
-            source.location.resolve(tar.file), num_bytes=num_bytes
-        )
-    }
-    prefix = f"{tar.file}/{tar.part.name}/" if tar.part else f"{tar.file}/"
+    location, num_bytes = source.location.resolve(tar.file), source.size(tar.file) or 0
+    state = reading.state_of(location, num_bytes=num_bytes)
+    here = listing.Listing([], [], [], [])
     for member in tars.read_members(source, tar.file, part=tar.part):
         name = os.path.basename(member.name)
         if not listing.has_suffix(name, listing.JPEG_SUFFIXES):
-            left_out.append(LeftOut(prefix + member.name, listing.OTHER_NAME))
+            here.left_out.append(LeftOut(member.name, listing.OTHER_NAME))
             continue
-        names.append(name)
+        here.names.append(name)
         if member.is_file:
             parts = (tar.file, member.offset, member.num_bytes)
-            images.append(Image(name, NO_CLASS, *parts))
+            here.images.append(Image(name, NO_CLASS, *parts))
         else:
-            left_out.append(LeftOut(prefix + member.name, listing.NOT_A_FILE))
-    images.sort()
-    names.sort()
-    for name, after in itertools.pairwise(names):
+            here.left_out.append(LeftOut(member.name, listing.NOT_A_FILE))
+    here.images.sort()
+    here.names.sort()
+    for name, after in itertools.pairwise(here.names):
         if name == after:
             raise _duplicate_error(source, tar.file, name)
-    return _Content(images, names, left_out, states)
+    return state, here
 
 
 def _duplicate_error(source: Folder, tar: str, name: str) -> ValueError:

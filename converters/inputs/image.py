@@ -37,12 +37,12 @@ class Image(NamedTuple):
     offset: int
     num_bytes: int
 
-    def below(self, prefix: str, class_index: int) -> "Image":
-        """Returns the image as one of a class, with a prefix before its name."""
+    def below(self, prefix: str) -> "Image":
+        """Returns the image with a prefix before its name."""
         name = prefix + self.name
         # One string object for both fields saves a quarter of the memory of an image.
         file = name if self.file == name else self.file
-        return Image(name, class_index, file, self.offset, self.num_bytes)
+        return Image(name, self.class_index, file, self.offset, self.num_bytes)
 
 
 def whole_file(path: str, num_bytes: int) -> Image:

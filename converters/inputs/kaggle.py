@@ -28,12 +28,8 @@ def is_root(source: Folder) -> bool:
     return source.is_folder(IMAGES)
 
 
-def refuse(source: Folder, *, reader: str) -> None:
-    """Refuses the layout of Kaggle where another command must read the layout.
-
-    Args:
-        source: The input folder.
-        reader: The command that reads the layout.
+def refuse(source: Folder) -> None:
+    """Refuses the layout of Kaggle where it is not the input of converters.imagenet.
 
     Raises:
         ValueError: If the folder has the layout, or is a folder inside of the layout.
@@ -42,8 +38,8 @@ def refuse(source: Folder, *, reader: str) -> None:
         if source.is_folder(name):
             raise ValueError(
                 f"{source.shown(name)} is ImageNet as Kaggle packs the data set. "
-                f"{reader} reads the folder above ILSVRC, with {SOLUTION_NAME}: give "
-                "this folder as its --input_dir."
+                "converters.imagenet reads the folder above ILSVRC, with "
+                f"{SOLUTION_NAME}: give this folder as its --input_dir."
             )
 
 

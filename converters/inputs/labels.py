@@ -69,7 +69,7 @@ class Labelled(NamedTuple):
                     continue
                 held_out = fractions.held_out(names, divided, seed)
                 for image in images:
-                    image = _numbered(image, numbers[name])
+                    image = Image(image.name, numbers[name], *image[2:])
                     splits[held_out.get(image.name, split)].append(image)
         for split, images in splits.items():
             if not images:
@@ -104,13 +104,6 @@ class Divided(NamedTuple):
 
     splits: Mapping[str, Sequence[Image]]
     left_out: Sequence[LeftOut]
-
-
-def _numbered(image: Image, number: int) -> Image:
-    # A reader that knows the numbers spares a copy of millions of images.
-    if image.class_index == number:
-        return image
-    return Image(image.name, number, *image[2:])
 
 
 def give_labels(

@@ -9,6 +9,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from converters.inputs.image import Image
 from tfpipe.pictures import formats
 
 # Names of JPEGs in ImageNet's own archives.
@@ -114,16 +115,16 @@ class LeftOut(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """Entries of a folder, sorted by name.
+    """Entries of a folder, or of a tar in its place, sorted by name.
 
     Attributes:
-        files: Name and size in bytes of the files with a suffix of the list.
+        images: The files with a suffix of the list, by their names in the folder.
         folders: Names of the folders.
         names: All names with such a suffix, also of folders, pipes and the like.
-        left_out: Names in neither `files` nor `folders`, with the reason.
+        left_out: Names in neither `images` nor `folders`, with the reason.
     """
 
-    files: list[tuple[str, int]]
+    images: list[Image]
     folders: list[str]
     names: list[str]
     left_out: list[LeftOut]
@@ -144,7 +145,7 @@ class Report:
     def read(self, here: Listing, prefix: str) -> None:
         """Adds the files of a folder, and the names in the folder that are left out."""
         self.left_out += (item.under(prefix) for item in here.left_out)
-        self.num_names += len(here.files) + len(here.left_out)
+        self.num_names += len(here.images) + len(here.left_out)
 
     def leave_out(self, lines: Iterable[LeftOut]) -> None:
         """Adds names that are left out and were not read as files."""

@@ -50,7 +50,8 @@ def test_a_file_and_a_folder_may_have_one_name() -> None:
     folder = _at_url({"a": 1, "a/b.jpg": 2, "x//y.jpg": 3, "../up.jpg": 4})
 
     assert folder.scan("", listing.IMAGE_SUFFIXES).folders == ["a", "x"]
-    assert folder.scan("a", listing.IMAGE_SUFFIXES).files == [("b.jpg", 2)]
+    (image,) = folder.scan("a", listing.IMAGE_SUFFIXES).images
+    assert (image.name, image.file, image.num_bytes) == ("b.jpg", "a/b.jpg", 2)
     left = folder.scan("", listing.IMAGE_SUFFIXES).left_out
     assert [item.name for item in left] == ["..", "a"]
 
