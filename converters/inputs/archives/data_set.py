@@ -13,9 +13,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from converters.inputs.archives import example_images
 from converters.inputs.archives.patterns import Archive
-from converters.inputs.archives.readers import ArchiveContents, list_archives
+from converters.inputs.archives.readers import Found, list_archives
 from converters.inputs.class_lists import ClassList
 from converters.inputs.listed import Listed
+from converters.inputs.listing import LeftOut
 from converters.inputs.meaning import Meaning
 from converters.inputs.reader import Reader, Workspace
 from tfpipe.location.files import Files
@@ -56,16 +57,15 @@ class DataSetReader(Reader):
         names = _names(near, known)
         reader = example_images.TfrecordReader(input=[location.text])
 
-        def read(folder: Location, archive: Archive) -> ArchiveContents:
-            found = reader.read_archive(folder, archive)
+        def read(folder: Location, archive: Archive) -> Iterator[Found]:
             starts, stored = names.get(archive.file.rpartition("/")[2], ((), ()))
-            if not stored:
-                return found
-            items = [
-                (label, image._replace(name=stored[_before(starts, image.offset)]))
-                for label, image in found.items
-            ]
-            return found._replace(items=items)
+            for found in reader.read_archive(folder, archive):
+                if isinstance(found, LeftOut) or not stored:
+                    yield found
+                    continue
+                label, image = found
+                record = bisect.bisect_right(starts, image.offset) - 1
+                yield label, image._replace(name=stored[record])
 
         numbers = dict(enumerate(known.classes, known.label_base))
         classes = ClassList(
@@ -77,10 +77,6 @@ class DataSetReader(Reader):
             archives, read, file_in_names=self.file_in_names, split_in_names=False
         )
         return listed._replace(classes=classes, apart=[location])
-
-
-def _before(starts: Sequence[int], offset: int) -> int:
-    return bisect.bisect_right(starts, offset) - 1
 
 
 def _archives(known: index.Index, location: Location) -> Iterator[Archive]:

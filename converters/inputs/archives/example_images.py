@@ -8,12 +8,12 @@ checked; the encoded image is found in the record as it is. Imports no TensorFlo
 import dataclasses
 import posixpath
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from converters.inputs import listing, reading
 from converters.inputs.archives import readers, samples
 from converters.inputs.archives.patterns import Archive, Kind
-from converters.inputs.archives.readers import ArchiveContents, ArchiveReader
+from converters.inputs.archives.readers import ArchiveReader, Found, NoClassError
 from converters.inputs.image import NO_CLASS, Image
 from converters.inputs.listing import LeftOut
 from tfpipe import errors
@@ -56,7 +56,6 @@ class TfrecordReader(ArchiveReader):
     name_key: str | None = None
 
     kind = TFRECORDS
-    own_fields = ("image_key", "name_key")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -76,34 +75,30 @@ class TfrecordReader(ArchiveReader):
     def _image_keys(self) -> Sequence[str]:
         return IMAGE_KEYS if self.image_key is None else (self.image_key,)
 
-    def read_archive(self, folder: Location, archive: Archive) -> ArchiveContents:
+    def read_archive(self, folder: Location, archive: Archive) -> Iterator[Found]:
         """Lists the images of a file.
 
         Raises:
             ValueError: If the file is compressed, or a record lacks a named key.
         """
-        items: list[tuple[str, Image]] = []
-        left_out: list[LeftOut] = []
-        count = 0
         where = folder.resolve(archive.file).shown
         with reading.opened(folder, archive.file, archive.num_bytes) as read:
 
             def pread(num_bytes: int, offset: int) -> bytes:
                 return read(offset, num_bytes)
 
-            for record in records.read_from(pread, archive.num_bytes):
-                if record.fault and not count:
+            each_record = records.read_from(pread, archive.num_bytes)
+            for number, record in enumerate(each_record):
+                if record.fault and not number:
                     _refuse_other_files(where, read(0, 2), record.fault)
-                name = f"{count:06d}"
+                name = f"{number:06d}"
                 try:
                     features = _features(record)
-                    if not count:
+                    if not number:
                         self._require_keys(where, features)
-                    items.append(self._item(archive, record, name, features))
-                except samples.NoClassError as error:
-                    left_out.append(LeftOut(name, str(error)))
-                count += 1
-        return ArchiveContents(items, left_out, count)
+                    yield self._found(archive, record, name, features)
+                except NoClassError as error:
+                    yield LeftOut(name, str(error))
 
     def _require_keys(self, where: str, features: Mapping[str, Feature]) -> None:
         """Checks the first record for the named or usual features."""
@@ -118,17 +113,17 @@ class TfrecordReader(ArchiveReader):
                     f"{', '.join(sorted(features)) or 'no feature'}."
                 )
 
-    def _item(
+    def _found(
         self,
         archive: Archive,
         record: records.Record,
         name: str,
         features: Mapping[str, Feature],
-    ) -> tuple[str, Image]:
+    ) -> Found:
         """Returns class and image of a record; NoClassError if one is missing."""
         encoded = _only(features, self._image_keys)
         if not isinstance(encoded, bytes) or not encoded:
-            raise samples.NoClassError(listing.NO_IMAGE)
+            raise NoClassError(listing.NO_IMAGE)
         class_name = _class_name(_values(features, self.label_keys))
         # Equal bytes further ahead in the record are the same image.
         start = record.data.index(encoded)
@@ -144,7 +139,7 @@ def _features(record: records.Record) -> Mapping[str, Feature]:
             return decode_example(record.data)
     except errors.BadRecordError:
         pass
-    raise samples.NoClassError(listing.BAD_RECORD)
+    raise NoClassError(listing.BAD_RECORD)
 
 
 def _refuse_other_files(where: str, head: bytes, fault: str) -> None:
@@ -176,18 +171,18 @@ def _values(
 def _class_name(values: Sequence[bytes | int | float]) -> str:
     """Returns the class; several numbers as the text of a row, see `readers`."""
     if not values:
-        raise samples.NoClassError(listing.NO_LABEL)
+        raise NoClassError(listing.NO_LABEL)
     if len(values) > 1:
         if all(value in (0, 1) for value in values):
             return readers.ROW + "".join(str(int(value)) for value in values)
-        raise samples.NoClassError(listing.SEVERAL_LABELS)
+        raise NoClassError(listing.SEVERAL_LABELS)
     label = values[0]
     if isinstance(label, float):
-        raise samples.NoClassError(listing.FLOAT_LABEL)
+        raise NoClassError(listing.FLOAT_LABEL)
     if isinstance(label, bytes):
         return samples.class_of(label)
     if label < 0:  # TFDS gives -1 to images of a test split
-        raise samples.NoClassError(listing.NO_LABEL)
+        raise NoClassError(listing.NO_LABEL)
     return str(label)
 
 

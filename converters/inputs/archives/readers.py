@@ -9,8 +9,8 @@ import abc
 import collections
 import dataclasses
 import posixpath
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
 from converters.inputs import class_lists, folders, listing, reading
 from converters.inputs.archives import patterns
@@ -29,22 +29,14 @@ from tfpipe.shards import label_rows
 ROW = "\0row "
 
 
-class ArchiveContents(NamedTuple):
-    """Images of a file, and the names that were left out.
-
-    Attributes:
-        items: Class and image of each record or sample.
-        left_out: The parts without an image.
-        num_rows: Number of records or samples in the file, counted as they are read.
-    """
-
-    items: Sequence[tuple[str, Image]]
-    left_out: Sequence[LeftOut]
-    num_rows: int
-
-
+# A record or sample: its class and its image, or its name and why there is no image.
+Found = tuple[str, Image] | LeftOut
 # Lists a file, relative to the folder above all files.
-ReadArchive = Callable[[Location, Archive], ArchiveContents]
+ReadArchive = Callable[[Location, Archive], Iterable[Found]]
+
+
+class NoClassError(Exception):
+    """A record has no image or class; the text is the reason, of `listing`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,8 +52,6 @@ class ArchiveReader(Reader, abc.ABC):
     label_key: str | None = None
 
     kind: ClassVar[patterns.Kind]
-    # Further fields that decide which images there are.
-    own_fields: ClassVar[Sequence[str]] = ()
 
     def __post_init__(self) -> None:
         if isinstance(self.input, str) or not self.input:
@@ -74,8 +64,8 @@ class ArchiveReader(Reader, abc.ABC):
 
     @property
     def recorded(self) -> Mapping[str, Any]:
-        names = ("file_in_names", "label_key", *self.own_fields)
-        return {name: getattr(self, name) for name in names}
+        others = ("input", "on_null")
+        return {n: value for n, value in self.to_json().items() if n not in others}
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self) | {"input": list(self.input)}
@@ -86,8 +76,8 @@ class ArchiveReader(Reader, abc.ABC):
         return ()
 
     @abc.abstractmethod
-    def read_archive(self, folder: Location, archive: Archive) -> ArchiveContents:
-        """Lists the images of a file, relative to a folder."""
+    def read_archive(self, folder: Location, archive: Archive) -> Iterable[Found]:
+        """Lists the records of a file, relative to a folder, in their order."""
 
     def list_images(self, meaning: Meaning, workspace: Workspace) -> Listed:
         listed = list_archives(
@@ -130,12 +120,17 @@ def list_archives(
         if file_in_names:
             base = archive.file.rpartition("/")[2].removesuffix(".tar")
             prefix = f"{archive.split}/{base}/"
-        _require_own_names(folder, archive, prefix, found.items, owners)
         classes = splits.setdefault(archive.split, collections.defaultdict(list))
-        for class_name, image in found.items:
-            classes[class_name].append(image._replace(name=prefix + image.name))
-        left_out += (item.under(f"{archive.file}/") for item in found.left_out)
-        num_rows += found.num_rows
+        for each in found:
+            if isinstance(each, LeftOut):
+                left_out.append(each.under(f"{archive.file}/"))
+                continue
+            class_name, image = each[0], each[1]._replace(name=prefix + each[1].name)
+            if image.name in owners:
+                raise _second_image(folder, each[1], owners[image.name])
+            owners[image.name] = archive.file
+            classes[class_name].append(image)
+        num_rows += len(found)
         states[archive.file] = state
     for split, classes in splits.items():
         if not classes:
@@ -147,14 +142,13 @@ def list_archives(
 
 def _contents(
     folder: Location, archives: Sequence[Archive], read: ReadArchive
-) -> Iterator[tuple[Archive, State, ArchiveContents]]:
-    """Yields each file with its state before it was read, and its images."""
+) -> Iterator[tuple[Archive, State, list[Found]]]:
+    """Yields each file with its state before it was read, and its records."""
 
-    def look(archive: Archive) -> tuple[Archive, State, ArchiveContents]:
-        state = reading.state_of(
-            folder.resolve(archive.file), num_bytes=archive.num_bytes
-        )
-        return archive, state, read(folder, archive)
+    def look(archive: Archive) -> tuple[Archive, State, list[Found]]:
+        location = folder.resolve(archive.file)
+        state = reading.state_of(location, num_bytes=archive.num_bytes)
+        return archive, state, list(read(folder, archive))
 
     with progress.bar(len(archives), "file") as bar:
         for seen in reading.in_threads(look, archives):
@@ -162,25 +156,13 @@ def _contents(
             bar.update()
 
 
-def _require_own_names(
-    folder: Location,
-    archive: Archive,
-    prefix: str,
-    items: Sequence[tuple[str, Image]],
-    owners: dict[str, str],
-) -> None:
-    for _, image in items:
-        count = len(owners)
-        owner = owners.setdefault(prefix + image.name, archive.file)
-        if len(owners) == count:
-            first, second = (
-                folder.resolve(file).shown for file in (owner, archive.file)
-            )
-            raise ValueError(
-                f"An image must have a name of its own, but {image.name} is in {first} "
-                f"and in {second}. If these are two files, --file_in_names puts the "
-                "name of the file before that of the image."
-            )
+def _second_image(folder: Location, image: Image, owner: str) -> ValueError:
+    first, second = (folder.resolve(file).shown for file in (owner, image.file))
+    return ValueError(
+        f"An image must have a name of its own, but {image.name} is in {first} and in "
+        f"{second}. If these are two files, --file_in_names puts the name of the file "
+        "before that of the image."
+    )
 
 
 def _nothing_found(split: str, left_out: Sequence[LeftOut]) -> ValueError:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from converters.inputs import listing, reading, tars
 from converters.inputs.archives import patterns
 from converters.inputs.archives.patterns import Archive
-from converters.inputs.archives.readers import ArchiveContents, ArchiveReader
+from converters.inputs.archives.readers import ArchiveReader, Found, NoClassError
 from converters.inputs.image import NO_CLASS, Image
 from converters.inputs.listing import LeftOut
 from converters.inputs.tables import columns
@@ -31,10 +31,6 @@ SOURCES = [FROM_CLS, FROM_JSON, FROM_KEY]
 # A class is a word or a number; a JSON part may describe an image at length.
 _MAX_BYTES: Mapping[str, int] = {FROM_CLS: 4096, FROM_JSON: 1 << 20}
 _MAX_CHARACTERS = 1000
-
-
-class NoClassError(Exception):
-    """A sample has no class; the text is the reason, a constant of `listing`."""
 
 
 def class_of(content: bytes) -> str:
@@ -115,7 +111,6 @@ class TarReader(ArchiveReader):
     on_null: str = columns.FAIL
 
     kind = TARS
-    own_fields = ("label_from", "image_part")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -133,73 +128,70 @@ class TarReader(ArchiveReader):
                 f"{self.label_from}."
             )
 
-    def read_archive(self, folder: Location, archive: Archive) -> ArchiveContents:
-        where = folder.resolve(archive.file).shown
-        with reading.opened(folder, archive.file, archive.num_bytes) as pread:
-            tar = tars.Tar(pread, where, 0, archive.num_bytes)
-            return self.read_samples(tar, archive.file)
-
-    def read_samples(self, tar: tars.Tar, file: str) -> ArchiveContents:
-        """Lists the samples of a tar, which is a file.
+    def read_archive(self, folder: Location, archive: Archive) -> Iterator[Found]:
+        """Lists the samples of a tar.
 
         Raises:
             ValueError: If the tar is damaged, compressed or cut short, holds a part of
                 a sample twice, or, without `columns.SKIP`, lacks the part of a class.
         """
-        samples: dict[str, _Sample] = {}
-        left_out: list[LeftOut] = []
-        for member in tars.members(tar):
-            if reason := _fault(member):
-                left_out.append(LeftOut(member.name, reason))
-                continue
-            key, part = _split(member.name)
-            sample = samples.setdefault(key, _Sample())
-            if part in sample.parts:
-                raise ValueError(
-                    f"{tar.where} must hold each part of a sample once, got "
-                    f"{member.name} twice, so that it is unknown which one is meant. "
-                    "Make the tar again."
-                )
-            sample.parts.add(part)
-            if part == self.label_from != FROM_KEY:
-                # Of a larger part, one byte too many tells its size.
-                count = min(member.num_bytes, _MAX_BYTES[part] + 1)
-                sample.label = tar.take(member.offset, count)
-            elif part == self.image_part or (not self.image_part and _is_image(part)):
-                sample.images[part] = member
+        where = folder.resolve(archive.file).shown
+        with reading.opened(folder, archive.file, archive.num_bytes) as pread:
+            tar = tars.Tar(pread, where, 0, archive.num_bytes)
+            samples: dict[str, _Sample] = {}
+            for member in tars.members(tar):
+                if reason := _fault(member):
+                    yield LeftOut(member.name, reason)
+                else:
+                    self._add(tar, member, samples)
         if self.on_null == columns.FAIL:
-            self._require_partners(tar, samples)
-        num_faults = len(left_out)
-        items = list(self._items(samples, file, left_out))
-        return ArchiveContents(items, left_out, num_faults + len(samples))
+            self._require_partners(where, samples)
+        for key, sample in samples.items():
+            try:
+                yield self._found(key, sample, archive.file)
+            except NoClassError as error:
+                yield LeftOut(key, str(error))
 
-    def _require_partners(self, tar: tars.Tar, samples: Mapping[str, _Sample]) -> None:
+    def _add(
+        self, tar: tars.Tar, member: tars.Member, samples: dict[str, _Sample]
+    ) -> None:
+        """Adds a part to its sample."""
+        key, part = _split(member.name)
+        sample = samples.setdefault(key, _Sample())
+        if part in sample.parts:
+            raise ValueError(
+                f"{tar.where} must hold each part of a sample once, got {member.name} "
+                "twice, so that it is unknown which one is meant. Make the tar again."
+            )
+        sample.parts.add(part)
+        if part == self.label_from != FROM_KEY:
+            # Of a larger part, one byte too many tells its size.
+            count = min(member.num_bytes, _MAX_BYTES[part] + 1)
+            sample.label = tar.take(member.offset, count)
+        elif part == self.image_part or (not self.image_part and _is_image(part)):
+            sample.images[part] = member
+
+    def _require_partners(self, where: str, samples: Mapping[str, _Sample]) -> None:
         """Checks that each image has the part with its class."""
         part = self.label_from
         alone = [k for k, s in samples.items() if s.images and part not in s.parts]
         if alone and part != FROM_KEY:
             raise ValueError(
-                f"{tar.where} must hold the class of each image as {alone[0]}.{part}, "
+                f"{where} must hold the class of each image as {alone[0]}.{part}, "
                 f"got {count_of(len(alone), 'image')} of {len(samples):,} samples "
                 "without such a part. Say with --label_from where the class is, make "
                 "the tar again, or leave such images out with --on_null=skip."
             )
 
-    def _items(
-        self, samples: Mapping[str, _Sample], file: str, left_out: list[LeftOut]
-    ) -> Iterator[tuple[str, Image]]:
-        for key, sample in samples.items():
-            try:
-                if len(sample.images) != 1:
-                    several = listing.SEVERAL_IMAGES
-                    raise NoClassError(several if sample.images else listing.NO_IMAGE)
-                name = self._class_of(key, sample.label)
-            except NoClassError as error:
-                left_out.append(LeftOut(key, str(error)))
-                continue
-            ((part, member),) = sample.images.items()
-            parts = (file, member.offset, member.num_bytes)
-            yield name, Image(f"{key}.{part}", NO_CLASS, *parts)
+    def _found(self, key: str, sample: _Sample, file: str) -> Found:
+        """Returns class and image of a sample; NoClassError if one is missing."""
+        if len(sample.images) != 1:
+            several = listing.SEVERAL_IMAGES
+            raise NoClassError(several if sample.images else listing.NO_IMAGE)
+        name = self._class_of(key, sample.label)
+        ((part, member),) = sample.images.items()
+        parts = (file, member.offset, member.num_bytes)
+        return name, Image(f"{key}.{part}", NO_CLASS, *parts)
 
     def _class_of(self, key: str, label: bytes | None) -> str:
         """Returns the class of a sample; NoClassError if there is none."""

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from converters.inputs import again, classes, devkit, ilsvrc, tars
-from converters.inputs.archives import patterns, samples
-from converters.inputs.image import Image, read_image
+from converters.inputs.archives import patterns, readers, samples
+from converters.inputs.image import read_image
 from converters.inputs.reader import Workspace
 from converters.jobs import plan, write_shard
 from converters.jobs.job import Job
@@ -326,10 +326,10 @@ def _inner_members(path: pathlib.Path) -> Iterator[tars.Member]:
     return _members(outer, part=part)
 
 
-def _samples(path: pathlib.Path) -> Sequence[tuple[str, Image]]:
+def _samples(path: pathlib.Path) -> Sequence[readers.Found]:
     reader = samples.TarReader(input=[str(path)], label_from="key")
     archive = patterns.Archive("train", str(path), path.stat().st_size)
-    return reader.read_archive(Location(str(path.parent)), archive).items
+    return [*reader.read_archive(Location(str(path.parent)), archive)]
 
 
 every_reader = pytest.mark.parametrize("read", READERS.values(), ids=READERS)

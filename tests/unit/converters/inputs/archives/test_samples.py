@@ -2,16 +2,21 @@
 
 import io
 import json
+import pathlib
 import tarfile
+import tempfile
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given, strategies as st
 
-from converters.inputs import listing, reading, tars
+from converters.inputs import listing, reading
 from converters.inputs.archives import samples
-from converters.inputs.archives.readers import ArchiveContents
+from converters.inputs.archives.patterns import Archive
+from converters.inputs.image import Image
+from converters.inputs.listing import LeftOut
+from tfpipe.location.location import Location
 
 
 def tar_of(*members: tuple[str, bytes | tarfile.TarInfo]) -> bytes:
@@ -34,23 +39,34 @@ def special(name: str, kind: bytes, link: str = "") -> tuple[str, tarfile.TarInf
     return name, info
 
 
-def listed(data: bytes, image_part: str | None = None, **rule: Any) -> ArchiveContents:
-    def read(offset: int, count: int) -> bytes:
-        return data[offset : offset + count]
+class Contents(NamedTuple):
+    """The images of a tar with their classes, and the names left out."""
 
-    tar = tars.Tar(read, "x.tar", 0, len(data))
+    items: list[tuple[str, Image]]
+    left_out: list[LeftOut]
+
+
+def listed(data: bytes, image_part: str | None = None, **rule: Any) -> Contents:
     options = {"image_part": image_part, "on_null": "skip", **rule}
-    return samples.TarReader(input=["x.tar"], **options).read_samples(tar, "x.tar")
+    reader = samples.TarReader(input=["x.tar"], **options)
+    with tempfile.TemporaryDirectory() as folder:
+        pathlib.Path(folder, "x.tar").write_bytes(data)
+        archive = Archive("train", "x.tar", len(data))
+        results = [*reader.read_archive(Location(folder), archive)]
+    left_out = [each for each in results if isinstance(each, LeftOut)]
+    return Contents(
+        [each for each in results if not isinstance(each, LeftOut)], left_out
+    )
 
 
-def found(data: bytes, contents: ArchiveContents) -> list[tuple[str, str, bytes]]:
+def found(data: bytes, contents: Contents) -> list[tuple[str, str, bytes]]:
     return [
         (image.name, label, data[image.offset : image.offset + image.num_bytes])
         for label, image in contents.items
     ]
 
 
-def left(contents: ArchiveContents) -> list[tuple[str, str]]:
+def left(contents: Contents) -> list[tuple[str, str]]:
     return [(item.name, item.reason) for item in contents.left_out]
 
 
