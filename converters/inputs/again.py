@@ -52,7 +52,7 @@ class Again:
         """Returns the images with these names in the catalog, if they are there."""
         if self.images is not None:
             return {n: self.images[n] for n in names if n in self.images}
-        found, source = {}, folders.open_folder(self.folder)
+        found, source = {}, folders.Folder(self.folder)
         for name in names:
             for file in (name, _BYTE.sub(lambda match: chr(int(match[1], 16)), name)):
                 if (size := source.size(file)) is not None:

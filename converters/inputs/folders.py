@@ -5,7 +5,6 @@ order for a disk and a store, and the bytes of small files. A store has no folde
 names hold slashes. All names of a store are listed once, when they are first needed.
 """
 
-import abc
 import collections
 import contextlib
 import dataclasses
@@ -42,8 +41,10 @@ class _Entry(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Folder(abc.ABC):
+class Folder:
     """An input folder; names are relative to the folder, and "" is the folder itself.
+
+    A folder of an object store has no links and no empty folders.
 
     Attributes:
         location: The folder.
@@ -51,37 +52,88 @@ class Folder(abc.ABC):
 
     location: Location
 
-    @abc.abstractmethod
+    def _path(self, name: str) -> pathlib.Path | None:
+        """Returns the path of a name on the disk; None in a store."""
+        return self.location.path / name if self.location.is_local else None
+
     def _entries(self, name: str) -> list[_Entry]:
         """Returns the names in a folder, sorted; none without such a folder."""
+        if (path := self._path(name)) is None:
+            return self._tree.get(name.rstrip("/"), [])
+        with os.scandir(path) as entries:
+            return sorted(map(_entry, entries))
 
-    @abc.abstractmethod
     def is_folder(self, name: str) -> bool:
         """Whether a name is that of a folder, or of a link to one."""
-
-    @abc.abstractmethod
-    def exists(self, name: str) -> bool:
-        """Whether there is something of this name, if only a dangling link."""
-
-    @abc.abstractmethod
-    def identity(self, name: str) -> tuple[int, int] | None:
-        """Returns device and inode of a folder, which links may lead to again."""
-
-    @abc.abstractmethod
-    def size(self, name: str) -> int | None:
-        """Returns the bytes of a file; None if there is no such file."""
-
-    @abc.abstractmethod
-    def read(self, name: str, *, max_bytes: int = files.MAX_LIST_BYTES) -> bytes:
-        """Reads a file; a ValueError if the file is too large or not a file."""
-
-    @abc.abstractmethod
-    def open(self, name: str) -> IO[bytes]:
-        """Opens a file of any size on a disk, or of at most 1 GiB in a store."""
+        path = self._path(name)
+        return name.rstrip("/") in self._tree if path is None else path.is_dir()
 
     def is_file(self, name: str) -> bool:
         """Whether a name is that of a file, or of a link to one."""
         return self.size(name) is not None
+
+    def exists(self, name: str) -> bool:
+        """Whether there is something of this name, if only a dangling link."""
+        if (path := self._path(name)) is None:
+            return self.is_file(name) or self.is_folder(name)
+        return os.path.lexists(path)
+
+    def identity(self, name: str) -> tuple[int, int] | None:
+        """Returns device and inode of a folder, which links may lead to again."""
+        if (path := self._path(name)) is None:
+            return None
+        status = path.stat()
+        return status.st_dev, status.st_ino
+
+    def size(self, name: str) -> int | None:
+        """Returns the bytes of a file; None if there is no such file."""
+        if (path := self._path(name)) is not None:
+            return path.stat().st_size if path.is_file() else None
+        if not self.location.is_web_server:
+            return self._names.get(name)
+        try:
+            return self._files.size(name)
+        except errors.MissingFileError:
+            return None
+
+    def read(self, name: str, *, max_bytes: int = files.MAX_LIST_BYTES) -> bytes:
+        """Reads a file; a ValueError if the file is too large or not a file."""
+        if (path := self._path(name)) is not None:
+            return files.read_bytes(path, max_bytes=max_bytes)
+        if (size := self._names.get(name, 0)) > max_bytes:
+            raise ValueError(
+                f"{self.shown(name)} must have at most {max_bytes:,} bytes, got "
+                f"{size:,}."
+            )
+        return self._files.read(name)
+
+    def open(self, name: str) -> IO[bytes]:
+        """Opens a file of any size on a disk, or of at most 1 GiB in a store."""
+        if (path := self._path(name)) is not None:
+            return open(files.open_file(path), "rb")
+        return io.BytesIO(self.read(name, max_bytes=_MAX_PACKED_BYTES))
+
+    @functools.cached_property
+    def _files(self) -> Files:
+        return Files(self.location)
+
+    @functools.cached_property
+    def _names(self) -> Mapping[str, int]:
+        """Bytes of each file, by name; some tools mark a folder by an empty file."""
+        sizes = self._files.names()
+        return {name: sizes[name] for name in sizes if not name.endswith("/")}
+
+    @functools.cached_property
+    def _tree(self) -> Mapping[str, list[_Entry]]:
+        """Names in each folder; a store may have a file and a folder of one name."""
+        tree: dict[str, set[_Entry]] = collections.defaultdict(set)
+        for name, size in self._names.items():
+            above, _, base = name.rpartition("/")
+            tree[above].add(_Entry(base, _FILE, size))
+            while above:
+                above, _, base = above.rpartition("/")
+                tree[above].add(_Entry(base, _FOLDER))
+        return {above: sorted(entries) for above, entries in tree.items()}
 
     def shown(self, name: str) -> str:
         """Returns the path or URL of a file or folder, for messages."""
@@ -151,46 +203,13 @@ class Folder(abc.ABC):
     @contextlib.contextmanager
     def near(self, name: str) -> Iterator[pathlib.Path]:
         """Yields the path of a file on the disk, a copy if the file is in a store."""
-        if self.location.is_local:
-            yield self.location.path / name
+        if (path := self._path(name)) is not None:
+            yield path
             return
         with tempfile.NamedTemporaryFile() as copy:
             copy.write(self.read(name, max_bytes=_MAX_PACKED_BYTES))
             copy.flush()
             yield pathlib.Path(copy.name)
-
-
-class OnDisk(Folder):
-    """A folder of this machine."""
-
-    @functools.cached_property
-    def path(self) -> pathlib.Path:
-        """Path of the folder."""
-        return self.location.path
-
-    def _entries(self, name: str) -> list[_Entry]:
-        with os.scandir(self.path / name) as entries:
-            return sorted(map(_entry, entries))
-
-    def is_folder(self, name: str) -> bool:
-        return (self.path / name).is_dir()
-
-    def exists(self, name: str) -> bool:
-        return os.path.lexists(self.path / name)
-
-    def identity(self, name: str) -> tuple[int, int] | None:
-        status = (self.path / name).stat()
-        return status.st_dev, status.st_ino
-
-    def size(self, name: str) -> int | None:
-        path = self.path / name
-        return path.stat().st_size if path.is_file() else None
-
-    def read(self, name: str, *, max_bytes: int = files.MAX_LIST_BYTES) -> bytes:
-        return files.read_bytes(self.path / name, max_bytes=max_bytes)
-
-    def open(self, name: str) -> IO[bytes]:
-        return open(files.open_file(self.path / name), "rb")
 
 
 def _entry(entry: os.DirEntry[str]) -> _Entry:
@@ -206,68 +225,6 @@ def _entry(entry: os.DirEntry[str]) -> _Entry:
     return _Entry(entry.name, kind, status.st_size)
 
 
-class AtUrl(Folder):
-    """A folder of an object store. There are no links and no empty folders."""
-
-    def _entries(self, name: str) -> list[_Entry]:
-        return self._tree.get(name.rstrip("/"), [])
-
-    def is_folder(self, name: str) -> bool:
-        return name.rstrip("/") in self._tree
-
-    def exists(self, name: str) -> bool:
-        return self.is_file(name) or self.is_folder(name)
-
-    def identity(self, name: str) -> None:
-        return None
-
-    def size(self, name: str) -> int | None:
-        if not self.location.is_web_server:
-            return self._names.get(name)
-        try:
-            return self._files.size(name)
-        except errors.MissingFileError:
-            return None
-
-    def read(self, name: str, *, max_bytes: int = files.MAX_LIST_BYTES) -> bytes:
-        if (size := self._names.get(name, 0)) > max_bytes:
-            raise ValueError(
-                f"{self.shown(name)} must have at most {max_bytes:,} bytes, got "
-                f"{size:,}."
-            )
-        return self._files.read(name)
-
-    def open(self, name: str) -> IO[bytes]:
-        return io.BytesIO(self.read(name, max_bytes=_MAX_PACKED_BYTES))
-
-    @functools.cached_property
-    def _files(self) -> Files:
-        return Files(self.location)
-
-    @functools.cached_property
-    def _names(self) -> Mapping[str, int]:
-        """Bytes of each file, by name; some tools mark a folder by an empty file."""
-        sizes = self._files.names()
-        return {name: sizes[name] for name in sizes if not name.endswith("/")}
-
-    @functools.cached_property
-    def _tree(self) -> Mapping[str, list[_Entry]]:
-        """Names in each folder; a store may have a file and a folder of one name."""
-        tree: dict[str, set[_Entry]] = collections.defaultdict(set)
-        for name, size in self._names.items():
-            above, _, base = name.rpartition("/")
-            tree[above].add(_Entry(base, _FILE, size))
-            while above:
-                above, _, base = above.rpartition("/")
-                tree[above].add(_Entry(base, _FOLDER))
-        return {above: sorted(entries) for above, entries in tree.items()}
-
-
-def open_folder(location: Location) -> Folder:
-    """Returns the folder at a path or URL; nothing is read yet."""
-    return OnDisk(location) if location.is_local else AtUrl(location)
-
-
 def input_folder(value: str) -> Folder:
     """Returns the folder of --input_dir.
 
@@ -279,7 +236,7 @@ def input_folder(value: str) -> Folder:
         RemoteError: If the store cannot be listed.
     """
     location = Location.from_user("--input_dir", value, expand_user=True)
-    folder = open_folder(location)
+    folder = Folder(location)
     if not folder.is_folder(""):
         kind = "folder" if location.is_local else "file below this URL"
         other = missing_index.other_converter(location.shown, "converters.folder")

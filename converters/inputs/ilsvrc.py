@@ -52,7 +52,7 @@ class IlsvrcReader(Reader):
         """
         lists = source = folders.input_folder(self.input_dir)
         if kaggle.is_root(lists):
-            source = folders.open_folder(lists.location / kaggle.IMAGES)
+            source = folders.Folder(lists.location / kaggle.IMAGES)
         kaggle.refuse(source)
         classes = read_classes(lists)
         tree = _Tree(source, lists, {item.synset for item in classes})

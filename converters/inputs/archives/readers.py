@@ -86,7 +86,7 @@ class ArchiveReader(Reader, abc.ABC):
             file_in_names=self.file_in_names,
         )
         above = posixpath.dirname(next(listed.images()).file)
-        source = folders.open_folder(listed.folder.resolve(above))
+        source = folders.Folder(listed.folder.resolve(above))
         if label_type(listed.class_names(), meaning.label_type) == TEXT:
             return listed.with_list(class_lists.exported(source))
         return listed.with_list(class_lists.beside(source, self.label_keys))

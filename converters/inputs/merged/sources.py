@@ -84,13 +84,13 @@ def _kind_of(place: str) -> Kind:
     path, before = os.path.expanduser(place), re.split(r"[*?\[{]", place)[0]
     is_remote = bool(written_scheme(place))
     if not is_remote and os.path.isdir(path):
-        return _in_folder(folders.open_folder(Location(path)))
+        return _in_folder(folders.Folder(Location(path)))
     if named := _by_name(place):
         return named
     if is_remote:  # a pattern has signs of no URL
         location = Location.from_user("A place", before)
         if before == place:
-            return _in_folder(folders.open_folder(location))
+            return _in_folder(folders.Folder(location))
     elif os.path.lexists(path):
         return TABLE  # a SQLite file without an ending, or else an error
     elif before == place:

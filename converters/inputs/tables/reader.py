@@ -110,7 +110,7 @@ class TableReader(Columns, Reader):
         """Returns the classes that come with a table; a query may give others."""
         if self.query is not None or source.kind != table_sources.PARQUET:
             return class_lists.NO_LIST
-        folder = folders.open_folder(source.folder)
+        folder = folders.Folder(source.folder)
         own = class_lists.exported(folder)
         if own.origin or source.is_remote:
             return own

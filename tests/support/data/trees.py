@@ -23,7 +23,7 @@ SYNSETS = ("n01440764", "n01443537", "n01484850", "n01491361")
 
 def folder_at(path: pathlib.Path) -> Folder:
     """A folder on the disk, as readers see it."""
-    return folders.open_folder(Location(str(path)))
+    return folders.Folder(Location(str(path)))
 
 
 def read_boxes(path: pathlib.Path, *, num_workers: int = 1) -> boxes.Boxes:

@@ -181,7 +181,7 @@ def test_rows_that_do_not_fit_the_images_are_refused(tmp_path: pathlib.Path) -> 
         _back(done, tmp_path / "back", file_in_names=True)
     with pytest.raises(ValueError, match="names a class without a label for test/"):
         extras.of_export(
-            folders.open_folder(Location(str(tmp_path / "out"))),
+            folders.Folder(Location(str(tmp_path / "out"))),
             [name for (name,) in _names(tmp_path / "out")],
             {"a b": 1, "#dog": 2, "é'%": 3},
             tmp_path,

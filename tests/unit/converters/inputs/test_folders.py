@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from converters.inputs import listing, reading
-from converters.inputs.folders import AtUrl, OnDisk
+from converters.inputs.folders import Folder
 from tfpipe.location.files import Files
 from tfpipe.location.location import Location
 
@@ -14,8 +14,8 @@ WORDS = st.sampled_from(["a", "b.jpg", "c.JPEG", ".d", "._e.jpg", "f.txt", "g.ta
 PATHS = st.lists(WORDS, min_size=1, max_size=3).map("/".join)
 
 
-def _at_url(sizes: dict[str, int]) -> AtUrl:
-    folder = AtUrl(Location("s3://bucket/raw"))
+def _at_url(sizes: dict[str, int]) -> Folder:
+    folder = Folder(Location("s3://bucket/raw"))
     vars(folder)["_names"] = dict(sorted(sizes.items()))
     return folder
 
@@ -33,7 +33,7 @@ def test_both_kinds_of_folders_list_the_same(
         if not (root / name).is_dir():
             (root / name).write_bytes(b"x" * len(name))
             sizes[name] = len(name)
-    disk, store = OnDisk(Location(str(root))), _at_url(sizes)
+    disk, store = Folder(Location(str(root))), _at_url(sizes)
 
     for path in ["", "a", *sizes, *(str(p.relative_to(root)) for p in root.rglob("*"))]:
         assert store.is_folder(path) == disk.is_folder(path)
