@@ -179,7 +179,7 @@ test-tf-reference: venv
 $(TENSORFLOW_TESTS): test-tf-%: .venv-tf-%/ready
 	$(<D)/bin/python -m tfpipe.native || echo "Its tests are skipped."
 	UNIT_TESTS_WITH_GRAPPLER=1 $(<D)/bin/pytest -q -n 2 --dist worksteal tests/unit tests/house
-	$(<D)/bin/pytest -q tests/system/test_golden.py -k last_lines
+	$(<D)/bin/pytest -q tests/system/test_golden.py tests/system/test_commands.py -k "last_lines or messages"
 
 # No Horovod and no tensorflow-io: they cannot be had beside the newest one.
 $(TENSORFLOW_VENVS): CONSTRAINTS = $(@D)/constraints.txt

@@ -1,9 +1,12 @@
 """New processes of commands: how they start, and how they end without a reader."""
 
+import os
 import pathlib
 import resource
 import subprocess
 import sys
+
+import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -49,3 +52,63 @@ def test_a_closed_stdout_leaves_the_exit_code(data_dir: pathlib.Path) -> None:
         errors = process.communicate()[1]
 
     assert (process.returncode, errors) == (0, b"")
+
+
+_NOTICES = """\
+WARNING: All log messages before absl::InitializeLog() is called are written to STDERR
+I0000 00:00:1764.046763   31011 cudart_stub.cc:31] Could not find cuda drivers
+E0000 00:00:1764.046763   31011 cuda_platform.cc:51] failed call to cuInit: INTERNAL
+"""
+_OTHER = "E0000 00:00:1764.046763   31011 loader.cc:9] A library is damaged.\n"
+_IMPORT = """\
+from absl import flags
+from tfpipe.cli import messages
+flags.FLAGS.mark_as_parsed()
+messages.hide()
+import tensorflow
+"""
+
+
+@pytest.mark.parametrize(
+    ("level", "end", "shown"),
+    [
+        (None, "", _OTHER),
+        ("3", "os.abort()", _OTHER),
+        ("3", "raise ImportError('no AVX')", f"{_OTHER}ImportError: no AVX\n"),
+        ("2", "", _NOTICES + _OTHER),
+    ],
+)
+def test_an_import_of_tensorflow_shows_errors_alone(
+    level: str | None, end: str, shown: str, tmp_path: pathlib.Path
+) -> None:
+    """Also where the import ends the process; a level of the user shows all."""
+    text = f"import os\nos.write(2, {(_NOTICES + _OTHER).encode()})\n{end}\n"
+    (tmp_path / "tensorflow.py").write_text(text)
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
+    environment |= {} if level is None else {"TF_CPP_MIN_LOG_LEVEL": level}
+
+    done = _run(sys.executable, "-c", _IMPORT, env=environment)
+
+    lines = done.stderr.splitlines(keepends=True)
+    told = "".join(line for line in lines if line[0] != " " and "Traceback" not in line)
+    assert told == shown
+    assert (done.returncode == 0) == (not end)
+
+
+def test_commands_hide_the_messages_of_this_tensorflow(
+    data_dir: pathlib.Path,
+) -> None:
+    """The start-up messages differ between 2.16 and 2.21; each has this test."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
+    words = ("--model=tiny", "--image_size=32", "--batch_size=4")
+
+    done = _run(
+        sys.executable,
+        *("-m", "benchmarks.input", f"--data_dir={data_dir}", *words),
+        *("--do=throughput", "--seconds=0.1"),
+        env=environment,
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")

@@ -7,7 +7,6 @@ absl's own list has the flags too, for programs that import a module of options.
 
 import dataclasses
 import functools
-import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -263,21 +262,6 @@ def _arguments(
 def _is_set(values: flags.FlagValues, option: Option) -> bool:
     """Whether the command line has the flag of an option, which may be an argument."""
     return option.name in values and bool(values[option.name].present)
-
-
-def hide_messages() -> None:
-    """Hides messages of TensorFlow and absl below --verbosity.
-
-    TensorFlow reads its variable during its import.
-    """
-    verbosity: Any = flags.FLAGS["verbosity"]
-    if verbosity.present:
-        # absl: 1 debug, 0 info, -1 warning, -2 error. TensorFlow: 0 info to 3 nothing.
-        level = min(max(-verbosity.value, 0), 3)
-        os.environ["TF_CPP_MIN_LOG_LEVEL"] = str(level)
-    else:
-        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-        logging.set_verbosity(logging.WARNING)
 
 
 def mark_parsed() -> None:
