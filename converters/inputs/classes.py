@@ -38,6 +38,8 @@ def classes_of(listed: index.Index) -> list[Class]:
 
 def printable(name: str) -> str:
     """Replaces unprintable characters, such as line breaks, with escapes."""
+    if name.isprintable():
+        return name
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in name)
 
 

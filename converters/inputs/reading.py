@@ -105,6 +105,7 @@ def _files(folder: Location) -> Files:
 
 
 NUM_REQUESTS = 16
+_SLOW_SECONDS = 0.002  # of a job
 _Job = TypeVar("_Job")
 _Result = TypeVar("_Result")
 
@@ -112,11 +113,24 @@ _Result = TypeVar("_Result")
 def in_threads(
     function: Callable[[_Job], _Result], jobs: Sequence[_Job]
 ) -> Iterator[_Result]:
-    """Yields the results of jobs that wait for a disk or a store, in their order."""
+    """Yields the results of jobs that may wait for a disk or a store, in their order.
+
+    Jobs run here as long as each is quick: threads cost more than a quick job.
+    """
+    done = 0
+    for done, job in enumerate(jobs, start=1):
+        start = time.perf_counter()
+        result = function(job)
+        is_slow = time.perf_counter() - start > _SLOW_SECONDS
+        yield result
+        if is_slow:
+            break
+    if done == len(jobs):
+        return
     with concurrent.futures.ThreadPoolExecutor(NUM_REQUESTS) as pool:
         # Groups limit how far the threads read ahead, and end soon after an error.
-        for start in range(0, len(jobs), NUM_REQUESTS):
-            yield from pool.map(function, jobs[start : start + NUM_REQUESTS])
+        for first in range(done, len(jobs), NUM_REQUESTS):
+            yield from pool.map(function, jobs[first : first + NUM_REQUESTS])
 
 
 ReadAt = Callable[[int, int], bytes]
