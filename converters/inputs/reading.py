@@ -117,20 +117,20 @@ def in_threads(
 
     Jobs run here as long as each is quick: threads cost more than a quick job.
     """
-    done = 0
-    for done, job in enumerate(jobs, start=1):
+    remaining = iter(jobs)
+    for job in remaining:
         start = time.perf_counter()
         result = function(job)
         is_slow = time.perf_counter() - start > _SLOW_SECONDS
         yield result
         if is_slow:
             break
-    if done == len(jobs):
+    if not (waiting := list(remaining)):
         return
     with concurrent.futures.ThreadPoolExecutor(NUM_REQUESTS) as pool:
         # Groups limit how far the threads read ahead, and end soon after an error.
-        for first in range(done, len(jobs), NUM_REQUESTS):
-            yield from pool.map(function, jobs[first : first + NUM_REQUESTS])
+        for first in range(0, len(waiting), NUM_REQUESTS):
+            yield from pool.map(function, waiting[first : first + NUM_REQUESTS])
 
 
 ReadAt = Callable[[int, int], bytes]

@@ -11,7 +11,7 @@ import itertools
 import math
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from converters.inputs.files import paths_below_one
@@ -31,13 +31,7 @@ _WILDCARDS = "*?["
 
 
 class Archive(NamedTuple):
-    """A file of images.
-
-    Attributes:
-        split: Split of its images.
-        file: Its absolute path or its URL.
-        num_bytes: Its size.
-    """
+    """A file of images: its split, its absolute path or its URL, its size in bytes."""
 
     split: str
     file: str
@@ -45,12 +39,7 @@ class Archive(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """The files of a command.
-
-    Attributes:
-        what: Description of the files in a folder, for errors.
-        is_one: Whether a file in a folder belongs to the kind, by its name.
-    """
+    """The files of a command: a description for errors, and a rule about names."""
 
     what: str
     is_one: Callable[[str], bool]
@@ -68,31 +57,28 @@ def find(words: Sequence[str], kind: Kind, meaning: Meaning) -> list[Archive]:
     Raises:
         ValueError: If a pattern is wrong or names no file, or a file is named twice.
     """
-    archives: dict[str, Archive] = {}
+    split_of_file: dict[str, str | None] = {}
+    sizes: dict[str, int] = {}
     for word in words:
         split, pattern = split_of(word)
-        count = 0
-        for archive in _matching(pattern, kind):
-            count += 1
-            file = archive.file
-            if file in archives:
-                raise ValueError(
-                    f"--input must name each file once, got {shown(file)} in two "
-                    "patterns. Take it out of one of them."
-                )
-            archives[file] = archive._replace(split=split or "")
-        if not count:
+        here = _matching(pattern, kind)
+        if not here:
             raise ValueError(
                 f"--input must name at least one file, got none for "
                 f"{shown(pattern)}. Name files, a pattern of them, or a folder "
                 f"with {kind.what}.{missing_index.other_converter(pattern, '')}"
             )
-    below = paths_below_one(list(archives))
+        if twice := here.keys() & sizes.keys():
+            raise ValueError(
+                f"--input must name each file once, got {shown(min(twice))} in two "
+                "patterns. Take it out of one of them."
+            )
+        split_of_file |= dict.fromkeys(here, split)
+        sizes |= here
+    said = meaning.splits_of_files(paths_below_one(list(sizes)))
     return [
-        archive if archive.split else archive._replace(split=split)
-        for archive, split in zip(
-            archives.values(), meaning.splits_of_files(below), strict=True
-        )
+        Archive(split_of_file[file] or split, file, num_bytes)
+        for (file, num_bytes), split in zip(sizes.items(), said, strict=True)
     ]
 
 
@@ -146,52 +132,50 @@ def _wrong_braces(pattern: str, wrong: str) -> ValueError:
     )
 
 
-def _matching(pattern: str, kind: Kind) -> Iterator[Archive]:
-    """Yields the files of a pattern, without their split."""
+def _matching(pattern: str, kind: Kind) -> dict[str, int]:
+    """Returns the files of a value of --input in order, with their sizes."""
     if not pattern:
         raise ValueError("--input must be a file, a pattern or a URL, got nothing.")
-    if written_scheme(pattern):
-        for url in expand_braces(pattern):
-            yield from _matching_urls(url, kind)
-        return
-    if "://" in pattern:
+    is_url = bool(written_scheme(pattern))
+    if "://" in pattern and not is_url:
         raise ValueError(
             "--input must be a path or a URL, or a split, = and one of them, where the "
             f"split is one of {', '.join(SPLITS)}. The one with :// is none "
             "of these, and is not shown here because it may hold a secret."
         )
-    path = os.path.abspath(os.path.expanduser(pattern))
+    path = pattern if is_url else os.path.abspath(os.path.expanduser(pattern))
     # A path may hold braces and stars of its own.
-    for name in [path] if os.path.lexists(path) else expand_braces(path):
-        if os.path.isdir(name):
-            found = [entry.path for entry in os.scandir(name) if not entry.is_dir()]
-            found = [file for file in found if _is_archive(file, kind)]
-        elif os.path.lexists(name) or not any(sign in name for sign in _WILDCARDS):
-            found = [name]  # a missing file is an error that names it
-        else:
-            found = glob.glob(name, recursive=True)
-            found = [file for file in found if not os.path.isdir(file)]
-        if found != [name]:
-            require_whole_sets(found, "--input")
-        for file in sorted(found, key=natural):
-            yield Archive("", file, os.stat(file).st_size)
+    is_there = not is_url and os.path.lexists(path)
+    matching: dict[str, int] = {}
+    for name in [path] if is_there else expand_braces(path):
+        sizes = _at_url(name, kind) if is_url else _on_disk(name, kind)
+        if [*sizes] != [name]:
+            require_whole_sets(sizes, "--input")
+        matching |= {file: sizes[file] for file in sorted(sizes, key=natural)}
+    return matching
 
 
-def _is_archive(path: str, kind: Kind) -> bool:
-    """Whether a file in a folder is taken without a pattern."""
-    name = path.rpartition("/")[2]
-    return not name.startswith(".") and kind.is_one(name)
+def _on_disk(path: str, kind: Kind) -> dict[str, int]:
+    if os.path.isdir(path):
+        names = [entry.name for entry in os.scandir(path) if not entry.is_dir()]
+        names = [n for n in names if not n.startswith(".") and kind.is_one(n)]
+        files = [os.path.join(path, name) for name in names]
+    elif os.path.lexists(path) or not any(sign in path for sign in _WILDCARDS):
+        files = [path]  # a missing file is an error that names it
+    else:
+        files = glob.glob(path, recursive=True)
+        files = [file for file in files if not os.path.isdir(file)]
+    return {file: os.stat(file).st_size for file in files}
 
 
-def _matching_urls(url: str, kind: Kind) -> Iterator[Archive]:
+def _at_url(url: str, kind: Kind) -> dict[str, int]:
     before = re.split(r"[*?\[]", url, maxsplit=1)[0]
     folder = before.rstrip("/") if before == url else before.rpartition("/")[0]
     location = Location.from_user("--input", folder)
     if before == url and not url.endswith("/"):
         server, name = location.split()
         try:
-            yield Archive("", location.text, Files(server).size(name))
-            return
+            return {location.text: Files(server).size(name)}
         except errors.MissingFileError:
             if location.is_web_server:
                 raise
@@ -214,9 +198,7 @@ def _matching_urls(url: str, kind: Kind) -> Iterator[Archive]:
         depth = None if "**" in pattern else pattern.count("/")
         wanted = [n for n in sizes if depth in (None, n.count("/"))]
         wanted = [n for n in wanted if fnmatch.fnmatchcase(n, pattern)]
-    require_whole_sets(wanted, "--input")
-    for name in sorted(wanted, key=natural):
-        yield Archive("", (location / name).text, sizes[name])
+    return {(location / name).text: sizes[name] for name in wanted}
 
 
 def relative_to_one(
