@@ -43,6 +43,7 @@ LABELS = "labels"
 # No reader takes a file of this ending for a table.
 EXPORTED_NAME, IN_RECORDS = "columns.pqt", "in_records"
 LABELS_KEY = "image/class/labels"
+_LARGEST_FLOAT = 3.4028234663852886e38  # of a float32
 PREFIX = "extra/"
 
 
@@ -112,22 +113,35 @@ class MoreColumns:
 
     def __post_init__(self) -> None:
         for name, type_name in self._types().items():
-            kind_of(name, type_name)
-            if not type_name.endswith("]"):
-                continue
-            with index.catalog_connection() as connection:
-                column = identifier(name)
-                row = connection.execute(
-                    f"SELECT filename, {column} FROM {PARQUET} WHERE "
-                    f"list_count({column}) <> len({column}) LIMIT 1",
-                    [one_file(self.path)],
-                ).fetchone()
-            if row is not None:
-                raise ValueError(
-                    f"--extra_in_records needs lists without NULL, got {row[1]} in "
-                    f"{name} of {row[0]}. Leave NULL out in --query, as in "
-                    f"list_filter({column}, lambda x: x IS NOT NULL)."
+            column, is_list = identifier(name), type_name.endswith("]")
+            if is_list:
+                self._require_none(
+                    name,
+                    f"list_count({column}) <> len({column})",
+                    f"lists without NULL, got {{}}. Leave NULL out in --query, as in "
+                    f"list_filter({column}, lambda x: x IS NOT NULL).",
                 )
+            if kind_of(name, type_name) == "float":
+                values = f"list_filter({column if is_list else f'[{column}]'}, "
+                self._require_none(
+                    name,
+                    f"len({values}lambda x: isfinite(x::DOUBLE) AND "
+                    f"abs(x::DOUBLE) > {_LARGEST_FLOAT})) > 0",
+                    "numbers that a feature holds as a float32, got {}. Divide them "
+                    "in --query, or leave out --extra_in_records: the catalog holds "
+                    "every number.",
+                )
+
+    def _require_none(self, name: str, condition: str, must: str) -> None:
+        """Refuses rows of a condition; `must` says what the values must be instead."""
+        query = f"SELECT filename, {identifier(name)} FROM {PARQUET} WHERE {condition}"
+        with index.catalog_connection() as connection:
+            row = connection.execute(
+                f"{query} LIMIT 1", [one_file(self.path)]
+            ).fetchone()
+        if row is not None:
+            got = must.format(f"{row[1]} in {name} of {row[0]}")
+            raise ValueError(f"--extra_in_records needs {got}")
 
     def _types(self) -> dict[str, str]:
         """Returns the types of the columns that records get."""

@@ -6,6 +6,7 @@ the images for further columns of the catalog.
 
 import dataclasses
 import json
+import os
 import pathlib
 import sys
 from collections.abc import Mapping, Sequence
@@ -104,7 +105,11 @@ class TableReader(Columns, Reader):
         rows_of = listed.rows and listed.rows._replace(
             extra_columns=self.extra_columns, in_records=self.extra_in_records
         )
-        return listed.with_list(self._class_list(source))._replace(rows=rows_of)
+        listed = listed.with_list(self._class_list(source))
+        listed = listed._replace(rows=rows_of)
+        if not os.path.isdir(top := os.path.expanduser(self.input)):
+            return listed
+        return listed._replace(apart=[*listed.folders_of_images(), Location(top)])
 
     def _class_list(self, source: table_sources.TableSource) -> ClassList:
         """Returns the classes that come with a table; a query may give others."""

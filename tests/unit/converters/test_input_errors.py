@@ -281,6 +281,24 @@ def test_output_folder_inside_of_a_split_is_refused(
     conversions.make_job(_config(root, root / "out"))
 
 
+def test_output_folder_inside_of_a_folder_of_tables_is_refused(
+    tmp_path: pathlib.Path,
+) -> None:
+    """The next run would read classes.tsv and the catalog for tables of the input."""
+    (tmp_path / "a.jpg").write_bytes(make_jpeg(0))
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "t.csv").write_text("image,label\na.jpg,x\n")
+    values = {"input": str(tmp_path / "in"), "root": str(tmp_path), "fsync": False}
+
+    inside, beside = (
+        conversion("table", output_dir=str(folder / "out"), **values)
+        for folder in (tmp_path / "in", tmp_path)
+    )
+    with pytest.raises(ValueError, match=r"--output_dir must not be in .*/in, w"):
+        conversions.make_job(inside)
+    conversions.make_job(beside)
+
+
 # Endings of commands.
 
 

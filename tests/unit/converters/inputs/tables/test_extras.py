@@ -86,11 +86,21 @@ def test_other_types_are_refused_with_a_cast(
     assert f'"my x"{cast},' in str(error.value)
 
 
-def test_lists_with_null_are_refused(tmp_path: pathlib.Path) -> None:
-    path = _file(tmp_path, "[1, NULL]")
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("[1, NULL]", r"without NULL, got \[1, None\] in my x of a"),
+        ("1e300::DOUBLE", r"as a float32, got 1e\+300 in my x of a.* Divide them"),
+        ("[1, -1e39::DOUBLE]", r"as a float32, got \[1.0, -1e\+39\] in my x of a"),
+    ],
+)
+def test_values_that_no_feature_holds_are_refused(
+    tmp_path: pathlib.Path, value: str, message: str
+) -> None:
+    path = _file(tmp_path, value)
 
-    with pytest.raises(ValueError, match=r"without NULL, got \[1, None\] in my x of a"):
-        MoreColumns(path=path, in_records=("my x",))
+    with pytest.raises(ValueError, match=message):
+        MoreColumns(path=path, in_records=["my x"])
 
 
 def test_a_table_is_refused_before_an_image_is_copied(tmp_path: pathlib.Path) -> None:

@@ -165,7 +165,7 @@ def test_uncompressed_bytes_of_files_stay_where_they_are(
     options = {"image_column": "offset", "label_column": "q", "on_null": "skip"}
 
     made = conversions.make_job(
-        config(tmp_path / "in" / "out", input=str(tmp_path / "in"), **options)
+        config(tmp_path / "out", input=str(tmp_path / "in"), **options)
     )
 
     images = {image.name: image for plan in made.plans for image in plan.images}
