@@ -19,11 +19,7 @@ MAX_LIST_BYTES = 64 << 20
 
 
 def path_of(name: str, value: str) -> pathlib.Path:
-    """Returns the path that a user gave, with ~ replaced by a home folder.
-
-    Args:
-        name: The argument or flag, as a user writes it.
-        value: Its value.
+    """Returns the path in the value of a flag, with ~ replaced by a home folder.
 
     Raises:
         ValueError: If the value is empty, which would be the current folder, is a URL,
@@ -38,9 +34,7 @@ def path_of(name: str, value: str) -> pathlib.Path:
 def open_file(path: str | pathlib.Path, *, pipe: bool = False) -> int:
     """Opens a regular file and returns its descriptor, which the caller closes.
 
-    Args:
-        path: The file.
-        pipe: Whether the file may be a pipe; opening then waits for its writer.
+    With `pipe` the file may be a pipe too; opening then waits for its writer.
 
     Raises:
         ValueError: If the file is a folder, a pipe or the like.
@@ -58,12 +52,7 @@ def open_file(path: str | pathlib.Path, *, pipe: bool = False) -> int:
 def read_bytes(
     path: pathlib.Path, *, max_bytes: int = MAX_LIST_BYTES, pipe: bool = False
 ) -> bytes:
-    """Reads a regular file.
-
-    Args:
-        path: The file.
-        max_bytes: Most bytes of the file.
-        pipe: Whether the file may be a pipe.
+    """Reads a regular file, or with `pipe` a pipe.
 
     Raises:
         ValueError: If the file is not a regular file, or larger than `max_bytes`.
@@ -86,8 +75,7 @@ def read_text(path: pathlib.Path, *, errors: str = "strict", pipe: bool = False)
     Args:
         path: The file.
         errors: How to treat bytes of no UTF-8, as in `bytes.decode`.
-        pipe: Whether the file may be a pipe. For files in the value of a flag, where
-            a shell may pass a pipe.
+        pipe: Whether the file may be a pipe, as a shell passes for a flag.
 
     Raises:
         ValueError: If the file is not a regular file, too large, or not UTF-8.
@@ -96,12 +84,9 @@ def read_text(path: pathlib.Path, *, errors: str = "strict", pipe: bool = False)
 
 
 def decode_text(data: bytes, where: str, *, errors: str = "strict") -> str:
-    """Decodes UTF-8 bytes, without their byte order mark.
+    """Decodes UTF-8 bytes without their byte order mark, like `bytes.decode`.
 
-    Args:
-        data: The bytes.
-        where: Name of their origin, for errors.
-        errors: How to treat bytes of no UTF-8, as in `bytes.decode`.
+    Errors call the bytes `where`.
 
     Raises:
         ValueError: If the bytes are not UTF-8.

@@ -104,17 +104,17 @@ def read_ahead(
     if not any(reading.is_remote(input_dir, image.file) for image in images):
         yield from ((image, functools.partial(read, image)) for image in images)
         return
-    pool = concurrent.futures.ThreadPoolExecutor(reading.NUM_REQUESTS)
     waiting: collections.deque[tuple[Image, Callable[[], bytes]]] = collections.deque()
+    pool = concurrent.futures.ThreadPoolExecutor(reading.NUM_REQUESTS)
     num_bytes = 0
     try:
         for image in images:
             size = image.num_bytes if is_read(image) else 0
-            full = len(waiting) >= 2 * reading.NUM_REQUESTS
-            while waiting and (full or num_bytes + size > _MAX_BYTES):
+            while len(waiting) >= 2 * reading.NUM_REQUESTS or (
+                waiting and num_bytes + size > _MAX_BYTES
+            ):
                 num_bytes -= waiting[0][0].num_bytes
                 yield waiting.popleft()
-                full = False
             read_one = functools.partial(read, image)
             waiting.append((image, pool.submit(read_one).result if size else read_one))
             num_bytes += image.num_bytes

@@ -5,7 +5,6 @@ Out: the labels of the classes, and the images of each split with the number of 
 class. `meaning` has the rules.
 """
 
-import collections
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -178,19 +177,13 @@ def read_label_map(path: pathlib.Path, label_base: int | None) -> dict[str, int]
     lines = files.read_text(path, errors="surrogateescape", pipe=True).splitlines()
     lines = [line.strip() for line in lines if line.strip()]
     pairs = sorted(numbered(lines, 1 if label_base is None else label_base))
-    _check_labels(path, pairs, label_base)
-    return {name: label for label, name in pairs}
-
-
-def _check_labels(
-    path: pathlib.Path, pairs: Sequence[tuple[int, str]], label_base: int | None
-) -> None:
     if not pairs:
         raise ValueError(f"{path} must name at least one class, got none.")
     base = pairs[0][0]
     if base not in (0, 1) or label_base not in (None, base):
         wanted = "0 or 1" if label_base is None else f"--label_base={label_base}"
         raise ValueError(f"The labels in {path} must start at {wanted}, got {base}.")
+    labels: dict[str, int] = {}
     for expected, (label, name) in enumerate(pairs, start=base):
         if label != expected:
             raise ValueError(
@@ -198,6 +191,6 @@ def _check_labels(
                 f"{label} ({name}) where {expected} is due. Add a line for a label "
                 "that no image has."
             )
-    name, count = collections.Counter(name for _, name in pairs).most_common(1)[0]
-    if count > 1:
-        raise ValueError(f"{path} must name each class once, got {name!r} twice.")
+        if labels.setdefault(name, label) != label:
+            raise ValueError(f"{path} must name each class once, got {name!r} twice.")
+    return labels

@@ -5,8 +5,8 @@ with the names that the catalog has for images and the index for classes.
 """
 
 import bisect
+import collections
 import dataclasses
-import itertools
 import pathlib
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,9 +24,6 @@ from tfpipe.location.location import Location
 from tfpipe.shard_cache import metadata
 from tfpipe.shards import index
 from tfpipe.shards.sql import PARQUET
-
-# Offsets of records and names of images, in order, by shard.
-_Names = Mapping[str, tuple[Sequence[int], Sequence[str]]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,18 +51,18 @@ class DataSetReader(Reader):
         """Lists a data set whose index and catalog are in a folder."""
         known = index.load(near)
         archives = list(_archives(known, location))
-        names = _names(near, known)
+        records_of = _records(near, known)
         reader = example_images.TfrecordReader(input=[location.text])
 
         def read(folder: Location, archive: Archive) -> Iterator[Found]:
-            starts, stored = names.get(archive.file.rpartition("/")[2], ((), ()))
+            stored = records_of.get(archive.file.rpartition("/")[2])
             for found in reader.read_archive(folder, archive):
                 if isinstance(found, LeftOut) or not stored:
                     yield found
                     continue
                 label, image = found
-                record = bisect.bisect_right(starts, image.offset) - 1
-                yield label, image._replace(name=stored[record])
+                _, name = stored[bisect.bisect(stored, (image.offset,)) - 1]
+                yield label, image._replace(name=name)
 
         numbers = dict(enumerate(known.classes, known.label_base))
         classes = ClassList(
@@ -88,18 +85,17 @@ def _archives(known: index.Index, location: Location) -> Iterator[Archive]:
             yield Archive(split, (location / shard.name).text, shard.num_bytes)
 
 
-def _names(folder: pathlib.Path, known: index.Index) -> _Names:
-    """Returns the names that the catalog has, if there is a catalog."""
-    found: dict[str, tuple[Sequence[int], Sequence[str]]] = {}
+def _records(
+    folder: pathlib.Path, known: index.Index
+) -> Mapping[str, Sequence[tuple[int, str]]]:
+    """Returns offset and name of each record by shard, if there is a catalog."""
     if not (folder / index.CATALOG_NAME).exists():
-        return found
+        return {}
     query = (
-        f"SELECT shard, byte_offset, filename FROM {PARQUET} "
-        "WHERE split = ? ORDER BY shard, byte_offset"
+        f"SELECT split, shard, byte_offset, filename FROM {PARQUET} "
+        "ORDER BY split, shard, byte_offset"
     )
-    for split, shards in known.splits.items():
-        rows = index.query_catalog(folder, query, [split])
-        for number, records in itertools.groupby(rows, key=lambda row: int(row[0])):
-            _, starts, names = zip(*records, strict=True)
-            found[shards[number].name] = (starts, names)
-    return found
+    records: dict[str, list[tuple[int, str]]] = collections.defaultdict(list)
+    for split, shard, offset, name in index.query_catalog(folder, query, []):
+        records[known.splits[split][shard].name].append((offset, name))
+    return records

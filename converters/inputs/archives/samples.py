@@ -10,7 +10,7 @@ import dataclasses
 import json
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from converters.inputs import listing, reading, tars
 from converters.inputs.archives import patterns
@@ -26,7 +26,6 @@ LabelPart = Literal["cls", "json", "key"]
 FROM_CLS: LabelPart = "cls"
 FROM_JSON: LabelPart = "json"
 FROM_KEY: LabelPart = "key"
-SOURCES = [FROM_CLS, FROM_JSON, FROM_KEY]
 
 # A class is a word or a number; a JSON part may describe an image at length.
 _MAX_BYTES: Mapping[str, int] = {FROM_CLS: 4096, FROM_JSON: 1 << 20}
@@ -117,9 +116,9 @@ class TarReader(ArchiveReader):
         if self.label_from is None:
             usual = FROM_CLS if self.label_key is None else FROM_JSON
             object.__setattr__(self, "label_from", usual)
-        if self.label_from not in SOURCES:
+        if self.label_from not in (choices := get_args(LabelPart)):
             raise ValueError(
-                f"--label_from must be one of {', '.join(SOURCES)}, got "
+                f"--label_from must be one of {', '.join(choices)}, got "
                 f"{self.label_from!r}."
             )
         if self.label_key is not None and self.label_from != FROM_JSON:
