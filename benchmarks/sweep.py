@@ -150,6 +150,7 @@ def check_run(words: Sequence[str]) -> None:
     Raises:
         ValueError: If benchmarks.train would refuse the flags, a folder or file is
             missing, or the accelerator's time for the model is not known.
+        BadIndexError: If there is no data set in the folder.
         RemoteError: If the index of a data set cannot be read by its URL.
     """
     config = config_of(words)
@@ -158,8 +159,8 @@ def check_run(words: Sequence[str]) -> None:
         gates.Gate.parse(text)
     if config.is_remote:
         tfpipe.Files(config.data_dir).size("index.json")
-    elif config.data_dir is not None:
-        _check_exists(pathlib.Path(config.data_dir, "index.json"), "data_dir")
+    elif config.data_dir and not os.path.exists(f"{config.data_dir}/index.json"):
+        tfpipe.TFRecordSource(config.data_dir, "train")  # its error has the remedy
     if config.tuning is not None:
         _check_exists(pathlib.Path(config.tuning), "tuning")
     if config.mode != "train" and config.checkpoint_dir is not None:

@@ -38,6 +38,7 @@ record is chosen; 1 an error.
 """
 
 import pathlib
+import re
 import sys
 import tempfile
 import time
@@ -53,7 +54,8 @@ from converters.jobs import run
 from converters.jobs.job import Job
 from converters.options import shared
 from converters.options.query import GROUPS, QueryOptions
-from tfpipe import cli, host
+from tfpipe import cli, errors, host
+from tfpipe.cli import output
 from tfpipe.location.location import Location
 from tfpipe.shards import index, subset
 
@@ -62,6 +64,10 @@ if TYPE_CHECKING:
 
 _COMMAND = "converters.query"
 _SCHEMA_VERSION = 1
+_NAMED = re.compile(
+    r"\b(split|class|synset|text)\s*(?:=|IN\s*\()\s*'([^']*)'", re.IGNORECASE
+)
+_MOST_NAMES = 4  # of splits or classes in a remark
 
 __doc__ = (__doc__ or "").replace("COLUMNS", question.column_help())
 
@@ -80,8 +86,8 @@ def ask(config: QueryOptions) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         wanted = config.materialize
-        output = None if wanted is None else ("--materialize", wanted)
-        source = shared.open_data_set(config.data_dir, folder, (), output=output)
+        target = None if wanted is None else ("--materialize", wanted)
+        source = shared.open_data_set(config.data_dir, folder, (), output=target)
         more = folder / shards.ADDED_NAME if config.materialize else None
         asked = time.perf_counter()
         num_threads = config.num_workers or host.num_cores()
@@ -92,6 +98,7 @@ def ask(config: QueryOptions) -> dict[str, Any]:
             query_seconds = time.perf_counter() - asked
             cpu_seconds = time.process_time() - used
             done = found | _write(config, source, rows, found)
+            done["remarks"] = [] if found["num_chosen"] else _misnamed(config, source)
             job = _job(config, source, rows, more) if more is not None else None
         if job is not None:  # a process with the threads of DuckDB cannot fork
             run.run(job)
@@ -104,6 +111,20 @@ def ask(config: QueryOptions) -> dict[str, Any]:
         "query_cpu_seconds": round(cpu_seconds, 3),
         "seconds": round(time.perf_counter() - begin, 3),
     }
+
+
+def _misnamed(config: QueryOptions, source: Source) -> list[str]:
+    """Returns a remark for each split and class of the clause that does not exist."""
+    synsets, texts = zip(*source.known.classes, strict=True)
+    names = {"split": sorted(source.known.splits), "synset": synsets, "text": texts}
+    names |= {"class": synsets}
+    remarks = []
+    for column, name in _NAMED.findall(config.clause):
+        if name not in (there := names[column.lower()]):
+            some = output.fewer(list(there), _MOST_NAMES, "and {} more")
+            near = errors.did_you_mean(name, there)
+            remarks.append(f"{column} is one of {', '.join(some)}, not {name}.{near}")
+    return remarks
 
 
 def _write(

@@ -204,12 +204,19 @@ def _verify_folder(
             "Remove it first to make it again."
         )
     request = _with_input(config, request, known, stack)
-    result = dataset.check_data_set(request, known)
+    result = _checked(request, known)
     if config.write_index:
         result = dataset.complete_index(request, known, result)
     elif config.repair:
         result = dataset.repair(request, known, result)
     return _with_entry_points(config, request, result)
+
+
+def _checked(request: shard.Request, known: index.Index) -> Result:
+    """Checks a data set, and names the command that made it."""
+    result = dataset.check_data_set(request, known)
+    result.details["made_by"] = str(known.made_by.get("command"))
+    return result
 
 
 def _with_entry_points(
@@ -268,8 +275,7 @@ def _verify_url(config: VerifyOptions, files: Files) -> Result:
         if config.write_entry_points:
             _require_listed(known, config.data_dir)
         request = _with_input(config, request, known, stack)
-        result = dataset.check_data_set(request, known)
-        return _with_entry_points(config, request, result)
+        return _with_entry_points(config, request, _checked(request, known))
 
 
 def _require_listed(known: index.Index, shown: object) -> None:
@@ -303,7 +309,7 @@ def summarize(config: VerifyOptions, result: Result, seconds: float) -> dict[str
 
 def print_summary(summary: Mapping[str, Any], result: Result) -> None:
     """Prints the faults and a few lines for people, and the JSON line for scripts."""
-    remarks = result.details.get("remarks", ())
+    remarks = result.details["remarks"]
     figures = {
         name: value
         for name, value in result.details.items()

@@ -33,6 +33,10 @@ from typing import Any
 LEAST_INT, MOST_INT = -(1 << 63), (1 << 63) - 1
 MOST_SEED = (1 << 64) - 1
 
+# Least likeness of two words, from 0 to 1, for a proposal. --output_dir is like
+# --report_dir by 0.6, and is no misspelling of it.
+_LIKENESS = 0.65
+
 # A scheme of two letters or more; pathlib makes one slash of the two after it.
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 
@@ -269,7 +273,8 @@ def require_choice(
         ValueError: If the value is anything else.
     """
     if not isinstance(value, str) or value not in choices:
-        raise _wrong(owner, name, f"one of {', '.join(choices)}", value)
+        wrong = _wrong(owner, name, f"one of {', '.join(choices)}", value)
+        raise ValueError(f"{wrong}{did_you_mean(str(value), choices)}")
 
 
 def require_bools(owner: object, **values: Any) -> None:
@@ -464,14 +469,31 @@ def count_of(count: int, noun: str) -> str:
     return f"{count:,} {noun}"
 
 
-def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """Returns " Did you mean 'a' or 'b'?" with the names that are like one, or ""."""
-    import difflib
+def nearest(word: str, words: Iterable[str]) -> str | None:
+    """Returns the word that a misspelled word most likely stands for, or None.
 
-    by_lower = {each.lower(): each for each in names}
-    near = difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=0.5)
-    shown = " or ".join(repr(by_lower[each]) for each in near)
-    return f" Did you mean {shown}?" if near else ""
+    Example:
+        >>> nearest("Trian", ["train", "test"]), nearest("val", ["train", "validation"])
+        ('train', 'validation')
+    """
+    import difflib  # slow to import
+
+    lower, by_lower = word.lower(), {each.lower(): each for each in words}
+    longer = [each for each in by_lower if lower[1:] and each.startswith(lower)]
+    near = longer or difflib.get_close_matches(lower, by_lower, n=1, cutoff=_LIKENESS)
+    return by_lower[min(near, key=len)] if near else None
+
+
+def did_you_mean(word: str, words: Iterable[str], *, prefix: str = "") -> str:
+    """Returns " Did you mean WORD?" with the nearest word, or "" if none is near.
+
+    Args:
+        word: The misspelled word.
+        words: The right words.
+        prefix: Characters before the nearest word, such as --.
+    """
+    near = nearest(word, words)
+    return "" if near is None else f" Did you mean {prefix}{near}?"
 
 
 def _plain(bound: float) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 from benchmarks.models import accelerators, catalog, published
 from benchmarks.models.accelerators import Accelerator
+from tfpipe import errors
 from tfpipe.cli import fields
 
 
@@ -60,7 +61,7 @@ def read_options(flag: str, path: str, kind: type) -> dict[str, Any]:
         if name not in options:
             raise ValueError(
                 f"--{flag}={path} may have {', '.join(options)}; got {name}."
-                f"{fields.did_you_mean(name, options)}"
+                f"{errors.did_you_mean(name, options)}"
             )
     try:
         return {name: options[name].check(value) for name, value in settings.items()}

@@ -66,8 +66,7 @@ def _check(
         num_shards=len(listed),
         num_bytes=sum(shard.num_bytes for shard in listed),
     )
-    if remarks := _remarks(request, known):
-        result.details["remarks"] = remarks
+    result.details["remarks"] += _remarks(request, known)
     contents = _contents(request, known)
     byte_offsets, faults = _check_files(request, known, contents)
     result.add(faults)
@@ -278,7 +277,7 @@ def complete_index(request: Request, known: index.Index, result: Result) -> Resu
     Raises:
         OSError: If a file cannot be read or written.
     """
-    remarks = result.details.setdefault("remarks", [])
+    remarks = result.details["remarks"]
     remarks.clear()
     if result.num_faults:
         remarks.append("the index was not written, because there are faults")

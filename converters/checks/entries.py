@@ -65,7 +65,7 @@ def write(request: Request, result: Result) -> None:
     """
     _forget_own_faults(result)
     if result.num_faults:
-        remarks = result.details.setdefault("remarks", [])
+        remarks = result.details["remarks"]
         remarks.append("the entry points were not written, because there are faults")
         return
     names, counts = (_in_folder if request.files is None else _at_url)(request)
@@ -131,7 +131,7 @@ def _make(request: Request, work: pathlib.Path) -> Made:
 def _forget_own_faults(result: Result) -> None:
     """Removes the faults if all are of files that are made again."""
     if all(name.startswith(entry_file.PREFIX) for name in result.bad_names):
-        remarks = result.details.setdefault("remarks", [])
+        remarks = result.details["remarks"]
         remarks += [f"was made again: {fault}" for fault in result.faults]
         result.faults.clear()
         result.bad_names.clear()

@@ -22,6 +22,15 @@ _LEFT_OUT = ("skipped_", "ignored_", "bbox_dropped_", "bbox_file_")
 _BATCH_SIZE = 256
 _MOST_SPLITS = 2  # with a line each
 _MOST_FAULTS = 4
+# What --repair of a data set needs, by the command that made the data set.
+_REPAIRS = {
+    "converters.imagenet": "--input_dir=PHOTOS",
+    "converters.folder": "--input_dir=PHOTOS",
+    "converters.table": "--input=FILE",
+    "converters.webdataset": "--input=FILES",
+    "converters.tfrecord": "--input=FILES",
+    "converters.merge": "--input=NAME=PLACE",
+}
 
 
 def convert(document: Document, details: Iterable[str]) -> None:
@@ -160,7 +169,9 @@ def _after_verify(document: Document) -> str | None:
     if document["num_faults"]:
         if document["config"].get("repair"):
             return "convert again with --overwrite"
-        return "--repair --input_dir=IMAGES writes the faulty shards again"
+        if (how := _REPAIRS.get(document.get("made_by", ""))) is None:
+            return "copy the faulty files again, or make the data set again"
+        return f"--repair {how} writes the faulty shards again"
     if document["level"] in ("quick", "crc"):
         return "--level=decode decodes every image"
     return None
@@ -187,6 +198,7 @@ def query(document: Document, *, files: Document, sample: Iterable[str]) -> None
         if name in sizes
     ]
     written = [ascii(path)[1:-1] for path in files.values() if path is not None]
+    is_open = not written and document["num_chosen"]
     copied = []
     if files["save"] is not None:
         data_dir, path = ascii(document["config"]["data_dir"]), ascii(files["save"])
@@ -197,7 +209,8 @@ def query(document: Document, *, files: Document, sample: Iterable[str]) -> None
         classes=classes if largest else None,
         pixels=", ".join(spread),
         written=", ".join(written),
-        next=None if written else "--save=FILE keeps them, --sheet=PNG shows them",
+        note=" ".join(document["remarks"]) or None,
+        next="--save=FILE keeps them, --sheet=PNG shows them" if is_open else None,
     )
     sample = list(sample)
     output.show(document, [first, *answer], copied=copied, details=[*details, *sample])

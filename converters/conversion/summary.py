@@ -181,9 +181,9 @@ def _details(summary: Mapping[str, Any]) -> list[str]:
     lines += [*answers.decisions(summary), *_remarks(summary)]
     if undecoded := summary["full_decode"]:
         lines.append(
-            f"Not decoded: {count_of(undecoded['num_images'], 'image')}. Damage "
-            "that stops a decoder is found with --decode=full, in about "
-            f"{_duration(undecoded['seconds'])} more."
+            f"Not decoded: {count_of(undecoded['num_images'], 'image')}. --decode=full "
+            "finds damage that stops a decoder, and most damage that decodes to wrong "
+            f"pixels, in about {_duration(undecoded['seconds'])} more."
         )
     return [
         *lines,

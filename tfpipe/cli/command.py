@@ -192,7 +192,7 @@ def _chosen(commands: Sequence[Command], words: list[str]) -> Command:
         return forms[""]
     word = next((word for word in words if not word.startswith("-")), "nothing")
     raise ValueError(
-        f"Name one of {', '.join(forms)}, got {word}.{fields.did_you_mean(word, forms)}"
+        f"Name one of {', '.join(forms)}, got {word}.{errors.did_you_mean(word, forms)}"
     )
 
 

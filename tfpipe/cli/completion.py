@@ -10,6 +10,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from tfpipe import errors
 from tfpipe.cli import fields, names
 
 _USAGE = """\
@@ -71,7 +72,7 @@ def script(words: Sequence[str]) -> str:
     """
     if len(words) != 1 or words[0] not in _WRITERS:
         got = " ".join(words) or "nothing"
-        near = fields.did_you_mean(got, _WRITERS)
+        near = errors.did_you_mean(got, _WRITERS)
         raise ValueError(
             f"tfpipe completion needs one of {', '.join(_WRITERS)}, got {got}.{near}"
         )

@@ -301,7 +301,7 @@ class Option:
             texts = ", ".join(self.choices)
             raise ValueError(
                 f"{label} must be one of {texts}, got {value}."
-                f"{did_you_mean(str(value), self.choices)}"
+                f"{errors.did_you_mean(str(value), self.choices)}"
             )
         if self.kind is bool:
             return errors.require_bool("", label, value)
@@ -325,14 +325,6 @@ def _split(text: str) -> list[str]:
     except csv.Error as error:
         raise ValueError(f"A list must be A,B,C, got {text!r}: {error}.") from None
     return [part.strip() for part in rows[0]] if text and rows else []
-
-
-def did_you_mean(word: str, words: Iterable[str], *, prefix: str = "") -> str:
-    """Returns " Did you mean WORD?" with the nearest word, or "" if none is near."""
-    import difflib  # slow to import
-
-    near = difflib.get_close_matches(word, list(words), n=1)
-    return f" Did you mean {prefix}{near[0]}?" if near else ""
 
 
 def options_of(kind: Any) -> tuple[Option, ...]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from absl import flags, logging
 
+from tfpipe import errors
 from tfpipe.cli import fields
 from tfpipe.cli.fields import Option
 
@@ -115,7 +116,13 @@ class _Flag(flags.Flag[Any]):
         )
 
     def parse(self, argument: Any) -> None:
-        before = self.value if self.present and self.option.about.repeated else None
+        before = self.value if self.present else None
+        if self.present and not self.option.about.repeated:
+            raise flags.IllegalFlagValueError(
+                f"{self.option.label} was given twice: "
+                f"{self.option.text_of(before)} and {argument}. Leave one out."
+                f"{' Commas join the values of a list.' if self.option.is_list else ''}"
+            )
         super().parse(argument)
         if before is not None:
             self.value = before + self.value
@@ -216,7 +223,7 @@ def parse(
         free = values(["", *words])[1:]
     except flags.UnrecognizedFlagError as error:
         name = error.flagname
-        near = fields.did_you_mean(name, values, prefix="--")
+        near = errors.did_you_mean(name, values, prefix="--")
         message = f"There is no flag --{name}.{near}"
         raise UnknownFlagError(name, message) from None
     except flags.Error as error:

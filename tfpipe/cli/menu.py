@@ -6,13 +6,13 @@ its installed package, also in a folder that has a package `benchmarks` or `conv
 of its own.
 """
 
-import difflib
 import importlib
 import os
 import signal
 import sys
 from collections.abc import Sequence
 
+from tfpipe import errors
 from tfpipe.cli import names
 
 _HEAD = """\
@@ -51,8 +51,7 @@ def command_of(words: Sequence[str]) -> tuple[str, list[str]]:
     if words[0] == _CONVERT and (len(words) == 1 or words[1].startswith("-")):
         raise ValueError(f"tfpipe convert needs an input: {', '.join(inputs)}.")
     if words[0] == _CONVERT:
-        near = difflib.get_close_matches(words[1], inputs, n=1)
-        hint = f" Did you mean tfpipe convert {near[0]}?" if near else ""
+        hint = errors.did_you_mean(words[1], inputs, prefix="tfpipe convert ")
         raise ValueError(
             f"tfpipe convert needs an input, {', '.join(inputs)}, got {words[1]}."
             f"{hint} tfpipe convert --help says what each reads."
@@ -62,8 +61,8 @@ def command_of(words: Sequence[str]) -> tuple[str, list[str]]:
     by_word = {module.partition(".")[2]: name for name, module in names.MODULES.items()}
     by_word |= {module: name for name, module in names.MODULES.items()}
     by_word |= {name: name for name in names.MODULES}
-    near = difflib.get_close_matches(wanted, by_word, n=1)
-    hint = f" Did you mean tfpipe {by_word[near[0]]}?" if near else ""
+    near = errors.nearest(wanted, by_word)
+    hint = f" Did you mean tfpipe {by_word[near]}?" if near else ""
     raise ValueError(
         f"There is no command tfpipe {wanted}.{hint} tfpipe --help lists the commands."
     )

@@ -158,10 +158,11 @@ class Order:
         if self.num_draws == 0 or self.num_steps() == 0:
             most = self.num_draws // self.num_ranks
             remedy = "Use fewer ranks or more data."
+            ranks = errors.count_of(self.num_ranks, "rank")
             raise ValueError(
                 f"An epoch must have at least one step: {self.num_draws} records "
-                f"cannot give {self.num_ranks} ranks a batch of {self.batch_size} "
-                f"each. {f'The largest batch_size is {most}.' if most else remedy}"
+                f"cannot give {ranks} a batch of {self.batch_size} each. "
+                f"{f'The largest batch_size is {most}.' if most else remedy}"
             )
 
     @property

@@ -104,8 +104,7 @@ def _read_index(files: Files) -> bytes:
         url = files.location.shown
         raise errors.BadIndexError(
             f"No data set in {url}: {index.INDEX_NAME} is missing. Check the URL, or "
-            "create one with python -m converters.folder --input_dir=PHOTOS "
-            f"--output_dir={url}."
+            f"create one with python -m converters.folder PHOTOS {url}."
         ) from None
     try:
         is_sound = not index.change_of(content, "")

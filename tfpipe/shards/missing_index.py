@@ -102,7 +102,7 @@ def other_converter(location: str, asked: str) -> str:
 
     Example:
         >>> other_converter("photos.csv", "converters.folder")
-        ' For a table use python -m converters.table --input=photos.csv ...'
+        ' For a table: use python -m converters.table photos.csv DIR ...'
     """
     path = pathlib.Path(location)
     if "://" in location or not path.exists():
@@ -115,12 +115,14 @@ def other_converter(location: str, asked: str) -> str:
     if (kind := _There(files, ()).kind) is None:
         return ""
     file = files[kind]
-    what, command = _input_of(path, file, "records" if kind == "shards" else kind)
-    same = f"{asked} --input_dir={shlex.quote(os.fspath(path))}"
-    if command == same or command.startswith(f"{asked} --input="):
+    kind = "records" if kind == "shards" else kind
+    what, command = _input_of(path, file, kind, output="DIR")
+    has_folder = asked in ("converters.folder", "converters.imagenet")
+    same = f"{asked} {shlex.quote(os.fspath(path))} DIR" if has_folder else f"{asked} "
+    if command.startswith(same):
         return ""
     where = f"It holds {what} such as {file.name}" if path.is_dir() else f"For {what}"
-    return f" {where}: use python -m {command} --output_dir=DIR."
+    return f" {where}: use python -m {command}."
 
 
 def _look(folder: pathlib.Path) -> _There:
@@ -166,15 +168,12 @@ def _kind(name: str) -> str | None:
 
 def _create(folder: pathlib.Path) -> str:
     path = shlex.quote(os.fspath(folder))
-    return (
-        "Create one with python -m converters.folder --input_dir=PHOTOS "
-        f"--output_dir={path}."
-    )
+    return f"Create one with python -m converters.folder PHOTOS {path}."
 
 
 def _converted(folder: pathlib.Path, file: pathlib.Path, kind: str) -> str:
     """Returns how a data set is made of files of a kind; `file` is the first one."""
-    what, command = _input_of(folder, file, kind)
+    what, command = _input_of(folder, file, kind, output="NEW")
     if kind == "shards":
         return f"Its shards have no index: python -m {command} writes one."
     if kind == "records":
@@ -183,35 +182,44 @@ def _converted(folder: pathlib.Path, file: pathlib.Path, kind: str) -> str:
         return (
             f"It holds TFRecords such as {file.name}: tfpipe.TFRecordSource(DIR, "
             f'files="{pattern}") reads them in place; python -m {command} '
-            "--output_dir=NEW converts them, labels that are texts too."
+            "converts them, labels that are texts too."
         )
     return (
         f"It holds {what} such as {file.name}: make a data set with python -m "
-        f"{command} --output_dir=NEW, and give NEW."
+        f"{command}, and give NEW."
     )
 
 
-def _input_of(folder: pathlib.Path, file: pathlib.Path, kind: str) -> tuple[str, str]:
-    """Returns the words for files of a kind, and the command that takes them."""
+def _input_of(
+    folder: pathlib.Path, file: pathlib.Path, kind: str, *, output: str
+) -> tuple[str, str]:
+    """Returns the words for files of a kind, and the command that takes them.
+
+    Args:
+        folder: The folder that was looked at.
+        file: The first file of the kind.
+        kind: The kind.
+        output: Name of the new data set.
+    """
     path = shlex.quote(os.fspath(file))
     if kind == "shards":
         where = shlex.quote(os.fspath(file.parent))
         return "shards", f"converters.verify {where} --level=crc --write_index"
     if kind == "records":
         where = shlex.quote(os.fspath(folder))
-        return "TFRecords", f"converters.tfrecord --input={where}"
+        return "TFRecords", f"converters.tfrecord {where} {output}"
     if kind == "tars" and not file.name.startswith("ILSVRC2012"):
         tars = shlex.quote(os.fspath(file.parent / f"*{file.suffix}"))
-        return "tars", f"converters.webdataset --input={tars}"
+        return "tars", f"converters.webdataset {tars} {output}"
     if kind == "table":
         columns = "--image_column=COLUMN --label_column=COLUMN"
-        return "a table", f"converters.table --input={path} {columns}"
+        return "a table", f"converters.table {path} {output} {columns}"
     photo = file / "photo" if kind == "classes" else file
     root = file.parent if kind == "tars" else _root(folder, photo)
     where = shlex.quote(os.fspath(root))
     if kind != "photos" or _SYNSET.fullmatch(file.parent.name):
-        return "images of ImageNet", f"converters.imagenet --input_dir={where}"
-    return "photos", f"converters.folder --input_dir={where}"
+        return "images of ImageNet", f"converters.imagenet {where} {output}"
+    return "photos", f"converters.folder {where} {output}"
 
 
 def _root(folder: pathlib.Path, photo: pathlib.Path) -> pathlib.Path:

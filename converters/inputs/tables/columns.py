@@ -6,6 +6,7 @@ In: names of columns from flags, and the columns of a table. Out: checked names.
 import dataclasses
 from collections.abc import Sequence
 
+from tfpipe import errors
 from tfpipe.shards import index
 
 FAIL, SKIP = "fail", "skip"
@@ -66,8 +67,12 @@ class Columns:
         for role, name in self.by_role.items():
             if there.count(name) != 1:
                 flag = "extra_columns" if role.startswith("extra") else f"{role}_column"
-                times = "twice" if name in there else "none of this name"
+                if name in there:
+                    times, hint = "twice", ""
+                else:
+                    times = "none of this name"
+                    hint = errors.did_you_mean(name, there)
                 raise ValueError(
                     f"--{flag} must name one column of the table, got {name}: there "
-                    f"is {times}. The columns are {', '.join(there)}."
+                    f"is {times}. The columns are {', '.join(there)}.{hint}"
                 )

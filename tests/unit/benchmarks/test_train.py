@@ -73,7 +73,7 @@ def steady(data_dir: pathlib.Path) -> Result:
             {"data_dir": "{tmp}"},
             "index.json is missing. The folder is empty. Create one",
         ),
-        ({"data_dir": "{data}", "batch_size": 999}, "24 records cannot give 1 ranks"),
+        ({"data_dir": "{data}", "batch_size": 999}, "24 records cannot give 1 rank"),
         ({"data_dir": "{data}", "mode": "eval"}, "--mode=eval must have"),
         ({"data_dir": "{data}", "report_dir": "{data}/index.json"}, "File exists"),
         (

@@ -260,7 +260,7 @@ def test_summary_says_what_was_left_out_and_how_to_go_on(
     text = capsys.readouterr().out
     assert f"{tmp_path}/rejects.jsonl says which, why and what to do" in text
     assert "Not decoded: " in text
-    assert "--decode=full, in about 1 s more" in text
+    assert "wrong pixels, in about 1 s more" in text
     assert "tfpipe counts labels from 0; classes.tsv and class_names" in text
     assert "of 5 classes, 1 each" in text
     calls = [line for line in text.splitlines() if "= tfpipe." in line]

@@ -316,7 +316,7 @@ def test_pipeline_can_be_taken_apart_and_put_together(data_dir):
 @pytest.mark.parametrize(
     ("preset", "options", "message"),
     [
-        (train, {"batch_size": 25}, "24 records cannot give 1 ranks a batch of 25"),
+        (train, {"batch_size": 25}, "24 records cannot give 1 rank a batch of 25"),
         (train, {"batch_size": 13, "num_ranks": 2}, "cannot give 2 ranks a batch of"),
         (train, {"batch_size": 0}, "batch_size must be a whole number >= 1, got 0"),
         (train, {"num_ranks": 25}, "24 records cannot give 25 ranks a batch of 4"),
@@ -437,7 +437,7 @@ def test_images_have_the_size_of_the_recipe_unless_another_is_asked_for(
 
 
 def test_an_unknown_model_of_keras_is_told_the_names():
-    with pytest.raises(ValueError, match=r"got 'mobilnet_v2'. Did you mean 'mobilene"):
+    with pytest.raises(ValueError, match=r"got 'mobilnet_v2'. Did you mean mobilene"):
         tfpipe.recipes.keras("mobilnet_v2")
     with pytest.raises(ValueError, match=r"The names are densenet, .*V2L\.$"):
         tfpipe.recipes.keras("alexnet")

@@ -87,7 +87,7 @@ def test_nothing_left_to_train_is_an_error(data_dir: pathlib.Path) -> None:
 @pytest.mark.parametrize(
     ("fields", "ranks", "message"),
     [
-        ({"batch_size": 25}, Ranks(), "24 records cannot give 1 ranks a batch of 25"),
+        ({"batch_size": 25}, Ranks(), "24 records cannot give 1 rank a batch of 25"),
         ({}, Ranks(num_ranks=25), "24 records cannot give 25 ranks"),
     ],
 )

@@ -95,7 +95,9 @@ def test_each_flag_reaches_its_field(part: int) -> None:
         if option.is_required or option.about.is_argument or option.field in NOT_ALONE:
             continue
         changed = WORDS.get(option.about.needs) or WORDS.get(option.field)
-        words = [*_words(command), *(changed or _changed(option)).split()]
+        own = (changed or _changed(option)).split()
+        names = {word.partition("=")[0] for word in own}
+        words = [w for w in _words(command) if w.partition("=")[0] not in names] + own
         sizes = ("--copies", "--target", "--for_ram")
         if command in replicate.COMMANDS and not any(
             w.startswith(sizes) for w in words

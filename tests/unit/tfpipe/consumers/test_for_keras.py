@@ -237,7 +237,7 @@ def test_classes_are_weighed_by_their_names(data_dir):
         assert weights.numpy().tolist() == [1 + 4 * int(label == 2) for label in labels]
 
     for wrong, message in (
-        ({"goldfihs": 1.0}, "0 classes. Did you mean 'goldfish'"),
+        ({"goldfihs": 1.0}, "0 classes. Did you mean goldfish"),
         ({"crane": 1.0}, "2 classes. Write 'n02012849' or 'n03126707' in its place"),
         ({names[0]: 1.0}, r"1,000 weights here, got 1 weight, .* none for \[1, 2, "),
     ):

@@ -299,7 +299,7 @@ def test_more_ranks_than_records_are_padded():
         ({"seed": 2**64}, r"seed must be .* from 0 to 2\*\*64 - 1"),
         ({"shuffle": "Full"}, "shuffle must be one of none, window, full, got 'Full'"),
         ({"remainder": "keep"}, "remainder must be one of drop, pad, got 'keep'"),
-        ({"batch_size": 11}, "10 records cannot give 1 ranks a batch of 11 each"),
+        ({"batch_size": 11}, "10 records cannot give 1 rank a batch of 11 each"),
         ({"num_ranks": 11}, "10 records cannot give 11 ranks a batch of 1 each"),
         ({"shard_sizes": np.zeros(2, np.int64)}, "0 records cannot give"),
     ],

@@ -262,7 +262,7 @@ def test_without_labels_the_remedy_is_named(unbalanced, tmp_path):
     ("options", "message"),
     [
         ({"shuffle": "none"}, 'must be "window" or "full" with sampling'),
-        ({"batch_size": 25}, "24 records cannot give 1 ranks a batch of 25 each"),
+        ({"batch_size": 25}, "24 records cannot give 1 rank a batch of 25 each"),
         (
             {"sampling": tfpipe.Sampling(record_weights=[1] * 11)},
             "each of the 12 records of the split, got 11",

@@ -57,7 +57,7 @@ def epoch(number):
         ({"shuffle": True}, "shuffle must be one of none, window, full, got True"),
         ({"rank": 1}, "rank must be 0 to num_ranks - 1 = 0, got 1"),
         ({"num_ranks": 25}, "24 records cannot give 25 ranks a batch of 1 each"),
-        ({"batch_size": 25}, "24 records cannot give 1 ranks a batch of 25 each"),
+        ({"batch_size": 25}, "24 records cannot give 1 rank a batch of 25 each"),
         ({"remainder": "keep"}, "remainder must be one of drop, pad, got 'keep'"),
     ],
 )
