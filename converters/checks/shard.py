@@ -159,9 +159,7 @@ class Result:
     faults: list[Fault] = dataclasses.field(default_factory=list)
     num_faults: int = 0
     bad_names: set[str] = dataclasses.field(default_factory=set)
-    details: dict[str, Any] = dataclasses.field(
-        default_factory=lambda: {"remarks": []}
-    )
+    details: dict[str, Any] = dataclasses.field(default_factory=lambda: {"remarks": []})
 
     def add(self, faults: Iterable[Fault]) -> None:
         """Counts faults, and keeps those among the first MAX_FAULTS."""

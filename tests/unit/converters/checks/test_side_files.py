@@ -180,7 +180,7 @@ def test_an_index_of_an_older_version_is_read_and_can_be_completed(
     assert completed.details["written"] == [index.INDEX_NAME]
     for name in (index.INDEX_NAME, "labels.txt"):
         assert (copy_dir / name).read_bytes() == (data_dir / name).read_bytes()
-    assert "remarks" not in run(copy_dir).details
+    assert run(copy_dir).details["remarks"] == []
 
 
 def test_an_index_of_an_older_version_stays_as_it_is_where_there_are_faults(
