@@ -108,11 +108,6 @@ def read_boxes(
     decisions are needed as a whole. A single process reads the files fast; the other
     processes parse the files slowly.
 
-    Args:
-        source: Folder with the tar or the XML files.
-        synsets: Synsets of all classes.
-        num_workers: Number of parsing processes.
-
     Raises:
         ValueError: If there are two sources, if one is damaged or holds a file that is
             no annotation, or if two files have the same name.
@@ -187,9 +182,7 @@ def parse_xml(
     """Parses one XML file and returns its usable boxes.
 
     Args:
-        data: Content of the file.
         stem: Base name of the file without its suffix: `<synset>_<number>`.
-        synsets: Synsets of all classes.
         decisions: Counts of boxes by decision; the function adds to the counts.
 
     Raises:

@@ -78,7 +78,6 @@ def beside(folder: Folder, label_keys: Sequence[str]) -> ClassList:
     """Returns the classes that a list beside shards names.
 
     Args:
-        folder: Folder of the shards.
         label_keys: Keys of the label in a record, as TFDS names a file after each.
 
     Raises:
@@ -128,9 +127,7 @@ def _num_classes(text: str, label_keys: Sequence[str]) -> int:
 def of_parquet(paths: Sequence[str], column: str) -> ClassList:
     """Returns the classes that the Hugging Face metadata of Parquet files names.
 
-    Args:
-        paths: The files.
-        column: Column of the label, a number or a list of numbers.
+    The column of the label holds a number or a list of numbers.
 
     Raises:
         ValueError: If two files name other classes.

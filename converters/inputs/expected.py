@@ -30,10 +30,11 @@ _NUM_NAMED = 5
 def check_expected(expected: str, labelled: Labelled) -> None:
     """Checks the input against the known counts of a data set.
 
+    Boxes are counted if the input has a place for boxes.
+
     Args:
         expected: One of EXPECTATIONS; "none" checks nothing.
-        labelled: The images, and all classes in label order. Boxes are counted if the
-            input has a place for boxes.
+        labelled: The images, and all classes in label order.
 
     Raises:
         ValueError: If something is missing or too much; the message lists all of it.

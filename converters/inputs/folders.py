@@ -226,10 +226,7 @@ def _entry(entry: os.DirEntry[str]) -> _Entry:
 
 
 def input_folder(value: str) -> Folder:
-    """Returns the folder of --input_dir.
-
-    Args:
-        value: The value of the flag, a path or a URL.
+    """Returns the folder in the value of --input_dir.
 
     Raises:
         ValueError: If there is no such folder.

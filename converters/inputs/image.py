@@ -53,10 +53,6 @@ def whole_file(path: str, num_bytes: int) -> Image:
 def read_image(input_dir: Location, image: Image) -> bytes:
     """Reads the bytes of an image.
 
-    Args:
-        input_dir: The input folder.
-        image: The image.
-
     Raises:
         OSError: If they cannot be read; the message names the file.
     """
@@ -93,8 +89,6 @@ def read_ahead(
     Images at URLs are requested several at a time and ahead of their use.
 
     Args:
-        input_dir: The input folder.
-        images: The images.
         is_read: Whether the bytes of an image are needed. Others are not read ahead.
 
     Returns:

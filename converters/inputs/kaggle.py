@@ -48,10 +48,6 @@ def validation_synsets(
 ) -> Mapping[str, str] | None:
     """Returns the synset of each validation image by name; None without the list.
 
-    Args:
-        folder: Folder with the list.
-        names: Names of the images.
-
     Raises:
         ValueError: If the list is damaged, or lacks an image.
     """

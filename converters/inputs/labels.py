@@ -114,11 +114,7 @@ def give_labels(
 ) -> Labelled:
     """Gives the classes their labels, by the same rule for all inputs.
 
-    Args:
-        listed: The images as their reader listed them.
-        label_map: File of --label_map.
-        label_base: Value of --label_base.
-        label_type: Value of --label_type.
+    The arguments are the values of the flags of their names.
 
     Raises:
         ValueError: If numbers and words are mixed, a class has no label or no name, or

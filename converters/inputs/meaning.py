@@ -58,11 +58,7 @@ class Meaning:
             raise ValueError(f"--class_depth must be >= 1, got {self.class_depth}.")
 
     def splits_of_files(self, paths: Sequence[str]) -> list[str]:
-        """Returns the splits of files with many images, by the names.
-
-        Args:
-            paths: Paths with `/`, relative to one folder.
-        """
+        """Returns the splits of files by their paths with `/`, relative to a folder."""
         if self.split is not None or not self.split_names:
             return [self.split or TRAIN] * len(paths)
         said = split_names.splits_of_shards(paths)
@@ -169,15 +165,7 @@ def numbers_as_labels(
 
 
 def warn(lines: Sequence[str], *, strict: bool) -> None:
-    """Prints warnings about an input, or raises the first one.
-
-    Args:
-        lines: The warnings.
-        strict: Value of --strict.
-
-    Raises:
-        ValueError: If there is a warning and `strict` is True.
-    """
+    """Prints warnings about an input; with --strict, a ValueError of the first one."""
     if lines and strict:
         raise ValueError(f"{lines[0]} (--strict makes this warning an error.)")
     for line in lines:
@@ -187,11 +175,7 @@ def warn(lines: Sequence[str], *, strict: bool) -> None:
 def disagreements(splits: _Splits, chosen: LabelType | None) -> list[str]:
     """Returns a line for each way in which splits and classes do not fit together.
 
-    The line says the probable meaning, and its flag.
-
-    Args:
-        splits: By split and class, the images.
-        chosen: Value of --label_type.
+    The line says the probable meaning, and its flag. `chosen` is --label_type.
     """
     names = {name for classes in splits.values() for name in classes}
     lines = [

@@ -41,10 +41,6 @@ class Reader(Protocol):
     def list_images(self, meaning: Meaning, workspace: Workspace) -> Listed:
         """Lists the images of the input; opens none.
 
-        Args:
-            meaning: The words of a user about splits and classes.
-            workspace: Folder for copies.
-
         Raises:
             ValueError: If the input is not as it must be.
             BadIndexError: If the input is a damaged data set.

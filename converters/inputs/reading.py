@@ -29,13 +29,7 @@ def is_remote(input_dir: Location, file: str) -> bool:
 
 
 def read(input_dir: Location, file: str, start: int, num_bytes: int) -> bytes:
-    """Reads a part of a file by URL.
-
-    Args:
-        input_dir: The input folder.
-        file: Name of the file in the folder, or its URL.
-        start: First byte, >= 0.
-        num_bytes: Number of bytes, >= 0.
+    """Reads a part of a file by its URL, or by its name in a folder at a URL.
 
     Raises:
         RemoteError: If the file is missing, too short, or cannot be read.
