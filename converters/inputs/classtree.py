@@ -164,7 +164,7 @@ def _split_folders(
     others = sorted({*top.folders} - {*named})
     report.leave_out(skipped)
     report.leave_out(LeftOut(f"{prefix}{n}/", listing.NOT_A_SPLIT) for n in others)
-    report.leave_out(LeftOut(prefix + n, listing.NO_CLASS) for n, *_ in top.images)
+    report.leave_out(LeftOut(n, listing.NO_CLASS) for n, *_ in top.images)
     return {s: prefix + folder_of[s] for s in SPLITS if s in folder_of}
 
 
@@ -216,12 +216,12 @@ def _walk(
             above |= {identity}
         here = source.scan(prefix, listing.IMAGE_SUFFIXES)
         report.read(here, prefix)
-        images = [image.below(prefix) for image in here.images]
-        if images and class_name:
+        if here.images and class_name:
             name = "/".join(class_name.split("/")[:class_depth])
-            found.setdefault(name, []).extend(images)
-        elif images:
-            report.left_out += (LeftOut(i.name, listing.NO_CLASS) for i in images)
+            found.setdefault(name, []).extend(here.images)
+        elif here.images:
+            names = (image.name for image in here.images)
+            report.left_out += (LeftOut(name, listing.NO_CLASS) for name in names)
         elif not here.folders:
             report.leave_out([LeftOut(prefix, listing.EMPTY_FOLDER)])
         for name in reversed(here.folders):

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from typing import IO, NamedTuple
 
 from converters.inputs import files, listing
-from converters.inputs.image import NO_CLASS, Image
+from converters.inputs.image import whole_file
 from converters.inputs.listing import LeftOut
 from tfpipe import errors
 from tfpipe.location.files import Files
@@ -167,7 +167,7 @@ class Folder:
                 found.left_out.append(LeftOut(base, listing.OTHER_NAME))
                 continue
             if kind == _FILE:
-                found.images.append(Image(base, NO_CLASS, prefix + base, 0, size))
+                found.images.append(whole_file(prefix + base, size))
             elif kind != _FOLDER:
                 found.left_out.append(LeftOut(base, kind))
             elif is_named:

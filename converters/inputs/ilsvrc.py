@@ -80,14 +80,16 @@ class IlsvrcReader(Reader):
 class _Holder(NamedTuple):
     """A folder of images, or a tar in its place, also as a part of another tar."""
 
-    file: str
-    is_tar: bool = False
+    folder: str
+    tar: str = ""
     part: tars.Member | None = None
 
     @property
-    def prefix(self) -> str:
+    def where(self) -> str:
         """The start of the names in it, in reports."""
-        return f"{self.file}/{self.part.name}/" if self.part else f"{self.file}/"
+        if self.part is not None:
+            return f"{self.tar}/{self.part.name}/"
+        return f"{self.tar or self.folder}/"
 
 
 @dataclasses.dataclass
@@ -131,7 +133,7 @@ class _Tree:
         """Returns the images of the validation split; None if there is none."""
         source, holder = self.source, _Holder("val")
         if self._is_tar(VALIDATION_TAR, "val"):
-            holder = _Holder(VALIDATION_TAR, is_tar=True)
+            holder = _Holder("val", VALIDATION_TAR)
         elif not source.exists("val"):
             return None
         elif not source.is_folder("val"):
@@ -142,18 +144,18 @@ class _Tree:
         elif any(source.scan("val", (".tar",))[:2]):
             return self._read_classes("val", {})
         ((_, here),) = self._read({"val": holder})
-        names = [image.name for image in here.images]
+        names = [image.name.removeprefix("val/") for image in here.images]
         synsets = devkit.validation_synsets(self.lists, names, here.names)
         classes: _Classes = {}
-        for image in here.images:
-            synset = synsets[image.name]
+        for image, name in zip(here.images, names, strict=True):
+            synset = synsets[name]
             if synset not in self.synsets:
                 raise ValueError(
-                    f"{synset}, the class of val/{image.name}, is not in the class "
+                    f"{synset}, the class of {image.name}, is not in the class "
                     "list. List all synsets in label order in "
                     f"{source.shown('synsets.txt')}."
                 )
-            classes.setdefault(synset, []).append(image.below("val/"))
+            classes.setdefault(synset, []).append(image)
         return classes
 
     def _read(
@@ -163,14 +165,14 @@ class _Tree:
 
         def look(key: str) -> tuple[str, State | None, listing.Listing]:
             holder = holders[key]
-            if not holder.is_tar:
+            if not holder.tar:
                 return key, None, _read_folder(self.source, holder)
             return key, *_read_tar(self.source, holder)
 
         for key, state, here in reading.in_threads(look, sorted(holders)):
-            self.report.read(here, holders[key].prefix)
+            self.report.read(here, holders[key].where)
             if state is not None:
-                self.states.setdefault(holders[key].file, state)
+                self.states.setdefault(holders[key].tar, state)
             yield key, here
 
     def _is_tar(self, tar_name: str, folder: str) -> bool:
@@ -197,7 +199,7 @@ class _Tree:
             elif synset in holders:
                 raise _duplicate_error(self.source, TRAIN_TAR, f"{synset}.tar")
             else:
-                holders[synset] = _Holder(TRAIN_TAR, True, part)
+                holders[synset] = _Holder(f"train/{synset}", TRAIN_TAR, part)
         if not holders:
             raise ValueError(
                 f"{self.source.shown(TRAIN_TAR)} must hold a tar for each class, got "
@@ -209,14 +211,14 @@ class _Tree:
         here = self.source.scan(folder, (".tar",))
         self.report.leave_out(item.under(f"{folder}/") for item in here.left_out)
         holders |= {name: _Holder(f"{folder}/{name}") for name in here.folders}
-        for name, _, file, *_ in here.images:
-            synset = os.path.splitext(name)[0]
+        for tar in (image.file for image in here.images):
+            synset = os.path.splitext(os.path.basename(tar))[0]
             if synset in holders:
                 raise ValueError(
-                    f"{self.source.shown(folder)} must hold {synset}/ or {name} but "
-                    "not both. Remove one of them."
+                    f"{self.source.shown(folder)} must hold {synset}/ or "
+                    f"{os.path.basename(tar)} but not both. Remove one of them."
                 )
-            holders[synset] = _Holder(file, is_tar=True)
+            holders[synset] = _Holder(f"{folder}/{synset}", tar)
 
     def _read_classes(self, folder: str, holders: dict[str, _Holder]) -> _Classes:
         """Returns the images of a split with a folder or a tar for each class.
@@ -240,11 +242,8 @@ class _Tree:
                 f"list, the first is {unknown[0]}. List all synsets in label order in "
                 f"{self.source.shown('synsets.txt')}."
             )
-        classes = {
-            synset: [image.below(f"{folder}/{synset}/") for image in here.images]
-            for synset, here in self._read(holders)
-            if here.images
-        }
+        read = self._read(holders)
+        classes = {synset: here.images for synset, here in read if here.images}
         if not classes:
             raise ValueError(
                 f"{where} must hold images named *.JPEG, *.jpeg or *.jpg, got none."
@@ -253,38 +252,38 @@ class _Tree:
 
 
 def _read_folder(source: Folder, holder: _Holder) -> listing.Listing:
-    here = source.scan(holder.file, listing.JPEG_SUFFIXES)
+    here = source.scan(holder.folder, listing.JPEG_SUFFIXES)
     for name in here.folders:
-        below = source.files_below(f"{holder.file}/{name}")
+        below = source.files_below(f"{holder.folder}/{name}")
         here.left_out.extend(LeftOut(f"{name}/{n}", listing.SUBFOLDER) for n in below)
     return here
 
 
-def _read_tar(source: Folder, tar: _Holder) -> tuple[State, listing.Listing]:
+def _read_tar(source: Folder, holder: _Holder) -> tuple[State, listing.Listing]:
     """Returns the state of a tar, and its images by base name, as if unpacked.
 
     Raises:
         ValueError: If the tar is damaged, or holds a name twice.
     """
-    location, num_bytes = source.location.resolve(tar.file), source.size(tar.file) or 0
-    state = reading.state_of(location, num_bytes=num_bytes)
+    tar, num_bytes = holder.tar, source.size(holder.tar) or 0
+    state = reading.state_of(source.location.resolve(tar), num_bytes=num_bytes)
     here = listing.Listing([], [], [], [])
-    for member in tars.read_members(source, tar.file, part=tar.part):
+    for member in tars.read_members(source, tar, part=holder.part):
         name = os.path.basename(member.name)
         if not listing.has_suffix(name, listing.JPEG_SUFFIXES):
             here.left_out.append(LeftOut(member.name, listing.OTHER_NAME))
             continue
         here.names.append(name)
         if member.is_file:
-            parts = (tar.file, member.offset, member.num_bytes)
-            here.images.append(Image(name, NO_CLASS, *parts))
+            parts = (tar, member.offset, member.num_bytes)
+            here.images.append(Image(f"{holder.folder}/{name}", NO_CLASS, *parts))
         else:
             here.left_out.append(LeftOut(member.name, listing.NOT_A_FILE))
     here.images.sort()
     here.names.sort()
     for name, after in itertools.pairwise(here.names):
         if name == after:
-            raise _duplicate_error(source, tar.file, name)
+            raise _duplicate_error(source, tar, name)
     return state, here
 
 

@@ -118,7 +118,7 @@ class Listing(NamedTuple):
     """Entries of a folder, or of a tar in its place, sorted by name.
 
     Attributes:
-        images: The files with a suffix of the list, by their names in the folder.
+        images: The files with a suffix of the list, by their names in the input folder.
         folders: Names of the folders.
         names: All names with such a suffix, also of folders, pipes and the like.
         left_out: Names in neither `images` nor `folders`, with the reason.

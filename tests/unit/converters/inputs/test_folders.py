@@ -51,7 +51,7 @@ def test_a_file_and_a_folder_may_have_one_name() -> None:
 
     assert folder.scan("", listing.IMAGE_SUFFIXES).folders == ["a", "x"]
     (image,) = folder.scan("a", listing.IMAGE_SUFFIXES).images
-    assert (image.name, image.file, image.num_bytes) == ("b.jpg", "a/b.jpg", 2)
+    assert (image.name, image.file, image.num_bytes) == ("a/b.jpg", "a/b.jpg", 2)
     left = folder.scan("", listing.IMAGE_SUFFIXES).left_out
     assert [item.name for item in left] == ["..", "a"]
 

@@ -10,7 +10,7 @@ import pytest
 
 from converters.inputs import classes, ilsvrc
 from converters.inputs.again import Again
-from converters.inputs.image import NO_CLASS, Image, catalog_name, read_image
+from converters.inputs.image import NO_CLASS, catalog_name, read_image, whole_file
 from tests.support.data.conversions import read_ilsvrc
 from tests.support.data.trees import SYNSETS, make_tree
 from tfpipe.location.location import Location
@@ -240,10 +240,10 @@ def test_an_image_takes_300_bytes_at_most(in_tar: bool) -> None:
         for number in range(count):
             prefix = f"train/n{number % 1000:08d}/"
             name = f"n{number % 1000:08d}_{number}.JPEG"
-            path = file if in_tar else prefix + name
-            parts = (path, 10**11 * in_tar + number, 10**5 + number)
-            image = Image(name, NO_CLASS, *parts)
-            images.append(image.below(prefix))
+            image = whole_file(prefix + name, 10**5 + number)
+            if in_tar:
+                image = image._replace(file=file, offset=10**11 + number)
+            images.append(image)
         used = tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()
