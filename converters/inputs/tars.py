@@ -344,42 +344,33 @@ def stream_files(
 @contextlib.contextmanager
 def _unpacked(folder: Folder, name: str) -> Iterator[Callable[[int, int], bytes]]:
     """Yields a function to read a tar or tar.gz; a step back begins from the start."""
-    position = 0
     with contextlib.ExitStack() as stack:
         raw = stack.enter_context(folder.open(name))
-        packed = raw.read(2) == _GZIP_MAGIC
+        is_packed = raw.read(2) == _GZIP_MAGIC
         raw.seek(0)
-        file = stack.enter_context(gzip.open(raw)) if packed else raw
-
-        def take(num_bytes: int) -> bytes:
-            nonlocal position
-            data = file.read(min(num_bytes, _PIECE_BYTES))
-            position += len(data)
-            most = _FREE_UNPACKED_BYTES + _MAX_RATIO * raw.tell()
-            if packed and position > most:
-                raise ValueError(
-                    f"{folder.shown(name)} must unpack to at most {_MAX_RATIO} times "
-                    f"its size, got {position:,} bytes from the first {raw.tell():,}: "
-                    "it is no archive of ImageNet. Download it again, or unpack it "
-                    "yourself."
-                )
-            return data
+        file = stack.enter_context(gzip.open(raw)) if is_packed else raw
 
         def read(offset: int, num_bytes: int) -> bytes:
-            nonlocal position
-            if offset < position:
-                position = file.seek(0)
-            while position < offset and take(offset - position):
-                pass
-            pieces, end = [], offset + num_bytes
-            while position < end and (data := take(end - position)):
-                pieces.append(data)
-            return b"".join(pieces)
+            # By steps, so that no step unpacks much before the ratio is checked.
+            for position in (*range(file.tell(), offset, _PIECE_BYTES), offset):
+                file.seek(position)
+                if is_packed:
+                    _require_ratio(folder.shown(name), raw.tell(), position)
+            return file.read(num_bytes)
 
         try:
             yield read
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise ValueError(
-                f"{folder.shown(name)} is damaged or cut short after byte {position:,} "
-                f"of its unpacked content: {error}. Download it again."
+                f"{folder.shown(name)} is damaged or cut short after byte "
+                f"{file.tell():,} of its unpacked content: {error}. Download it again."
             ) from error
+
+
+def _require_ratio(where: str, num_packed: int, num_unpacked: int) -> None:
+    if num_unpacked > _FREE_UNPACKED_BYTES + _MAX_RATIO * num_packed:
+        raise ValueError(
+            f"{where} must unpack to at most {_MAX_RATIO} times its size, got "
+            f"{num_unpacked:,} bytes from the first {num_packed:,}: it is no archive "
+            "of ImageNet. Download it again, or unpack it yourself."
+        )
