@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-import sys
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -257,11 +256,10 @@ def run(
         ValueError: If facts do not fit each other, or there is no result.
         OSError: If results cannot be read.
     """
-    before = facts_given
+    before, notes = facts_given, list[str]()
     if paths:
         collection = results.read([pathlib.Path(path) for path in paths])
-        for reason in collection.left_out:
-            print(f"Note: {reason}", file=sys.stderr)
+        notes = [f"Note: {reason}" for reason in collection.left_out]
         before = what_if.apply(measured.read(collection), facts_given)
     answer = summary.answer(before, by_name, mode)
     # Before a line is printed, because it may be wrong.
@@ -278,7 +276,7 @@ def run(
         **answer,
         "what_if": None if after is None else {"text": change, **after},
     }
-    output.show(result, *answers.advise(result), details=details)
+    output.show(result, *answers.advise(result), notes=notes, details=details)
     return result
 
 

@@ -18,7 +18,6 @@ error.
 """
 
 import pathlib
-import sys
 
 from benchmarks.reporting import output, page, results
 from benchmarks.reporting.charts import frame
@@ -60,8 +59,6 @@ def run(options: ReportOptions) -> None:
             f"{error}. Install them with: pip install 'tfpipe[report]'"
         ) from error
     path.write_text(text, encoding="utf-8")
-    for reason in collection.left_out:
-        print(f"Note: {reason}", file=sys.stderr)
     parts = (collection.results, collection.sweeps, collection.advice)
     result = {
         "command": "benchmarks.report",
@@ -71,7 +68,8 @@ def run(options: ReportOptions) -> None:
         "output": str(path),
     }
     about = f"The page shows {count_of(result['num_results'], 'result')}."
-    output.show(result, str(path), about)
+    notes = [f"Note: {reason}" for reason in collection.left_out]
+    output.show(result, str(path), about, notes=notes)
 
 
 COMMANDS = (cli.Command(ReportOptions, run, arguments=("results",)),)

@@ -130,7 +130,7 @@ def _serve(
         **figures,
     }
     cost = f"{result['seconds']:.0f} s, {result['cpu_seconds']:.1f} CPU-seconds"
-    output.show(result, f"The {role} has ended: {cost}.")
+    output.show(result, f"The service ({role}) has ended: {cost}.")
 
 
 def _stop_event() -> threading.Event:

@@ -39,7 +39,6 @@ record is chosen; 1 an error.
 
 import pathlib
 import re
-import sys
 import tempfile
 import time
 from typing import TYPE_CHECKING, Any
@@ -215,15 +214,13 @@ def _job(
 def print_summary(config: QueryOptions, done: dict[str, Any]) -> None:
     """Prints the counts and the sample for people, and the JSON line for scripts."""
     is_drawn = config.sheet is not None or config.report is not None
-    sample = (
+    sample = [
         f"  {row['width']} x {row['height']:<6} {counts.fit(row['name'])}  "
         f"{ascii(row['filename'])[1:-1]}"
         for row in ([] if is_drawn else done["sample"])
-    )
+    ]
     names = ("save", "sheet", "report", "materialize")
     files = {name: getattr(config, name) for name in names}
-    for fault in done["sample_faults"]:
-        print(f"Warning: no picture of {ascii(fault)[1:-1]}", file=sys.stderr)
     answers.query(done, files=files, sample=sample)
 
 

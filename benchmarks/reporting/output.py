@@ -75,11 +75,13 @@ def _remove(path: pathlib.Path) -> None:
 def show(
     result: Mapping[str, Any],
     *answer: str,
+    notes: Iterable[str] = (),
     copied: Iterable[str] = (),
     details: Iterable[str] = (),
 ) -> None:
     """Prints a result, as `tfpipe.cli.output.show` does, with strict JSON."""
-    cli_output.show(strict(result), list(answer), copied=copied, details=details)
+    document = strict(result)
+    cli_output.show(document, answer, notes=notes, copied=copied, details=details)
 
 
 def strict(result: Mapping[str, Any]) -> dict[str, Any]:

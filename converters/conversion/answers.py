@@ -20,7 +20,6 @@ Document = Mapping[str, Any]
 _LEFT_OUT = ("skipped_", "ignored_", "bbox_dropped_", "bbox_file_")
 # Largest batch that is proposed.
 _BATCH_SIZE = 256
-_MOST_SPLITS = 2  # with a line each
 _MOST_FAULTS = 4
 # What --repair of a data set needs, by the command that made the data set.
 _REPAIRS = {
@@ -33,12 +32,15 @@ _REPAIRS = {
 }
 
 
-def convert(document: Document, details: Iterable[str]) -> None:
+def convert(
+    document: Document, details: Iterable[str], *, notes: Sequence[str]
+) -> None:
     """Prints what a conversion did.
 
     Args:
         document: From `summary.summarize`, with classes.
         details: More lines about the conversion.
+        notes: Lines about what the user may want to change.
     """
     output_dir = for_stdout(document["config"]["output_dir"])
     if not document["finished"]:
@@ -56,10 +58,12 @@ def convert(document: Document, details: Iterable[str]) -> None:
         f"{_classes(document['classes'].get(split))}"
         for split, count in document["splits"].items()
     ]
-    if len(lines) > _MOST_SPLITS and not output.is_verbose():
+    copied, left_out = _python(document), output.rows(left_out=_left_out(document))
+    others = [*answer, *left_out, *notes[:1], *copied]
+    if len(lines) + len(others) > output.MOST_LINES and not output.is_verbose():
         lines = output.rows(splits=_splits(document))
-    answer += [*lines, *output.rows(left_out=_left_out(document))]
-    output.show(document, answer, copied=_python(document), details=details)
+    answer += [*lines, *left_out]
+    output.show(document, answer, notes=notes, copied=copied, details=details)
 
 
 def _show_own_part(document: Document, folder: str) -> None:
@@ -177,7 +181,7 @@ def _after_verify(document: Document) -> str | None:
     return None
 
 
-def query(document: Document, *, files: Document, sample: Iterable[str]) -> None:
+def query(document: Document, *, files: Document, sample: Sequence[str]) -> None:
     """Prints how many records were chosen.
 
     Args:
@@ -212,13 +216,19 @@ def query(document: Document, *, files: Document, sample: Iterable[str]) -> None
         note=" ".join(document["remarks"]) or None,
         next="--save=FILE keeps them, --sheet=PNG shows them" if is_open else None,
     )
-    sample = list(sample)
-    output.show(document, [first, *answer], copied=copied, details=[*details, *sample])
+    faults = document["sample_faults"]
+    output.show(
+        document,
+        [first, *answer],
+        notes=[f"Warning: no picture of {ascii(fault)[1:-1]}" for fault in faults],
+        copied=copied,
+        details=[*details, *sample],
+    )
 
 
 def export(document: Document) -> None:
     """Prints what an export wrote."""
-    folder = ascii(os.path.expanduser(document["config"]["output_dir"]))
+    folder = for_stdout(document["config"]["output_dir"])
     verb = "would get" if document["dry_run"] else "got"
     answer = [
         f"{folder} {verb} {count_of(document['num_records'], 'record')}, "
@@ -247,7 +257,7 @@ def replicate(document: Document, details: Iterable[str]) -> None:
         fits = "enough room" if document["estimate"]["fits"] else "TOO LITTLE ROOM"
         output.show(document, [f"Nothing was written: a dry run. There is {fits}."])
         return
-    folder = ascii(os.path.expanduser(document["config"]["output_dir"]))
+    folder = for_stdout(document["config"]["output_dir"])
     if not document["finished"]:
         _show_own_part(document, folder)
         return
@@ -257,6 +267,6 @@ def replicate(document: Document, details: Iterable[str]) -> None:
         f"{count_of(document['num_records'], 'record')} in "
         f"{count_of(document['num_shards'], 'shard')}, {shown(document['num_bytes'])}; "
         f"{seconds:.1f} s, {shown(document['num_bytes'] / seconds)}/s",
-        *output.rows(next=f"python -m benchmarks.storage {folder[1:-1]}"),
+        *output.rows(next=f"python -m benchmarks.storage {folder}"),
     ]
     output.show(document, answer, details=details)

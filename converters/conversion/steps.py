@@ -7,7 +7,6 @@ the summary that the command prints.
 import contextlib
 import dataclasses
 import pathlib
-import sys
 import tempfile
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -47,8 +46,6 @@ def run_command(command: str, options: ConvertOptions, reader: Reader) -> None:
         As `convert` does.
     """
     done = convert(command, options, reader)
-    for line in summary.orientation_warnings(done):
-        print(line, file=sys.stderr)
     summary.print_summary(done)
 
 

@@ -170,7 +170,8 @@ def summarize(
 
 def print_summary(summary: Mapping[str, Any]) -> None:
     """Prints what was done for people, and the JSON line for scripts."""
-    answers.convert(summary, _details(summary) if summary["finished"] else ())
+    details = _details(summary) if summary["finished"] else ()
+    answers.convert(summary, details, notes=orientation_warnings(summary))
 
 
 def _details(summary: Mapping[str, Any]) -> list[str]:
@@ -243,10 +244,9 @@ def orientation_warnings(summary: Mapping[str, Any]) -> list[str]:
     num_kept = sum(n for name, n in decisions.items() if _not_upright(name))
     if num_kept:
         lines.append(
-            f"Warning: {count_of(num_kept, 'image')} stored turned or mirrored. "
-            "Training ignores the EXIF orientation, which says so. To store them "
-            "upright: --exif_orientation=apply "
-            "(ImageNet's published results keep them)."
+            f"Warning: {count_of(num_kept, 'image')} stored turned or mirrored; "
+            "--exif_orientation=apply stores images upright. Training ignores the EXIF "
+            "orientation. (Published results of ImageNet keep the images as they are.)"
         )
     num_encoded = sum(n for name, n in decisions.items() if _only_turned(name))
     if num_encoded and not policy["lossless_rotation"] and not libraries.is_built():

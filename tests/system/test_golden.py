@@ -189,6 +189,8 @@ def test_keys_of_the_last_lines(scene: Scene) -> None:
         with wheel.own_packages(scene.folder):
             done = scene.run(f"{command} {arguments}", from_wheel=True)
         assert done.stdout, (line, done.stderr)
+        told = done.stdout.splitlines()[:-1]
+        assert not [text for text in told if "python -m " in text], line
         types = golden.types(done.result)
         text = golden.stored(f"keys/{command}.txt", golden.text_of(line, types))
         golden_line, expected = golden.types_of(text)

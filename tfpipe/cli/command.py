@@ -19,7 +19,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from tfpipe import errors
-from tfpipe.cli import fields, flags, help as help_texts, messages, system_errors
+from tfpipe.cli import (
+    fields,
+    flags,
+    help as help_texts,
+    messages,
+    output,
+    system_errors,
+)
 from tfpipe.cli.signals import terminated_as_interrupted
 
 _HELP = {"help": False, "h": False, "helpshort": False, "?": False, "helpfull": True}
@@ -219,6 +226,7 @@ def _some(names: Sequence[str]) -> str:
 def _work(command: Command, options: Any, say: Say) -> int:
     """Does the work and returns the exit code; 1 for an expected failure."""
     messages.hide()
+    output.say.set(say)
     guard = terminated_as_interrupted if command.cleans_up else contextlib.nullcontext
     try:
         with guard():

@@ -12,6 +12,7 @@ of horovodrun decides in its place. A rank on another host than horovodrun has n
 """
 
 import contextlib
+import contextvars
 import fcntl
 import io
 import json
@@ -20,13 +21,18 @@ import struct
 import sys
 import termios
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from tfpipe.cli import flags
 
 # Lines of an answer, with the lines to copy.
 MOST_LINES = 7
+
+# Turns lines, which name a command `python -m MODULE`, into the lines that people see.
+say: contextvars.ContextVar[Callable[[str], str]] = contextvars.ContextVar(
+    "say", default=str
+)
 
 _WIDTH = 80
 _LABEL = 10  # characters before the text of a row
@@ -37,6 +43,7 @@ def show(
     document: Mapping[str, Any],
     answer: Iterable[str],
     *,
+    notes: Iterable[str] = (),
     copied: Iterable[str] = (),
     details: Iterable[str] = (),
 ) -> None:
@@ -46,15 +53,23 @@ def show(
         document: The JSON object.
         answer: Lines for people, the most important first. A terminal without
             --verbose gets them cut where they do not fit.
+        notes: Lines about what people may want to change. A terminal without --verbose
+            gets them as one line below the answer, otherwise they go to stderr.
         copied: Lines that people copy, such as a command. They are never cut.
         details: Lines for people who ask for more.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Standard output may not be able to encode the names of files.
         sys.stdout.reconfigure(errors="backslashreplace")
-    lines, copied, is_whole = list(answer), list(copied), is_verbose()
+    as_called, is_whole = say.get(), is_verbose()
+    lines, copied, notes, details = (
+        list(map(as_called, each)) for each in (answer, copied, notes, details)
+    )
     if has_terminal() and not is_whole:
+        lines += [" ".join(notes)] if notes else []
         lines = fit(lines, width(), MOST_LINES - len(copied))
+    elif notes:
+        print(*notes, sep="\n", file=sys.stderr)
     lines += [*copied, *details] if is_whole else copied
     if is_json():
         lines.append(json.dumps(document, separators=(",", ":")))
@@ -65,7 +80,7 @@ def show(
 def tell(*details: object) -> None:
     """Prints details as soon as they are known, if people ask for details."""
     if is_verbose():
-        print(*details, sep="\n", flush=True)
+        print(*map(say.get(), map(str, details)), sep="\n", flush=True)
 
 
 def rows(**texts: str | None) -> list[str]:
