@@ -1,6 +1,7 @@
 """converters.inputs.folders: a folder of a store is listed as one on a disk."""
 
 import pathlib
+import threading
 
 import pytest
 from hypothesis import given, strategies as st
@@ -89,3 +90,20 @@ def test_a_list_that_is_too_large_is_refused(
     assert folder.read("a.txt", max_bytes=10) == b"a.txt"
     with pytest.raises(ValueError, match=r"raw/b.txt must have at most 10 bytes"):
         folder.read("b.txt", max_bytes=10)
+
+
+@pytest.mark.parametrize("slow_seconds", [-1.0, 60.0])
+def test_quick_jobs_run_here_and_slow_jobs_in_threads_in_one_order(
+    slow_seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "_SLOW_SECONDS", slow_seconds)
+    here = threading.get_ident()
+
+    def job(number: int) -> tuple[int, bool]:
+        return number, threading.get_ident() == here
+
+    for count in (0, 1, 2, 40):
+        results = [*reading.in_threads(job, range(count))]
+        assert [number for number, _ in results] == [*range(count)]
+        # The first job says how long a job takes.
+        assert all(is_here == (slow_seconds > 0) for _, is_here in results[1:])
