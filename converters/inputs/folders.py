@@ -100,7 +100,7 @@ class Folder:
         """Reads a file; a ValueError if the file is too large or not a file."""
         if (path := self._path(name)) is not None:
             return files.read_bytes(path, max_bytes=max_bytes)
-        if (size := self._names.get(name, 0)) > max_bytes:
+        if (size := self.size(name) or 0) > max_bytes:
             raise ValueError(
                 f"{self.shown(name)} must have at most {max_bytes:,} bytes, got "
                 f"{size:,}."

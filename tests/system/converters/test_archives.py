@@ -18,6 +18,7 @@ from tests.support.data import conversions
 from tests.support.data.conversions import conversion
 from tests.support.data.trees import SYNSETS, convert, digests, make_tree, upload
 from tests.support.processes import commands
+from tests.support.servers.web_server import serve
 from tfpipe.location.files import Files
 from tfpipe.shards import example, index, records
 
@@ -347,3 +348,20 @@ def test_what_the_webdataset_library_writes_is_read(
     known = index.load(tmp_path / "numbers")
     assert (known.label_base, known.num_records("train")) == (0, 40)
     assert [name for name, _ in known.classes] == ["0", "1", "2", "3"]
+
+
+def test_files_of_a_web_server_come_with_the_list_of_classes_beside_them(
+    tree: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """A web server lists no names: each name of a list is asked for."""
+    folder, out = _make_tfds(tree, tmp_path / "web"), tmp_path / "out"
+    names = sorted(path.name for path in folder.glob("set-*"))
+
+    with serve(folder) as url:
+        files = [f"{url}/{name}" for name in names]
+        options = {"output_dir": str(out), "fsync": False, "num_workers": 1}
+        conversions.convert(conversion("tfrecord", input=files, **options))
+
+    known = index.load(out)
+    assert [synset for synset, _ in known.classes] == [*SYNSETS]
+    assert [*known.splits] == ["train", "validation"]
