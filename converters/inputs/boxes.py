@@ -55,7 +55,7 @@ _BOX_BYTES = 16
 
 # A file with its boxes, as `Boxes` has them, and the decisions about the file and its
 # boxes. The boxes are None if the file is left out.
-_Parsed = tuple[str, bytes | None, "collections.Counter[str]"]
+_Parsed = tuple[str, bytes | None, Mapping[str, int]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,7 +169,7 @@ def _parse_files(
                     f"and ymax of each box: {error}. Restore it, or remove it."
                 ) from error
             sides = array.array("f", itertools.chain.from_iterable(boxes)).tobytes()
-        parsed.append((name, sides, +decisions))
+        parsed.append((name, sides, dict(+decisions)))
     return parsed
 
 

@@ -70,7 +70,8 @@ class Folder:
 
     def is_file(self, name: str) -> bool:
         """Whether a name is that of a file, or of a link to one."""
-        return self.size(name) is not None
+        path = self._path(name)
+        return self.size(name) is not None if path is None else path.is_file()
 
     def exists(self, name: str) -> bool:
         """Whether there is something of this name, if only a dangling link."""

@@ -7,8 +7,6 @@ the files in order, with their sizes. Braces are expanded as a shell does, `*`, 
 
 import fnmatch
 import glob
-import itertools
-import math
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -96,19 +94,19 @@ def expand_braces(pattern: str) -> list[str]:
     Raises:
         ValueError: If braces do not match, or stand for too many names.
     """
+    names = [""]
     # Texts outside of braces, and between these the text inside.
-    parts = _BRACES.split(pattern)
-    if any(brace in part for part in parts[::2] for brace in "{}"):
-        raise _wrong_braces(pattern, "none of them inside another, got")
-    choices = [_choices(pattern, text) for text in parts[1::2]]
-    if math.prod(map(len, choices)) > _MAX_FILES:
-        raise ValueError(
-            f"--input must name at most {_MAX_FILES:,} files, got more for "
-            f"{shown(pattern)}."
-        )
-    texts = ([text] for text in parts[::2])
-    lists = itertools.chain(*itertools.zip_longest(texts, choices, fillvalue=[""]))
-    return ["".join(words) for words in itertools.product(*lists)]
+    for index, text in enumerate(_BRACES.split(pattern)):
+        choices = _choices(pattern, text) if index % 2 else [text]
+        if index % 2 == 0 and ("{" in text or "}" in text):
+            raise _wrong_braces(pattern, "none of them inside another, got")
+        if len(names) * len(choices) > _MAX_FILES:
+            raise ValueError(
+                f"--input must name at most {_MAX_FILES:,} files, got more for "
+                f"{shown(pattern)}."
+            )
+        names = [name + choice for name in names for choice in choices]
+    return names
 
 
 def _choices(pattern: str, text: str) -> Sequence[str]:
