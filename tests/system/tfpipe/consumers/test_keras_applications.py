@@ -117,16 +117,33 @@ def test_sizes_are_those_of_the_models_of_a_module():
         assert tfpipe.recipes.keras(name).image_size == min(sizes, default=224)
 
 
-@pytest.mark.parametrize("name", ["MobileNetV2", "EfficientNetB0"])
-def test_a_model_takes_the_batches_as_they_are(data_dir, name):
+@pytest.mark.parametrize(
+    ("name", "module"),
+    [
+        ("MobileNetV2", "mobilenet_v2"),
+        ("ResNet50", "resnet50"),
+        ("EfficientNetB0", "efficientnet"),
+    ],
+)
+def test_a_model_is_fine_tuned_with_the_batches_as_they_are(data_dir, name, module):
     """EfficientNet gets uint8, which its first layer scales."""
+    pipeline = tfpipe.imagenet_train(
+        data_dir, recipe=recipes.keras(name), image_size=32, batch_size=4
+    )
     body = getattr(keras.applications, name)(
         include_top=False, weights=None, input_shape=(32, 32, 3), pooling="max"
     )
     plain = np.tile(pixels(data_dir, "convnext", "uint8"), (1, 2, 2, 1))
     images = np.tile(pixels(data_dir, name, "uint8"), (1, 2, 2, 1))
-    usual = plain.astype(np.float32)
-    if name == "MobileNetV2":
-        usual = MODULES["mobilenet_v2"].preprocess_input(usual)
+    usual = body(MODULES[module].preprocess_input(plain.astype(np.float32)))
 
-    np.testing.assert_allclose(body(images), body(usual), rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(body(images), usual, rtol=1e-3, atol=1e-4)
+    head = keras.layers.Dense(pipeline.num_classes, activation="softmax")
+    model = keras.Sequential([body, head])
+    # Graphs of these models take a minute to make.
+    model.compile("sgd", "sparse_categorical_crossentropy", run_eagerly=True)
+    before = body.trainable_variables[0].numpy()
+    history = model.fit(pipeline.for_keras(), steps_per_epoch=1, verbose=0)
+
+    assert np.isfinite(history.history["loss"]).all()
+    assert np.any(body.trainable_variables[0].numpy() != before)
