@@ -30,7 +30,7 @@ from benchmarks.advisor import facts, hardware, measured, summary, what_if
 from benchmarks.advisor.facts import Fact
 from benchmarks.models import catalog, published
 from benchmarks.models.accelerators import Accelerator
-from benchmarks.options import settings_file
+from benchmarks.options import data_access, settings_file
 from benchmarks.reporting import answers, output, results
 from tfpipe import cli
 
@@ -56,9 +56,7 @@ class AdviseOptions:
         "those of the flags, and hosts.",
         shown="FACT=VALUE,...",
     )
-    report_dir: str | None = _ASKED(
-        None, "Folder for the result (JSON), for benchmarks.report."
-    )
+    report_dir: str | None = data_access.report_dir(group=GROUPS[0])
     model: str | None = _TRAINED(
         None,
         "Model that is trained. Default: resnet50.",

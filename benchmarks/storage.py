@@ -29,6 +29,7 @@ from typing import Any
 
 import tfpipe
 from benchmarks.models import catalog, publications, published
+from benchmarks.options import data_access
 from benchmarks.reporting import answers, output
 from benchmarks.reporting.progress import Progress
 from benchmarks.system.storage import feeds, probe, probe_files, summary
@@ -57,9 +58,7 @@ class StorageOptions:
         "Models of benchmarks.train that the storage shall feed.",
         choices=sorted(catalog.MODELS),
     )
-    report_dir: str | None = cli.flag(
-        None, "Folder for the result (JSON), for benchmarks.report."
-    )
+    report_dir: str | None = data_access.report_dir()
 
 
 @cli.options

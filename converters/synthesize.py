@@ -46,13 +46,13 @@ _SCHEMA_VERSION = 1
 _TRAIN, _VALIDATION = 1, 2
 _ORDER = 3
 _LIST_NAMES = ("synset_labels.txt", "synsets.txt", "synset_words.txt")
-# Enough tasks for each worker to even out their costs, few enough for rare messages.
+# Enough tasks for every worker to even out the costs, few enough for rare messages.
 _IMAGES_A_TASK = 8
 
 
 @cli.options
 class SynthesizeOptions:
-    """Options of one tree.
+    """Options of a tree.
 
     Raises:
         ValueError: If the numbers do not fit together.
@@ -113,7 +113,7 @@ class SynthesizeOptions:
         }
 
     def to_mark(self) -> str:
-        """Returns the options that decide what is written, as JSON."""
+        """Returns the options with an effect on the output, as JSON."""
         fields = self.to_json()
         for name in ("output_dir", "num_workers", "overwrite"):
             del fields[name]
@@ -122,7 +122,7 @@ class SynthesizeOptions:
 
 @dataclasses.dataclass(frozen=True)
 class DrawnImage:
-    """One image to make: its path, and the numbers that determine it."""
+    """An image to make: its path, and the numbers for its content."""
 
     path: str
     split: int
@@ -140,9 +140,9 @@ class Totals(NamedTuple):
 
 
 def synthesize(config: SynthesizeOptions) -> Totals:
-    """Makes the tree, which appears under its name only when it is complete.
+    """Makes the tree. The tree appears under its name when the tree is complete.
 
-    A tree of the same options that is there is left as it is.
+    A tree of the same options is kept.
 
     Raises:
         ValueError: If the output folder holds something else and may not be replaced.
@@ -161,7 +161,7 @@ def synthesize(config: SynthesizeOptions) -> Totals:
 
 
 def list_classes(config: SynthesizeOptions) -> list[classes.Class]:
-    """Returns the classes in label order: ImageNet's first ones, or made-up ones."""
+    """Returns the classes in label order: the first of ImageNet, or made-up classes."""
     real = classes.imagenet_classes()
     if config.num_classes <= len(real) and not config.made_up_synsets:
         return real[: config.num_classes]
@@ -201,10 +201,10 @@ def plan(config: SynthesizeOptions, synsets: list[str]) -> list[DrawnImage]:
 
 
 def _totals_of(config: SynthesizeOptions, output: pathlib.Path) -> Totals | None:
-    """Returns the sums over a whole tree of the same options; None without one.
+    """Returns the sums over a whole tree of the same options; None without a tree.
 
     Raises:
-        ValueError: If there is a tree of other options, or one that is not whole.
+        ValueError: If there is a tree of other options, or a part of a tree.
     """
     mark = output / whole_tree.MARK_NAME
     if config.overwrite or not mark.is_file():
@@ -245,7 +245,7 @@ def _check_output(output: pathlib.Path, overwrite: bool) -> None:
 
 
 def _require_own(output: pathlib.Path) -> None:
-    """Checks that this command wrote a tree, and that nothing was added to it."""
+    """Checks for a tree of the command without other files."""
     try:
         mark = json.loads((output / whole_tree.MARK_NAME).read_text(encoding="utf-8"))
         made = SynthesizeOptions(output_dir=str(output), **mark)

@@ -19,6 +19,14 @@ RECORDS = cli.group("Where the records are")
 INPUT = cli.group("How the input is made")
 KEPT = cli.group("What is kept")
 
+# A flag of commands that read no data set too.
+report_dir = functools.partial(
+    cli.flag,
+    None,
+    "Folder for the result (JSON), for benchmarks.report. benchmarks.train also writes "
+    "a picture of the first batch there.",
+)
+
 
 @cli.options
 class DataAccess:
@@ -153,8 +161,4 @@ class DataOptions(DataAccess):
         "auto: yes where it pays; the result says what ran, and print(pipeline) why.",
         choices={"auto": "auto", "yes": True, "no": False},
     )
-    report_dir: str | None = KEPT(
-        None,
-        "Folder for the result (JSON), for benchmarks.report. benchmarks.train also "
-        "writes a picture of the first batch there.",
-    )
+    report_dir: str | None = report_dir(group="What is kept")

@@ -1,7 +1,7 @@
 """The answers of the benchmarks on a terminal: a few lines from a result.
 
-In: the JSON object of a command. Out: lines, the verdict and the rate first; then what
-binds, and what to do next. A figure that a result does not have has no line.
+In: the JSON object of a command. Out: lines: the verdict and the rate, then the binding
+resource and the next step. A figure is left out if the result lacks the figure.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from tfpipe.errors import count_of
 Result = Mapping[str, Any]
 
 _VERBS = {"eval": "evaluates", "infer": "infers"}
-# What to do about the resource that binds.
+# The remedy for the binding resource.
 _REMEDIES = {
     "cores": "python -m benchmarks.input --data_dir=DIR --do=tune, or more cores",
     "server": "--shard_cache_dir=C keeps shards on a local disk",
@@ -30,7 +30,7 @@ def train(result: Result, path: object) -> list[str]:
 
     Args:
         result: The result.
-        path: File that will hold the result; None without one.
+        path: File for the result; None without a file.
     """
     return [
         _run_line(result),
@@ -169,7 +169,7 @@ def _next_of_input(result: Result, where: str) -> str | None:
 
 
 def storage(result: Result) -> list[str]:
-    """Returns the answer of benchmarks.storage: what it feeds, and the proof."""
+    """Returns the answer of benchmarks.storage: the fed accelerators, and the proof."""
     sentences = list(result["sentences"])
     folder = result["config"]["place"]
     if not sentences:
@@ -209,7 +209,7 @@ def _folder(result: Result) -> str:
 
 
 def advise(result: Result) -> list[str]:
-    """Returns the answer of benchmarks.advise: the sentence, needs, and what pays."""
+    """Returns the answer of benchmarks.advise: the sentence, the needs, the payoffs."""
     first, *rest = result["sentences"]
     needs = [text.partition(_NEEDS)[2] for text in rest if text.startswith(_NEEDS)]
     others = [text for text in rest if not text.startswith(_NEEDS)]
@@ -256,7 +256,7 @@ def sweep(document: Result, folder: object, plan: Sequence[str]) -> list[str]:
     Args:
         document: The result.
         folder: Folder of the results.
-        plan: Lines about the runs of a dry run; the last one says how many are left.
+        plan: Lines about the runs of a dry run; the last line counts the others.
     """
     failed, missed = document["failed"], len(document["gates_not_met"])
     text = f"{document['num_done']} of {count_of(document['num_runs'], 'run')} done"

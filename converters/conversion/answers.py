@@ -1,4 +1,4 @@
-"""The answers of the converters: what was done, what was left out, how to go on.
+"""The answers of the converters: the result, left-out images, how to go on.
 
 In: the JSON document of a command. Out: stdout, by the rule of `tfpipe.cli.output`: a
 terminal gets at most seven lines, and a pipe the details and the document too.
@@ -18,10 +18,10 @@ from tfpipe.errors import count_of
 Document = Mapping[str, Any]
 
 _LEFT_OUT = ("skipped_", "ignored_", "bbox_dropped_", "bbox_file_")
-# Largest batch that is proposed.
+# Largest proposed batch.
 _BATCH_SIZE = 256
 _MOST_FAULTS = 4
-# What --repair of a data set needs, by the command that made the data set.
+# The input for --repair, by the command of the conversion.
 _REPAIRS = {
     "converters.imagenet": "--input_dir=PHOTOS",
     "converters.folder": "--input_dir=PHOTOS",
@@ -35,12 +35,12 @@ _REPAIRS = {
 def convert(
     document: Document, details: Iterable[str], *, notes: Sequence[str]
 ) -> None:
-    """Prints what a conversion did.
+    """Prints the result of a conversion.
 
     Args:
         document: From `summary.summarize`, with classes.
         details: More lines about the conversion.
-        notes: Lines about what the user may want to change.
+        notes: Warnings about choices of the user.
     """
     output_dir = for_stdout(document["config"]["output_dir"])
     if not document["finished"]:
@@ -74,7 +74,7 @@ def _show_own_part(document: Document, folder: str) -> None:
 
 
 def _splits(document: Document) -> str:
-    """Returns the number of records of each split."""
+    """Returns the number of records by split."""
     return ", ".join(f"{name} {n:,}" for name, n in document["splits"].items())
 
 
@@ -99,7 +99,7 @@ def _classes(spread: Document | None) -> str:
 
 
 def _left_out(document: Document) -> str | None:
-    """Returns how many images or boxes were left out for each reason, most first."""
+    """Returns the left-out images and boxes by reason, most first."""
     reasons = {
         name.removeprefix("skipped_").removeprefix("ignored_").replace("_", " "): count
         for name, count in document["decisions"].items()
@@ -113,7 +113,7 @@ def _left_out(document: Document) -> str | None:
 
 
 def decisions(document: Document) -> list[str]:
-    """Returns what was stored, and then what was left out and where it is named."""
+    """Returns the stored images by decision, then the left-out images."""
     lines: dict[bool, list[str]] = {True: [], False: []}
     for decision, count in document["decisions"].items():
         lines[decision.startswith(_LEFT_OUT)].append(f"  {decision:<26} {count:>9,}")
@@ -124,7 +124,7 @@ def decisions(document: Document) -> list[str]:
 
 
 def _python(document: Document) -> list[str]:
-    """Returns three lines of Python that load the data set; more with --verbose."""
+    """Returns three lines of Python to load the data set; more with --verbose."""
     path = ascii(os.path.expanduser(document["config"]["output_dir"]))
     # A small data set needs a smaller batch: take some 4 steps or more.
     num_records = document["splits"].get("train", _BATCH_SIZE)
@@ -186,8 +186,8 @@ def query(document: Document, *, files: Document, sample: Sequence[str]) -> None
 
     Args:
         document: The result.
-        files: Paths of what was written, by flag, and None.
-        sample: A line for each record of the sample.
+        files: Paths of written files, by flag; None without a file.
+        sample: A line for every record of the sample.
     """
     first, *details = counts.lines(document)
     largest = [
@@ -227,7 +227,7 @@ def query(document: Document, *, files: Document, sample: Sequence[str]) -> None
 
 
 def export(document: Document) -> None:
-    """Prints what an export wrote."""
+    """Prints the result of an export."""
     folder = for_stdout(document["config"]["output_dir"])
     verb = "would get" if document["dry_run"] else "got"
     answer = [
@@ -247,11 +247,11 @@ def export(document: Document) -> None:
 
 
 def replicate(document: Document, details: Iterable[str]) -> None:
-    """Prints what copies were made; a dry run has said so on stderr.
+    """Prints the result of copies; the plan was printed on stderr.
 
     Args:
         document: The result.
-        details: Lines on what became of the images.
+        details: Lines on the changes of the images.
     """
     if document["dry_run"]:
         fits = "enough room" if document["estimate"]["fits"] else "TOO LITTLE ROOM"

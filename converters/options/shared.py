@@ -1,7 +1,7 @@
-"""The options that several commands have: fields of one flag, and `WritingOptions`.
+"""Options of several commands: fields of a single flag, and `WritingOptions`.
 
-A function such as `num_workers()` makes a field of options, so that each flag is
-described once. Here are also the paths of a user, and the end of a command.
+A function such as `num_workers()` makes a field of options, so every flag is described
+once. The paths of a user and the end of a command are here too.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ PROCESSES, RAY = "processes", "ray"
 
 _input, running, kinds = map(cli.group, (INPUT, RUNNING, policy.KINDS))
 
-# Fields that are flags of several commands.
+# Flags of several commands.
 
 data_dir = functools.partial(
     cli.argument,
@@ -122,12 +122,12 @@ def location_of(name: str, value: str) -> Location:
 
 
 def work_folder(output: Location, work_dir: str | None) -> pathlib.Path:
-    """Returns the folder in which the files of a data set are made.
+    """Returns the folder for the files of an unfinished data set.
 
     Args:
         output: The data set. A folder is its own.
         work_dir: Value of --work_dir for a URL. Without one, the folder is in a folder
-            of this user below the system's folder for temporary files.
+            of the user below the system's folder for temporary files.
     """
     if output.is_local:
         return output.path
@@ -142,12 +142,12 @@ def _temporary_folder() -> pathlib.Path:
 
 
 def make_temporary_folder() -> None:
-    """Makes the folder of this user below the system's folder for temporary files.
+    """Makes the folder of the user below the system's folder for temporary files.
 
-    Other users cannot look into it.
+    Other users cannot look into the folder.
 
     Raises:
-        ValueError: If another user has made it.
+        ValueError: If the folder is another user's.
     """
     folder = _temporary_folder()
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -161,11 +161,11 @@ def make_temporary_folder() -> None:
 
 @cli.options
 class WritingOptions:
-    """Options of every command that writes shards.
+    """Options of every command with shards as its output.
 
     Raises:
-        ValueError: If `output_dir` is a URL that cannot be written, if `work_dir` does
-            not fit to it, or if `engine` needs a package that is not installed.
+        ValueError: If `output_dir` is a URL for reading only, if `work_dir` does not
+            fit to `output_dir`, or if the package of `engine` is not installed.
     """
 
     output_dir: str = cli.required(
@@ -221,7 +221,7 @@ class WritingOptions:
             ray_cluster.require()
 
     def _check_url(self) -> None:
-        """Checks an `output_dir` that is a URL, and what goes with it."""
+        """Checks the URL of `output_dir`, and the options of a URL."""
         if self.output.is_local:
             if self.work_dir is not None:
                 raise ValueError(
@@ -248,7 +248,7 @@ class WritingOptions:
 
     @property
     def local_dir(self) -> pathlib.Path:
-        """The output folder, or the folder in which files for a URL are made.
+        """The output folder, or the folder for unfinished files of a URL.
 
         Raises:
             ValueError: If a path or the folder for temporary files cannot be used.
@@ -258,7 +258,7 @@ class WritingOptions:
         return work_folder(self.output, self.work_dir)
 
     def of_job(self) -> dict[str, Any]:
-        """Returns the fields of a `Job` that follow from these options alone."""
+        """Returns the fields of a `Job` with values from the options alone."""
         cluster = None
         if self.engine == RAY:
             cluster = ray_cluster.Cluster(num_workers=self.num_workers)
@@ -274,10 +274,10 @@ class WritingOptions:
 
     @contextlib.contextmanager
     def connected(self) -> Iterator[None]:
-        """Connects to the cluster, if there is one, until the end of the block.
+        """Connects to the cluster of --engine=ray until the end of the block.
 
         Raises:
-            ValueError: If the address is not one.
+            ValueError: If the address is wrong.
             OSError: If the cluster cannot be reached.
         """
         if self.engine != RAY:
@@ -289,11 +289,11 @@ class WritingOptions:
 
 
 def how_to_go_on(options: Any, error: BaseException) -> str:
-    """Returns a sentence on how to go on with a job; empty if it was not begun.
+    """Returns a sentence on how to go on with a job; empty if no job was begun.
 
     Args:
         options: Options of a command with `output_dir`.
-        error: What ended the work.
+        error: The end of the work.
     """
     wrong = (ValueError, FileExistsError, errors.BadIndexError, errors.BadRecordError)
     if isinstance(error, (*wrong, errors.BadSubsetError)):
@@ -330,10 +330,10 @@ def open_data_set(
         output: The flag of the output, and its value; None for no output.
 
     Raises:
-        ValueError: If DIR or the output is not as it must be.
+        ValueError: If DIR or the output cannot be used.
         TfpipeError: If the data set cannot be read.
     """
-    # Commands that read images start without Pillow.
+    # Commands with images start without Pillow.
     from converters.exports.source import open_source, require_beside
 
     location = location_of("DIR", data_dir)

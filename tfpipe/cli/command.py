@@ -5,7 +5,7 @@ In: the options and the function of a command. Out: the end of the process.
 | exit code | meaning                                                     |
 |-----------|-------------------------------------------------------------|
 | 0         | done; --help and --version too                              |
-| 1         | an error, which is one line on stderr                       |
+| 1         | an error: one line on stderr                                |
 | other     | as the function of the command returns                      |
 """
 
@@ -37,16 +37,16 @@ class Command:
     """A command, or one form of a command.
 
     Attributes:
-        options: A class that `cli.options` has made.
+        options: A class made by `cli.options`.
         work: Takes the options; returns the exit code, or None for 0. Its module has
             the docstring for the help.
-        form: The word that chooses this form, if a command has several forms.
-        arguments: Fields that words without a flag set, in this order.
-        rest: Field that gets the words after --.
-        make: Makes the options of the values of the flags that are set, by field.
-            Default: the class.
+        form: The word for the form, if a command has several forms.
+        arguments: Fields of the words without a flag, in order.
+        rest: Field of the words after --.
+        make: Makes the options of the values of the given flags, by field. Default:
+            the class.
         groups: Titles of the groups of flags, in the order of the help.
-        hint: Takes the options and an error of `work`; returns a sentence that follows
+        hint: Takes the options and an error of `work`; returns a sentence to follow
             the message, or "".
         cleans_up: Whether SIGTERM interrupts the work, as Ctrl-C does. Without it the
             process ends at once.
@@ -76,7 +76,7 @@ class Command:
 
     @property
     def flags(self) -> list[fields.Option]:
-        """The flags and arguments for the help, those that need no flag first."""
+        """The flags and arguments for the help, first the arguments without a flag."""
         options = {each.field: each for each in fields.options_of(self.options)}
         first = {
             name: dataclasses.replace(
@@ -90,7 +90,7 @@ class Command:
         """Returns the options of the words of a command line.
 
         Raises:
-            ValueError: If a word is not as it must be.
+            ValueError: If a word is wrong.
         """
         return flags.parse(
             self.options,
@@ -105,12 +105,12 @@ Say = Callable[[str], str]
 
 
 def run(*commands: Command, say: Say = str) -> NoReturn:
-    """Runs the command of this process's command line, and ends the process.
+    """Runs the command of the process's command line, and ends the process.
 
     Args:
         commands: The command, or its forms.
-        say: Turns help and errors, which name a command `python -m MODULE`, into the
-            texts that a user sees.
+        say: Turns help, errors and answers, with commands as `python -m MODULE`, into
+            texts for the user.
     """
     from absl import app
 
@@ -137,7 +137,7 @@ def call(commands: Sequence[Command], words: Sequence[str], *, say: Say = str) -
 def _prepare(
     commands: Sequence[Command], say: Say, argv: Sequence[str]
 ) -> Callable[[], int]:
-    """Returns the work that the command line describes.
+    """Returns the work of a command line.
 
     Raises:
         SystemExit: If help was asked for, or the command line is wrong.
@@ -185,7 +185,7 @@ def _answer(asked: str, commands: Sequence[Command], say: Say, words: list[str])
 
 
 def _chosen(commands: Sequence[Command], words: list[str]) -> Command:
-    """Returns the form that a word chooses, and removes the word.
+    """Returns the form of the first word with a form, and removes the word.
 
     Raises:
         ValueError: If there is no such word, and each form needs one.
@@ -204,7 +204,7 @@ def _chosen(commands: Sequence[Command], words: list[str]) -> Command:
 
 
 def _advice(error: Exception, command: Command) -> str:
-    """Returns a sentence that helps after a wrong command line."""
+    """Returns a sentence of help after a wrong command line."""
     if not isinstance(error, flags.UnknownFlagError):
         return ""
     from tfpipe.cli import names
@@ -237,7 +237,7 @@ def _work(command: Command, options: Any, say: Say) -> int:
     ) as error:
         hint = command.hint(options, error)
         message = f"{_message(error, command, options)}{hint and f' {hint}'}"
-    # No name holds the error here: its traceback would keep open what the work opened.
+    # No name holds the error here: its traceback would keep files of the work open.
     print(say(f"Error: {message}"), file=sys.stderr)
     return 1
 
@@ -255,7 +255,7 @@ def _message(error: BaseException, command: Command, options: Any) -> str:
 
 
 class _Pipe(io.FileIO):
-    """A file descriptor that takes all bytes after its reader is gone (`| head`)."""
+    """A file descriptor for all bytes, also after the end of its reader (`| head`)."""
 
     def write(self, data: Any) -> int:
         try:

@@ -1,8 +1,8 @@
-"""absl's flags of options: defined on import, parsed by the command that runs.
+"""absl's flags of options: defined on import, parsed by the running command.
 
 In: a dataclass of options, and the words of a command line. Out: an instance.
-A command parses the words with flags of its own: no module that it imports adds flags.
-absl's own list has the flags too, for programs that import a module of options.
+A command parses the words with its own flags alone: imported modules add none.
+absl's own list has all flags, for programs with an import of an options module.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 else:
 
     def dataclass_transform(**_: Any) -> Any:
-        """Stands in for typing's function, which Python 3.10 lacks."""
+        """Stands in for typing's function on Python 3.10."""
         return lambda function: function
 
 
@@ -32,7 +32,7 @@ _COMMON_MODULES = (__name__, logging.__name__, "absl.app")
 
 
 def _common(name: str, text: str) -> flags.BooleanFlag:
-    """Defines a switch of every command. A program that imports us may have its own."""
+    """Defines a switch of every command. Another program may define the same switch."""
     switch = flags.BooleanFlag(name, None, text, allow_override=True)
     flags.DEFINE_flag(switch, flags.FLAGS, __name__)
     return switch
@@ -51,7 +51,7 @@ VERBOSE = _common(
 
 
 class UnknownFlagError(ValueError):
-    """A word of the command line looks like a flag, and the command has none of it.
+    """A word of the command line looks like a flag, and the command has no such flag.
 
     Attributes:
         flag: Name of the flag.
@@ -64,10 +64,10 @@ class UnknownFlagError(ValueError):
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 def options(kind: type[Options]) -> type[Options]:
-    """Makes a frozen dataclass of options that checks itself, and defines its flags.
+    """Makes a frozen dataclass of options with checks, and defines its flags.
 
-    The module of the class gets the flags as key flags: a program that imports the
-    module calls `absl.flags.adopt_module_key_flags` on it, and then `from_flags`.
+    The module of the class gets the flags as key flags: another program imports the
+    module, calls `absl.flags.adopt_module_key_flags`, and then `from_flags`.
 
     Args:
         kind: A class with annotated fields, some of them made by `cli.flag`.
@@ -87,7 +87,7 @@ def options(kind: type[Options]) -> type[Options]:
 
 
 def _define(option: Option, module: str) -> None:
-    """Adds a flag to absl's own list, once for all classes that share the field."""
+    """Adds a flag to absl's own list, once for all classes with the field."""
     flag, before = _Flag(option), None
     if option.name in flags.FLAGS:
         before = flags.FLAGS[option.name]
@@ -101,7 +101,7 @@ def _define(option: Option, module: str) -> None:
 
 
 class _Flag(flags.Flag[Any]):
-    """A flag of absl whose texts, values and errors are those of an `Option`."""
+    """A flag of absl with the texts, values and errors of an `Option`."""
 
     def __init__(self, option: Option) -> None:
         self.option = option
@@ -137,7 +137,7 @@ class _Flag(flags.Flag[Any]):
 
 
 def _values_of(kind: type) -> flags.FlagValues:
-    """Returns the flags of options, and those of every command, not yet parsed."""
+    """Returns the flags of options and of every command, not yet parsed."""
     values = flags.FlagValues()  # type: ignore[no-untyped-call]
     by_module = flags.FLAGS.flags_by_module_dict()
     for module in _COMMON_MODULES:
@@ -156,14 +156,14 @@ def from_flags(
     make: Callable[..., Options] | None = None,
     **more: Any,
 ) -> Options:
-    """Returns options whose fields have the values of the flags that are set.
+    """Returns options with the values of the given flags.
 
     Args:
-        kind: A class that `options` has made.
+        kind: A class made by `options`.
         values: Parsed flags. Default: absl's own.
         make: Takes the values by field, and makes the options; the values of a nested
             field are a dict. Default: `kind`.
-        more: Values of fields that are not set by their flags.
+        more: Values of other fields.
 
     Raises:
         ValueError: If a flag is missing, or values do not fit together.
@@ -203,16 +203,16 @@ def parse(
     """Returns the options of a command line.
 
     Args:
-        kind: A class that `options` has made.
+        kind: A class made by `options`.
         words: The words after the name of the command.
-        arguments: Fields that words without a flag set, in this order. A list takes all
-            words but those that the fields after it take.
-        rest: Field that gets the words after --.
+        arguments: Fields of the words without a flag, in order. A list takes all words,
+            except for the words of the later fields.
+        rest: Field of the words after --.
         make: As for `from_flags`.
 
     Raises:
         UnknownFlagError: If there is no flag of a name.
-        ValueError: If a word is not as it must be, or words contradict each other.
+        ValueError: If a word is wrong, or words contradict other words.
     """
     words, after = list(words), None
     if rest is not None and "--" in words:
@@ -238,7 +238,7 @@ def parse(
 def _arguments(
     kind: type, values: flags.FlagValues, words: list[str], names: Sequence[str]
 ) -> dict[str, Any]:
-    """Returns the values of the fields that words without a flag set."""
+    """Returns the values of the fields for words without a flag."""
     by_field = {option.field: option for option in fields.options_of(kind)}
     taken: dict[str, Any] = {}
     for index, name in enumerate(names):
@@ -267,7 +267,7 @@ def _arguments(
 
 
 def _is_set(values: flags.FlagValues, option: Option) -> bool:
-    """Whether the command line has the flag of an option, which may be an argument."""
+    """Whether the command line has the flag of an option or argument."""
     return option.name in values and bool(values[option.name].present)
 
 

@@ -1,7 +1,7 @@
 """The command `tfpipe`: a menu of all commands, by names alone.
 
-In: the words after `tfpipe`. Out: the menu, or the command that the words name, whose
-texts name commands as the menu does. The menu imports no command. A command is found by
+In: the words after `tfpipe`. Out: the menu, or the named command, with the menu's names
+in its texts. The menu imports no command. A command is found by
 its installed package, also in a folder that has a package `benchmarks` or `converters`
 of its own.
 """
@@ -29,7 +29,7 @@ _HELP = ("--help", "-h", "--helpfull", "--helpshort")
 
 
 def text(*, prefix: str = "") -> str:
-    """Returns the menu, which fits a screen, or the commands that begin with a word."""
+    """Returns the menu, or its commands whose names begin with a word."""
     lines = [] if prefix else [_HEAD]
     for title, part in names.MENU.items():
         own = [name for name in part if name.startswith(prefix)]
@@ -42,7 +42,7 @@ def command_of(words: Sequence[str]) -> tuple[str, list[str]]:
     """Returns the name of the command of the first words, and the other words.
 
     Raises:
-        ValueError: If there is no such command. The message names the nearest one.
+        ValueError: If there is no such command. The message names the nearest command.
     """
     for count in (2, 1):
         if (name := " ".join(words[:count])) in names.MODULES:
@@ -93,7 +93,7 @@ def main() -> int:
     except ValueError as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1
-    # Processes that the command starts with -m must not look into the current folder.
+    # New processes of the command (-m) must not look into the current folder.
     os.environ["PYTHONSAFEPATH"] = "1"
     sys.argv[1:] = rest
     from tfpipe.cli import command

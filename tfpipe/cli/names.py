@@ -1,6 +1,6 @@
 """Names of all commands, and their modules.
 
-In: nothing. Out: the command of a name, and texts that name commands as `tfpipe` does.
+In: nothing. Out: the command of a name, and texts with commands as `tfpipe NAME`.
 A module of a command is imported by `commands_of` alone.
 """
 
@@ -43,7 +43,7 @@ _MODULE = re.compile(r"(?:python(\s+)-m(\s+))?\b((?:converters|benchmarks)\.\w+)
 
 
 def as_typed(text: str) -> str:
-    """Returns a text that names commands as the menu does.
+    """Returns a text with the menu's names of commands.
 
     Example:
         >>> as_typed("Run python -m converters.verify DIR.")
@@ -61,7 +61,7 @@ def as_typed(text: str) -> str:
 
 
 def commands_of(package: str) -> Iterator[tuple[str, Any]]:
-    """Yields name and `cli.Command` of the commands of the menu, which it imports.
+    """Imports the commands of the menu, and yields name and `cli.Command`.
 
     Args:
         package: benchmarks, converters, or "" for both.
@@ -73,7 +73,7 @@ def commands_of(package: str) -> Iterator[tuple[str, Any]]:
 
 
 def owners_of(flag: str, package: str) -> list[str]:
-    """Returns the commands of a package that take a flag.
+    """Returns the commands of a package with a flag.
 
     Args:
         flag: Name of the flag, also of a switch with "no" before it.
