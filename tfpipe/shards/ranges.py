@@ -58,9 +58,9 @@ def join(records: Ints) -> RecordRanges:
     """Returns record numbers as ranges; consecutive numbers share a range."""
     if not len(records):
         return RecordRanges(records, records)
-    starts = np.flatnonzero(np.diff(records, prepend=records[0] - 2) != 1)
-    length = np.diff(starts, append=len(records))
-    return RecordRanges(records[starts], length)
+    inner = np.flatnonzero(records[1:] - records[:-1] != 1) + 1
+    bounds = np.concatenate(([0], inner, [len(records)]))
+    return RecordRanges(records[bounds[:-1]], bounds[1:] - bounds[:-1])
 
 
 def by_shard(ranges: RecordRanges, shard_sizes: Ints) -> tuple[Ints, RecordRanges]:

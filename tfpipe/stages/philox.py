@@ -10,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 # Philox4x32-10: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011.
-_MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
-_KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
+_MULTIPLIERS = np.array([[0xD2511F53], [0xCD9E8D57]], np.uint64)
+_KEY_STEPS = np.array([[0x9E3779B9], [0xBB67AE85]], np.uint64)
 _NUM_ROUNDS = 10
 _LOW = 0xFFFFFFFF
+_HALF, _LOW_HALF = np.uint64(32), np.uint64(_LOW)
 
 
 def shuffled(size: int, seed: tuple[int, int]) -> npt.NDArray[np.int64]:
@@ -41,22 +42,15 @@ def shuffled(size: int, seed: tuple[int, int]) -> npt.NDArray[np.int64]:
 def _random_uint32(size: int, seed: tuple[int, int]) -> npt.NDArray[np.uint64]:
     """Returns uint64 [size]: the 32-bit values of TensorFlow's PhiloxRandom(*seed)."""
     first, second = (value & 0xFFFFFFFFFFFFFFFF for value in seed)
-    counter = np.zeros((4, -(-size // 4)), np.uint64)
-    counter[0] = np.arange(counter.shape[1])
-    counter[2], counter[3] = second & _LOW, second >> 32
-    key = [first & _LOW, first >> 32]
-    for _ in range(_NUM_ROUNDS):
-        low = counter[0] * _MULTIPLIERS[0]
-        high = counter[2] * _MULTIPLIERS[1]
-        counter = np.stack(
-            [
-                (high >> 32) ^ counter[1] ^ np.uint64(key[0]),
-                high & np.uint64(_LOW),
-                (low >> 32) ^ counter[3] ^ np.uint64(key[1]),
-                low & np.uint64(_LOW),
-            ]
-        )
-        key = [
-            (value + step) & _LOW for value, step in zip(key, _KEY_STEPS, strict=True)
-        ]
-    return counter.T.reshape(-1)[:size]
+    # Words 0 and 2 of each counter, and words 1 and 3; a round works on two at once.
+    even = np.zeros((2, -(-size // 4)), np.uint64)
+    even[0], even[1] = np.arange(even.shape[1]), second & _LOW
+    odd = np.zeros_like(even)
+    odd[1] = second >> 32
+    rounds = np.arange(_NUM_ROUNDS, dtype=np.uint64)[:, None, None]
+    start = np.array([[first & _LOW], [first >> 32]], np.uint64)
+    for key in (start + rounds * _KEY_STEPS) & _LOW_HALF:
+        product = (even * _MULTIPLIERS)[::-1]
+        even, odd = (product >> _HALF) ^ odd ^ key, product & _LOW_HALF
+    words = np.stack([even[0], odd[0], even[1], odd[1]], axis=1)
+    return words.reshape(-1)[:size]
