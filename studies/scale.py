@@ -157,7 +157,6 @@ def _open(job: Job, clock: _Clock) -> None:
     source = clock("open", job.source)
     windows = iter(source(tfpipe.State(), None))
     clock("first_window", lambda: next(windows))
-    clock("digest", lambda: source.digest)
     times = []
     for _ in range(min(_NUM_WINDOWS, source.steps_per_epoch)):
         start = time.perf_counter()
@@ -188,7 +187,7 @@ def _subset(job: Job, clock: _Clock) -> None:
 
 
 def _sizes(job: Job, clock: _Clock) -> None:
-    """What a preset asks the catalog for."""
+    """Asks for the size that decides the quality of decoding in a preset."""
     split = job.source().split_index
     clock("median_short_side", lambda: split.median_short_side)
 
@@ -258,7 +257,9 @@ def _table(rows: dict[str, dict[str, Any]]) -> str:
     lines = [f"{'median':<44}" + "".join(f"{int(n):>14,}" for n in rows)]
     for name in VARIANTS:
         for key in next(iter(rows.values()))[name]:
-            cells = "".join(f"{row[name][key]['median']:14.3f}" for row in rows.values())
+            cells = "".join(
+                f"{row[name][key]['median']:14.3f}" for row in rows.values()
+            )
             lines.append(f"{name + ' ' + key:<44}{cells}")
     return "\n".join(lines)
 

@@ -21,7 +21,7 @@ from tfpipe.cache.filled import CachedElements, features
 from tfpipe.errors import require_local_path, settle_ints
 from tfpipe.pipeline import Stage
 from tfpipe.reading import building
-from tfpipe.reading.source import TFRecordSource, windows_of
+from tfpipe.reading.source import TFRecordSource
 from tfpipe.shards import index
 from tfpipe.stages.basic import AssertCardinality, Example, Prefetch
 from tfpipe.stages.interleave import RECORD_SPEC, Interleave
@@ -224,7 +224,7 @@ def _string_bytes(source: TFRecordSource) -> int:
     """Returns the most bytes that a string of each record may take in all."""
     if source.record_numbers is None:
         return sum(shard.num_bytes for shard in source.shards)
-    return int(windows_of(source).num_bytes[source.record_numbers].sum())
+    return int(source.split_index.spans.num_bytes(source.record_numbers).sum())
 
 
 def _upstream(source: object, stages: Sequence[object]) -> tuple[Interleave, list[Op]]:

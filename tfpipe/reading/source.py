@@ -235,8 +235,7 @@ class TFRecordSource:
             *((copies.digest,) if copies else ()),
             *(() if chosen is None else ("subset", chosen.digest)),
         )
-        files = [dataclasses.astuple(shard) for shard in self.shards]
-        return index.digest(repr((files, order)))
+        return index.digest(repr((index.rows_of(self.shards), order)))
 
     @property
     def steps_per_epoch(self) -> int:
@@ -296,7 +295,8 @@ class TFRecordSource:
         split = self.split_index
         ends = np.cumsum(split.shard_sizes)
         shard = int(np.searchsorted(ends, record_id, side="right"))
-        return split.origins[shard], int(split.byte_offsets[record_id])
+        offset = split.spans.byte_offsets(np.array([record_id]))[0]
+        return split.origins[shard], int(offset)
 
     def __call__(self, state: State, num_epochs: int | None) -> tf.data.Dataset:
         begin = self.position(state)
@@ -335,9 +335,8 @@ def windows_of(source: TFRecordSource) -> Windows:
         paths=split.paths,
         origins=split.origins,
         shard_sizes=split.shard_sizes,
-        byte_offsets=split.byte_offsets,
-        shard_bytes=split.shard_bytes,
-        is_checked=split.is_checked,
+        spans=split.spans,
+        is_unchecked=split.is_unchecked,
         mtimes=split.mtimes,
         cache=split.open_cache,
     )
@@ -369,7 +368,7 @@ def _check(source: TFRecordSource) -> None:
         errors.settle(source, "subset", subset)
     if source.part is not None:
         errors.settle(source, "part", parts.require(source, "part", source.part))
-    # Loading all here reports a bad catalog or cache when the source is made.
+    # A bad catalog or cache is reported when the source is made.
     windows_of(source).require_room()
 
 

@@ -24,9 +24,10 @@ from tfpipe.reading import parts
 from tfpipe.shard_cache import metadata
 from tfpipe.shard_cache.open_cache import OpenCache
 from tfpipe.shard_cache.settings import INDEX_FOLDER, ShardCache
-from tfpipe.shards import image_record, index, records, scan, side_files
+from tfpipe.shards import catalog, image_record, index, records, scan, side_files
 from tfpipe.shards.index import Index, Shard
 from tfpipe.shards.records import Ints
+from tfpipe.shards.spans import RecordSpans
 
 CacheChoice = ShardCache | Literal["auto", "direct"]
 
@@ -193,10 +194,12 @@ class SplitIndex:
         """The shards of the split, in order."""
         return self.whole.splits[self.split]
 
-    @property
+    @functools.cached_property
     def origins(self) -> list[str]:
         """The path or URL of every shard in the data set."""
         location = self.storage.location
+        if location.is_local:  # a `Location` of each of 100,000 shards takes seconds
+            return [os.path.join(location.text, shard.name) for shard in self.shards]
         return [(location / shard.name).text for shard in self.shards]
 
     @property
@@ -211,7 +214,8 @@ class SplitIndex:
         if cache is None or files is None:
             return None
         return cache.open(
-            files, self.storage.folder, self.split, self.shards, self.byte_offsets
+            *(files, self.storage.folder, self.split, self.shards),
+            self.spans.all_byte_offsets(),
         )
 
     def check(self) -> None:
@@ -223,12 +227,12 @@ class SplitIndex:
             RemoteError: If a URL cannot be read.
         """
         location, files = self.storage.location, self.storage.files
-        if files is None or location.is_local:
-            index.check(self.whole, location.path, self.split)
-        else:
+        if files is not None and not location.is_local:
             index.require_split(self.whole, location.shown, self.split)
             metadata.check_sizes(files, self.shards)
-        side_files.check_catalog(self.whole, self.storage.folder)
+        else:
+            _ = self._times_of_checked  # raises for a wrong shard
+        side_files.check_catalog(self.whole, self.storage.folder, is_opening=True)
 
     def first_records(
         self, count: int, *, numbers: Ints | None = None
@@ -253,8 +257,7 @@ class SplitIndex:
         shard = int(np.searchsorted(ends, first, side="right"))
         chosen = np.arange(first, ends[shard]) if numbers is None else numbers
         for record_id in chosen[chosen < ends[shard]][:count].tolist():
-            is_last = bool(record_id + 1 == ends[shard])
-            yield from _read_alone(self, shard, record_id, is_last=is_last)
+            yield from _read_alone(self, shard, record_id)
 
     @functools.cached_property
     def shard_sizes(self) -> Ints:
@@ -267,20 +270,32 @@ class SplitIndex:
         return np.array([shard.num_bytes for shard in self.shards], np.int64)
 
     @functools.cached_property
-    def byte_offsets(self) -> Ints:
-        """int64 [num_records], byte offset of each record in its shard."""
-        if self._scan is not None:
-            return self._scan.byte_offsets
-        catalog = index.load_catalog(self.storage.folder, self.split, ["byte_offset"])
-        offsets: Ints = catalog["byte_offset"].astype(np.int64, copy=False)
-        num_records = self.whole.num_records(self.split)
-        if len(offsets) != num_records:
-            raise errors.BadIndexError(
-                f"{index.CATALOG_NAME} in {self.data_dir} must have a row for each of "
-                f"the {num_records} records of split {self.split!r}, got "
-                f"{len(offsets)}. Convert the data set again."
+    def spans(self) -> RecordSpans:
+        """The byte offset and the size of each record in its shard."""
+        ends = np.append(0, np.cumsum(self.shard_sizes))
+
+        def read(shards: Ints) -> Ints:
+            if self._scan is not None:
+                return self._scan.byte_offsets[ends[shards[0]] : ends[shards[-1] + 1]]
+            columns = index.load_catalog(
+                *(self.storage.folder, self.split, ["byte_offset"]),
+                shards=None if len(shards) == len(self.shards) else shards.tolist(),
             )
-        return offsets
+            return columns["byte_offset"]
+
+        if self._scan is None:
+            count = catalog.num_rows(self.storage.folder, self.split)
+            if count != ends[-1]:
+                raise errors.BadIndexError(
+                    f"{index.CATALOG_NAME} in {self.data_dir} must have a row for each "
+                    f"of the {ends[-1]} records of split {self.split!r}, got {count}. "
+                    "Convert the data set again."
+                )
+        spans = RecordSpans(
+            shard_sizes=self.shard_sizes, shard_bytes=self.shard_bytes, read=read
+        )
+        spans.byte_offsets(np.arange(min(ends[-1], 1)))  # finds a bad catalog at once
+        return spans
 
     @functools.cached_property
     def labels(self) -> Ints:
@@ -295,8 +310,9 @@ class SplitIndex:
                 " Convert the data set with a command of converters, or give weights "
                 "of records."
             )
-        catalog = index.load_catalog(self.storage.folder, self.split, ["label"])
-        return catalog["label"].astype(np.int64) - self.whole.label_base
+        side_files.check_catalog(self.whole, self.storage.folder)
+        columns = index.load_catalog(self.storage.folder, self.split, ["label"])
+        return columns["label"].astype(np.int64) - self.whole.label_base
 
     def are_for_validation(self, share: float) -> npt.NDArray[np.bool_]:
         """Returns bool [num_records], see `parts.are_for_validation`."""
@@ -316,7 +332,7 @@ class SplitIndex:
         """
         if self.whole.made_by.get("multi_label") is True:
             return image_record.LABEL
-        if self._scan is None and index.has_label_lists(self.storage.folder):
+        if self._scan is None and catalog.has_label_lists(self.storage.folder):
             return image_record.LABELS
         return None
 
@@ -332,22 +348,27 @@ class SplitIndex:
         """
         if self._scan is not None:
             return None
-        return index.median_short_side(self.storage.folder, self.split)
+        side_files.check_catalog(self.whole, self.storage.folder)
+        return catalog.median_short_side(self.storage.folder, self.split)
 
     @functools.cached_property
-    def is_checked(self) -> npt.NDArray[np.bool_]:
-        """bool [num_records], whether the length in the record's header is checked.
+    def is_unchecked(self) -> npt.NDArray[np.bool_]:
+        """bool [num_records], whether the length in the record's header is unchecked.
 
         Converters write the index last, a scan has read every header, and a shard cache
         checks all pieces. Only a shard that is newer than the index may hold unchecked
         lengths. Reading checks them and sets the values.
         """
         if self._scan is not None:
-            return ~self._scan.is_damaged
-        if self.storage.files is not None:
-            return np.ones(int(self.shard_sizes.sum()), np.bool_)
-        written = os.stat(os.path.join(self.data_dir, index.INDEX_NAME)).st_mtime_ns
-        return np.repeat(self.mtimes <= written, self.shard_sizes)
+            return self._scan.is_damaged.copy()
+        # Zeros that nobody writes take no memory.
+        flags = np.zeros(int(self.shard_sizes.sum()), np.bool_)
+        if self.storage.files is None:
+            path = os.path.join(self.data_dir, index.INDEX_NAME)
+            ends = np.cumsum(self.shard_sizes)
+            for shard in np.flatnonzero(self.mtimes > os.stat(path).st_mtime_ns):
+                flags[ends[shard] - self.shard_sizes[shard] : ends[shard]] = True
+        return flags
 
     @functools.cached_property
     def mtimes(self) -> Ints:
@@ -359,22 +380,29 @@ class SplitIndex:
             return self._scan.mtimes
         if self.storage.files is not None:
             return np.zeros(len(self.shards), np.int64)
-        return np.array([os.stat(path).st_mtime_ns for path in self.paths], np.int64)
+        return self._times_of_checked
+
+    @functools.cached_property
+    def _times_of_checked(self) -> Ints:
+        """int64 [num_shards], time of each shard's last change at its check, ns."""
+        times = index.check(self.whole, self.storage.location.path, self.split)
+        return np.array(times, np.int64)
 
 
 def _read_alone(
-    split: SplitIndex, shard: int, record_id: int, *, is_last: bool
+    split: SplitIndex, shard: int, record_id: int
 ) -> Iterator[tuple[str, records.Record]]:
     """Yields a record of the split, and reads no other byte of its shard."""
-    start = int(split.byte_offsets[record_id])
-    stop = split.shard_bytes[shard] if is_last else split.byte_offsets[record_id + 1]
+    numbers = np.array([record_id])
+    start = int(split.spans.byte_offsets(numbers)[0])
+    stop = start + int(split.spans.num_bytes(numbers)[0])
     origin = split.origins[shard]
     if split.storage.files is not None:
         name = split.shards[shard].name
-        content = split.storage.files.read_range(name, start, int(stop))
+        content = split.storage.files.read_range(name, start, stop)
     else:
         with open(origin, "rb") as file:
-            content = os.pread(file.fileno(), int(stop) - start, start)
+            content = os.pread(file.fileno(), stop - start, start)
     for record in records.read_from(
         lambda size, offset: content[offset : offset + size], len(content)
     ):

@@ -21,6 +21,7 @@ from tfpipe.shard_cache.open_cache import OpenCache
 from tfpipe.shards import records
 from tfpipe.shards.ranges import RecordRanges, by_shard
 from tfpipe.shards.records import Ints
+from tfpipe.shards.spans import RecordSpans
 from tfpipe.stages.iterations import counters, parts
 
 
@@ -34,12 +35,11 @@ class Windows:
         paths: Path of every shard.
         origins: Path or URL of every shard for messages; `paths` without a cache.
         shard_sizes: int64 [num_shards], records in each shard, chosen or not.
-        byte_offsets: int64 [num_records], byte offset of each record in its shard.
-        shard_bytes: int64 [num_shards], size of each shard.
-        is_checked: bool [num_records], whether the length of the record is known to be
-            right; updated while windows are made.
+        spans: The byte offset and the size of each record in its shard.
+        is_unchecked: bool [num_records], whether the length of the record may be wrong;
+            updated while windows are made.
         mtimes: int64 [num_shards], time of each shard's last change in ns when its
-            lengths were checked; updated with `is_checked`.
+            lengths were checked; updated with `is_unchecked`.
         cache: The shard cache through which the shards are read; None reads `paths`.
     """
 
@@ -48,9 +48,8 @@ class Windows:
     paths: Sequence[str]
     origins: Sequence[str]
     shard_sizes: Ints
-    byte_offsets: Ints
-    shard_bytes: Ints
-    is_checked: npt.NDArray[np.bool_]
+    spans: RecordSpans
+    is_unchecked: npt.NDArray[np.bool_]
     mtimes: Ints
     cache: OpenCache | None = None
 
@@ -132,16 +131,15 @@ class Windows:
         """
         shard, ranges = by_shard(window.ranges, self.shard_sizes)
         record_ids = ranges.records()
-        offsets = self.byte_offsets[record_ids]
         copies = window.copies_passed_on()
         seeds = epoch_seed(seed=self.order.seed, epoch=epoch, copy=copies)
         return {
             "path": self._paths[shard] if paths is None else _encoded(paths),
-            "byte_offset": self.byte_offsets[ranges.first],
+            "byte_offset": self.spans.byte_offsets(ranges.first),
             "num_records": ranges.length,
             "first_record": ranges.first,
-            "record_byte_offset": offsets,
-            "record_num_bytes": self.num_bytes[record_ids],
+            "record_byte_offset": self.spans.byte_offsets(record_ids),
+            "record_num_bytes": self.spans.num_bytes(record_ids),
             "has_right_lengths": np.bool_(self.has_right_lengths(shard, ranges)),
             "skip": np.int64(window.skip),
             "take": np.int64(window.take),
@@ -161,16 +159,16 @@ class Windows:
             return self.cache.are_sound(ranges)
         record_ids = ranges.records()
         self._forget_changed(np.unique(shard))
-        if self.is_checked[record_ids].all():
+        if not self.is_unchecked[record_ids].any():
             return True
         extents = np.split(record_ids, ranges.ends[:-1])
         for shard_index, extent in zip(shard, extents, strict=True):
-            if self.is_checked[extent].all():
+            if not self.is_unchecked[extent].any():
                 continue
-            spans = self.byte_offsets[extent], self.num_bytes[extent]
+            spans = self.spans.byte_offsets(extent), self.spans.num_bytes(extent)
             if not records.lengths_are_right(self.paths[shard_index], *spans):
                 return False
-            self.is_checked[extent] = True
+            self.is_unchecked[extent] = False
         return True
 
     def _forget_changed(self, shards: Ints) -> None:
@@ -181,16 +179,8 @@ class Windows:
             changed = 0 if "://" in path else os.stat(path).st_mtime_ns
             if changed != self.mtimes[shard]:
                 self.mtimes[shard] = changed
-                self.is_checked[ends[shard] - self.shard_sizes[shard] : ends[shard]] = 0
-
-    @functools.cached_property
-    def num_bytes(self) -> Ints:
-        """int64 [num_records], size of each record with its header and footer."""
-        ends = np.append(self.byte_offsets[1:], 0)
-        sizes = self.shard_sizes
-        filled = sizes > 0
-        ends[np.cumsum(sizes)[filled] - 1] = self.shard_bytes[filled]
-        return ends - self.byte_offsets
+                first = ends[shard] - self.shard_sizes[shard]
+                self.is_unchecked[first : ends[shard]] = True
 
     @functools.cached_property
     def _paths(self) -> npt.NDArray[np.object_]:

@@ -98,7 +98,7 @@ def epoch_windows(windows: Windows, place: EpochPosition) -> EpochWindows:
     arrays: Arrays = {
         "extents_end": np.cumsum([len(shard) for shard, _ in cut]),
         "shard": np.concatenate([shard for shard, _ in cut]).astype(np.int32),
-        "byte_offset": windows.byte_offsets[first],
+        "byte_offset": windows.spans.byte_offsets(first),
         "num_records": np.concatenate([ranges.length for _, ranges in cut]),
         "first_record": first,
         "shuffle_seed": np.array([window.seed or (0, 0) for window in found], np.int64),

@@ -338,8 +338,7 @@ def identity(whole: Index) -> str:
     and nothing else: side files may come and go.
     """
     splits = {
-        split: [dataclasses.astuple(shard) for shard in whole.splits[split]]
-        for split in sorted(whole.splits)
+        split: index.rows_of(whole.splits[split]) for split in sorted(whole.splits)
     }
     return index.digest(repr(splits))
 

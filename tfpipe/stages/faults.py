@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfpipe import errors
-from tfpipe.shards import index
+from tfpipe.shards import catalog, index
 
 # Errors about damaged records end with this advice.
 REMEDY = "Find all with python -m converters.verify, which can repair them."
@@ -322,7 +322,7 @@ def _filename(fault: Fault) -> str:
             for position, entry in enumerate(shards)
             if entry.name == shard
         )
-        name = index.load_filename(
+        name = catalog.load_filename(
             folder, split, shard=position, byte_offset=fault.byte_offset
         )
     except (errors.BadIndexError, StopIteration):

@@ -224,7 +224,7 @@ def several(tmp_path):
 def add_index(folder, made_by, catalog="labels INTEGER[]"):
     """Writes an index and a catalog beside the shard."""
     scanned = tfpipe.TFRecordSource(folder, "train")
-    offsets = scanned.split_index.byte_offsets.tolist()
+    offsets = scanned.split_index.spans.all_byte_offsets().tolist()
     with index.catalog_connection() as connection:
         connection.execute(
             "CREATE TEMP TABLE made (split VARCHAR, shard INTEGER, record INTEGER, "

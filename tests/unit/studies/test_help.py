@@ -5,13 +5,23 @@ from types import ModuleType
 
 import pytest
 
-from studies import conversion, cores, decode, service, storage, tables, tuning
+from studies import (
+    conversion,
+    cores,
+    decode,
+    scale,
+    service,
+    storage,
+    tables,
+    tuning,
+)
 from studies.loaders import __main__ as loaders
 from studies.shard_cache import __main__ as shard_cache
 from tfpipe.cli import fields
 
 STUDIES = [
-    *(conversion, cores, decode, loaders, service, shard_cache, storage, tables, tuning)
+    *(conversion, cores, decode, loaders, scale, service, shard_cache, storage),
+    *(tables, tuning),
 ]
 
 

@@ -10,7 +10,7 @@ import pytest
 from converters import verify
 from tests.support.data.trees import forget_digests
 from tfpipe import errors
-from tfpipe.shards import index
+from tfpipe.shards import catalog as stored, index
 from tfpipe.shards.sql import quoted
 
 SHARD = "train-00001-of-00003"
@@ -169,7 +169,7 @@ def test_readers_refuse_a_bad_column_by_name(
 def test_sizes_that_are_not_there_are_none(copy: pathlib.Path) -> None:
     edit(copy, "FROM old WHERE split = 'validation'")
 
-    assert index.median_short_side(copy, "train") is None
+    assert stored.median_short_side(copy, "train") is None
 
 
 def _pipe(path: pathlib.Path) -> None:

@@ -201,6 +201,15 @@ def test_permutation_holds_each_number_once(size, seed, epoch):
     assert sorted(permuted.tolist()) == list(range(size))
 
 
+@exhaustive
+@hypothesis.given(st.integers(0, 300), st.sampled_from([1, 2, 2**40]), SEEDS)
+def test_permutation_is_a_stable_sort_of_the_keys(size, num_keys, seed):
+    keys = np.random.default_rng(seed).integers(num_keys, size=size, dtype=np.uint64)
+    keys *= np.uint64(2**64 - 1) // np.uint64(num_keys)
+
+    assert order._sorted(keys).tolist() == np.argsort(keys, kind="stable").tolist()
+
+
 # Pinned: another value here means that checkpoints resume in another order.
 @pytest.mark.parametrize(
     ("seed", "epoch", "permutation", "epoch_seed"),
@@ -302,6 +311,10 @@ def test_more_ranks_than_records_are_padded():
         ({"batch_size": 11}, "10 records cannot give 1 rank a batch of 11 each"),
         ({"num_ranks": 11}, "10 records cannot give 11 ranks a batch of 1 each"),
         ({"shard_sizes": np.zeros(2, np.int64)}, "0 records cannot give"),
+        (
+            {"shard_sizes": np.array([5 * 10**7] * 2), "shuffle": "full"},
+            r'at most 33,554,432 records, got 100,000,000: .* 3\.2 GB .*"window"',
+        ),
     ],
 )
 def test_wrong_orders_are_refused(options, message):

@@ -72,9 +72,8 @@ def through(source, cache):
         paths=cache.paths,
         origins=[f"s3://bucket/{shard.name}" for shard in known.shards],
         shard_sizes=known.shard_sizes,
-        byte_offsets=known.byte_offsets,
-        shard_bytes=known.shard_bytes,
-        is_checked=known.is_checked,
+        spans=known.spans,
+        is_unchecked=known.is_unchecked,
         mtimes=known.mtimes,
         cache=cache,
     )

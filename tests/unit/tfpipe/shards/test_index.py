@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tfpipe import errors
-from tfpipe.shards import index, records
+from tfpipe.shards import catalog, index, records
 
 INDEX = index.Index(
     name="flowers",
@@ -336,14 +336,14 @@ def test_catalog_tells_the_file_at_a_place_and_the_median_short_side(data_dir):
     columns = ["shard", "byte_offset", "filename", "height", "width"]
     rows = index.load_catalog(data_dir, "train", columns)
     names = [
-        index.load_filename(
+        catalog.load_filename(
             data_dir, "train", shard=int(shard), byte_offset=int(offset)
         )
         for shard, offset in zip(rows["shard"], rows["byte_offset"], strict=True)
     ]
 
     assert names == rows["filename"].tolist()
-    assert index.load_filename(data_dir, "train", shard=0, byte_offset=1) is None
-    assert index.median_short_side(data_dir, "train") == np.median(
+    assert catalog.load_filename(data_dir, "train", shard=0, byte_offset=1) is None
+    assert catalog.median_short_side(data_dir, "train") == np.median(
         np.minimum(rows["height"], rows["width"])
     )
