@@ -8,6 +8,7 @@ that no window asked for takes no time and no memory. Imports no TensorFlow.
 import dataclasses
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -112,7 +113,7 @@ class RecordSpans:
         return np.zeros(len(self._part_starts), np.bool_)
 
     @functools.cached_property
-    def _values(self) -> npt.NDArray[np.unsignedinteger]:
+    def _values(self) -> npt.NDArray[np.unsignedinteger[Any]]:
         """The byte offsets; the system gives memory as parts are written."""
         is_small = self.shard_bytes.max(initial=0) < 2**32
         kind = np.uint32 if is_small else np.uint64

@@ -52,5 +52,5 @@ def _random_uint32(size: int, seed: tuple[int, int]) -> npt.NDArray[np.uint64]:
     for key in (start + rounds * _KEY_STEPS) & _LOW_HALF:
         product = (even * _MULTIPLIERS)[::-1]
         even, odd = (product >> _HALF) ^ odd ^ key, product & _LOW_HALF
-    words = np.stack([even[0], odd[0], even[1], odd[1]], axis=1)
+    words: npt.NDArray[np.uint64] = np.stack([even[0], odd[0], even[1], odd[1]], axis=1)
     return words.reshape(-1)[:size]
