@@ -258,7 +258,7 @@ def named(what: str, rows: "duckdb.DuckDBPyRelation") -> Iterator[None]:
         listed = ", ".join(columns[:_SHOWN_COLUMNS])
         raise ValueError(
             f"{what} cannot be computed: {first_line(error)} It must be one expression "
-            f"of SQL over the columns {listed}."
+            f"of SQL over the columns {listed}. Texts stand in quotes: split = 'train'."
         ) from error
 
 

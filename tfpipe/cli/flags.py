@@ -223,9 +223,7 @@ def parse(
         free = values(["", *words])[1:]
     except flags.UnrecognizedFlagError as error:
         name = error.flagname
-        near = errors.did_you_mean(name, values, prefix="--")
-        message = f"There is no flag --{name}.{near}"
-        raise UnknownFlagError(name, message) from None
+        raise UnknownFlagError(name, _unknown(kind, name, values)) from None
     except flags.Error as error:
         message = str(error)
         raise ValueError(message if message[-1] in ".?" else f"{message}.") from None
@@ -233,6 +231,15 @@ def parse(
     if after is not None and rest is not None:
         more[rest] = after
     return from_flags(kind, values=values, make=make, **more)
+
+
+def _unknown(kind: type, name: str, values: flags.FlagValues) -> str:
+    """Returns the message about a flag that a command does not have."""
+    for option in fields.options_of(kind):
+        if option.about.is_argument and option.field == name:
+            return f"There is no flag --{name}: give {option.label} without a flag."
+    near = errors.did_you_mean(name, values, prefix="--")
+    return f"There is no flag --{name}.{near}"
 
 
 def _arguments(

@@ -52,6 +52,8 @@ def command_of(words: Sequence[str]) -> tuple[str, list[str]]:
         raise ValueError(f"tfpipe convert needs an input: {', '.join(inputs)}.")
     if words[0] == _CONVERT:
         hint = errors.did_you_mean(words[1], inputs, prefix="tfpipe convert ")
+        if os.path.exists(words[1]):
+            hint = f" For a folder of photos: tfpipe convert folder {words[1]} DIR."
         raise ValueError(
             f"tfpipe convert needs an input, {', '.join(inputs)}, got {words[1]}."
             f"{hint} tfpipe convert --help says what each reads."

@@ -83,6 +83,6 @@ def owners_of(flag: str, package: str) -> list[str]:
     owners = [
         f"{command.module} {command.form}".strip()
         for _, command in commands_of(package)
-        if names & {option.name for option in command.flags}
+        if names & {each.name for each in command.flags if not each.about.is_argument}
     ]
     return list(dict.fromkeys(owners))

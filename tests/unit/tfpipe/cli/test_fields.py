@@ -74,7 +74,7 @@ def test_texts_become_values(words: str, field: str, value: object) -> None:
         ("--ranks=1 --ranks=2", "given twice: 1 and 2. Leave one out. Commas join"),
         ("--cuont=3", "There is no flag --cuont. Did you mean --count?"),
         ("--coun=3", "There is no flag --coun."),
-        ("--data_dir=x", "There is no flag --data_dir."),
+        ("--data_dir=x", "no flag --data_dir: give DIR without a flag."),
         ("other", "Unexpected argument: other. Flags start with --."),
         ("s3://u:p@b/c", "Unexpected argument: a URL."),
         ("--level=deep --rate=1", "--level=deep does not use --rate. Leave it out."),
