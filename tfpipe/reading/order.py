@@ -425,8 +425,7 @@ def _blocks(order: Order, epoch: int) -> RecordRanges:
 def _cut(sizes: Ints, block_length: int) -> tuple[Ints, Ints]:
     """Returns the first record and the length of each block, in order on disk."""
     num_blocks = -(-sizes // block_length)
-    shard = np.repeat(np.arange(len(sizes)), num_blocks)
-    first_block = np.repeat(np.cumsum(num_blocks) - num_blocks, num_blocks)
-    within = (np.arange(len(shard)) - first_block) * block_length
-    length = np.minimum(block_length, sizes[shard] - within)
-    return (np.cumsum(sizes) - sizes)[shard] + within, length
+    length = np.full(int(num_blocks.sum()), block_length, np.int64)
+    last = np.cumsum(num_blocks)[sizes > 0] - 1
+    length[last] -= (num_blocks * block_length - sizes)[sizes > 0]
+    return np.cumsum(length) - length, length

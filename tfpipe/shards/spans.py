@@ -1,8 +1,9 @@
 """The bytes of a split's records in their shards, read in parts as windows need them.
 
 In: the records and bytes of each shard, and a function that reads byte offsets. Out:
-the byte offset and the size of any records. A part is a few shards in a row; a part
-that no window asked for takes no time and no memory. Imports no TensorFlow.
+the byte offset and the size of any records. With the shards of a window come their
+neighbors: few at first, so that a first window comes soon, then as many as DuckDB
+decodes anyway. Other shards take no time and no memory. Imports no TensorFlow.
 """
 
 import dataclasses
@@ -18,8 +19,8 @@ from tfpipe.shards import records
 from tfpipe.shards.ranges import RecordRanges
 from tfpipe.shards.records import Ints
 
-# Rows of a row group of a catalog, the least that DuckDB reads at a time.
-_PART_RECORDS = 122_880
+# Rows of a row group of a catalog, the least that DuckDB decodes at a time.
+_MOST_AT_ONCE = 122_880
 _FRAME_BYTES = records.HEADER_BYTES + records.FOOTER_BYTES
 
 
@@ -27,7 +28,7 @@ _FRAME_BYTES = records.HEADER_BYTES + records.FOOTER_BYTES
 class RecordSpans:
     """The byte offset and the size of each record of a split in its shard.
 
-    A record whose part was read takes 4 bytes of memory, or 8 if a shard has 4 GiB.
+    A record whose shard was read takes 4 bytes of memory, or 8 if a shard has 4 GiB.
 
     Attributes:
         shard_sizes: int64 [num_shards], records in each shard.
@@ -46,8 +47,13 @@ class RecordSpans:
         Raises:
             BadIndexError: If the byte offsets cannot be read or contradict the shards.
         """
-        parts = np.searchsorted(self._part_starts, record_ids, side="right") - 1
-        self._read_parts(np.unique(parts[~self._is_read[parts]]))
+        shards = np.searchsorted(self._ends, record_ids, side="right")
+        if not (is_read := self._is_read)[shards].all():
+            # A read brings at most as many neighbors of a shard as were read before.
+            length = np.clip(self.shard_sizes[is_read].sum(), 1, _MOST_AT_ONCE)
+            parts = (self._ends - self.shard_sizes) // length
+            is_wanted = np.isin(parts, parts[shards[~is_read[shards]]])
+            self._read(np.flatnonzero(is_wanted & ~is_read))
         return self._values[record_ids].astype(np.int64)
 
     def num_bytes(self, record_ids: Ints) -> Ints:
@@ -55,24 +61,20 @@ class RecordSpans:
         starts = self.byte_offsets(record_ids)
         shard = np.searchsorted(self._ends, record_ids, side="right")
         is_last = record_ids + 1 == self._ends[shard]
-        # The next record of a shard is in the same part.
         following = self._values[record_ids + ~is_last].astype(np.int64)
         sizes: Ints = np.where(is_last, self.shard_bytes[shard], following) - starts
         return sizes
 
     def all_byte_offsets(self) -> Ints:
         """Returns int64 [num_records], the byte offsets of all records."""
-        self._read_parts(np.flatnonzero(~self._is_read))
+        if not self._is_read.all():
+            self._read(np.flatnonzero(~self._is_read))
         return self._values.astype(np.int64)
 
-    def _read_parts(self, parts: Ints) -> None:
-        """Reads the byte offsets of the records of some parts, and checks them."""
-        if not len(parts):
-            return
-        first, stop = self._part_shards[parts], self._part_shards[parts + 1]
-        shards = RecordRanges(first, stop - first).records()
-        offsets = self.read(shards)
-        shards = shards[self.shard_sizes[shards] > 0]
+    def _read(self, wanted: Ints) -> None:
+        """Reads the byte offsets of the records of some shards, and checks them."""
+        offsets = self.read(wanted)
+        shards = wanted[self.shard_sizes[wanted] > 0]
         sizes = self.shard_sizes[shards]
         ends = np.cumsum(sizes)
         if is_sound := len(offsets) == sizes.sum():
@@ -89,28 +91,15 @@ class RecordSpans:
             )
         starts = self._ends[shards] - sizes
         self._values[RecordRanges(starts, sizes).records()] = offsets
-        self._is_read[parts] = True
+        self._is_read[wanted] = True
 
     @functools.cached_property
     def _ends(self) -> Ints:
         return np.cumsum(self.shard_sizes)
 
     @functools.cached_property
-    def _part_shards(self) -> Ints:
-        """int64 [num_parts + 1], the first shard of each part; then num_shards."""
-        part = (self._ends - self.shard_sizes) // _PART_RECORDS
-        firsts = np.flatnonzero(np.diff(part, prepend=-1))
-        return np.append(firsts, len(part))
-
-    @functools.cached_property
-    def _part_starts(self) -> Ints:
-        """int64 [num_parts], the first record of each part."""
-        starts: Ints = (self._ends - self.shard_sizes)[self._part_shards[:-1]]
-        return starts
-
-    @functools.cached_property
     def _is_read(self) -> npt.NDArray[np.bool_]:
-        return np.zeros(len(self._part_starts), np.bool_)
+        return np.zeros(len(self.shard_sizes), np.bool_)
 
     @functools.cached_property
     def _values(self) -> npt.NDArray[np.unsignedinteger[Any]]:

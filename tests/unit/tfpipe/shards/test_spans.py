@@ -39,11 +39,11 @@ class Catalog:
 
 @hypothesis.settings(max_examples=50, deadline=None)
 @hypothesis.given(SIZES, st.integers(1, 20), st.sampled_from([1, 2**32]), st.data())
-def test_spans_are_those_of_all_records(sizes, part_records, scale, data):
+def test_spans_are_those_of_all_records(sizes, most, scale, data):
     catalog = Catalog(sizes, scale)
     record = st.integers(0, len(catalog.offsets) - 1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(spans, "_PART_RECORDS", part_records)
+        patch.setattr(spans, "_MOST_AT_ONCE", most)
         read = catalog.spans()
         for _ in range(3):
             ids = np.array(data.draw(st.lists(record, max_size=9)), np.int64)
@@ -56,13 +56,18 @@ def test_spans_are_those_of_all_records(sizes, part_records, scale, data):
     assert len(set(catalog.read_shards)) == len(catalog.read_shards)
 
 
-def test_parts_that_no_record_asks_for_are_not_read(monkeypatch):
-    monkeypatch.setattr(spans, "_PART_RECORDS", 10)
-    catalog = Catalog([5] * 8)
+def test_a_read_brings_more_neighbors_each_time_and_no_other_shard(monkeypatch):
+    monkeypatch.setattr(spans, "_MOST_AT_ONCE", 20)
+    catalog = Catalog([5] * 12)
+    read = catalog.spans()
 
-    catalog.spans().byte_offsets(np.array([12, 39]))
+    reads = []
+    for record in (0, 59, 20, 24):
+        read.byte_offsets(np.array([record]))
+        reads.append(catalog.read_shards.copy())
+        catalog.read_shards.clear()
 
-    assert catalog.read_shards == [2, 3, 6, 7]
+    assert reads == [[0], [11], [4, 5], []]
 
 
 @pytest.mark.parametrize("change", ["missing", "late", "equal", "beyond"])
@@ -78,4 +83,4 @@ def test_offsets_that_contradict_the_shards_are_refused(change):
         catalog.offsets[6] = catalog.shard_bytes[2]
 
     with pytest.raises(errors.BadIndexError, match=r"shards 0 to 2 .* must rise"):
-        catalog.spans().num_bytes(np.array([0]))
+        catalog.spans().num_bytes(np.array([0, 4]))
