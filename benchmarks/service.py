@@ -2,7 +2,7 @@
 
   python -m benchmarks.service local --workers=2
   python -m benchmarks.service dispatcher --address=HOST:5050 --work_dir=DIR
-  python -m benchmarks.service worker --dispatcher=HOST:5050 --address=HOST2:5051
+  python -m benchmarks.service worker --dispatcher=HOST:5050 --address=OWN:5051
 
 `local` runs a dispatcher and its workers on this host, and replaces a worker that dies.
 On several hosts, run `dispatcher` on a single host, and `worker` on each host that

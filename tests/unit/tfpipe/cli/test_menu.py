@@ -108,7 +108,9 @@ def test_help_of_all_commands_is_short_and_names_the_program() -> None:
             commands.answer(words, flag, say=names.as_typed).stdout
             for flag in ("--help", "--helpfull")
         )
+        by_module = commands.answer(words, "--help").stdout
 
+        assert max(map(len, by_module.splitlines())) <= 80, name
         assert help == commands.answer(words, "-h", say=names.as_typed).stdout
         assert commands.answer(words, "--version").stdout.startswith("tfpipe 0.")
         assert f"  tfpipe {name} " in help
