@@ -20,6 +20,7 @@ An error of TensorFlow while a pipeline is built keeps its type and gets a note 
 name of the stage.
 """
 
+import contextlib
 import dataclasses
 import math
 import numbers
@@ -364,6 +365,18 @@ def require_local_path(owner: object, name: str, value: Any) -> None:
             f"{named(owner, name)} must be a path on this machine, got {shown}. "
             f"{remedy}"
         )
+
+
+def require_visible(path: str | os.PathLike[str]) -> None:
+    """Checks that a folder may be searched, before an error says that a path is absent.
+
+    `os.path.exists` is False for a path that may not be looked at.
+
+    Raises:
+        OSError: If the system does not say whether the path exists.
+    """
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        os.lstat(path)
 
 
 def settle_ints(owner: object, names: Sequence[str], **bounds: Any) -> None:

@@ -264,7 +264,8 @@ def _document(path: pathlib.Path) -> tuple[dict[str, Any] | None, str]:
         text = path.read_text(encoding="utf-8")
         document = json.loads(text)
     except (OSError, ValueError, RecursionError) as error:
-        return None, f"it cannot be read as JSON ({error})."
+        why = error.strerror if isinstance(error, OSError) else error
+        return None, f"it cannot be read as JSON ({why})."
     command = document.get("command") if isinstance(document, dict) else None
     if command not in (TRAIN, INPUT, STORAGE, SWEEP, ADVISE):
         what = f"its command is {command}" if isinstance(command, str) else "no command"

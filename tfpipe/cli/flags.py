@@ -7,6 +7,7 @@ absl's own list has all flags, for programs with an import of an options module.
 
 import dataclasses
 import functools
+import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -225,7 +226,7 @@ def parse(
         name = error.flagname
         raise UnknownFlagError(name, _unknown(kind, name, values)) from None
     except flags.Error as error:
-        message = str(error)
+        message = re.sub(r"^ERROR:: |\[Errno \d+\] ", "", str(error))
         raise ValueError(message if message[-1] in ".?" else f"{message}.") from None
     more = _arguments(kind, values, free, arguments)
     if after is not None and rest is not None:

@@ -21,6 +21,7 @@ import numpy as np
 import tfpipe
 from benchmarks.system import page_cache
 from benchmarks.system.storage.reads import Piece
+from tfpipe import errors
 
 PIECE_BYTES = 64 << 20  # a thread takes piece after piece
 _OWN_FILES, _OWN_SHARE = 16, 0.1  # of the free space, at most
@@ -92,6 +93,7 @@ def opened(location: str) -> Iterator[ProbeFiles]:
         yield _remote(location)
         return
     if not os.path.isdir(location):
+        errors.require_visible(location)
         what = "a file" if os.path.exists(location) else "no such folder"
         raise ValueError(
             f"DIR_OR_URL must be a folder or a URL, got {location}: {what}."

@@ -154,7 +154,8 @@ def _named(name: str, work: Callable[..., _Result], *arguments: Any) -> _Result:
     except (ValueError, errors.BadIndexError, errors.RemoteError) as error:
         kind, cause = type(error), error
     except OSError as error:
-        # An error with a number shows no other text.
+        if error.errno is not None:  # its path names the place of the source
+            raise
         raise OSError(f"Source {name}: {error}") from error
     # The readers know the place by the flags of their own commands.
     text = re.sub(r"--input(_dir)?\b", "its place", str(cause))

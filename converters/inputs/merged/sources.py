@@ -94,6 +94,7 @@ def _kind_of(place: str) -> Kind:
     elif os.path.lexists(path):
         return TABLE  # a SQLite file without an ending, or else an error
     elif before == place:
+        errors.require_visible(path)
         raise _no_place(f"{servers.shown(path)}: no such file or folder")
     first = patterns.find([place], _ANY, USUAL)[0].file
     if named := _by_name(first):

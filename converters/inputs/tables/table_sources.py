@@ -19,6 +19,7 @@ from converters.inputs.class_lists import CLASSES_NAME, EXPORT_NAME
 from converters.inputs.files import open_file
 from converters.inputs.reading import State, state_of
 from converters.inputs.tables import servers
+from tfpipe import errors
 from tfpipe.location.files import Files
 from tfpipe.location.location import Location
 from tfpipe.shards import missing_index
@@ -151,7 +152,10 @@ def find(name: str, value: str) -> TableSource:
 def _no_table(name: str, path: str, shown: str) -> ValueError:
     """Returns the error about a place without a table."""
     why = "there is no such file."
-    if not Location(path).is_local or os.path.lexists(path):
+    is_local = Location(path).is_local
+    if is_local:
+        errors.require_visible(path)
+    if not is_local or os.path.lexists(path):
         why = f"without a file with such an ending.{_other(shown)}"
     return ValueError(f"{name} must be {_KNOWN}, got {shown}: {why}")
 
