@@ -47,8 +47,9 @@ def hide() -> None:
         os.environ[_LEVEL] = str(min(max(-verbosity.value, 0), 3))
     else:
         logging.set_verbosity(logging.WARNING)
-    if os.environ.setdefault(_LEVEL, _NOTHING) == _NOTHING:
-        sys.meta_path.insert(0, _Finder())
+    is_hidden = os.environ.setdefault(_LEVEL, _NOTHING) == _NOTHING
+    if is_hidden and "tensorflow" not in sys.modules:
+        sys.meta_path[:] = [_FINDER, *(f for f in sys.meta_path if f is not _FINDER)]
 
 
 class _Finder(importlib.abc.MetaPathFinder):
@@ -68,6 +69,9 @@ class _Finder(importlib.abc.MetaPathFinder):
             loader: Any = spec.loader
             loader.exec_module = _without_notices()(loader.exec_module)
         return spec
+
+
+_FINDER = _Finder()
 
 
 @contextlib.contextmanager

@@ -1,5 +1,8 @@
 """tfpipe.cli: help, exit codes and messages of a command."""
 
+import sys
+import types
+
 import pytest
 
 from tests.unit.tfpipe.cli import sample
@@ -29,6 +32,23 @@ def test_exit_code_and_message(
     shown = capsys.readouterr()
     assert error in shown.err
     assert len(shown.err.splitlines()) == (code == 1)
+
+
+@pytest.mark.parametrize("is_imported", [False, True])
+def test_an_import_of_tensorflow_is_filtered_once(
+    is_imported: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
+    if is_imported:
+        monkeypatch.setitem(sys.modules, "tensorflow", types.ModuleType("tensorflow"))
+    count = len(sys.meta_path)
+
+    for _ in range(2):
+        cli.call((sample.COMMAND,), WORDS)
+
+    assert len(sys.meta_path) - count == (not is_imported)
 
 
 @pytest.mark.parametrize("words", [("-h",), ("--help",), ("x", "--count=0", "--help")])
