@@ -9,6 +9,7 @@ change the rule.
 import contextlib
 import dataclasses
 import pathlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -51,6 +52,7 @@ _KEPT = (
 )
 _NEEDED = (*_KEPT, "filename", "decision")
 _SHOWN_COLUMNS = 40
+_LOST_COLUMN = re.compile(r'Referenced column "(.+?)" not found')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -255,10 +257,12 @@ def named(what: str, rows: "duckdb.DuckDBPyRelation") -> Iterator[None]:
         yield
     except duckdb.Error as error:
         columns = [name for name in rows.columns if name != "place"]
-        listed = ", ".join(columns[:_SHOWN_COLUMNS])
+        listed, why = ", ".join(columns[:_SHOWN_COLUMNS]), first_line(error)
+        lost = _LOST_COLUMN.search(why)
+        near = errors.did_you_mean(lost[1], columns) if lost else ""
         raise ValueError(
-            f"{what} cannot be computed: {first_line(error)} It must be one expression "
-            f"of SQL over the columns {listed}. Texts stand in quotes: split = 'train'."
+            f"{what} cannot be computed: {why}{near} It must be one expression of SQL "
+            f"over the columns {listed}. Texts stand in quotes: split = 'train'."
         ) from error
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import xxhash
 
+from tfpipe import errors
 from tfpipe.shards.split_names import SPLITS, TRAIN
 
 _SUM_TOLERANCE = 1e-6
@@ -51,6 +52,7 @@ def check(fractions: Mapping[str, float]) -> None:
         if split not in SPLITS:
             raise ValueError(
                 f"--split_fractions must be of {', '.join(SPLITS)}, got {split!r}."
+                f"{errors.did_you_mean(split, SPLITS)}"
             )
         if not 0 < fraction < 1:
             raise ValueError(

@@ -183,7 +183,8 @@ def from_flags(
         elif option.is_required:
             missing.append(option)
     if missing:
-        labels = " and ".join(option.label for option in missing)
+        *first, last = (option.label for option in missing)
+        labels = f"{', '.join(first)} and {last}" if first else last
         hint = missing[0].about.help.partition(". ")[0].rstrip(".")
         if missing[0].choices:
             hint += f". One of {', '.join(missing[0].choices)}"

@@ -134,11 +134,7 @@ class ShardCache:
         names = list(whole.splits) if split is None else [split]
         num_bytes_total = 0
         for name in names:
-            if name not in whole.splits:
-                raise errors.BadIndexError(
-                    f"Unknown split {name!r} in {location.shown}: "
-                    f"choose one of {', '.join(sorted(whole.splits))}."
-                )
+            index.require_split(whole, location.shown, name)
             num_bytes_total += sum(shard.num_bytes for shard in whole.splits[name])
         fetched = there = now = 0
         for name in names:

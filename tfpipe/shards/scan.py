@@ -249,7 +249,7 @@ def _complete_split(folder: pathlib.Path, split: str) -> list[str]:
     if split not in shards:
         raise errors.BadIndexError(
             f"Unknown split {split!r} in {folder}: choose one of "
-            f"{', '.join(sorted(shards))}."
+            f"{', '.join(sorted(shards))}.{errors.did_you_mean(split, shards)}"
         )
     parts = [name.removesuffix(".tfrecord").split("-of-") for name in shards[split]]
     numbers = [int(start[-5:]) for start, _ in parts]
