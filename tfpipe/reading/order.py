@@ -21,8 +21,7 @@ is pure numpy: tests check every property without TensorFlow.
 
 import dataclasses
 import functools
-import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -258,7 +257,7 @@ class Order:
         return start, stop
 
     @functools.cached_property
-    def _base(self) -> Callable[[int, tuple[Phase, ...]], RecordRanges]:
+    def _base(self) -> "Callable[[int, tuple[Phase, ...]], RecordRanges | _Unread]":
         """Function (epoch, phases) -> unread records of the epoch.
 
         Two are cached, as an epoch follows another. Of 1e7 records in a full shuffle an
@@ -280,33 +279,97 @@ def _compute_draws(order: Order, epoch: int) -> Draws | None:
     return order.expected_copies.draws(random)
 
 
-def _compute_base(order: Order, epoch: int, phases: tuple[Phase, ...]) -> RecordRanges:
+def _compute_base(
+    order: Order, epoch: int, phases: tuple[Phase, ...]
+) -> "RecordRanges | _Unread":
     if not phases:
         return _blocks(order, epoch)
-    return _unread(order, EpochPosition(epoch, phases[:-1]), phases[-1])
+    return _Unread(order, EpochPosition(epoch, phases[:-1]), phases[-1])
 
 
-def _unread(order: Order, position: EpochPosition, phase: Phase) -> RecordRanges:
-    """Returns the records left unread by a phase that began at `position`."""
-    base = order._base(position.epoch, position.phases)
-    bounds = _bounds(base.num_records, phase.num_ranks, order.remainder).tolist()
-    parts = []
-    for start, stop in itertools.pairwise(bounds):
-        read = min(start + phase.num_records, stop)
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Unread:
+    """The records that a phase left unread: those of rank 0, of rank 1, and so on.
+
+    At the end come the records that belong to no rank. The records of a rank are
+    computed when they are asked for.
+
+    Attributes:
+        order: The order.
+        position: The position at which the phase began.
+        phase: The phase.
+    """
+
+    order: Order
+    position: EpochPosition
+    phase: Phase
+
+    @functools.cached_property
+    def ends(self) -> Ints:
+        """int64 [num_ranks + 1], the position after the records of each rank."""
+        sizes = np.diff(self._bounds)
+        left = sizes - np.minimum(self.phase.num_records, sizes)
+        of_no_rank = self._base.num_records - self._bounds[-1]
+        return np.cumsum(np.append(left, of_no_rank))
+
+    @property
+    def num_records(self) -> int:
+        """Number of records left unread."""
+        return int(self.ends[-1])
+
+    def cut(self, start: int, stop: int) -> RecordRanges:
+        """Returns the records at positions start to stop - 1, in the same order."""
+        low = int(np.searchsorted(self.ends, start, side="right"))
+        high = int(np.searchsorted(self.ends, stop, side="left"))
+        parts = [self._of_rank(rank) for rank in range(low, high + 1)]
+        skipped = int(self.ends[low - 1]) if low else 0
+        return _joined(parts).cut(start - skipped, stop - skipped)
+
+    def records(self) -> Ints:
+        """Returns int64 [num_records]: the number of each record, in order."""
+        return _joined(map(self._of_rank, range(self.phase.num_ranks + 1))).records()
+
+    @functools.cached_property
+    def _base(self) -> "RecordRanges | _Unread":
+        return self.order._base(self.position.epoch, self.position.phases)
+
+    @functools.cached_property
+    def _bounds(self) -> Ints:
+        num_records, num_ranks = self._base.num_records, self.phase.num_ranks
+        return _bounds(num_records, num_ranks, self.order.remainder)
+
+    @functools.cached_property
+    def _of_rank(self) -> Callable[[int], RecordRanges]:
+        """Function rank -> its unread records; windows follow each other."""
+        return functools.lru_cache(maxsize=4)(self._compute_of_rank)
+
+    def _compute_of_rank(self, rank: int) -> RecordRanges:
+        order, base = self.order, self._base
+        if rank == self.phase.num_ranks:
+            return base.cut(int(self._bounds[-1]), base.num_records)
+        start, stop = self._bounds[rank : rank + 2].tolist()
+        read = min(start + self.phase.num_records, stop)
         # First the rest of the window that the rank was in, then all later windows.
         begin = start + (read - start) // order.window_size * order.window_size
         end = min(begin + order.window_size, stop)
-        ranges, seed = _shuffled(order, position, base.cut(begin, end), begin)
+        ranges, seed = _shuffled(order, self.position, base.cut(begin, end), begin)
         window = Window(
             ranges=ranges, seed=seed, skip=read - begin, take=end - read, real=True
         )
         rest = window.records()
-        parts.append(join(rest if seed is None else np.sort(rest)))
-        parts.append(base.cut(end, stop))
-    parts.append(base.cut(bounds[-1], base.num_records))
+        first = join(rest if seed is None else np.sort(rest))
+        return _joined([first, base.cut(end, stop)])
+
+
+def _joined(parts: Iterable[RecordRanges]) -> RecordRanges:
+    """Returns the records of all parts, one part after the other."""
+    filled = [part for part in parts if len(part.first)]
+    if len(filled) == 1:
+        return filled[0]
+    empty = np.empty(0, np.int64)
     return RecordRanges(
-        np.concatenate([part.first for part in parts]),
-        np.concatenate([part.length for part in parts]),
+        np.concatenate([empty, *(part.first for part in filled)]),
+        np.concatenate([empty, *(part.length for part in filled)]),
     )
 
 
