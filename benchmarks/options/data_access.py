@@ -1,4 +1,4 @@
-"""Options of every run on a data set: which one, how it is read, and for which model.
+"""Options of every run on a data set: the data set, the way to read, the model.
 
 In: the values of the flags. Out: a `DataAccess`, checked for contradictions. tfpipe
 reads the files in place, through a shard cache, or with tensorflow-io.
@@ -13,13 +13,13 @@ import tfpipe
 from benchmarks.models import catalog
 from tfpipe import cli
 
-# Groups of flags that several commands have.
+# Groups of flags of several commands.
 RUN = cli.group("What to run")
 RECORDS = cli.group("Where the records are")
 INPUT = cli.group("How the input is made")
 KEPT = cli.group("What is kept")
 
-# A flag of commands that read no data set too.
+# A flag of commands without a data set too.
 report_dir = functools.partial(
     cli.flag,
     None,

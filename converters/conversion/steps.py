@@ -1,7 +1,7 @@
-"""Steps that the converting commands share: from a reader to the summary.
+"""Steps of all converting commands: from a reader to the summary.
 
 In: the reader of an input, and the options of a command. Out: a `Job`, a data set, and
-the summary that the command prints.
+the printed summary.
 """
 
 import contextlib
@@ -50,7 +50,7 @@ def run_command(command: str, options: ConvertOptions, reader: Reader) -> None:
 
 
 def convert(command: str, options: ConvertOptions, reader: Reader) -> dict[str, Any]:
-    """Converts, and returns the summary that the command prints.
+    """Converts, and returns the summary for the command to print.
 
     Args:
         command: Module of the command.
@@ -58,15 +58,15 @@ def convert(command: str, options: ConvertOptions, reader: Reader) -> dict[str, 
         reader: Reader of the input.
 
     Raises:
-        ValueError: If the input or the output folder is not as it must be.
-        BadIndexError: If the input is a data set that is damaged.
+        ValueError: If the input or the output folder cannot be used.
+        BadIndexError: If the input is a damaged data set.
         OSError: If a file cannot be read or written.
         RemoteError: If a URL cannot be read or written.
     """
     start = time.perf_counter()
     spans: list[processes.Span] = []
     if not options.output.is_local:
-        Files(options.output).names()  # fails before the input is listed, if it fails
+        Files(options.output).names()  # an error comes before the input is listed
     with _cleaned(options), options.connected():
         job = make_job(command, options, reader)
         result: index.Index | None = run.run(job, on_span=spans.append)
@@ -95,7 +95,7 @@ def convert(command: str, options: ConvertOptions, reader: Reader) -> dict[str, 
 
 @contextlib.contextmanager
 def _catalog_folder(job: Job) -> Iterator[pathlib.Path]:
-    """Yields a folder with the catalog of a job that is done, if it can be had."""
+    """Yields a folder with the catalog of a finished job, if there is a catalog."""
     if job.files is None:
         yield job.output_dir
         return
@@ -114,8 +114,8 @@ def make_job(command: str, options: ConvertOptions, reader: Reader) -> Job:
         reader: Reader of the input.
 
     Raises:
-        ValueError: If options contradict each other or the input.
-        BadIndexError: If the input is a data set that is damaged.
+        ValueError: If options contradict other options or the input.
+        BadIndexError: If the input is a damaged data set.
         OSError: If an image cannot be read.
         RemoteError: If a URL cannot be read.
     """
@@ -191,13 +191,13 @@ def _planned(
 
 
 def _seen(folder: Location, options: ConvertOptions) -> Location:
-    """Returns a folder by the path at which the processes that write shards see it."""
+    """Returns a folder by its path in the processes for writing shards."""
     # Processes of a cluster have other current folders.
     return folder.absolute() if options.engine == shared.RAY else folder
 
 
 def _report(item: listing.LeftOut) -> dict[str, str]:
-    """Returns the line of rejects.jsonl for a file or box that was left out."""
+    """Returns the line of rejects.jsonl for a left-out file or box."""
     return {
         "name": catalog_name(item.name),
         "action": "ignored",
@@ -207,7 +207,7 @@ def _report(item: listing.LeftOut) -> dict[str, str]:
 
 
 def _of_boxes(boxes: "Boxes | None") -> dict[str, Any]:
-    """Returns what identifies the boxes: a job must not go on with other boxes."""
+    """Returns a digest of the boxes: a job must not go on with other boxes."""
     if boxes is None:
         return {}
     digest = {"boxes_digest": boxes.digest()} if boxes.num_boxes else {}
@@ -217,7 +217,7 @@ def _of_boxes(boxes: "Boxes | None") -> dict[str, Any]:
 def _more_columns(
     labelled: Labelled, workspace: Workspace
 ) -> extras.MoreColumns | None:
-    """Returns what the catalog and the records get beside the images and classes."""
+    """Returns more columns for the catalog and the records."""
     listed = labelled.listed
     rows, several = listed.rows, listed.several
     export = listed.classes.export
@@ -266,15 +266,15 @@ def _require_new_splits(options: ConvertOptions, splits: Collection[str]) -> Non
 
 
 def _require_apart(options: ConvertOptions, folders: Iterable[Location]) -> None:
-    """Refuses an output folder that the next run would take for a class.
+    """Refuses an output folder inside the input: the next run would find a class there.
 
     Args:
         options: Options of the conversion.
         folders: Folders with images.
 
     Raises:
-        ValueError: If the output folder is in one of them, or one of them is a data set
-            that is being published.
+        ValueError: If the output folder is in a folder with images, or a folder with
+            images is an unfinished data set.
     """
     for folder in folders:
         if folder.is_local:
@@ -288,7 +288,7 @@ def _require_apart(options: ConvertOptions, folders: Iterable[Location]) -> None
 
 
 def _require_free(command: str, options: ConvertOptions, reader: Reader) -> None:
-    """Refuses an output folder before a slow input is read, if the job would refuse it.
+    """Refuses an output folder early, before a slow input is read.
 
     Raises:
         ValueError: If the job would.
@@ -312,7 +312,7 @@ def _require_free(command: str, options: ConvertOptions, reader: Reader) -> None
 def _cleaned(options: ConvertOptions) -> Iterator[None]:
     """Removes the data of tables at the end, unless the conversion can go on.
 
-    The data are also removed after an error that a second run would meet again.
+    The data are also removed after an error of the input.
     """
     output_dir = options.local_dir
     is_new = not output_dir.exists()

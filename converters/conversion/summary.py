@@ -1,9 +1,9 @@
 """The summary of a conversion: lines and warnings for people, JSON for scripts.
 
-In: a job that is done, and the index of its data set. Out: text on stdout, whose last
-line is the JSON document; lines for stderr with counts and remedies. The number of
-images of each class and the time that `--decode=full` would take need another look at
-the data. A figure that cannot be had is left out: the data set is complete without it.
+In: a finished job, and the index of its data set. Out: text on stdout with the JSON
+document as its last line; warnings with counts and remedies. The number of images of
+a class and the time of `--decode=full` need another look at the data. A missing figure
+is left out: the data set is complete all the same.
 """
 
 import contextlib
@@ -26,20 +26,20 @@ from tfpipe.native import libraries
 from tfpipe.shards import index
 from tfpipe.shards.sql import PARQUET
 
-# Images that are decoded to estimate the time of all.
+# Decoded images for the estimate of all.
 _NUM_TIMED = 8
-# Classes without images that are named.
+# Named classes without images.
 _NUM_NAMED = 3
 _COUNTS = f"SELECT split, label, count(*) FROM {PARQUET} GROUP BY ALL"
 
 
 def class_counts(data_dir: pathlib.Path, known: index.Index) -> dict[str, Any]:
-    """Returns how the images of each split are spread over the classes.
+    """Returns the spread of the images over the classes, by split.
 
     Returns:
         By split: num_classes with images; the name and num_images of the smallest of
         these and of the largest; num_without_images, the number of other classes, and
-        the names of the first ones. Empty if the catalog cannot be read.
+        the names of the first classes. Empty if the catalog cannot be read.
     """
     counts: dict[str, dict[int, int]] = {split: {} for split in known.splits}
     with contextlib.suppress(errors.BadIndexError):
@@ -50,7 +50,7 @@ def class_counts(data_dir: pathlib.Path, known: index.Index) -> dict[str, Any]:
 
 
 def _spread(counts: Mapping[int, int], names: list[str]) -> dict[str, Any]:
-    """Returns the figures of one split from the number of images of each class."""
+    """Returns the figures of a split from its number of images by class."""
     ordered = sorted(counts, key=lambda number: (counts[number], number))
     small, large = ordered[0], ordered[-1]
     missing = [name for number, name in enumerate(names) if number not in counts]
@@ -101,7 +101,7 @@ def full_decode(
 
 
 def _kept(job: Job, image: Image) -> bytes:
-    """Returns the JPEG of an image that is stored as it came; otherwise nothing.
+    """Returns the JPEG of an unchanged image; otherwise nothing.
 
     An image over a limit of the policy is not read, or not decoded.
 
@@ -129,11 +129,11 @@ def summarize(
     """Returns the JSON document of a conversion.
 
     Args:
-        command: Module that was run.
-        config: Its options, as JSON values; `output_dir` is one of them.
+        command: Module of the command.
+        config: Its options, as JSON values; with `output_dir`.
         result: Index of the data set; None if other tasks still have shards to write.
         seconds: Duration of the conversion.
-        spans: Time at which each shard was written, without shards of earlier runs.
+        spans: Time of writing, by shard, without shards of earlier runs.
     """
     first = min((span.start for span in spans), default=0.0)
     last = max((span.end for span in spans), default=0.0)
@@ -169,7 +169,7 @@ def summarize(
 
 
 def print_summary(summary: Mapping[str, Any]) -> None:
-    """Prints what was done for people, and the JSON line for scripts."""
+    """Prints the answer for people, and the JSON line for scripts."""
     details = _details(summary) if summary["finished"] else ()
     answers.convert(summary, details, notes=orientation_warnings(summary))
 
@@ -233,7 +233,7 @@ _NOT_UPRIGHT = frozenset({"kept_exif", "rewritten_exif"})
 
 
 def orientation_warnings(summary: Mapping[str, Any]) -> list[str]:
-    """Returns a line for each decision that the user may want to change.
+    """Returns a line for every decision with a better flag.
 
     Args:
         summary: From `summary.summarize`.

@@ -27,11 +27,11 @@ _choice, _output = map(cli.group, GROUPS)
 
 @cli.options
 class QueryOptions:
-    """Options of one query.
+    """Options of a query.
 
     Raises:
-        ValueError: If values do not fit together, or a file cannot be written where it
-            is wanted.
+        ValueError: If values do not fit together, or a file cannot be written at its
+            path.
     """
 
     data_dir: str = shared.data_dir()
@@ -121,7 +121,7 @@ class QueryOptions:
             shared.path_of("--materialize", self.materialize)
 
     def _check_file(self, name: str, value: str) -> None:
-        """Refuses a file that cannot be written, or that would harm the data set."""
+        """Refuses a file without a folder, or with harm to the data set."""
         path = shared.path_of(name, value)
         if path.is_dir() or not path.parent.is_dir():
             raise ValueError(f"{name} must be a file in a folder that exists: {path}.")

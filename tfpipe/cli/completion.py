@@ -1,4 +1,4 @@
-"""Scripts with which a shell completes the command `tfpipe` at the Tab key.
+"""Scripts for a shell to complete the command `tfpipe` at the Tab key.
 
 In: the menu, and the options of all commands. Out: a script for bash, zsh or fish. The
 script holds all names, so a shell starts no Python at the Tab key. A value of a flag
@@ -32,10 +32,10 @@ class FlagWords:
     """A flag as a shell completes it.
 
     Attributes:
-        name: Name without dashes; a switch that is on by default has "no" before it.
-        about: One short line.
+        name: Name without dashes; a switch with the default on begins with "no".
+        about: A short line.
         is_switch: Whether the flag takes no value.
-        choices: Values that the flag takes; without choices a path.
+        choices: Values of the flag; without choices a path.
         is_list: Whether commas join several values.
     """
 

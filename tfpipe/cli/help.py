@@ -1,9 +1,9 @@
-"""The help of a command: what it does, examples, and its flags.
+"""The help of a command: its purpose, examples, and flags.
 
 In: the docstring of the module, whose first indented lines are examples, and the
 options. Out: text. --help has at most 40 lines: the first groups have a line a flag,
 and the groups that do not fit list only names. Paragraphs of the docstring fill the
-lines that are left. --helpfull says all.
+other lines. --helpfull says all.
 """
 
 import re
@@ -67,7 +67,7 @@ def short(doc: str, parts: Sequence[Part]) -> str:
 
 
 def _joined(forms: Sequence[Sequence[list[str]]], level: Sequence[int]) -> list[str]:
-    """Returns the lines of all parts; parts of names alone follow each other."""
+    """Returns the lines of all parts; parts of names alone stand in a row."""
     lines: list[str] = []
     for index, form in enumerate(forms):
         if level[index] or index == 0 or level[index - 1]:

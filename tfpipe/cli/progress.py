@@ -1,6 +1,6 @@
-"""Progress bars on stderr, by tqdm, which a process without a terminal never imports.
+"""Progress bars on stderr, by tqdm. A process without a terminal never imports tqdm.
 
-In: the units of work that are done. Out: a bar on a terminal, and nothing elsewhere.
+In: the finished units of work. Out: a bar on a terminal, and nothing elsewhere.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class NoBar:
-    """The progress bar of an stderr that is no terminal: shows and counts nothing."""
+    """The progress bar without a terminal: shows and counts nothing."""
 
     n: float = 0
     total: float | None = 0
@@ -39,10 +39,10 @@ def bar(
     """Shows a progress bar on stderr during the block, if stderr is a terminal.
 
     Args:
-        total: Number of units; None if it is not known yet.
+        total: Number of units; None if the number is not known yet.
         unit: Name of a unit. "B" is shown with prefixes such as M.
-        done: Units that were done before.
-        is_shown: Whether this process shows the bar.
+        done: Units of an earlier run.
+        is_shown: Whether the process shows the bar.
 
     Yields:
         The bar, with `update`, `set_postfix_str`, `n` and `total`.
@@ -67,7 +67,7 @@ def bar(
 
 
 def say(line: str) -> None:
-    """Prints a line on stderr, above the bar if one is shown."""
+    """Prints a line on stderr, above a shown bar."""
     if "tqdm" in sys.modules:
         import tqdm
 
