@@ -142,7 +142,10 @@ def make_job(command: str, options: ConvertOptions, reader: Reader) -> Job:
         meaning.warn(lines, strict=options.strict)
         job = _planned(command, options, reader, labelled)
         more = _more_columns(labelled, workspace)
-        return dataclasses.replace(job, more_columns=more)
+        own = more is not None and {*more.in_records} - {extras.LABELS}
+        recorded = {extras.IN_RECORDS_OPTION: True} if own else {}
+        options_of_job = {**job.options, **recorded}
+        return dataclasses.replace(job, more_columns=more, options=options_of_job)
 
 
 def _planned(

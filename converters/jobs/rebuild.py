@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from converters.engines import processes
 from converters.images.policy import policy_of
 from converters.inputs.classes import classes_of
+from converters.inputs.tables import extras
 from converters.jobs import work_dir, write_shard
 from converters.jobs.job import Job, no_boxes
 from converters.jobs.plan import ShardPlan
@@ -56,6 +57,7 @@ def rebuild(
             raise OSError(f"{data_dir} was replaced just now. Check it again.")
 
         shards = _plans_from_catalog(data_dir, again, current, names)
+        options = current.made_by["options"]
         job = Job(
             command=current.made_by["command"],
             name=current.name,
@@ -63,8 +65,12 @@ def rebuild(
             output_dir=data_dir,
             plans=[plan for plan, _ in shards],
             classes=classes_of(current),
-            policy=policy_of(current.made_by["options"]["policy"]),
+            policy=policy_of(options["policy"]),
             boxes_of=again.boxes.of if again.boxes else no_boxes,
+            more_columns=extras.in_catalog(
+                data_dir / index.CATALOG_NAME,
+                in_records=bool(options.get(extras.IN_RECORDS_OPTION)),
+            ),
             num_workers=num_workers,
         )
         processes.run(

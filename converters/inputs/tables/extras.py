@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 EXTRAS_NAME = "extras.parquet"
 LABELS = "labels"
+# The option of a conversion, as the index records it.
+IN_RECORDS_OPTION = "extra_in_records"
 # The same file in an export, and its metadata: a list of columns that are in records.
 # No reader takes a file of this ending for a table.
 EXPORTED_NAME, IN_RECORDS = "columns.pqt", "in_records"
@@ -314,6 +316,19 @@ def _require_labels(
             f"{export.shown(EXPORTED_NAME)} names a class without a label for "
             f"{unknown[0]}. Name all classes in --label_map."
         )
+
+
+def in_catalog(catalog: pathlib.Path, *, in_records: bool) -> MoreColumns | None:
+    """Returns the columns of a catalog with which its records can be written again.
+
+    Args:
+        catalog: The catalog of a data set.
+        in_records: Whether the records have all extra columns. They always have the
+            labels of images with several labels.
+    """
+    columns = names(catalog)
+    kept = [name for name in columns if in_records or name == LABELS]
+    return MoreColumns(path=catalog, in_records=kept) if kept else None
 
 
 def is_key(key: str) -> bool:

@@ -1,8 +1,11 @@
 """A data set with all that can travel with a record: labels, columns, odd names."""
 
 import pathlib
+import shlex
 from typing import Any
 
+from converters import export
+from converters.exports.plan import Format
 from tests.support.data import conversions
 from tests.support.data.conversions import conversion
 from tests.support.data.trees import make_jpeg
@@ -57,3 +60,28 @@ def make_table(root: pathlib.Path, **options: Any) -> pathlib.Path:
     )
     conversions.convert(config)
     return root / "set"
+
+
+def exported(source: pathlib.Path, out: pathlib.Path, kind: Format) -> dict[str, Any]:
+    """Exports a data set, and returns what the command prints."""
+    options = {"format": kind, "num_workers": 1, "fsync": False}
+    return export.export(
+        export.ExportOptions(data_dir=str(source), output_dir=str(out), **options)
+    )
+
+
+def converted_back(
+    done: dict[str, Any], out: pathlib.Path, **more: Any
+) -> pathlib.Path:
+    """Runs the printed command in this process, with no flag but the places."""
+    _, _, module, *words = shlex.split(done["convert_again"])
+    flags = dict(word.removeprefix("--").split("=", 1) for word in words)
+    command = module.rpartition(".")[2]
+    place = flags.get("input_dir") or flags["input"]
+    places: dict[str, Any] = {"input_dir": place, "input": place}
+    if command == "webdataset":
+        places["input"] = [place]
+    del places["input" if "input_dir" in flags else "input_dir"]
+    options = {"output_dir": str(out), "num_workers": 1, "fsync": False, **more}
+    conversion(command, **places, **options).convert()
+    return out

@@ -7,6 +7,7 @@ import pytest
 
 from converters import verify
 from converters.checks.shard import Result
+from tests.support.data.carried import converted_back, exported, make_table
 from tests.support.data.inputs import KINDS, Images, convert_input
 from tests.support.faults.damage import flip
 from tfpipe.shards import index
@@ -26,6 +27,16 @@ def _converted(kind: str, root: pathlib.Path, images: Images) -> dict[str, Any]:
     return {"input": [places] if isinstance(places, str) else places, "root": root_of}
 
 
+def _repair_flipped(data_dir: pathlib.Path, **places: Any) -> None:
+    """Flips a byte of a shard, and checks that a repair takes the flip back."""
+    (shard, *_) = index.load(data_dir).splits["train"]
+    before = (data_dir / shard.name).read_bytes()
+    flip(data_dir / shard.name, 99)
+    assert _verify(data_dir, **places).num_faults
+    assert _verify(data_dir, repair=True, **places).num_faults == 0
+    assert (data_dir / shard.name).read_bytes() == before
+
+
 def _verify(data_dir: pathlib.Path, **options: Any) -> Result:
     values = {"level": "source", "num_workers": 1} | options
     return verify.verify(verify.VerifyOptions(data_dir=str(data_dir), **values))
@@ -41,12 +52,19 @@ def test_images_are_compared_with_the_input_and_shards_made_again(
     done = _verify(out, **places)
     assert (done.faults, done.details["num_not_comparable"]) == ([], 0)
 
-    (shard, *_) = index.load(out).splits["train"]
-    before = (out / shard.name).read_bytes()
-    flip(out / shard.name, 99)
-    assert _verify(out, **places).num_faults
-    assert _verify(out, repair=True, **places).num_faults == 0
-    assert (out / shard.name).read_bytes() == before
+    _repair_flipped(out, **places)
+
+
+@pytest.mark.parametrize("in_records", [False, True])
+def test_features_of_extra_columns_and_all_labels_are_written_again(
+    in_records: bool, tmp_path: pathlib.Path
+) -> None:
+    data_dir = make_table(tmp_path, extra_in_records=in_records)
+    _repair_flipped(data_dir, input=[str(tmp_path / "t.parquet")])
+
+    done = exported(data_dir, tmp_path / "tree", "tree")
+    back = converted_back(done, tmp_path / "back")
+    _repair_flipped(back, input_dir=str(tmp_path / "tree"))
 
 
 @pytest.mark.parametrize("kind", OPENED_AGAIN)

@@ -1,16 +1,19 @@
 """Each format, exported and converted back by the printed command: the same data."""
 
 import pathlib
-import shlex
 from typing import Any
 
 import pytest
 
-from converters import export
 from converters.exports.plan import FORMATS, Format
 from converters.inputs import folders
 from converters.inputs.tables import extras
-from tests.support.data.carried import COLUMNS, make_table
+from tests.support.data.carried import (
+    COLUMNS,
+    converted_back,
+    exported,
+    make_table,
+)
 from tests.support.data.conversions import conversion
 from tests.support.data.trees import convert, make_jpeg, make_tree
 from tfpipe.location.location import Location
@@ -19,28 +22,6 @@ from tfpipe.shards.example import decode_example
 
 READ_BACK: list[Format] = [name for name in FORMATS if name != "arrayrecord"]
 Rows = list[tuple[Any, ...]]
-
-
-def _export(source: pathlib.Path, out: pathlib.Path, kind: Format) -> dict[str, Any]:
-    options = {"format": kind, "num_workers": 1, "fsync": False}
-    return export.export(
-        export.ExportOptions(data_dir=str(source), output_dir=str(out), **options)
-    )
-
-
-def _back(done: dict[str, Any], out: pathlib.Path, **more: Any) -> pathlib.Path:
-    """Runs the printed command in this process, with no flag but the places."""
-    _, _, module, *words = shlex.split(done["convert_again"])
-    flags = dict(word.removeprefix("--").split("=", 1) for word in words)
-    command = module.rpartition(".")[2]
-    place = flags.get("input_dir") or flags["input"]
-    places: dict[str, Any] = {"input_dir": place, "input": place}
-    if command == "webdataset":
-        places["input"] = [place]
-    del places["input" if "input_dir" in flags else "input_dir"]
-    options = {"output_dir": str(out), "num_workers": 1, "fsync": False, **more}
-    conversion(command, **places, **options).convert()
-    return out
 
 
 def _rows(data_dir: pathlib.Path, columns: str = "") -> Rows:
@@ -80,8 +61,8 @@ def test_columns_and_all_labels_come_back(
 ) -> None:
     source = make_table(tmp_path, **options)
 
-    done = _export(source, tmp_path / "out", kind)
-    back = _back(done, tmp_path / "back")
+    done = exported(source, tmp_path / "out", kind)
+    back = converted_back(done, tmp_path / "back")
 
     wanted = f", labels, {COLUMNS}"
     assert done["columns"] == wanted[2:].split(", ")
@@ -102,8 +83,8 @@ def test_odd_names_come_back(kind: Format, tmp_path: pathlib.Path) -> None:
     raw, out = str(tmp_path / "raw"), str(tmp_path / "set")
     conversion("folder", input_dir=raw, output_dir=out, **options).convert()
 
-    done = _export(tmp_path / "set", tmp_path / "out", kind)
-    back = _back(done, tmp_path / "back")
+    done = exported(tmp_path / "set", tmp_path / "out", kind)
+    back = converted_back(done, tmp_path / "back")
 
     assert not (tmp_path / "out" / extras.EXPORTED_NAME).exists()
     assert _rows(back) == _rows(tmp_path / "set")
@@ -122,8 +103,8 @@ def test_classes_called_as_splits_come_back(
     raw, out = str(tmp_path / "raw"), str(tmp_path / "set")
     conversion("folder", input_dir=raw, output_dir=out, **options).convert()
 
-    done = _export(tmp_path / "set", tmp_path / "out", kind)
-    back = _back(done, tmp_path / "back")
+    done = exported(tmp_path / "set", tmp_path / "out", kind)
+    back = converted_back(done, tmp_path / "back")
 
     assert _rows(back) == _rows(tmp_path / "set")
     _same(tmp_path / "set", back)
@@ -143,7 +124,7 @@ def test_what_does_not_come_back_is_named(kind: Format, tmp_path: pathlib.Path) 
     path.write_text(f"<annotation>{size}{named}</annotation>")
     convert(raw, tmp_path / "set")
 
-    done = _export(tmp_path / "set", tmp_path / "out", kind)
+    done = exported(tmp_path / "set", tmp_path / "out", kind)
 
     assert done["num_boxes"] == 1
     assert (
@@ -164,8 +145,8 @@ def test_a_column_that_parquet_cannot_hold_is_named(tmp_path: pathlib.Path) -> N
     columns = ["class", "age", "n"]
     source = make_table(tmp_path, query=query, extra_columns=columns)
 
-    done = _export(source, tmp_path / "out", "parquet")
-    back = _back(done, tmp_path / "back")
+    done = exported(source, tmp_path / "out", "parquet")
+    back = converted_back(done, tmp_path / "back")
 
     (line,) = done["limits"]
     assert line.startswith("The Parquet files lack age, class: ")
@@ -174,11 +155,11 @@ def test_a_column_that_parquet_cannot_hold_is_named(tmp_path: pathlib.Path) -> N
 
 def test_rows_that_do_not_fit_the_images_are_refused(tmp_path: pathlib.Path) -> None:
     source = make_table(tmp_path)
-    done = _export(source, tmp_path / "out", "webdataset")
+    done = exported(source, tmp_path / "out", "webdataset")
 
     wanted = r"columns\.pqt must have a row for each image"
     with pytest.raises(ValueError, match=wanted):
-        _back(done, tmp_path / "back", file_in_names=True)
+        converted_back(done, tmp_path / "back", file_in_names=True)
     with pytest.raises(ValueError, match="names a class without a label for test/"):
         extras.of_export(
             folders.Folder(Location(str(tmp_path / "out"))),
