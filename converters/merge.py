@@ -23,9 +23,12 @@ sources have numbers: --class_map or --label_map gives them.
                           and its new class; an empty new class leaves the class out
 
 The flags of the other commands say how a source is read, as NAME=VALUE, once for each
-source: --image_column --label_column --name_column --split_column --root --query for a
-table, --label_from --label_key --image_part for tars, --image_key --label_key
---name_key for TFRecord files.
+source: --image_column --label_column --name_column --split_column --label_separator
+--extra_columns --root --query for a table, --label_from --label_key --image_part for
+tars, --image_key --label_key --name_key for TFRecord files.
+
+Further columns of the catalogs of data sets and of exports come along, and those that
+--extra_columns names; so do all labels of an image. --extra_columns=NAME= keeps none.
 
 Equal images, also of different sources, are listed in duplicates.jsonl, and left out
 with --drop_duplicates=same_class or all. --near_duplicates=4 lists images that look
@@ -85,6 +88,13 @@ class MergeOptions(ConvertOptions):
     image_part: tuple[str, ...] = _how("Part with the image")
     image_key: tuple[str, ...] = _how("Feature with the image")
     name_key: tuple[str, ...] = _how("Feature with the name of the image")
+    label_separator: tuple[str, ...] = _how("Text between labels")
+    extra_columns: tuple[str, ...] = _how(
+        "More columns for catalog.parquet, with commas between them,"
+    )
+    extra_in_records: bool = _input(
+        False, "Store the further columns of all sources in the records too."
+    )
     on_null: str = shared.on_null()
     file_in_names: bool = shared.file_in_names()
 

@@ -19,7 +19,7 @@ from converters.inputs.files import path_of
 from converters.inputs.image import Image, catalog_name
 from converters.inputs.labels import Labelled
 from converters.inputs.reader import Reader, Workspace
-from converters.inputs.tables import extras, spool, sql
+from converters.inputs.tables import extras, spool
 from converters.jobs import at_url, changed, duplicates, plan, run, work_dir
 from converters.jobs.job import Job, no_boxes
 from converters.options import shared
@@ -136,6 +136,9 @@ def make_job(command: str, options: ConvertOptions, reader: Reader) -> Job:
             label_base=options.label_base,
             label_type=options.label_type,
         )
+        labelled = labelled._replace(
+            listed=extras.with_export(labelled.listed, workspace)
+        )
         expected.check_expected(options.expect, labelled)
         splits = labelled.listed.splits
         lines = meaning.disagreements(splits, options.label_type)
@@ -220,21 +223,15 @@ def _of_boxes(boxes: "Boxes | None") -> dict[str, Any]:
 def _more_columns(
     labelled: Labelled, workspace: Workspace
 ) -> extras.MoreColumns | None:
-    """Returns more columns for the catalog and the records."""
+    """Returns what the catalog and the records get beside the images and classes."""
     listed = labelled.listed
-    rows, several = listed.rows, listed.several
-    export = listed.classes.export
-    if export is not None and not (several or (rows and rows.extra_columns)):
-        folder = spool.folder_of(workspace.folder, extras.EXPORTED_NAME)
-        workspace.stack.enter_context(spool.locked(folder))
-        names = (image.name for image in listed.images())
-        return extras.of_export(export, names, labelled.labels, folder)
-    if rows is None or not (rows.extra_columns or several):
+    several, extra = listed.several, [each for each in listed.rows if each.columns]
+    if not (several or extra):
         return None
-    in_records = tuple(rows.extra_columns) if rows.in_records else ()
+    in_records = {n: 0 for each in extra if each.in_records for n in each.columns}
     labels_of = None
     if several:
-        in_records = (extras.LABELS, *in_records)
+        in_records = {extras.LABELS: 0, **in_records}
         labels_of = {
             image.name: [
                 labelled.labels[each] for each in several.get(image.name, [name])
@@ -243,11 +240,11 @@ def _more_columns(
             for name, images in classes.items()
             for image in images
         }
-    with sql.connected(rows.path.parent) as connection:
-        path = extras.write(
-            connection, rows.path, rows.row_of, labels_of, rows.extra_columns
-        )
-    return extras.MoreColumns(path=path, in_records=in_records)
+    folder = spool.folder_of(workspace.folder, extras.EXTRAS_NAME)
+    workspace.stack.enter_context(spool.locked(folder))
+    images = (image.name for image in listed.images())
+    path = extras.write(folder, images, extra, labels_of)
+    return extras.MoreColumns(path=path, in_records=tuple(in_records))
 
 
 def _require_boxes_stay_right(options: ConvertOptions, boxes: "Boxes | None") -> None:

@@ -29,20 +29,24 @@ if TYPE_CHECKING:
 Splits = Mapping[str, Mapping[str, Sequence[Image]]]
 
 
-class TableRows(NamedTuple):
-    """The rows of a table, for further columns of the catalog.
+class ImageRows(NamedTuple):
+    """Rows of a Parquet file with further columns of images.
 
     Attributes:
-        path: The Parquet file of `tables.scan`.
+        path: The file.
         row_of: Row of each image, by its name.
-        extra_columns: Names of the further columns.
+        columns: Column of the file, by its name in the catalog.
         in_records: Whether records get these columns too.
+        key: Column of the file with the number of its row.
+        source: Name of the source in a merge.
     """
 
     path: pathlib.Path
     row_of: Mapping[str, int]
-    extra_columns: Sequence[str] = ()
+    columns: Mapping[str, str] = {}
     in_records: bool = False
+    key: str = "file_row_number"
+    source: str = ""
 
 
 class Listed(NamedTuple):
@@ -59,7 +63,7 @@ class Listed(NamedTuple):
         num_rows: Number of rows, records or samples of the input, counted as they are
             read; of a tree, of files and of folders that are left out.
         boxes: Bounding boxes, if the input has a place for them.
-        rows: The rows of a table.
+        rows: Rows with further columns of the images; each image has one at most.
         apart: Folders in which no output may lie; empty takes the first
             folder of each image below `folder`.
     """
@@ -72,7 +76,7 @@ class Listed(NamedTuple):
     states: Mapping[str, State] = {}
     num_rows: int | None = None
     boxes: "Boxes | None" = None
-    rows: TableRows | None = None
+    rows: Sequence[ImageRows] = ()
     apart: Sequence[Location] = ()
 
     def folders_of_images(self) -> list[Location]:

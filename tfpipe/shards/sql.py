@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _ENDING = (signal.SIGINT, signal.SIGTERM)
 # The rows of the Parquet file whose `one_file` is a parameter of the query.
 PARQUET = "read_parquet(?, hive_partitioning = false)"
+# The same with file_row_number.
+PARQUET_ROWS = "read_parquet(?, hive_partitioning = false, file_row_number = true)"
 
 
 def engine() -> Any:

@@ -10,28 +10,39 @@ import dataclasses
 import pathlib
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from converters.inputs.archives import example_images
 from converters.inputs.archives.patterns import Archive
 from converters.inputs.archives.readers import Found, list_archives
 from converters.inputs.class_lists import ClassList
-from converters.inputs.listed import Listed
+from converters.inputs.image import Image
+from converters.inputs.listed import ImageRows, Listed
 from converters.inputs.listing import LeftOut
 from converters.inputs.meaning import Meaning
 from converters.inputs.reader import Reader, Workspace
+from converters.inputs.tables import extras
+from tfpipe import errors
 from tfpipe.location.files import Files
 from tfpipe.location.location import Location
 from tfpipe.shard_cache import metadata
 from tfpipe.shards import index
-from tfpipe.shards.sql import PARQUET
+from tfpipe.shards.sql import PARQUET, PARQUET_ROWS
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataSetReader(Reader):
-    """Reads a data set of these converters at a path or a URL."""
+    """Reads a data set of these converters at a path or a URL.
+
+    Attributes:
+        input_dir: The data set.
+        file_in_names: Whether names of images begin with that of the shard.
+        extra_columns: Further columns of the catalog to keep; None keeps all.
+    """
 
     input_dir: str
     file_in_names: bool = False
+    extra_columns: Sequence[str] | None = None
 
     def list_images(self, meaning: Meaning, workspace: Workspace) -> Listed:
         """Lists the records of the shards that the index lists.
@@ -43,9 +54,10 @@ class DataSetReader(Reader):
         location = Location.from_user("A place", self.input_dir, expand_user=True)
         if location.is_local:
             return self._list(location.absolute(), location.path).in_splits(meaning)
-        with tempfile.TemporaryDirectory() as name:
-            near = metadata.bring(Files(location), pathlib.Path(name))
-            return self._list(location, near).in_splits(meaning)
+        # Further columns are read from the catalog until the plan is made.
+        folder = workspace.stack.enter_context(tempfile.TemporaryDirectory())
+        near = metadata.bring(Files(location), pathlib.Path(folder))
+        return self._list(location, near).in_splits(meaning)
 
     def _list(self, location: Location, near: pathlib.Path) -> Listed:
         """Lists a data set whose index and catalog are in a folder."""
@@ -55,14 +67,12 @@ class DataSetReader(Reader):
         reader = example_images.TfrecordReader(input=[location.text])
 
         def read(folder: Location, archive: Archive) -> Iterator[Found]:
-            stored = records_of.get(archive.file.rpartition("/")[2])
             for found in reader.read_archive(folder, archive):
-                if isinstance(found, LeftOut) or not stored:
+                if isinstance(found, LeftOut) or not records_of:
                     yield found
                     continue
                 label, image = found
-                _, name = stored[bisect.bisect(stored, (image.offset,)) - 1]
-                yield label, image._replace(name=name)
+                yield label, image._replace(name=_record(records_of, image).name)
 
         numbers = dict(enumerate(known.classes, known.label_base))
         classes = ClassList(
@@ -73,7 +83,55 @@ class DataSetReader(Reader):
         listed = list_archives(
             archives, read, file_in_names=self.file_in_names, split_in_names=False
         )
-        return listed._replace(classes=classes, apart=[location])
+        listed = listed._replace(classes=classes, apart=[location])
+        return self._with_columns(listed, near / index.CATALOG_NAME, records_of)
+
+    def _with_columns(
+        self, listed: Listed, catalog: pathlib.Path, records_of: "_Records"
+    ) -> Listed:
+        """Returns the images with all their labels and the further columns."""
+        own = extras.names(catalog) if records_of else []
+        kept = [name for name in own if name != extras.LABELS]
+        for name in self.extra_columns or ():
+            if name not in kept:
+                raise ValueError(
+                    "--extra_columns must name columns that the data set has beside "
+                    f"the usual ones, got {name}. It has {', '.join(kept) or 'none'}."
+                    f"{errors.did_you_mean(name, kept)}"
+                )
+        if self.extra_columns is not None:
+            kept = list(self.extra_columns)
+        if not own:
+            return listed
+        row_of = {
+            image.name: _record(records_of, image).row for image in listed.images()
+        }
+        several = {}
+        if extras.LABELS in own:
+            query = f"SELECT {extras.LABELS} FROM {PARQUET}"
+            labels = index.query_catalog(catalog.parent, query, [])
+            for name, row in row_of.items():
+                several[name] = [str(label) for label in labels[row][0]]
+        rows = ImageRows(catalog, row_of, {name: name for name in kept})
+        return listed._replace(rows=[rows], several=several)
+
+
+class _Record(NamedTuple):
+    """A record of a shard, and its row in the catalog."""
+
+    offset: int
+    name: str
+    row: int
+
+
+# Records of each shard by their offsets.
+_Records = Mapping[str, Sequence[_Record]]
+
+
+def _record(records_of: _Records, image: Image) -> _Record:
+    """Returns the record that holds an image."""
+    records = records_of[image.file.rpartition("/")[2]]
+    return records[bisect.bisect(records, (image.offset,)) - 1]
 
 
 def _archives(known: index.Index, location: Location) -> Iterator[Archive]:
@@ -85,17 +143,15 @@ def _archives(known: index.Index, location: Location) -> Iterator[Archive]:
             yield Archive(split, (location / shard.name).text, shard.num_bytes)
 
 
-def _records(
-    folder: pathlib.Path, known: index.Index
-) -> Mapping[str, Sequence[tuple[int, str]]]:
-    """Returns offset and name of each record by shard, if there is a catalog."""
+def _records(folder: pathlib.Path, known: index.Index) -> _Records:
+    """Returns the records of each shard, if there is a catalog."""
     if not (folder / index.CATALOG_NAME).exists():
         return {}
     query = (
-        f"SELECT split, shard, byte_offset, filename FROM {PARQUET} "
-        "ORDER BY split, shard, byte_offset"
+        "SELECT split, shard, byte_offset, filename, file_row_number "
+        f"FROM {PARQUET_ROWS} ORDER BY split, shard, byte_offset"
     )
-    records: dict[str, list[tuple[int, str]]] = collections.defaultdict(list)
-    for split, shard, offset, name in index.query_catalog(folder, query, []):
-        records[known.splits[split][shard].name].append((offset, name))
+    records: dict[str, list[_Record]] = collections.defaultdict(list)
+    for split, shard, *record in index.query_catalog(folder, query, []):
+        records[known.splits[split][shard].name].append(_Record(*record))
     return records

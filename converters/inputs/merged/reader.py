@@ -14,14 +14,14 @@ from typing import Any, TypeVar
 from converters.inputs import files, labels, listing, meaning, reading
 from converters.inputs.class_lists import ClassList
 from converters.inputs.image import Image
-from converters.inputs.listed import Listed, ordered
+from converters.inputs.listed import ImageRows, Listed, ordered
 from converters.inputs.listing import LeftOut
 from converters.inputs.meaning import Meaning
 from converters.inputs.merged import sources
 from converters.inputs.merged.sources import MergeSource
 from converters.inputs.reader import Reader, Workspace
 from converters.inputs.reading import State
-from converters.inputs.tables import columns, servers
+from converters.inputs.tables import columns, extras, servers
 from tfpipe import errors
 from tfpipe.location.location import Location
 
@@ -38,6 +38,7 @@ class MergeReader(Reader):
         how: Values of the flags of `sources.HOW`, by flag and name of the source.
         on_null: What to do about an image without a label.
         file_in_names: Whether names of images in archives begin with that of the file.
+        extra_in_records: Whether records get the further columns of the sources too.
         label_map: File of --label_map, for sources whose classes are numbers.
         label_base: Value of --label_base.
 
@@ -50,6 +51,7 @@ class MergeReader(Reader):
     how: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
     on_null: str = columns.FAIL
     file_in_names: bool = False
+    extra_in_records: bool = False
     label_map: str | None = None
     label_base: int | None = None
 
@@ -80,6 +82,8 @@ class MergeReader(Reader):
         if "how" in recorded:
             recorded["on_null"] = self.on_null
             recorded["file_in_names"] = self.file_in_names
+        if self.extra_in_records:
+            recorded[extras.IN_RECORDS_OPTION] = True
         return recorded
 
     @property
@@ -99,7 +103,7 @@ class MergeReader(Reader):
             (each, _named(each.name, _list, each, names, meaning, workspace))
             for each in self.checked
         ]
-        return _joined(found, meaning.label_type)
+        return _joined(found, meaning.label_type, in_records=self.extra_in_records)
 
     @functools.cached_property
     def checked(self) -> Sequence[MergeSource]:
@@ -125,16 +129,11 @@ def _list(
 ) -> Listed:
     """Lists a source; its classes have their new names, an empty one to leave out."""
     listed = source.reader.list_images(meaning, workspace)
-    for name, classes in listed.several.items():
-        row = listed.rows.row_of[name] if listed.rows else 0
-        raise ValueError(
-            f"Each image of a merge must have one label, got {len(classes)} for row "
-            f"{row} ({name}). Choose one in --query, as in label[1] AS label."
-        )
     listed = listed._replace(apart=listed.folders_of_images())
     if source.kind == sources.TREE:
         listed = listed._replace(apart=[listed.folder])
     listed = listed.named().of_type(meaning.label_type)
+    listed = extras.with_export(listed, workspace)
     own = listed.class_names()
     if missing := sorted(set(source.class_map) - set(own)):
         raise ValueError(
@@ -167,12 +166,15 @@ def _named(name: str, work: Callable[..., _Result], *arguments: Any) -> _Result:
 _Found = Sequence[tuple[MergeSource, Listed]]
 
 
-def _joined(found: _Found, label_type: meaning.LabelType | None) -> Listed:
+def _joined(
+    found: _Found, label_type: meaning.LabelType | None, *, in_records: bool
+) -> Listed:
     """Joins sources.
 
     Args:
         found: The sources with their images.
         label_type: Value of --label_type.
+        in_records: Value of --extra_in_records.
 
     Raises:
         ValueError: If some sources have numeric classes and others have names, or
@@ -184,18 +186,27 @@ def _joined(found: _Found, label_type: meaning.LabelType | None) -> Listed:
     left_out: list[LeftOut] = []
     texts: dict[str, str] = {}
     states: dict[str, State] = {}
+    several: dict[str, Sequence[str]] = {}
+    rows: list[ImageRows] = []
     for source, listed in found:
+        rows += _rows(source, listed, in_records)
         above = _relative(listed.folder, folder)
         states |= {above + file: state for file, state in listed.states.items()}
         left_out += (item.under(f"{source.name}/") for item in listed.left_out)
         for split, classes in listed.splits.items():
             joined = splits.setdefault(split, {})
             for name, images in classes.items():
-                moved = [_moved(source, listed.folder, above, each) for each in images]
                 if name:
-                    joined.setdefault(name, []).extend(moved)
-                else:
-                    left_out += (LeftOut(i.name, listing.NOT_MAPPED) for i in moved)
+                    joined.setdefault(name, [])
+                for image in images:
+                    moved = _moved(source, listed.folder, above, image)
+                    kept = list(filter(None, listed.several.get(image.name, [name])))
+                    if not kept:
+                        left_out.append(LeftOut(moved.name, listing.NOT_MAPPED))
+                        continue
+                    joined.setdefault(kept[0], []).append(moved)
+                    if image.name in listed.several:
+                        several[moved.name] = list(dict.fromkeys(kept))
         own = listed.classes.texts
         texts = {n: text for n, text in own.items() if n != text} | texts
     for split, joined in splits.items():
@@ -212,10 +223,25 @@ def _joined(found: _Found, label_type: meaning.LabelType | None) -> Listed:
         ordered(splits),
         left_out,
         ClassList(texts=texts),
+        several=several,
         states=states,
+        rows=rows,
         num_rows=None if None in counts else sum(filter(None, counts)),
         apart=[each for _, listed in found for each in listed.apart],
     )
+
+
+def _rows(source: MergeSource, listed: Listed, in_records: bool) -> list[ImageRows]:
+    """Returns the rows of a source by the names of its images in the merge."""
+    return [
+        each._replace(
+            row_of={f"{source.name}/{name}": row for name, row in each.row_of.items()},
+            in_records=in_records,
+            source=source.name,
+        )
+        for each in listed.rows
+        if each.columns
+    ]
 
 
 def _are_numbers(names: Sequence[str], chosen: meaning.LabelType | None) -> bool:

@@ -40,10 +40,12 @@ KINDS: Mapping[Kind, tuple[str, Callable[..., Reader]]] = {
     TFRECORDS: ("TFRecord files", example_images.TfrecordReader),
     DATA_SET: ("a data set of the converters", DataSetReader),
 }
+EXTRA_COLUMNS = "extra_columns"
 # Flags about the reading of a source: fields of its reader.
 HOW = (
     *("image_column", "label_column", "name_column", "split_column", "root", "query"),
     *("label_from", "label_key", "image_part", "image_key", "name_key"),
+    *("label_separator", EXTRA_COLUMNS),
 )
 _ANY = patterns.Kind("files that one command converts", is_one=lambda name: True)
 _EXPECTED = (
@@ -196,10 +198,12 @@ def source_of(
                 f"--{flag} must be of a source that is {' or '.join(takers)}, got "
                 f"{name!r}, which is {words}."
             )
-        if not value and flag != "name_key":
+        if not value and flag not in ("name_key", EXTRA_COLUMNS):
             raise ValueError(f"--{flag} of {name!r} must not be empty.")
     field = "input_dir" if kind in (TREE, DATA_SET) else "input"
     own = {field: [place] if kind in (TARS, TFRECORDS) else place, **options}
+    if EXTRA_COLUMNS in options:
+        own[EXTRA_COLUMNS] = [*filter(None, options[EXTRA_COLUMNS].split(","))]
     own |= {key: shared[key] for key in shared.keys() & _fields(reader)}
     classes = {}
     if class_map is not None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from converters.inputs import class_lists, listing
 from converters.inputs.image import NO_CLASS, Image
-from converters.inputs.listed import Listed, TableRows, ordered
+from converters.inputs.listed import ImageRows, Listed, ordered
 from converters.inputs.listing import LeftOut
 from converters.inputs.meaning import MAX_LABEL
 from converters.inputs.reading import State
@@ -256,7 +256,7 @@ class _Lister:
             ordered(self._found),
             self._left_out,
             several=self._several,
-            rows=TableRows(path, self._rows),
+            rows=[ImageRows(path, self._rows, key="row")],
         )
         # The spool of other images lies below the output.
         spooled = self._below(self._spooled)

@@ -12,8 +12,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from converters.inputs.folders import Folder
 from converters.inputs.image import catalog_name
+from converters.inputs.listed import ImageRows, Listed
+from converters.inputs.reader import Workspace
 from converters.inputs.tables import sql
 from tfpipe.location import atomic
 from tfpipe.shards import index
@@ -50,46 +51,137 @@ PREFIX = "extra/"
 
 
 def write(
-    connection: "duckdb.DuckDBPyConnection",
-    rows: pathlib.Path,
-    row_of: Mapping[str, int],
+    folder: pathlib.Path,
+    images: Iterable[str],
+    rows: Sequence[ImageRows],
     labels_of: Mapping[str, Sequence[int]] | None,
-    columns: Sequence[str],
 ) -> pathlib.Path:
     """Writes the file and returns its path.
 
     Args:
-        connection: A connection of `sql.connected`.
-        rows: The Parquet file of `scan.scan`.
-        row_of: Row of each image, by its name.
+        folder: Folder for the file.
+        images: Names of all images.
+        rows: Rows of images; an image without a row gets NULL.
         labels_of: Labels of each image, by its name; None writes none.
-        columns: Names of the extra columns.
+
+    Raises:
+        ValueError: If two sources have columns of one name and of different types.
     """
-    path = rows.with_name(EXTRAS_NAME)
-    lines = rows.with_name("extras.jsonl")
+    path, lines = folder / EXTRAS_NAME, folder / "extras.jsonl"
+    row_of = {
+        name: (number, row)
+        for number, each in enumerate(rows)
+        for name, row in each.row_of.items()
+    }
     with open(lines, "w") as file:
-        for name, row in row_of.items():
-            fields = {"row": row, "filename": catalog_name(name)}
+        for name in images:
+            number, row = row_of.get(name, (None, None))
+            fields: dict[str, Any] = {"part": number, "row": row}
+            fields["filename"] = catalog_name(name)
             if labels_of is not None:
-                fields[LABELS] = list(labels_of[name])
+                fields[LABELS] = labels_of[name]
             file.write(json.dumps(fields) + "\n")
-    kinds = {"row": "BIGINT", "filename": "VARCHAR"}
+    kinds = {"part": "BIGINT", "row": "BIGINT", "filename": "VARCHAR"}
     if labels_of is not None:
         kinds[LABELS] = "INTEGER[]"
-    extra = "".join(
-        f", v.extra_{number} AS {identifier(name)}"
-        for number, name in enumerate(columns)
-    )
-    part = rows.with_name(f"{EXTRAS_NAME}.part")
-    with atomic.new_file(path, part=part):
+    part = folder / f"{EXTRAS_NAME}.part"
+    with sql.connected(folder) as connection, atomic.new_file(path, part=part):
+        columns = _columns(connection, rows)
+        extra = "".join(
+            f", v.extra_{number} AS {identifier(name)}"
+            for number, name in enumerate(columns.values())
+        )
+        parts = [
+            f"SELECT {number} AS part, {each.key} AS row, "
+            + ", ".join(
+                f"{identifier(column)} AS extra_{[*columns].index(name.lower())}"
+                for name, column in each.columns.items()
+            )
+            + f" FROM {_read(each.path)}"
+            for number, each in enumerate(rows)
+            if each.columns
+        ]
+        joined = f"LEFT JOIN ({' UNION ALL BY NAME '.join(parts)}) v USING (part, row)"
         connection.execute(
-            f"COPY (SELECT n.* EXCLUDE (row){extra} FROM "
-            f"{read_lines([lines], kinds, sql.LONG_ROWS)} n JOIN "
-            f"{read_files('parquet', [rows])} v USING (row)) "
+            f"COPY (SELECT n.* EXCLUDE (part, row){extra} FROM "
+            f"{read_lines([lines], kinds, sql.LONG_ROWS)} n {joined if parts else ''}) "
             f"TO {quoted(part)} (FORMAT parquet)"
         )
     lines.unlink()
     return path
+
+
+def _read(path: pathlib.Path) -> str:
+    return read_files("parquet", [path], "file_row_number = true")
+
+
+def _columns(
+    connection: "duckdb.DuckDBPyConnection", rows: Sequence[ImageRows]
+) -> dict[str, str]:
+    """Returns the columns of all rows by their names in small letters.
+
+    Raises:
+        ValueError: If columns of one name have different types.
+    """
+    columns: dict[str, str] = {}
+    kinds: dict[str, tuple[str, str]] = {}
+    for each in rows:
+        described = connection.execute(f"DESCRIBE FROM {_read(each.path)}").fetchall()
+        types = {name: kind for name, kind, *_ in described}
+        for name, column in each.columns.items():
+            columns.setdefault(name.lower(), name)
+            kind, source = kinds.setdefault(name.lower(), (types[column], each.source))
+            if kind != types[column]:
+                raise ValueError(
+                    f"Extra columns of one name must have one type, got {name} of type "
+                    f"{kind} in {source!r} and of type {types[column]} in "
+                    f"{each.source!r}. Cast one of them in --query, or leave one out: "
+                    "--extra_columns names those to keep."
+                )
+    return columns
+
+
+def with_export(listed: Listed, workspace: Workspace) -> Listed:
+    """Returns the same images with the columns that their export has beside them.
+
+    Args:
+        listed: Images by the names of their classes.
+        workspace: Where a copy of the columns stays until they are written.
+
+    Raises:
+        ValueError: If the file of columns has no row for an image.
+        RemoteError: If the file cannot be read from its URL.
+    """
+    export = listed.classes.export
+    has_own = listed.several or any(each.columns for each in listed.rows)
+    if export is None or has_own or not export.is_file(EXPORTED_NAME):
+        return listed
+    path = workspace.stack.enter_context(export.near(EXPORTED_NAME))
+    columns = {name: name for name in names(path)}
+    labels = LABELS if columns.pop(LABELS, None) else "NULL"
+    with index.catalog_connection() as connection:
+        query = f"SELECT filename, file_row_number, {labels} FROM {_read(path)}"
+        rows = {name: found for name, *found in connection.execute(query).fetchall()}
+        metadata = connection.execute(
+            f"SELECT decode(value) FROM {about_parquet('kv_metadata', path)} "
+            f"WHERE decode(key) = {quoted(IN_RECORDS)}"
+        ).fetchone()
+    row_of, several = {}, {}
+    for image in listed.images():
+        if (row := rows.get(catalog_name(image.name))) is None:
+            raise ValueError(
+                f"{export.shown(EXPORTED_NAME)} must have a row for each image of the "
+                f"export, got none for {image.name}. Leave out flags that change "
+                "names, such as --name_column and --file_in_names, or remove the file "
+                "to go without its columns."
+            )
+        row_of[image.name], classes = row
+        if classes:
+            several[image.name] = classes
+    kept = json.loads(metadata[0]) if metadata else ()
+    in_records = not columns.keys().isdisjoint(kept)
+    carried = ImageRows(path, row_of, columns, in_records)
+    return listed._replace(rows=[carried], several=several)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -225,97 +317,6 @@ def others(columns: Iterable[str]) -> list[str]:
     """Returns the columns that are not those of every catalog."""
     usual = {*index.CATALOG_COLUMNS, "file_row_number"}
     return [name for name in columns if name.lower() not in usual]
-
-
-def of_export(
-    export: Folder,
-    images: Iterable[str],
-    labels: Mapping[str, int],
-    folder: pathlib.Path,
-) -> MoreColumns | None:
-    """Returns the columns that an export has beside its images; None without any.
-
-    Args:
-        export: Folder of the export.
-        images: Names of the images.
-        labels: Label of each class, in label order.
-        folder: Folder for the file.
-
-    Raises:
-        ValueError: If the file has no row for an image, or a class without a label.
-        RemoteError: If the file cannot be read from its URL.
-    """
-    path, lines = folder / EXTRAS_NAME, folder / "images.jsonl"
-    part = folder / f"{EXTRAS_NAME}.part"
-    if not export.is_file(EXPORTED_NAME):
-        return None
-    with export.near(EXPORTED_NAME) as source:
-        with open(lines, "w") as file:
-            file.writelines(
-                json.dumps({"filename": catalog_name(name)}) + "\n" for name in images
-            )
-        read = read_files("parquet", [source])
-        columns, values = names(source), []
-        for name in columns:
-            value = f"m.{identifier(name)}"
-            if name == LABELS:
-                value = f"list_transform({value}, lambda x: list_position($1, x) + $2)"
-                value = f"CASE WHEN m.filename IS NOT NULL THEN {value}::INTEGER[] END"
-            values.append(f"{value} AS {identifier(name)}")
-        listed, base = list(labels), min(labels.values()) - 1
-        parameters = [listed, base] if LABELS in columns else []
-        with index.catalog_connection() as connection, atomic.new_file(path, part=part):
-            connection.execute(
-                f"COPY (SELECT n.filename, {', '.join(values)} FROM "
-                f"{read_lines([lines], {'filename': 'VARCHAR'}, sql.LONG_ROWS)} n "
-                f"LEFT JOIN {read} m USING (filename)) TO {quoted(part)} "
-                "(FORMAT parquet)",
-                parameters,
-            )
-            _require_rows(connection, lines, source, export)
-            if LABELS in columns:
-                _require_labels(connection, part, export)
-            row = connection.execute(
-                f"SELECT decode(value) FROM {about_parquet('kv_metadata', source)} "
-                f"WHERE decode(key) = {quoted(IN_RECORDS)}"
-            ).fetchone()
-    lines.unlink()
-    return MoreColumns(path=path, in_records=json.loads(row[0]) if row else ())
-
-
-def _require_rows(
-    connection: "duckdb.DuckDBPyConnection",
-    lines: pathlib.Path,
-    source: pathlib.Path,
-    export: Folder,
-) -> None:
-    """Checks that each image has a row."""
-    missing = connection.execute(
-        f"SELECT filename FROM {read_lines([lines], {'filename': 'VARCHAR'})} "
-        f"ANTI JOIN {read_files('parquet', [source])} USING (filename) LIMIT 1"
-    ).fetchone()
-    if missing is not None:
-        raise ValueError(
-            f"{export.shown(EXPORTED_NAME)} must have a row for each image of the "
-            f"export, got none for {missing[0]}. Leave out flags that change names, "
-            "such as --name_column and --file_in_names, or remove the file to go "
-            "without its columns."
-        )
-
-
-def _require_labels(
-    connection: "duckdb.DuckDBPyConnection", columns: pathlib.Path, export: Folder
-) -> None:
-    """Checks that each class in the rows has a label."""
-    unknown = connection.execute(
-        f"SELECT filename FROM {read_files('parquet', [columns])} "
-        f"WHERE list_count({LABELS}) <> len({LABELS}) LIMIT 1"
-    ).fetchone()
-    if unknown is not None:
-        raise ValueError(
-            f"{export.shown(EXPORTED_NAME)} names a class without a label for "
-            f"{unknown[0]}. Name all classes in --label_map."
-        )
 
 
 def in_catalog(catalog: pathlib.Path, *, in_records: bool) -> MoreColumns | None:

@@ -13,6 +13,7 @@ import pytest
 from converters import merge
 from converters.inputs.merged import sources
 from tests.support.data import conversions
+from tests.support.data.carried import COLUMNS, exported, make_table
 from tests.support.data.conversions import conversion
 from tests.support.data.trees import digests, make_jpeg
 from tfpipe.shards import example, index, records
@@ -87,6 +88,82 @@ def test_classes_and_splits_are_joined(
     fewer = _merge(tmp_path / "fewer", trees, drop_duplicates="all")
     assert fewer["num_records"] == 6
     assert len({label for *_, label in _rows(tmp_path / "fewer")}) == 4
+
+
+def _features(folder: pathlib.Path) -> dict[bytes, list[Any]]:
+    """Returns score, labels and tags of the records with each image."""
+    found: dict[bytes, list[Any]] = {}
+    for path in folder.glob("*-of-*"):
+        for record in records.read(path):
+            features = example.decode_example(record.data)
+            keys = ("extra/score", "image/class/labels", "extra/tags")
+            values = [[*features[key].values] for key in keys]
+            found.setdefault(features["image/encoded"].values[0], []).append(values)
+    return found
+
+
+def test_further_columns_and_all_labels_come_along(tmp_path: pathlib.Path) -> None:
+    """Also those of a data set, and of an export; a tree has none."""
+    data_set = make_table(tmp_path)
+    exported(data_set, tmp_path / "tree", "tree")
+    _write(tmp_path / "plain", {"cat/1.jpg": 99})
+    places = {
+        "table": str(tmp_path / "t.parquet"),
+        "set": str(data_set),
+        "tree": str(tmp_path / "tree"),
+        "plain": str(tmp_path / "plain"),
+    }
+    flags = {"image": "img", "label": "label", "name": "name", "split": "split"}
+    how = {f"{flag}_column": {"table": name} for flag, name in flags.items()}
+    how["extra_columns"] = {"table": COLUMNS.replace(" ", "")}
+
+    _merge(tmp_path / "out", places, how=how, extra_in_records=True)
+
+    query = (
+        f"SELECT split, digest, labels, {COLUMNS} FROM read_parquet(?) "
+        "WHERE starts_with(filename, '{}/') ORDER BY ALL"
+    )
+    rows = {
+        name: index.query_catalog(tmp_path / "out", query.replace("{}", name), [])
+        for name in places
+    }
+    assert rows["table"] == rows["set"] == rows["tree"]
+    assert sorted(len(row[2]) for row in rows["table"]) == [1] * 9 + [2] * 3
+    assert [row[3:] for row in rows["plain"]] == [(None,) * 4]
+    features = _features(tmp_path / "out")
+    ((score, (_label,), tags),) = features.pop(make_jpeg(99))
+    assert score == tags == []
+    assert [len(each) for each in features.values()] == [3] * 12
+    assert all(each == [each[0]] * 3 for each in features.values())
+
+    places["plain"] = places.pop("table")
+    how = {f"{flag}_column": {"plain": name} for flag, name in flags.items()}
+    how["query"] = {"plain": "SELECT * EXCLUDE score, cap AS Score FROM input"}
+    how["extra_columns"] = {"plain": "Score"}
+    wrong = "got score of type VARCHAR in 'plain' and of type DOUBLE in 'set'"
+    with pytest.raises(ValueError, match=wrong):
+        _merge(tmp_path / "wrong", places, how=how)
+    how["extra_columns"] |= {"set": "", "tree": ""}
+    with pytest.raises(ValueError, match="--extra_columns must be of a source that is"):
+        _merge(tmp_path / "wrong", places, how=how)
+
+
+def test_classes_that_a_map_leaves_out_leave_the_labels_of_images(
+    tmp_path: pathlib.Path,
+) -> None:
+    (tmp_path / "map").write_text("cat\t\n#dog\tdog\n")
+
+    _merge(
+        tmp_path / "out",
+        {"set": str(make_table(tmp_path))},
+        class_map={"set": str(tmp_path / "map")},
+    )
+
+    query = "SELECT filename, synset, len(labels) FROM read_parquet(?)"
+    rows = index.query_catalog(tmp_path / "out", query, [])
+    # The class of images 0, 4 and 8 is cat; images 1, 7 and 10 are cats beside.
+    assert len(rows) == 9
+    assert {row[1:] for row in rows} == {("a b", 1), ("dog", 1), ("é'%", 1)}
 
 
 @pytest.mark.parametrize(

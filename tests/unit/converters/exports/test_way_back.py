@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from converters.exports.plan import FORMATS, Format
-from converters.inputs import folders
 from converters.inputs.tables import extras
 from tests.support.data.carried import (
     COLUMNS,
@@ -16,7 +15,6 @@ from tests.support.data.carried import (
 )
 from tests.support.data.conversions import conversion
 from tests.support.data.trees import convert, make_jpeg, make_tree
-from tfpipe.location.location import Location
 from tfpipe.shards import index, records
 from tfpipe.shards.example import decode_example
 
@@ -160,13 +158,11 @@ def test_rows_that_do_not_fit_the_images_are_refused(tmp_path: pathlib.Path) -> 
     wanted = r"columns\.pqt must have a row for each image"
     with pytest.raises(ValueError, match=wanted):
         converted_back(done, tmp_path / "back", file_in_names=True)
-    with pytest.raises(ValueError, match="names a class without a label for test/"):
-        extras.of_export(
-            folders.Folder(Location(str(tmp_path / "out"))),
-            [name for (name,) in _names(tmp_path / "out")],
-            {"a b": 1, "#dog": 2, "é'%": 3},
-            tmp_path,
-        )
+    (tmp_path / "few.txt").write_text("0 cat\n1 a b\n2 #dog\n")
+    options = {"label_map": str(tmp_path / "few.txt"), "classes": ("a b",)}
+    wanted = "must name the class of each number in the input, got no name for 3"
+    with pytest.raises(ValueError, match=wanted):
+        converted_back(done, tmp_path / "back", **options)
 
 
 def _names(out: pathlib.Path) -> Rows:
