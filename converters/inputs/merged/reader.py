@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from converters.inputs import files, labels, listing, meaning, reading
 from converters.inputs.class_lists import ClassList
 from converters.inputs.image import Image
-from converters.inputs.listed import ImageRows, Listed, ordered
+from converters.inputs.listed import ImageRows, Listed, Splits, ordered
 from converters.inputs.listing import LeftOut
 from converters.inputs.meaning import Meaning
 from converters.inputs.merged import sources
@@ -200,21 +200,16 @@ def _joined(
                     joined.setdefault(name, [])
                 for image in images:
                     moved = _moved(source, listed.folder, above, image)
-                    kept = list(filter(None, listed.several.get(image.name, [name])))
+                    kept = _kept(listed.several.get(image.name, [name]))
                     if not kept:
                         left_out.append(LeftOut(moved.name, listing.NOT_MAPPED))
                         continue
                     joined.setdefault(kept[0], []).append(moved)
                     if image.name in listed.several:
-                        several[moved.name] = list(dict.fromkeys(kept))
+                        several[moved.name] = kept
         own = listed.classes.texts
         texts = {n: text for n, text in own.items() if n != text} | texts
-    for split, joined in splits.items():
-        if not joined:
-            raise ValueError(
-                f"Split {split} must have at least one class, got none: --class_map "
-                "leaves out all of them."
-            )
+    _require_classes(splits)
     if label_type != meaning.TEXT:
         _require_one_type(found)
     counts = [listed.num_rows for _, listed in found]
@@ -229,6 +224,20 @@ def _joined(
         num_rows=None if None in counts else sum(filter(None, counts)),
         apart=[each for _, listed in found for each in listed.apart],
     )
+
+
+def _kept(classes: Sequence[str]) -> list[str]:
+    """Returns the classes of an image that a class map did not leave out, each once."""
+    return [*dict.fromkeys(filter(None, classes))]
+
+
+def _require_classes(splits: Splits) -> None:
+    for split, classes in splits.items():
+        if not classes:
+            raise ValueError(
+                f"Split {split} must have at least one class, got none: --class_map "
+                "leaves out all of them."
+            )
 
 
 def _rows(source: MergeSource, listed: Listed, in_records: bool) -> list[ImageRows]:

@@ -92,12 +92,7 @@ def write(
             for number, name in enumerate(columns.values())
         )
         parts = [
-            f"SELECT {number} AS part, {each.key} AS row, "
-            + ", ".join(
-                f"{identifier(column)} AS extra_{[*columns].index(name.lower())}"
-                for name, column in each.columns.items()
-            )
-            + f" FROM {_read(each.path)}"
+            _select(number, each, [*columns])
             for number, each in enumerate(rows)
             if each.columns
         ]
@@ -109,6 +104,15 @@ def write(
         )
     lines.unlink()
     return path
+
+
+def _select(part: int, rows: ImageRows, columns: Sequence[str]) -> str:
+    """Returns the query for the rows of a part, with columns by their numbers."""
+    values = "".join(
+        f", {identifier(column)} AS extra_{columns.index(name.lower())}"
+        for name, column in rows.columns.items()
+    )
+    return f"SELECT {part} AS part, {rows.key} AS row{values} FROM {_read(rows.path)}"
 
 
 def _read(path: pathlib.Path) -> str:
