@@ -8,7 +8,7 @@ import dataclasses
 import functools
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from converters.inputs import files, labels, listing, meaning, reading
@@ -195,18 +195,16 @@ def _joined(
         left_out += (item.under(f"{source.name}/") for item in listed.left_out)
         for split, classes in listed.splits.items():
             joined = splits.setdefault(split, {})
-            for name, images in classes.items():
-                if name:
-                    joined.setdefault(name, [])
-                for image in images:
-                    moved = _moved(source, listed.folder, above, image)
-                    kept = _kept(listed.several.get(image.name, [name]))
-                    if not kept:
-                        left_out.append(LeftOut(moved.name, listing.NOT_MAPPED))
-                        continue
-                    joined.setdefault(kept[0], []).append(moved)
-                    if image.name in listed.several:
-                        several[moved.name] = kept
+            joined |= {name: joined.get(name, []) for name in filter(None, classes)}
+        for split, kept, image in _images(source, listed, above):
+            if kept:
+                splits[split].setdefault(kept[0], []).append(image)
+            else:
+                left_out.append(LeftOut(image.name, listing.NOT_MAPPED))
+        several |= {
+            f"{source.name}/{name}": _kept(classes)
+            for name, classes in listed.several.items()
+        }
         own = listed.classes.texts
         texts = {n: text for n, text in own.items() if n != text} | texts
     _require_classes(splits)
@@ -224,6 +222,17 @@ def _joined(
         num_rows=None if None in counts else sum(filter(None, counts)),
         apart=[each for _, listed in found for each in listed.apart],
     )
+
+
+def _images(
+    source: MergeSource, listed: Listed, above: str
+) -> Iterator[tuple[str, list[str], Image]]:
+    """Yields split and classes of each image, and the image by its name in the merge."""
+    for split, classes in listed.splits.items():
+        for name, images in classes.items():
+            for image in images:
+                kept = _kept(listed.several.get(image.name, [name]))
+                yield split, kept, _moved(source, listed.folder, above, image)
 
 
 def _kept(classes: Sequence[str]) -> list[str]:
