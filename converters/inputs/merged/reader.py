@@ -187,9 +187,7 @@ def _joined(
     texts: dict[str, str] = {}
     states: dict[str, State] = {}
     several: dict[str, Sequence[str]] = {}
-    rows: list[ImageRows] = []
     for source, listed in found:
-        rows += _rows(source, listed, in_records)
         above = _relative(listed.folder, folder)
         states |= {above + file: state for file, state in listed.states.items()}
         left_out += (item.under(f"{source.name}/") for item in listed.left_out)
@@ -218,7 +216,7 @@ def _joined(
         ClassList(texts=texts),
         several=several,
         states=states,
-        rows=rows,
+        rows=_rows(found, in_records),
         num_rows=None if None in counts else sum(filter(None, counts)),
         apart=[each for _, listed in found for each in listed.apart],
     )
@@ -227,7 +225,7 @@ def _joined(
 def _images(
     source: MergeSource, listed: Listed, above: str
 ) -> Iterator[tuple[str, list[str], Image]]:
-    """Yields split and classes of each image, and the image by its name in the merge."""
+    """Yields split, classes and the image by its name in the merge, for each image."""
     for split, classes in listed.splits.items():
         for name, images in classes.items():
             for image in images:
@@ -249,14 +247,15 @@ def _require_classes(splits: Splits) -> None:
             )
 
 
-def _rows(source: MergeSource, listed: Listed, in_records: bool) -> list[ImageRows]:
-    """Returns the rows of a source by the names of its images in the merge."""
+def _rows(found: _Found, in_records: bool) -> list[ImageRows]:
+    """Returns the rows of all sources by the names of their images in the merge."""
     return [
         each._replace(
             row_of={f"{source.name}/{name}": row for name, row in each.row_of.items()},
             in_records=in_records,
             source=source.name,
         )
+        for source, listed in found
         for each in listed.rows
         if each.columns
     ]
