@@ -31,6 +31,8 @@ import types
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import psutil
+
 from tests.support.processes import warm_client
 
 ROOT = pathlib.Path(__file__).parents[3]
@@ -83,14 +85,18 @@ class WarmPython:
 def kill(process: "subprocess.Popen[Any]") -> None:
     """Kills the fork behind a process that a test started, and waits for its end.
 
-    `Popen.kill` ends the process itself, and the fork only some time later.
+    `Popen.kill` ends the process itself, and the fork only some time later. Workers of
+    the fork end by themselves, after a shard that they may still complete.
     """
     comm = pathlib.Path(f"/proc/{process.pid}/comm")
     while process.poll() is None:
         name = comm.read_text()
         if name.startswith(warm_client.NAME):
-            os.kill(int(name.removeprefix(warm_client.NAME)), signal.SIGKILL)
+            fork = psutil.Process(int(name.removeprefix(warm_client.NAME)))
+            workers = fork.children(recursive=True)
+            fork.kill()
             process.wait()
+            psutil.wait_procs(workers, timeout=10)
         time.sleep(0.005)
 
 
