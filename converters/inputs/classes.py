@@ -49,16 +49,12 @@ def for_stdout(text: str) -> str:
     return printable(text).encode(encoding, errors="backslashreplace").decode(encoding)
 
 
-def packaged(name: str) -> str:
-    """Returns the text of a list that comes with the package."""
-    data = importlib.resources.files("converters.inputs") / "data"
-    return (data / name).read_text(encoding="utf-8")
-
-
 def imagenet_classes() -> list[Class]:
     """Returns the 1000 classes of ILSVRC-2012 in label order (labels 1 to 1000)."""
-    words = _parse_words(packaged(_WORDS_NAMES[0]))
-    return _classes(packaged(_SYNSETS_NAME).split(), words)
+    data = importlib.resources.files("converters.inputs") / "data"
+    synsets = (data / "synsets.txt").read_text(encoding="utf-8")
+    words = (data / "synset_words.txt").read_text(encoding="utf-8")
+    return _classes(synsets.split(), _parse_words(words))
 
 
 def read_classes(folder: Folder) -> list[Class]:
