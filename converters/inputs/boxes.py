@@ -8,6 +8,7 @@ by name.
 """
 
 import array
+import bisect
 import collections
 import contextlib
 import dataclasses
@@ -17,7 +18,7 @@ import math
 import os
 import xml.parsers.expat
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import xxhash
 
@@ -50,26 +51,43 @@ SWAPPED = "bbox_swapped_corners"
 CLAMPED = "bbox_clamped"
 
 _SIDES = ("xmin", "ymin", "xmax", "ymax")
-_BOX_BYTES = 16
 
 
-# A file with its boxes, as `Boxes` has them, and the decisions about the file and its
-# boxes. The boxes are None if the file is left out.
-_Parsed = tuple[str, bytes | None, Mapping[str, int]]
+class _Part(NamedTuple):
+    """The boxes of some XML files, with fields as in `Boxes`.
+
+    `keys` and `counts` have an element a file, also of a file without a box.
+    """
+
+    keys: "array.array[int]"
+    counts: "array.array[int]"
+    sides: "array.array[float]"
+    decisions: "collections.Counter[str]"
+    left_out: list[LeftOut]
+
+
+def _empty_part() -> _Part:
+    keys, counts, sides = array.array("Q"), array.array("I"), array.array("f")
+    return _Part(keys, counts, sides, collections.Counter(), [])
 
 
 @dataclasses.dataclass(frozen=True)
 class Boxes:
-    """Boxes of images by name; some 200 bytes an image.
+    """Boxes of images by name; 16 bytes an image and 16 bytes a box.
 
     Attributes:
-        sides: By the base name of an image without the suffix, the float32 xmin, ymin,
-            xmax and ymax of each box, 0 to 1.
+        keys: uint64 [num_images], hashes of the names of images with a box, ascending.
+        starts: uint32 [num_images], number of the first box of an image.
+        counts: uint32 [num_images], number of boxes of an image.
+        sides: float32 [4 * num_boxes], xmin, ymin, xmax and ymax of all boxes.
         decisions: Number of boxes and files by decision: kept, changed or left out.
         left_out: The files that were left out, and the files of boxes left out.
     """
 
-    sides: Mapping[str, bytes]
+    keys: "array.array[int]"
+    starts: "array.array[int]"
+    counts: "array.array[int]"
+    sides: "array.array[float]"
     decisions: Mapping[str, int]
     left_out: Sequence[LeftOut] = ()
 
@@ -82,21 +100,25 @@ class Boxes:
         Returns:
             (xmin, ymin, xmax, ymax) of each box, 0 to 1; empty if there are none.
         """
-        sides = iter(array.array("f", self.sides.get(_stem(name), b"")))
+        key = _key(name)
+        index = bisect.bisect_left(self.keys, key)
+        if index == len(self.keys) or self.keys[index] != key:
+            return []
+        start, count = self.starts[index], self.counts[index]
+        sides = iter(self.sides[4 * start : 4 * (start + count)])
         return list(zip(sides, sides, sides, sides, strict=True))
 
     @property
     def num_boxes(self) -> int:
         """Number of boxes of all images."""
-        return sum(map(len, self.sides.values())) // _BOX_BYTES
+        return len(self.sides) // len(_SIDES)
 
     def digest(self) -> str:
         """Returns a digest of names and boxes; the order of the files has no effect."""
-        stem_of = {xxhash.xxh3_64_intdigest(os.fsencode(s)): s for s in self.sides}
-        sides = [self.sides[stem_of[key]] for key in sorted(stem_of)]
-        counts = array.array("I", (len(each) // _BOX_BYTES for each in sides))
-        keys = array.array("Q", sorted(stem_of))
-        return xxhash.xxh3_128(b"".join([keys, counts, *sides])).hexdigest()
+        digest = xxhash.xxh3_128(self.keys.tobytes() + self.counts.tobytes())
+        for start, count in zip(self.starts, self.counts, strict=True):
+            digest.update(self.sides[4 * start : 4 * (start + count)].tobytes())
+        return digest.hexdigest()
 
 
 def read_boxes(
@@ -108,31 +130,48 @@ def read_boxes(
     decisions are needed as a whole. A single process reads the files fast; the other
     processes parse the files slowly.
 
+    Args:
+        source: Folder with the tar or the XML files.
+        synsets: Synsets of all classes.
+        num_workers: Number of parsing processes.
+
     Raises:
         ValueError: If there are two sources, if one is damaged or holds a file that is
             no annotation, or if two files have the same name.
     """
-    sides_of: dict[str, bytes] = {}
-    counts: collections.Counter[str] = collections.Counter()
-    left_out: list[LeftOut] = []
-    parse = functools.partial(_parse_files, source.shown(""), frozenset(synsets))
-    parts = processes.stream(
-        parse, _chunks(_xml_files(source)), num_workers=num_workers
+    whole = _empty_part()
+    for part in processes.stream(
+        functools.partial(_parse_files, source.shown(""), frozenset(synsets)),
+        _chunks(_xml_files(source)),
+        num_workers=num_workers,
+    ):
+        for values in ("keys", "counts", "sides", "left_out"):
+            getattr(whole, values).extend(getattr(part, values))
+        whole.decisions.update(part.decisions)
+    keys, counts = whole.keys, whole.counts
+    starts = [0, *itertools.accumulate(counts)]
+    order = sorted(range(len(keys)), key=keys.__getitem__)
+    for index, after in itertools.pairwise(order):
+        if keys[index] == keys[after]:
+            raise _second_file_error(source, keys[index])
+    order = [index for index in order if counts[index]]
+    return Boxes(
+        array.array("Q", map(keys.__getitem__, order)),
+        array.array("I", map(starts.__getitem__, order)),
+        array.array("I", map(counts.__getitem__, order)),
+        whole.sides,
+        dict(sorted((+whole.decisions).items())),
+        whole.left_out,
     )
-    for name, sides, decisions in itertools.chain.from_iterable(parts):
-        stem = _stem(name)
-        if sides is not None and stem in sides_of:
-            raise ValueError(
-                f"{source.shown('')} must hold one XML file an image, got a second one "
-                f"for {stem}: {name}. Remove one of them."
-            )
-        if sides is not None:
-            sides_of[stem] = sides
-        counts.update(decisions)
-        for reason in sorted(decisions.keys() & listing.DETAILS.keys()):
-            left_out += [LeftOut(name, reason)] * decisions[reason]
-    with_boxes = {stem: sides for stem, sides in sides_of.items() if sides}
-    return Boxes(with_boxes, dict(sorted(counts.items())), left_out)
+
+
+def _second_file_error(source: Folder, key: int) -> ValueError:
+    xml = (name for name, data in _xml_files(source) if data is not None)
+    *_, name = (name for name in xml if _key(name) == key)
+    return ValueError(
+        f"{source.shown('')} must hold one XML file an image, got a second one for "
+        f"{_stem(name)}: {name}. Remove one of them."
+    )
 
 
 def _chunks(files: Iterator[_File]) -> Iterator[list[_File]]:
@@ -148,13 +187,11 @@ def _chunks(files: Iterator[_File]) -> Iterator[list[_File]]:
         yield chunk
 
 
-def _parse_files(
-    where: str, synsets: Collection[str], files: Sequence[_File]
-) -> list[_Parsed]:
+def _parse_files(where: str, synsets: Collection[str], files: Sequence[_File]) -> _Part:
     """Parses some XML files; runs in worker processes."""
-    parsed: list[_Parsed] = []
+    part = _empty_part()
     for name, data in files:
-        stem, sides = _stem(name), None
+        stem = _stem(name)
         decisions: collections.Counter[str] = collections.Counter()
         if data is None:
             decisions[listing.BOX_NO_XML] += 1
@@ -168,9 +205,13 @@ def _parse_files(
                     f"{name} in {where} must be an annotation with xmin, ymin, xmax "
                     f"and ymax of each box: {error}. Restore it, or remove it."
                 ) from error
-            sides = array.array("f", itertools.chain.from_iterable(boxes)).tobytes()
-        parsed.append((name, sides, dict(+decisions)))
-    return parsed
+            part.keys.append(_key(stem))
+            part.counts.append(len(boxes))
+            part.sides.extend(itertools.chain.from_iterable(boxes))
+        part.decisions.update(decisions)
+        for reason in sorted(decisions.keys() & listing.DETAILS.keys()):
+            part.left_out.extend([LeftOut(name, reason)] * decisions[reason])
+    return part
 
 
 def parse_xml(
@@ -182,7 +223,9 @@ def parse_xml(
     """Parses one XML file and returns its usable boxes.
 
     Args:
+        data: Content of the file.
         stem: Base name of the file without its suffix: `<synset>_<number>`.
+        synsets: Synsets of all classes.
         decisions: Counts of boxes by decision; the function adds to the counts.
 
     Raises:
@@ -307,3 +350,7 @@ def _is_xml(name: str) -> bool:
 
 def _stem(name: str) -> str:
     return os.path.splitext(os.path.basename(name))[0]
+
+
+def _key(name: str) -> int:
+    return xxhash.xxh3_64_intdigest(os.fsencode(_stem(name)))
