@@ -26,6 +26,7 @@ from tfpipe.shard_cache.open_cache import OpenCache
 from tfpipe.shard_cache.settings import INDEX_FOLDER, ShardCache
 from tfpipe.shards import catalog, image_record, index, records, scan, side_files
 from tfpipe.shards.index import Index, Shard
+from tfpipe.shards.ranges import RecordRanges
 from tfpipe.shards.records import Ints
 from tfpipe.shards.spans import RecordSpans
 
@@ -276,7 +277,8 @@ class SplitIndex:
 
         def read(shards: Ints) -> Ints:
             if self._scan is not None:
-                return self._scan.byte_offsets[ends[shards[0]] : ends[shards[-1] + 1]]
+                wanted = RecordRanges(ends[shards], self.shard_sizes[shards])
+                return self._scan.byte_offsets[wanted.records()]
             columns = index.load_catalog(
                 *(self.storage.folder, self.split, ["byte_offset"]),
                 shards=None if len(shards) == len(self.shards) else shards.tolist(),

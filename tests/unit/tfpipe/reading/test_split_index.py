@@ -2,11 +2,14 @@
 
 import pathlib
 
+import numpy as np
 import pytest
 
 import tfpipe
+from tests.support.data.foreign import write_shard
 from tfpipe.location.files import Files
 from tfpipe.reading import split_index
+from tfpipe.shards import records
 
 
 @pytest.fixture
@@ -83,3 +86,16 @@ def test_wrong_places_are_refused_before_work(place, options, error, message):
         tfpipe.TFRecordSource(place, **options)
 
     assert "hush" not in str(caught.value)
+
+
+def test_offsets_of_a_scan_are_those_of_the_wanted_shards(tmp_path):
+    """A shuffled window reads shards that lie apart."""
+    paths = [tmp_path / f"{shard}.tfrecord" for shard in range(8)]
+    for path in paths:
+        write_shard(path, [{"name": b"x" * n} for n in range(3)])
+    source = tfpipe.TFRecordSource(tmp_path, files="*.tfrecord")
+    offsets = [span.byte_offset for path in paths for span in records.scan(path)]
+
+    for apart in ([9, 20, 4], [23, 1], [12, 16]):
+        found = source.split_index.spans.byte_offsets(np.array(apart))
+        assert found.tolist() == [offsets[record] for record in apart]
