@@ -112,11 +112,7 @@ STUDIES_WITH_DUCKDB = ("studies/scale.py", "studies/tables.py")
 
 
 def _own_duckdb(path: pathlib.Path) -> Iterator[str]:
-    if name_of(path) in (
-        "tfpipe/shards/sql.py",
-        "studies/scale.py",
-        "studies/tables.py",
-    ):
+    if name_of(path) in ("tfpipe/shards/sql.py", *STUDIES_WITH_DUCKDB):
         return  # a study uses public names alone
     described = {id(node.value) for node in nodes(path) if isinstance(node, ast.Expr)}
     for node in nodes(path):

@@ -27,6 +27,7 @@ from absl import flags, logging
 
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 _NOTHING = "3"  # the level that hides all but fatal errors
+_MOST_SECONDS = 1.0  # for the last lines of an import
 
 # Notes and warnings of absl in C++, and errors about CUDA where there is no GPU.
 NOTICES = (
@@ -85,18 +86,21 @@ def _without_notices() -> Iterator[None]:
     if grep is None:
         yield
         return
-    with subprocess.Popen(
+    filtering = subprocess.Popen(
         [grep, "--line-buffered", "-vE", NOTICES],
         stdin=subprocess.PIPE,
         stdout=stderr,
         start_new_session=True,  # Ctrl-C does not end it
-    ) as filtering:
-        assert filtering.stdin is not None
-        os.dup2(filtering.stdin.fileno(), 2)
-        filtering.stdin.close()
-        try:
-            yield
-        finally:
-            sys.stderr.flush()
-            os.dup2(stderr, 2)
-            os.close(stderr)
+    )
+    assert filtering.stdin is not None
+    os.dup2(filtering.stdin.fileno(), 2)
+    filtering.stdin.close()
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(stderr, 2)
+        os.close(stderr)
+        # A process that another thread started meanwhile may hold the pipe for long.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            filtering.wait(_MOST_SECONDS)

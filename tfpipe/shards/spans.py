@@ -1,9 +1,10 @@
 """The bytes of a split's records in their shards, read in parts as windows need them.
 
 In: the records and bytes of each shard, and a function that reads byte offsets. Out:
-the byte offset and the size of any records. With the shards of a window come their
-neighbors: few at first, so that a first window comes soon, then as many as DuckDB
-decodes anyway. Other shards take no time and no memory. Imports no TensorFlow.
+the byte offset and the size of any records. A small split is read as a whole. In a
+large split, the shards of a window come with their neighbors: few at first, so that a
+first window comes soon, then as many as DuckDB decodes anyway. Other shards take no
+time and no memory. Imports no TensorFlow.
 """
 
 import dataclasses
@@ -49,8 +50,11 @@ class RecordSpans:
         """
         shards = np.searchsorted(self._ends, record_ids, side="right")
         if not (is_read := self._is_read)[shards].all():
-            # A read brings at most as many neighbors of a shard as were read before.
-            length = np.clip(self.shard_sizes[is_read].sum(), 1, _MOST_AT_ONCE)
+            # A read brings at most as many neighbors of a shard as were read before;
+            # that of a small split brings all.
+            is_small = len(self._values) <= _MOST_AT_ONCE
+            least = _MOST_AT_ONCE if is_small else 1
+            length = np.clip(self.shard_sizes[is_read].sum(), least, _MOST_AT_ONCE)
             parts = (self._ends - self.shard_sizes) // length
             is_wanted = np.isin(parts, parts[shards[~is_read[shards]]])
             self._read(np.flatnonzero(is_wanted & ~is_read))

@@ -7,6 +7,7 @@ with the names that the catalog has for images and the index for classes.
 import bisect
 import collections
 import dataclasses
+import itertools
 import pathlib
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +27,7 @@ from tfpipe import errors
 from tfpipe.location.files import Files
 from tfpipe.location.location import Location
 from tfpipe.shard_cache import metadata
-from tfpipe.shards import index
+from tfpipe.shards import index, side_files
 from tfpipe.shards.sql import PARQUET, PARQUET_ROWS
 
 
@@ -111,7 +112,7 @@ class DataSetReader(Reader):
             query = f"SELECT {extras.LABELS} FROM {PARQUET}"
             labels = index.query_catalog(catalog.parent, query, [])
             for name, row in row_of.items():
-                several[name] = [str(label) for label in labels[row][0]]
+                several[name] = list(map(str, labels[row][0]))
         rows = ImageRows(catalog, row_of, {name: name for name in kept})
         return listed._replace(rows=[rows], several=several)
 
@@ -144,9 +145,14 @@ def _archives(known: index.Index, location: Location) -> Iterator[Archive]:
 
 
 def _records(folder: pathlib.Path, known: index.Index) -> _Records:
-    """Returns the records of each shard, if there is a catalog."""
+    """Returns the records of each shard, if there is a catalog.
+
+    Raises:
+        BadIndexError: If the catalog is not that of the index.
+    """
     if not (folder / index.CATALOG_NAME).exists():
         return {}
+    side_files.check_catalog(known, folder)
     query = (
         "SELECT split, shard, byte_offset, filename, file_row_number "
         f"FROM {PARQUET_ROWS} ORDER BY split, shard, byte_offset"
@@ -154,4 +160,11 @@ def _records(folder: pathlib.Path, known: index.Index) -> _Records:
     records: dict[str, list[_Record]] = collections.defaultdict(list)
     for split, shard, *record in index.query_catalog(folder, query, []):
         records[known.splits[split][shard].name].append(_Record(*record))
+    for shard in itertools.chain.from_iterable(known.splits.values()):
+        if (count := len(records[shard.name])) != shard.num_records:
+            raise errors.BadIndexError(
+                f"{index.CATALOG_NAME} in {folder} must have a row for each of the "
+                f"{shard.num_records} records of {shard.name}, got {count}. Copy the "
+                "data set again."
+            )
     return records

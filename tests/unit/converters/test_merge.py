@@ -16,6 +16,7 @@ from tests.support.data import conversions
 from tests.support.data.carried import COLUMNS, exported, make_table
 from tests.support.data.conversions import conversion
 from tests.support.data.trees import digests, make_jpeg
+from tfpipe import errors
 from tfpipe.shards import example, index, records
 
 
@@ -146,6 +147,30 @@ def test_further_columns_and_all_labels_come_along(tmp_path: pathlib.Path) -> No
     how["extra_columns"] |= {"set": "", "tree": ""}
     with pytest.raises(ValueError, match="--extra_columns must be of a source that is"):
         _merge(tmp_path / "wrong", places, how=how)
+
+
+@pytest.mark.parametrize(
+    ("has_digest", "message"),
+    [(True, "catalog"), (False, "must have a row for each of the 4 records of train-")],
+)
+def test_a_data_set_with_the_catalog_of_another_is_refused(
+    has_digest: bool, message: str, tmp_path: pathlib.Path
+) -> None:
+    """Its names, labels and columns would go to wrong images."""
+    data_set = make_table(tmp_path)
+    with index.catalog_connection() as connection:
+        connection.execute(
+            f"COPY (FROM '{data_set}/catalog.parquet' WHERE shard > 0) TO "
+            f"'{data_set}/fewer' (FORMAT parquet)"
+        )
+    (data_set / "fewer").replace(data_set / "catalog.parquet")
+    if not has_digest:
+        document = json.loads((data_set / "index.json").read_text())
+        del document["files"]
+        (data_set / "index.json").write_text(json.dumps(document))
+
+    with pytest.raises(errors.BadIndexError, match=f"Source set: .*{message}"):
+        _merge(tmp_path / "out", {"set": str(data_set)})
 
 
 def test_classes_that_a_map_leaves_out_leave_the_labels_of_images(
