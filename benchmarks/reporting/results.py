@@ -52,16 +52,16 @@ class Result:
         return as_number(self.get(path))
 
     def figures(self, path: str) -> list[float | None]:
-        """Returns a list with None for every item that is no finite number."""
+        """Returns a list with None in place of every item but finite numbers."""
         return [as_number(item) for item in self.items(path)]
 
     def items(self, path: str) -> list[Any]:
-        """Returns a list; an empty one where there is none."""
+        """Returns a list; an empty list where there is none."""
         value = self.get(path)
         return list(value) if isinstance(value, list | tuple) else []
 
     def text(self, path: str) -> str:
-        """Returns a text; an empty one where there is none."""
+        """Returns a text; an empty text where there is none."""
         value = self.get(path)
         return value if isinstance(value, str) else ""
 
@@ -85,7 +85,7 @@ class Result:
 
     @property
     def data(self) -> str:
-        """Name of the data set, or else of its folder; empty if it is synthetic."""
+        """Name of the data set, or else of its folder; empty for synthetic data."""
         if self.kind == "synthetic":
             return ""
         folder = self.text("config.data_dir").rstrip("/").rpartition("/")[2]
@@ -93,12 +93,12 @@ class Result:
 
     @property
     def cache(self) -> str:
-        """Measured state of the page cache, or the state that was asked for."""
+        """Measured state of the page cache, or the wanted state."""
         return self.text("cache.label") or self.text("cache.state")
 
     @property
     def started(self) -> str:
-        """Date and time in UTC, to the minute; an empty text where it is unknown."""
+        """Date and time in UTC, to the minute; an empty text where no time is known."""
         if text := self.text("started_at"):
             return text[:16].replace("T", " ")
         if match := _TIME_IN_NAME.search(self.name):
@@ -115,7 +115,7 @@ class Result:
 
     @property
     def rates(self) -> list[float]:
-        """Images/s of each run that the result holds; several with --repeat."""
+        """Images/s of every run in the result; several with --repeat."""
         several = self.figures("reproducibility.examples_per_second_per_run")
         single = [self.figure("examples_per_second")]
         return [rate for rate in several or single if rate is not None]
@@ -123,11 +123,11 @@ class Result:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Group:
-    """Runs of equal settings and environment, which are repeats of each other.
+    """Repeats: runs of equal settings and environment.
 
     Attributes:
         index: Index of the group on the page, from 1.
-        label: The number, and the settings that differ from other groups.
+        label: The number, and the settings unlike other groups.
         results: The repeats, at least one.
     """
 
@@ -137,7 +137,7 @@ class Group:
 
     @property
     def median(self) -> Result:
-        """The repeat of the median rate, which stands for all in a chart."""
+        """The repeat of the median rate, for charts."""
         ordered = sorted(
             self.results, key=lambda r: r.figure("examples_per_second") or 0
         )
@@ -149,14 +149,14 @@ class Group:
         return [rate for result in self.results for rate in result.rates]
 
     def mean(self, path: str) -> float | None:
-        """Returns the mean of a figure over the repeats that have it."""
+        """Returns the mean of a figure over the repeats with the figure."""
         values = [v for r in self.results if (v := r.figure(path)) is not None]
         return statistics.fmean(values) if values else None
 
 
 @dataclasses.dataclass(frozen=True)
 class Collection:
-    """Everything that was read.
+    """All results.
 
     Attributes:
         groups: Training, evaluation and inference.
@@ -164,7 +164,7 @@ class Collection:
         probes: Results of benchmarks.storage.
         sweeps: Documents of benchmarks.sweep.
         advice: Predictions of benchmarks.advise.
-        left_out: A sentence for each JSON file that is not shown.
+        left_out: A sentence for every JSON file without a result.
     """
 
     groups: Sequence[Group]
@@ -182,7 +182,7 @@ class Collection:
 
 
 def as_number(value: Any) -> float | None:
-    """Returns a value that is a finite number, and None for everything else."""
+    """Returns a finite number as it is, and None for everything else."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:  # a whole number of JSON may be too large
@@ -195,8 +195,8 @@ def read(paths: Sequence[pathlib.Path], *, flag: str = "--results") -> Collectio
     """Reads the results of folders and files.
 
     Args:
-        paths: Folders, whose `*.json` are read, and JSON files.
-        flag: Name of the flag that has the paths, for the error.
+        paths: Folders with `*.json`, and JSON files.
+        flag: Name of the flag with the paths, for the error.
 
     Raises:
         ValueError: If there is no result.
@@ -234,7 +234,7 @@ def collect(results: Sequence[Result], *, left_out: Sequence[str] = ()) -> Colle
 
     Args:
         results: Results with different names.
-        left_out: A sentence for each file without a result.
+        left_out: A sentence for every file without a result.
     """
     by_command = {
         command: [r for r in results if r.get("command") == command]
@@ -274,7 +274,7 @@ def _document(path: pathlib.Path) -> tuple[dict[str, Any] | None, str]:
 
 
 def settings(result: Result) -> dict[str, Any]:
-    """Returns options, paths and the number of ranks, which repeats share."""
+    """Returns the settings of repeats: options, paths and the number of ranks."""
     config = result.get("config")
     options = dict(config) if isinstance(config, Mapping) else {}
     kept = {key: options[key] for key in sorted(options.keys() - _NOT_SETTINGS)}
@@ -293,7 +293,7 @@ def environment(result: Result) -> dict[str, Any]:
 
 
 def _groups(results: Sequence[Result]) -> list[Group]:
-    """Returns the repeats together, and the groups in an order that reads well."""
+    """Returns the repeats together, and the groups in an order for readers."""
     repeats: dict[str, list[Result]] = {}
     for result in results:
         same = [settings(result), result.cache, environment(result)]
@@ -314,7 +314,7 @@ def _order(result: Result) -> tuple[Any, ...]:
 
 
 def _labels(results: Sequence[Result]) -> list[str]:
-    """Returns model and ranks of each run, and the settings that differ."""
+    """Returns model and ranks of every run, and the settings unlike other runs."""
     parts = [_parts(result) for result in results]
     always = {"model", "ranks"}
     differing = {
@@ -327,10 +327,10 @@ def _labels(results: Sequence[Result]) -> list[str]:
 
 
 def short_name(text: str) -> str:
-    """Returns a short name that can stand within a sentence.
+    """Returns a short name for use within a sentence.
 
-    A name from right to left is enclosed in Unicode's isolates (UAX 9), so that the
-    words around the name keep their direction.
+    A name from right to left is enclosed in Unicode's isolates (UAX 9): the words
+    around the name keep their direction.
     """
     if len(text) > _MAX_NAME:
         text = f"{text[: _MAX_NAME // 2]}…{text[-_MAX_NAME // 2 :]}"

@@ -17,8 +17,8 @@ from tests.house.words import (
 # Pronouns in 100 words of docstrings and comments, and empty names. A ceiling only
 # falls: who rewrites files lowers it to the new figure. The goal is 3.5, and no name.
 CEILINGS = {
-    "tfpipe": (3.5, 112),
-    "converters": (4.1, 305),
+    "tfpipe": (3.2, 112),
+    "converters": (3.8, 305),
     "benchmarks": (3.4, 1),
     "studies": (1.4, 0),
     "native": (2.6, 0),

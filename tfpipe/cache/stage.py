@@ -1,8 +1,8 @@
-"""Cache: keeps the results of the stages before it, which then run once a record.
+"""Cache: keeps the results of earlier stages, which then run once a record.
 
-In: windows, and the stages that read and change their records. Out: the same elements
-in the same order, read from a store once they were made. The store is addressed by the
-number of the record. So seeds, orders, ranks and epochs are the same as without the
+In: windows, and the stages for reading and changing the records. Out: the same elements
+in the same order, from the second time on read from a store. The store is addressed by
+the number of the record. So seeds, orders, ranks and epochs are the same as without the
 cache, a run may stop anywhere, and the ranks of a host share a folder.
 """
 
@@ -32,7 +32,7 @@ from tfpipe.tuning import Tuning
 
 @dataclasses.dataclass(frozen=True)
 class Cache:
-    """Keeps the results of the stages before it, in RAM or on a local disk.
+    """Keeps the results of earlier stages, in RAM or on a local disk.
 
     Element: record or example -> the same. The cache stands anywhere between
     `Interleave` and the first random op. After `Interleave()` it keeps encoded records;
@@ -47,25 +47,26 @@ class Cache:
         'cache: 24 of 24 records there, in RAM'
 
     In the first epoch, a window is read before its first record is passed on. A
-    damaged record is not kept but read again each time, so that `Interleave.faults`
-    counts it and a record that was repaired is used.
+    damaged record is not kept but read again every time, so that `Interleave.faults`
+    counts the record, and a repaired record is used.
 
-    The identity of an op is its values and the code that it reaches through imports. If
-    an op depends on more, such as a file that it reads, give it an attribute `version`
-    and change the attribute with the result. An op that calls Python, or that has a
-    state, is refused unless its attribute `repeatable` is True.
+    The identity of an op is its values and all code reached through imports. If an op
+    depends on more, such as a file, give the op an attribute `version` and change the
+    attribute with the result. An op with calls of Python, or with a state, is refused
+    unless its attribute `repeatable` is True.
 
     Args:
         where: "ram", in this process, or "disk".
         directory: Folder on a disk of this host, for "disk" only. All ranks of the host
-            and any number of caches share it, each cache in a folder of its own with a
-            description of its content. /dev/shm is RAM that the ranks of a host share.
-            An unfinished cache survives the process, but not a restart of the host.
-        max_bytes: Bytes that all caches in the directory, or this one in RAM, may have
-            when they are full, >= 1. Other caches there are evicted, the least recently
+            and any number of caches share the folder; every cache has a folder of its
+            own with a description of its content. /dev/shm is RAM shared by the ranks
+            of a host. An unfinished cache survives the process, but not a restart of
+            the host.
+        max_bytes: Most bytes of all full caches in the directory, or of the cache in
+            RAM, >= 1. Other caches in the directory are evicted, the least recently
             opened first. None is no limit.
-        num_parallel_reads: Number of chunks of 32 elements that are read at the same
-            time; None is filled from the tuning.
+        num_parallel_reads: Number of chunks of 32 elements read at the same time; None
+            is filled from the tuning.
 
     Raises:
         ValueError: If an argument is wrong. When the pipeline is built: if a stage
@@ -107,7 +108,7 @@ class Cache:
         return dataclasses.replace(self, num_parallel_reads=reads)
 
     def num_out(self, num_in: int) -> int:
-        """Returns the number of elements that come out for `num_in` elements."""
+        """Returns the number of elements out of `num_in` elements."""
         return num_in
 
     def without_tuning(self) -> "Cache":
@@ -122,7 +123,7 @@ class Cache:
         return f"cache: {'; '.join(texts) or 'not open'}"
 
     def close(self) -> None:
-        """Frees the memory and files of the cache; datasets that read it then fail.
+        """Frees the memory and files of the cache; reading datasets then fail.
 
         TensorFlow keeps the Python functions of a dataset, and all they refer to, to
         the end of the process, even if the dataset was deleted.
@@ -132,11 +133,11 @@ class Cache:
         self._stores.clear()
 
     def around(self, source: Any, stages: Sequence[object]) -> Stage:
-        """Returns the stage from windows to elements that replaces `stages`.
+        """Returns the stage from windows to elements, in place of `stages`.
 
         Args:
             source: Source of the windows, a `TFRecordSource`.
-            stages: Stages before this one.
+            stages: Stages before the cache.
 
         Raises:
             ValueError: If the source or a stage cannot be cached.
@@ -161,7 +162,7 @@ class Cache:
         return cached
 
     def num_bytes(self, source: Any, stages: Sequence[object]) -> int:
-        """Returns the bytes of the full cache after those stages.
+        """Returns the bytes of the full cache after the stages.
 
         Raises:
             ValueError: If the source, a stage or an op cannot be cached.
@@ -221,7 +222,7 @@ def _content(
 
 
 def _string_bytes(source: TFRecordSource) -> int:
-    """Returns the most bytes that a string of each record may take in all."""
+    """Returns the most bytes of a string of all records together."""
     if source.record_numbers is None:
         return sum(shard.num_bytes for shard in source.shards)
     return int(source.split_index.spans.num_bytes(source.record_numbers).sum())
@@ -248,7 +249,7 @@ def _upstream(source: object, stages: Sequence[object]) -> tuple[Interleave, lis
 
 
 def _made_of(source: TFRecordSource, ops: Sequence[Op]) -> dict[str, Any]:
-    """Returns what decides the content, except features and number of records."""
+    """Returns all that decides the content but features and number of records."""
     chosen = {} if source.chosen is None else {"subset": source.chosen.digest}
     return chosen | {
         "split": source.split,

@@ -1,8 +1,8 @@
 """The windows of an epoch as arrays, for a dataset that calls no Python.
 
-In: the windows of a rank, and the place where its epoch begins. Out: arrays of all of
-them, and the dataset that makes windows of these arrays. It runs where Python does not:
-on the workers of a tf.data service, each of which takes the next window that is left.
+In: the windows of a rank, and the begin of its epoch. Out: arrays of all windows, and
+the dataset of windows made of these arrays. The dataset runs without Python: on the
+workers of a tf.data service. Every worker takes the next window.
 """
 
 import dataclasses
@@ -38,17 +38,17 @@ ARRAYS = {name: tf.TensorSpec([None], tf.int64) for name in _INT64} | {
 class EpochWindows:
     """The windows of one rank from a place to the end of its epoch.
 
-    The records that fill up the last batch follow those of the last window with a real
-    record: a window then gives whole batches if `window_size` does.
+    The records to fill up the last batch follow the last window with a real record: a
+    window then gives whole batches if `window_size` does.
 
     Attributes:
         found: The windows, in order.
-        take: int64 [num_windows], records that each window passes on.
+        take: int64 [num_windows], records passed on by a window.
         arrays: The windows as arrays. For each of w windows: `extents_end`, the end of
             its extents among all; `shuffle_seed`, `skip`, `is_real` and
             `has_right_lengths` as in an element of `source.TFRecordSource`;
             `num_real`, the end of its real records after the permutation; and `start`,
-            the position in the epoch of the first record that it passes on. For each
+            the position in the epoch of the first record passed on. For every
             extent: `shard`, its number, `byte_offset`, `num_records`, `first_record`.
             `epoch_seed` [1], or [num_records] if records come several times.
     """
@@ -59,18 +59,18 @@ class EpochWindows:
 
     @property
     def num_records(self) -> int:
-        """Number of records that the windows pass on."""
+        """Number of records passed on by the windows."""
         return int(self.take.sum())
 
     def missing(self, is_received: npt.NDArray[np.bool_]) -> Arrays:
-        """Returns `arrays` with the pieces of windows that hold what is missing.
+        """Returns `arrays` with the pieces of windows with missing records.
 
         Args:
             is_received: bool [num_records], by position in the epoch.
 
         Returns:
             `piece_window`, `piece_start`, `piece_take`: int64 [num_pieces], the window
-            of each run of missing records, the position of its first record in the
+            of a run of missing records, the position of its first record in the
             epoch, and its records.
         """
         window, runs = by_shard(join(np.flatnonzero(~is_received)), self.take)
@@ -119,10 +119,10 @@ def dataset(
 ) -> tf.data.Dataset:
     """Returns the windows of `EpochWindows.missing`, without a call of Python.
 
-    Element: window. It has the features of an element of `source.TFRecordSource` but
+    Element: window, with the features of an element of `source.TFRecordSource` but
     `record_byte_offset` and `record_num_bytes`, and
-        num_real: int64, the end of the real records after the permutation; whatever
-            comes after it repeats the last one
+        num_real: int64, the end of the real records after the permutation; all
+            others repeat the last real record
         start: int64, the position in the epoch of the first record passed on
 
     Args:

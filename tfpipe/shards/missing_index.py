@@ -1,8 +1,8 @@
-"""A remedy for a folder that should hold a data set or an input, and holds none.
+"""A remedy for a folder without a data set, or without an input.
 
-In: the path. Out: a sentence for the error: what lies there, and the command that makes
-a data set of it. Only names are looked at, of a limited number of
-folders: they may be those of a large data set.
+In: the path. Out: a sentence for the error: the content of the folder, and the command
+to make a data set of the content. Only names are looked at, in a limited number of
+folders: a large data set may have many.
 """
 
 import collections
@@ -43,28 +43,28 @@ _ENDS: Mapping[str, tuple[str, ...]] = {
 
 @dataclasses.dataclass(frozen=True)
 class _There:
-    """The first file of each kind in and below a folder, and the names at its top."""
+    """The first file of every kind in and below a folder, and the names at its top."""
 
     files: Mapping[str, pathlib.Path]
     names: tuple[str, ...]
 
     @property
     def kind(self) -> str | None:
-        """The kind that decides what to do."""
+        """The kind for the remedy."""
         return next((kind for kind in _KINDS if kind in self.files), None)
 
 
 def remedy(folder: pathlib.Path) -> str:
-    """Returns what to do about a folder without index.json.
+    """Returns the remedy for a folder without index.json.
 
-    | what lies there | what to do |
+    | content | remedy |
     |---|---|
     | no folder, or an empty folder | convert into the folder |
     | an unfinished conversion | run its command again |
     | a data set one level up or down | name its folder |
     | shards without an index | `converters.verify --write_index` |
     | TFRecords of another tool | `TFRecordSource(files=...)`, `converters.tfrecord` |
-    | tars, a table, photos | the converter of each, with its input |
+    | tars, a table, photos | the converter of the kind, with its input |
     """
     if folder.is_file():
         kind = _kind(folder.name)
@@ -91,14 +91,14 @@ def remedy(folder: pathlib.Path) -> str:
 
 
 def other_converter(location: str, asked: str) -> str:
-    """Returns the command for an input in which a converter finds nothing of its kind.
+    """Returns the command for an input with nothing of the kind of a converter.
 
     Args:
         location: The input, a path or a URL.
         asked: Module of the converter.
 
     Returns:
-        A sentence after a blank; "" for a URL, and where nothing is known that helps.
+        A sentence after a blank; "" for a URL, and without a remedy.
 
     Example:
         >>> other_converter("photos.csv", "converters.folder")
@@ -147,7 +147,7 @@ def _look(folder: pathlib.Path) -> _There:
 
 
 def _names(folder: pathlib.Path) -> dict[str, bool]:
-    """Returns the first names in a folder, sorted, and which are folders' names."""
+    """Returns the first names in a folder, sorted, and the folders among the names."""
     names = {}
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in itertools.islice(entries, _MOST_NAMES):
@@ -172,7 +172,7 @@ def _create(folder: pathlib.Path) -> str:
 
 
 def _converted(folder: pathlib.Path, file: pathlib.Path, kind: str) -> str:
-    """Returns how a data set is made of files of a kind; `file` is the first one."""
+    """Returns the way to a data set from files of a kind; `file` is the first file."""
     what, command = _input_of(folder, file, kind, output="NEW")
     if kind == "shards":
         return f"Its shards have no index: python -m {command} writes one."
@@ -193,10 +193,10 @@ def _converted(folder: pathlib.Path, file: pathlib.Path, kind: str) -> str:
 def _input_of(
     folder: pathlib.Path, file: pathlib.Path, kind: str, *, output: str
 ) -> tuple[str, str]:
-    """Returns the words for files of a kind, and the command that takes them.
+    """Returns the words for files of a kind, and the command for the files.
 
     Args:
-        folder: The folder that was looked at.
+        folder: The folder with the file.
         file: The first file of the kind.
         kind: The kind.
         output: Name of the new data set.
@@ -223,7 +223,7 @@ def _input_of(
 
 
 def _root(folder: pathlib.Path, photo: pathlib.Path) -> pathlib.Path:
-    """Returns the folder that holds a folder for each split or class of a photo."""
+    """Returns the folder above the folders of splits or classes of a photo."""
     root = photo.absolute().parent.parent
     if split_names.split_of_word(root.name):
         root = root.parent

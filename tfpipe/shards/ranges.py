@@ -1,4 +1,4 @@
-"""Ranges of consecutive records: the form in which an order of records is kept small.
+"""Ranges of consecutive records: a small form of an order of records.
 
 In: numbers of records, or ranges of them. Out: ranges, cut at a position, joined, or
 cut at the ends of shards.
@@ -17,8 +17,8 @@ class RecordRanges:
     """Records in some order, as ranges of consecutive records.
 
     Attributes:
-        first: int64 [num_ranges], number of the first record of each range.
-        length: int64 [num_ranges], records in each range, all > 0.
+        first: int64 [num_ranges], number of the first record of every range.
+        length: int64 [num_ranges], records in every range, all > 0.
     """
 
     first: Ints
@@ -26,7 +26,7 @@ class RecordRanges:
 
     @functools.cached_property
     def ends(self) -> Ints:
-        """int64 [num_ranges], the position in the order after each range."""
+        """int64 [num_ranges], the position in the order after every range."""
         return np.cumsum(self.length)
 
     @property
@@ -48,7 +48,7 @@ class RecordRanges:
         return RecordRanges(first, length)
 
     def records(self) -> Ints:
-        """Returns int64 [num_records]: the number of each record, in order."""
+        """Returns int64 [num_records]: the numbers of the records, in order."""
         starts = self.first - (self.ends - self.length)
         records: Ints = np.repeat(starts, self.length) + np.arange(self.num_records)
         return records
@@ -67,11 +67,11 @@ def by_shard(ranges: RecordRanges, shard_sizes: Ints) -> tuple[Ints, RecordRange
     """Cuts ranges at the ends of shards.
 
     Args:
-        ranges: Ranges that may span shards.
-        shard_sizes: int64 [num_shards], records in each shard.
+        ranges: Ranges, also across shards.
+        shard_sizes: int64 [num_shards], records in every shard.
 
     Returns:
-        shard: int64 [num_ranges], the shard of each range.
+        shard: int64 [num_ranges], the shard of every range.
         ranges: The ranges, cut at shard ends.
     """
     ends = np.cumsum(shard_sizes)

@@ -1,9 +1,9 @@
 """Computes, without TensorFlow, how tf.data's shuffle permutes a whole window.
 
 In: the number of elements and the two seeds of `ShuffleDatasetV3`. Out: the order of
-the elements. A run that stopped within a window has read the first records in this
-order, so `reading.order` can resume it. tf.data's shuffle moves records; a permutation
-made here would copy them.
+the elements. A run stopped within a window has read the first records in the same
+order, so `reading.order` can resume the run. tf.data's shuffle moves records; a
+permutation in numpy would copy the records.
 """
 
 import numpy as np
@@ -18,11 +18,11 @@ _HALF, _LOW_HALF = np.uint64(32), np.uint64(_LOW)
 
 
 def shuffled(size: int, seed: tuple[int, int]) -> npt.NDArray[np.int64]:
-    """Returns the order in which 0 .. size - 1 leave a shuffle buffer that holds all.
+    """Returns the order of 0 .. size - 1 out of a shuffle buffer with room for all.
 
-    Equals `Dataset.range(size)` through `tf.raw_ops.ShuffleDatasetV3` with these seeds
-    and a buffer of at least `size` elements (shuffle_dataset_op.cc): each draw swaps
-    the first of the remaining elements with a random one of them.
+    Equals `Dataset.range(size)` through `tf.raw_ops.ShuffleDatasetV3` with the same
+    seeds and a buffer of at least `size` elements (shuffle_dataset_op.cc): every draw
+    swaps the first remaining element with a random remaining element.
 
     Args:
         size: Number of elements.

@@ -1,8 +1,8 @@
-"""More columns of the catalog and features of records: what a table says of its images.
+"""More columns of the catalog and features of records, from the rows of images.
 
-In: the Parquet file of the table's values, the row of each image, the labels of images
-with several. Out: a Parquet file with the columns filename, labels and the extra ones;
-from this file, the catalog with these columns, and features of the images of a shard.
+In: Parquet files with rows of images, and the labels of images with several labels.
+Out: a Parquet file with filename, labels and the extra columns; from the file, the
+catalog with the extra columns, and features of the images of a shard.
 """
 
 import dataclasses
@@ -62,10 +62,10 @@ def write(
         folder: Folder for the file.
         images: Names of all images.
         rows: Rows of images; an image without a row gets NULL.
-        labels_of: Labels of each image, by its name; None writes none.
+        labels_of: Labels of every image, by its name; None writes no labels.
 
     Raises:
-        ValueError: If two sources have columns of one name and of different types.
+        ValueError: If two sources have columns of the same name and of different types.
     """
     path, lines = folder / EXTRAS_NAME, folder / "extras.jsonl"
     row_of = {
@@ -125,7 +125,7 @@ def _columns(
     """Returns the columns of all rows by their names in small letters.
 
     Raises:
-        ValueError: If columns of one name have different types.
+        ValueError: If columns of the same name have different types.
     """
     columns: dict[str, str] = {}
     kinds: dict[str, tuple[str, str]] = {}
@@ -146,11 +146,11 @@ def _columns(
 
 
 def with_export(listed: Listed, workspace: Workspace) -> Listed:
-    """Returns the same images with the columns that their export has beside them.
+    """Returns the same images with the further columns of their export.
 
     Args:
         listed: Images by the names of their classes.
-        workspace: Where a copy of the columns stays until they are written.
+        workspace: Keeps a copy of the columns until the catalog is written.
 
     Raises:
         ValueError: If the file of columns has no row for an image.
@@ -193,11 +193,10 @@ class MoreColumns:
     """A file with more columns.
 
     Attributes:
-        path: The Parquet file; it has one row for each image.
-        in_records: Names of columns that records get too, as features; `labels` is
+        path: The Parquet file, with a row for every image.
+        in_records: Names of columns for the records too, as features; `labels` is
             stored as image/class/labels, another column NAME as extra/NAME.
-        on: Columns of the rows of new records, and the columns of the file that are
-            equal to them.
+        on: Columns of the rows of new records, and the equal columns of the file.
 
     Raises:
         ValueError: If no feature can hold a column of `in_records`.
@@ -231,7 +230,7 @@ class MoreColumns:
                 )
 
     def _require_none(self, name: str, condition: str, must: str) -> None:
-        """Refuses rows of a condition; `must` says what the values must be instead."""
+        """Refuses rows of a condition; `must` describes right values."""
         query = f"SELECT filename, {identifier(name)} FROM {PARQUET} WHERE {condition}"
         with index.catalog_connection() as connection:
             row = connection.execute(
@@ -242,7 +241,7 @@ class MoreColumns:
             raise ValueError(f"--extra_in_records needs {got}")
 
     def _types(self) -> dict[str, str]:
-        """Returns the types of the columns that records get."""
+        """Returns the types of the columns for the records."""
         if not self.in_records:
             return {}
         with index.catalog_connection() as connection:
@@ -253,7 +252,7 @@ class MoreColumns:
         return {name: types[name] for name in self.in_records}
 
     def features(self, names: Iterable[str]) -> dict[str, dict[str, Buffers]]:
-        """Returns the features of images by key, for each image by its catalog name."""
+        """Returns the features of images by key, by the catalog names of the images."""
         if not self.in_records:
             return {}
         kinds = [kind_of(*item) for item in self._types().items()]
@@ -285,7 +284,7 @@ def write_catalog(
 
     Args:
         connection: A `index.catalog_connection`.
-        fragments: The fragments, which may have more keys, as `more` says.
+        fragments: The fragments, with the keys of `more` too.
         catalog: The catalog to write.
         more: More columns of the catalog, if there are any.
     """
@@ -311,24 +310,24 @@ def write_catalog(
 
 
 def names(path: pathlib.Path) -> list[str]:
-    """Returns the columns of a Parquet file that are not those of every catalog."""
+    """Returns the columns of a Parquet file but those of every catalog."""
     with index.catalog_connection() as connection:
         described = f"DESCRIBE FROM {read_files('parquet', [path])}"
         return others(row[0] for row in connection.execute(described).fetchall())
 
 
 def others(columns: Iterable[str]) -> list[str]:
-    """Returns the columns that are not those of every catalog."""
+    """Returns the columns but those of every catalog."""
     usual = {*index.CATALOG_COLUMNS, "file_row_number"}
     return [name for name in columns if name.lower() not in usual]
 
 
 def in_catalog(catalog: pathlib.Path, *, in_records: bool) -> MoreColumns | None:
-    """Returns the columns of a catalog with which its records can be written again.
+    """Returns the columns of a catalog for writing its records again.
 
     Args:
         catalog: The catalog of a data set.
-        in_records: Whether the records have all extra columns. They always have the
+        in_records: Whether the records have all extra columns. Records always have the
             labels of images with several labels.
     """
     columns = names(catalog)
@@ -337,7 +336,7 @@ def in_catalog(catalog: pathlib.Path, *, in_records: bool) -> MoreColumns | None
 
 
 def is_key(key: str) -> bool:
-    """Whether a feature is one that only tables with more columns have."""
+    """Whether a feature comes from labels or from an extra column."""
     return key == LABELS_KEY or key.startswith(PREFIX)
 
 
@@ -362,7 +361,7 @@ _MAX_DIGITS = 15
 
 
 def kind_of(name: str, type_name: str) -> Kind:
-    """Returns the kind of the feature that holds a column.
+    """Returns the kind of the feature for a column.
 
     Args:
         name: Name of the column.
