@@ -17,8 +17,8 @@ import itertools
 import math
 import os
 import xml.parsers.expat
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import xxhash
 
@@ -53,22 +53,8 @@ CLAMPED = "bbox_clamped"
 _SIDES = ("xmin", "ymin", "xmax", "ymax")
 
 
-class _Part(NamedTuple):
-    """The boxes of some XML files, with fields as in `Boxes`.
-
-    `keys` and `counts` have an element a file, also of a file without a box.
-    """
-
-    keys: "array.array[int]"
-    counts: "array.array[int]"
-    sides: "array.array[float]"
-    decisions: "collections.Counter[str]"
-    left_out: list[LeftOut]
-
-
-def _empty_part() -> _Part:
-    keys, counts, sides = array.array("Q"), array.array("I"), array.array("f")
-    return _Part(keys, counts, sides, collections.Counter(), [])
+def _array(code: str) -> Any:
+    return dataclasses.field(default_factory=functools.partial(array.array, code))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +62,7 @@ class Boxes:
     """Boxes of images by name; 16 bytes an image and 16 bytes a box.
 
     Attributes:
-        keys: uint64 [num_images], hashes of the names of images with a box, ascending.
+        keys: uint64 [num_images], hashes of the names of images.
         starts: uint32 [num_images], number of the first box of an image.
         counts: uint32 [num_images], number of boxes of an image.
         sides: float32 [4 * num_boxes], xmin, ymin, xmax and ymax of all boxes.
@@ -84,12 +70,14 @@ class Boxes:
         left_out: The files that were left out, and the files of boxes left out.
     """
 
-    keys: "array.array[int]"
-    starts: "array.array[int]"
-    counts: "array.array[int]"
-    sides: "array.array[float]"
-    decisions: Mapping[str, int]
-    left_out: Sequence[LeftOut] = ()
+    keys: "array.array[int]" = _array("Q")
+    starts: "array.array[int]" = _array("I")
+    counts: "array.array[int]" = _array("I")
+    sides: "array.array[float]" = _array("f")
+    decisions: "collections.Counter[str]" = dataclasses.field(
+        default_factory=collections.Counter
+    )
+    left_out: list[LeftOut] = dataclasses.field(default_factory=list)
 
     def of(self, name: str) -> list[Box]:
         """Returns the boxes of an image in the order of its XML file.
@@ -120,6 +108,20 @@ class Boxes:
             digest.update(self.sides[4 * start : 4 * (start + count)].tobytes())
         return digest.hexdigest()
 
+    def add(self, name: str, boxes: Sequence[Box]) -> None:
+        """Adds the boxes of an image at the end."""
+        self.keys.append(_key(name))
+        self.starts.append(self.num_boxes)
+        self.counts.append(len(boxes))
+        self.sides.extend(itertools.chain.from_iterable(boxes))
+
+    def add_all(self, other: "Boxes") -> None:
+        """Adds the boxes of other images at the end."""
+        self.starts.extend(start + self.num_boxes for start in other.starts)
+        for name in ("keys", "counts", "sides", "left_out"):
+            getattr(self, name).extend(getattr(other, name))
+        self.decisions.update(other.decisions)
+
 
 def read_boxes(
     source: Folder, synsets: Collection[str], *, num_workers: int = 1
@@ -139,29 +141,24 @@ def read_boxes(
         ValueError: If there are two sources, if one is damaged or holds a file that is
             no annotation, or if two files have the same name.
     """
-    whole = _empty_part()
+    whole = Boxes()
     for part in processes.stream(
         functools.partial(_parse_files, source.shown(""), frozenset(synsets)),
         _chunks(_xml_files(source)),
         num_workers=num_workers,
     ):
-        for values in ("keys", "counts", "sides", "left_out"):
-            getattr(whole, values).extend(getattr(part, values))
-        whole.decisions.update(part.decisions)
-    keys, counts = whole.keys, whole.counts
-    starts = [0, *itertools.accumulate(counts)]
-    order = sorted(range(len(keys)), key=keys.__getitem__)
+        whole.add_all(part)
+    order = sorted(range(len(whole.keys)), key=whole.keys.__getitem__)
     for index, after in itertools.pairwise(order):
-        if keys[index] == keys[after]:
-            raise _second_file_error(source, keys[index])
-    order = [index for index in order if counts[index]]
-    return Boxes(
-        array.array("Q", map(keys.__getitem__, order)),
-        array.array("I", map(starts.__getitem__, order)),
-        array.array("I", map(counts.__getitem__, order)),
-        whole.sides,
-        dict(sorted((+whole.decisions).items())),
-        whole.left_out,
+        if whole.keys[index] == whole.keys[after]:
+            raise _second_file_error(source, whole.keys[index])
+    order = [index for index in order if whole.counts[index]]
+    return dataclasses.replace(
+        whole,
+        keys=array.array("Q", map(whole.keys.__getitem__, order)),
+        starts=array.array("I", map(whole.starts.__getitem__, order)),
+        counts=array.array("I", map(whole.counts.__getitem__, order)),
+        decisions=collections.Counter(dict(sorted((+whole.decisions).items()))),
     )
 
 
@@ -187,9 +184,9 @@ def _chunks(files: Iterator[_File]) -> Iterator[list[_File]]:
         yield chunk
 
 
-def _parse_files(where: str, synsets: Collection[str], files: Sequence[_File]) -> _Part:
+def _parse_files(where: str, synsets: Collection[str], files: Sequence[_File]) -> Boxes:
     """Parses some XML files; runs in worker processes."""
-    part = _empty_part()
+    part = Boxes()
     for name, data in files:
         stem = _stem(name)
         decisions: collections.Counter[str] = collections.Counter()
@@ -199,15 +196,12 @@ def _parse_files(where: str, synsets: Collection[str], files: Sequence[_File]) -
             decisions[listing.BOX_OTHER_CLASS] += 1
         else:
             try:
-                boxes = parse_xml(data, stem, synsets, decisions)
+                part.add(stem, parse_xml(data, stem, synsets, decisions))
             except (SyntaxError, ValueError, LookupError) as error:
                 raise ValueError(
                     f"{name} in {where} must be an annotation with xmin, ymin, xmax "
                     f"and ymax of each box: {error}. Restore it, or remove it."
                 ) from error
-            part.keys.append(_key(stem))
-            part.counts.append(len(boxes))
-            part.sides.extend(itertools.chain.from_iterable(boxes))
         part.decisions.update(decisions)
         for reason in sorted(decisions.keys() & listing.DETAILS.keys()):
             part.left_out.extend([LeftOut(name, reason)] * decisions[reason])

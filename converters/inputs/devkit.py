@@ -5,6 +5,7 @@ kit numbers the classes in its own order, which is not the label order: its `met
 gives the synset of each number. `kaggle` reads the list of Kaggle.
 """
 
+import os
 import posixpath
 import re
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,7 @@ LABELS_NAME = "synset_labels.txt"
 FOLDER_NAME = "ILSVRC2012_devkit_t12"
 TRUTH_NAME = "ILSVRC2012_validation_ground_truth.txt"
 META_NAME = "meta.mat"
-_KIT_NAMES = (TRUTH_NAME, META_NAME)
+_KIT_NAMES = (META_NAME, TRUTH_NAME)
 _ARCHIVE_NAME = f"{FOLDER_NAME}.tar.gz"
 
 _NUM_CLASSES = 1000
@@ -29,10 +30,11 @@ def validation_synsets(
 ) -> Mapping[str, str]:
     """Returns the synset of each image of a validation split without class folders.
 
-    `synset_labels.txt` is used if it exists: its lines are in the order of the names.
-    Otherwise Kaggle's `LOC_val_solution.csv` is used, which names the images, or else
-    the ground truth of the development kit: line N is the class of the image with
-    number N in its name.
+    | file | its lines |
+    |---|---|
+    | `synset_labels.txt`, if it exists | in the order of the names |
+    | else Kaggle's `LOC_val_solution.csv` | name the images |
+    | else the ground truth of the development kit | line N is of the image number N |
 
     Args:
         folder: Folder with the label list or the development kit.
@@ -41,7 +43,7 @@ def validation_synsets(
             but are not files; the label list may have a line for these too.
 
     Raises:
-        ValueError: If there is neither source, or if it does not fit the images.
+        ValueError: If there is no such file, or if it does not fit the images.
     """
     path = folder.shown(LABELS_NAME)
     if folder.exists(LABELS_NAME):
@@ -53,88 +55,80 @@ def validation_synsets(
             f"{path} must have a line for each of the {len(names)} images in "
             f"{folder.shown('val')}, got {len(synsets)}."
         )
-    if (synset_of := kaggle.validation_synsets(folder, names)) is not None:
-        return synset_of
-    truth = _truth(folder)
-    if truth is None:
+    if folder.exists(kaggle.SOLUTION_NAME):
+        synset_of = kaggle.validation_synsets(folder)
+        stems = {name: os.path.splitext(name)[0] for name in names}
+        if missing := [name for name in names if stems[name] not in synset_of]:
+            raise ValueError(
+                f"{folder.shown(kaggle.SOLUTION_NAME)} must have a line for each of "
+                f"the {len(names)} images in val, got none for {missing[0]}."
+            )
+        return {name: synset_of[stem] for name, stem in stems.items()}
+    if (kit := _read_kit(folder)) is None:
         raise ValueError(
             f"The validation images in {folder.shown('')} have no class folders, so "
             f"{path} must give the synset of each, one a line in the order of the file "
             f"names; got no such file, no {kaggle.SOLUTION_NAME}, and no {FOLDER_NAME} "
-            f"or {FOLDER_NAME}.tar.gz with {TRUTH_NAME} and {META_NAME} either."
+            f"or {_ARCHIVE_NAME} with {TRUTH_NAME} and {META_NAME} either."
         )
+    truth = _truth(*kit)
     return {name: truth[_number(name, len(truth)) - 1] for name in names}
 
 
-def _read_kit(folder: Folder) -> tuple[str, dict[str, bytes]] | None:
+def _read_kit(folder: Folder) -> tuple[str, bytes, bytes] | None:
     """Returns the path of the development kit and its two files; None without a kit.
 
     Raises:
         ValueError: If the tar.gz is damaged or lacks one of the files.
     """
     for above in (f"{FOLDER_NAME}/data", ""):
-        paths = {name: f"{above}/{name}".lstrip("/") for name in _KIT_NAMES}
-        if all(map(folder.exists, paths.values())):
-            return folder.shown(above), {n: folder.read(p) for n, p in paths.items()}
+        meta, truth = (posixpath.join(above, name) for name in _KIT_NAMES)
+        if folder.exists(meta) and folder.exists(truth):
+            return folder.shown(above), folder.read(meta), folder.read(truth)
     if not folder.exists(_ARCHIVE_NAME):
         return None
-    kit = {
-        posixpath.basename(name): data
-        for name, data in tars.stream_files(
-            folder,
-            _ARCHIVE_NAME,
-            wanted=lambda name: posixpath.basename(name) in _KIT_NAMES,
-        )
-        if data
-    }
+    kit: dict[str, bytes] = {}
+    for name, data in tars.stream_files(
+        folder,
+        _ARCHIVE_NAME,
+        wanted=lambda name: posixpath.basename(name) in _KIT_NAMES,
+    ):
+        kit |= {posixpath.basename(name): data} if data else {}
     where = folder.shown(_ARCHIVE_NAME)
     for name in _KIT_NAMES:
         if name not in kit:
             raise ValueError(f"{where} must hold {name}, got no such file in it.")
-    return where, kit
+    return where, kit[META_NAME], kit[TRUTH_NAME]
 
 
-def _truth(folder: Folder) -> list[str] | None:
-    """Returns the synset of validation image 1, 2 and so on; None without a kit."""
-    kit = _read_kit(folder)
-    if kit is None:
-        return None
-    where, content = kit
+def _truth(where: str, meta: bytes, truth: bytes) -> list[str]:
+    """Returns the synset of validation image 1, 2 and so on."""
     try:
-        rows = matfile.read_structs(content[META_NAME], "synsets")
+        rows = matfile.read_structs(meta, "synsets")
     except ValueError as error:
         raise ValueError(f"{META_NAME} in {where}: {error}") from error
+    synsets: dict[int, str] = {}
+    for row in rows:
+        number, synset = row.get(_NUMBER_FIELD), row.get(_SYNSET_FIELD)
+        is_whole = isinstance(number, float) and number.is_integer()
+        if not is_whole or not isinstance(synset, str):
+            raise ValueError(
+                f"{META_NAME} in {where} must give {_NUMBER_FIELD}, a whole number, "
+                f"and {_SYNSET_FIELD} of each class, got {row!r:.80}: it may be the "
+                "kit of another year. Take that of ILSVRC-2012, or list the synset of "
+                f"every image in {LABELS_NAME}."
+            )
+        synsets[int(number or 0)] = synset
     # Numbers above 1000 are inner nodes of the hierarchy, not classes.
-    synsets = {
-        number: synset
-        for number, synset in (_synset(row, where) for row in rows)
-        if number <= _NUM_CLASSES
-    }
-    text = files.decode_text(content[TRUTH_NAME], f"{TRUTH_NAME} in {where}")
-    truth = []
-    for line_number, line in enumerate(text.split(), start=1):
-        number = int(line) if line.isascii() and line.isdigit() else 0
-        if number not in synsets:
+    synsets = {n: synset for n, synset in synsets.items() if n <= _NUM_CLASSES}
+    lines = files.decode_text(truth, f"{TRUTH_NAME} in {where}").split()
+    for line_number, line in enumerate(lines, start=1):
+        if not (line.isascii() and line.isdigit() and int(line) in synsets):
             raise ValueError(
                 f"{TRUTH_NAME} in {where} must hold numbers of classes in "
                 f"{META_NAME}, got {ascii(line[:20])[1:-1]} as number {line_number}."
             )
-        truth.append(synsets[number])
-    return truth
-
-
-def _synset(row: matfile.Fields, where: str) -> tuple[int, str]:
-    """Returns number and synset of a class from its row in meta.mat."""
-    number, synset = row.get(_NUMBER_FIELD), row.get(_SYNSET_FIELD)
-    whole = isinstance(number, float) and number.is_integer()
-    if not whole or not isinstance(synset, str):
-        raise ValueError(
-            f"{META_NAME} in {where} must give {_NUMBER_FIELD}, a whole number, and "
-            f"{_SYNSET_FIELD} of each class, got {row!r:.80}: it may be the kit of "
-            "another year. Take that of ILSVRC-2012, or list the synset of every "
-            f"image in {LABELS_NAME}."
-        )
-    return int(number or 0), synset
+    return [synsets[int(line)] for line in lines]
 
 
 def _number(name: str, count: int) -> int:

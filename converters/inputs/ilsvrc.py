@@ -51,7 +51,7 @@ class IlsvrcReader(Reader):
                 not match.
         """
         lists = source = folders.input_folder(self.input_dir)
-        if kaggle.is_root(lists):
+        if lists.is_folder(kaggle.IMAGES):
             source = folders.Folder(lists.location / kaggle.IMAGES)
         kaggle.refuse(source)
         classes = read_classes(lists)

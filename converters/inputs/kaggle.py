@@ -9,8 +9,7 @@ images from `LOC_val_solution.csv`. The folder holds:
 """
 
 import csv
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from converters.inputs.folders import Folder
 
@@ -21,11 +20,6 @@ SOLUTION_NAME = "LOC_val_solution.csv"
 # The folders inside, which lack the lists.
 _INSIDE = ("Data/CLS-LOC", "CLS-LOC/train")
 _FIELDS = ["ImageId", "PredictionString"]
-
-
-def is_root(source: Folder) -> bool:
-    """Whether an input folder has the layout of Kaggle."""
-    return source.is_folder(IMAGES)
 
 
 def refuse(source: Folder) -> None:
@@ -43,16 +37,15 @@ def refuse(source: Folder) -> None:
             )
 
 
-def validation_synsets(
-    folder: Folder, names: Sequence[str]
-) -> Mapping[str, str] | None:
-    """Returns the synset of each validation image by name; None without the list.
+def validation_synsets(folder: Folder) -> Mapping[str, str]:
+    """Returns the synset of each validation image by its name without the suffix.
+
+    A line is such as `ILSVRC2012_val_00000007,n02825657 9 1 62 71 n02825657 0 0 5 9`:
+    each box has the synset.
 
     Raises:
-        ValueError: If the list is damaged, or lacks an image.
+        ValueError: If the list is damaged.
     """
-    if not folder.exists(SOLUTION_NAME):
-        return None
     path = folder.shown(SOLUTION_NAME)
     header, *rows = csv.reader(folder.read_text(SOLUTION_NAME).splitlines())
     if header != _FIELDS:
@@ -60,26 +53,13 @@ def validation_synsets(
             f"{path} must begin with the line {','.join(_FIELDS)}, got "
             f"{','.join(header)[:80]!r}."
         )
-    synset_of = dict(_image_and_synset(path, row) for row in rows if row)
-    for name in names:
-        if os.path.splitext(name)[0] not in synset_of:
+    synset_of: dict[str, str] = {}
+    for row in filter(None, rows):
+        synsets = {*row[1].split()[::5]} if len(row) == len(_FIELDS) else set()
+        if len(synsets) != 1:
             raise ValueError(
-                f"{path} must have a line for each of the {len(names)} images in val, "
-                f"got none for {name}."
+                f"{path} must give each image one class, as in `<image>,<synset> "
+                f"<xmin> <ymin> <xmax> <ymax>`, got {','.join(row)[:80]!r}."
             )
-    return {name: synset_of[os.path.splitext(name)[0]] for name in names}
-
-
-def _image_and_synset(path: str, row: Sequence[str]) -> tuple[str, str]:
-    """Returns the name of an image, without the suffix, and the synset of its boxes.
-
-    A row is such as `ILSVRC2012_val_00000007,n02825657 9 1 62 71 n02825657 0 0 5 9`.
-    """
-    words = row[1].split() if len(row) == len(_FIELDS) else []
-    synsets = {*words[::5]}
-    if len(synsets) != 1:
-        raise ValueError(
-            f"{path} must give each image one class, as in `<image>,<synset> <xmin> "
-            f"<ymin> <xmax> <ymax>`, got {','.join(row)[:80]!r}."
-        )
-    return row[0], synsets.pop()
+        (synset_of[row[0]],) = synsets
+    return synset_of

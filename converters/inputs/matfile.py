@@ -25,14 +25,7 @@ _Part = tuple[int, bytes]  # type and content of an element
 
 
 def read_structs(data: bytes, name: str) -> list[Fields]:
-    """Reads the structs of the array with this name.
-
-    Args:
-        data: The content of the file.
-        name: Name of the struct array.
-
-    Returns:
-        For each struct, its texts and numbers by the name of the field.
+    """Reads the texts and numbers of the structs in the array with this name.
 
     Raises:
         ValueError: If the file is not of version 5, is damaged, unpacks to more than
@@ -44,12 +37,9 @@ def read_structs(data: bytes, name: str) -> list[Fields]:
         raise ValueError("The .mat file must be of MATLAB version 5, got another file.")
     try:
         for content in _matrices(data[_HEADER_BYTES:], order):
-            # The parts are: flags, dimensions, name, length of a field name, all field
-            # names, and then the values, struct by struct.
-            parts = list(_elements(content, order))
-            is_named = len(parts) >= 5 and parts[2][1] == name.encode()
-            if is_named and _class_of(parts, order) == _STRUCT_CLASS:
-                return _structs(parts[3:], order)
+            kind, own_name, parts = _array(content, order)
+            if kind == _STRUCT_CLASS and own_name == name.encode():
+                return _structs(parts, order)
     except (IndexError, struct.error, zlib.error) as error:
         raise ValueError(f"The .mat file is damaged or cut short: {error}.") from error
     raise ValueError(f"The .mat file must hold a struct array named {name}, got none.")
@@ -89,12 +79,20 @@ def _elements(data: bytes, order: str) -> Iterator[_Part]:
         position += used if kind == _COMPRESSED else used + -used % 8
 
 
-def _class_of(parts: Sequence[_Part], order: str) -> int:
-    """Returns the class of an array, which is the lowest byte of its flags."""
-    return parts[0][1][0 if order == "<" else 3]
+def _array(content: bytes, order: str) -> tuple[int, bytes, Sequence[_Part]]:
+    """Returns class, name and the further parts of an array; no parts if it is empty.
+
+    The first parts are flags, whose lowest byte is the class, dimensions and the name.
+    """
+    parts = list(_elements(content, order))
+    if len(parts) < 4:
+        return 0, b"", ()
+    (_, flags), _, (_, name), *others = parts
+    return flags[0 if order == "<" else 3], name, others
 
 
 def _structs(parts: Sequence[_Part], order: str) -> list[Fields]:
+    """Returns structs: parts are the length of a name, all names, and the values."""
     (_, width), (_, fields), *values = parts
     (count,) = struct.unpack(f"{order}i", width)
     if count < 1 or not fields:
@@ -103,24 +101,21 @@ def _structs(parts: Sequence[_Part], order: str) -> list[Fields]:
         fields[start : start + count].partition(b"\0")[0].decode(errors="replace")
         for start in range(0, len(fields), count)
     ]
-    rows: list[Fields] = []
-    for index, (_, content) in enumerate(values):
-        if index % len(names) == 0:
-            rows.append({})
-        if (value := _value(content, order)) is not None:
-            rows[-1][names[index % len(names)]] = value
-    return rows
+    all_values = [_value(content, order) for _, content in values]
+    rows = range(0, len(values), len(names))
+    structs = (zip(names, all_values[row:], strict=False) for row in rows)
+    return [{n: v for n, v in each if v is not None} for each in structs]
 
 
 def _value(content: bytes, order: str) -> str | float | None:
     """Returns the text or the single number in a matrix; None for anything else."""
-    parts = list(_elements(content, order))
-    kind, packed = parts[3] if len(parts) > 3 else (0, b"")
-    if kind == _UTF8 and len(packed) <= _MAX_VALUE_BYTES:
-        return packed.decode(errors="replace")
-    if kind not in _FORMATS or len(packed) > _MAX_VALUE_BYTES:
+    array_class, _, parts = _array(content, order)
+    kind, packed = parts[0] if parts else (0, b"")
+    if len(packed) > _MAX_VALUE_BYTES or kind not in (_UTF8, *_FORMATS):
         return None
+    if kind == _UTF8:
+        return packed.decode(errors="replace")
     values = [value for (value,) in struct.iter_unpack(order + _FORMATS[kind], packed)]
-    if _class_of(parts, order) == _CHAR_CLASS:
+    if array_class == _CHAR_CLASS:
         return "".join(map(chr, values))
     return float(values[0]) if len(values) == 1 else None

@@ -83,11 +83,9 @@ class TfrecordReader(ArchiveReader):
         """
         where = folder.resolve(archive.file).shown
         with reading.opened(folder, archive.file, archive.num_bytes) as read:
-
-            def pread(num_bytes: int, offset: int) -> bytes:
-                return read(offset, num_bytes)
-
-            each_record = records.read_from(pread, archive.num_bytes)
+            each_record = records.read_from(
+                lambda num_bytes, offset: read(offset, num_bytes), archive.num_bytes
+            )
             for number, record in enumerate(each_record):
                 if record.fault and not number:
                     _refuse_other_files(where, read(0, 2), record.fault)

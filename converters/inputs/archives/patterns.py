@@ -97,9 +97,24 @@ def expand_braces(pattern: str) -> list[str]:
     names = [""]
     # Texts outside of braces, and between these the text inside.
     for index, text in enumerate(_BRACES.split(pattern)):
-        choices = _choices(pattern, text) if index % 2 else [text]
-        if index % 2 == 0 and ("{" in text or "}" in text):
-            raise _wrong_braces(pattern, "none of them inside another, got")
+        choices, wrong = [text], ""
+        if index % 2 == 0:
+            wrong = "none of them inside another, got" if {*text} & {*"{}"} else ""
+        elif match := _RANGE.fullmatch(text):
+            first, last = int(match[1]), int(match[2])
+            step = 1 if first <= last else -1
+            # More than enough for the error about too many files.
+            numbers = range(first, last + step, step)[: _MAX_FILES + 1]
+            choices = [f"{n:0{len(match[1])}d}" for n in numbers]
+        elif "," in text:
+            choices = text.split(",")
+        else:
+            wrong = f"got {'others' if '://' in pattern else f'{{{text}}}'} in"
+        if wrong:
+            raise ValueError(
+                f"--input must have braces such as {{000..099}} or {{a,b}}, {wrong} "
+                f"{shown(pattern)}."
+            )
         if len(names) * len(choices) > _MAX_FILES:
             raise ValueError(
                 f"--input must name at most {_MAX_FILES:,} files, got more for "
@@ -107,27 +122,6 @@ def expand_braces(pattern: str) -> list[str]:
             )
         names = [name + choice for name in names for choice in choices]
     return names
-
-
-def _choices(pattern: str, text: str) -> Sequence[str]:
-    match = _RANGE.fullmatch(text)
-    if match is None:
-        if "," not in text:
-            inside = "others" if "://" in pattern else f"{{{text}}}"
-            raise _wrong_braces(pattern, f"got {inside} in")
-        return text.split(",")
-    first, last = int(match[1]), int(match[2])
-    step = 1 if first <= last else -1
-    numbers = range(first, last + step, step)
-    # More than enough for the error about too many files.
-    return [f"{n:0{len(match[1])}d}" for n in numbers[: _MAX_FILES + 1]]
-
-
-def _wrong_braces(pattern: str, wrong: str) -> ValueError:
-    return ValueError(
-        f"--input must have braces such as {{000..099}} or {{a,b}}, {wrong} "
-        f"{shown(pattern)}."
-    )
 
 
 def _matching(pattern: str, kind: Kind) -> dict[str, int]:

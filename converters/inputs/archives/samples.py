@@ -60,20 +60,12 @@ def _class_in_json(content: bytes, names: Sequence[str]) -> str:
     except (ValueError, RecursionError):
         raise NoClassError(listing.BAD_LABEL) from None
     for name in names:
-        if not isinstance(value, dict) or name not in value:
-            raise NoClassError(listing.NO_LABEL)
-        value = value[name]
+        value = value.get(name) if isinstance(value, dict) else None
     if value is None:
         raise NoClassError(listing.NO_LABEL)
-    is_number = isinstance(value, int) and not isinstance(value, bool)
-    if not is_number and not isinstance(value, str):
+    if isinstance(value, bool) or not isinstance(value, int | str):
         raise NoClassError(listing.BAD_LABEL)
     return _checked(str(value))
-
-
-def _class_in_key(key: str) -> str:
-    prefix, underscore, _ = key.partition("_")
-    return _checked(key.rpartition("/")[0] or (prefix if underscore else ""))
 
 
 @dataclasses.dataclass
@@ -135,9 +127,9 @@ class TarReader(ArchiveReader):
                 a sample twice, or, without `columns.SKIP`, lacks the part of a class.
         """
         where = folder.resolve(archive.file).shown
+        samples: dict[str, _Sample] = {}
         with reading.opened(folder, archive.file, archive.num_bytes) as pread:
             tar = tars.Tar(pread, where, 0, archive.num_bytes)
-            samples: dict[str, _Sample] = {}
             for member in tars.members(tar):
                 if reason := _fault(member):
                     yield LeftOut(member.name, reason)
@@ -155,7 +147,9 @@ class TarReader(ArchiveReader):
         self, tar: tars.Tar, member: tars.Member, samples: dict[str, _Sample]
     ) -> None:
         """Adds a part to its sample."""
-        key, part = _split(member.name)
+        folder, base = posixpath.split(posixpath.normpath(member.name))
+        stem, _, part = base.partition(".")
+        key = posixpath.join(folder, stem)
         sample = samples.setdefault(key, _Sample())
         if part in sample.parts:
             raise ValueError(
@@ -167,7 +161,7 @@ class TarReader(ArchiveReader):
             # Of a larger part, one byte too many tells its size.
             count = min(member.num_bytes, _MAX_BYTES[part] + 1)
             sample.label = tar.take(member.offset, count)
-        elif part == self.image_part or (not self.image_part and _is_image(part)):
+        elif part == self.image_part if self.image_part else _is_image(part):
             sample.images[part] = member
 
     def _require_partners(self, where: str, samples: Mapping[str, _Sample]) -> None:
@@ -187,43 +181,32 @@ class TarReader(ArchiveReader):
         if len(sample.images) != 1:
             several = listing.SEVERAL_IMAGES
             raise NoClassError(several if sample.images else listing.NO_IMAGE)
-        name = self._class_of(key, sample.label)
         ((part, member),) = sample.images.items()
-        parts = (file, member.offset, member.num_bytes)
-        return name, Image(f"{key}.{part}", NO_CLASS, *parts)
-
-    def _class_of(self, key: str, label: bytes | None) -> str:
-        """Returns the class of a sample; NoClassError if there is none."""
         if self.label_from == FROM_KEY:
-            return _class_in_key(key)
-        if label is None:
+            prefix, underscore, _ = key.partition("_")
+            name = _checked(key.rpartition("/")[0] or (prefix if underscore else ""))
+        elif sample.label is None:
             raise NoClassError(listing.NO_LABEL)
-        if len(label) > _MAX_BYTES[str(self.label_from)]:
+        elif len(sample.label) > _MAX_BYTES[str(self.label_from)]:
             raise NoClassError(listing.BAD_LABEL)
-        if self.label_from == FROM_JSON:
-            return _class_in_json(label, (self.label_key or "label").split("."))
-        return class_of(label)
+        elif self.label_from == FROM_JSON:
+            names = (self.label_key or "label").split(".")
+            name = _class_in_json(sample.label, names)
+        else:
+            name = class_of(sample.label)
+        place = (file, member.offset, member.num_bytes)
+        return name, Image(f"{key}.{part}", NO_CLASS, *place)
 
 
 def _fault(member: tars.Member) -> str:
     """Returns why a member is no part of a sample; an empty text if it is one."""
-    name = member.name.removeprefix("./")
-    parts = name.split("/")
-    if name.startswith("/") or ".." in parts or "" in parts or "\0" in name:
+    *above, base = member.name.removeprefix("./").split("/")
+    if {"", ".."} & {*above, base} or "\0" in member.name:
         return listing.UNSAFE_NAME
     if not member.is_file:
         return listing.NOT_A_FILE
-    base = parts[-1]
-    if base.startswith(".") or "." not in base:
-        return listing.OTHER_NAME
-    return ""
-
-
-def _split(name: str) -> tuple[str, str]:
-    """Returns the key and the part that a name stands for."""
-    folder, base = posixpath.split(posixpath.normpath(name))
-    stem, _, part = base.partition(".")
-    return posixpath.join(folder, stem), part
+    is_part = "." in base and not base.startswith(".")
+    return "" if is_part else listing.OTHER_NAME
 
 
 def _is_image(part: str) -> bool:

@@ -219,6 +219,42 @@ def test_names_of_a_list_beside_shards_come_along(
     assert [(each.label, each.text) for each in job.classes] == expected
 
 
+@pytest.mark.parametrize("name", ["words.txt", "synset_words.txt"])
+@pytest.mark.parametrize("split", ["", "train/"])
+def test_names_of_synsets_beside_a_tree_come_along(
+    tmp_path: pathlib.Path, name: str, split: str
+) -> None:
+    """As Tiny-ImageNet has the list: of all synsets of WordNet, in any order."""
+    for number, synset in enumerate(("n02", "n01", "n03")):
+        image = tmp_path / "in" / split / synset / "images" / f"{synset}_0.JPEG"
+        image.parent.mkdir(parents=True)
+        image.write_bytes(make_jpeg(number))
+    words = "n09\tno class here\nn02\tgoldfish, Carassius auratus\r\n\nn01 a tench\n"
+    (tmp_path / "in" / name).write_text(words)
+
+    job = _of_tree(tmp_path / "in", tmp_path / "out")
+
+    assert [(each.label, each.synset, each.text) for each in job.classes] == [
+        (1, "n01", "a tench"),
+        (2, "n02", "goldfish, Carassius auratus"),
+        (3, "n03", "n03"),
+    ]
+    assert job.left_out == [
+        {**line, "name": name, "reason": "other_name"} for line in job.left_out
+    ]
+    labels = {i.name: i.class_index for plan in job.plans for i in plan.images}
+    assert labels[f"{split}n02/images/n02_0.JPEG"] == 1
+
+
+def test_a_list_of_synsets_that_is_no_text_is_refused(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "in" / "n01").mkdir(parents=True)
+    (tmp_path / "in" / "n01" / "0.JPEG").write_bytes(make_jpeg(0))
+    (tmp_path / "in" / "words.txt").write_bytes(b"n01\tcaf\xe9\n")
+
+    with pytest.raises(ValueError, match=r"words\.txt must be text in UTF-8"):
+        _of_tree(tmp_path / "in", tmp_path / "out")
+
+
 def test_tfds_says_the_number_of_classes(tmp_path: pathlib.Path) -> None:
     KINDS["tfrecord"][1](tmp_path / "in", [("train", "1")])
     label = {"classLabel": {"numClasses": "3"}}
