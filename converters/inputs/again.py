@@ -60,7 +60,7 @@ class Again:
         return found
 
     def missing(self, name: str) -> ValueError:
-        """Returns the error about an image that the input does not have."""
+        """Returns the error about an image that is not in the input."""
         return ValueError(
             f"{self.folder.shown} must hold the image {name!a}, got none. Give "
             "the input that the data set was made from: its folder as --input_dir, the "
@@ -81,15 +81,11 @@ def list_again(
     Args:
         made_by: Member of the index about the conversion.
         input_dir: Value of --input_dir: the folder of converters.imagenet or folder, or
-            the folder of the files that a table names.
+            the folder of the files of a table.
         places: Values of --input, as for the conversion; NAME=PLACE for a merge. They
             are read if there is no --input_dir.
         roots: Values of --root; NAME=VALUE for a merge.
         workspace: Folder for copies of images.
-
-    Raises:
-        ValueError: If no reader made the data set of such places, or the input is
-            another one.
     """
     command, options = str(made_by.get("command")), made_by.get("options", {})
     if input_dir is None:

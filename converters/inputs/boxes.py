@@ -3,22 +3,21 @@
 In: the tar of XML files (ILSVRC2012_bbox_train_v2.tar.gz, or unpacked to .tar), or a
 folder of XML files. Out: the boxes of an image by its base name, relative to the
 displayed size in the XML; an image may have another size. Changed boxes and files, and
-boxes and files that are left out, are counted by decision; the latter are also listed
-by name.
+boxes and files that are left out, are counted by decision; the names of the files are
+listed too.
 """
 
 import array
 import bisect
 import collections
 import contextlib
-import dataclasses
 import functools
 import itertools
 import math
 import os
 import xml.parsers.expat
 from collections.abc import Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 import xxhash
 
@@ -53,12 +52,7 @@ CLAMPED = "bbox_clamped"
 _SIDES = ("xmin", "ymin", "xmax", "ymax")
 
 
-def _array(code: str) -> Any:
-    return dataclasses.field(default_factory=functools.partial(array.array, code))
-
-
-@dataclasses.dataclass(frozen=True)
-class Boxes:
+class Boxes(NamedTuple):
     """Boxes of images by name; 16 bytes an image and 16 bytes a box.
 
     Attributes:
@@ -70,14 +64,12 @@ class Boxes:
         left_out: The files that were left out, and the files of boxes left out.
     """
 
-    keys: "array.array[int]" = _array("Q")
-    starts: "array.array[int]" = _array("I")
-    counts: "array.array[int]" = _array("I")
-    sides: "array.array[float]" = _array("f")
-    decisions: "collections.Counter[str]" = dataclasses.field(
-        default_factory=collections.Counter
-    )
-    left_out: list[LeftOut] = dataclasses.field(default_factory=list)
+    keys: "array.array[int]"
+    starts: "array.array[int]"
+    counts: "array.array[int]"
+    sides: "array.array[float]"
+    decisions: "collections.Counter[str]"
+    left_out: list[LeftOut]
 
     def of(self, name: str) -> list[Box]:
         """Returns the boxes of an image in the order of its XML file.
@@ -123,6 +115,11 @@ class Boxes:
         self.decisions.update(other.decisions)
 
 
+def _no_boxes() -> Boxes:
+    keys, starts, counts = array.array("Q"), array.array("I"), array.array("I")
+    return Boxes(keys, starts, counts, array.array("f"), collections.Counter(), [])
+
+
 def read_boxes(
     source: Folder, synsets: Collection[str], *, num_workers: int = 1
 ) -> Boxes:
@@ -136,12 +133,8 @@ def read_boxes(
         source: Folder with the tar or the XML files.
         synsets: Synsets of all classes.
         num_workers: Number of parsing processes.
-
-    Raises:
-        ValueError: If there are two sources, if one is damaged or holds a file that is
-            no annotation, or if two files have the same name.
     """
-    whole = Boxes()
+    whole = _no_boxes()
     for part in processes.stream(
         functools.partial(_parse_files, source.shown(""), frozenset(synsets)),
         _chunks(_xml_files(source)),
@@ -153,8 +146,7 @@ def read_boxes(
         if whole.keys[index] == whole.keys[after]:
             raise _second_file_error(source, whole.keys[index])
     order = [index for index in order if whole.counts[index]]
-    return dataclasses.replace(
-        whole,
+    return whole._replace(
         keys=array.array("Q", map(whole.keys.__getitem__, order)),
         starts=array.array("I", map(whole.starts.__getitem__, order)),
         counts=array.array("I", map(whole.counts.__getitem__, order)),
@@ -186,7 +178,7 @@ def _chunks(files: Iterator[_File]) -> Iterator[list[_File]]:
 
 def _parse_files(where: str, synsets: Collection[str], files: Sequence[_File]) -> Boxes:
     """Parses some XML files; runs in worker processes."""
-    part = Boxes()
+    part = _no_boxes()
     for name, data in files:
         stem = _stem(name)
         decisions: collections.Counter[str] = collections.Counter()

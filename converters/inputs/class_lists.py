@@ -1,7 +1,7 @@
-"""Lists of classes that come with an input: beside its files, or in their metadata.
+"""Lists of classes of an input: beside the files, or in the metadata of the files.
 
 In: the folder of an input, or its Parquet files. Out: a `ClassList`: names of the
-classes that are numbers in the input, and, from our own data sets, labels and texts.
+classes with numbers in the input, and, from our own data sets, labels and texts.
 """
 
 import json
@@ -47,11 +47,7 @@ def of_rows(length: int) -> ClassList:
 
 
 def exported(folder: Folder) -> ClassList:
-    """Returns the classes of a folder that converters.export or a converter wrote.
-
-    Raises:
-        ValueError: If the list of classes is damaged.
-    """
+    """Returns the classes of a folder of converters.export or of a converter."""
     is_export = folder.is_file(EXPORT_NAME)
     is_own = is_export or folder.is_file(INDEX_NAME)
     if not is_own or not folder.is_file(CLASSES_NAME):
@@ -75,13 +71,10 @@ def exported(folder: Folder) -> ClassList:
 
 
 def beside(folder: Folder, label_keys: Sequence[str]) -> ClassList:
-    """Returns the classes that a list beside shards names.
+    """Returns the classes of a list beside shards.
 
     Args:
         label_keys: Keys of the label in a record, as TFDS names a file after each.
-
-    Raises:
-        ValueError: If a list is damaged or not UTF-8.
     """
     if (own := exported(folder)).names:
         return own
@@ -115,7 +108,7 @@ def numbered(lines: Sequence[str], first: int) -> list[tuple[int, str]]:
 
 
 def _num_classes(text: str, label_keys: Sequence[str]) -> int:
-    """Returns the number of classes that features.json of TFDS says; 0 for none."""
+    """Returns the number of classes in features.json of TFDS; 0 for none."""
     try:
         features = json.loads(text)["featuresDict"]["features"]
         labels = [features[key]["classLabel"] for key in label_keys if key in features]
@@ -125,12 +118,9 @@ def _num_classes(text: str, label_keys: Sequence[str]) -> int:
 
 
 def of_parquet(paths: Sequence[str], column: str) -> ClassList:
-    """Returns the classes that the Hugging Face metadata of Parquet files names.
+    """Returns the classes in the Hugging Face metadata of Parquet files.
 
     The column of the label holds a number or a list of numbers.
-
-    Raises:
-        ValueError: If two files name other classes.
     """
     lists: dict[str, list[str]] = {}
     with connected() as connection:

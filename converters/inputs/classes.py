@@ -1,7 +1,7 @@
 """Reads class lists: the label and the name of each synset.
 
-In: a text file with one synset a line, in label order, or the ILSVRC-2012 list that
-comes with the package. Out: `Class` values. The first line has label 1, because label
+In: a text file with a synset a line, in label order, or the ILSVRC-2012 list of the
+package. Out: `Class` values. The first line has label 1, because label
 0 is the background class of ImageNet.
 """
 
@@ -44,7 +44,7 @@ def printable(name: str) -> str:
 
 
 def for_stdout(text: str) -> str:
-    """Returns text on one line that standard output can encode."""
+    """Returns text on a single line in the encoding of standard output."""
     encoding = sys.stdout.encoding or "ascii"
     return printable(text).encode(encoding, errors="backslashreplace").decode(encoding)
 
@@ -58,15 +58,12 @@ def imagenet_classes() -> list[Class]:
 
 
 def read_classes(folder: Folder) -> list[Class]:
-    """Reads the classes from `synsets.txt` in the input folder, or those of ImageNet.
+    """Reads the classes from `synsets.txt` in the input folder, or ImageNet's.
 
     Names come from `synset_words.txt` in the same folder; a synset without a name is
     its own name. Without `synsets.txt` Kaggle's `LOC_synset_mapping.txt` gives synsets
     and names. Without both, all 1000 classes of ImageNet are returned, so that a folder
     with a subset of the classes keeps their labels.
-
-    Raises:
-        ValueError: If the file is empty or lists a synset twice.
     """
     if folder.exists(name := _SYNSETS_NAME):
         words, synsets = _WORDS_NAMES[0], folder.read_text(name).split()

@@ -42,12 +42,7 @@ class TreeReader(Reader):
     input_dir: str
 
     def list_images(self, meaning: Meaning, workspace: Workspace) -> Listed:
-        """Lists the tree. Links are followed, but not in circles.
-
-        Raises:
-            ValueError: If a split has no image, if two folders say the same split, or
-                if links lead to a folder by too many paths.
-        """
+        """Lists the tree. Links are followed, but not in circles."""
         source = folders.input_folder(self.input_dir)
         kaggle.refuse(source)
         report = listing.Report()
@@ -109,9 +104,6 @@ def _without_leaf(
     """Returns classes without the folder `images` at the end of all classes of train.
 
     An image of another split in the folder alone has no class.
-
-    Raises:
-        ValueError: If the folder is the only class.
     """
     leaves = {name.rpartition("/")[2] for name in splits.get(TRAIN, {})}
     if len(leaves) != 1 or not leaves <= _LEAVES or TRAIN not in splits:

@@ -41,9 +41,6 @@ def validation_synsets(
         names: Names of the images, in order.
         listed: Names of the images and of other entries that are named like an image
             but are not files; the label list may have a line for these too.
-
-    Raises:
-        ValueError: If there is no such file, or if it does not fit the images.
     """
     path = folder.shown(LABELS_NAME)
     if folder.exists(LABELS_NAME):
@@ -76,11 +73,7 @@ def validation_synsets(
 
 
 def _read_kit(folder: Folder) -> tuple[str, bytes, bytes] | None:
-    """Returns the path of the development kit and its two files; None without a kit.
-
-    Raises:
-        ValueError: If the tar.gz is damaged or lacks one of the files.
-    """
+    """Returns the path of the development kit and its two files; None without a kit."""
     for above in (f"{FOLDER_NAME}/data", ""):
         meta, truth = (posixpath.join(above, name) for name in _KIT_NAMES)
         if folder.exists(meta) and folder.exists(truth):

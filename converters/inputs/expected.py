@@ -1,8 +1,8 @@
-"""Checks that the input is all of a data set whose counts are known (--expect).
+"""Checks the input for all of a data set with known counts (--expect).
 
-In: the images of any reader, with their classes. Out: nothing, or an error that lists
-everything that is missing or too much. Only names and counts are compared; no file is
-opened.
+In: the images of any reader, with their classes. Out: nothing, or an error with all
+images, classes and boxes that are missing or too much. Only names and counts are
+compared; no file is opened.
 """
 
 import itertools
@@ -35,9 +35,6 @@ def check_expected(expected: str, labelled: Labelled) -> None:
     Args:
         expected: One of EXPECTATIONS; "none" checks nothing.
         labelled: The images, and all classes in label order.
-
-    Raises:
-        ValueError: If something is missing or too much; the message lists all of it.
     """
     if expected == NONE:
         return

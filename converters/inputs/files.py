@@ -19,12 +19,7 @@ MAX_LIST_BYTES = 64 << 20
 
 
 def path_of(name: str, value: str) -> pathlib.Path:
-    """Returns the path in the value of a flag, with ~ replaced by a home folder.
-
-    Raises:
-        ValueError: If the value is empty, which would be the current folder, is a URL,
-            or names a user that is not known.
-    """
+    """Returns the path in the value of a flag, with ~ replaced by a home folder."""
     require_local_path("", name, value)
     if not value:
         raise ValueError(f"{name} must be a path, got nothing. Write . for here.")
@@ -35,9 +30,6 @@ def open_file(path: str | pathlib.Path, *, pipe: bool = False) -> int:
     """Opens a regular file and returns its descriptor, which the caller closes.
 
     With `pipe` the file may be a pipe too; opening then waits for its writer.
-
-    Raises:
-        ValueError: If the file is a folder, a pipe or the like.
     """
     # O_NONBLOCK: opening a pipe without a writer would wait forever.
     descriptor = os.open(path, os.O_RDONLY | (0 if pipe else os.O_NONBLOCK))
@@ -52,11 +44,7 @@ def open_file(path: str | pathlib.Path, *, pipe: bool = False) -> int:
 def read_bytes(
     path: pathlib.Path, *, max_bytes: int = MAX_LIST_BYTES, pipe: bool = False
 ) -> bytes:
-    """Reads a regular file, or with `pipe` a pipe.
-
-    Raises:
-        ValueError: If the file is not a regular file, or larger than `max_bytes`.
-    """
+    """Reads a regular file, or with `pipe` a pipe."""
     with open(open_file(path, pipe=pipe), "rb") as file:
         num_bytes = os.fstat(file.fileno()).st_size
         if num_bytes > max_bytes:
@@ -76,9 +64,6 @@ def read_text(path: pathlib.Path, *, errors: str = "strict", pipe: bool = False)
         path: The file.
         errors: How to treat bytes of no UTF-8, as in `bytes.decode`.
         pipe: Whether the file may be a pipe, as a shell passes for a flag.
-
-    Raises:
-        ValueError: If the file is not a regular file, too large, or not UTF-8.
     """
     return decode_text(read_bytes(path, pipe=pipe), str(path), errors=errors)
 
@@ -87,9 +72,6 @@ def decode_text(data: bytes, where: str, *, errors: str = "strict") -> str:
     """Decodes UTF-8 bytes without their byte order mark, like `bytes.decode`.
 
     Errors call the bytes `where`.
-
-    Raises:
-        ValueError: If the bytes are not UTF-8.
     """
     try:
         return data.decode("utf-8-sig", errors=errors)

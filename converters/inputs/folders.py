@@ -10,13 +10,12 @@ import contextlib
 import dataclasses
 import errno
 import functools
-import io
 import os
 import pathlib
 import stat
 import tempfile
 from collections.abc import Iterator, Mapping
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
 from converters.inputs import files, listing
 from converters.inputs.image import whole_file
@@ -108,12 +107,6 @@ class Folder:
             )
         return self._files.read(name)
 
-    def open(self, name: str) -> IO[bytes]:
-        """Opens a file of any size on a disk, or of at most 1 GiB in a store."""
-        if (path := self._path(name)) is not None:
-            return open(files.open_file(path), "rb")
-        return io.BytesIO(self.read(name, max_bytes=_MAX_PACKED_BYTES))
-
     @functools.cached_property
     def _files(self) -> Files:
         return Files(self.location)
@@ -144,19 +137,11 @@ class Folder:
         """Reads a UTF-8 file; a ValueError if the file is not UTF-8."""
         return files.decode_text(self.read(name), self.shown(name))
 
-    def is_empty(self, name: str) -> bool:
-        """Whether a folder has nothing in it."""
-        return not self._entries(name)
-
     def scan(self, name: str, suffixes: tuple[str, ...]) -> listing.Listing:
         """Lists a folder. Links are followed.
 
         Hidden folders, folders of operating systems, and folders with such a suffix are
         left out.
-
-        Raises:
-            OSError: If the folder cannot be read.
-            RemoteError: If the store cannot be listed.
         """
         prefix = f"{name.rstrip('/')}/" if name else ""
         found = listing.Listing([], [], [], [])
@@ -227,12 +212,7 @@ def _entry(entry: os.DirEntry[str]) -> _Entry:
 
 
 def input_folder(value: str) -> Folder:
-    """Returns the folder in the value of --input_dir.
-
-    Raises:
-        ValueError: If there is no such folder.
-        RemoteError: If the store cannot be listed.
-    """
+    """Returns the folder in the value of --input_dir."""
     location = Location.from_user("--input_dir", value, expand_user=True)
     folder = Folder(location)
     if not folder.is_folder(""):

@@ -17,11 +17,7 @@ _SUM_TOLERANCE = 1e-6
 
 
 def parse(words: Sequence[str]) -> dict[str, float]:
-    """Reads words of the form `<split>=<fraction>`.
-
-    Raises:
-        ValueError: If a word has another form or a split comes twice; see `check`.
-    """
+    """Reads words of the form `<split>=<fraction>`."""
     fractions: dict[str, float] = {}
     for word in words:
         split, _, text = word.partition("=")
@@ -40,12 +36,7 @@ def parse(words: Sequence[str]) -> dict[str, float]:
 
 
 def check(fractions: Mapping[str, float]) -> None:
-    """Checks the fractions of the splits; none at all are right too.
-
-    Raises:
-        ValueError: If a split is unknown, `train` is missing, a fraction is not between
-            0 and 1, or they do not add up to 1.
-    """
+    """Checks the fractions of the splits; none at all are right too."""
     if not fractions:
         return
     for split, fraction in fractions.items():

@@ -10,9 +10,10 @@ input that cannot be converted is an error before any work starts.
 """
 
 import dataclasses
+import functools
 import itertools
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from converters.inputs import boxes, devkit, folders, kaggle, listing, reading, tars
@@ -43,16 +44,10 @@ class IlsvrcReader(Reader):
     input_dir: str
 
     def list_images(self, meaning: Meaning, workspace: Workspace) -> Listed:
-        """Lists the images of the train and validation splits.
-
-        Raises:
-            ValueError: If there is nothing to convert, a split is both a folder and a
-                tar, a class is not in the class list, a tar is damaged, or labels do
-                not match.
-        """
+        """Lists the images of the train and validation splits."""
         lists = source = folders.input_folder(self.input_dir)
         if lists.is_folder(kaggle.IMAGES):
-            source = folders.Folder(lists.location / kaggle.IMAGES)
+            source = Folder(lists.location / kaggle.IMAGES)
         kaggle.refuse(source)
         classes = read_classes(lists)
         tree = _Tree(source, lists, {item.synset for item in classes})
@@ -87,9 +82,8 @@ class _Holder(NamedTuple):
     @property
     def where(self) -> str:
         """The start of the names in it, in reports."""
-        if self.part is not None:
-            return f"{self.tar}/{self.part.name}/"
-        return f"{self.tar or self.folder}/"
+        inside = f"/{self.part.name}" if self.part else ""
+        return f"{self.tar or self.folder}{inside}/"
 
 
 @dataclasses.dataclass
@@ -118,15 +112,6 @@ class _Tree:
             LeftOut(name, listing.NOT_A_SPLIT) for name in others if split_of_name(name)
         )
         is_tar = self._is_tar(TRAIN_TAR, "train")
-        if not is_tar and not self.source.is_folder("train"):
-            raise ValueError(
-                f"{self.source.shown('train')} must hold a folder for each class, with "
-                f"its JPEG files inside; got no such folder, and no {TRAIN_TAR}. See "
-                "--help for the layout."
-                + missing_index.other_converter(
-                    self.source.shown(""), "converters.imagenet"
-                )
-            )
         return self._read_classes("train", self._tars_in_tar() if is_tar else {})
 
     def read_validation(self) -> _Classes | None:
@@ -143,7 +128,7 @@ class _Tree:
             )
         elif any(source.scan("val", (".tar",))[:2]):
             return self._read_classes("val", {})
-        ((_, here),) = self._read({"val": holder})
+        here = self._read({"val": holder})["val"]
         names = [image.name.removeprefix("val/") for image in here.images]
         synsets = devkit.validation_synsets(self.lists, names, here.names)
         classes: _Classes = {}
@@ -158,29 +143,24 @@ class _Tree:
             classes.setdefault(synset, []).append(image)
         return classes
 
-    def _read(
-        self, holders: Mapping[str, _Holder]
-    ) -> Iterator[tuple[str, listing.Listing]]:
-        """Yields the images of each folder or tar, in the order of the keys."""
-
-        def look(key: str) -> tuple[str, State | None, listing.Listing]:
-            holder = holders[key]
-            if not holder.tar:
-                return key, None, _read_folder(self.source, holder)
-            return key, *_read_tar(self.source, holder)
-
-        for key, state, here in reading.in_threads(look, sorted(holders)):
+    def _read(self, holders: Mapping[str, _Holder]) -> dict[str, listing.Listing]:
+        """Returns the images of each folder or tar, in the order of the keys."""
+        keys, read = sorted(holders), functools.partial(_read_holder, self.source)
+        results = reading.in_threads(read, [holders[key] for key in keys])
+        listings = {}
+        for key, (state, here) in zip(keys, results, strict=True):
             self.report.read(here, holders[key].where)
             if state is not None:
                 self.states.setdefault(holders[key].tar, state)
-            yield key, here
+            listings[key] = here
+        return listings
 
     def _is_tar(self, tar_name: str, folder: str) -> bool:
         """Whether a split is a tar; a ValueError if it is a folder with files too."""
         source = self.source
         if not source.exists(tar_name):
             return False
-        if source.is_folder(folder) and not source.is_empty(folder):
+        if source.is_folder(folder) and any(source.scan(folder, ())):
             raise ValueError(
                 f"{source.shown('')} must hold {tar_name} or {folder}/ but not both. "
                 f"Remove {source.shown(folder)} to read the tar, or move "
@@ -228,21 +208,24 @@ class _Tree:
             holders: The tars of classes in a tar. Tars and folders in the folder of
                 the split are added.
         """
-        where = self.source.shown(folder)
-        if self.source.is_folder(folder):
+        source, where = self.source, self.source.shown(folder)
+        if is_there := source.is_folder(folder):
             self._add_folder(folder, holders)
         if not holders:
+            root = source.shown("")
             raise ValueError(
                 f"{where} must hold a folder for each class, with its JPEG files "
-                "inside; got no folder. See --help for the layout."
+                f"inside; got no {'' if is_there else 'such '}folder, and no "
+                f"{TRAIN_TAR}. See --help for the layout."
+                + missing_index.other_converter(root, "converters.imagenet")
             )
         if unknown := sorted(holders.keys() - self.synsets):
             raise ValueError(
                 f"{where} has {len(unknown)} class folders that are not in the class "
                 f"list, the first is {unknown[0]}. List all synsets in label order in "
-                f"{self.source.shown('synsets.txt')}."
+                f"{source.shown('synsets.txt')}."
             )
-        read = self._read(holders)
+        read = self._read(holders).items()
         classes = {synset: here.images for synset, here in read if here.images}
         if not classes:
             raise ValueError(
@@ -251,21 +234,22 @@ class _Tree:
         return classes
 
 
-def _read_folder(source: Folder, holder: _Holder) -> listing.Listing:
-    here = source.scan(holder.folder, listing.JPEG_SUFFIXES)
-    for name in here.folders:
-        below = source.files_below(f"{holder.folder}/{name}")
-        here.left_out.extend(LeftOut(f"{name}/{n}", listing.SUBFOLDER) for n in below)
-    return here
+def _read_holder(
+    source: Folder, holder: _Holder
+) -> tuple[State | None, listing.Listing]:
+    """Returns the state of a tar, if it is one, and the images by base name.
 
-
-def _read_tar(source: Folder, holder: _Holder) -> tuple[State, listing.Listing]:
-    """Returns the state of a tar, and its images by base name, as if unpacked.
-
-    Raises:
-        ValueError: If the tar is damaged, or holds a name twice.
+    Images in a tar have their names after unpacking.
     """
-    tar, num_bytes = holder.tar, source.size(holder.tar) or 0
+    folder, tar = holder.folder, holder.tar
+    if not tar:
+        here = source.scan(folder, listing.JPEG_SUFFIXES)
+        for name in here.folders:
+            below = source.files_below(f"{folder}/{name}")
+            lines = (LeftOut(f"{name}/{n}", listing.SUBFOLDER) for n in below)
+            here.left_out.extend(lines)
+        return None, here
+    num_bytes = source.size(tar) or 0
     state = reading.state_of(source.location.resolve(tar), num_bytes=num_bytes)
     here = listing.Listing([], [], [], [])
     for member in tars.read_members(source, tar, part=holder.part):
@@ -275,8 +259,8 @@ def _read_tar(source: Folder, holder: _Holder) -> tuple[State, listing.Listing]:
             continue
         here.names.append(name)
         if member.is_file:
-            parts = (tar, member.offset, member.num_bytes)
-            here.images.append(Image(f"{holder.folder}/{name}", NO_CLASS, *parts))
+            span = (tar, member.offset, member.num_bytes)
+            here.images.append(Image(f"{folder}/{name}", NO_CLASS, *span))
         else:
             here.left_out.append(LeftOut(member.name, listing.NOT_A_FILE))
     here.images.sort()

@@ -1,7 +1,7 @@
 """An image of an input: its name, its class, and where its bytes are.
 
-In: what a reader says of an image. Out: its bytes, from a file on a disk or by URL.
-Never here: what the bytes are.
+In: the words of a reader about an image. Out: the bytes, from a file on a disk or by
+URL. Never here: the format of the bytes.
 """
 
 import collections
@@ -26,8 +26,8 @@ class Image(NamedTuple):
         name: Its name in the catalog, before `catalog_name`.
         class_index: Number of its class in label order, from 0; NO_CLASS if the classes
             have no labels yet.
-        file: File that holds its bytes, relative to the input folder; or its URL.
-        offset: Start of its bytes in that file.
+        file: The file of the bytes, relative to the input folder; or a URL.
+        offset: Start of the bytes in the file.
         num_bytes: Size in bytes; may be 0.
     """
 
@@ -39,17 +39,13 @@ class Image(NamedTuple):
 
 
 def whole_file(path: str, num_bytes: int) -> Image:
-    """Returns the image that a file of the input folder is."""
+    """Returns a whole file of the input folder as an image."""
     # One string object for both fields saves a quarter of the memory of an image.
     return Image(path, NO_CLASS, path, 0, num_bytes)
 
 
 def read_image(input_dir: Location, image: Image) -> bytes:
-    """Reads the bytes of an image.
-
-    Raises:
-        OSError: If they cannot be read; the message names the file.
-    """
+    """Reads the bytes of an image."""
     if reading.is_remote(input_dir, image.file):
         return reading.read(input_dir, image.file, image.offset, image.num_bytes)
     # Plain system calls, because pathlib and file objects double the time of a read
@@ -78,7 +74,7 @@ _MAX_BYTES = 64 << 20
 def read_ahead(
     input_dir: Location, images: Sequence[Image], *, is_read: Callable[[Image], bool]
 ) -> Iterator[tuple[Image, Callable[[], bytes]]]:
-    """Yields the images in order, each with a function that returns its bytes.
+    """Yields the images in order, with a function for the bytes of each.
 
     Images at URLs are requested several at a time and ahead of their use.
 
@@ -86,7 +82,7 @@ def read_ahead(
         is_read: Whether the bytes of an image are needed. Others are not read ahead.
 
     Returns:
-        The images and functions. A function raises what `read_image` raises.
+        The images and functions. A function raises as `read_image` does.
     """
     read = functools.partial(read_image, input_dir)
     if not any(reading.is_remote(input_dir, image.file) for image in images):
@@ -112,9 +108,9 @@ def read_ahead(
 
 
 def catalog_name(name: str) -> str:
-    r"""Returns a file name as text that can be stored as UTF-8.
+    r"""Returns a file name as text for storage in UTF-8.
 
     File systems allow any bytes in names. Bytes that are not UTF-8 are lone surrogates
-    in a Python string; each becomes the text `\udcXX`, where XX is the byte.
+    in a Python string; a byte XX becomes the text `\udcXX`.
     """
     return name.encode(errors="backslashreplace").decode()

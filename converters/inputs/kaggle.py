@@ -1,4 +1,4 @@
-"""ImageNet as Kaggle packs it.
+"""ImageNet in the layout of Kaggle.
 
 In: an input folder. Out: the folder of its images, and the classes of the validation
 images from `LOC_val_solution.csv`. The folder holds:
@@ -23,11 +23,7 @@ _FIELDS = ["ImageId", "PredictionString"]
 
 
 def refuse(source: Folder) -> None:
-    """Refuses the layout of Kaggle where it is not the input of converters.imagenet.
-
-    Raises:
-        ValueError: If the folder has the layout, or is a folder inside of the layout.
-    """
+    """Refuses the layout of Kaggle where it is not the input of converters.imagenet."""
     for name in (IMAGES, *_INSIDE):
         if source.is_folder(name):
             raise ValueError(
@@ -42,9 +38,6 @@ def validation_synsets(folder: Folder) -> Mapping[str, str]:
 
     A line is such as `ILSVRC2012_val_00000007,n02825657 9 1 62 71 n02825657 0 0 5 9`:
     each box has the synset.
-
-    Raises:
-        ValueError: If the list is damaged.
     """
     path = folder.shown(SOLUTION_NAME)
     header, *rows = csv.reader(folder.read_text(SOLUTION_NAME).splitlines())

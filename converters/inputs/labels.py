@@ -50,9 +50,6 @@ class Labelled(NamedTuple):
                 each split, see `fractions.held_out`; empty leaves the splits as they
                 are.
             seed: Seed of the choice.
-
-        Raises:
-            ValueError: If a class has no label or does not exist, or a split is empty.
         """
         self._require_labels(chosen)
         left_out: list[LeftOut] = []
@@ -115,10 +112,6 @@ def give_labels(
     """Gives the classes their labels, by the same rule for all inputs.
 
     The arguments are the values of the flags of their names.
-
-    Raises:
-        ValueError: If numbers and words are mixed, a class has no label or no name, or
-            labels have gaps.
     """
     listed = listed.of_type(label_type)
     names = listed.class_names()
@@ -166,9 +159,6 @@ def read_label_map(path: pathlib.Path, label_base: int | None) -> dict[str, int]
             the labels; otherwise all lines are classes.
         label_base: First label. None: the lowest label in the file, or 1 if the file
             has only classes.
-
-    Raises:
-        ValueError: If a label or a class occurs twice, or if labels have gaps.
     """
     lines = files.read_text(path, errors="surrogateescape", pipe=True).splitlines()
     lines = [line.strip() for line in lines if line.strip()]

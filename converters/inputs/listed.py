@@ -1,4 +1,4 @@
-"""The images of an input by split and class, and all else that its reader says.
+"""The images of an input by split and class, and all other words of the reader.
 
 In: the findings of a reader. Out: `Listed`, the same for all inputs.
 Never here: labels (see `labels`), the bytes of an image.
@@ -53,17 +53,17 @@ class Listed(NamedTuple):
     """Images of an input.
 
     Attributes:
-        folder: The folder that the files of the images are relative to.
+        folder: The folder above the files of the images.
         splits: The images by split and class, as the input calls the classes.
         left_out: Names without an image, with reasons.
         classes: The list of classes that comes with the input, if any.
         several: All classes of an image with several classes, by the name of the
             image; the first is its class in `splits`.
-        states: State of each file that holds many images, before it was read.
+        states: States of the files of many images, before the files were read.
         num_rows: Number of rows, records or samples of the input, counted as they are
-            read; of a tree, of files and of folders that are left out.
+            read; of a tree, of files and of left-out folders.
         boxes: Bounding boxes, if the input has a place for them.
-        rows: Rows with further columns of the images; each image has one at most.
+        rows: Rows with further columns of the images; at most a row an image.
         apart: Folders in which no output may lie; empty takes the first
             folder of each image below `folder`.
     """
@@ -80,7 +80,7 @@ class Listed(NamedTuple):
     apart: Sequence[Location] = ()
 
     def folders_of_images(self) -> list[Location]:
-        """Returns the folders that the next run would read with an output."""
+        """Returns the folders in which the next run would read an output."""
         if self.apart:
             return list(self.apart)
         tops = {image.file.partition("/")[0]: image.file for image in self.images()}
@@ -141,11 +141,8 @@ class Listed(NamedTuple):
         """Returns the same images with the names of the numbers.
 
         Args:
-            names: Names to use instead of those of the input.
+            names: Names in place of the names of the input.
             names_from: The origin of these names, for errors.
-
-        Raises:
-            ValueError: If a number has no name.
         """
         numbers = self.class_names()
         origin = names_from or self.classes.origin

@@ -1,8 +1,8 @@
-"""Reads a struct array from a MATLAB 5 file, as ILSVRC lists its synsets in one.
+"""Reads a struct array from a MATLAB 5 file, the form of the list of synsets of ILSVRC.
 
 In: the bytes of a .mat file (version 5 to 7: tagged elements, compressed or not). Out:
-the fields of each struct that are a text or a number; other fields are left out. Only
-this part of the format is supported, and only files of the size of a synset list.
+the texts and numbers of each struct; other fields are left out. Other parts of the
+format, and files above the size of a synset list, are not supported.
 """
 
 import struct
@@ -25,12 +25,7 @@ _Part = tuple[int, bytes]  # type and content of an element
 
 
 def read_structs(data: bytes, name: str) -> list[Fields]:
-    """Reads the texts and numbers of the structs in the array with this name.
-
-    Raises:
-        ValueError: If the file is not of version 5, is damaged, unpacks to more than
-            16 MiB, or has no such array.
-    """
+    """Reads the texts and numbers of the structs in the array of a name."""
     # The last two bytes of the header give the byte order of all numbers.
     order = {b"IM": "<", b"MI": ">"}.get(data[126:_HEADER_BYTES])
     if order is None or not data.startswith(b"MATLAB 5.0"):

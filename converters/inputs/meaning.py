@@ -79,10 +79,6 @@ def label_type(labels: Iterable[str], chosen: LabelType | None) -> LabelType:
         "number" if all labels are plain integers; "text" if no label is, or if a label
         is a number with a leading zero or a point.
 
-    Raises:
-        ValueError: If some labels are plain integers and others are words, or if
-            "number" was chosen and a label is no plain integer.
-
     >>> label_type(["0", "12"], None), label_type(["007", "12"], None)
     ('number', 'text')
     >>> label_type(["0", "12"], "text")
@@ -141,9 +137,6 @@ def numbers_as_labels(
         label_base: Value of --label_base. With 0 the numbers count from 0, whatever
             numbers occur. With 1, numbers from 0 on are stored as numbers from 1 on.
 
-    Raises:
-        ValueError: If a number is too large.
-
     >>> numbers_as_labels([1, 3], None)
     ({'1': 1, '2': 2, '3': 3}, 'no label is 0')
     >>> numbers_as_labels([1, 2], 0)[0]
@@ -165,7 +158,7 @@ def numbers_as_labels(
 
 
 def warn(lines: Sequence[str], *, strict: bool) -> None:
-    """Prints warnings about an input; with --strict, a ValueError of the first one."""
+    """Prints warnings about an input; with --strict, a ValueError."""
     if lines and strict:
         raise ValueError(f"{lines[0]} (--strict makes this warning an error.)")
     for line in lines:

@@ -29,11 +29,7 @@ def is_remote(input_dir: Location, file: str) -> bool:
 
 
 def read(input_dir: Location, file: str, start: int, num_bytes: int) -> bytes:
-    """Reads a part of a file by its URL, or by its name in a folder at a URL.
-
-    Raises:
-        RemoteError: If the file is missing, too short, or cannot be read.
-    """
+    """Reads a part of a file by its URL, or by its name in a folder at a URL."""
     is_own = _SEPARATOR in file
     folder, name = Location(file).split() if is_own else (input_dir, file)
     return _files(folder).read_range(name, start, start + num_bytes)
@@ -69,11 +65,7 @@ def state_of(location: Location, *, num_bytes: int = 0) -> State:
 
 
 def require_same(location: Location, before: State) -> None:
-    """Checks a file against its state when it was listed.
-
-    Raises:
-        ValueError: If the state is another.
-    """
+    """Checks a file against its state when it was listed."""
     if location.is_local:
         is_same = state_of(location) == before
     else:
@@ -109,7 +101,7 @@ def in_threads(
 ) -> Iterator[_Result]:
     """Yields the results of jobs that may wait for a disk or a store, in their order.
 
-    Jobs run here as long as each is quick: threads cost more than a quick job.
+    Jobs run here as long as the jobs are quick: threads cost more than a quick job.
     """
     remaining = iter(jobs)
     for job in remaining:
@@ -139,13 +131,9 @@ def opened(folder: Location, file: str, num_bytes: int) -> Iterator[ReadAt]:
     It returns fewer bytes only at the end of the file.
 
     Args:
-        folder: The folder that the file is relative to.
+        folder: The folder of the file.
         file: Path or URL of the file.
         num_bytes: Size of the file.
-
-    Raises:
-        ValueError: If it is not a regular file.
-        OSError: If it cannot be opened.
     """
     if is_remote(folder, file):
         fetch = functools.partial(read, folder, file)
@@ -172,7 +160,7 @@ class Pieces:
     """Reads small parts of a file by requests for larger pieces.
 
     Args:
-        fetch: Returns exactly this many bytes from an offset on.
+        fetch: Returns exactly a number of bytes from an offset on.
         size: Bytes of the file.
     """
 

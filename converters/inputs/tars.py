@@ -46,7 +46,7 @@ _PAX_NEXT, _PAX_ALL = b"xg"
 _EXTENSIONS = b"LKxg"
 # An extension holds a name or a list of attributes; a larger one is damaged.
 _MAX_EXTENSION_BYTES = 1 << 20
-# The PAX attributes that decide what a member is. Others are ignored.
+# The PAX attributes about kind and place of a member. Others are ignored.
 _ATTRIBUTES = re.compile(rb"size|path|linkpath|GNU\.sparse.*", re.DOTALL)
 _OCTAL = re.compile(rb"[0-7]{1,12}")
 _MAX_DIGITS = 20
@@ -113,9 +113,6 @@ def members(tar: Tar) -> Iterator[Member]:
 
     The file of a link comes before the link in a tar. A link without a file is yielded
     with `is_file` False.
-
-    Raises:
-        ValueError: If the file is not an uncompressed, complete tar.
     """
     head = tar.read(tar.start, 8)
     for magic, method in _COMPRESSED.items():
@@ -144,11 +141,7 @@ def members(tar: Tar) -> Iterator[Member]:
 
 
 def _walk(tar: Tar) -> Iterator[Member]:
-    """Yields the members of a tar except folders, by reading a header after another.
-
-    Raises:
-        ValueError: If a header is damaged or missing, or if a member is sparse.
-    """
+    """Yields the members of a tar except folders, by reading a header after another."""
     position = tar.start
     # `common` holds the PAX attributes for all members that follow, `fields` those and
     # the long name and attributes for the next member.
@@ -254,7 +247,7 @@ def _name(block: bytes) -> str:
 
 
 def _read_extension(tar: Tar, kind: int, offset: int, size: int) -> dict[str, str]:
-    """Reads the attributes of the next member, or of all members that follow."""
+    """Reads the attributes of the next member, or of all further members."""
     if size > _MAX_EXTENSION_BYTES:
         raise tar.damaged(offset - _BLOCK)
     value = tar.take(offset, size)
@@ -291,10 +284,7 @@ def read_members(
     Args:
         folder: The folder of the tar.
         name: Name of the tar in the folder.
-        part: A member of the tar that is a tar itself; its members are listed instead.
-
-    Raises:
-        ValueError: If the file is not an uncompressed, complete tar.
+        part: A tar in the tar, whose members are listed instead.
     """
     end = folder.size(name) or 0
     with reading.opened(folder.location, name, end) as read:
@@ -314,17 +304,14 @@ def stream_files(
 ) -> Iterator[tuple[str, bytes | None]]:
     """Yields name and bytes of each member of a tar or tar.gz, reading all of it.
 
-    The bytes are None for a member that is not wanted or is not a file. Hard links
-    come last; the tar is read again only if there are any.
+    The bytes are None for an unwanted member and for members that are no files. Hard
+    links come last; the tar is read again only if there are any.
 
     Args:
         folder: The folder of the tar or tar.gz.
         name: Name of the tar in the folder.
-        wanted: Whether the bytes of the member with this name are wanted.
+        wanted: Whether the bytes of the member of a name are wanted.
         max_bytes: Most bytes that a wanted file may have.
-
-    Raises:
-        ValueError: If the file is not a complete tar or tar.gz, or a file is too large.
     """
     where = folder.shown(name)
     with _unpacked(folder, name) as read:
@@ -345,7 +332,8 @@ def stream_files(
 def _unpacked(folder: Folder, name: str) -> Iterator[Callable[[int, int], bytes]]:
     """Yields a function to read a tar or tar.gz; a step back begins from the start."""
     with contextlib.ExitStack() as stack:
-        raw = stack.enter_context(folder.open(name))
+        path = stack.enter_context(folder.near(name))
+        raw = stack.enter_context(open(files.open_file(path), "rb"))
         is_packed = raw.read(2) == _GZIP_MAGIC
         raw.seek(0)
         file = stack.enter_context(gzip.open(raw)) if is_packed else raw

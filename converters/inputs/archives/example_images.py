@@ -47,9 +47,6 @@ class TfrecordReader(ArchiveReader):
 
     A key that is None takes the first usual key of a record. The label is an int64, a
     text, or a row of 0 and 1. An empty `name_key` numbers the records.
-
-    Raises:
-        ValueError: If values do not fit together.
     """
 
     image_key: str | None = None
@@ -76,11 +73,7 @@ class TfrecordReader(ArchiveReader):
         return IMAGE_KEYS if self.image_key is None else (self.image_key,)
 
     def read_archive(self, folder: Location, archive: Archive) -> Iterator[Found]:
-        """Lists the images of a file.
-
-        Raises:
-            ValueError: If the file is compressed, or a record lacks a named key.
-        """
+        """Lists the images of a file."""
         where = folder.resolve(archive.file).shown
         with reading.opened(folder, archive.file, archive.num_bytes) as read:
             each_record = records.read_from(

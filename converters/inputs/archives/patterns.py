@@ -51,9 +51,6 @@ def find(words: Sequence[str], kind: Kind, meaning: Meaning) -> list[Archive]:
             the name of the file or of a folder says the split, or else train.
         kind: Kind of the files.
         meaning: What a user says about splits.
-
-    Raises:
-        ValueError: If a pattern is wrong or names no file, or a file is named twice.
     """
     split_of_file: dict[str, str | None] = {}
     sizes: dict[str, int] = {}
@@ -90,9 +87,6 @@ def expand_braces(pattern: str) -> list[str]:
     """Returns the names of `{000..099}` and `{a,b}` in a pattern.
 
     A range counts up or down, with the number of digits of its first number.
-
-    Raises:
-        ValueError: If braces do not match, or stand for too many names.
     """
     names = [""]
     # Texts outside of braces, and between these the text inside.

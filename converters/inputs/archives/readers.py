@@ -41,11 +41,7 @@ class NoClassError(Exception):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ArchiveReader(Reader, abc.ABC):
-    """Reads files that hold many images each, by their paths, patterns or URLs.
-
-    Raises:
-        ValueError: If there is no input, or the key of the class is empty.
-    """
+    """Reads files that hold many images each, by their paths, patterns or URLs."""
 
     input: Sequence[str]
     file_in_names: bool = False
@@ -106,9 +102,6 @@ def list_archives(
         read: Lists a file; several threads call the function.
         file_in_names: Whether the name of an image begins with the name of its file.
         split_in_names: Whether the name begins with the split in any case.
-
-    Raises:
-        ValueError: If a split has no image, or two images have the same name.
     """
     folder, archives = patterns.relative_to_one(archives)
     splits: dict[str, dict[str, list[Image]]] = {}
@@ -180,11 +173,7 @@ def _nothing_found(split: str, left_out: Sequence[LeftOut]) -> ValueError:
 
 
 def _without_rows(listed: Listed) -> Listed:
-    """Returns images whose classes are numbers where the classes are one-hot rows.
-
-    Raises:
-        ValueError: If rows of 0 and 1 are no one-hot rows, or are beside other labels.
-    """
+    """Returns images whose classes are numbers where the classes are one-hot rows."""
     names = listed.class_names()
     rows = {name: name.removeprefix(ROW) for name in names if name.startswith(ROW)}
     if not rows:

@@ -92,9 +92,6 @@ class TarReader(ArchiveReader):
         image_part: Name of the part with the image, such as `jpg` or `left.png`; None
             takes the part whose name ends as an image's.
         on_null: `columns.SKIP` leaves out samples without the part of the class.
-
-    Raises:
-        ValueError: If values do not fit together.
     """
 
     label_from: LabelPart | None = None
@@ -120,12 +117,7 @@ class TarReader(ArchiveReader):
             )
 
     def read_archive(self, folder: Location, archive: Archive) -> Iterator[Found]:
-        """Lists the samples of a tar.
-
-        Raises:
-            ValueError: If the tar is damaged, compressed or cut short, holds a part of
-                a sample twice, or, without `columns.SKIP`, lacks the part of a class.
-        """
+        """Lists the samples of a tar."""
         where = folder.resolve(archive.file).shown
         samples: dict[str, _Sample] = {}
         with reading.opened(folder, archive.file, archive.num_bytes) as pread:
@@ -194,8 +186,8 @@ class TarReader(ArchiveReader):
             name = _class_in_json(sample.label, names)
         else:
             name = class_of(sample.label)
-        place = (file, member.offset, member.num_bytes)
-        return name, Image(f"{key}.{part}", NO_CLASS, *place)
+        span = (file, member.offset, member.num_bytes)
+        return name, Image(f"{key}.{part}", NO_CLASS, *span)
 
 
 def _fault(member: tars.Member) -> str:
