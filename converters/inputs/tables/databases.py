@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from converters.inputs.tables import servers, sql, table_sources
 from converters.inputs.tables.columns import Columns
+from converters.inputs.tables.extras import MAX_DIGITS
 from converters.inputs.tables.spool import Spool
 from tfpipe.shards.sql import Interruptible, identifier, read_lines
 
@@ -267,6 +268,8 @@ def _plain(value: Any, *, keeps_bytes: bool = False) -> tuple[Any, str]:
     if isinstance(value, int):
         is_long = not -(2**63) <= value < 2**63
         return (str(value), "VARCHAR") if is_long else (value, "BIGINT")
+    if isinstance(value, decimal.Decimal) and len(value.as_tuple().digits) > MAX_DIGITS:
+        return str(value), "VARCHAR"
     if isinstance(value, float | decimal.Decimal):
         return float(value), "DOUBLE"
     if isinstance(value, list | tuple):

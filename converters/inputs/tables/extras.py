@@ -357,7 +357,7 @@ _CASTS = {"UBIGINT": "BIGINT", "HUGEINT": "BIGINT", "UHUGEINT": "BIGINT"} | {
     "DECIMAL": "DOUBLE"
 }
 # Digits that a float64 holds.
-_MAX_DIGITS = 15
+MAX_DIGITS = 15
 
 
 def kind_of(name: str, type_name: str) -> Kind:
@@ -375,7 +375,7 @@ def kind_of(name: str, type_name: str) -> Kind:
     """
     inner = re.sub(r"\[[0-9]*\]$", "", type_name)
     base, _, more = inner.partition("(")
-    is_wide = base == "DECIMAL" and int(more.partition(",")[0]) > _MAX_DIGITS
+    is_wide = base == "DECIMAL" and int(more.partition(",")[0]) > MAX_DIGITS
     if not inner.endswith("]") and not is_wide and base in _KINDS:
         return _KINDS[base]
     cast = _CASTS.get(inner if base != "DECIMAL" else base, "VARCHAR")

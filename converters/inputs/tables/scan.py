@@ -14,7 +14,7 @@ import os
 import pathlib
 import shutil
 import urllib.parse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from converters.inputs.files import paths_below_one
@@ -44,7 +44,7 @@ _READERS = {
     table_sources.JSON: "json",
     table_sources.PARQUET: "parquet",
 }
-_DELIMITERS = ",;\t|"
+_SIGNS = ",;\t|"  # between the cells of a CSV file
 
 # For a column, its value in every file of a table.
 ByFile = Mapping[str, Sequence[str]]
@@ -78,7 +78,11 @@ def scan(
     copies.mkdir(exist_ok=True)
     try:
         near = {n: table_sources.near(s, copies / n) for n, s in sources.items()}
-        with sql.connected(folder) as connection, spool.opened(folder) as images:
+        with (
+            sql.connected(folder) as connection,
+            spool.opened(folder) as images,
+            _line_named(near.values(), columns),
+        ):
             connection.create_function(
                 _PLACE, images.add, ["VARCHAR", "BLOB"], "BIGINT", side_effects=True
             )
@@ -211,23 +215,65 @@ def _csv_options(source: table_sources.TableSource, columns: Columns) -> Iterato
         ValueError: If such a column is in the header twice.
     """
     yield from ("header = true", "skip = 0", "comment = ''", "sample_size = -1")
-    with table_sources.opened_text(source.files[0]) as file:
-        line = file.readline()
-    for delimiter in _DELIMITERS:
-        header = next(csv.reader([line], delimiter=delimiter), [])
-        there = [name.strip() for name in header]
-        texts = [name for name in columns.texts if name in there]
-        for name in texts:
-            if there.count(name) > 1:
+    delimiter, header = _header(source.files[0], columns)
+    there = [name.strip() for name in header]
+    texts = [name for name in columns.texts if name in there]
+    for name in texts:
+        if there.count(name) > 1:
+            raise ValueError(
+                f"The header of {source.shown} must have the column {name} once, "
+                f"got {there.count(name)}. Rename one of them."
+            )
+    if texts:
+        yield f"delim = {quoted(delimiter)}"
+        types = ", ".join(f"{quoted(name)}: 'VARCHAR'" for name in texts)
+        yield f"types = {{{types}}}"
+
+
+def _header(file: str, columns: Columns) -> tuple[str, list[str]]:
+    """Returns the delimiter that finds a column with a meaning, and the header."""
+    with table_sources.opened_text(file) as text:
+        line = text.readline()
+    headers = {sign: next(csv.reader([line], delimiter=sign), []) for sign in _SIGNS}
+    for sign, header in headers.items():
+        if any(name.strip() in columns.texts for name in header):
+            return sign, header
+    return _SIGNS[0], headers[_SIGNS[0]]
+
+
+@contextlib.contextmanager
+def _line_named(
+    sources: Iterable[table_sources.TableSource], columns: Columns
+) -> Iterator[None]:
+    """Names the line of a CSV file with too many or too few cells.
+
+    DuckDB's error about such a line, the same as about other files, names no line.
+    """
+    try:
+        yield
+    except engine().InvalidInputException as error:
+        if "sniffing" not in str(error):
+            raise
+        with contextlib.suppress(csv.Error):  # DuckDB's error is better then
+            for source in sources:
+                for file in source.files if source.kind == table_sources.CSV else ():
+                    _require_even(file, columns)
+        raise
+
+
+def _require_even(file: str, columns: Columns) -> None:
+    delimiter, header = _header(file, columns)
+    with table_sources.opened_text(file) as text:
+        rows = csv.reader(text, delimiter=delimiter)
+        for row in rows:
+            too_many = len(row) - len(header)
+            # A delimiter at the end of a line begins no cell.
+            if row and too_many and not (too_many == 1 and not row[-1]):
                 raise ValueError(
-                    f"The header of {source.shown} must have the column {name} once, "
-                    f"got {there.count(name)}. Rename one of them."
+                    f"{file} must have {len(header)} cells in each line, as in its "
+                    f"first one, got {len(row)} in line {rows.line_num}. Correct the "
+                    "line, or put a text with a delimiter in double quotes."
                 )
-        if texts:
-            yield f"delim = {quoted(delimiter)}"
-            types = ", ".join(f"{quoted(name)}: 'VARCHAR'" for name in texts)
-            yield f"types = {{{types}}}"
-            return
 
 
 def _json_options(

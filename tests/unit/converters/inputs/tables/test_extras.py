@@ -1,5 +1,6 @@
 """extras.kind_of: the columns that a feature of a record holds, by type of DuckDB."""
 
+import math
 import pathlib
 import shutil
 from typing import Any
@@ -8,6 +9,8 @@ import pytest
 
 from converters.inputs.tables.extras import MoreColumns
 from tests.support.data.conversions import conversion
+from tests.support.data.tables import examples
+from tests.support.data.trees import make_jpeg
 from tfpipe.shards import index
 from tfpipe.shards.example import decode_example, encode_example
 
@@ -116,3 +119,46 @@ def test_a_table_is_refused_before_an_image_is_copied(tmp_path: pathlib.Path) ->
         conversion("table", **values, **options, extra_in_records=True).make_job()
 
     assert not list(tmp_path.rglob("images"))
+
+
+# A value in --query, and its feature or the type in the refusal.
+_OF_QUERIES: dict[str, bytes | float | str] = {
+    "'b'::ENUM('a', 'b')": b"b",
+    "'nan'::FLOAT": math.nan,
+    "'-inf'::DOUBLE": -math.inf,
+    "7.25::DECIMAL(12,2)": 7.25,
+    "7.25::DECIMAL(38,2)": "DECIMAL",
+    "3::HUGEINT": "HUGEINT",
+    "3::UHUGEINT": "UHUGEINT",
+    "sum(3) OVER ()": "HUGEINT",
+    "INTERVAL 1 DAY": "INTERVAL",
+    "[INTERVAL 1 DAY]": "INTERVAL",
+}
+
+
+@pytest.mark.parametrize("value", _OF_QUERIES)
+def test_columns_of_a_query_are_stored_as_they_are_or_refused(
+    value: str, tmp_path: pathlib.Path
+) -> None:
+    (tmp_path / "t.csv").write_text("image,label\na.jpg,a\n")
+    (tmp_path / "a.jpg").write_bytes(make_jpeg(0))
+    made = conversion(
+        "table",
+        input=str(tmp_path / "t.csv"),
+        query=f"SELECT *, {value} AS x FROM input",
+        extra_columns=["x"],
+        extra_in_records=True,
+        output_dir=str(tmp_path / "out"),
+        num_workers=1,
+    )
+    right = _OF_QUERIES[value]
+    if isinstance(right, str):
+        with pytest.raises(ValueError, match=f"got x of type {right}.* Cast it"):
+            made.convert()
+        assert not (tmp_path / "out").exists()
+        return
+
+    made.convert()
+
+    (example,) = examples(tmp_path / "out")
+    assert example["extra/x"] == pytest.approx([right], nan_ok=True)

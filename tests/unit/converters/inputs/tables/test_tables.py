@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime
+import decimal
 import pathlib
 import sqlite3
 from typing import Any
@@ -41,7 +42,8 @@ def write(path: pathlib.Path, labels: list[Any], *, kind: str = "VARCHAR") -> st
 
 def job(path: str, out: pathlib.Path, **options: Any) -> Any:
     """Returns the job that the options plan."""
-    return conversions.make_job(config(out, input=path, image_column="img", **options))
+    options = {"image_column": "img"} | options
+    return conversions.make_job(config(out, input=path, **options))
 
 
 def labels_of(made: Any) -> dict[str, int]:
@@ -405,6 +407,8 @@ def test_labels_and_names_of_every_type_are_taken_or_refused_in_one_line(
         (datetime.timedelta(days=3), ("3 days, 0:00:00", "VARCHAR")),
         (2**63, ("9223372036854775808", "VARCHAR")),
         (-(2**63), (-(2**63), "BIGINT")),
+        (decimal.Decimal("1.50"), (1.5, "DOUBLE")),
+        (decimal.Decimal("1234567890123456.5"), ("1234567890123456.5", "VARCHAR")),
         ({"a": [1]}, ('{"a": [1]}', "VARCHAR")),
         ([1, None], ([1, None], "BIGINT[]")),
     ],
@@ -427,6 +431,30 @@ def test_a_column_that_is_in_the_header_twice_is_refused(
         conversions.convert(
             config(tmp_path / "out", input=str(tmp_path / "t.csv"), **options)
         )
+
+
+@pytest.mark.parametrize("sign", [",", ";", "\t"])
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (["0.jpg,a,1", "1.jpg,b"], "must have 3 cells .* got 2 in line 3"),
+        (["0.jpg,a,1", "1.jpg,b,2,3"], "must have 3 cells .* got 4 in line 3"),
+        (["0.jpg,a,1,", "1.jpg,b,2,", "Total"], "must have 3 cells .* got 1 in line 4"),
+        (["0.jpg,a,1"] * 25_000 + ["1.jpg,b"], "got 2 in line 25002"),
+        (["0.jpg,a,1", "image,label,n,m"], "got 4 in line 3"),
+        (['0.jpg,"a\nb",1', "1.jpg,b"], "got 2 in line 4"),
+    ],
+)
+def test_a_row_with_another_number_of_cells_is_named(
+    lines: list[str], said: str, sign: str, tmp_path: pathlib.Path
+) -> None:
+    text = "".join(f"{line}\n" for line in ["image,label,n", *lines])
+    (tmp_path / "t.csv").write_text(text.replace(",", sign))
+
+    with pytest.raises(ValueError, match=said):
+        job(f"{tmp_path}/t.csv", tmp_path / "out", image_column="image")
+
+    assert not list(tmp_path.rglob("rows.parquet"))
 
 
 def test_blanks_around_the_values_of_a_csv_file_are_no_part_of_a_label(
