@@ -2,8 +2,9 @@
 // (ITU T.81, F.2.2).
 //
 // A look-up waits for the look-up before it, and the chain of look-ups sets the speed.
-// One look-up therefore gives two symbols wherever both fit into its entry. A skipped
-// block needs no values, so the values need not fit.
+// One look-up therefore gives two symbols wherever both fit into its entry. Bits and
+// advances of the look-ups are summed in one number, so that a single test finds the
+// end of a block. A skipped block needs no values, so the values need not fit.
 //
 // Words of this file:
 //
@@ -31,18 +32,19 @@ constexpr int kAcLookBits = 11;
 constexpr int kDcLookBits = 9;
 constexpr int kNumAcLooks = 1 << kAcLookBits;
 
-// Bits of a look-up in a skipped block, at most: a refill of 56 bits serves three.
-constexpr int kMaxSkipBits = 18;
+// Bits of the codes and values of a look, at most: a refill of 56 bits serves three
+// looks.
+constexpr int kMaxLookBits = 18;
+constexpr int kGroup = 3;
 
 // Advances beyond the 64 coefficients of a block tell special cases apart:
 //
-//   kStuckAdvance  the code is not in a skip look; skip.h then takes it slowly. The bit
-//                  is also set at index 64, the end of a full block without an end code
+//   kStuckAdvance  the code is not in a look, and is taken slowly. The bit is also set
+//                  at index 64, the end of a full block without an end code
 //   kEndAdvance    the code ends the block (EOB in T.81)
-//   kLongAdvance   the code, or its value, is not in a pair look
 //   kBadIndex      the code does not exist; an index and not an advance
-constexpr unsigned kStuckAdvance = 64, kEndAdvance = 128, kLongAdvance = 255;
-constexpr int kBadIndex = 1 << 10;
+constexpr unsigned kStuckAdvance = 64, kEndAdvance = 128;
+constexpr uint64_t kBadIndex = 1 << 10;
 
 // Index in a block, row by row, of each coefficient in zigzag order (T.81, A.3.6). A
 // damaged run may point up to 15 past the last coefficient, the end of a block by
@@ -84,7 +86,7 @@ struct CodeTable {
 // Codes of DC coefficients. A look is 0 if the code is longer or does not exist.
 //
 //   bits  content of a look
-//   0-7   length of the code
+//   0-7   bits of the code and its value
 //   8-15  size of the value, whose bits follow the code
 struct DcTable : CodeTable {
   uint16_t looks[1 << kDcLookBits];
@@ -93,21 +95,26 @@ struct DcTable : CodeTable {
 // Codes of AC coefficients, to read them and to skip them.
 //
 //   bits   a look of `pairs` with
-//          one or two symbols        a value that does not fit  no code, or a longer
-//          code
-//   0-5    bits of codes and values  length of the code         0
-//   6-13   advance of all symbols    kLongAdvance               kLongAdvance
-//   14-18  advance of the first      advance                    0
-//   19-23  second value, signed      0                          0
-//   24-31  first value, signed       size of the value          0
+//          one or two symbols        a long first value  no code, or more than
+//                                                        kMaxLookBits
+//   0-5    bits of codes and values  the same            0
+//   6      0                         1: kLongValue       0
+//   8-15   advance of all symbols    the same            kStuckAdvance
+//   16-19  zeros before the first    the same            0
+//   20-24  second value, signed      0                   0
+//   25-31  first value, signed       size of the value   0
 //
 // A single symbol stands as two symbols with one index: the second value, 0, is stored
-// before the first value, which replaces the 0.
+// before the first value, which replaces the 0. A long value has more than
+// kMaxValueBits bits, or bits outside of the look-up.
 //
 //   bits   a look of `skips` with
-//          one or two symbols        no code, or more than kMaxSkipBits
+//          one or two symbols        no code, or more than kMaxLookBits
 //   0-7    bits of codes and values  0
 //   8-15   advance of all symbols    kStuckAdvance
+constexpr uint32_t kLongValue = 64;
+constexpr int kMaxValueBits = 6;
+
 struct AcTable : CodeTable {
   uint32_t pairs[kNumAcLooks];
   uint16_t skips[kNumAcLooks];
@@ -128,6 +135,11 @@ TFPIPE_INLINE int32_t ValueOf(uint64_t bits, int size) {
   // A highest bit of 0 stands for a negative value.
   const auto negative = static_cast<int32_t>(~static_cast<int64_t>(bits) >> 63);
   return value + (negative & (1 - (1 << size)));
+}
+
+// Returns the value of `size` bits that ends `count` bits.
+TFPIPE_INLINE int32_t LastValueOf(uint64_t bits, unsigned count, unsigned size) {
+  return ValueOf(bits << (count - size), static_cast<int>(size));
 }
 
 // Returns the advance of an AC symbol. Of the symbols without a value, T.81, F.1.2.2,
@@ -167,8 +179,9 @@ inline void FillTable(const JHUFF_TBL& source, DcTable* table) {
   memset(table->looks, 0, sizeof(table->looks));
   FillCodes(source, table, [table](int code, int length, int symbol) {
     const int rest = kDcLookBits - length;
+    const auto look = static_cast<uint16_t>(symbol << 8 | (length + symbol));
     for (int i = 0; rest >= 0 && i < 1 << rest; ++i)
-      table->looks[(code << rest) + i] = static_cast<uint16_t>(symbol << 8 | length);
+      table->looks[(code << rest) + i] = look;
   });
 }
 
@@ -180,7 +193,7 @@ constexpr int kMaxAfterBits = kAcLookBits - 2;
 // 1, 2, 4, ... entries. The table for n bits begins at entry 1 << n. An entry is 0 if
 // no symbol fits.
 struct After {
-  uint32_t pairs[2 << kMaxAfterBits];  // bits 0-23 of `pairs`, with the second value
+  uint32_t pairs[2 << kMaxAfterBits];  // bits 0-24 of `pairs`, with the second value
   uint32_t skips[2 << kMaxAfterBits];  // bits of `skips`; from bit 16 the code's length
 };
 
@@ -197,8 +210,8 @@ inline void FillShorter(After* after) {
 
 // Returns the look of `pairs` for one symbol.
 inline uint32_t OneSymbol(int value, unsigned advance, unsigned bits) {
-  return static_cast<uint32_t>(value) << 24 |
-         (advance == kEndAdvance ? 1 : advance) << 14 | advance << 6 | bits;
+  const unsigned zeros = advance == kEndAdvance ? 0 : advance - 1;
+  return static_cast<uint32_t>(value) << 25 | zeros << 16 | advance << 8 | bits;
 }
 
 // Fills all looks that begin with a code.
@@ -208,15 +221,15 @@ inline void FillLooks(int code, int length, int symbol, const After& after,
   const unsigned advance = AdvanceOf(symbol);
   const unsigned begin = static_cast<unsigned>(code) << rest;
   const auto bits = static_cast<unsigned>(length + size);
-  if (left <= 0 || left > kMaxAfterBits || advance == kEndAdvance || size > 7) {
-    const bool inside = left >= 0 && size <= 7;
-    const uint32_t outside = static_cast<uint32_t>(size) << 24 | advance << 14 |
-                             kLongAdvance << 6 | static_cast<unsigned>(length);
-    const auto skipped = static_cast<uint16_t>(advance << 8 | bits);
+  if (left <= 0 || left > kMaxAfterBits || advance == kEndAdvance ||
+      size > kMaxValueBits) {
+    if (bits > kMaxLookBits) return;
+    const bool is_long = left < 0 || size > kMaxValueBits;
     for (unsigned i = 0; i < 1u << rest; ++i) {
       const int value = ValueOf(uint64_t{i} << 32 << (32 - rest), size);
-      table->pairs[begin + i] = inside ? OneSymbol(value, advance, bits) : outside;
-      if (bits <= kMaxSkipBits) table->skips[begin + i] = skipped;
+      table->pairs[begin + i] = is_long ? OneSymbol(size, advance, bits) | kLongValue
+                                        : OneSymbol(value, advance, bits);
+      table->skips[begin + i] = static_cast<uint16_t>(advance << 8 | bits);
     }
     return;
   }
@@ -229,7 +242,7 @@ inline void FillLooks(int code, int length, int symbol, const After& after,
     for (unsigned i = 0; i < 1u << left; ++i) {
       to[i] = pair + pairs[i];
       const uint32_t both = skip + (skips[i] & 0xffff);
-      skips_to[i] = static_cast<uint16_t>((both & 255) <= kMaxSkipBits ? both : skip);
+      skips_to[i] = static_cast<uint16_t>((both & 255) <= kMaxLookBits ? both : skip);
     }
   }
 }
@@ -249,7 +262,7 @@ inline void FillAfter(const JHUFF_TBL& source, After* after) {
       if (size > rest) continue;
       const int value = ValueOf(uint64_t{i} << 32 << (32 - rest), size);
       if (value < -16 || value > 15) continue;
-      after->pairs[at] = static_cast<uint32_t>(value & 31) << 19 | advance << 6 | bits;
+      after->pairs[at] = static_cast<uint32_t>(value & 31) << 20 | advance << 8 | bits;
     }
   });
   FillShorter(after);
@@ -259,7 +272,7 @@ inline void FillTable(const JHUFF_TBL& source, AcTable* table) {
   if (Holds(*table, source)) return;
   After after;
   FillAfter(source, &after);
-  for (auto& pair : table->pairs) pair = kLongAdvance << 6;
+  for (auto& pair : table->pairs) pair = kStuckAdvance << 8;
   for (auto& skip : table->skips) skip = kStuckAdvance << 8;
   FillCodes(source, table, [&](int code, int length, int symbol) {
     if (length <= kAcLookBits) FillLooks(code, length, symbol, after, table);
@@ -279,7 +292,7 @@ inline void FillTable(const JHUFF_TBL& dc, const JHUFF_TBL& ac, StartTable* tabl
   FillCodes(dc, &unused, [&](int code, int length, int size) {
     const int rest = kAcLookBits - length, left = rest - size;
     const auto bits = static_cast<unsigned>(length + size);
-    if (rest < 0 || bits > kMaxSkipBits) return;
+    if (rest < 0 || bits > kMaxLookBits) return;
     uint16_t* to = &table->looks[static_cast<unsigned>(code) << rest];
     for (unsigned i = 0; i < 1u << rest; ++i) {
       uint32_t next = 0;
@@ -288,7 +301,7 @@ inline void FillTable(const JHUFF_TBL& dc, const JHUFF_TBL& ac, StartTable* tabl
         next = after.skips[(1u << used) + ((i & ((1u << left) - 1)) >> (left - used))];
       }
       const uint32_t single = 1 << 8 | bits, both = single + (next & 0xffff);
-      to[i] = static_cast<uint16_t>((both & 255) <= kMaxSkipBits ? both : single);
+      to[i] = static_cast<uint16_t>((both & 255) <= kMaxLookBits ? both : single);
     }
   });
 }
@@ -379,7 +392,7 @@ static TFPIPE_NOINLINE Symbol TakeSlowly(CodesEnd* end, const CodeTable& table,
 // whether the code exists.
 TFPIPE_INLINE bool TakeDc(CodesEnd* end, const DcTable& table, Bits* b,
                           int* difference) {
-  const int look = table.looks[b->bits >> (64 - kDcLookBits)];
+  const unsigned look = table.looks[b->bits >> (64 - kDcLookBits)];
   if (TFPIPE_RARE(look == 0)) {
     Bits copy = *b;
     const Symbol symbol = TakeSlowly(end, table, 255, &copy);
@@ -387,22 +400,20 @@ TFPIPE_INLINE bool TakeDc(CodesEnd* end, const DcTable& table, Bits* b,
     *difference = symbol.value;
     return symbol.symbol >= 0;
   }
-  Drop(b, static_cast<unsigned>(look & 255));
-  const int size = look >> 8;
-  *difference = ValueOf(b->bits, size);
-  Drop(b, static_cast<unsigned>(size));
+  *difference = LastValueOf(b->bits, look & 255, look >> 8);
+  Drop(b, look);
   return true;
 }
 
 // Takes one AC symbol of any length. Returns the index of the next coefficient.
 template <bool kWanted>
-TFPIPE_INLINE int TakeLongAc(CodesEnd* end, const AcTable& table, int index, Bits* b,
-                             JCOEF* block) {
+TFPIPE_INLINE uint64_t TakeLongAc(CodesEnd* end, const AcTable& table, uint64_t index,
+                                  Bits* b, JCOEF* block) {
   Bits copy = *b;
   const Symbol symbol = TakeSlowly(end, table, 15, &copy);
   *b = copy;
   if (symbol.symbol < 0) return kBadIndex;
-  const auto advance = static_cast<int>(AdvanceOf(symbol.symbol));
+  const unsigned advance = AdvanceOf(symbol.symbol);
   if (kWanted && advance < 64) {
     block[kZigzag.indices[index + advance - 1]] = static_cast<JCOEF>(symbol.value);
   }
@@ -410,51 +421,56 @@ TFPIPE_INLINE int TakeLongAc(CodesEnd* end, const AcTable& table, int index, Bit
 }
 
 // Returns whether a block ends at the index, without a code too many.
-TFPIPE_INLINE bool IsEnd(int index) {
-  return index == 64 || static_cast<unsigned>(index) - kEndAdvance < 64;
+TFPIPE_INLINE bool IsEnd(uint64_t index) {
+  return index == 64 || index - kEndAdvance < 64;
 }
 
-// Stores the coefficients of a look of `pairs`.
-TFPIPE_INLINE void TakePair(uint32_t pair, int index, int next, Bits* b, JCOEF* block) {
+// Kept out of the loop of TakeAcs, to leave it small.
+static TFPIPE_NOINLINE int32_t LongValueOf(uint64_t bits, uint32_t pair) {
+  return LastValueOf(bits, pair & 63, pair >> 25);
+}
+
+// Stores the coefficients of a look of `pairs`, and removes its bits.
+TFPIPE_INLINE void TakePair(uint32_t pair, uint64_t index, uint64_t next,
+                            uint64_t* bits, JCOEF* block) {
+  int32_t value = static_cast<int32_t>(pair) >> 25;
+  if (TFPIPE_RARE(pair & kLongValue)) value = LongValueOf(*bits, pair);
   block[kZigzag.indices[next - 1]] =
-      static_cast<JCOEF>(static_cast<int32_t>(pair << 8) >> 27);
-  block[kZigzag.indices[index + static_cast<int>(pair >> 14 & 31) - 1]] =
-      static_cast<JCOEF>(static_cast<int32_t>(pair) >> 24);
-  Drop(b, pair);
+      static_cast<JCOEF>(static_cast<int32_t>(pair << 7) >> 27);
+  block[kZigzag.indices[index + (pair >> 16 & 15)]] = static_cast<JCOEF>(value);
+  *bits <<= pair & 63;
 }
 
 // Reads the AC coefficients of a block of zeros (T.81, F.2.2.2). Returns whether the
-// codes exist.
+// codes exist. Bits of `taken`:
+//
+//   0-5   bits taken since the refill
+//   6-7   kLongValue, up to kGroup times
+//   8-15  index in the block
 TFPIPE_INLINE bool TakeAcs(CodesEnd* end, const AcTable& table, Bits* b, JCOEF* block) {
-  int index = 1;
+  uint64_t index = 1, next = 1;
   for (;;) {
-    uint32_t pair;
-    int next;
     Refill(end, b);
-    // A refill of 56 bits serves five look-ups of 11.
-#pragma GCC unroll 5
-    for (int i = 0; i < 5; ++i) {
-      pair = table.pairs[b->bits >> (64 - kAcLookBits)];
-      next = index + static_cast<int>(pair >> 6 & 255);
-      if (next >= 64) break;
-      TakePair(pair, index, next, b, block);
+    uint64_t bits = b->bits;
+    uint32_t pair = 0, taken = static_cast<uint32_t>(index) << 8;
+    int num_looks = 0;
+#pragma GCC unroll 3
+    for (; num_looks < kGroup; ++num_looks) {
+      pair = table.pairs[bits >> (64 - kAcLookBits)];
+      const uint32_t sum = taken + pair;
+      next = sum >> 8 & 255;
+      if (sum & (kStuckAdvance | kEndAdvance) << 8) break;
+      TakePair(pair, index, next, &bits, block);
+      taken = sum;
       index = next;
     }
-    if (next < 64) continue;
+    b->bits = bits;
+    b->count -= taken & 63;
+    if (num_looks == kGroup) continue;
     if (IsEnd(next)) {
-      TakePair(pair, index, next, b, block);
+      TakePair(pair, index, next, &b->bits, block);
+      b->count -= pair & 63;
       return true;
-    }
-    const unsigned length = pair & 63;
-    if ((pair >> 6 & 255) == kLongAdvance && length > 0) {
-      Refill(end, b);
-      Drop(b, length);
-      const auto size = static_cast<int>(pair >> 24);
-      index += static_cast<int>(pair >> 14 & 31);
-      block[kZigzag.indices[index - 1]] = static_cast<JCOEF>(ValueOf(b->bits, size));
-      Drop(b, static_cast<unsigned>(size));
-      if (index >= 64) return true;
-      continue;
     }
     // The code is longer, or the second symbol belongs to the next block.
     index = TakeLongAc<true>(end, table, index, b, block);
@@ -464,15 +480,14 @@ TFPIPE_INLINE bool TakeAcs(CodesEnd* end, const AcTable& table, Bits* b, JCOEF* 
 
 // Skips the AC coefficients of a block. Returns whether the codes exist.
 TFPIPE_INLINE bool SkipAcs(CodesEnd* end, const AcTable& table, Bits* b) {
-  int index = 1;
+  uint64_t index = 1, next = 1;
   for (;;) {
     unsigned skip;
-    int next;
     Refill(end, b);
 #pragma GCC unroll 3
-    for (int i = 0; i < 3; ++i) {
+    for (int i = 0; i < kGroup; ++i) {
       skip = table.skips[b->bits >> (64 - kAcLookBits)];
-      next = index + static_cast<int>(skip >> 8);
+      next = index + (skip >> 8);
       if (next >= 64) break;
       Drop(b, skip);
       index = next;

@@ -128,9 +128,8 @@ inline bool TakeBlocks(Huffman* h, const jpeg_decompress_struct& info,
   Bits bits = h->bits;
   for (int i = 0; i < info.blocks_in_MCU; ++i) {
     const int index = info.MCU_membership[i];
-    const jpeg_component_info& component = *info.cur_comp_info[index];
-    const DcTable& dc = h->dc[component.dc_tbl_no];
-    const AcTable& ac = h->ac[component.ac_tbl_no];
+    const DcTable& dc = *h->skipped.components[index].dc;
+    const AcTable& ac = *h->skipped.components[index].ac;
     int* last_dc = &h->last_dc[index];
     if (!(blocks ? TakeBlock<true>(h, dc, ac, last_dc, &bits, *blocks[i])
                  : TakeBlock<false>(h, dc, ac, last_dc, &bits, nullptr))) {

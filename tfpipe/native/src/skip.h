@@ -33,7 +33,6 @@ constexpr int kMinChunkBytes = 64;     // fewer bytes are not worth a chunk
 constexpr unsigned kMinChunkMcus = 2;  // fewer MCUs are not worth a chunk
 constexpr unsigned kMaxChunkBlocks = kSmallChunks ? 100 : 4096;  // skipped in one call
 constexpr unsigned kMinTwoSkippersBits = kSmallChunks ? 1200 : 8192;
-constexpr int kGroup = 3;  // look-ups of kMaxSkipBits in the 8 bytes of a refill
 
 // A chunk of the scan without its stuffed zeros. `stuffed` has, for each zero, the
 // number of chunk bytes before the zero.
@@ -359,10 +358,14 @@ inline bool AddDifferences(const Chunk& chunk, const SkippedMcu& mcu,
       const DcTable& dc = *mcu.components[mcu.component_of[i]].dc;
       const uint64_t bits = BitsAt(chunk.bytes, begins[i]);
       const unsigned look = dc.looks[bits >> (64 - kDcLookBits)];
-      int length = static_cast<int>(look & 255), size = static_cast<int>(look >> 8);
-      if (TFPIPE_RARE(look == 0)) size = FindCode(dc, bits, &length);
+      unsigned count = look & 255, size = look >> 8;
+      if (TFPIPE_RARE(look == 0)) {
+        int length = 0;
+        size = static_cast<unsigned>(FindCode(dc, bits, &length));
+        count = static_cast<unsigned>(length) + size;
+      }
       int* last = &last_dc[mcu.component_of[i]];
-      *last += ValueOf(bits << length, size);
+      *last += LastValueOf(bits, count, size);
       if (*last != static_cast<JCOEF>(*last)) return false;
     }
   }
