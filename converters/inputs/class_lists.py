@@ -78,25 +78,20 @@ def beside(folder: Folder, label_keys: Sequence[str]) -> ClassList:
     """
     if (own := exported(folder)).names:
         return own
-    for key in label_keys:
-        for name in (f"{key.replace('/', sign)}.labels.txt" for sign in "-."):
-            if folder.is_file(name):
-                lines = _lines(folder.read_text(name))
-                return ClassList(folder.shown(name), dict(enumerate(lines)))
-    features = (
-        folder.read_text(_FEATURES_NAME) if folder.is_file(_FEATURES_NAME) else ""
-    )
-    if count := _num_classes(features, label_keys):
-        names = {number: str(number) for number in range(count)}
-        return ClassList(folder.shown(_FEATURES_NAME), names)
+    tfds = (f"{k.replace('/', sign)}.labels.txt" for k in label_keys for sign in "-.")
+    for name in filter(folder.is_file, tfds):
+        return ClassList(folder.shown(name), dict(enumerate(_lines(folder, name))))
+    if count := _num_classes(folder, label_keys):
+        return of_rows(count)._replace(origin=folder.shown(_FEATURES_NAME))
     for name in filter(folder.is_file, _PLAIN_LISTS):
-        lines = _lines(folder.read_text(name))
+        lines = _lines(folder, name)
         return ClassList(folder.shown(name), dict(numbered(lines, 0)))
     return NO_LIST
 
 
-def _lines(text: str) -> list[str]:
-    return [line.strip() for line in text.split("\n") if line.strip()]
+def _lines(folder: Folder, name: str) -> list[str]:
+    lines = folder.read_text(name).split("\n")
+    return [line.strip() for line in lines if line.strip()]
 
 
 def numbered(lines: Sequence[str], first: int) -> list[tuple[int, str]]:
@@ -107,8 +102,11 @@ def numbered(lines: Sequence[str], first: int) -> list[tuple[int, str]]:
     return [(int(match[1]), match[2]) for match in matches]
 
 
-def _num_classes(text: str, label_keys: Sequence[str]) -> int:
+def _num_classes(folder: Folder, label_keys: Sequence[str]) -> int:
     """Returns the number of classes in features.json of TFDS; 0 for none."""
+    if not folder.is_file(_FEATURES_NAME):
+        return 0
+    text = folder.read_text(_FEATURES_NAME)
     try:
         features = json.loads(text)["featuresDict"]["features"]
         labels = [features[key]["classLabel"] for key in label_keys if key in features]
@@ -133,9 +131,9 @@ def of_parquet(paths: Sequence[str], column: str) -> ClassList:
                 lists[path] = names
     if not lists:
         return NO_LIST
-    first, *others = lists
-    for other in others:
-        if lists[other] != lists[first]:
+    first = next(iter(lists))
+    for other, names in lists.items():
+        if names != lists[first]:
             raise ValueError(
                 f"The files of --input must have the same classes, got other names in "
                 f"the metadata of {other} than in {first}. Convert them alone, or say "

@@ -10,7 +10,6 @@ import collections
 import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from converters.inputs import class_lists, folders, kaggle, listing
 from converters.inputs.class_lists import ClassList
@@ -165,7 +164,13 @@ def _splits_of_level(
 ) -> dict[str, str]:
     """Returns the folders of a level that are splits, if the level is one of splits."""
     said = {name: split for name in names if (split := split_of_name(name))}
-    divided = {name for name in said if _has_classes(source, prefix + name)}
+    scanned = {
+        name: source.scan(prefix + name, listing.IMAGE_SUFFIXES) for name in said
+    }
+    # Folders of folders, without an image.
+    divided = {
+        name for name, here in scanned.items() if here.folders and not here.names
+    }
     is_mixed = len(said) < len(names)
     splits = {said[name] for name in (divided if is_mixed else said)}
     if (not divided or is_mixed) and len(splits) < 2:
@@ -174,27 +179,14 @@ def _splits_of_level(
     return {n: s for n, s in said.items() if s != TEST or n in divided}
 
 
-def _has_classes(source: folders.Folder, name: str) -> bool:
-    """Whether a folder holds folders and no image."""
-    here = source.scan(name, listing.IMAGE_SUFFIXES)
-    return bool(here.folders) and not here.names
-
-
-class _Folder(NamedTuple):
-    """A folder to read: its class, the prefix of names in it, the folders above it."""
-
-    class_name: str
-    prefix: str
-    above: frozenset[_Identity]
-
-
 def _walk(
     source: folders.Folder, top: str, class_depth: int | None, report: listing.Report
 ) -> dict[str, list[Image]]:
     """Returns the images by class in a folder and in all folders below it."""
     found: dict[str, list[Image]] = {}
     num_reads: collections.Counter[_Identity] = collections.Counter()
-    pending = [_Folder("", f"{top}/" if top else "", frozenset())]
+    # The class of a folder, the prefix of the names in the folder, the folders above.
+    pending = [("", f"{top}/" if top else "", frozenset[_Identity]())]
     while pending:
         class_name, prefix, above = pending.pop()
         identity = source.identity(prefix)
@@ -204,7 +196,11 @@ def _walk(
         if identity is not None:
             num_reads[identity] += 1
             if num_reads[identity] > _MAX_READS:
-                raise _too_many_ways_error(source.shown(prefix))
+                raise ValueError(
+                    f"A folder must be reached by at most {_MAX_READS} ways, got more "
+                    f"for the one at {source.shown(prefix)}: links lead from folder to "
+                    "folder. Remove the links that are not classes of their own."
+                )
             above |= {identity}
         here = source.scan(prefix, listing.IMAGE_SUFFIXES)
         report.read(here, prefix)
@@ -212,19 +208,11 @@ def _walk(
             name = "/".join(class_name.split("/")[:class_depth])
             found.setdefault(name, []).extend(here.images)
         elif here.images:
-            names = (image.name for image in here.images)
-            report.left_out += (LeftOut(name, listing.NO_CLASS) for name in names)
+            images = here.images
+            report.left_out += (LeftOut(i.name, listing.NO_CLASS) for i in images)
         elif not here.folders:
             report.leave_out([LeftOut(prefix, listing.EMPTY_FOLDER)])
         for name in reversed(here.folders):
             below = f"{class_name}/{name}" if class_name else name
-            pending.append(_Folder(below, f"{prefix}{name}/", above))
+            pending.append((below, f"{prefix}{name}/", above))
     return found
-
-
-def _too_many_ways_error(where: str) -> ValueError:
-    return ValueError(
-        f"A folder must be reached by at most {_MAX_READS} ways, got more for the one "
-        f"at {where}: links lead from folder to folder. Remove the links that are not "
-        "classes of their own."
-    )

@@ -36,12 +36,7 @@ _NUM_SHOWN = 3
 class Meaning:
     """The words of a user about the meaning of an input, the same for all readers.
 
-    Attributes:
-        split: The split of all images, whatever names say; None asks the names.
-        split_names: Whether names of files and folders say splits.
-        class_depth: Number of folders, counted from the split, that name the class of
-            an image; None takes all folders above the image.
-        label_type: Whether labels are numbers or names; None decides by all labels.
+    The flags of the same names describe the fields.
     """
 
     split: str | None = None

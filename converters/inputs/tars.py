@@ -48,7 +48,7 @@ _EXTENSIONS = b"LKxg"
 _MAX_EXTENSION_BYTES = 1 << 20
 # The PAX attributes about kind and place of a member. Others are ignored.
 _ATTRIBUTES = re.compile(rb"size|path|linkpath|GNU\.sparse.*", re.DOTALL)
-_OCTAL = re.compile(rb"[0-7]{1,12}")
+_DIGITS = {8: re.compile(rb"[0-7]{1,12}"), 10: re.compile(rb"[0-9]{1,20}")}
 _MAX_DIGITS = 20
 
 
@@ -149,15 +149,19 @@ def _walk(tar: Tar) -> Iterator[Member]:
     fields: dict[str, str] = {}
     while (block := tar.take(position, _BLOCK)) != _END:
         _check_header(tar, block, position)
-        kind, size = block[156], _number(tar, block[124:136], position)
-        data = position + _BLOCK
+        kind, data, digits = block[156], position + _BLOCK, block[124:136]
+        if digits[0] == 0x80:  # base 256
+            size = int.from_bytes(digits[1:], "big")
+        else:
+            size = _number(tar, digits.strip(b" \0") or b"0", 8, position)
         if kind in _EXTENSIONS:
             more = _read_extension(tar, kind, data, size)
             if kind == _PAX_ALL:
                 common |= more
             fields = common | fields | more
         else:
-            size = _pax_number(tar, fields["size"], data) if "size" in fields else size
+            if "size" in fields:
+                size = _number(tar, os.fsencode(fields["size"]), 10, position)
             size = 0 if kind in _WITHOUT_DATA else size
             name = fields.get("path") or _name(block)
             tar.require(data, size)
@@ -218,20 +222,11 @@ def _check_header(tar: Tar, block: bytes, position: int) -> None:
     raise ValueError(f"{tar.where} must be a tar, got something else.{other}")
 
 
-def _number(tar: Tar, field: bytes, position: int) -> int:
-    """Returns a size: octal digits, or base 256 if the first bit is set."""
-    if field[0] == 0x80:
-        return int.from_bytes(field[1:], "big")
-    digits = field.strip(b" \0") or b"0"
-    if not _OCTAL.fullmatch(digits):
-        raise tar.damaged(position, field)
-    return int(digits, 8)
-
-
-def _pax_number(tar: Tar, text: str, offset: int) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS):
-        raise tar.damaged(offset - _BLOCK, text[:_MAX_DIGITS].encode())
-    return int(text)
+def _number(tar: Tar, digits: bytes, base: int, header: int) -> int:
+    """Returns a size from its digits in a header; the base is 8 or 10."""
+    if not _DIGITS[base].fullmatch(digits):
+        raise tar.damaged(header, digits[:_MAX_DIGITS])
+    return int(digits, base)
 
 
 def _text(field: bytes) -> bytes:
@@ -334,6 +329,7 @@ def _unpacked(folder: Folder, name: str) -> Iterator[Callable[[int, int], bytes]
     with contextlib.ExitStack() as stack:
         path = stack.enter_context(folder.near(name))
         raw = stack.enter_context(open(files.open_file(path), "rb"))
+        where, free = folder.shown(name), _FREE_UNPACKED_BYTES
         is_packed = raw.read(2) == _GZIP_MAGIC
         raw.seek(0)
         file = stack.enter_context(gzip.open(raw)) if is_packed else raw
@@ -342,23 +338,19 @@ def _unpacked(folder: Folder, name: str) -> Iterator[Callable[[int, int], bytes]
             # By steps, so that no step unpacks much before the ratio is checked.
             for position in (*range(file.tell(), offset, _PIECE_BYTES), offset):
                 file.seek(position)
-                if is_packed:
-                    _require_ratio(folder.shown(name), raw.tell(), position)
+                if is_packed and position > free + _MAX_RATIO * raw.tell():
+                    raise ValueError(
+                        f"{where} must unpack to at most {_MAX_RATIO} times its size, "
+                        f"got {position:,} bytes from the first {raw.tell():,}: it is "
+                        "no archive of ImageNet. Download it again, or unpack it "
+                        "yourself."
+                    )
             return file.read(num_bytes)
 
         try:
             yield read
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise ValueError(
-                f"{folder.shown(name)} is damaged or cut short after byte "
-                f"{file.tell():,} of its unpacked content: {error}. Download it again."
+                f"{where} is damaged or cut short after byte {file.tell():,} of its "
+                f"unpacked content: {error}. Download it again."
             ) from error
-
-
-def _require_ratio(where: str, num_packed: int, num_unpacked: int) -> None:
-    if num_unpacked > _FREE_UNPACKED_BYTES + _MAX_RATIO * num_packed:
-        raise ValueError(
-            f"{where} must unpack to at most {_MAX_RATIO} times its size, got "
-            f"{num_unpacked:,} bytes from the first {num_packed:,}: it is no archive "
-            "of ImageNet. Download it again, or unpack it yourself."
-        )

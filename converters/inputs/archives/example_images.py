@@ -80,24 +80,24 @@ class TfrecordReader(ArchiveReader):
                 lambda num_bytes, offset: read(offset, num_bytes), archive.num_bytes
             )
             for number, record in enumerate(each_record):
-                if record.fault and not number:
+                name, is_first = f"{number:06d}", not number
+                if record.fault and is_first:
                     _refuse_other_files(where, read(0, 2), record.fault)
-                name = f"{number:06d}"
                 try:
-                    features = _features(record)
-                    if not number:
+                    features = {} if record.fault else decode_example(record.data)
+                    if is_first:
                         self._require_keys(where, features)
                     yield self._found(archive, record, name, features)
-                except NoClassError as error:
-                    yield LeftOut(name, str(error))
+                except (NoClassError, errors.BadRecordError) as error:
+                    is_bad = record.fault or isinstance(error, errors.BadRecordError)
+                    yield LeftOut(name, listing.BAD_RECORD if is_bad else str(error))
 
     def _require_keys(self, where: str, features: Mapping[str, Feature]) -> None:
         """Checks the first record for the named or usual features."""
         wanted = {"--image_key": self._image_keys, "--label_key": self.label_keys}
-        if self.name_key:
-            wanted["--name_key"] = (self.name_key,)
+        wanted |= {"--name_key": (self.name_key,)} if self.name_key else {}
         for flag, keys in wanted.items():
-            if not any(key in features for key in keys):
+            if not features.keys() & {*keys}:
                 raise ValueError(
                     f"{flag} must name a feature of the records, got "
                     f"{' and '.join(keys)}; the first record of {where} has "
@@ -122,15 +122,6 @@ class TfrecordReader(ArchiveReader):
         name_keys = NAME_KEYS if self.name_key is None else (self.name_key,)
         name = _name(archive, name, encoded, _only(features, name_keys))
         return class_name, Image(name, NO_CLASS, archive.file, offset, len(encoded))
-
-
-def _features(record: records.Record) -> Mapping[str, Feature]:
-    try:
-        if not record.fault:
-            return decode_example(record.data)
-    except errors.BadRecordError:
-        pass
-    raise NoClassError(listing.BAD_RECORD)
 
 
 def _refuse_other_files(where: str, head: bytes, fault: str) -> None:

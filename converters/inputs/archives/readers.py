@@ -16,7 +16,7 @@ from converters.inputs import class_lists, folders, listing, reading
 from converters.inputs.archives import patterns
 from converters.inputs.archives.patterns import Archive
 from converters.inputs.image import Image
-from converters.inputs.listed import Listed, ordered
+from converters.inputs.listed import Listed, Splits, ordered
 from converters.inputs.listing import LeftOut
 from converters.inputs.meaning import TEXT, Meaning, label_type
 from converters.inputs.reader import Reader, Workspace
@@ -120,14 +120,18 @@ def list_archives(
                 continue
             class_name, image = each[0], each[1]._replace(name=prefix + each[1].name)
             if image.name in owners:
-                raise _second_image(folder, each[1], owners[image.name])
+                files = (owners[image.name], image.file)
+                first, second = (folder.resolve(file).shown for file in files)
+                raise ValueError(
+                    f"An image must have a name of its own, but {each[1].name} is in "
+                    f"{first} and in {second}. If these are two files, --file_in_names "
+                    "puts the name of the file before that of the image."
+                )
             owners[image.name] = archive.file
             classes[class_name].append(image)
         num_rows += len(found)
         states[archive.file] = state
-    for split, classes in splits.items():
-        if not classes:
-            raise _nothing_found(split, left_out)
+    _require_images(splits, left_out)
     return _without_rows(
         Listed(folder, splits, left_out, states=states, num_rows=num_rows)
     )
@@ -149,27 +153,19 @@ def _contents(
             bar.update()
 
 
-def _second_image(folder: Location, image: Image, owner: str) -> ValueError:
-    first, second = (folder.resolve(file).shown for file in (owner, image.file))
-    return ValueError(
-        f"An image must have a name of its own, but {image.name} is in {first} and in "
-        f"{second}. If these are two files, --file_in_names puts the name of the file "
-        "before that of the image."
-    )
-
-
-def _nothing_found(split: str, left_out: Sequence[LeftOut]) -> ValueError:
-    counts = listing.count(left_out)
-    reasons = "; ".join(
-        f"{count:,} because {listing.DETAILS[reason]}"
-        for reason, count in counts.items()
-    )
-    first = f", the first is {left_out[0].name}" if left_out else ""
-    return ValueError(
-        f"The {split} files of --input must hold images with a class, got none"
-        f"{first}. Left out: {reasons or 'nothing'}. See --help for where the class "
-        "comes from."
-    )
+def _require_images(splits: Splits, left_out: Sequence[LeftOut]) -> None:
+    for split, classes in splits.items():
+        if not classes:
+            reasons = "; ".join(
+                f"{count:,} because {listing.DETAILS[reason]}"
+                for reason, count in listing.count(left_out).items()
+            )
+            first = f", the first is {left_out[0].name}" if left_out else ""
+            raise ValueError(
+                f"The {split} files of --input must hold images with a class, got none"
+                f"{first}. Left out: {reasons or 'nothing'}. See --help for where the "
+                "class comes from."
+            )
 
 
 def _without_rows(listed: Listed) -> Listed:

@@ -82,17 +82,7 @@ TARS = patterns.Kind("files that end in .tar", lambda name: name.endswith(".tar"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TarReader(ArchiveReader):
-    """Reads the tars of a WebDataset.
-
-    Attributes:
-        label_from: "cls": the class is the part `.cls`, a number or a text. "json": the
-            class is at `label_key`, with dots between keys of nested objects, in the
-            part `.json`. "key": the class is the folders of the key, or without folders
-            the key up to its first underscore.
-        image_part: Name of the part with the image, such as `jpg` or `left.png`; None
-            takes the part whose name ends as an image's.
-        on_null: `columns.SKIP` leaves out samples without the part of the class.
-    """
+    """Reads the tars of a WebDataset; flags of the same names describe the fields."""
 
     label_from: LabelPart | None = None
     image_part: str | None = None
