@@ -72,13 +72,9 @@ class Boxes(NamedTuple):
     left_out: list[LeftOut]
 
     def of(self, name: str) -> list[Box]:
-        """Returns the boxes of an image in the order of its XML file.
+        """Returns the boxes of an image, 0 to 1, in the order of its XML file.
 
-        Args:
-            name: Path of the image; only its base name without the suffix matters.
-
-        Returns:
-            (xmin, ymin, xmax, ymax) of each box, 0 to 1; empty if there are none.
+        Only the base name without the suffix matters.
         """
         key = _key(name)
         index = bisect.bisect_left(self.keys, key)
@@ -126,13 +122,8 @@ def read_boxes(
     """Reads the boxes in an input folder; none if it has neither tar nor XML files.
 
     All boxes are read before the first shard is written, because the counts of
-    decisions are needed as a whole. A single process reads the files fast; the other
-    processes parse the files slowly.
-
-    Args:
-        source: Folder with the tar or the XML files.
-        synsets: Synsets of all classes.
-        num_workers: Number of parsing processes.
+    decisions are needed as a whole. This process reads the files fast; the workers
+    parse the files slowly. The synsets are those of all classes.
     """
     whole = _no_boxes()
     for part in processes.stream(
@@ -206,13 +197,9 @@ def parse_xml(
     synsets: Collection[str],
     decisions: "collections.Counter[str]",
 ) -> list[Box]:
-    """Parses one XML file and returns its usable boxes.
+    """Returns the usable boxes of an XML file, and adds to the counts of decisions.
 
-    Args:
-        data: Content of the file.
-        stem: Base name of the file without its suffix: `<synset>_<number>`.
-        synsets: Synsets of all classes.
-        decisions: Counts of boxes by decision; the function adds to the counts.
+    The stem is the base name of the file without its suffix: `<synset>_<number>`.
 
     Raises:
         ValueError: If a side of a box is missing or not a number, or if the XML has

@@ -58,12 +58,9 @@ def read_bytes(
 
 
 def read_text(path: pathlib.Path, *, errors: str = "strict", pipe: bool = False) -> str:
-    """Reads a UTF-8 file, without the byte order mark of some editors.
+    """Reads a UTF-8 file, or with `pipe` a pipe, as a shell passes for a flag.
 
-    Args:
-        path: The file.
-        errors: How to treat bytes of no UTF-8, as in `bytes.decode`.
-        pipe: Whether the file may be a pipe, as a shell passes for a flag.
+    `errors` is as for `decode_text`.
     """
     return decode_text(read_bytes(path, pipe=pipe), str(path), errors=errors)
 

@@ -44,9 +44,6 @@ class Folder:
     """An input folder; names are relative to the folder, and "" is the folder itself.
 
     A folder of an object store has no links and no empty folders.
-
-    Attributes:
-        location: The folder.
     """
 
     location: Location
@@ -163,12 +160,10 @@ class Folder:
         return found
 
     def files_below(self, name: str, *, follow: bool = False) -> Iterator[str]:
-        """Yields the paths of all files below a folder, relative to that folder.
+        """Yields the paths of all files below a folder, relative to the folder.
 
-        Args:
-            name: The folder.
-            follow: Whether links to folders are followed; each folder is read once. If
-                not, these links are yielded, because links may form circles.
+        Links to folders are yielded, because links may form circles. With `follow`,
+        links are followed, and each folder is read once.
         """
         prefix = f"{name}/" if name else ""
         pending, seen = [""], set()

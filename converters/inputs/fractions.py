@@ -73,12 +73,8 @@ def held_out(
 
     A split gets its fraction, rounded to a number of images. If the class has enough
     images, every split gets at least an image, train included. A class with fewer
-    images gives an image to train, and then an image to the next splits.
-
-    Args:
-        names: Names of the images.
-        fractions: Fractions by split, train included; empty takes no image.
-        seed: Seed of the choice.
+    images gives an image to train, and then an image to the next splits. Without
+    fractions no image is taken.
     """
 
     def key(name: str) -> tuple[int, str]:

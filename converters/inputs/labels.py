@@ -44,12 +44,8 @@ class Labelled(NamedTuple):
     ) -> "Divided":
         """Returns the images of each split with the number of their class.
 
-        Args:
-            chosen: Classes to take; all classes if empty.
-            split_fractions: Fraction of the train images of each class that goes to
-                each split, see `fractions.held_out`; empty leaves the splits as they
-                are.
-            seed: Seed of the choice.
+        All classes are taken if none is chosen. Without `split_fractions`, see
+        `fractions.held_out`, the splits stay as they are.
         """
         self._require_labels(chosen)
         left_out: list[LeftOut] = []

@@ -128,12 +128,7 @@ _LEAST_BYTES, _MOST_BYTES = 16 << 10, 4 << 20
 def opened(folder: Location, file: str, num_bytes: int) -> Iterator[ReadAt]:
     """Yields a function of an offset and a number of bytes.
 
-    It returns fewer bytes only at the end of the file.
-
-    Args:
-        folder: The folder of the file.
-        file: Path or URL of the file.
-        num_bytes: Size of the file.
+    The function returns fewer bytes only at the end of the file, which has `num_bytes`.
     """
     if is_remote(folder, file):
         fetch = functools.partial(read, folder, file)
@@ -159,9 +154,7 @@ def opened(folder: Location, file: str, num_bytes: int) -> Iterator[ReadAt]:
 class Pieces:
     """Reads small parts of a file by requests for larger pieces.
 
-    Args:
-        fetch: Returns exactly a number of bytes from an offset on.
-        size: Bytes of the file.
+    `fetch` returns exactly a number of bytes from an offset on.
     """
 
     def __init__(self, fetch: ReadAt, size: int) -> None:

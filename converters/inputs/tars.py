@@ -274,12 +274,8 @@ def read_members(
 ) -> Iterator[Member]:
     """Yields the members of a tar in order, and its hard links after all others.
 
-    One block of 512 bytes is read for each member.
-
-    Args:
-        folder: The folder of the tar.
-        name: Name of the tar in the folder.
-        part: A tar in the tar, whose members are listed instead.
+    A block of 512 bytes is read for a member. A part is a tar in the tar, whose members
+    are yielded instead.
     """
     end = folder.size(name) or 0
     with reading.opened(folder.location, name, end) as read:
@@ -301,12 +297,7 @@ def stream_files(
 
     The bytes are None for an unwanted member and for members that are no files. Hard
     links come last; the tar is read again only if there are any.
-
-    Args:
-        folder: The folder of the tar or tar.gz.
-        name: Name of the tar in the folder.
-        wanted: Whether the bytes of the member of a name are wanted.
-        max_bytes: Most bytes that a wanted file may have.
+    A wanted file may have at most `max_bytes`.
     """
     where = folder.shown(name)
     with _unpacked(folder, name) as read:

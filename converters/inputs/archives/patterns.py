@@ -46,11 +46,8 @@ class Kind(NamedTuple):
 def find(words: Sequence[str], kind: Kind, meaning: Meaning) -> list[Archive]:
     """Finds the files of the values of --input.
 
-    Args:
-        words: Patterns, with a split and "=" before a pattern or not. Without a split,
-            the name of the file or of a folder says the split, or else train.
-        kind: Kind of the files.
-        meaning: What a user says about splits.
+    Before a pattern may be a split and "=". Without a split, the name of the file or of
+    a folder says the split, or else train.
     """
     split_of_file: dict[str, str | None] = {}
     sizes: dict[str, int] = {}
