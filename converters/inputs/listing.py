@@ -74,7 +74,7 @@ DETAILS: Mapping[str, str] = {
     NULL_IMAGE: "a row must have an image, got NULL",
     NULL_LABEL: "a row must have a label, got NULL",
     NULL_SPLIT: "a row must have a split, got NULL",
-    MISSING_FILE: "a row must name a file that exists",
+    MISSING_FILE: "a row must have an image that exists",
     BOX_EMPTY: "a box must have an area inside of the image",
     BOX_OTHER_SYNSET: "a box must be of the class that the file is named after",
     BOX_NO_SIZE: "an annotation with boxes must give width and height of the image",

@@ -1,7 +1,7 @@
 """Reads a database as a table: a stream of rows, from a database opened read-only.
 
 In: a `TableSource` that is a database, a query in its own language, and names of
-columns. Out: a view in DuckDB, over JSON lines; images may go to a spool. Memory holds
+columns. Out: rows in DuckDB, over JSON lines; images may go to a spool. Memory holds
 a batch of rows. Passwords come from the URL, the environment and the files of each
 database; no error shows a password.
 """
@@ -16,17 +16,13 @@ import pathlib
 import sqlite3
 import urllib.parse
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from converters.inputs.tables import servers, sql, table_sources
 from converters.inputs.tables.columns import Columns
 from converters.inputs.tables.extras import MAX_DIGITS
 from converters.inputs.tables.spool import Spool
 from tfpipe.shards.sql import Interruptible, identifier, read_lines
-
-if TYPE_CHECKING:
-    import duckdb
-
 
 _BATCH_ROWS = 64
 _IMAGE = 'STRUCT(path VARCHAR, file VARCHAR, "offset" BIGINT, num_bytes BIGINT)'
@@ -190,22 +186,18 @@ def _errors(
         raise ValueError(f"{source.shown}: the database refused: {text}.") from None
 
 
-def view(
-    connection: "duckdb.DuckDBPyConnection",
-    name: str,
-    source: table_sources.TableSource,
+def rows_in(
     lines: pathlib.Path,
+    source: table_sources.TableSource,
     query: str | None,
     columns: Columns | None,
     images: Spool | None,
-) -> None:
-    """Streams the rows of a database to JSON lines, and makes a view of these.
+) -> str:
+    """Streams the rows of a database to JSON lines, and returns the rows in DuckDB.
 
     Args:
-        connection: The connection that gets the view.
-        name: Name of the view.
-        source: The database.
         lines: File for the lines.
+        source: The database.
         query: A SELECT of the database; None takes the table of the source.
         columns: The columns to take; None takes all columns, and bytes stay bytes.
         images: Spool for the bytes of the image column of `columns`; this column is
@@ -235,16 +227,11 @@ def view(
                 f"The column {column} of {source.shown} must hold bytes in each row, "
                 "or in none, got both. Choose rows in a view of the database."
             )
-    texts = {column: "VARCHAR" if k == "BLOB" else k for column, k in kinds.items()}
-    taken = ", ".join(
-        f"{'from_base64' if kind == 'BLOB' else ''}({identifier(column)}) AS "
-        f"{identifier(column)}"
-        for column, kind in kinds.items()
-    )
-    connection.execute(
-        f"CREATE VIEW {identifier(name)} AS SELECT {taken} "
-        f"FROM {read_lines([lines], texts, sql.LONG_ROWS)}"
-    )
+    blobs = [identifier(column) for column, kind in kinds.items() if kind == "BLOB"]
+    texts = {column: k if k != "BLOB" else "VARCHAR" for column, k in kinds.items()}
+    decoded = ", ".join(f"from_base64({column}) AS {column}" for column in blobs)
+    replaced = f" REPLACE ({decoded})" if blobs else ""
+    return f"(SELECT *{replaced} FROM {read_lines([lines], texts, sql.LONG_ROWS)})"
 
 
 def _image(value: Any, row: int, column: str, images: Spool) -> dict[str, Any]:

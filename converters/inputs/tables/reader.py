@@ -18,8 +18,7 @@ from converters.inputs.listed import Listed
 from converters.inputs.meaning import Meaning
 from converters.inputs.reader import Reader, Workspace
 from converters.inputs.tables import (
-    classes_of_rows,
-    images,
+    rows,
     scan,
     servers,
     spool,
@@ -91,16 +90,14 @@ class TableReader(Columns, Reader):
         is_known = all(each.states() for each in sources.values())
         if not is_known:
             _name_earlier_rows(folder, source.shown)
-        rows = scan.scan(sources, self.query, columns, folder, by_file)
+        path = scan.scan(sources, self.query, columns, folder, by_file)
         try:
             with sql.connected(folder) as connection:
                 states = source.states()
-                listed = classes_of_rows.read(
-                    connection, rows, self, root, split, states
-                )
+                listed = rows.read(connection, path, self, root, split, states)
         except Exception:
             if not is_known:  # the rows may be corrected without a trace
-                rows.unlink()
+                path.unlink()
             raise
         extra = {name: f"extra_{n}" for n, name in enumerate(self.extra_columns)}
         listed = listed.with_list(self._class_list(source))._replace(
@@ -149,17 +146,17 @@ def _name_earlier_rows(folder: pathlib.Path, shown: str) -> None:
         )
 
 
-def _root(value: str | None, source: table_sources.TableSource) -> images.Root:
+def _root(value: str | None, source: table_sources.TableSource) -> rows.Root:
     """Returns the folder or URL above the relative paths of a table.
 
     Raises:
         ValueError: If the value is no folder and no known kind of URL.
     """
     if value is None:
-        return images.Root(location=source.folder, is_given=False)
+        return rows.Root(location=source.folder, is_given=False)
     location = Location.from_user("--root", value, expand_user=True)
     if location.is_local and not location.path.is_dir():
         raise ValueError(
             f"--root must be a folder, got {location.shown}: no such folder."
         )
-    return images.Root(location=location, is_given=True)
+    return rows.Root(location=location, is_given=True)

@@ -22,6 +22,7 @@ from converters.inputs.meaning import Meaning, warn
 from converters.inputs.reading import require_same
 from converters.inputs.tables import databases, extras, spool, sql, table_sources
 from converters.inputs.tables.columns import Columns
+from converters.inputs.tables.table_sources import TableSource
 from tfpipe.location.location import Location
 from tfpipe.shards.split_names import TRAIN
 from tfpipe.shards.sql import engine, identifier, lock, quoted, read_files
@@ -51,7 +52,7 @@ ByFile = Mapping[str, Sequence[str]]
 
 
 def scan(
-    sources: Mapping[str, table_sources.TableSource],
+    sources: Mapping[str, TableSource],
     query: str | None,
     columns: Columns,
     folder: pathlib.Path,
@@ -70,11 +71,12 @@ def scan(
         ValueError: If the query or a column is wrong.
         OSError: If a table cannot be read, or the disk is full.
     """
-    path, part = folder / ROWS_NAME, folder / f"{ROWS_NAME}.part"
+    path, part, copies = (
+        folder / n for n in (ROWS_NAME, f"{ROWS_NAME}.part", "copies")
+    )
     if path.exists():
         return path
     states = [each.states() for each in sources.values()]
-    copies = folder / "copies"
     copies.mkdir(exist_ok=True)
     try:
         near = {n: table_sources.near(s, copies / n) for n, s in sources.items()}
@@ -86,11 +88,10 @@ def scan(
             connection.create_function(
                 _PLACE, images.add, ["VARCHAR", "BLOB"], "BIGINT", side_effects=True
             )
-            source = near[INPUT]
+            source, lines = near[INPUT], copies / f"{INPUT}.jsonl"
             if len(near) == 1 and source.is_database:
-                lines = copies / INPUT
-                databases.view(connection, INPUT, source, lines, query, columns, images)
-                _write_rows(connection, INPUT, columns, None, part)
+                rows = databases.rows_in(lines, source, query, columns, images)
+                _write_rows(connection, rows, columns, None, part)
             elif query is None:
                 rows = _read(connection, source, columns, by_file)
                 stay = source.kind == table_sources.PARQUET and source == sources[INPUT]
@@ -99,7 +100,8 @@ def scan(
                 _write_rows(connection, rows, columns, _FILE if stay else "''", part)
             else:
                 files = _make_views(connection, near, columns, copies, by_file)
-                _write_query(connection, query, list(near), columns, [*files, part])
+                with _only_select(connection, query, near, [*files, part]) as rows:
+                    _write_rows(connection, rows, columns, "''", part)
         for file, state in itertools.chain.from_iterable(map(dict.items, states)):
             require_same(Location(file), state)
     except BaseException:
@@ -111,51 +113,36 @@ def scan(
     return path
 
 
-def _write_query(
+@contextlib.contextmanager
+def _only_select(
     connection: "duckdb.DuckDBPyConnection",
     query: str,
-    names: Sequence[str],
-    columns: Columns,
-    files: Sequence[str | pathlib.Path],
-) -> None:
-    """Writes the rows of a SELECT over tables; the last file is written."""
-    with _query_errors(query, names):
+    names: Iterable[str],
+    files: Iterable[str | pathlib.Path],
+) -> Iterator[str]:
+    """Yields the rows of a SELECT, which can read and write these files alone."""
+    library = engine()
+    must = f"--query must be one SELECT over {' and '.join(names)}"
+    other = "--table=NAME=PLACE adds a table; no other file can be read."
+    try:
         kinds = [each.type.name for each in connection.extract_statements(query)]
         if kinds != ["SELECT"]:
-            raise _refused(f"got {' and '.join(kinds) or 'nothing'}", names)
+            got = " and ".join(kinds) or "nothing"
+            raise ValueError(f"{must}: got {got}. {other}")
         lock(connection, files)
-        rows = f"({query.strip().rstrip(';')}\n)"
-        _write_rows(connection, rows, columns, "''", pathlib.Path(files[-1]))
-
-
-@contextlib.contextmanager
-def _query_errors(query: str, names: Sequence[str]) -> Iterator[None]:
-    """Says what a query may name, where DuckDB refuses the query."""
-    library = engine()
-    refused = (
+        yield f"({query.strip().rstrip(';')}\n)"
+    except (
         library.ParserException,
         library.BinderException,
         library.CatalogException,
         library.PermissionException,
-    )
-    try:
-        yield
-    except refused as error:
-        if query is None:
-            raise
-        raise _refused(sql.in_one_line(error), names) from error
-
-
-def _refused(why: str, names: Sequence[str]) -> ValueError:
-    return ValueError(
-        f"--query must be one SELECT over {' and '.join(names)}: {why}. "
-        "--table=NAME=PLACE adds a table; no other file can be read."
-    )
+    ) as error:
+        raise ValueError(f"{must}: {sql.in_one_line(error)}. {other}") from error
 
 
 def _make_views(
     connection: "duckdb.DuckDBPyConnection",
-    sources: Mapping[str, table_sources.TableSource],
+    sources: Mapping[str, TableSource],
     columns: Columns,
     copies: pathlib.Path,
     by_file: ByFile,
@@ -164,48 +151,44 @@ def _make_views(
     files: list[str | pathlib.Path] = []
     for name, source in sources.items():
         if source.is_database:
-            databases.view(connection, name, source, copies / name, None, None, None)
-            files.append(copies / name)
-            continue
-        rows = _read(connection, source, columns, by_file if name == INPUT else {})
-        connection.execute(
-            f"CREATE VIEW {identifier(name)} AS SELECT * EXCLUDE ({_FILE}) FROM {rows}"
-        )
-        files += source.files
+            files.append(lines := copies / f"{name}.jsonl")
+            rows = databases.rows_in(lines, source, None, None, None)
+        else:
+            files += source.files
+            of_files = by_file if name == INPUT else {}
+            rows = _read(connection, source, columns, of_files)
+            rows = f"(SELECT * EXCLUDE ({_FILE}) FROM {rows})"
+        connection.execute(f"CREATE VIEW {identifier(name)} AS FROM {rows}")
     return files
 
 
 def _read(
     connection: "duckdb.DuckDBPyConnection",
-    source: table_sources.TableSource,
+    source: TableSource,
     columns: Columns,
     by_file: ByFile,
 ) -> str:
     """Returns the rows of the files of a source, with the column `tfpipe_file`."""
-    reader = _READERS[source.kind]
-    more = [f"filename = {quoted(_FILE)}"]
+    options = [f"filename = {quoted(_FILE)}"]
     if len(source.files) > 1:
-        more.append("union_by_name = true")
+        options.append("union_by_name = true")
     if source.kind == table_sources.CSV:
-        more += _csv_options(source, columns)
+        options += _csv_options(source, columns)
     if source.kind == table_sources.JSON:
-        more.append(sql.LONG_ROWS)
-        more += _json_options(connection, source, columns, more)
-    values = "".join(
-        f", CASE {_FILE} {_cases(source.files, of_files)} END AS {identifier(column)}"
-        for column, of_files in by_file.items()
-    )
-    return f"(SELECT *{values} FROM {read_files(reader, source.files, *more)})"
+        options.append(sql.LONG_ROWS)
+        options += _json_options(connection, source, columns, options)
+    values = ""
+    for column, of_files in by_file.items():
+        cases = "".join(
+            f" WHEN {quoted(file)} THEN {quoted(value)}"
+            for file, value in zip(source.files, of_files, strict=True)
+        )
+        values += f", CASE {_FILE}{cases} END AS {identifier(column)}"
+    files = read_files(_READERS[source.kind], source.files, *options)
+    return f"(SELECT *{values} FROM {files})"
 
 
-def _cases(files: Sequence[str], values: Sequence[str]) -> str:
-    return " ".join(
-        f"WHEN {quoted(file)} THEN {quoted(value)}"
-        for file, value in zip(files, values, strict=True)
-    )
-
-
-def _csv_options(source: table_sources.TableSource, columns: Columns) -> Iterator[str]:
+def _csv_options(source: TableSource, columns: Columns) -> Iterator[str]:
     """Yields options to take all lines after the first for rows.
 
     DuckDB's own guess skips lines of another form. Columns with a meaning
@@ -242,9 +225,7 @@ def _header(file: str, columns: Columns) -> tuple[str, list[str]]:
 
 
 @contextlib.contextmanager
-def _line_named(
-    sources: Iterable[table_sources.TableSource], columns: Columns
-) -> Iterator[None]:
+def _line_named(sources: Iterable[TableSource], columns: Columns) -> Iterator[None]:
     """Names the line of a CSV file with too many or too few cells.
 
     DuckDB's error about such a line, the same as about other files, names no line.
@@ -278,7 +259,7 @@ def _require_even(file: str, columns: Columns) -> None:
 
 def _json_options(
     connection: "duckdb.DuckDBPyConnection",
-    source: table_sources.TableSource,
+    source: TableSource,
     columns: Columns,
     options: Sequence[str],
 ) -> Iterator[str]:
@@ -294,7 +275,7 @@ def _json_options(
 
 
 def by_names(
-    source: table_sources.TableSource,
+    source: TableSource,
     columns: Columns,
     meaning: Meaning,
     hive_columns: Sequence[str],
@@ -327,7 +308,7 @@ def by_names(
     return dataclasses.replace(columns, split_column=SPLIT_OF_FILE), None, by_file
 
 
-def _folder_values(source: table_sources.TableSource, name: str) -> list[str]:
+def _folder_values(source: TableSource, name: str) -> list[str]:
     values = []
     for file in source.files:
         folders = (part.partition("=") for part in file.split("/")[:-1])

@@ -15,7 +15,7 @@ from converters.exports.source import open_source
 from converters.inputs.image import read_image
 from converters.inputs.reading import State
 from converters.inputs.tables import databases, scan, table_sources
-from converters.inputs.tables.images import Root
+from converters.inputs.tables.rows import Root
 from converters.jobs import run
 from tests.support.data import conversions
 from tests.support.data.tables import config, examples
@@ -261,12 +261,13 @@ def test_a_root_is_never_left(tmp_path: pathlib.Path) -> None:
     good = ["a.jpg", "./x/../a.jpg", str(tmp_path / "in" / "a.jpg")]
     bad = ["../in.jpg", "..", ".", "", "/etc/passwd", str(tmp_path / "in2"), "a/../.."]
 
-    found = root.find(list(enumerate(good)))
+    found = root.find(dict(enumerate(good)))
 
-    assert [(each.name, each.num_bytes) for each in found] == [("a.jpg", 2)] * 3
+    files = [(each.name, each.num_bytes) for each in found.values()]
+    assert files == [("a.jpg", 2)] * 3
     for path in [*bad, "s3://bucket/a.jpg"]:
         with pytest.raises(ValueError, match=r"Row 7 names .*below --root"):
-            root.find([(7, path)])
+            root.find({7: path})
 
 
 def test_a_sqlite_file_is_only_read(tmp_path: pathlib.Path) -> None:

@@ -1,0 +1,340 @@
+"""Makes images by split and class of the rows of a table.
+
+In: the Parquet file of `scan.scan`, the root of paths. Out: a `Listed`. A row without
+an image or a label is an error or is left out, as the user chose. A path cannot lead
+out of the root.
+"""
+
+import dataclasses
+import itertools
+import os
+import pathlib
+import re
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from converters.inputs import class_lists, listing
+from converters.inputs.image import NO_CLASS, Image
+from converters.inputs.listed import ImageRows, Listed, ordered
+from converters.inputs.listing import LeftOut
+from converters.inputs.meaning import MAX_LABEL
+from converters.inputs.reading import State
+from converters.inputs.tables import columns, spool
+from converters.inputs.tables.columns import Columns
+from tfpipe import errors
+from tfpipe.location.files import Files
+from tfpipe.location.location import Location, shown, written_scheme
+from tfpipe.shards import label_rows
+from tfpipe.shards.split_names import SPLIT_WORDS, split_of_word
+from tfpipe.shards.sql import PARQUET, one_file, quoted
+
+if TYPE_CHECKING:
+    import duckdb
+
+_BATCH_ROWS = 4096
+# The threads wait for a disk or a server most of the time.
+_NUM_THREADS = 16
+# Sizes of a path without a file, and of a folder, a pipe or a device.
+_MISSING, _NO_FILE = -1, -2
+
+
+class _Row(NamedTuple):
+    """A row of a table; `offset` is None for a path, and from the end for the spool."""
+
+    row: int
+    path: str | None
+    file: str | None
+    offset: int | None
+    num_bytes: int | None
+    labels: Sequence[str] | None
+    name: str | None
+    split: str | None
+
+
+class File(NamedTuple):
+    """A file that a table names: its path below the root or URL, place and bytes."""
+
+    name: str
+    file: str
+    num_bytes: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Root:
+    """Folder or URL that paths are relative to.
+
+    Attributes:
+        location: The folder.
+        is_given: Whether the user named it; then every URL must be below it too.
+    """
+
+    location: Location
+    is_given: bool
+
+    def find(self, paths: Mapping[int, str]) -> dict[int, File]:
+        """Returns the files of paths by the numbers of their rows.
+
+        Raises:
+            ValueError: If a path leads out of the root or names no regular file.
+            RemoteError: If a server cannot be asked.
+        """
+        located = {row: self._locate(row, path) for row, path in paths.items()}
+        with ThreadPoolExecutor(_NUM_THREADS) as pool:
+            sizes = [*pool.map(_size, (file for _, file in located.values()))]
+        if _NO_FILE in sizes:
+            row = list(paths)[sizes.index(_NO_FILE)]
+            raise ValueError(
+                f"Row {row} must name a regular file, got {paths[row]}: a folder, a "
+                "pipe or a device."
+            )
+        found = zip(located.items(), sizes, strict=True)
+        return {row: File(*file, size) for (row, file), size in found}
+
+    def _locate(self, row: int, path: str) -> tuple[str, str]:
+        """Returns the path relative to the root or the URL, and where the file is."""
+        if "\0" in path:
+            raise ValueError(
+                f"Row {row} must name a file, got a name with a zero byte."
+            )
+        if written_scheme(path):
+            image = Location.from_user(f"The image of row {row}", path)
+            if not image.split()[1]:
+                raise ValueError(f"Row {row} must name a file, got {image.shown}.")
+            name, file = image.text.removeprefix(f"{self.location.text}/"), image.text
+            is_outside = self.is_given and not image.is_in(self.location)
+            is_outside = is_outside or "/../" in f"{file}/"
+        else:
+            is_local, text = self.location.is_local, self.location.text
+            above = os.path.join(os.path.abspath(text), "") if is_local else ""
+            file = os.path.normpath(os.path.join(above, path))
+            name = file.removeprefix(above)
+            is_outside = name in (".", "..") or name.startswith(("/", "../"))
+            if not (is_local or is_outside):
+                file = (self.location / name).text
+        if is_outside:
+            raise ValueError(
+                f"Row {row} names {shown(path)}, which must be below --root="
+                f"{self.location.shown}. Correct the row, or name the folder that "
+                "holds all images."
+            )
+        return name, file
+
+
+def _size(file: str) -> int:
+    """Returns the bytes of a file; _MISSING or _NO_FILE if it is none."""
+    try:
+        if not Location(file).is_local:
+            folder, name = Location(file).split()
+            return Files(folder).size(name)
+        status = os.stat(file)
+    except (FileNotFoundError, NotADirectoryError, errors.MissingFileError):
+        return _MISSING
+    return status.st_size if stat.S_ISREG(status.st_mode) else _NO_FILE
+
+
+def read(
+    connection: "duckdb.DuckDBPyConnection",
+    path: pathlib.Path,
+    table: Columns,
+    root: Root,
+    split: str | None,
+    states: Mapping[str, State],
+) -> Listed:
+    """Lists the images of a table.
+
+    Args:
+        connection: A connection of `sql.connected`.
+        path: The Parquet file of the table's values.
+        table: How they become images.
+        root: Folder or URL that paths are relative to.
+        split: Split of all images, whatever the column says; None takes the column's.
+        states: State of each file of the table, before it was read, by its path.
+
+    Raises:
+        ValueError: If a row is not as it must be; names the row.
+    """
+
+    def ask(select: str, more: str = "") -> Iterator[Any]:
+        query = f"SELECT {select} FROM {PARQUET} {more}"
+        result = connection.execute(query, [one_file(path)])
+        return iter(lambda: result.fetchmany(_BATCH_ROWS), [])
+
+    (((num_rows, kind, has_paths, own),),) = ask(
+        'count(*), min(typeof(label)), bool_or("offset" IS NULL AND path IS NOT NULL), '
+        "list(DISTINCT file) FILTER (file <> '' AND \"offset\" >= 0)"
+    )
+    if not num_rows:
+        raise ValueError("The table must have a row, got none. Change --query.")
+    length = 0
+    if re.fullmatch(r"(\w*INT(EGER)?|BOOLEAN|FLOAT|DOUBLE)\[\]", kind):
+        length = _row_length(ask("DISTINCT label", "WHERE label IS NOT NULL"))
+    labels, is_integer = _labels(kind, table.label_separator, length)
+    wrong = f"list_filter({labels}, lambda x: x < 0 OR x > {MAX_LABEL})"
+    found = ask(f"row, {wrong}", f"WHERE {wrong} <> [] LIMIT 1") if is_integer else ()
+    for ((row, (label, *_)),) in found:
+        raise ValueError(
+            f"The label of row {row} must be 0 to {MAX_LABEL:,}, got {label}. Cast the "
+            "column to text in --query if these are names."
+        )
+    spooled = path.with_name(spool.IMAGES_NAME).absolute()
+    files = [*(own or ()), *([spooled] if spooled.exists() else [])]
+    folders = [os.path.dirname(os.path.abspath(file)) for file in files]
+    top = root.location
+    if (has_paths or not files) and top.is_local and top.path.is_dir():
+        folders.append(os.path.abspath(top.text))
+    # The root may be a URL.
+    folder = os.path.commonpath(folders or [os.getcwd()])
+    lister = _Lister(table, split, root, folder, str(spooled))
+    for batch in ask(
+        f'row, path, file, "offset", num_bytes, ({labels})::VARCHAR[], name, split',
+        "ORDER BY row",
+    ):
+        lister.add([_Row._make(row) for row in batch])
+    listed = lister.result(path)._replace(
+        num_rows=num_rows,
+        states={os.path.relpath(file, folder): state for file, state in states.items()},
+    )
+    return listed.with_list(class_lists.of_rows(length)) if length else listed
+
+
+def _row_length(batches: Iterator[Sequence[tuple[Sequence[Any]]]]) -> int:
+    """Returns the number of classes if all labels are rows of 0 and 1, or else 0."""
+    rows = (row for (row,) in itertools.chain.from_iterable(batches))
+    first = next(rows, ())
+    is_row = label_rows.is_one_hot(itertools.chain([first], rows), None)
+    return len(first) if is_row else 0
+
+
+def _labels(kind: str, separator: str | None, row_length: int) -> tuple[str, bool]:
+    """Returns the expression of the list of a row's labels, and if they are integers.
+
+    Args:
+        kind: Type of the labels in DuckDB.
+        separator: Text between the labels of an image; None for one label.
+        row_length: Number of classes if the labels are rows of 0 and 1, or else 0.
+    """
+    if row_length:
+        return f"list_filter(range({row_length}), lambda n: label[n + 1] = 1)", False
+    base = kind.removesuffix("[]")
+    is_integer = base.endswith(("INT", "INTEGER")) and "HUGEINT" not in base
+    is_text = base in ("VARCHAR", "BOOLEAN", "UUID", "DATE", '"NULL"', "NULL")
+    if not (is_integer or is_text or base.startswith("ENUM")):
+        raise ValueError(
+            f"--label_column must hold text or whole numbers, or lists of them, "
+            f"got {kind}. Cast the column in --query, as in label::VARCHAR."
+        )
+    if separator is not None and kind == "VARCHAR":
+        return f"string_split(label, {quoted(separator)})", False
+    return "label" if kind.endswith("[]") else "[label]", is_integer
+
+
+class _Lister:
+    """Images so far."""
+
+    def __init__(
+        self, table: Columns, split: str | None, root: Root, folder: str, spooled: str
+    ) -> None:
+        self._table, self._split, self._root = table, split, root
+        self._above, self._spooled = os.path.join(folder, ""), spooled
+        self._splits: dict[str, dict[str, list[Image]]] = {}
+        self._left_out: list[LeftOut] = []
+        self._several: dict[str, Sequence[str]] = {}
+        self._rows: dict[str, int] = {}
+
+    def add(self, rows: Sequence[_Row]) -> None:
+        """Adds the images of a batch of rows."""
+        paths = {row.row: row.path for row in rows if row.offset is None and row.path}
+        files = self._root.find(paths)
+        for row in rows:
+            self._add(row, files.get(row.row))
+
+    def _add(self, row: _Row, file: File | None) -> None:
+        name = row.name or (file.name if file else row.path) or f"row-{row.row:09d}"
+        labels = (each.strip() for each in row.labels or () if each is not None)
+        classes = list(dict.fromkeys(filter(None, labels)))
+        lacks = {
+            listing.NULL_IMAGE: row.offset is None and file is None,
+            listing.MISSING_FILE: file is not None and file.num_bytes == _MISSING,
+            listing.NULL_LABEL: not classes,
+            listing.NULL_SPLIT: not (row.split or self._split),
+        }
+        if reason := next(filter(lacks.get, lacks), None):
+            self._leave_out(row, LeftOut(name, reason))
+            return
+        if name in self._rows:
+            raise ValueError(
+                f"Each image must have a name of its own, got {name} in rows "
+                f"{self._rows[name]} and {row.row}. Name another column with "
+                "--name_column, or make names in --query."
+            )
+        self._rows[name] = row.row
+        if len(classes) > 1:
+            self._several[name] = classes
+        split = self._splits.setdefault(self._split or _split(row), {})
+        split.setdefault(classes[0], []).append(self._image(name, row, file))
+
+    def _leave_out(self, row: _Row, item: LeftOut) -> None:
+        if self._table.on_null != columns.FAIL:
+            self._left_out.append(item)
+            return
+        must, remedy = listing.DETAILS[item.reason].removeprefix("a row "), ""
+        if item.reason == listing.MISSING_FILE:
+            must += f", got {row.path}: no such file"
+            remedy = (
+                f" Paths are relative to {self._root.location.shown}: name another "
+                "folder with --root. If each folder has a table of its own, name "
+                "these as sources of converters.merge."
+            )
+        raise ValueError(
+            f"Row {row.row} ({item.name}) {must}. Correct the table, or leave such "
+            f"rows out with --on_null=skip.{'' if self._root.is_given else remedy}"
+        )
+
+    def _image(self, name: str, row: _Row, found: File | None) -> Image:
+        offset, num_bytes, file = row.offset or 0, row.num_bytes or 0, row.file
+        if found is not None:
+            num_bytes, file = found.num_bytes, found.file
+        elif offset < 0 or not file:
+            offset, file = ~offset, self._spooled
+        file = self._below(file)
+        # One object for both saves memory.
+        return Image(name, NO_CLASS, name if name == file else file, offset, num_bytes)
+
+    def _below(self, file: str) -> str:
+        """Returns a path relative to the folder of all images; a URL stays."""
+        if "://" in file:
+            return file
+        path = file if file.startswith("/") else os.path.abspath(file)
+        return path.removeprefix(self._above)
+
+    def result(self, path: pathlib.Path) -> Listed:
+        """Returns all images of the rows in a file."""
+        if not self._splits:
+            raise ValueError(
+                "The table must have a row with an image and a label, got none."
+            )
+        listed = Listed(
+            Location(self._above),
+            ordered(self._splits),
+            self._left_out,
+            several=self._several,
+            rows=[ImageRows(path, self._rows, key="row")],
+        )
+        # The spool of other images lies below the output.
+        spooled = self._below(self._spooled)
+        if "/" in spooled and os.path.exists(self._spooled):
+            files = {each.file for each in listed.images()} - {spooled}
+            tops = {file.partition("/")[0] for file in files if "://" not in file}
+            listed = listed._replace(apart=[listed.folder / top for top in tops])
+        return listed
+
+
+def _split(row: _Row) -> str:
+    if (split := split_of_word(str(row.split))) is None:
+        raise ValueError(
+            f"The split of row {row.row} must be one of {', '.join(SPLIT_WORDS)}, "
+            f"got {row.split!r}. Rename it in --query, or say --split for all."
+        )
+    return split
