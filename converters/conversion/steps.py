@@ -240,8 +240,7 @@ def _more_columns(
             for name, images in classes.items()
             for image in images
         }
-    folder = spool.folder_of(workspace.folder, extras.EXTRAS_NAME)
-    workspace.stack.enter_context(spool.locked(folder))
+    folder = spool.folder_in(workspace, extras.EXTRAS_NAME)
     images = (image.name for image in listed.images())
     path = extras.write(folder, images, extra, labels_of)
     return extras.MoreColumns(path=path, in_records=tuple(in_records))
@@ -338,7 +337,7 @@ def _clean(output_dir: pathlib.Path) -> None:
     Another command may be running, or may go on with its job: its images stay.
     """
     folder = output_dir / work_dir.WORK_DIR_NAME
-    if any(folder.glob(spool.folder_of(folder, "*").name)):
+    if any(folder.glob(f"{spool.PREFIX}*")):
         with work_dir.claimed(output_dir):
             if not work_dir.has_jobs(output_dir) and not work_dir.is_live(folder):
                 spool.remove(folder)

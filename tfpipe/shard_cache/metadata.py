@@ -189,7 +189,7 @@ def _fetch(files: Files, wanted: index.File | None, path: pathlib.Path) -> None:
         try:
             with atomic.new_file(path) as part:
                 num_bytes = wanted.num_bytes if wanted else files.size(name)
-                _download(files, name, part, num_bytes)
+                download(files, name, part, num_bytes)
                 if wanted not in (None, index.describe_file(part)):
                     raise _AlteredError
             return
@@ -203,8 +203,14 @@ def _fetch(files: Files, wanted: index.File | None, path: pathlib.Path) -> None:
     )
 
 
-def _download(files: Files, name: str, path: pathlib.Path, num_bytes: int) -> None:
-    """Copies a file to this host by parallel reads of pieces."""
+def download(files: Files, name: str, path: pathlib.Path, num_bytes: int) -> None:
+    """Copies a file to this host by parallel reads of pieces.
+
+    A small file is read whole: some web servers cannot send a piece.
+    """
+    if num_bytes <= _PIECE_BYTES:
+        path.write_bytes(files.read(name))
+        return
     with open(path, "wb") as file, ThreadPoolExecutor(_NUM_CONNECTIONS) as pool:
 
         def copy(start: int) -> None:

@@ -82,11 +82,18 @@ class TableReader(Columns, Reader):
         sources = self._sources()
         source = sources[scan.INPUT]
         root = _root(self.root, source)
-        state = [self.recorded, [each.state() for each in sources.values()]]
         columns, split, by_file = scan.by_names(
             source, self, meaning, self.hive_columns
         )
-        folder = _rows_folder(workspace, [state, root.location.text, by_file])
+        state = {
+            "reader": self.recorded,
+            "sources": [each.state() for each in sources.values()],
+            "root": root.location.text,
+            "by_file": by_file,
+            "version": scan.ROWS_VERSION,
+        }
+        key = index.digest(json.dumps(state, sort_keys=True))
+        folder = spool.folder_in(workspace, key)
         is_known = all(each.states() for each in sources.values())
         if not is_known:
             _name_earlier_rows(folder, source.shown)
@@ -119,21 +126,6 @@ class TableReader(Columns, Reader):
         if own.origin or source.is_remote:
             return own
         return class_lists.of_parquet(source.files, self.label_column)
-
-
-def _rows_folder(workspace: Workspace, state: object) -> pathlib.Path:
-    """Returns a locked folder for the rows of a table.
-
-    Args:
-        workspace: The place of the folder.
-        state: JSON values that decide the reading. Equal values get the same folder.
-    """
-    key = index.digest(json.dumps([state, scan.ROWS_VERSION], sort_keys=True))
-    folder = spool.folder_of(workspace.folder, key)
-    if folder not in workspace.held:
-        workspace.held.add(folder)
-        workspace.stack.enter_context(spool.locked(folder))
-    return folder
 
 
 def _name_earlier_rows(folder: pathlib.Path, shown: str) -> None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 ROWS_NAME = "rows.parquet"
 # Another number for other columns of `rows.parquet`: an older file is not used then.
-ROWS_VERSION = 3
+ROWS_VERSION = 4
 INPUT = "input"
 # Column of DuckDB beside the columns of a table.
 _FILE = "tfpipe_file"

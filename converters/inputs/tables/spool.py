@@ -16,15 +16,15 @@ from collections.abc import Iterator
 
 from converters.engines import locks
 from converters.inputs.files import with_path
+from converters.inputs.reader import Workspace
 
 IMAGES_NAME = "images"
-_PREFIX = ".table-"
+PREFIX = ".table-"
 _LOCK_NAME = "table.lock"
 # After a block of 16 MB was freed, the C library keeps smaller blocks for reuse.
 _KEPT_BYTES = 16 << 20
 # Parquet has a size of four bytes before each value, and headers between pages.
-_BETWEEN = 4
-_SEARCHED = (64 << 10, 1 << 20, 16 << 20)
+_SEARCHED = (4, 64 << 10, 1 << 20, 16 << 20)
 
 
 class Spool:
@@ -74,21 +74,15 @@ class Spool:
         if self._own is None or self._own.name != file:
             self._own = self._stack.enter_context(io.FileIO(file))
             self._end = 0
-        if self._end is None:
+        if (start := self._end) is None:
             return None
-        descriptor, start = self._own.fileno(), self._end + _BETWEEN
-        offset = start
-        if os.pread(descriptor, len(image), start) != image:
-            for more in _SEARCHED:
-                data = os.pread(descriptor, len(image) + more, self._end)
-                if (index := data.find(image)) >= 0:
-                    offset = self._end + index
-                    break
-            else:
-                self._end = None
-                return None
-        self._end = offset + len(image)
-        return offset
+        for more in _SEARCHED:
+            data = os.pread(self._own.fileno(), len(image) + more, start)
+            if (index := data.find(image)) >= 0:
+                self._end = start + index + len(image)
+                return start + index
+        self._end = None
+        return None
 
     def _append(self, image: bytes) -> int:
         if self._spool is None:
@@ -117,19 +111,17 @@ def opened(folder: pathlib.Path) -> Iterator[Spool]:
         spool._stack.close()
 
 
-def folder_of(work_dir: pathlib.Path, key: str) -> pathlib.Path:
-    """Returns the folder for a table.
-
-    Args:
-        work_dir: The working folder of the output.
-        key: Digest of the table and of the reading options.
-    """
-    return work_dir / f"{_PREFIX}{key}"
+def folder_in(workspace: Workspace, key: str) -> pathlib.Path:
+    """Returns a folder for a key, which no other task has until the plan is made."""
+    folder = workspace.folder / f"{PREFIX}{key}"
+    if folder not in workspace.held:
+        workspace.held.add(folder)
+        workspace.stack.enter_context(_locked(folder))
+    return folder
 
 
 @contextlib.contextmanager
-def locked(folder: pathlib.Path) -> Iterator[None]:
-    """Makes a folder, and keeps other tasks from it until the end of the block."""
+def _locked(folder: pathlib.Path) -> Iterator[None]:
     descriptor = None
     while descriptor is None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -142,6 +134,6 @@ def locked(folder: pathlib.Path) -> Iterator[None]:
 
 def remove(work_dir: pathlib.Path) -> None:
     """Removes the folders of all tables that no process is reading."""
-    for folder in work_dir.glob(f"{_PREFIX}*"):
+    for folder in work_dir.glob(f"{PREFIX}*"):
         if not locks.is_held(folder / _LOCK_NAME):
             shutil.rmtree(folder, ignore_errors=True)

@@ -22,6 +22,7 @@ from converters.inputs.tables import servers
 from tfpipe import errors
 from tfpipe.location.files import Files
 from tfpipe.location.location import Location
+from tfpipe.shard_cache import metadata
 from tfpipe.shards import missing_index
 from tfpipe.shards.split_names import require_whole_sets
 
@@ -30,20 +31,10 @@ SQLITE = "SQLite"
 DATABASES = (SQLITE, servers.POSTGRESQL, servers.MYSQL)
 
 _KINDS: Mapping[str, str] = {
-    ".csv": CSV,
-    ".tsv": CSV,
-    ".csv.gz": CSV,
-    ".tsv.gz": CSV,
-    ".jsonl": JSON,
-    ".ndjson": JSON,
-    ".jsonl.gz": JSON,
-    ".ndjson.gz": JSON,
-    ".json": JSON,
-    ".parquet": PARQUET,
-    ".pq": PARQUET,
-    ".sqlite": SQLITE,
-    ".sqlite3": SQLITE,
-    ".db": SQLITE,
+    **dict.fromkeys((".csv", ".tsv", ".csv.gz", ".tsv.gz"), CSV),
+    **dict.fromkeys((".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz", ".json"), JSON),
+    **dict.fromkeys((".parquet", ".pq"), PARQUET),
+    **dict.fromkeys((".sqlite", ".sqlite3", ".db"), SQLITE),
 }
 _MAGIC = {b"PAR1": PARQUET, b"SQLite format 3\0": SQLITE}
 _KNOWN = (
@@ -151,8 +142,7 @@ def find(name: str, value: str) -> TableSource:
 
 def _no_table(name: str, path: str, shown: str) -> ValueError:
     """Returns the error about a place without a table."""
-    why = "there is no such file."
-    is_local = Location(path).is_local
+    why, is_local = "there is no such file.", Location(path).is_local
     if is_local:
         errors.require_visible(path)
     if not is_local or os.path.lexists(path):
@@ -162,8 +152,9 @@ def _no_table(name: str, path: str, shown: str) -> ValueError:
 
 def _kind_of_files(name: str, files: Sequence[str]) -> str:
     """Returns the kind of files that are one table."""
-    kinds = {file: _kind_of_file(file) for file in files}
-    first = {kind: file for file, kind in reversed(kinds.items())}
+    first: dict[str | None, str] = {}
+    for file in files:
+        first.setdefault(_kind_of_file(file), file)
     if None in first:
         raise ValueError(
             f"{name} must be {_KNOWN}, got {first[None]}.{_other(first[None])}"
@@ -174,7 +165,7 @@ def _kind_of_files(name: str, files: Sequence[str]) -> str:
             f"{' and '.join(sorted(first.values()))}. Name one kind, such as "
             "'folder/*.parquet'."
         )
-    return str(kinds[files[0]])
+    return str(next(iter(first)))
 
 
 def _other(place: str) -> str:
@@ -235,11 +226,8 @@ def opened_text(path: str) -> Iterator[TextIO]:
         yield io.TextIOWrapper(data, "utf-8-sig", errors="replace", newline="")
 
 
-_PIECE_BYTES = 16 << 20
-
-
 def near(source: TableSource, folder: pathlib.Path) -> TableSource:
-    """Returns a source whose files are on the host.
+    """Returns a source whose files are on the host; files at URLs are copied.
 
     Args:
         source: The source; without URLs the same is returned.
@@ -253,17 +241,9 @@ def near(source: TableSource, folder: pathlib.Path) -> TableSource:
         return source
     folder.mkdir(parents=True, exist_ok=True)
     copies = []
-    for number, url in enumerate(source.files):
-        location, name = Location(url).split()
-        path = folder / f"{number:05d}-{Location(url).name}"
-        files = Files(location)
-        num_bytes = files.size(name)
-        with open(path, "wb") as file:
-            if num_bytes <= _PIECE_BYTES:  # some web servers send whole files alone
-                file.write(files.read(name))
-                num_bytes = 0
-            for start in range(0, num_bytes, _PIECE_BYTES):
-                stop = min(start + _PIECE_BYTES, num_bytes)
-                file.write(files.read_view(name, start, stop))
+    for number, url in enumerate(map(Location, source.files)):
+        location, name = url.split()
+        path, files = folder / f"{number:05d}-{url.name}", Files(location)
+        metadata.download(files, name, path, files.size(name))
         copies.append(str(path))
     return dataclasses.replace(source, files=copies)
