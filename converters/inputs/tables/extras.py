@@ -9,7 +9,7 @@ import dataclasses
 import json
 import pathlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from converters.inputs.image import catalog_name
@@ -48,6 +48,8 @@ EXPORTED_NAME, IN_RECORDS = "columns.pqt", "in_records"
 LABELS_KEY = "image/class/labels"
 _LARGEST_FLOAT = 3.4028234663852886e38  # of a float32
 PREFIX = "extra/"
+# Columns of DuckDB beside the columns of a table.
+_PART, _ROW = "tfpipe_part", "tfpipe_row"
 
 
 def write(
@@ -61,7 +63,7 @@ def write(
     Args:
         folder: Folder for the file.
         images: Names of all images.
-        rows: Rows of images; an image without a row gets NULL.
+        rows: Rows of images with columns; an image without a row gets NULL.
         labels_of: Labels of every image, by its name; None writes no labels.
 
     Raises:
@@ -69,72 +71,48 @@ def write(
     """
     path, lines = folder / EXTRAS_NAME, folder / "extras.jsonl"
     row_of = {
-        name: (number, row)
+        name: {_PART: number, _ROW: row}
         for number, each in enumerate(rows)
         for name, row in each.row_of.items()
     }
     with open(lines, "w") as file:
         for name in images:
-            number, row = row_of.get(name, (None, None))
-            fields: dict[str, Any] = {"part": number, "row": row}
-            fields["filename"] = catalog_name(name)
+            fields = {**row_of.get(name, {}), "filename": catalog_name(name)}
             if labels_of is not None:
                 fields[LABELS] = labels_of[name]
             file.write(json.dumps(fields) + "\n")
-    kinds = {"part": "BIGINT", "row": "BIGINT", "filename": "VARCHAR"}
+    kinds = {_PART: "BIGINT", _ROW: "BIGINT", "filename": "VARCHAR"}
     if labels_of is not None:
         kinds[LABELS] = "INTEGER[]"
+    query = f"FROM {read_lines([lines], kinds, sql.LONG_ROWS)}"
     part = folder / f"{EXTRAS_NAME}.part"
     with sql.connected(folder) as connection, atomic.new_file(path, part=part):
-        columns = _columns(connection, rows)
-        extra = "".join(
-            f", v.extra_{number} AS {identifier(name)}"
-            for number, name in enumerate(columns.values())
-        )
-        parts = [
-            _select(number, each, [*columns])
-            for number, each in enumerate(rows)
-            if each.columns
-        ]
-        joined = f"LEFT JOIN ({' UNION ALL BY NAME '.join(parts)}) v USING (part, row)"
+        if rows:
+            of_rows = " UNION ALL BY NAME ".join(_selects(connection, rows))
+            query += f" LEFT JOIN ({of_rows}) USING ({_PART}, {_ROW})"
         connection.execute(
-            f"COPY (SELECT n.* EXCLUDE (part, row){extra} FROM "
-            f"{read_lines([lines], kinds, sql.LONG_ROWS)} n {joined if parts else ''}) "
-            f"TO {quoted(part)} (FORMAT parquet)"
+            f"COPY (SELECT * EXCLUDE ({_PART}, {_ROW}) {query}) TO {quoted(part)} "
+            "(FORMAT parquet)"
         )
     lines.unlink()
     return path
 
 
-def _select(part: int, rows: ImageRows, columns: Sequence[str]) -> str:
-    """Returns the query for the rows of a part, with columns by their numbers."""
-    values = "".join(
-        f", {identifier(column)} AS extra_{columns.index(name.lower())}"
-        for name, column in rows.columns.items()
-    )
-    return f"SELECT {part} AS part, {rows.key} AS row{values} FROM {_read(rows.path)}"
-
-
-def _read(path: pathlib.Path) -> str:
-    return read_files("parquet", [path], "file_row_number = true")
-
-
-def _columns(
+def _selects(
     connection: "duckdb.DuckDBPyConnection", rows: Sequence[ImageRows]
-) -> dict[str, str]:
-    """Returns the columns of all rows by their names in small letters.
+) -> Iterator[str]:
+    """Yields a query for the rows of each part, with columns by their names.
 
     Raises:
         ValueError: If columns of the same name have different types.
     """
-    columns: dict[str, str] = {}
-    kinds: dict[str, tuple[str, str]] = {}
-    for each in rows:
-        described = connection.execute(f"DESCRIBE FROM {_read(each.path)}").fetchall()
-        types = {name: kind for name, kind, *_ in described}
+    first: dict[str, tuple[str, str, str]] = {}
+    for part, each in enumerate(rows):
+        file = _read(each.path)
+        types, values = sql.types(connection, file), ""
         for name, column in each.columns.items():
-            columns.setdefault(name.lower(), name)
-            kind, source = kinds.setdefault(name.lower(), (types[column], each.source))
+            own = (name, types[column], each.source)
+            shown, kind, source = first.setdefault(name.lower(), own)
             if kind != types[column]:
                 raise ValueError(
                     f"Extra columns of one name must have one type, got {name} of type "
@@ -142,7 +120,12 @@ def _columns(
                     f"{each.source!r}. Cast one of them in --query, or leave one out: "
                     "--extra_columns names those to keep."
                 )
-    return columns
+            values += f", {identifier(column)} AS {identifier(shown)}"
+        yield f"SELECT {part} AS {_PART}, {each.key} AS {_ROW}{values} FROM {file}"
+
+
+def _read(path: pathlib.Path) -> str:
+    return read_files("parquet", [path], "file_row_number = true")
 
 
 def with_export(listed: Listed, workspace: Workspace) -> Listed:
@@ -211,66 +194,52 @@ class MoreColumns:
     def __post_init__(self) -> None:
         for name, type_name in self._types().items():
             column, is_list = identifier(name), type_name.endswith("]")
+            must: dict[str, str] = {}
             if is_list:
-                self._require_none(
-                    name,
-                    f"list_count({column}) <> len({column})",
+                must[f"list_count({column}) <> len({column})"] = (
                     f"lists without NULL, got {{}}. Leave NULL out in --query, as in "
-                    f"list_filter({column}, lambda x: x IS NOT NULL).",
+                    f"list_filter({column}, lambda x: x IS NOT NULL)."
                 )
             if kind_of(name, type_name) == "float":
-                values = f"list_filter({column if is_list else f'[{column}]'}, "
-                self._require_none(
-                    name,
-                    f"len({values}lambda x: isfinite(x::DOUBLE) AND "
-                    f"abs(x::DOUBLE) > {_LARGEST_FLOAT})) > 0",
+                values = column if is_list else f"[{column}]"
+                too_large = f"isfinite(x::DOUBLE) AND abs(x::DOUBLE) > {_LARGEST_FLOAT}"
+                must[f"list_filter({values}, lambda x: {too_large}) <> []"] = (
                     "numbers that a feature holds as a float32, got {}. Divide them "
                     "in --query, or leave out --extra_in_records: the catalog holds "
-                    "every number.",
+                    "every number."
                 )
+            for condition, text in must.items():
+                for image, value in self._ask(
+                    f"filename, {column}", f"WHERE {condition} LIMIT 1"
+                ):
+                    got = text.format(f"{value} in {name} of {image}")
+                    raise ValueError(f"--extra_in_records needs {got}")
 
-    def _require_none(self, name: str, condition: str, must: str) -> None:
-        """Refuses rows of a condition; `must` describes right values."""
-        query = f"SELECT filename, {identifier(name)} FROM {PARQUET} WHERE {condition}"
+    def _ask(self, columns: str, more: str, *values: object) -> list[tuple[Any, ...]]:
         with index.catalog_connection() as connection:
-            row = connection.execute(
-                f"{query} LIMIT 1", [one_file(self.path)]
-            ).fetchone()
-        if row is not None:
-            got = must.format(f"{row[1]} in {name} of {row[0]}")
-            raise ValueError(f"--extra_in_records needs {got}")
+            query = f"SELECT {columns} FROM {PARQUET} {more}"
+            return connection.execute(query, [one_file(self.path), *values]).fetchall()
 
     def _types(self) -> dict[str, str]:
         """Returns the types of the columns for the records."""
-        if not self.in_records:
-            return {}
-        with index.catalog_connection() as connection:
-            rows = connection.execute(
-                f"DESCRIBE FROM {read_files('parquet', [self.path])}"
-            ).fetchall()
-        types = {row[0]: row[1] for row in rows}
+        types = _types(self.path) if self.in_records else {}
         return {name: types[name] for name in self.in_records}
 
     def features(self, names: Iterable[str]) -> dict[str, dict[str, Buffers]]:
         """Returns the features of images by key, by the catalog names of the images."""
         if not self.in_records:
             return {}
-        kinds = [kind_of(*item) for item in self._types().items()]
-        wanted = ", ".join(map(identifier, self.in_records))
-        with index.catalog_connection() as connection:
-            rows = connection.execute(
-                f"SELECT filename, {wanted} FROM {PARQUET} "
-                "WHERE filename IN (SELECT unnest(?))",
-                [one_file(self.path), list(names)],
-            ).fetchall()
+        kinds = {name: kind_of(name, kind) for name, kind in self._types().items()}
         return {
-            row[0]: {
+            image: {
                 key_of(name): _feature(kind, value)
-                for name, kind, value in zip(
-                    self.in_records, kinds, row[1:], strict=True
-                )
+                for (name, kind), value in zip(kinds.items(), values, strict=True)
             }
-            for row in rows
+            for image, *values in self._ask(
+                ", ".join(map(identifier, ["filename", *kinds])),
+                "WHERE filename IN (SELECT unnest(?))",
+                list(names),
+            )
         }
 
 
@@ -311,9 +280,12 @@ def write_catalog(
 
 def names(path: pathlib.Path) -> list[str]:
     """Returns the columns of a Parquet file but those of every catalog."""
+    return others(_types(path))
+
+
+def _types(path: pathlib.Path) -> dict[str, str]:
     with index.catalog_connection() as connection:
-        described = f"DESCRIBE FROM {read_files('parquet', [path])}"
-        return others(row[0] for row in connection.execute(described).fetchall())
+        return sql.types(connection, read_files("parquet", [path]))
 
 
 def others(columns: Iterable[str]) -> list[str]:

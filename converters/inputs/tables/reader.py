@@ -106,13 +106,7 @@ class TableReader(Columns, Reader):
             if not is_known:  # the rows may be corrected without a trace
                 path.unlink()
             raise
-        extra = {name: f"extra_{n}" for n, name in enumerate(self.extra_columns)}
-        listed = listed.with_list(self._class_list(source))._replace(
-            rows=[
-                each._replace(columns=extra, in_records=self.extra_in_records)
-                for each in listed.rows
-            ]
-        )
+        listed = listed.with_list(self._class_list(source))
         if not os.path.isdir(top := os.path.expanduser(self.input)):
             return listed
         return listed._replace(apart=[*listed.folders_of_images(), Location(top)])

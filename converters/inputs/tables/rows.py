@@ -242,6 +242,7 @@ class _Lister:
         self._left_out: list[LeftOut] = []
         self._several: dict[str, Sequence[str]] = {}
         self._rows: dict[str, int] = {}
+        self._tops: set[str] = set()
 
     def add(self, rows: Sequence[_Row]) -> None:
         """Adds the images of a batch of rows."""
@@ -293,21 +294,18 @@ class _Lister:
         )
 
     def _image(self, name: str, row: _Row, found: File | None) -> Image:
-        offset, num_bytes, file = row.offset or 0, row.num_bytes or 0, row.file
-        if found is not None:
-            num_bytes, file = found.num_bytes, found.file
-        elif offset < 0 or not file:
+        offset, num_bytes, file = row.offset or 0, row.num_bytes or 0, row.file or ""
+        is_spooled = found is None and (offset < 0 or not file)
+        if is_spooled:
             offset, file = ~offset, self._spooled
-        file = self._below(file)
+        elif found is not None:
+            num_bytes, file = found.num_bytes, found.file
+        if "://" not in file:
+            file = os.path.abspath(file).removeprefix(self._above)
+            if not is_spooled:  # the spool lies below the output
+                self._tops.add(file.partition("/")[0])
         # One object for both saves memory.
         return Image(name, NO_CLASS, name if name == file else file, offset, num_bytes)
-
-    def _below(self, file: str) -> str:
-        """Returns a path relative to the folder of all images; a URL stays."""
-        if "://" in file:
-            return file
-        path = file if file.startswith("/") else os.path.abspath(file)
-        return path.removeprefix(self._above)
 
     def result(self, path: pathlib.Path) -> Listed:
         """Returns all images of the rows in a file."""
@@ -315,20 +313,16 @@ class _Lister:
             raise ValueError(
                 "The table must have a row with an image and a label, got none."
             )
-        listed = Listed(
-            Location(self._above),
+        table, folder = self._table, Location(self._above)
+        extra = {name: f"extra_{n}" for n, name in enumerate(table.extra_columns)}
+        return Listed(
+            folder,
             ordered(self._splits),
             self._left_out,
             several=self._several,
-            rows=[ImageRows(path, self._rows, key="row")],
+            rows=[ImageRows(path, self._rows, extra, table.extra_in_records, "row")],
+            apart=[folder.resolve(top) for top in sorted(self._tops)],
         )
-        # The spool of other images lies below the output.
-        spooled = self._below(self._spooled)
-        if "/" in spooled and os.path.exists(self._spooled):
-            files = {each.file for each in listed.images()} - {spooled}
-            tops = {file.partition("/")[0] for file in files if "://" not in file}
-            listed = listed._replace(apart=[listed.folder / top for top in tops])
-        return listed
 
 
 def _split(row: _Row) -> str:

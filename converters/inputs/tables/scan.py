@@ -265,7 +265,7 @@ def _json_options(
 ) -> Iterator[str]:
     """Yields the types of all columns; columns with a meaning are texts."""
     call = read_files("json", source.files, *options, "sample_size = -1")
-    types = _types(connection, f"FROM {call}")
+    types = sql.types(connection, call)
     del types[_FILE]
     for name in columns.texts:
         if (kind := types.get(name)) and not kind.startswith(("STRUCT", "MAP")):
@@ -339,7 +339,7 @@ def _write_rows(
             the places.
         path: The Parquet file.
     """
-    types = _types(connection, f"SELECT * FROM {rows} AS q")
+    types = sql.types(connection, rows)
     types.pop(_FILE, None)
     columns.require_in(list(types))
     if columns.split_column is None and "split" in types:
@@ -362,11 +362,6 @@ def _write_rows(
     )
 
 
-def _types(connection: "duckdb.DuckDBPyConnection", select: str) -> dict[str, str]:
-    described = connection.execute(f"DESCRIBE {select}").fetchall()
-    return {str(row[0]): str(row[1]) for row in described}
-
-
 def _image_values(
     connection: "duckdb.DuckDBPyConnection",
     rows: str,
@@ -383,7 +378,7 @@ def _image_values(
     else:
         inner = {}
         if kind.startswith("STRUCT(") and not kind.endswith("[]"):
-            inner = _types(connection, f"SELECT {image}.* FROM {rows} AS q")
+            inner = sql.types(connection, f"(SELECT {image}.* FROM {rows} AS q)")
         if inner.get("bytes") != "BLOB":
             raise ValueError(
                 f"--image_column={column} must hold text (a path or a URL), bytes "

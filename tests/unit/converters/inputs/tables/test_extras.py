@@ -162,3 +162,23 @@ def test_columns_of_a_query_are_stored_as_they_are_or_refused(
 
     (example,) = examples(tmp_path / "out")
     assert example["extra/x"] == pytest.approx([right], nan_ok=True)
+
+
+def test_columns_may_have_any_name(tmp_path: pathlib.Path) -> None:
+    names = ["row", "part", "path", "file", "a b", "x", "v"]
+    query = ", ".join(f'{n} AS "{name}"' for n, name in enumerate(names))
+    query += ", 'l' AS label, 'b'::BLOB AS image"
+    with index.catalog_connection() as connection:
+        connection.execute(f"COPY (SELECT {query}) TO '{tmp_path}/t.parquet'")
+
+    made = conversion(
+        "table",
+        input=str(tmp_path / "t.parquet"),
+        extra_columns=names,
+        output_dir=str(tmp_path / "out"),
+    ).make_job()
+
+    with index.catalog_connection() as connection:
+        rows = connection.execute(f"FROM '{made.more_columns.path}'")
+        assert [column[0] for column in rows.description] == ["filename", *names]
+        assert rows.fetchall() == [("row-000000001", *range(len(names)))]
