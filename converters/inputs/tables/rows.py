@@ -11,7 +11,7 @@ import os
 import pathlib
 import re
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -38,6 +38,10 @@ _BATCH_ROWS = 4096
 _NUM_THREADS = 16
 # Sizes of a path without a file, and of a folder, a pipe or a device.
 _MISSING, _NO_FILE = -1, -2
+
+
+# Asks for columns of the rows, with the rest of a query; yields batches of rows.
+_Ask = Callable[..., Iterator[Any]]
 
 
 class _Row(NamedTuple):
@@ -167,17 +171,7 @@ def read(
     )
     if not num_rows:
         raise ValueError("The table must have a row, got none. Change --query.")
-    length = 0
-    if re.fullmatch(r"(\w*INT(EGER)?|BOOLEAN|FLOAT|DOUBLE)\[\]", kind):
-        length = _row_length(ask("DISTINCT label", "WHERE label IS NOT NULL"))
-    labels, is_integer = _labels(kind, table.label_separator, length)
-    wrong = f"list_filter({labels}, lambda x: x < 0 OR x > {MAX_LABEL})"
-    found = ask(f"row, {wrong}", f"WHERE {wrong} <> [] LIMIT 1") if is_integer else ()
-    for ((row, (label, *_)),) in found:
-        raise ValueError(
-            f"The label of row {row} must be 0 to {MAX_LABEL:,}, got {label}. Cast the "
-            "column to text in --query if these are names."
-        )
+    labels, length = _labels(ask, kind, table.label_separator)
     spooled = path.with_name(spool.IMAGES_NAME).absolute()
     files = [*(own or ()), *([spooled] if spooled.exists() else [])]
     folders = [os.path.dirname(os.path.abspath(file)) for file in files]
@@ -207,16 +201,21 @@ def _row_length(batches: Iterator[Sequence[tuple[Sequence[Any]]]]) -> int:
     return len(first) if is_row else 0
 
 
-def _labels(kind: str, separator: str | None, row_length: int) -> tuple[str, bool]:
-    """Returns the expression of the list of a row's labels, and if they are integers.
+def _labels(ask: _Ask, kind: str, separator: str | None) -> tuple[str, int]:
+    """Returns the expression of the list of a row's labels.
 
     Args:
+        ask: Asks for columns of the rows.
         kind: Type of the labels in DuckDB.
         separator: Text between the labels of an image; None for one label.
-        row_length: Number of classes if the labels are rows of 0 and 1, or else 0.
+
+    Returns:
+        The expression, and the number of classes if labels are rows of 0 and 1, or 0.
     """
-    if row_length:
-        return f"list_filter(range({row_length}), lambda n: label[n + 1] = 1)", False
+    if re.fullmatch(r"(\w*INT(EGER)?|BOOLEAN|FLOAT|DOUBLE)\[\]", kind):
+        length = _row_length(ask("DISTINCT label", "WHERE label IS NOT NULL"))
+        if length:
+            return f"list_filter(range({length}), lambda n: label[n + 1] = 1)", length
     base = kind.removesuffix("[]")
     is_integer = base.endswith(("INT", "INTEGER")) and "HUGEINT" not in base
     is_text = base in ("VARCHAR", "BOOLEAN", "UUID", "DATE", '"NULL"', "NULL")
@@ -226,8 +225,16 @@ def _labels(kind: str, separator: str | None, row_length: int) -> tuple[str, boo
             f"got {kind}. Cast the column in --query, as in label::VARCHAR."
         )
     if separator is not None and kind == "VARCHAR":
-        return f"string_split(label, {quoted(separator)})", False
-    return "label" if kind.endswith("[]") else "[label]", is_integer
+        return f"string_split(label, {quoted(separator)})", 0
+    labels = "label" if kind.endswith("[]") else "[label]"
+    wrong = f"list_filter({labels}, lambda x: x < 0 OR x > {MAX_LABEL})"
+    found = ask(f"row, {wrong}", f"WHERE {wrong} <> [] LIMIT 1") if is_integer else ()
+    for ((row, (label, *_)),) in found:
+        raise ValueError(
+            f"The label of row {row} must be 0 to {MAX_LABEL:,}, got {label}. Cast the "
+            "column to text in --query if these are names."
+        )
+    return labels, 0
 
 
 class _Lister:
