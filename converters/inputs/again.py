@@ -38,9 +38,8 @@ class Again:
     """The images of an input that was listed again.
 
     Attributes:
-        folder: Folder that the files of the images are relative to.
-        images: The images, by their names in the catalog; None if each is the file of
-            this name.
+        folder: The folder above the files of the images.
+        images: The images, by their names in the catalog; None if the names are files.
         boxes: Bounding boxes, if the input has a place for them.
     """
 
@@ -52,12 +51,12 @@ class Again:
         """Returns the images with these names in the catalog, if they are there."""
         if self.images is not None:
             return {n: self.images[n] for n in names if n in self.images}
-        found, source = {}, folders.Folder(self.folder)
+        images, source = {}, folders.Folder(self.folder)
         for name in names:
             for file in (name, _BYTE.sub(lambda match: chr(int(match[1], 16)), name)):
                 if (size := source.size(file)) is not None:
-                    found[name] = whole_file(file, size)
-        return found
+                    images[name] = whole_file(file, size)
+        return images
 
     def missing(self, name: str) -> ValueError:
         """Returns the error about an image that is not in the input."""
@@ -123,16 +122,15 @@ def _reader_of(
             "--input_dir; copies and chosen records have no input."
         )
     kind = _READERS[command]
-    fields = {field.name for field in dataclasses.fields(kind)}
-    values = {name: options[name] for name in fields & options.keys()}
-    values["on_null"] = columns.SKIP
     if kind is MergeReader:
-        values |= _of_merge(options, places, roots)
+        own = _of_merge(options, places, roots)
     elif kind is TableReader:
-        values |= {"input": places[0], "root": roots[0] if roots else None}
+        own = {"input": places[0], "root": roots[0] if roots else None}
     else:
-        values["input"] = list(places)
-    reader: Reader = kind(**{name: values[name] for name in fields & values.keys()})
+        own = {"input": list(places)}
+    values = {**options, "on_null": columns.SKIP, **own}
+    fields = {field.name for field in dataclasses.fields(kind)} & values.keys()
+    reader: Reader = kind(**{name: values[name] for name in fields})
     return reader
 
 

@@ -119,9 +119,9 @@ class _Tree:
         source, holder = self.source, _Holder("val")
         if self._is_tar(VALIDATION_TAR, "val"):
             holder = _Holder("val", VALIDATION_TAR)
-        elif not source.exists("val"):
-            return None
         elif not source.is_folder("val"):
+            if not source.exists("val"):
+                return None
             raise ValueError(
                 f"{source.shown('val')} must be a folder, got a file or a link to "
                 "nowhere."

@@ -144,8 +144,8 @@ class Report:
 
     def read(self, here: Listing, prefix: str) -> None:
         """Adds the files of a folder, and the names in the folder that are left out."""
-        self.left_out += (item.under(prefix) for item in here.left_out)
-        self.num_names += len(here.images) + len(here.left_out)
+        self.num_names += len(here.images)
+        self.leave_out(item.under(prefix) for item in here.left_out)
 
     def leave_out(self, lines: Iterable[LeftOut]) -> None:
         """Adds names that are left out and were not read as files."""

@@ -11,7 +11,6 @@ import itertools
 import pathlib
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from converters.inputs.archives import example_images
 from converters.inputs.archives.patterns import Archive
@@ -73,7 +72,7 @@ class DataSetReader(Reader):
                     yield found
                     continue
                 label, image = found
-                yield label, image._replace(name=_record(records_of, image).name)
+                yield label, image._replace(name=_record(records_of, image)[1])
 
         numbers = dict(enumerate(known.classes, known.label_base))
         classes = ClassList(
@@ -92,7 +91,7 @@ class DataSetReader(Reader):
     ) -> Listed:
         """Returns the images with all their labels and the further columns."""
         own = extras.names(catalog) if records_of else []
-        kept = [name for name in own if name != extras.LABELS]
+        kept: Sequence[str] = [name for name in own if name != extras.LABELS]
         for name in self.extra_columns or ():
             if name not in kept:
                 raise ValueError(
@@ -100,37 +99,25 @@ class DataSetReader(Reader):
                     f"the usual ones, got {name}. It has {', '.join(kept) or 'none'}."
                     f"{errors.did_you_mean(name, kept)}"
                 )
-        if self.extra_columns is not None:
-            kept = list(self.extra_columns)
         if not own:
             return listed
-        row_of = {
-            image.name: _record(records_of, image).row for image in listed.images()
-        }
+        row_of = {i.name: _record(records_of, i)[2] for i in listed.images()}
         several = {}
         if extras.LABELS in own:
             query = f"SELECT {extras.LABELS} FROM {PARQUET}"
             labels = index.query_catalog(catalog.parent, query, [])
-            for name, row in row_of.items():
-                several[name] = list(map(str, labels[row][0]))
+            several = {n: [*map(str, labels[row][0])] for n, row in row_of.items()}
+        kept = kept if self.extra_columns is None else self.extra_columns
         rows = ImageRows(catalog, row_of, {name: name for name in kept})
         return listed._replace(rows=[rows], several=several)
 
 
-class _Record(NamedTuple):
-    """A record of a shard, and its row in the catalog."""
-
-    offset: int
-    name: str
-    row: int
+# Byte offset, name and row in the catalog of each record, by shard.
+_Records = Mapping[str, Sequence[tuple[int, str, int]]]
 
 
-# Records of each shard by their offsets.
-_Records = Mapping[str, Sequence[_Record]]
-
-
-def _record(records_of: _Records, image: Image) -> _Record:
-    """Returns the record that holds an image."""
+def _record(records_of: _Records, image: Image) -> tuple[int, str, int]:
+    """Returns the record with the bytes of an image."""
     records = records_of[image.file.rpartition("/")[2]]
     return records[bisect.bisect(records, (image.offset,)) - 1]
 
@@ -157,9 +144,10 @@ def _records(folder: pathlib.Path, known: index.Index) -> _Records:
         "SELECT split, shard, byte_offset, filename, file_row_number "
         f"FROM {PARQUET_ROWS} ORDER BY split, shard, byte_offset"
     )
-    records: dict[str, list[_Record]] = collections.defaultdict(list)
+    records: dict[str, list[tuple[int, str, int]]] = collections.defaultdict(list)
     for split, shard, *record in index.query_catalog(folder, query, []):
-        records[known.splits[split][shard].name].append(_Record(*record))
+        offset, name, row = record
+        records[known.splits[split][shard].name].append((offset, name, row))
     for shard in itertools.chain.from_iterable(known.splits.values()):
         if (count := len(records[shard.name])) != shard.num_records:
             raise errors.BadIndexError(
