@@ -1,18 +1,19 @@
 """Reads class lists: the label and the name of each synset.
 
 In: a text file with a synset a line, in label order, or the ILSVRC-2012 list of the
-package. Out: `Class` values. The first line has label 1, because label
-0 is the background class of ImageNet.
+package. Out: `Class` values. The first line has label 1, because label 0 is the
+background class of ImageNet.
 """
 
 import collections
 import dataclasses
-import importlib.resources
+import pathlib
 import sys
 from collections.abc import Iterable
 
 from converters.inputs import kaggle
 from converters.inputs.folders import Folder
+from tfpipe.location.location import Location
 from tfpipe.shards import index
 
 LABEL_BASE = 1
@@ -51,10 +52,8 @@ def for_stdout(text: str) -> str:
 
 def imagenet_classes() -> list[Class]:
     """Returns the 1000 classes of ILSVRC-2012 in label order (labels 1 to 1000)."""
-    data = importlib.resources.files("converters.inputs") / "data"
-    synsets = (data / "synsets.txt").read_text(encoding="utf-8")
-    words = (data / "synset_words.txt").read_text(encoding="utf-8")
-    return _classes(synsets.split(), _parse_words(words))
+    lists = pathlib.Path(__file__).with_name("data")
+    return read_classes(Folder(Location(str(lists))))
 
 
 def read_classes(folder: Folder) -> list[Class]:
@@ -82,7 +81,11 @@ def read_classes(folder: Folder) -> list[Class]:
             f"{folder.shown(name)} must list each synset once, got {synset} {count} "
             "times."
         )
-    return _classes(synsets, _read_words(folder, words))
+    text_of = _read_words(folder, words)
+    return [
+        Class(label, synset, text_of.get(synset, synset))
+        for label, synset in enumerate(synsets, start=LABEL_BASE)
+    ]
 
 
 def texts(folder: Folder, synsets: Iterable[str]) -> dict[str, str]:
@@ -94,17 +97,7 @@ def texts(folder: Folder, synsets: Iterable[str]) -> dict[str, str]:
 
 
 def _read_words(folder: Folder, name: str) -> dict[str, str]:
-    return _parse_words(folder.read_text(name)) if folder.exists(name) else {}
-
-
-def _parse_words(text: str) -> dict[str, str]:
     """Maps synsets to names; each line is a synset, a tab or a space, and a name."""
-    fields = (line.split(maxsplit=1) for line in text.splitlines() if line.strip())
+    lines = folder.read_text(name).splitlines() if folder.exists(name) else []
+    fields = (line.split(maxsplit=1) for line in lines if line.strip())
     return {field[0]: field[-1].strip() for field in fields}
-
-
-def _classes(synsets: list[str], names: dict[str, str]) -> list[Class]:
-    return [
-        Class(label, synset, names.get(synset, synset))
-        for label, synset in enumerate(synsets, start=LABEL_BASE)
-    ]
