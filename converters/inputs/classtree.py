@@ -98,7 +98,7 @@ def _listed_classes(
 
 
 def _without_leaf(
-    splits: Mapping[str, Mapping[str, list[Image]]], left_out: list[LeftOut]
+    splits: dict[str, dict[str, list[Image]]], left_out: list[LeftOut]
 ) -> dict[str, dict[str, list[Image]]]:
     """Returns classes without the folder `images` at the end of all classes of train.
 
@@ -106,7 +106,7 @@ def _without_leaf(
     """
     leaves = {name.rpartition("/")[2] for name in splits.get(TRAIN, {})}
     if len(leaves) != 1 or not leaves <= _LEAVES or TRAIN not in splits:
-        return {split: dict(classes) for split, classes in splits.items()}
+        return splits
     (leaf,) = leaves
     if leaf in splits[TRAIN]:
         first = splits[TRAIN][leaf][0].name
@@ -116,14 +116,14 @@ def _without_leaf(
             "labels in a table for converters.table. --class_depth=1 takes the folder "
             "for a class."
         )
-    result: dict[str, dict[str, list[Image]]] = {}
-    for split, classes in splits.items():
-        for name, images in classes.items():
-            if name == leaf:
-                left_out += (LeftOut(image.name, listing.NO_CLASS) for image in images)
-            else:
-                result.setdefault(split, {})[name.removesuffix(f"/{leaf}")] = images
-    return result
+    for classes in splits.values():
+        alone = classes.pop(leaf, [])
+        left_out += (LeftOut(image.name, listing.NO_CLASS) for image in alone)
+    return {
+        split: {name.removesuffix(f"/{leaf}"): classes[name] for name in classes}
+        for split, classes in splits.items()
+        if classes
+    }
 
 
 def _split_folders(

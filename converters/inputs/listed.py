@@ -106,21 +106,17 @@ class Listed(NamedTuple):
         """Returns the same images in the split that a user says, if the user does."""
         if meaning.split is None and meaning.split_names:
             return self
-        classes: dict[str, list[Image]] = {}
-        for split in self.splits.values():
-            for name, images in split.items():
-                classes.setdefault(name, []).extend(images)
-        return self._replace(splits=ordered({meaning.split or TRAIN: classes}))
+        return self.renamed({}, meaning.split or TRAIN)
 
     def with_list(self, classes: ClassList) -> "Listed":
         """Returns the same images with the names of a list of classes."""
         return self._replace(classes=classes) if classes.origin else self
 
-    def renamed(self, names: Mapping[str, str]) -> "Listed":
-        """Returns the same images with other names of classes."""
+    def renamed(self, names: Mapping[str, str], split: str | None = None) -> "Listed":
+        """Returns the same images with other names of classes, or in another split."""
         splits: dict[str, dict[str, list[Image]]] = {}
-        for split, classes in self.splits.items():
-            moved = splits.setdefault(split, {})
+        for own_split, classes in self.splits.items():
+            moved = splits.setdefault(split or own_split, {})
             for old in sorted(classes, key=_by_number):
                 moved.setdefault(names.get(old, old), []).extend(classes[old])
         several = {
