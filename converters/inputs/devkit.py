@@ -36,11 +36,8 @@ def validation_synsets(
     | else Kaggle's `LOC_val_solution.csv` | name the images |
     | else the ground truth of the development kit | line N is of the image number N |
 
-    Args:
-        folder: Folder with the label list or the development kit.
-        names: Names of the images, in order.
-        listed: Names of the images and of other entries that are named like an image
-            but are not files; the label list may have a line for these too.
+    The label list may also have a line for all names in `listed`: those of the images
+    and of other entries with the name of an image.
     """
     path = folder.shown(LABELS_NAME)
     if folder.exists(LABELS_NAME):

@@ -27,12 +27,9 @@ _NUM_NAMED = 5
 
 
 def check_expected(expected: str, labelled: Labelled) -> None:
-    """Checks the input against the known counts of a data set.
+    """Checks the input against the known counts of a data set; "none" checks nothing.
 
-    Args:
-        expected: One of EXPECTATIONS; "none" checks nothing.
-        labelled: The images, and all classes in label order. Boxes are counted if the
-            input has a place for boxes.
+    Boxes are counted if the input has a place for boxes.
     """
     if expected == NONE:
         return

@@ -88,21 +88,13 @@ class _Holder(NamedTuple):
 
 @dataclasses.dataclass
 class _Tree:
-    """An input folder during its reading.
+    """An input folder during its reading."""
 
-    Attributes:
-        source: Folder of train/ and val/, or of their tars.
-        lists: Folder of the lists of classes and labels.
-        synsets: Synsets of all classes.
-        report: The names that were read so far.
-        states: State of each tar, before it was read.
-    """
-
-    source: Folder
-    lists: Folder
+    source: Folder  # of train/ and val/, or of their tars
+    lists: Folder  # of the lists of classes and labels
     synsets: Collection[str]
     report: listing.Report = dataclasses.field(default_factory=listing.Report)
-    states: dict[str, State] = dataclasses.field(default_factory=dict)
+    states: dict[str, State] = dataclasses.field(default_factory=dict)  # by tar
 
     def read_train(self) -> _Classes:
         top = self.source.scan("", (".tar",))
@@ -203,10 +195,8 @@ class _Tree:
     def _read_classes(self, folder: str, holders: dict[str, _Holder]) -> _Classes:
         """Returns the images of a split with a folder or a tar for each class.
 
-        Args:
-            folder: The folder of the split, if it exists.
-            holders: The tars of classes in a tar. Tars and folders in the folder of
-                the split are added.
+        `holders` has the tars of classes in a tar, and gets the tars and folders in the
+        folder of the split, if there is one.
         """
         source, where = self.source, self.source.shown(folder)
         if is_there := source.is_folder(folder):

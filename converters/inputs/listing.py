@@ -132,15 +132,10 @@ class Listing(NamedTuple):
 
 @dataclasses.dataclass
 class Report:
-    """The names that were read so far, for the check that no name is lost.
-
-    Attributes:
-        left_out: The names without an image, with reasons.
-        num_names: Number of all names: files, and the folders among `left_out`.
-    """
+    """The names that were read so far, for the check that no name is lost."""
 
     left_out: list[LeftOut] = dataclasses.field(default_factory=list)
-    num_names: int = 0
+    num_names: int = 0  # of files, and of the folders among `left_out`
 
     def read(self, here: Listing, prefix: str) -> None:
         """Adds the files of a folder, and the names in the folder that are left out."""

@@ -32,17 +32,11 @@ from tfpipe.shards.sql import PARQUET, PARQUET_ROWS
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataSetReader(Reader):
-    """Reads a data set of these converters at a path or a URL.
-
-    Attributes:
-        input_dir: The data set.
-        file_in_names: Whether names of images begin with that of the shard.
-        extra_columns: Further columns of the catalog to keep; None keeps all.
-    """
+    """Reads a data set of these converters at a path or a URL."""
 
     input_dir: str
     file_in_names: bool = False
-    extra_columns: Sequence[str] | None = None
+    extra_columns: Sequence[str] | None = None  # None keeps all of the catalog
 
     def list_images(self, meaning: Meaning, workspace: Workspace) -> Listed:
         """Lists the records of the shards that the index lists.

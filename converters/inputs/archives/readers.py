@@ -95,13 +95,10 @@ def list_archives(
     file_in_names: bool,
     split_in_names: bool = True,
 ) -> Listed:
-    """Lists the images of all files.
+    """Lists the images of all files; several threads call `read`.
 
-    Args:
-        archives: The files, as `patterns.find` returns them.
-        read: Lists a file; several threads call the function.
-        file_in_names: Whether the name of an image begins with the name of its file.
-        split_in_names: Whether the name begins with the split in any case.
+    The name of an image begins with its split, unless `split_in_names` is False, and
+    with `file_in_names` with split and file.
     """
     folder, archives = patterns.relative_to_one(archives)
     splits: dict[str, dict[str, list[Image]]] = {}
