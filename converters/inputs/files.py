@@ -52,7 +52,8 @@ def read_bytes(
                 f"{path} must have at most {max_bytes:,} bytes, got {num_bytes:,}."
             )
         try:
-            return file.read(max_bytes)
+            # A read takes memory for all that it may return; a pipe has no size.
+            return file.read(num_bytes or max_bytes)
         except OSError as error:
             raise with_path(error, path) from error
 

@@ -4,6 +4,7 @@ import io
 import os
 import pathlib
 import shutil
+import tracemalloc
 from collections.abc import Callable
 
 import PIL.Image
@@ -362,3 +363,17 @@ def _ended(output_dir: pathlib.Path, error: BaseException) -> str:
     done = commands.answer((command,), f"--output_dir={output_dir}")
     assert done.returncode == 1
     return done.stderr
+
+
+def test_a_small_list_takes_little_memory(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "synsets.txt").write_text("ant\nbee\n")
+    classes.read_classes(folder_at(tmp_path))
+
+    tracemalloc.start()
+    try:
+        classes.read_classes(folder_at(tmp_path))
+        used = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert used < 1 << 20
