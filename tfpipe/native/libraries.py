@@ -30,7 +30,15 @@ import PIL
 _HERE = pathlib.Path(__file__).parent / "src"
 
 _NAMES = (
-    *("crop.cc", "record_ops.cc", "ops.h", "crop_core.h", "mcu_rows.h", "resize.h"),
+    *(
+        "crop.cc",
+        "record_ops.cc",
+        "run.cc",
+        "ops.h",
+        "crop_core.h",
+        "mcu_rows.h",
+        "resize.h",
+    ),
     *("decoder.h", "huffman.h", "skip.h", "codes.h", "idct.h", "platform.h"),
     *("draw.h", "entry_points.h", "entry_file.h", "pool.h"),
     *("record_file.h", "example.h", "crc32c.h"),

@@ -7,11 +7,13 @@ after `Batch`, with the native op.
 """
 
 import dataclasses
+import functools
 
 import tensorflow as tf
 
 from tfpipe import errors
 from tfpipe.native import record_op
+from tfpipe.native.run import run
 from tfpipe.stages.basic import Example, as_it_is, batch_or_empty
 from tfpipe.stages.faults import FaultLog
 from tfpipe.stages.interleave import Interleave
@@ -68,7 +70,11 @@ class ReadAhead:
             groups = dataset.flat_map(as_it_is(_held))
             return groups.prefetch(_NUM_GROUPS_AHEAD).unbatch()
         # While the records of a window are read, the next window is asked for.
-        return dataset.map(as_it_is(traced(_offsets))).prefetch(1).unbatch()
+        return (
+            dataset.map(as_it_is(functools.partial(run, traced(_offsets))))
+            .prefetch(1)
+            .unbatch()
+        )
 
 
 def _held(window: Example) -> tf.data.Dataset:

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import tensorflow as tf
 
 from tfpipe import errors
+from tfpipe.native.run import can_run, graph, run
 from tfpipe.stages.basic import (
     AssertCardinality,
     Batch,
@@ -203,9 +204,7 @@ class Map:
         if dataset.element_spec["record_id"].shape.rank:
             each = tf.function(_once(self.ops, _apply_to_each), autograph=False)
             replace = functools.partial(_apply_and_fill, each, fill_up)
-            whole = functools.partial(
-                _with_fallback, _once(self.ops, _batch_results), replace
-            )
+            whole = functools.partial(_with_fallback, self.ops, replace)
             return dataset.map(as_it_is(whole), num_parallel_calls=calls)
         apply_all = functools.partial(self._apply_all, fill_up=fill_up)
         mapped = self._chunks(dataset, apply_all)
@@ -286,7 +285,7 @@ def _once(ops: Sequence[Op], function: Callable[..., Any]) -> Callable[..., Any]
     """Returns `function` with the ops set, traced once for all builds if it may."""
     if is_fixed(ops):
         return traced(function, ops)
-    return functools.partial(function, as_they_are(ops))
+    return graph(functools.partial(function, as_they_are(ops)))
 
 
 def _apply_to_numbered(
@@ -310,18 +309,6 @@ def _apply_to_each(ops: Sequence[Op], chunk: Example) -> tuple[tf.Tensor, Exampl
     return positions, results
 
 
-def _batch_results(ops: Sequence[Op], batch: Example) -> Example:
-    """Applies ops to a whole batch.
-
-    Returns:
-        Features after the ops: [n, ...], or [0, ...] if an op failed.
-    """
-    # A dataset of one element: only a dataset can continue after an error.
-    whole = tf.data.Dataset.from_tensors(batch).map(functools.partial(apply_ops, ops))
-    results: Example = batch_or_empty(whole.ignore_errors())
-    return results
-
-
 def _apply_and_fill(
     each: Callable[..., Any], fill_up: Callable[..., Example], batch: Example
 ) -> Example:
@@ -335,7 +322,7 @@ def _apply_and_fill(
     return fill_up(batch, positions=positions, results=results)
 
 
-def _in_python(function: Op, batch: Example, like: Example) -> Example:
+def _in_python(function: Op, batch: Example, results: Example) -> Example:
     """Returns the results of a function that Python calls for TensorFlow.
 
     The function is traced at its first call. A build would trace it for nothing: most
@@ -343,38 +330,45 @@ def _in_python(function: Op, batch: Example, like: Example) -> Example:
 
     Args:
         function: Callable batch -> features [n, ...].
-        like: Features with the names, the types and the shapes of the results.
+        batch: Features [n, ...].
+        results: Tensors or specs with the names, types and shapes of the results.
     """
-    names, kinds = sorted(batch), sorted(like)
+    names, kinds = sorted(batch), sorted(results)
 
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def call(*values: tf.Tensor) -> list[tf.Tensor]:
-        results = function(dict(zip(names, values, strict=True)))
-        return [results[name] for name in kinds]
+        made = function(dict(zip(names, values, strict=True)))
+        return [made[name] for name in kinds]
 
     values = tf.py_function(
-        call, [batch[name] for name in names], [like[name].dtype for name in kinds]
+        call, [batch[name] for name in names], [results[name].dtype for name in kinds]
     )
+    length = batch["record_id"].shape
     return {
-        name: tf.ensure_shape(value, [None, *like[name].shape[1:]])
+        name: tf.ensure_shape(value, length.concatenate(results[name].shape[1:]))
         for name, value in zip(kinds, values, strict=True)
     }
 
 
-def _with_fallback(whole: Op, one_by_one: Op, batch: Example) -> Example:
-    """Returns the results of `whole`, or of `one_by_one` if an op failed.
+def _with_fallback(ops: Sequence[Op], one_by_one: Op, batch: Example) -> Example:
+    """Returns the results of ops for a whole batch, or of `one_by_one` if an op fails.
 
     Args:
-        whole: `_batch_results` with its ops set.
+        ops: The ops.
         one_by_one: Applies the same ops to the elements of the batch by themselves.
         batch: Features [n, ...], with `record_id`, int64 [n].
     """
-    results = whole(batch)
+    fallback = functools.partial(_in_python, one_by_one)
+    once = _once(ops, apply_ops)
+    if can_run():
+        results: Example = run(once, batch, otherwise=fallback)
+        return results
+    # A dataset of one element: only a dataset can continue after an error.
+    whole = tf.data.Dataset.from_tensors(batch).map(as_it_is(once))
+    results = batch_or_empty(whole.ignore_errors())
     # tf.gather is a single op, an index in brackets is five.
     is_done = tf.gather(tf.shape(next(iter(results.values()))), 0) > 0
-    results = tf.cond(
-        is_done, lambda: results, lambda: _in_python(one_by_one, batch, results)
-    )
+    results = tf.cond(is_done, lambda: results, lambda: fallback(batch, results))
     length = batch["record_id"].shape
     return {
         name: tf.ensure_shape(value, length.concatenate(value.shape[1:]))

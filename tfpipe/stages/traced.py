@@ -13,6 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfpipe.native.run import graph
 from tfpipe.stages.basic import Example, as_it_is
 
 Op = Callable[[Example], Example]
@@ -34,8 +35,8 @@ def traced(function: Callable[..., Any], *values: Any) -> Callable[..., Any]:
     def call(*tensors: Any) -> Any:
         return function(*values, *tensors)
 
-    graph: Callable[..., Any] = tf.function(call, autograph=False)
-    return graph
+    made: Callable[..., Any] = graph(call)
+    return made
 
 
 def as_they_are(ops: Sequence[Op]) -> list[Op]:
