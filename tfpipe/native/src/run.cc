@@ -75,9 +75,9 @@ class RunOp : public tensorflow::AsyncOpKernel {
     FunctionLibraryRuntime* const runtime = context->function_library();
     Handle handle;
     OP_REQUIRES_OK_ASYNC(context, Find(runtime, names_[index], &handle), done);
-    // A failure cancels the other ops of its function, and nothing else. The manager is
-    // deleted before `done`: the manager above it may go right after `done`, and copies
-    // of the callback live longer.
+    // A failure cancels the other ops of its function, and nothing else. Copies of the
+    // callback outlive `done`, but the manager above this one may not, and the pool
+    // waits for its buffers: the callback keeps neither a manager nor results.
     auto* const manager =
         new tensorflow::CancellationManager(context->cancellation_manager());
     FunctionLibraryRuntime::Options options(context->step_id());
@@ -98,7 +98,7 @@ class RunOp : public tensorflow::AsyncOpKernel {
             return RunFrom(index + 1, context, done);
           OP_REQUIRES_OK_ASYNC(context, status, done);
           for (size_t i = 0; i < results->size(); ++i)
-            context->set_output(static_cast<int>(i), (*results)[i]);
+            context->set_output(static_cast<int>(i), std::move((*results)[i]));
           done();
         });
   }
@@ -123,6 +123,7 @@ class RunOp : public tensorflow::AsyncOpKernel {
     if (is_new) {
       FunctionLibraryRuntime::InstantiateOptions options;
       options.lib_def = functions_.get();
+      options.executor_type = "SINGLE_THREADED_EXECUTOR";
       const Status status =
           runtime->Instantiate(name, tensorflow::AttrSlice(), options, &entry->second);
       if (!status.ok()) {
