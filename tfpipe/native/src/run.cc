@@ -122,8 +122,9 @@ class RunOp : public tensorflow::AsyncOpKernel {
     const auto [entry, is_new] = handles_.try_emplace({runtime, name});
     if (is_new) {
       FunctionLibraryRuntime::InstantiateOptions options;
+      // Without TensorFlow's single-threaded executor, which holds a thread of the pool
+      // while the function waits: a pool of two threads would then be full.
       options.lib_def = functions_.get();
-      options.executor_type = "SINGLE_THREADED_EXECUTOR";
       const Status status =
           runtime->Instantiate(name, tensorflow::AttrSlice(), options, &entry->second);
       if (!status.ok()) {
