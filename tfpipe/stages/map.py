@@ -285,7 +285,8 @@ def _once(ops: Sequence[Op], function: Callable[..., Any]) -> Callable[..., Any]
     """Returns `function` with the ops set, traced once for all builds if it may."""
     if is_fixed(ops):
         return traced(function, ops)
-    return graph(functools.partial(function, as_they_are(ops)))
+    made: Callable[..., Any] = graph(functools.partial(function, as_they_are(ops)))
+    return made
 
 
 def _apply_to_numbered(
