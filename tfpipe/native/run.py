@@ -43,20 +43,21 @@ def run(
     if module is None:
         return function(*values)
     specs = tf.nest.map_structure(lambda v: tf.TensorSpec(v.shape, v.dtype), values)
-    concrete = function.get_concrete_function(*specs)
-    results = concrete.structured_outputs
-    functions = [concrete]
+    functions = [function.get_concrete_function(*specs)]
+    results, outputs = functions[0].structured_outputs, functions[0].outputs
     if otherwise is not None:
         instead = graph(lambda *arguments: otherwise(*arguments, results))
         functions.append(instead.get_concrete_function(*specs))
     flat = module.tfpipe_run(
         values=tf.nest.flatten(values),
-        captured=[tensor for made in functions for tensor in made.captured_inputs],
-        num_captured=[len(made.captured_inputs) for made in functions],
-        functions=[made.function_def.signature.name for made in functions],
+        captured=[
+            tensor for concrete in functions for tensor in concrete.captured_inputs
+        ],
+        num_captured=[len(concrete.captured_inputs) for concrete in functions],
+        functions=[concrete.function_def.signature.name for concrete in functions],
         library=_library(functions),
-        Tout=[output.dtype for output in concrete.outputs],
-        shapes=[output.shape for output in concrete.outputs],
+        Tout=[output.dtype for output in outputs],
+        shapes=[output.shape for output in outputs],
     )
     return tf.nest.pack_sequence_as(results, flat)
 
@@ -66,6 +67,6 @@ def _library(functions: Sequence[Any]) -> bytes:
     library = functions[0].graph.as_graph_def().library
     for other in functions[1:]:
         library.function.extend(other.graph.as_graph_def().library.function)
-    library.function.extend(made.function_def for made in functions)
+    library.function.extend(concrete.function_def for concrete in functions)
     serialized: bytes = library.SerializeToString(deterministic=True)
     return serialized

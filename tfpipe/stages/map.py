@@ -285,8 +285,8 @@ def _once(ops: Sequence[Op], function: Callable[..., Any]) -> Callable[..., Any]
     """Returns `function` with the ops set, traced once for all builds if it may."""
     if is_fixed(ops):
         return traced(function, ops)
-    made: Callable[..., Any] = graph(functools.partial(function, as_they_are(ops)))
-    return made
+    once: Callable[..., Any] = graph(functools.partial(function, as_they_are(ops)))
+    return once
 
 
 def _apply_to_numbered(
@@ -338,8 +338,8 @@ def _in_python(function: Op, batch: Example, results: Example) -> Example:
 
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def call(*values: tf.Tensor) -> list[tf.Tensor]:
-        made = function(dict(zip(names, values, strict=True)))
-        return [made[name] for name in kinds]
+        features = function(dict(zip(names, values, strict=True)))
+        return [features[name] for name in kinds]
 
     values = tf.py_function(
         call, [batch[name] for name in names], [results[name].dtype for name in kinds]

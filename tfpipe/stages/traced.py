@@ -35,8 +35,8 @@ def traced(function: Callable[..., Any], *values: Any) -> Callable[..., Any]:
     def call(*tensors: Any) -> Any:
         return function(*values, *tensors)
 
-    made: Callable[..., Any] = graph(call)
-    return made
+    once: Callable[..., Any] = graph(call)
+    return once
 
 
 def as_they_are(ops: Sequence[Op]) -> list[Op]:
