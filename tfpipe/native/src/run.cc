@@ -1,4 +1,5 @@
-// TfpipeRun: runs a function as it is, see run.py, and another one where it fails.
+// TfpipeRun: runs a function as it is, and another function where the first fails. See
+// run.py.
 #include <map>
 #include <memory>
 #include <mutex>
@@ -75,9 +76,9 @@ class RunOp : public tensorflow::AsyncOpKernel {
     FunctionLibraryRuntime* const runtime = context->function_library();
     Handle handle;
     OP_REQUIRES_OK_ASYNC(context, Find(runtime, names_[index], &handle), done);
-    // A failure cancels the other ops of its function, and nothing else. Copies of the
-    // callback outlive `done`, but the manager above this one may not, and the pool
-    // waits for its buffers: the callback keeps neither a manager nor results.
+    // A failure cancels the ops of its own function alone. Copies of the callback
+    // outlive `done`; the caller's manager may not, and a pool waits for its buffers.
+    // So the callback keeps neither a manager nor results.
     auto* const manager =
         new tensorflow::CancellationManager(context->cancellation_manager());
     FunctionLibraryRuntime::Options options(context->step_id());
@@ -122,8 +123,8 @@ class RunOp : public tensorflow::AsyncOpKernel {
     const auto [entry, is_new] = handles_.try_emplace({runtime, name});
     if (is_new) {
       FunctionLibraryRuntime::InstantiateOptions options;
-      // Without TensorFlow's single-threaded executor, which holds a thread of the pool
-      // while the function waits: a pool of two threads would then be full.
+      // Without TensorFlow's single-threaded executor: it holds a thread of the pool
+      // while the function waits, and a pool of two threads is soon full.
       options.lib_def = functions_.get();
       const Status status =
           runtime->Instantiate(name, tensorflow::AttrSlice(), options, &entry->second);
