@@ -315,38 +315,15 @@ struct Bits {
   const uint8_t* next;
 };
 
-// The end of the codes, and the number of zero bits added after the end.
-struct CodesEnd {
-  const uint8_t* end;
-  int missing;
-};
+// Bytes of a block, at most, and those that Refill reads ahead: a DC code of 32 bits
+// with its value, and 63 AC codes of 31 bits.
+constexpr int kBlockBytes = 264;
 
-// Refills byte by byte near a 0xff or the end, as NEXTBIT of T.81, F.2.2.5: a zero
-// follows each 0xff in the codes.
-static TFPIPE_NOINLINE Bits RefillSlowly(CodesEnd* end, Bits b) {
-  for (; b.count < 56; b.count += 8) {
-    uint64_t byte = 0;
-    if (b.next < end->end && *b.next != 0xff) {
-      byte = *b.next++;
-    } else if (end->end - b.next >= 2 && b.next[1] == 0) {
-      byte = 0xff;
-      b.next += 2;
-    } else {
-      end->missing += 8;
-    }
-    b.bits |= byte << (56 - b.count);
-  }
-  return b;
-}
-
-// Makes `count` at least 56. The byte that was read in part is read again.
-TFPIPE_INLINE void Refill(CodesEnd* end, Bits* b) {
-  uint64_t bytes = ~uint64_t{0};
-  if (end->end - b->next >= 8) memcpy(&bytes, b->next, 8);
-  if (TFPIPE_RARE((~bytes - 0x0101010101010101u) & bytes & 0x8080808080808080u)) {
-    *b = RefillSlowly(end, *b);
-    return;
-  }
+// Makes `count` at least 56. The byte that was read in part is read again. No stuffed
+// zero (T.81, B.1.1.5) may be in the bytes.
+TFPIPE_INLINE void Refill(Bits* b) {
+  uint64_t bytes;
+  memcpy(&bytes, b->next, 8);
   b->bits |= ToBigEndian(bytes) >> b->count;
   b->next += (63 - b->count) >> 3;
   b->count |= 56;
@@ -365,11 +342,11 @@ struct Symbol {
 
 // Takes a code of any length, by DECODE of T.81, F.2.2.3, and its value. `size_mask`
 // selects the bits of the symbol with the size of the value.
-static TFPIPE_NOINLINE Symbol TakeSlowly(CodesEnd* end, const CodeTable& table,
-                                         int size_mask, Bits* bits) {
+static TFPIPE_NOINLINE Symbol TakeSlowly(const CodeTable& table, int size_mask,
+                                         Bits* bits) {
   Bits b = *bits;
   int length = 1;
-  Refill(end, &b);
+  Refill(&b);
   while (length <= 16 &&
          static_cast<int32_t>(b.bits >> (64 - length)) > table.last_code[length]) {
     ++length;
@@ -383,19 +360,18 @@ static TFPIPE_NOINLINE Symbol TakeSlowly(CodesEnd* end, const CodeTable& table,
     symbol.value = ValueOf(b.bits, size);
     Drop(&b, static_cast<unsigned>(size));
   }
-  Refill(end, &b);
+  Refill(&b);
   *bits = b;
   return symbol;
 }
 
 // Takes the difference of a DC coefficient to the last one (T.81, F.2.2.1). Returns
 // whether the code exists.
-TFPIPE_INLINE bool TakeDc(CodesEnd* end, const DcTable& table, Bits* b,
-                          int* difference) {
+TFPIPE_INLINE bool TakeDc(const DcTable& table, Bits* b, int* difference) {
   const unsigned look = table.looks[b->bits >> (64 - kDcLookBits)];
   if (TFPIPE_RARE(look == 0)) {
     Bits copy = *b;
-    const Symbol symbol = TakeSlowly(end, table, 255, &copy);
+    const Symbol symbol = TakeSlowly(table, 255, &copy);
     *b = copy;
     *difference = symbol.value;
     return symbol.symbol >= 0;
@@ -407,10 +383,10 @@ TFPIPE_INLINE bool TakeDc(CodesEnd* end, const DcTable& table, Bits* b,
 
 // Takes one AC symbol of any length. Returns the index of the next coefficient.
 template <bool kWanted>
-TFPIPE_INLINE uint64_t TakeLongAc(CodesEnd* end, const AcTable& table, uint64_t index,
-                                  Bits* b, JCOEF* block) {
+TFPIPE_INLINE uint64_t TakeLongAc(const AcTable& table, uint64_t index, Bits* b,
+                                  JCOEF* block) {
   Bits copy = *b;
-  const Symbol symbol = TakeSlowly(end, table, 15, &copy);
+  const Symbol symbol = TakeSlowly(table, 15, &copy);
   *b = copy;
   if (symbol.symbol < 0) return kBadIndex;
   const unsigned advance = AdvanceOf(symbol.symbol);
@@ -447,10 +423,10 @@ TFPIPE_INLINE void TakePair(uint32_t pair, uint64_t index, uint64_t next,
 //   0-5   bits taken since the refill
 //   6-7   kLongValue, up to kGroup times
 //   8-15  index in the block
-TFPIPE_INLINE bool TakeAcs(CodesEnd* end, const AcTable& table, Bits* b, JCOEF* block) {
+TFPIPE_INLINE bool TakeAcs(const AcTable& table, Bits* b, JCOEF* block) {
   uint64_t index = 1, next = 1;
   for (;;) {
-    Refill(end, b);
+    Refill(b);
     uint64_t bits = b->bits;
     uint32_t pair = 0, taken = static_cast<uint32_t>(index) << 8;
     int num_looks = 0;
@@ -473,17 +449,17 @@ TFPIPE_INLINE bool TakeAcs(CodesEnd* end, const AcTable& table, Bits* b, JCOEF* 
       return true;
     }
     // The code is longer, or the second symbol belongs to the next block.
-    index = TakeLongAc<true>(end, table, index, b, block);
+    index = TakeLongAc<true>(table, index, b, block);
     if (index >= 64) return index < kBadIndex;
   }
 }
 
 // Skips the AC coefficients of a block. Returns whether the codes exist.
-TFPIPE_INLINE bool SkipAcs(CodesEnd* end, const AcTable& table, Bits* b) {
+TFPIPE_INLINE bool SkipAcs(const AcTable& table, Bits* b) {
   uint64_t index = 1, next = 1;
   for (;;) {
     unsigned skip;
-    Refill(end, b);
+    Refill(b);
 #pragma GCC unroll 3
     for (int i = 0; i < kGroup; ++i) {
       skip = table.skips[b->bits >> (64 - kAcLookBits)];
@@ -497,7 +473,7 @@ TFPIPE_INLINE bool SkipAcs(CodesEnd* end, const AcTable& table, Bits* b) {
       Drop(b, skip);
       return true;
     }
-    index = TakeLongAc<false>(end, table, index, b, nullptr);
+    index = TakeLongAc<false>(table, index, b, nullptr);
     if (index >= 64) return index < kBadIndex;
   }
 }
@@ -505,16 +481,16 @@ TFPIPE_INLINE bool SkipAcs(CodesEnd* end, const AcTable& table, Bits* b) {
 // Reads a block into `block` if kWanted, otherwise skips the block. Adds the DC
 // difference to `last` (T.81, F.2.1.3.1). Returns whether the block was sound.
 template <bool kWanted>
-TFPIPE_INLINE bool TakeBlock(CodesEnd* end, const DcTable& dc, const AcTable& ac,
-                             int* last, Bits* b, JCOEF* block) {
+TFPIPE_INLINE bool TakeBlock(const DcTable& dc, const AcTable& ac, int* last, Bits* b,
+                             JCOEF* block) {
   int difference;
-  Refill(end, b);
-  if (!TakeDc(end, dc, b, &difference)) return false;
+  Refill(b);
+  if (!TakeDc(dc, b, &difference)) return false;
   *last += difference;
   if (*last != static_cast<JCOEF>(*last)) return false;
-  if (!kWanted) return SkipAcs(end, ac, b);
+  if (!kWanted) return SkipAcs(ac, b);
   block[0] = static_cast<JCOEF>(*last);
-  return TakeAcs(end, ac, b, block);
+  return TakeAcs(ac, b, block);
 }
 
 }  // namespace tfpipe

@@ -209,8 +209,9 @@ inline void Decode(Decoder* decoder, const Format& format, const EntryPoints* po
   if (ours && !End(&scratch->reader, info)) longjmp(decoder->jump, kOdd);
   if (info.output_scanline < info.output_height) return;
   if (ours) {
-    decoder->source.next_input_byte = scratch->reader.bits.next;
-    decoder->source.bytes_in_buffer = scratch->reader.end - scratch->reader.bits.next;
+    const uint8_t* next = NextByte(scratch->reader);
+    decoder->source.next_input_byte = next;
+    decoder->source.bytes_in_buffer = scratch->reader.end - next;
   }
   jpeg_finish_decompress(&decoder->info);
 }

@@ -45,7 +45,7 @@ struct Notes {
   std::vector<EntryPoint> points;
 };
 
-struct Huffman : CodesEnd {
+struct Huffman {
   DcTable dc[NUM_HUFF_TBLS];
   AcTable ac[NUM_HUFF_TBLS];
   StartTable starts[MAX_COMPS_IN_SCAN];
@@ -55,33 +55,17 @@ struct Huffman : CodesEnd {
   unsigned second_begins[kMaxChunkBlocks + kGroup];
   uint64_t mcu_bytes;  // bytes of an MCU in the scan, times 256
   Notes* notes;        // or null
-  Bits bits;
+  Bits bits;           // in the chunk
   int column, num_columns, first_column, last_column;  // of MCUs
   unsigned num_passed;  // MCUs that libjpeg asked for and nobody wants, not yet skipped
   // Restart intervals: the MCUs of an interval, or 0; the MCUs left of the present
   // interval; the number of the marker after the interval, 0 to 7.
   unsigned restart_interval, before_restart, restart;
-  const EntryPoints* points;  // or null
-  uint32_t mcu;               // index of the MCU at `bits`
-  const uint8_t* begin;       // of the scan
+  const EntryPoints* points;   // or null
+  uint32_t mcu;                // index of the MCU at `bits`
+  const uint8_t *begin, *end;  // of the scan
   int last_dc[MAX_COMPS_IN_SCAN];
 };
-
-// Skips the marker between two restart intervals, and resets the decoder (T.81, E.2.4).
-// Returns whether the marker is the expected one.
-inline bool Restart(Huffman* h) {
-  Bits* b = &h->bits;
-  if (b->count - h->missing >= 8 || h->end - b->next < 2 || b->next[0] != 0xff ||
-      b->next[1] != 0xd0 + h->restart) {
-    return false;
-  }
-  *b = {0, 0, b->next + 2};
-  h->missing = 0;
-  h->restart = (h->restart + 1) & 7;
-  h->before_restart = h->restart_interval;
-  memset(h->last_dc, 0, sizeof(h->last_dc));
-  return true;
-}
 
 // Returns the next marker, or null. A zero after a 0xff belongs to the codes, and more
 // 0xff may stand before a marker (T.81, B.1.1.2 and B.1.1.5).
@@ -95,10 +79,68 @@ inline const uint8_t* FindMarker(const uint8_t* next, const uint8_t* end) {
   return nullptr;
 }
 
-// Returns whether a marker follows. Without a marker libjpeg may complain or not:
-// libjpeg reads ahead.
+// Returns the address of the byte in the scan with the next bit.
+inline const uint8_t* NextByte(const Huffman& h) {
+  return AddressOf(h.chunk, BitIn(h.chunk, h.bits) >> 3);
+}
+
+// Returns the offset of the next bit from the first bit of the scan.
+inline uint64_t BitOffset(const Huffman& h) {
+  return static_cast<uint64_t>(NextByte(h) - h.begin) * 8 +
+         (BitIn(h.chunk, h.bits) & 7);
+}
+
+// Continues at a bit of a byte.
+inline void MoveTo(Huffman* h, const uint8_t* next, unsigned bit) {
+  Chunk* chunk = &h->chunk;
+  if (next < chunk->begin || chunk->end - next < kMinChunkBytes)
+    FillChunk(next, h->end, chunk);
+  h->bits = BitsFrom(*chunk, ByteAt(*chunk, next) * 8 + bit);
+}
+
+// Returns whether a marker follows the chunk. Without a marker libjpeg may complain or
+// not: libjpeg reads ahead.
 inline bool EndsInMarker(const Huffman& h) {
-  return FindMarker(h.bits.next, h.end) != nullptr;
+  return FindMarker(h.chunk.end, h.end) != nullptr;
+}
+
+inline bool HasBlock(const Chunk& chunk, const Bits& b) {
+  return chunk.bytes + chunk.size - b.next >= kBlockBytes;
+}
+
+// Fills the chunk from the next bit on. Returns whether all bits taken lie before the
+// end of the data.
+static TFPIPE_NOINLINE bool FillFrom(Huffman* h, Bits* b) {
+  Chunk* chunk = &h->chunk;
+  const unsigned at = BitIn(*chunk, *b);
+  if (at > static_cast<unsigned>(chunk->size) * 8) return false;
+  if (!chunk->is_last) {
+    FillChunk(AddressOf(*chunk, at >> 3), h->end, chunk);
+    *b = BitsFrom(*chunk, at & 7);
+  }
+  return HasBlock(*chunk, *b) || EndsInMarker(*h);
+}
+
+// Makes a block ready to be read. Returns whether all bits taken lie before the end of
+// the data.
+TFPIPE_INLINE bool Reserve(Huffman* h, Bits* b) {
+  if (!TFPIPE_RARE(!HasBlock(h->chunk, *b))) return true;
+  Bits copy = *b;
+  const bool before_end = FillFrom(h, &copy);
+  *b = copy;
+  return before_end;
+}
+
+// Skips a marker between two restart intervals, and resets the decoder (T.81, E.2.4).
+// Returns whether the marker is the expected one.
+inline bool Restart(Huffman* h, const uint8_t* marker) {
+  if (h->end - marker < 2 || marker[0] != 0xff || marker[1] != 0xd0 + h->restart)
+    return false;
+  MoveTo(h, marker + 2, 0);
+  h->restart = (h->restart + 1) & 7;
+  h->before_restart = h->restart_interval;
+  memset(h->last_dc, 0, sizeof(h->last_dc));
+  return true;
 }
 
 // Skips the rest of a restart interval and its marker, without reading the codes.
@@ -106,19 +148,15 @@ inline bool EndsInMarker(const Huffman& h) {
 // value beyond 32 bits, which only a forged interval has.
 inline bool PassInterval(Huffman* h) {
   if (h->before_restart > 0) {
-    const uint8_t* marker = FindMarker(h->bits.next, h->end);
+    const uint8_t* marker = FindMarker(NextByte(*h), h->end);
     if (marker == nullptr) return false;
-    h->bits = {0, 0, marker};
-    h->missing = 0;
     h->num_passed -= h->before_restart;
+    return Restart(h, marker);
   }
-  return Restart(h);
-}
-
-// Returns whether all bits taken lie before the end of the data.
-inline bool IsBeforeEnd(const Huffman& h) {
-  if (h.end - h.bits.next < 32 && !EndsInMarker(h)) return false;
-  return h.bits.count >= h.missing;
+  const unsigned at = BitIn(h->chunk, h->bits);
+  if (!h->chunk.is_last || static_cast<unsigned>(h->chunk.size) * 8 - at >= 8)
+    return false;
+  return Restart(h, h->chunk.end);
 }
 
 // Reads the blocks of an MCU (T.81, E.2.5), or skips the blocks if `blocks` is null.
@@ -131,33 +169,15 @@ inline bool TakeBlocks(Huffman* h, const jpeg_decompress_struct& info,
     const DcTable& dc = *h->skipped.components[index].dc;
     const AcTable& ac = *h->skipped.components[index].ac;
     int* last_dc = &h->last_dc[index];
-    if (!(blocks ? TakeBlock<true>(h, dc, ac, last_dc, &bits, *blocks[i])
-                 : TakeBlock<false>(h, dc, ac, last_dc, &bits, nullptr))) {
+    if (!Reserve(h, &bits)) return false;
+    if (!(blocks ? TakeBlock<true>(dc, ac, last_dc, &bits, *blocks[i])
+                 : TakeBlock<false>(dc, ac, last_dc, &bits, nullptr))) {
       return false;
     }
   }
+  const bool before_end = Reserve(h, &bits);
   h->bits = bits;
-  return IsBeforeEnd(*h);
-}
-
-// Returns the offset of the next bit from the first bit of the scan. Gives back the
-// whole bytes not read yet, and the stuffed zero after a 0xff.
-inline uint64_t BitOffset(const Huffman& h) {
-  const int64_t unread = h.bits.count - h.missing;
-  const uint8_t* at = h.bits.next;
-  for (int64_t left = unread; left > 0; left -= 8) {
-    --at;
-    if (at > h.begin && at[0] == 0 && at[-1] == 0xff) --at;
-  }
-  return static_cast<uint64_t>(at - h.begin) * 8 + static_cast<uint64_t>(-unread & 7);
-}
-
-// Continues at a bit of a byte.
-inline void MoveTo(Huffman* h, const uint8_t* next, unsigned bit) {
-  h->bits = {0, 0, next};
-  h->missing = 0;
-  Refill(h, &h->bits);
-  Drop(&h->bits, bit);
+  return before_end;
 }
 
 // Counts MCUs that were skipped, and makes an entry point if the next entry point is
@@ -194,29 +214,24 @@ inline bool MovePast(Huffman* h, int count) {
     if (!AddDifferences(h->chunk, h->skipped, begin, part, h->last_dc)) return false;
     begin += part * num_blocks;
     count -= part;
-    MoveTo(h, AddressOf(h->chunk, *begin >> 3), *begin & 7);
+    h->bits = BitsFrom(h->chunk, *begin);
     Note(h, part);
   }
-  return IsBeforeEnd(*h);
+  return Reserve(h, &h->bits);
 }
 
 // Skips up to `count` MCUs in a chunk of the scan. Returns the number of MCUs skipped,
-// which may be 0, or -1 if a DC value is out of range.
+// which may be 0, or -1 if the data are not sound.
 inline int SkipInChunk(Huffman* h, unsigned count) {
-  if (h->missing > 0) return 0;
+  if (!Reserve(h, &h->bits)) return -1;
+  const Chunk& chunk = h->chunk;
+  const unsigned begin = BitIn(chunk, h->bits);
+  if (static_cast<unsigned>(chunk.size) * 8 - begin < kMinChunkBytes * 8) return 0;
   const int num_blocks = h->skipped.num_blocks;
   const unsigned most =
       std::min(count, kMaxChunkBlocks / static_cast<unsigned>(num_blocks));
-  const uint64_t offset = BitOffset(*h);
-  const uint8_t* const address = h->begin + (offset >> 3);
-  Chunk* chunk = &h->chunk;
-  if (address < chunk->begin || chunk->end - address < kMinChunkBytes) {
-    if (h->end - address < kMinChunkBytes) return 0;
-    FillChunk(address, h->end, chunk);
-  }
-  const unsigned begin = ByteAt(*chunk, address) * 8 + (offset & 7);
   const int num_skipped =
-      SkipBlocks(*chunk, h->skipped, StretchOf(*h, begin, most),
+      SkipBlocks(chunk, h->skipped, StretchOf(*h, begin, most),
                  static_cast<int>(most) * num_blocks, h->begins, h->second_begins);
   const int num_mcus = std::min(num_skipped / num_blocks, static_cast<int>(count));
   return MovePast(h, num_mcus) ? num_mcus : -1;
@@ -354,9 +369,7 @@ inline void Begin(const jpeg_decompress_struct& info, int first_column, int last
                   const EntryPoints* points, Huffman* h) {
   FillTables(info, h);
   const uint8_t* data = info.src->next_input_byte;
-  h->bits = {0, 0, data};
   h->end = data + info.src->bytes_in_buffer;
-  h->missing = 0;
   h->column = 0;
   h->num_columns = info.MCUs_per_row;
   h->first_column = first_column;
@@ -365,6 +378,9 @@ inline void Begin(const jpeg_decompress_struct& info, int first_column, int last
   h->num_passed = h->restart = 0;
   h->begin = data;
   h->chunk.begin = h->chunk.end = data;
+  h->chunk.size = h->chunk.num_stuffed = 0;
+  h->chunk.is_last = false;
+  h->bits = {0, 0, h->chunk.bytes};
   h->mcu_bytes = uint64_t{info.src->bytes_in_buffer} * 256 /
                  (uint64_t{info.MCUs_per_row} * info.MCU_rows_in_scan);
   h->notes = nullptr;

@@ -28,9 +28,9 @@ namespace tfpipe {
 
 constexpr bool kSmallChunks = TFPIPE_SMALL_CHUNKS;
 constexpr int kChunkBytes = kSmallChunks ? 700 : 16384;  // of the scan
-constexpr int kChunkPadding = 16;      // bytes, so that 8 bytes may be read at the end
-constexpr int kMinChunkBytes = 64;     // fewer bytes are not worth a chunk
-constexpr unsigned kMinChunkMcus = 2;  // fewer MCUs are not worth a chunk
+constexpr int kChunkPadding = kBlockBytes + 8;  // zeros, so that a block may end late
+constexpr int kMinChunkBytes = 64;              // fewer bytes are not worth a chunk
+constexpr unsigned kMinChunkMcus = 2;           // fewer MCUs are not worth a chunk
 constexpr unsigned kMaxChunkBlocks = kSmallChunks ? 100 : 4096;  // skipped in one call
 constexpr unsigned kMinTwoSkippersBits = kSmallChunks ? 1200 : 8192;
 
@@ -38,6 +38,7 @@ constexpr unsigned kMinTwoSkippersBits = kSmallChunks ? 1200 : 8192;
 // number of chunk bytes before the zero.
 struct Chunk {
   const uint8_t *begin = nullptr, *end = nullptr;  // addresses in the scan
+  bool is_last = false;  // a marker or the end of the data follows
   int size = 0, num_stuffed = 0;
   uint8_t bytes[kChunkBytes + kChunkPadding];
   uint16_t stuffed[kChunkBytes / 2 + 1];
@@ -47,7 +48,8 @@ static_assert(kChunkBytes <= 16384, "the searches below begin with steps of 8192
 
 // Fills a chunk from `begin` on, up to the next marker or the end of the data.
 inline void FillChunk(const uint8_t* begin, const uint8_t* end, Chunk* chunk) {
-  if (end - begin > kChunkBytes) end = begin + kChunkBytes;
+  chunk->is_last = end - begin <= kChunkBytes;
+  if (!chunk->is_last) end = begin + kChunkBytes;
   const uint8_t* from = begin;
   uint8_t* to = chunk->bytes;
   int num_stuffed = 0;
@@ -57,7 +59,11 @@ inline void FillChunk(const uint8_t* begin, const uint8_t* end, Chunk* chunk) {
     memcpy(to, from, static_cast<size_t>(ff - from));
     to += ff - from;
     from = ff;
-    if (end - from < 2 || from[1] != 0) break;
+    if (end - from < 2) break;
+    if (from[1] != 0) {
+      chunk->is_last = true;
+      break;
+    }
     *to++ = 0xff;
     from += 2;
     chunk->stuffed[num_stuffed++] = static_cast<uint16_t>(to - chunk->bytes);
@@ -122,10 +128,16 @@ TFPIPE_INLINE uint64_t BitsAt(const uint8_t* bytes, unsigned at) {
   return ToBigEndian(bits) << (at & 7);
 }
 
+// Returns the bits from bit `at` of the chunk on.
 inline Bits BitsFrom(const Chunk& chunk, unsigned at) {
   const auto unread = static_cast<int64_t>(at & 7);
   const uint8_t* next = chunk.bytes + (at >> 3);
   return {BitsAt(next, 0) >> 8 << 8 << unread, 56 - unread, next + 7};
+}
+
+// Returns the bit of the chunk that follows the bits taken.
+inline unsigned BitIn(const Chunk& chunk, const Bits& b) {
+  return static_cast<unsigned>((b.next - chunk.bytes) * 8 - b.count);
 }
 
 // Finds a code of any length (T.81, F.2.2.3). Returns its symbol, or -1.
@@ -159,12 +171,6 @@ inline Skipper SkipperAt(const Chunk& chunk, const SkippedMcu& mcu, unsigned at,
   *begins = at;
   return {BitsFrom(chunk, at), at,     0,          mcu.looks->starts,
           mcu.looks,           begins, begins + 1, 0};
-}
-
-TFPIPE_INLINE void RefillSkipper(Skipper* s) {
-  s->b.bits |= BitsAt(s->b.next, 0) >> s->b.count;
-  s->b.next += (63 - s->b.count) >> 3;
-  s->b.count |= 56;
 }
 
 // Looks up the next symbols. Returns whether the table holds them.
@@ -237,7 +243,7 @@ inline void SkipAlone(const Chunk& chunk, const SkippedMcu& mcu, const unsigned*
                       Skipper* skipper) {
   Skipper s = *skipper;
   while (Goes(s, last)) {
-    RefillSkipper(&s);
+    Refill(&s.b);
 #pragma GCC unroll 3
     for (int i = 0; i < kGroup; ++i) {
       unsigned look;
@@ -260,8 +266,8 @@ inline void SkipInTurns(const Chunk& chunk, const SkippedMcu& mcu,
                         Skipper* first_skipper, Skipper* second_skipper) {
   Skipper first = *first_skipper, second = *second_skipper;
   while (Goes(first, first_last) && Goes(second, second_last)) {
-    RefillSkipper(&first);
-    RefillSkipper(&second);
+    Refill(&first.b);
+    Refill(&second.b);
 #pragma GCC unroll 3
     for (int i = 0; i < kGroup; ++i) {
       unsigned look, second_look;
