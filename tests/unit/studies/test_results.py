@@ -58,6 +58,10 @@ hits.0.hit_rate .1%: | a cache of a part
 hits.2.optimal_hit_rate .1%: | a cache of a part
 # performance 2026-11-23-shard-cache-download
 download.shard cache.ratio .2f: | an empty cache
+# performance 2026-11-26-epochs
+ways.keras.cpu_ratio .2fs: | an epoch of `for_keras()` |
+ways.first.cpu_seconds .2fs: | `build(epoch=...)` and
+ways.first_keras.cpu_seconds .2fs: | a new iterator of `for_keras()`
 # performance 2026-11-24-tuning
 cases.serial map.tuned_of_best .2f: | one decode at a time
 cases.one reader.tuned_of_autotune .2f: | one reader
