@@ -2,12 +2,12 @@
 
   python -m studies.epochs --data_dir=DIR --num_rounds=8 --batch_size=32
 
-Question: what does a loop over a few hundred images pay for each epoch? Variants:
-"hand" is an epoch of the tuned pipeline that people write by hand, normalized and in
-float32; "keras" is an epoch of imagenet_train(...).for_keras(), which gives the same;
-"first" is build(epoch=...) and the first batch alone, "first_keras" a new iterator of
-for_keras() and the first batch. One process measures all variants in turns; a first
-round, which traces functions, is not counted.
+Question: how much does a loop over a few hundred images pay for each epoch? Variants:
+"hand" is an epoch of the tuned pipeline by hand, normalized and in float32; "keras" is
+an epoch of imagenet_train(...).for_keras(), with equal elements; "first" is
+build(epoch=...) and the first batch alone, "first_keras" a new iterator of for_keras()
+and the first batch. One process measures all variants in turns. A first round traces
+functions and is not counted.
 
 Compare the ratios: `cpu_ratio` is the cost of a round over the cost of "hand" in the
 round. The last line on stdout is a JSON object.
@@ -18,12 +18,11 @@ from __future__ import annotations
 import itertools
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
-
-import tensorflow as tf
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import tfpipe
-from studies import decode_variants, figures, harness
+from studies import figures, harness
 from tfpipe import cli
 
 
@@ -71,8 +70,11 @@ def table(rows: Mapping[str, Mapping[str, float]]) -> str:
     return "\n".join(lines)
 
 
-def _variants(job: harness.Job) -> dict[str, Callable[[int], tf.data.Dataset]]:
+def _variants(job: harness.Job) -> dict[str, Callable[[int], Iterable[Any]]]:
     """Returns for each variant a function from the round to the dataset to read."""
+    # The import takes seconds, for TensorFlow.
+    from studies import decode_variants
+
     source = tfpipe.TFRecordSource(job.data_dir, batch_size=job.batch_size)
     pipeline = tfpipe.imagenet_train(source, image_size=job.image_size)
     keras = pipeline.for_keras()
