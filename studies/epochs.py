@@ -2,14 +2,14 @@
 
   python -m studies.epochs --data_dir=DIR --num_rounds=8 --batch_size=32
 
-Question: how much does a loop over a few hundred images pay for each epoch? Variants:
+Question: how much does a loop over a few hundred images pay for an epoch? Variants:
 "hand" is an epoch of the tuned pipeline by hand, normalized and in float32; "keras" is
 an epoch of imagenet_train(...).for_keras(), with equal elements; "first" is
 build(epoch=...) and the first batch alone, "first_keras" a new iterator of for_keras()
 and the first batch. One process measures all variants in turns. A first round traces
 functions and is not counted.
 
-Compare the ratios: `cpu_ratio` is the cost of a round over the cost of "hand" in the
+Compare the ratios: `cpu_ratio` is a cost over the cost of "hand" in the same
 round. The last line on stdout is a JSON object.
 """
 
