@@ -8,19 +8,18 @@ import dataclasses
 import functools
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from converters.inputs import files, labels, listing, meaning, reading
+from converters.inputs import files, labels, listing, reading
 from converters.inputs.class_lists import ClassList
 from converters.inputs.image import Image
-from converters.inputs.listed import ImageRows, Listed, Splits, ordered
+from converters.inputs.listed import Listed, ordered
 from converters.inputs.listing import LeftOut
-from converters.inputs.meaning import Meaning
+from converters.inputs.meaning import NUMBER, TEXT, LabelType, Meaning, label_type
 from converters.inputs.merged import sources
 from converters.inputs.merged.sources import MergeSource
 from converters.inputs.reader import Reader, Workspace
-from converters.inputs.reading import State
 from converters.inputs.tables import columns, extras, servers
 from tfpipe import errors
 from tfpipe.location.location import Location
@@ -33,14 +32,7 @@ class MergeReader(Reader):
     """Reads several inputs as one; the flags of the same names describe the fields.
 
     Attributes:
-        sources: Path, pattern or URL of each source, by name.
-        class_map: File with the new classes of a source, by its name.
         how: Values of the flags of `sources.HOW`, by flag and name of the source.
-        on_null: What to do about an image without a label.
-        file_in_names: Whether names of images in archives begin with that of the file.
-        extra_in_records: Whether records get the further columns of the sources too.
-        label_map: File of --label_map, for sources whose classes are numbers.
-        label_base: Value of --label_base.
 
     Raises:
         ValueError: If values do not fit together.
@@ -72,15 +64,16 @@ class MergeReader(Reader):
 
     @property
     def recorded(self) -> Mapping[str, Any]:
-        recorded: dict[str, Any] = {"sources": {}}
-        for source in self.checked:
-            recorded["sources"][source.name] = dict(source.class_map)
-            if source.kind != sources.TREE:
-                how = {f: text for f, text in source.options.items() if f != "root"}
-                how |= {"kind": source.kind}
-                recorded.setdefault("how", {})[source.name] = how
-        if "how" in recorded:
-            recorded["on_null"] = self.on_null
+        maps = {source.name: dict(source.class_map) for source in self.checked}
+        recorded: dict[str, Any] = {"sources": maps}
+        how = {
+            each.name: {k: v for k, v in each.options.items() if k != "root"}
+            | {"kind": each.kind}
+            for each in self.checked
+            if each.kind != sources.TREE
+        }
+        if how:
+            recorded |= {"how": how, "on_null": self.on_null}
             recorded["file_in_names"] = self.file_in_names
         if self.extra_in_records:
             recorded[extras.IN_RECORDS_OPTION] = True
@@ -103,7 +96,10 @@ class MergeReader(Reader):
             (each, _named(each.name, _list, each, names, meaning, workspace))
             for each in self.checked
         ]
-        return _joined(found, meaning.label_type, in_records=self.extra_in_records)
+        _require_own_files(found)
+        if meaning.label_type != TEXT:
+            _require_one_type(found)
+        return _joined(found, in_records=self.extra_in_records)
 
     @functools.cached_property
     def checked(self) -> Sequence[MergeSource]:
@@ -166,71 +162,82 @@ def _named(name: str, work: Callable[..., _Result], *arguments: Any) -> _Result:
 _Found = Sequence[tuple[MergeSource, Listed]]
 
 
-def _joined(
-    found: _Found, label_type: meaning.LabelType | None, *, in_records: bool
-) -> Listed:
-    """Joins sources.
-
-    Args:
-        found: The sources with their images.
-        label_type: Value of --label_type.
-        in_records: Value of --extra_in_records.
+def _joined(found: _Found, *, in_records: bool) -> Listed:
+    """Joins sources; a class of one name is one class, and splits are as well.
 
     Raises:
-        ValueError: If some sources have numeric classes and others have names, or
-            images are in two sources.
+        ValueError: If class maps leave out all classes of a split.
     """
-    _require_own_files(found)
-    folder = _folder_above(found)
+    top = _folder_above(found)
+    parts = [_in_merge(source, listed, top) for source, listed in found]
     splits: dict[str, dict[str, list[Image]]] = {}
-    left_out: list[LeftOut] = []
-    texts: dict[str, str] = {}
-    states: dict[str, State] = {}
-    several: dict[str, Sequence[str]] = {}
-    for source, listed in found:
-        above = _relative(listed.folder, folder)
-        states |= {above + file: state for file, state in listed.states.items()}
-        left_out += (item.under(f"{source.name}/") for item in listed.left_out)
-        for split, classes in listed.splits.items():
+    for part in parts:
+        for split, classes in part.splits.items():
             joined = splits.setdefault(split, {})
-            joined |= {name: joined.get(name, []) for name in filter(None, classes)}
-        for split, kept, image in _images(source, listed, above):
-            if kept:
-                splits[split].setdefault(kept[0], []).append(image)
-            else:
-                left_out.append(LeftOut(image.name, listing.NOT_MAPPED))
-        several |= {
-            f"{source.name}/{name}": _kept(classes)
-            for name, classes in listed.several.items()
-        }
-        own = listed.classes.texts
+            for name, images in classes.items():
+                joined.setdefault(name, []).extend(images)
+    for split in splits:
+        if not splits[split]:
+            raise ValueError(
+                f"Split {split} must have at least one class, got none: --class_map "
+                "leaves out all of them."
+            )
+    texts: dict[str, str] = {}
+    for part in parts:
+        own = part.classes.texts
         texts = {n: text for n, text in own.items() if n != text} | texts
-    _require_classes(splits)
-    if label_type != meaning.TEXT:
-        _require_one_type(found)
-    counts = [listed.num_rows for _, listed in found]
+    counts = [part.num_rows for part in parts]
     return Listed(
-        folder,
+        top,
         ordered(splits),
-        left_out,
+        [item for part in parts for item in part.left_out],
         ClassList(texts=texts),
-        several=several,
-        states=states,
-        rows=_rows(found, in_records),
+        several={n: classes for part in parts for n, classes in part.several.items()},
+        states={file: state for part in parts for file, state in part.states.items()},
+        rows=[r._replace(in_records=in_records) for part in parts for r in part.rows],
         num_rows=None if None in counts else sum(filter(None, counts)),
-        apart=[each for _, listed in found for each in listed.apart],
+        apart=[folder for part in parts for folder in part.apart],
     )
 
 
-def _images(
-    source: MergeSource, listed: Listed, above: str
-) -> Iterator[tuple[str, list[str], Image]]:
-    """Yields split, classes and the image by its name in the merge, for each image."""
+def _in_merge(source: MergeSource, listed: Listed, top: Location) -> Listed:
+    """Returns the images of a source by their names in the merge, below the top folder.
+
+    A class without a name is left out.
+    """
+    prefix, folder, above = f"{source.name}/", listed.folder, ""
+    if folder.is_local:
+        path = os.path.relpath(os.path.realpath(folder.path), top.path)
+        above = "" if path == "." else f"{path}/"
+    several = {name: _kept(names) for name, names in listed.several.items()}
+    left_out = [item.under(prefix) for item in listed.left_out]
+    splits: dict[str, dict[str, list[Image]]] = {}
     for split, classes in listed.splits.items():
+        kept = splits[split] = {name: [] for name in filter(None, classes)}
         for name, images in classes.items():
             for image in images:
-                kept = _kept(listed.several.get(image.name, [name]))
-                yield split, kept, _moved(source, listed.folder, above, image)
+                is_url = reading.is_remote(folder, image.file)
+                file = folder.resolve(image.file).text if is_url else above + image.file
+                moved = image._replace(name=prefix + image.name, file=file)
+                if names := several.get(image.name, _kept([name])):
+                    kept.setdefault(names[0], []).append(moved)
+                else:
+                    left_out.append(LeftOut(moved.name, listing.NOT_MAPPED))
+    rows = [
+        each._replace(
+            row_of={prefix + name: row for name, row in each.row_of.items()},
+            source=source.name,
+        )
+        for each in listed.rows
+        if each.columns
+    ]
+    return listed._replace(
+        splits=splits,
+        left_out=left_out,
+        several={prefix + name: names for name, names in several.items()},
+        states={above + file: state for file, state in listed.states.items()},
+        rows=rows,
+    )
 
 
 def _kept(classes: Sequence[str]) -> list[str]:
@@ -238,31 +245,8 @@ def _kept(classes: Sequence[str]) -> list[str]:
     return [*dict.fromkeys(filter(None, classes))]
 
 
-def _require_classes(splits: Splits) -> None:
-    for split, classes in splits.items():
-        if not classes:
-            raise ValueError(
-                f"Split {split} must have at least one class, got none: --class_map "
-                "leaves out all of them."
-            )
-
-
-def _rows(found: _Found, in_records: bool) -> list[ImageRows]:
-    """Returns the rows of all sources by the names of their images in the merge."""
-    return [
-        each._replace(
-            row_of={f"{source.name}/{name}": row for name, row in each.row_of.items()},
-            in_records=in_records,
-            source=source.name,
-        )
-        for source, listed in found
-        for each in listed.rows
-        if each.columns
-    ]
-
-
-def _are_numbers(names: Sequence[str], chosen: meaning.LabelType | None) -> bool:
-    return meaning.label_type(names, chosen) == meaning.NUMBER
+def _are_numbers(names: Sequence[str], chosen: LabelType | None) -> bool:
+    return label_type(names, chosen) == NUMBER
 
 
 def _folder_above(found: _Found) -> Location:
@@ -273,23 +257,6 @@ def _folder_above(found: _Found) -> Location:
         if listed.folder.is_local
     ]
     return Location(os.path.commonpath(local)) if local else found[0][1].folder
-
-
-def _relative(folder: Location, above: Location) -> str:
-    """Returns the path from a folder above to a folder, with a slash at its end."""
-    if not folder.is_local:
-        return ""
-    path = os.path.relpath(os.path.realpath(folder.path), above.path)
-    return "" if path == "." else f"{path}/"
-
-
-def _moved(source: MergeSource, folder: Location, above: str, image: Image) -> Image:
-    """Returns an image of a source under the name of the source."""
-    if reading.is_remote(folder, image.file):
-        file = folder.resolve(image.file).text
-    else:
-        file = above + image.file
-    return image._replace(name=f"{source.name}/{image.name}", file=file)
 
 
 def _require_one_type(found: _Found) -> None:

@@ -10,7 +10,7 @@ import os
 import pathlib
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any
 
 from converters.inputs import files, folders
 from converters.inputs.archives import example_images, patterns, samples
@@ -25,27 +25,27 @@ from tfpipe import errors
 from tfpipe.location.location import Location, shown, written_scheme
 from tfpipe.shards import index
 
-Kind = Literal["tree", "table", "tars", "tfrecords", "data_set"]
-TREE: Kind = "tree"
-TABLE: Kind = "table"
-TARS: Kind = "tars"
-TFRECORDS: Kind = "tfrecords"
-DATA_SET: Kind = "data_set"
-
+TREE, TABLE, DATA_SET = "tree", "table", "data_set"
+TARS, TFRECORDS = "tars", "tfrecords"
 # Description for people and reader of each kind.
-KINDS: Mapping[Kind, tuple[str, Callable[..., Reader]]] = {
+KINDS: Mapping[str, tuple[str, Callable[..., Reader]]] = {
     TREE: ("a tree of classes", TreeReader),
     TABLE: ("a table", TableReader),
     TARS: ("tars of a WebDataset", samples.TarReader),
     TFRECORDS: ("TFRecord files", example_images.TfrecordReader),
     DATA_SET: ("a data set of the converters", DataSetReader),
 }
-EXTRA_COLUMNS = "extra_columns"
+# Kinds of files, by their names.
+_FILES: Mapping[str, Callable[[str], bool]] = {
+    TABLE: table_sources.has_ending,
+    TARS: samples.TARS.is_one,
+    TFRECORDS: example_images.TFRECORDS.is_one,
+}
 # Flags about the reading of a source: fields of its reader.
 HOW = (
     *("image_column", "label_column", "name_column", "split_column", "root", "query"),
     *("label_from", "label_key", "image_part", "image_key", "name_key"),
-    *("label_separator", EXTRA_COLUMNS),
+    *("label_separator", "extra_columns"),
 )
 _ANY = patterns.Kind("files that one command converts", is_one=lambda name: True)
 _EXPECTED = (
@@ -55,12 +55,8 @@ _EXPECTED = (
 )
 
 
-def kind_of(place: str) -> Kind:
-    """Returns the kind of a place.
-
-    Args:
-        place: Path, pattern or URL; before tars and TFRecord files may be
-            a split and "=".
+def kind_of(place: str) -> str:
+    """Returns the kind of a path, a pattern or a URL; a split and "=" may be before.
 
     Raises:
         ValueError: If nothing is there, or nothing readable.
@@ -76,7 +72,7 @@ def kind_of(place: str) -> Kind:
     return kind
 
 
-def _kind_of(place: str) -> Kind:
+def _kind_of(place: str) -> str:
     if servers.may_hold_secret(place) and not servers.is_server(place):
         raise ValueError(
             "A place must be a path or a URL, or train=, validation= or test= and one "
@@ -108,16 +104,14 @@ def _no_place(got: str) -> ValueError:
     return ValueError(f"A place must be {_EXPECTED}; got {got}.")
 
 
-def _by_name(place: str) -> Kind | None:
+def _by_name(place: str) -> str | None:
     base = place.rpartition("/")[2]
-    if servers.is_server(place) or table_sources.has_ending(base):
+    if servers.is_server(place):
         return TABLE
-    if samples.TARS.is_one(base):
-        return TARS
-    return TFRECORDS if example_images.TFRECORDS.is_one(base) else None
+    return next((kind for kind, is_one in _FILES.items() if is_one(base)), None)
 
 
-def _in_folder(here: Folder) -> Kind:
+def _in_folder(here: Folder) -> str:
     """Returns the kind of a folder; sub-folders beside a few files are classes."""
     has_index = here.size(index.INDEX_NAME) is not None
     if has_index and not here.location.is_local:
@@ -127,16 +121,12 @@ def _in_folder(here: Folder) -> Kind:
     except errors.MissingFileError:
         raise _no_place(f"{here.shown('')}: there is no such file or folder") from None
     names = [item.name for item in listed.left_out if not item.name.startswith(".")]
-    has_tars = any(map(samples.TARS.is_one, names))
-    if has_index and not has_tars:
+    kinds = set(map(_by_name, names))
+    if has_index and TARS not in kinds:
         return DATA_SET
-    if any(map(example_images.TFRECORDS.is_one, names)):
-        return TFRECORDS
-    if listed.folders:
-        return TREE
-    if has_tars:
-        return TARS
-    return TABLE if any(map(table_sources.has_ending, names)) else TREE
+    folders_are = [TREE] if listed.folders else []
+    ranked = [TFRECORDS, *folders_are, TARS, TABLE]
+    return next((kind for kind in ranked if kind in {*kinds, *folders_are}), TREE)
 
 
 # A name is the first part of the names of images, and of a file in a folder of links.
@@ -149,14 +139,14 @@ class MergeSource:
 
     Attributes:
         name: Name of the source, at the start of the names of its images.
-        kind: Kind of the source.
+        kind: A key of `KINDS`.
         reader: Reader of the source.
         options: Values of the flags of `HOW`.
         class_map: New class of some of its classes; an empty text leaves a class out.
     """
 
     name: str
-    kind: Kind
+    kind: str
     reader: Reader
     options: Mapping[str, str]
     class_map: Mapping[str, str]
@@ -169,14 +159,14 @@ def source_of(
     class_map: str | None,
     **shared: Any,
 ) -> MergeSource:
-    """Returns a source.
+    """Returns the source of a place, which may be a URL with a password.
 
     Args:
         name: Name of the source.
-        place: Path, pattern or URL of the source; a URL may hold a password.
+        place: Path, pattern or URL of the source.
         options: Values of the flags of `HOW`.
         class_map: File of `read_class_map`, if there is one.
-        shared: Values of on_null and file_in_names, which are the same for all sources.
+        shared: Values of flags which are the same for all sources.
 
     Raises:
         ValueError: If the name is not letters, digits, dots, dashes and underscores, an
@@ -191,19 +181,17 @@ def source_of(
     words, reader = KINDS[kind]
     for flag, value in options.items():
         if flag not in _fields(reader):
-            takers = [
-                words for words, other in KINDS.values() if flag in _fields(other)
-            ]
+            takers = [said for said, other in KINDS.values() if flag in _fields(other)]
             raise ValueError(
                 f"--{flag} must be of a source that is {' or '.join(takers)}, got "
                 f"{name!r}, which is {words}."
             )
-        if not value and flag not in ("name_key", EXTRA_COLUMNS):
+        if not value and flag not in ("name_key", "extra_columns"):
             raise ValueError(f"--{flag} of {name!r} must not be empty.")
     field = "input_dir" if kind in (TREE, DATA_SET) else "input"
     own = {field: [place] if kind in (TARS, TFRECORDS) else place, **options}
-    if EXTRA_COLUMNS in options:
-        own[EXTRA_COLUMNS] = [*filter(None, options[EXTRA_COLUMNS].split(","))]
+    if (columns := options.get("extra_columns")) is not None:
+        own["extra_columns"] = [*filter(None, columns.split(","))]
     own |= {key: shared[key] for key in shared.keys() & _fields(reader)}
     classes = {}
     if class_map is not None:
