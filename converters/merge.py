@@ -40,7 +40,7 @@ input, options and seed give the same bytes, in whatever order the sources are n
 The last line on stdout is one JSON object. Exit code: 0 done, 1 an error.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from converters.conversion import steps
@@ -106,8 +106,8 @@ def by_name(
 
     Args:
         what: The flag or arguments, for errors.
-        form: How a word must be, for errors.
         words: The words. No error shows a value: it may be a URL with a password.
+        form: How a word must be, for errors.
         may_be_empty: Whether a value may be an empty text.
 
     Raises:
@@ -130,20 +130,18 @@ def by_name(
 
 def run(options: MergeOptions) -> None:
     """Converts the sources."""
-    how: dict[str, Mapping[str, str]] = {}
-    for flag in HOW:
-        if words := getattr(options, flag):
-            how[flag] = by_name(f"--{flag}", words, may_be_empty=True)
+    words = {flag: getattr(options, flag) for flag in HOW}
+    form, files = "NAME=PLACE", options.class_map
     reader = reader_of(
         MergeReader,
         options,
-        sources=by_name(
-            "Sources", options.sources, form="NAME=PLACE", may_be_empty=False
-        ),
-        class_map=by_name(
-            "--class_map", options.class_map, form="NAME=FILE", may_be_empty=False
-        ),
-        how=how,
+        sources=by_name("Sources", options.sources, form=form, may_be_empty=False),
+        class_map=by_name("--class_map", files, form="NAME=FILE", may_be_empty=False),
+        how={
+            flag: by_name(f"--{flag}", values, may_be_empty=True)
+            for flag, values in words.items()
+            if values
+        },
     )
     steps.run_command("converters.merge", options, reader)
 

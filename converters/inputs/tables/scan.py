@@ -22,7 +22,7 @@ from converters.inputs.meaning import Meaning, warn
 from converters.inputs.reading import require_same
 from converters.inputs.tables import databases, extras, spool, sql, table_sources
 from converters.inputs.tables.columns import Columns
-from converters.inputs.tables.table_sources import TableSource
+from converters.inputs.tables.table_sources import CSV, JSON, PARQUET, TableSource
 from tfpipe.location.location import Location
 from tfpipe.shards.split_names import TRAIN
 from tfpipe.shards.sql import engine, identifier, lock, quoted, read_files
@@ -40,11 +40,7 @@ _FILE = "tfpipe_file"
 _PLACE = "tfpipe_place"
 # Column with the split in the name of the file.
 SPLIT_OF_FILE = "tfpipe_split"
-_READERS = {
-    table_sources.CSV: "csv",
-    table_sources.JSON: "json",
-    table_sources.PARQUET: "parquet",
-}
+_READERS = {CSV: "csv", JSON: "json", PARQUET: "parquet"}
 _SIGNS = ",;\t|"  # between the cells of a CSV file
 
 # For a column, its value in every file of a table.
@@ -94,7 +90,7 @@ def scan(
                 _write_rows(connection, rows, columns, None, part)
             elif query is None:
                 rows = _read(connection, source, columns, by_file)
-                stay = source.kind == table_sources.PARQUET and source == sources[INPUT]
+                stay = source.kind == PARQUET and source == sources[INPUT]
                 if stay:  # one thread finds the images of a file in their order
                     connection.execute("SET threads = 1")
                 _write_rows(connection, rows, columns, _FILE if stay else "''", part)
@@ -172,9 +168,9 @@ def _read(
     options = [f"filename = {quoted(_FILE)}"]
     if len(source.files) > 1:
         options.append("union_by_name = true")
-    if source.kind == table_sources.CSV:
+    if source.kind == CSV:
         options += _csv_options(source, columns)
-    if source.kind == table_sources.JSON:
+    if source.kind == JSON:
         options.append(sql.LONG_ROWS)
         options += _json_options(connection, source, columns, options)
     values = ""
@@ -202,10 +198,10 @@ def _csv_options(source: TableSource, columns: Columns) -> Iterator[str]:
     there = [name.strip() for name in header]
     texts = [name for name in columns.texts if name in there]
     for name in texts:
-        if there.count(name) > 1:
+        if (count := there.count(name)) > 1:
             raise ValueError(
                 f"The header of {source.shown} must have the column {name} once, "
-                f"got {there.count(name)}. Rename one of them."
+                f"got {count}. Rename one of them."
             )
     if texts:
         yield f"delim = {quoted(delimiter)}"
@@ -226,35 +222,32 @@ def _header(file: str, columns: Columns) -> tuple[str, list[str]]:
 
 @contextlib.contextmanager
 def _line_named(sources: Iterable[TableSource], columns: Columns) -> Iterator[None]:
-    """Names the line of a CSV file with too many or too few cells.
-
-    DuckDB's error about such a line, the same as about other files, names no line.
-    """
+    """Names the line of a CSV file with too many or too few cells; DuckDB does not."""
     try:
         yield
     except engine().InvalidInputException as error:
-        if "sniffing" not in str(error):
-            raise
-        with contextlib.suppress(csv.Error):  # DuckDB's error is better then
-            for source in sources:
-                for file in source.files if source.kind == table_sources.CSV else ():
-                    _require_even(file, columns)
+        if "sniffing" in str(error):
+            with contextlib.suppress(csv.Error):  # DuckDB's error is better then
+                for source in sources:
+                    if source.kind == CSV:
+                        _require_even(source.files, columns)
         raise
 
 
-def _require_even(file: str, columns: Columns) -> None:
-    delimiter, header = _header(file, columns)
-    with table_sources.opened_text(file) as text:
-        rows = csv.reader(text, delimiter=delimiter)
-        for row in rows:
-            too_many = len(row) - len(header)
-            # A delimiter at the end of a line begins no cell.
-            if row and too_many and not (too_many == 1 and not row[-1]):
-                raise ValueError(
-                    f"{file} must have {len(header)} cells in each line, as in its "
-                    f"first one, got {len(row)} in line {rows.line_num}. Correct the "
-                    "line, or put a text with a delimiter in double quotes."
-                )
+def _require_even(files: Sequence[str], columns: Columns) -> None:
+    for file in files:
+        delimiter, header = _header(file, columns)
+        with table_sources.opened_text(file) as text:
+            rows = csv.reader(text, delimiter=delimiter)
+            for row in rows:
+                too_many = len(row) - len(header)
+                # A delimiter at the end of a line begins no cell.
+                if row and too_many and not (too_many == 1 and not row[-1]):
+                    raise ValueError(
+                        f"{file} must have {len(header)} cells in each line, as in its "
+                        f"first one, got {len(row)} in line {rows.line_num}. Correct "
+                        "the line, or put a text with a delimiter in double quotes."
+                    )
 
 
 def _json_options(
@@ -280,18 +273,12 @@ def by_names(
     meaning: Meaning,
     hive_columns: Sequence[str],
 ) -> tuple[Columns, str | None, ByFile]:
-    """Returns the meaning of the names of the files of a table.
-
-    Args:
-        source: The table.
-        columns: The columns in the words of a user.
-        meaning: The words of a user about splits.
-        hive_columns: Columns from folders `name=value` above the files.
+    """Returns what the names of the files of a table say.
 
     Returns:
-        columns: The same, with a column of splits if the files are of several.
+        columns: The columns, with a column of splits if the files are of several.
         split: The split of all rows; None if a column says the split.
-        by_file: Columns with a value a file.
+        by_file: Columns with a value a file, also from folders `name=value` above.
 
     Raises:
         ValueError: If a folder of `hive_columns` is not above every file.
@@ -333,10 +320,10 @@ def _write_rows(
 
     Args:
         connection: A connection with the function `tfpipe_place`.
-        rows: A table, view or subquery.
+        rows: A subquery.
         columns: Names of columns of the rows.
-        file: Value of the file that may hold the bytes; None if the image column says
-            the places.
+        file: Expression of the file that may hold the bytes; None if the image column
+            says the places.
         path: The Parquet file.
     """
     types = sql.types(connection, rows)
@@ -370,26 +357,19 @@ def _image_values(
 ) -> tuple[str, str]:
     """Returns the expressions of the path and of the bytes of an image."""
     kind, image = types[column], identifier(column)
-    path, data = "NULL::VARCHAR", "NULL::BLOB"
-    if kind == "BLOB":
-        data = image
-    elif kind == "VARCHAR":
-        path = image
-    else:
-        inner = {}
-        if kind.startswith("STRUCT(") and not kind.endswith("[]"):
-            inner = sql.types(connection, f"(SELECT {image}.* FROM {rows} AS q)")
-        if inner.get("bytes") != "BLOB":
-            raise ValueError(
-                f"--image_column={column} must hold text (a path or a URL), bytes "
-                f"(BLOB), or structs with bytes and path; got {kind}. Choose another "
-                f"column, or make one in --query, such as {column}[1] of a list of "
-                "images."
-            )
-        data = f"{image}.bytes"
-        if inner.get("path") == "VARCHAR":
-            path = f"{image}.path"
-    return path, data
+    if kind in ("BLOB", "VARCHAR"):
+        return ("NULL::VARCHAR", image) if kind == "BLOB" else (image, "NULL::BLOB")
+    inner = {}
+    if kind.startswith("STRUCT(") and not kind.endswith("[]"):
+        inner = sql.types(connection, f"(SELECT {image}.* FROM {rows} AS q)")
+    if inner.get("bytes") != "BLOB":
+        raise ValueError(
+            f"--image_column={column} must hold text (a path or a URL), bytes (BLOB), "
+            f"or structs with bytes and path; got {kind}. Choose another column, or "
+            f"make one in --query, such as {column}[1] of a list of images."
+        )
+    has_path = inner.get("path") == "VARCHAR"
+    return f"{image}.path" if has_path else "NULL::VARCHAR", f"{image}.bytes"
 
 
 def _values(columns: Columns, types: Mapping[str, str]) -> list[str]:
