@@ -38,9 +38,8 @@ class Columns:
                     f"--extra_columns must not name {name}: the catalog has a column "
                     f"of this name. Rename it in --query: SELECT {name} AS my_{name}."
                 )
-        if len({name.lower() for name in self.extra_columns}) != len(
-            self.extra_columns
-        ):
+        lower = [name.lower() for name in self.extra_columns]
+        if len({*lower}) != len(lower):
             raise ValueError("--extra_columns must name each column once.")
 
     @property
@@ -59,19 +58,12 @@ class Columns:
         return [n for role, n in self.by_role.items() if not role.startswith("extra")]
 
     def require_in(self, there: Sequence[str]) -> None:
-        """Checks for the columns in a table.
-
-        Raises:
-            ValueError: If a column is missing.
-        """
+        """Raises a ValueError if a table does not have each column once."""
         for role, name in self.by_role.items():
             if there.count(name) != 1:
                 flag = "extra_columns" if role.startswith("extra") else f"{role}_column"
-                if name in there:
-                    times, hint = "twice", ""
-                else:
-                    times = "none of this name"
-                    hint = errors.did_you_mean(name, there)
+                times = "twice" if name in there else "none of this name"
+                hint = "" if name in there else errors.did_you_mean(name, there)
                 raise ValueError(
                     f"--{flag} must name one column of the table, got {name}: there "
                     f"is {times}. The columns are {', '.join(there)}.{hint}"

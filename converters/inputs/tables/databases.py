@@ -10,6 +10,7 @@ import base64
 import contextlib
 import datetime
 import decimal
+import importlib
 import json
 import os
 import pathlib
@@ -18,16 +19,17 @@ import urllib.parse
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from converters.inputs.tables import servers, sql, table_sources
+from converters.inputs.tables import servers, sql
 from converters.inputs.tables.columns import Columns
 from converters.inputs.tables.extras import MAX_DIGITS
+from converters.inputs.tables.servers import MYSQL, POSTGRESQL
 from converters.inputs.tables.spool import Spool
+from converters.inputs.tables.table_sources import SQLITE, TableSource
 from tfpipe.shards.sql import Interruptible, identifier, read_lines
 
 _BATCH_ROWS = 64
 _IMAGE = 'STRUCT(path VARCHAR, file VARCHAR, "offset" BIGINT, num_bytes BIGINT)'
 _TIMEOUT_SECONDS = 20
-_INSTALL = "pip install 'tfpipe[sql]'"
 # MySQL's errors about the server, the user or the name of the database. From 2000 on,
 # they are the client's own.
 _MYSQL_UNREACHABLE = (1040, 1042, 1043, 1044, 1045, 1049, 1129, 1130, 1203, 1226, 1251)
@@ -35,28 +37,22 @@ _MYSQL_CLIENT = 2000
 
 
 @contextlib.contextmanager
-def rows(source: table_sources.TableSource, query: str | None) -> Iterator[Any]:
-    """Runs a query in a database, and yields a cursor over its rows.
+def rows(source: TableSource, query: str | None) -> Iterator[Any]:
+    """Runs a SELECT of a database, and yields a cursor over its rows.
 
-    Args:
-        source: The database.
-        query: A SELECT in the database's language; None reads the source's table.
+    Without a query the rows are those of the source's table.
 
     Raises:
         ValueError: If neither a query nor a table is given, the query is wrong, or the
             database's package is not installed.
         OSError: If the database cannot be reached.
     """
-    opened = {
-        table_sources.SQLITE: _sqlite,
-        servers.POSTGRESQL: _postgresql,
-        servers.MYSQL: _mysql,
-    }[source.kind]
-    with opened(source, _statement(source, query)) as cursor:
+    openers = {SQLITE: _sqlite, POSTGRESQL: _postgresql, MYSQL: _mysql}
+    with openers[source.kind](source, _statement(source, query)) as cursor:
         yield cursor
 
 
-def _statement(source: table_sources.TableSource, query: str | None) -> str:
+def _statement(source: TableSource, query: str | None) -> str:
     """Returns a SELECT; a query as its subquery cannot be another statement."""
     if query is not None:
         return f"SELECT * FROM ({query.strip().rstrip(';')}\n) AS input"
@@ -66,14 +62,14 @@ def _statement(source: table_sources.TableSource, query: str | None) -> str:
             f"table: {source.shown}#table. --query of its own can choose the rows "
             "instead, without --table."
         )
-    mark = "`" if source.kind == servers.MYSQL else '"'
+    mark = "`" if source.kind == MYSQL else '"'
     parts = source.table.split(".")
     names = (f"{mark}{part.replace(mark, mark * 2)}{mark}" for part in parts)
     return f"SELECT * FROM {'.'.join(names)}"
 
 
 @contextlib.contextmanager
-def _sqlite(source: table_sources.TableSource, statement: str) -> Iterator[Any]:
+def _sqlite(source: TableSource, statement: str) -> Iterator[Any]:
     path = pathlib.Path(source.files[0]).absolute()
     uri = f"file:{urllib.parse.quote(os.fsencode(path))}?mode=ro"
     with (
@@ -91,12 +87,18 @@ def _allow(action: int, *_: object) -> int:
     return sqlite3.SQLITE_DENY if action == sqlite3.SQLITE_ATTACH else sqlite3.SQLITE_OK
 
 
-@contextlib.contextmanager
-def _postgresql(source: table_sources.TableSource, statement: str) -> Iterator[Any]:
+def _driver(source: TableSource, name: str) -> Any:
+    """Returns the module of a driver; its name in small letters is that of a module."""
     try:
-        import psycopg
+        return importlib.import_module(name.lower())
     except ImportError as error:
-        raise ValueError(f"{source.shown} needs psycopg: {_INSTALL}.") from error
+        install = "pip install 'tfpipe[sql]'"
+        raise ValueError(f"{source.shown} needs {name}: {install}.") from error
+
+
+@contextlib.contextmanager
+def _postgresql(source: TableSource, statement: str) -> Iterator[Any]:
+    psycopg = _driver(source, "psycopg")
 
     def is_unreachable(error: Exception) -> bool:
         return isinstance(error, psycopg.OperationalError)
@@ -122,12 +124,8 @@ def _postgresql(source: table_sources.TableSource, statement: str) -> Iterator[A
 
 
 @contextlib.contextmanager
-def _mysql(source: table_sources.TableSource, statement: str) -> Iterator[Any]:
-    try:
-        import pymysql
-        import pymysql.cursors
-    except ImportError as error:
-        raise ValueError(f"{source.shown} needs PyMySQL: {_INSTALL}.") from error
+def _mysql(source: TableSource, statement: str) -> Iterator[Any]:
+    pymysql = _driver(source, "PyMySQL")
     parts = urllib.parse.urlsplit(source.url)
     settings: dict[str, Any] = {}
     if os.path.exists(own := os.path.expanduser("~/.my.cnf")):
@@ -167,7 +165,7 @@ def _mysql_is_unreachable(error: Exception) -> bool:
 
 @contextlib.contextmanager
 def _errors(
-    source: table_sources.TableSource,
+    source: TableSource,
     kind: type[Exception],
     is_unreachable: Callable[[Exception], bool],
 ) -> Iterator[None]:
@@ -188,20 +186,20 @@ def _errors(
 
 def rows_in(
     lines: pathlib.Path,
-    source: table_sources.TableSource,
+    source: TableSource,
     query: str | None,
     columns: Columns | None,
     images: Spool | None,
 ) -> str:
-    """Streams the rows of a database to JSON lines, and returns the rows in DuckDB.
+    """Streams rows of a database to a file of JSON lines, and returns them in DuckDB.
 
     Args:
-        lines: File for the lines.
+        lines: The file.
         source: The database.
-        query: A SELECT of the database; None takes the table of the source.
+        query: See `rows`.
         columns: The columns to take; None takes all columns, and bytes stay bytes.
-        images: Spool for the bytes of the image column of `columns`; this column is
-            a struct {path, offset, num_bytes} then.
+        images: Spool for the bytes of the image column of `columns`; the column is
+            a struct {path, file, offset, num_bytes} then.
     """
     with rows(source, query) as cursor, open(lines, "w") as file:
         there = [column[0] for column in cursor.description]

@@ -133,11 +133,7 @@ def _name_earlier_rows(folder: pathlib.Path, shown: str) -> None:
 
 
 def _root(value: str | None, source: table_sources.TableSource) -> rows.Root:
-    """Returns the folder or URL above the relative paths of a table.
-
-    Raises:
-        ValueError: If the value is no folder and no known kind of URL.
-    """
+    """Returns the folder or URL above the relative paths of a table."""
     if value is None:
         return rows.Root(location=source.folder, is_given=False)
     location = Location.from_user("--root", value, expand_user=True)

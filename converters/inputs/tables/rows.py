@@ -152,9 +152,9 @@ def read(
         connection: A connection of `sql.connected`.
         path: The Parquet file of the table's values.
         table: How they become images.
-        root: Folder or URL that paths are relative to.
+        root: See `Root`.
         split: Split of all images, whatever the column says; None takes the column's.
-        states: State of each file of the table, before it was read, by its path.
+        states: See `Listed`; by absolute paths.
 
     Raises:
         ValueError: If a row is not as it must be; names the row.

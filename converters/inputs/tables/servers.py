@@ -16,10 +16,8 @@ from tfpipe.location import location
 
 POSTGRESQL, MYSQL = "PostgreSQL", "MySQL"
 _SCHEMES = {
-    "postgresql": POSTGRESQL,
-    "postgres": POSTGRESQL,
-    "mysql": MYSQL,
-    "mariadb": MYSQL,
+    **dict.fromkeys(("postgresql", "postgres"), POSTGRESQL),
+    **dict.fromkeys(("mysql", "mariadb"), MYSQL),
 }
 # An @ behind the host would be part of a password with a raw / ? or #.
 _URL = re.compile(
@@ -40,11 +38,7 @@ def is_server(value: str) -> bool:
 
 
 def server(name: str, value: str) -> dict[str, Any]:
-    """Returns the fields of the `TableSource` of a database server.
-
-    Args:
-        name: The flag, in a user's writing.
-        value: Its value, for which `is_server` holds.
+    """Returns the fields of the `TableSource` for the value of a flag.
 
     Raises:
         ValueError: If the URL cannot be read; the error does not repeat the URL.
@@ -96,10 +90,6 @@ def masked(text: str, url: str) -> str:
 
     A password that is also the name of the user, the host or the database is masked
     where it stands as a password does: masked names would tell the password.
-
-    Args:
-        text: The error.
-        url: The URL of a server, with its passwords.
     """
     parts = _URL.fullmatch(url)
     if parts is None:

@@ -50,22 +50,19 @@ class Spool:
         """Returns the place of an image.
 
         Args:
-            file: File that may hold the bytes, behind the bytes of the image before;
-                empty for none.
+            file: File that may hold the bytes, behind the image before; "" for none.
             image: The bytes.
 
         Returns:
-            The offset in the file, or the offset in the spool as a negative number:
-            -1 is the first byte of the spool, -2 the second.
+            The offset in the file; ~offset, which is negative, in the spool.
 
         Raises:
             OSError: If the file cannot be read, or the spool cannot be written.
         """
         with self._lock:
             try:
-                if file and (offset := self._find(file, image)) is not None:
-                    return offset
-                return ~self._append(image)
+                offset = self._find(file, image) if file else None
+                return ~self._append(image) if offset is None else offset
             except OSError as error:
                 self.error = error
                 raise

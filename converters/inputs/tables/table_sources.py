@@ -90,11 +90,7 @@ class TableSource:
 
 
 def find(name: str, value: str) -> TableSource:
-    """Returns the table of a user.
-
-    Args:
-        name: The flag, in a user's writing.
-        value: Its value.
+    """Returns the table in the value of a flag.
 
     Raises:
         ValueError: If there is no such table, or its kind is not known.
@@ -227,11 +223,7 @@ def opened_text(path: str) -> Iterator[TextIO]:
 
 
 def near(source: TableSource, folder: pathlib.Path) -> TableSource:
-    """Returns a source whose files are on the host; files at URLs are copied.
-
-    Args:
-        source: The source; without URLs the same is returned.
-        folder: Folder for the copies; the folder is made.
+    """Returns a source whose files are on the host, copied to a folder if at URLs.
 
     Raises:
         RemoteError: If a file cannot be read.
