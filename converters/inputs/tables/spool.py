@@ -54,7 +54,7 @@ class Spool:
             image: The bytes.
 
         Returns:
-            The offset in the file; ~offset, which is negative, in the spool.
+            The offset in the file, or ~offset < 0 in the spool.
 
         Raises:
             OSError: If the file cannot be read, or the spool cannot be written.
@@ -109,7 +109,7 @@ def opened(folder: pathlib.Path) -> Iterator[Spool]:
 
 
 def folder_in(workspace: Workspace, key: str) -> pathlib.Path:
-    """Returns a folder for a key, which no other task has until the plan is made."""
+    """Returns the folder of a key, locked for this task until the plan is made."""
     folder = workspace.folder / f"{PREFIX}{key}"
     if folder not in workspace.held:
         workspace.held.add(folder)
@@ -130,7 +130,7 @@ def _locked(folder: pathlib.Path) -> Iterator[None]:
 
 
 def remove(work_dir: pathlib.Path) -> None:
-    """Removes the folders of all tables that no process is reading."""
+    """Removes the folders of all tables without a reader."""
     for folder in work_dir.glob(f"{PREFIX}*"):
         if not locks.is_held(folder / _LOCK_NAME):
             shutil.rmtree(folder, ignore_errors=True)
