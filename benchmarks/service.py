@@ -153,9 +153,9 @@ def _watch_workers(
     options: DispatcherOptions, shown: str, stop: threading.Event
 ) -> threading.Thread:
     """Starts to name silent workers on stderr, until `stop`."""
-    import tfpipe
+    from tfpipe.service import workers
 
-    silent = SilentWorkers(options.silent_seconds, tfpipe.service_worker_answers)
+    silent = SilentWorkers(options.silent_seconds, workers.service_worker_answers)
 
     # The server listens on all addresses of this host; `shown` may be for other hosts.
     here = f"127.0.0.1:{shown.rpartition(':')[2]}"
@@ -164,7 +164,7 @@ def _watch_workers(
         said = ""
         while not stop.wait(options.silent_seconds / 4):
             try:
-                sentences = silent.look(tfpipe.service_workers(here))
+                sentences = silent.look(workers.service_workers(here))
             except ConnectionError as error:
                 sentences = [str(error)] if str(error) != said else []
                 said = str(error)
@@ -193,7 +193,7 @@ def _start_dispatcher(options: DispatcherOptions) -> tuple[Any, str]:
 def _work(options: WorkerOptions, stop: threading.Event) -> dict[str, Any]:
     import tfpipe
 
-    if refused := tfpipe.keep_freed_memory():
+    if refused := tfpipe.host.keep_freed_memory():
         _say(f"The C library refuses {', '.join(refused)}: batches cost more CPU time.")
     service = _prepared_service()
     dispatcher = str(options.dispatcher)

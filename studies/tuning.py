@@ -30,7 +30,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import lazy_loader
 
@@ -40,6 +40,10 @@ from tfpipe import cli
 
 # TensorFlow takes seconds to import, so the import waits for the first use.
 tf = lazy_loader.load("tensorflow")
+if TYPE_CHECKING:
+    from tfpipe.tuner import race, space
+else:
+    race, space = map(lazy_loader.load, ("tfpipe.tuner.race", "tfpipe.tuner.space"))
 
 _BATCH_SIZE = 32
 _PROFILE_SECONDS = 0.3
@@ -204,7 +208,7 @@ def measure(case: Case, options: Options) -> dict[str, Any]:
     seconds = time.perf_counter() - start
     best = tfpipe.search_tuning(case.pipeline, exhaustive=True, **case.options)
     pipelines = _variants(case.pipeline, search, best)
-    turns = tfpipe.compare(
+    turns = race.compare(
         {name: pipeline.build(num_epochs=None) for name, pipeline in pipelines.items()},
         seconds=0.7,
         num_rounds=options.num_rounds,
@@ -227,9 +231,7 @@ def measure(case: Case, options: Options) -> dict[str, Any]:
     }
 
 
-def _compared(
-    turns: Mapping[str, tfpipe.Turns], search: tfpipe.Search
-) -> dict[str, Any]:
+def _compared(turns: Mapping[str, race.Turns], search: tfpipe.Search) -> dict[str, Any]:
     """Returns the rates and the ratios of the tuned pipeline to the others."""
     tuned, as_given = turns["tuned"], turns.get("as given")
     of_given = None if as_given is None else tuned.ratio(as_given)
@@ -258,7 +260,7 @@ def _predictions(pipelines: Mapping[str, tfpipe.Pipeline]) -> dict[str, Any]:
                 doubts[name] = doubt
                 continue
             alone = {name: pipeline.build(num_epochs=None)}
-            turns = tfpipe.compare(alone, seconds=_ALONE_SECONDS, num_rounds=1)
+            turns = race.compare(alone, seconds=_ALONE_SECONDS, num_rounds=1)
             ratio = profile.predict(pipeline.tuning) / turns[name].rate
             ratios.setdefault(name, []).append(ratio)
     return {
@@ -297,7 +299,7 @@ def _variants(
     original: tfpipe.Pipeline, search: tfpipe.Search, best: tfpipe.Search
 ) -> dict[str, tfpipe.Pipeline]:
     """Returns the pipelines that run in turns, by name."""
-    without_tuning = tfpipe.opened(original)
+    without_tuning = space.opened(original)
     # A setting unknown to the profile, and no choice of the tuner.
     one_thread = dataclasses.replace(search.setting.tuning, private_threadpool_size=1)
     variants = {

@@ -4,26 +4,13 @@
 """
 
 from . import (
+    errors as errors,
+    host as host,
     recipes as recipes,
+    view as view,
 )
 from .cache.stage import (
     Cache as Cache,
-)
-from .errors import (
-    BadIndexError as BadIndexError,
-    BadRecordError as BadRecordError,
-    BadSubsetError as BadSubsetError,
-    MissingFileError as MissingFileError,
-    RemoteError as RemoteError,
-    TfpipeError as TfpipeError,
-)
-from .host import (
-    cpu_model as cpu_model,
-    cpu_quota as cpu_quota,
-    git_revision as git_revision,
-    keep_freed_memory as keep_freed_memory,
-    ram_bytes as ram_bytes,
-    ram_left as ram_left,
 )
 from .location.files import (
     Files as Files,
@@ -74,22 +61,12 @@ from .presets import (
     imagenet_eval as imagenet_eval,
     imagenet_train as imagenet_train,
 )
-from .profiling.bottleneck import (
-    Bottleneck as Bottleneck,
-)
 from .profiling.dataset_nodes import (
     chosen_parallelism as chosen_parallelism,
 )
-from .profiling.limits import (
-    StageCost as StageCost,
-)
 from .profiling.measure import (
-    Throughput as Throughput,
     profile as profile,
     throughput as throughput,
-)
-from .profiling.profile import (
-    Profile as Profile,
 )
 from .reading.sampling import (
     Sampling as Sampling,
@@ -99,14 +76,8 @@ from .reading.source import (
     TFRecordSource as TFRecordSource,
 )
 from .reading.state import (
-    SavedState as SavedState,
+    CheckpointState as CheckpointState,
     State as State,
-)
-from .recipes import (
-    Recipe as Recipe,
-    inception as inception,
-    resnet as resnet,
-    vgg as vgg,
 )
 from .service.paying import (
     ServicePayoff as ServicePayoff,
@@ -114,15 +85,7 @@ from .service.paying import (
 from .service.stage import (
     Service as Service,
 )
-from .service.workers import (
-    service_worker_answers as service_worker_answers,
-    service_workers as service_workers,
-)
-from .shard_cache.open_cache import (
-    CacheStatistics as CacheStatistics,
-)
 from .shard_cache.settings import (
-    Filled as Filled,
     ShardCache as ShardCache,
 )
 from .shards.subset import (
@@ -135,7 +98,6 @@ from .stages.basic import (
     Take as Take,
 )
 from .stages.faults import (
-    Fault as Fault,
     FaultLog as FaultLog,
 )
 from .stages.interleave import (
@@ -150,26 +112,19 @@ from .stages.shuffle import (
 )
 from .training.callbacks import (
     LogInput as LogInput,
-    SaveState as SaveState,
+    StateCallback as StateCallback,
 )
 from .training.headspace import (
-    Headspace as Headspace,
     headspace as headspace,
 )
 from .training.preflight import (
     preflight as preflight,
 )
 from .training.step_timer import (
-    StepFigures as StepFigures,
-    StepTime as StepTime,
     StepTimer as StepTimer,
 )
 from .training.sum_metrics import (
     sum_metrics as sum_metrics,
-)
-from .tuner.race import (
-    Turns as Turns,
-    compare as compare,
 )
 from .tuner.result import (
     Search as Search,
@@ -179,17 +134,8 @@ from .tuner.search import (
     search_tuning as search_tuning,
     tune as tune,
 )
-from .tuner.space import (
-    Budget as Budget,
-    Setting as Setting,
-    opened as opened,
-)
 from .tuning import (
     Tuning as Tuning,
-)
-from .view import (
-    before_and_after as before_and_after,
-    contact_sheet as contact_sheet,
 )
 
 __version__: str

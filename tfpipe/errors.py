@@ -51,7 +51,7 @@ class TfpipeError(Exception):
     Example:
         >>> try:
         ...     tfpipe.TFRecordSource("no/such/folder", "train")
-        ... except tfpipe.TfpipeError as error:
+        ... except tfpipe.errors.TfpipeError as error:
         ...     print(error)
         No data set in no/such/folder: index.json is missing. There is no such ...
     """
@@ -63,7 +63,7 @@ class BadIndexError(TfpipeError):
     Example:
         >>> try:
         ...     tfpipe.TFRecordSource("DIR", "test")
-        ... except tfpipe.BadIndexError as error:
+        ... except tfpipe.errors.BadIndexError as error:
         ...     print(error)
         Unknown split 'test' in DIR: choose one of train, validation.
     """
@@ -75,7 +75,7 @@ class BadSubsetError(TfpipeError):
     Example:
         >>> try:
         ...     tfpipe.TFRecordSource("DIR", "train", subset="cats.parquet")
-        ... except tfpipe.BadSubsetError as error:
+        ... except tfpipe.errors.BadSubsetError as error:
         ...     print(error)
         Subset cats.parquet cannot be read: it does not exist.
     """
@@ -88,7 +88,7 @@ class BadRecordError(TfpipeError):
         >>> from tfpipe.shards.example import decode_example
         >>> try:
         ...     decode_example(b"no record")
-        ... except tfpipe.BadRecordError as error:
+        ... except tfpipe.errors.BadRecordError as error:
         ...     print(error)
         The data is not a tf.train.Example: ...
     """
@@ -100,7 +100,7 @@ class RemoteError(TfpipeError):
     Example:
         >>> try:
         ...     tfpipe.Files("DIR").read("lost.json")
-        ... except tfpipe.RemoteError as error:
+        ... except tfpipe.errors.RemoteError as error:
         ...     print(error)
         Reading DIR/lost.json failed: No such file or directory. Check its name ...
     """
@@ -112,7 +112,7 @@ class MissingFileError(RemoteError):
     Example:
         >>> try:
         ...     tfpipe.Files("DIR").size("lost.json")
-        ... except tfpipe.MissingFileError:
+        ... except tfpipe.errors.MissingFileError:
         ...     print("missing")
         missing
     """

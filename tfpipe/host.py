@@ -33,7 +33,7 @@ def cpu_quota() -> int | None:
     cpu.max), rounded down, at least 1. None means no quota.
 
     Example:
-        >>> quota = tfpipe.cpu_quota()
+        >>> quota = tfpipe.host.cpu_quota()
         >>> quota is None or quota >= 1
         True
     """
@@ -48,7 +48,7 @@ def cpu_model() -> str:
     """Returns the name of the processor.
 
     Example:
-        >>> tfpipe.cpu_model()
+        >>> tfpipe.host.cpu_model()
         '...'
     """
     for line in _lines(pathlib.Path("/proc/cpuinfo")):
@@ -61,7 +61,7 @@ def git_revision() -> str | None:
     """Returns the git commit of the package's checkout, with "-dirty" if changed.
 
     Example:
-        >>> revision = tfpipe.git_revision()
+        >>> revision = tfpipe.host.git_revision()
         >>> revision is None or len(revision.removesuffix("-dirty")) == 40
         True
 
@@ -103,7 +103,7 @@ def keep_freed_memory() -> list[str]:
     the pages first. After the call the process never shrinks below its largest size.
 
     Example:
-        >>> tfpipe.keep_freed_memory()  # nothing was refused
+        >>> tfpipe.host.keep_freed_memory()  # nothing was refused
         []
 
     Returns:
@@ -122,7 +122,7 @@ def ram_bytes() -> int:
     """Returns the memory of the host in bytes.
 
     Example:
-        >>> tfpipe.ram_bytes() > 2**28
+        >>> tfpipe.host.ram_bytes() > 2**28
         True
     """
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -136,7 +136,7 @@ def ram_left() -> int:
     proc(5), cgroup-v2.rst and cgroup-v1/memory.rst).
 
     Example:
-        >>> 0 < tfpipe.ram_left() <= tfpipe.ram_bytes()
+        >>> 0 < tfpipe.host.ram_left() <= tfpipe.host.ram_bytes()
         True
     """
     fields = _fields(pathlib.Path("/proc/meminfo"))

@@ -218,8 +218,9 @@ class _Arguments:
         """Checks what would otherwise fail late, or with another message."""
         if isinstance(self.recipe, str):
             raise TypeError(
-                "recipe must be a function such as tfpipe.resnet, or for a model of "
-                f"Keras tfpipe.recipes.keras({self.recipe!r}), got {self.recipe!r}."
+                "recipe must be a function such as tfpipe.recipes.resnet, or for a "
+                f"model of Keras tfpipe.recipes.keras({self.recipe!r}), got "
+                f"{self.recipe!r}."
             )
         errors.require_callable("", "recipe", self.recipe, or_none=True)
         errors.require_sides("", "image_size", self.size, most=MAX_IMAGE_SIZE)

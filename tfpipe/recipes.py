@@ -71,7 +71,7 @@ class Recipe:
     Example:
         >>> crops = (tfpipe.CenterCrop(image_size=32),)
         >>> normalize = tfpipe.Normalize()
-        >>> recipe = tfpipe.Recipe(train=crops, evaluate=crops, normalize=normalize)
+        >>> recipe = Recipe(train=crops, evaluate=crops, normalize=normalize)
         >>> options = {"batch_size": 4, "recipe": lambda *_: recipe}
         >>> pipeline = tfpipe.imagenet_train("DIR", **options)
 
@@ -170,7 +170,7 @@ def resnet(image_size: ImageSize, dtype: Dtype, quality: Quality) -> Recipe:
     section 3.4, for evaluation.
 
     Example:
-        >>> tfpipe.resnet(224, "uint8", "fast").normalize.mean
+        >>> tfpipe.recipes.resnet(224, "uint8", "fast").normalize.mean
         (123.675, 116.28, 103.53)
     """
     return Recipe(
@@ -201,7 +201,7 @@ def inception(image_size: ImageSize, dtype: Dtype, quality: Quality) -> Recipe:
     the aspect ratio, as 87.5 % of both sides would not.
 
     Example:
-        >>> tfpipe.inception(299, "uint8", "fast").train[1]
+        >>> tfpipe.recipes.inception(299, "uint8", "fast").train[1]
         DistortColor(fast=True)
     """
     return Recipe(
@@ -234,7 +234,7 @@ def vgg(image_size: ImageSize, dtype: Dtype, quality: Quality) -> Recipe:
     3.1, without its shift of colors.
 
     Example:
-        >>> tfpipe.vgg(224, "uint8", "fast").train[0].short_side
+        >>> tfpipe.recipes.vgg(224, "uint8", "fast").train[0].short_side
         (256, 512)
     """
     short_side = min(errors.require_sides("", "image_size", image_size))

@@ -47,7 +47,7 @@ def contact_sheet(
     Example:
         >>> pipeline = tfpipe.imagenet_train("DIR", batch_size=4, image_size=32)
         >>> batch = next(iter(pipeline.build()))
-        >>> sheet = tfpipe.contact_sheet(batch, pipeline=pipeline, num_columns=2)
+        >>> sheet = tfpipe.view.contact_sheet(batch, pipeline=pipeline, num_columns=2)
         >>> sheet.width
         76
 
@@ -111,7 +111,7 @@ def before_and_after(
 
     Example:
         >>> pipeline = tfpipe.imagenet_train("DIR", batch_size=4, image_size=32)
-        >>> sheet = tfpipe.before_and_after(pipeline, num_images=2, num_columns=1)
+        >>> sheet = tfpipe.view.before_and_after(pipeline, num_images=2, num_columns=1)
         >>> sheet.width
         76
 

@@ -174,7 +174,8 @@ class SilentWorkers:
 
     Args:
         limit: Seconds without an answer until a worker is silent.
-        is_answering: Whether a worker answers, `tfpipe.service_worker_answers`.
+        is_answering: Whether a worker answers, see
+            `tfpipe.service.workers.service_worker_answers`.
         clock: Seconds; for tests.
     """
 

@@ -44,7 +44,7 @@ class Seat:
 
 def unbound(num_local_ranks: int) -> Seat:
     """Returns the seat of a rank on all cores, shared with the other ranks."""
-    quota = tfpipe.cpu_quota()
+    quota = tfpipe.host.cpu_quota()
     return Seat(
         nodes=(),
         cores=frozenset(os.sched_getaffinity(0)),

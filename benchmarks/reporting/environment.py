@@ -30,15 +30,15 @@ def describe() -> dict[str, Any]:
     """Returns the environment of this process as a dict that JSON can hold."""
     return {
         "tfpipe": tfpipe.__version__,
-        "git_revision": tfpipe.git_revision(),
+        "git_revision": tfpipe.host.git_revision(),
         "tensorflow": tf.__version__,
         "horovod": ranks.version(),
         "python": platform.python_version(),
         "numpy": np.__version__,
         "kernel": platform.release(),
-        "cpu": tfpipe.cpu_model(),
+        "cpu": tfpipe.host.cpu_model(),
         "num_cpus": len(os.sched_getaffinity(0)),
-        "ram_bytes": tfpipe.ram_bytes(),
+        "ram_bytes": tfpipe.host.ram_bytes(),
         "gpus": [_gpu_name(gpu) for gpu in tf.config.list_physical_devices("GPU")],
     }
 
@@ -65,9 +65,9 @@ def hosts(world: Ranks) -> list[dict[str, Any]]:
     """
     here = {
         "name": platform.node(),
-        "cpu": tfpipe.cpu_model(),
+        "cpu": tfpipe.host.cpu_model(),
         "num_cpus": os.cpu_count(),
-        "ram_bytes": tfpipe.ram_bytes(),
+        "ram_bytes": tfpipe.host.ram_bytes(),
     }
     by_id: dict[str, dict[str, Any]] = {}
     for rank, (name, host) in enumerate(world.gather((host_id(), here))):

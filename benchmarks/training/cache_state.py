@@ -227,7 +227,7 @@ def _fill_shard_cache(setting: Setting, ranks: Ranks) -> None:
         cache = config.shard_cache()
         try:
             filled = cache.fill(config.data_dir, setting.pipeline.source.split)
-        except (ValueError, OSError, tfpipe.TfpipeError) as found:
+        except (ValueError, OSError, tfpipe.errors.TfpipeError) as found:
             error = str(found)
         else:
             if filled.num_bytes_present < setting.num_bytes:

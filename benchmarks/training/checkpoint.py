@@ -41,7 +41,7 @@ class Checkpoint:
     ) -> None:
         self.error: str | None = None
         self._ranks = ranks
-        self._data = tfpipe.SavedState()
+        self._data = tfpipe.CheckpointState()
         self._variables = variables
         checkpoint = tf.train.Checkpoint(**trackables, data=self._data)
         self._checkpoint = checkpoint

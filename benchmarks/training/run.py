@@ -229,7 +229,7 @@ def _write_report(path: pathlib.Path, setting: Setting, result: dict[str, Any]) 
     def draw() -> None:
         batch = next(iter(setting.pipeline.build().take(1)))
         names = [text.partition(",")[0] for text in setting.class_names]
-        sheet = tfpipe.contact_sheet(
+        sheet = tfpipe.view.contact_sheet(
             batch, pipeline=setting.pipeline, class_names=names
         )
         sheet.save(path.with_suffix(".png"))

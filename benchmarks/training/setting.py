@@ -30,9 +30,9 @@ _SYNTHETIC_CLASSES = 1000
 _BATCHES_ON_THE_WAY = 2  # to the device
 
 _RECIPES = {
-    "resnet": tfpipe.resnet,
-    "inception": tfpipe.inception,
-    "vgg": tfpipe.vgg,
+    "resnet": tfpipe.recipes.resnet,
+    "inception": tfpipe.recipes.inception,
+    "vgg": tfpipe.recipes.vgg,
 }
 
 
@@ -228,11 +228,11 @@ def make_tuning(seat: Seat, ranks: Ranks) -> tfpipe.Tuning:
     """Returns AUTOTUNE with limits: the rank's share of the host's cores and RAM."""
     return tfpipe.Tuning(
         private_threadpool_size=seat.num_threads,
-        ram_budget_bytes=tfpipe.ram_left() // 2 // ranks.num_local_ranks,
+        ram_budget_bytes=tfpipe.host.ram_left() // 2 // ranks.num_local_ranks,
     )
 
 
-def recipe_of(model: str) -> Callable[..., tfpipe.Recipe]:
+def recipe_of(model: str) -> Callable[..., tfpipe.recipes.Recipe]:
     """Returns the function of tfpipe for the recipe of a model, by model name."""
     return _RECIPES[catalog.MODELS[model].recipe]
 

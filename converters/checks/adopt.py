@@ -272,7 +272,7 @@ def write_index(
     made_by = {
         "command": COMMAND,
         "version": tfpipe.__version__,
-        "git_revision": tfpipe.git_revision(),
+        "git_revision": tfpipe.host.git_revision(),
         "label_base_reason": labels.reason,
         "features": facts.common_features(),
         "decisions": {"foreign": facts.num_records},

@@ -367,7 +367,7 @@ def _make_index(
     dropped = collections.Counter(f"skipped_{drop['reason']}" for drop in job.dropped)
     made_by = {
         **job.description,
-        "git_revision": tfpipe.git_revision(),
+        "git_revision": tfpipe.host.git_revision(),
         "decisions": _total([*(item.decisions for item in written), dropped]),
         "ignored": dict(sorted(job.ignored.items())),
         "duplicates": dict(copies),

@@ -58,7 +58,7 @@ class Job(harness.Job):
 def _batches(source: tfpipe.TFRecordSource, job: Job, *, decode: bool) -> Iterator:
     pipeline = tfpipe.imagenet_train(
         source,
-        recipe=tfpipe.resnet if decode else None,
+        recipe=tfpipe.recipes.resnet if decode else None,
         image_size=job.image_size,
     )
     return iter(pipeline.build(num_epochs=None))

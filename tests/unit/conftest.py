@@ -18,7 +18,6 @@ from typing import Any
 import numpy.testing  # noqa: F401  # Its import starts a process.
 import pytest
 
-import tfpipe
 from tfpipe import host
 
 REVISION = "0" * 40
@@ -95,8 +94,7 @@ def _guard() -> Generator[None]:
         for owner, name, what in FORBIDDEN:
             patch.setattr(owner, name, _guarded(getattr(owner, name), what))
         patch.setattr(time, "sleep", _sleep)
-        for owner in (tfpipe, host):  # both names stay the same function
-            patch.setattr(owner, "git_revision", _git_revision)
+        patch.setattr(host, "git_revision", _git_revision)
         importlib.import_module("tests.unit.quick").set_up(patch)
         yield
 

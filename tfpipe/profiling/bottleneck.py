@@ -24,10 +24,11 @@ class Bottleneck:
     """The resource that limits a pipeline.
 
     Example:
+        >>> from tfpipe.profiling.bottleneck import Bottleneck
         >>> source = tfpipe.TFRecordSource("DIR", "train")
         >>> pipeline = tfpipe.Pipeline(source, [tfpipe.Interleave()])
         >>> profile = tfpipe.profile(pipeline, seconds=0.01, repeats=1)
-        >>> isinstance(profile.bottleneck, tfpipe.Bottleneck)
+        >>> isinstance(profile.bottleneck, Bottleneck)
         True
 
     Attributes:

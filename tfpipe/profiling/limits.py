@@ -24,10 +24,11 @@ class StageCost:
     """The cost of a stage for an output of the pipeline, such as a batch.
 
     Example:
+        >>> from tfpipe.profiling.limits import StageCost
         >>> source = tfpipe.TFRecordSource("DIR", "train")
         >>> pipeline = tfpipe.Pipeline(source, [tfpipe.Interleave()])
         >>> profile = tfpipe.profile(pipeline, seconds=0.01, repeats=1)
-        >>> all(isinstance(cost, tfpipe.StageCost) for cost in profile.stages)
+        >>> all(isinstance(cost, StageCost) for cost in profile.stages)
         True
 
     Attributes:

@@ -1,10 +1,10 @@
 """Measures how fast a dataset is, and what each stage of a pipeline costs.
 
-In: any dataset, or a `Pipeline`. Out: a `Throughput` or a `Profile`. Elements are read
-inside tf.data, so that Python costs nothing. The cost of a stage is the difference
-between two prefixes of the pipeline: the one that ends with the stage, and the one that
-ends before it. A prefix runs with one thread. Costs are CPU-seconds, which are reliable
-on a busy host, too.
+In: any dataset, or a `Pipeline`. Out: `ThroughputFigures` or a `PipelineProfile`.
+Elements are read inside tf.data, so that Python costs nothing. The cost of a stage is
+the difference between two prefixes of the pipeline: with the stage as the last stage,
+and without the stage. A prefix runs with one thread. Costs are CPU-seconds, which are
+reliable on a busy host, too.
 """
 
 import dataclasses
@@ -25,17 +25,18 @@ from tfpipe.pipeline import Pipeline
 from tfpipe.profiling import prefixes, profile_runs, stage_costs, timed_reader
 from tfpipe.profiling.host_share import HostWatch
 from tfpipe.profiling.process_usage import ProcessMeter, Spent
-from tfpipe.profiling.profile import Profile, Rate
+from tfpipe.profiling.profile import PipelineProfile, Rate
 from tfpipe.profiling.timed_reader import TimedReader
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Throughput:
+class ThroughputFigures:
     """How fast a dataset is, without a training step.
 
     Example:
+        >>> from tfpipe.profiling.measure import ThroughputFigures
         >>> measured = tfpipe.throughput(tf.data.Dataset.range(99), num_elements=50)
-        >>> isinstance(measured, tfpipe.Throughput), measured.num_elements
+        >>> isinstance(measured, ThroughputFigures), measured.num_elements
         (True, 50)
 
     Attributes:
@@ -94,7 +95,7 @@ def throughput(
     seconds: float = 3.0,
     num_warmup: int | None = None,
     repeats: int = 3,
-) -> Throughput:
+) -> ThroughputFigures:
     """Reads a dataset as fast as possible. A dataset that ends begins again.
 
     Example:
@@ -129,7 +130,7 @@ def throughput(
     watch = HostWatch(own_cores=dataset.options().threading.private_threadpool_size)
     rate = _rate([reader.pull(parts) for _ in range(repeats)])
     share = watch.share()
-    return Throughput(
+    return ThroughputFigures(
         others_cores=0.0 if share.is_quiet else share.lost_cores,
         elements_per_second=rate.median,
         elements_per_second_least=rate.least,
@@ -152,7 +153,7 @@ def profile(
     storage_bytes_per_second: float | None = None,
     time_limit: float | None = None,
     progress: bool = True,
-) -> Profile:
+) -> PipelineProfile:
     """Measures what each stage of a pipeline costs and what limits the pipeline.
 
     It runs all prefixes of the pipeline in turns, then the whole pipeline as it is.
@@ -209,7 +210,7 @@ def profile(
         steps, plan, spent, whole, copy_bytes_per_second=_copy_bandwidth()
     )
     storage = stage_costs.storage(spent[plan.reader :], known or bandwidth)
-    return Profile(
+    return PipelineProfile(
         stages=rows,
         rate=rate,
         examples_per_output=examples_in(whole.element_spec),
@@ -238,7 +239,7 @@ def _progress_bar(num_runs: int, *, is_shown: bool) -> "tqdm.tqdm[Any]":
 
 
 def examples_in(spec: Any) -> int | None:
-    """Returns the batch size of elements, see `Throughput.examples_per_element`."""
+    """Returns the batch size, see `ThroughputFigures.examples_per_element`."""
     shapes = [item.shape for item in tf.nest.flatten(spec) if hasattr(item, "shape")]
     if not shapes or any(not shape.rank for shape in shapes):
         return None

@@ -78,15 +78,16 @@ class StorageRead:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Profile:
+class PipelineProfile:
     """The costs of a pipeline and its rate.
 
     An output is an element of the whole pipeline, such as a batch.
 
     Example:
+        >>> from tfpipe.profiling.profile import PipelineProfile
         >>> pipeline = tfpipe.imagenet_train("DIR", batch_size=4, image_size=32)
         >>> profile = tfpipe.profile(pipeline, seconds=0.01, repeats=1)
-        >>> isinstance(profile, tfpipe.Profile), len(profile.stages)
+        >>> isinstance(profile, PipelineProfile), len(profile.stages)
         (True, 6)
 
     Attributes:
@@ -214,7 +215,8 @@ class Profile:
         return (
             f"The rate cannot be predicted: reading takes {reading:.0%} of the CPU, "
             f"and was measured with {reads} reads at a time, not "
-            f"{tuning.num_parallel_reads}. Measure the tuning with tfpipe.compare."
+            f"{tuning.num_parallel_reads}. Measure the tuning with "
+            "tfpipe.tuner.race.compare."
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -280,7 +282,7 @@ def _doubt(costs: Sequence[StageCost]) -> str:
         return (
             f"The rate cannot be predicted: reading takes {reading:.0%} of the "
             "CPU, and copying records is as fast as the memory, which other pipelines "
-            "and processes share. Measure the tuning with tfpipe.compare."
+            "and processes share. Measure the tuning with tfpipe.tuner.race.compare."
         )
     total = sum(cost.cpu_seconds_per_output for cost in costs)
     passed = sum(
@@ -293,7 +295,7 @@ def _doubt(costs: Sequence[StageCost]) -> str:
             f"The rate cannot be predicted: the stages take {total * 1e3:.3g} ms "
             f"for an output, and handing {passed:.0f} elements from thread to "
             f"thread takes about {handed * 1e3:.3g} ms. "
-            "Measure the tuning with tfpipe.compare."
+            "Measure the tuning with tfpipe.tuner.race.compare."
         )
     return ""
 
@@ -303,7 +305,7 @@ def _reading(costs: Sequence[StageCost]) -> float:
     return sum(cost.share for cost in costs if cost.kind == "reader")
 
 
-def _rate_of(profile: Profile, tuning: Tuning, cores: int) -> float:
+def _rate_of(profile: PipelineProfile, tuning: Tuning, cores: int) -> float:
     threads = tuning.private_threadpool_size or cores
     here = _with_losses(profile.host, profile.limits[0], profile.rate.median)
     slowdown = here.slowdown_of(cores)
@@ -337,7 +339,7 @@ def _with_knobs(cost: StageCost, stage: object, num_threads: int) -> StageCost:
     return dataclasses.replace(cost, parallelism=calls)
 
 
-def _as_text(profile: Profile, count: int, unit: str) -> str:
+def _as_text(profile: PipelineProfile, count: int, unit: str) -> str:
     widths = max(24, *(len(_label(cost)) for cost in profile.stages))
     lines = [
         f"{'for each output':{widths}}  {'elements':>9} {'CPU ms':>9} {'wait ms':>8} "

@@ -133,16 +133,16 @@ def advance(state: State, order: Order, count: int) -> State:
     )
 
 
-class SavedState(tf.train.experimental.PythonState):  # type: ignore[misc]  # TF is untyped
+class CheckpointState(tf.train.experimental.PythonState):  # type: ignore[misc]  # TF is untyped
     """A `State` in a `tf.train.Checkpoint`, beside the model.
 
     After every step a training loop sets `saved.state = source.advance(saved.state)`.
     After `checkpoint.restore(path)` it builds with `pipeline.build(state=saved.state)`.
 
     Example:
-        >>> saved = tfpipe.SavedState(tfpipe.State(epoch=2, step=5))
+        >>> saved = tfpipe.CheckpointState(tfpipe.State(epoch=2, step=5))
         >>> path = tf.train.Checkpoint(data=saved).save("checkpoint")
-        >>> restored = tfpipe.SavedState()
+        >>> restored = tfpipe.CheckpointState()
         >>> status = tf.train.Checkpoint(data=restored).restore(path)
         >>> restored.state.step
         5

@@ -22,8 +22,9 @@ def service_workers(dispatcher: str) -> list[str]:
     """Returns HOST:PORT of each worker that a dispatcher knows, alive or not.
 
     Example:
+        >>> from tfpipe.service.workers import service_workers
         >>> try:
-        ...     tfpipe.service_workers("127.0.0.1:1")
+        ...     service_workers("127.0.0.1:1")
         ... except ConnectionError as error:
         ...     print(error)
         The dispatcher at 127.0.0.1:1 must name its workers, got: UNAVAILABLE.
@@ -48,7 +49,8 @@ def service_worker_answers(address: str) -> bool:
     A stopped worker, which accepts connections only, does not answer.
 
     Example:
-        >>> tfpipe.service_worker_answers("127.0.0.1:1")
+        >>> from tfpipe.service.workers import service_worker_answers
+        >>> service_worker_answers("127.0.0.1:1")
         False
     """
     answer, code = _ask(address, _TASKS)

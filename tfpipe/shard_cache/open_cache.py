@@ -49,9 +49,10 @@ class CacheStatistics:
     """Figures of a split in a process, since the cache was opened.
 
     Example:
+        >>> from tfpipe.shard_cache.open_cache import CacheStatistics
         >>> cache = tfpipe.ShardCache("cache", max_bytes=10**8)
         >>> source = tfpipe.TFRecordSource("DIR", "train", shard_cache=cache)
-        >>> isinstance(source.cache_statistics(), tfpipe.CacheStatistics)
+        >>> isinstance(source.cache_statistics(), CacheStatistics)
         True
 
     Attributes:

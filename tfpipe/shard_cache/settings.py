@@ -28,13 +28,14 @@ INDEX_FOLDER = "index"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Filled:
+class FillFigures:
     """The result of `ShardCache.fill`.
 
     Example:
+        >>> from tfpipe.shard_cache.settings import FillFigures
         >>> cache = tfpipe.ShardCache("cache", max_bytes=10**8)
         >>> filled = cache.fill("DIR")
-        >>> isinstance(filled, tfpipe.Filled)
+        >>> isinstance(filled, FillFigures)
         True
         >>> filled.num_bytes_present == filled.num_bytes_total
         True
@@ -107,7 +108,7 @@ class ShardCache:
         split: str | None = None,
         *,
         on_progress: Callable[[int, int], object] | None = None,
-    ) -> Filled:
+    ) -> FillFigures:
         """Brings all records of a data set into the cache, as far as there is room.
 
         Shards are fetched in order. Pieces that no reader uses make room for them.
@@ -148,7 +149,7 @@ class ShardCache:
                         on_progress(there + now, num_bytes_total)
                 there += now
                 fetched += opened.statistics().bytes_from_server
-        return Filled(
+        return FillFigures(
             num_bytes_fetched=fetched,
             num_bytes_present=there,
             num_bytes_total=num_bytes_total,

@@ -52,7 +52,8 @@ class Fault:
     """A damaged record.
 
     Example:
-        >>> fault = tfpipe.Fault(
+        >>> from tfpipe.stages.faults import Fault
+        >>> fault = Fault(
         ...     reason="crc", shard="/x", byte_offset=0, record_id=7, detail="bad CRC"
         ... )
         >>> print(fault)

@@ -1,8 +1,8 @@
 """Keras callbacks that save the state of a pipeline and log the waits for input.
 
-In: the source of a pipeline, and a `SavedState` with the start of training; a dataset
-and a `StepTimer`. Out: the same `SavedState`, updated after every step, and on request
-a file at every checkpoint; the figures of the steps.
+In: the source of a pipeline, and a `CheckpointState` with the start of training; a
+dataset and a `StepTimer`. Out: the same `CheckpointState`, updated after every step,
+and on request a file at every checkpoint; the figures of the steps.
 """
 
 import os
@@ -16,21 +16,21 @@ import tensorflow as tf
 from tfpipe import errors
 from tfpipe.location import atomic
 from tfpipe.pipeline import Pipeline
-from tfpipe.reading.state import SavedState
+from tfpipe.reading.state import CheckpointState
 from tfpipe.stages.basic import as_it_is
 from tfpipe.training.step_timer import StepTimer
 
 
-class SaveState(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
+class StateCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
     """Counts the steps of `model.fit` in a state, from which another fit goes on.
 
-        saved = tfpipe.SavedState()    # or from a checkpoint or a file
+        saved = tfpipe.CheckpointState()    # or from a checkpoint or a file
         model.fit(
             pipeline.for_keras(state=saved.state),
             initial_epoch=saved.state.epoch,
             epochs=num_epochs,
             callbacks=[
-                tfpipe.SaveState(pipeline, saved, path="run-{epoch}.state.json"),
+                tfpipe.StateCallback(pipeline, saved, path="run-{epoch}.state.json"),
                 keras.callbacks.ModelCheckpoint("run-{epoch}.keras"),
             ],
         )
@@ -38,7 +38,7 @@ class SaveState(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is unt
     To go on from `run-7.keras`:
 
         text = pathlib.Path("run-7.state.json").read_text()
-        saved = tfpipe.SavedState(tfpipe.State.from_json(text))
+        saved = tfpipe.CheckpointState(tfpipe.State.from_json(text))
 
     The state counts the batches of training, without the prefetched ones. `fit` as
     above goes on with exactly the next record: the first epoch of Keras finishes the
@@ -46,11 +46,11 @@ class SaveState(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is unt
     steps_per_execution with which the epoch was begun.
 
     A `tf.train.Checkpoint(model=model, data=saved)` of another callback holds both the
-    model and the state; the other callback must come after `SaveState`.
+    model and the state; the other callback must come after `StateCallback`.
 
     Example:
         >>> pipeline = tfpipe.imagenet_train("DIR", batch_size=4)
-        >>> callback = tfpipe.SaveState(pipeline, tfpipe.SavedState())
+        >>> callback = tfpipe.StateCallback(pipeline, tfpipe.CheckpointState())
         >>> callback.saved.state.step
         0
 
@@ -72,17 +72,17 @@ class SaveState(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is unt
     def __init__(
         self,
         pipeline: Pipeline,
-        saved: SavedState,
+        saved: CheckpointState,
         *,
         path: str | os.PathLike[str] | None = None,
         save_freq: str | int = "epoch",
     ) -> None:
         super().__init__()
         errors.require_kind(self, "pipeline", pipeline, Pipeline)
-        errors.require_kind(self, "saved", saved, SavedState)
+        errors.require_kind(self, "saved", saved, CheckpointState)
         if not hasattr(pipeline.source, "advance"):
             raise TypeError(
-                "SaveState must have a pipeline whose source says where it is, as "
+                "StateCallback must have a pipeline whose source says where it is, as "
                 f"TFRecordSource does with advance, got {pipeline.source!r}."
             )
         errors.require_int(self, "save_freq", save_freq, least=1, also=["epoch"])
@@ -94,7 +94,7 @@ class SaveState(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is unt
                 f"path must hold no names but {{epoch}} and, unless save_freq is "
                 f"'epoch', {{batch}}; got {path}."
             ) from error
-        errors.require_local_path("SaveState", "path", path)
+        errors.require_local_path("StateCallback", "path", path)
         self.saved = saved
         self._source: Any = pipeline.source
         self._path = path

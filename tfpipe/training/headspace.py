@@ -1,4 +1,4 @@
-"""Headspace: how far the input is from holding a training step back.
+"""HeadspaceFigures: how far the input is from holding a training step back.
 
 In: a pipeline and a training step. Out: the rate of the step with the pipeline, its
 rate with one cached batch, and the rate of the pipeline without a step; all of them
@@ -48,15 +48,16 @@ class Rates:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Headspace:
+class HeadspaceFigures:
     """The rates of a step and its input.
 
     Example:
+        >>> from tfpipe.training.headspace import HeadspaceFigures
         >>> pipeline = tfpipe.imagenet_train("DIR", batch_size=4)
         >>> result = tfpipe.headspace(
         ...     pipeline, len, seconds=0.01, num_rounds=1, fewer_cores=False
         ... )
-        >>> isinstance(result, tfpipe.Headspace), len(result.rates)
+        >>> isinstance(result, HeadspaceFigures), len(result.rates)
         (True, 1)
 
     Attributes:
@@ -142,7 +143,7 @@ def headspace(
     seconds: float = 2.0,
     num_rounds: int = 3,
     fewer_cores: bool = True,
-) -> Headspace:
+) -> HeadspaceFigures:
     """Measures a training step with a cached batch and with the pipeline, in turns.
 
     Cores are taken from all threads of the process, halving their number until the
@@ -184,7 +185,9 @@ def headspace(
         with _only(cores[:num_cores]):
             return bench.rates(num_cores)
 
-    return Headspace(rates=with_fewer(measure, len(cores), fewer_cores=fewer_cores))
+    return HeadspaceFigures(
+        rates=with_fewer(measure, len(cores), fewer_cores=fewer_cores)
+    )
 
 
 def with_fewer(

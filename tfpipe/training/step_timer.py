@@ -40,7 +40,8 @@ class StepTime(NamedTuple):
     """One step: seconds blocked on the input, and seconds of computing.
 
     Example:
-        >>> step = tfpipe.StepTime(wait_seconds=0.25, compute_seconds=0.75)
+        >>> from tfpipe.training.step_timer import StepTime
+        >>> step = StepTime(wait_seconds=0.25, compute_seconds=0.75)
         >>> step.wait_seconds / sum(step)
         0.25
     """
@@ -54,10 +55,11 @@ class StepFigures:
     """The figures of a group of consecutive steps of one rank.
 
     Example:
+        >>> from tfpipe.training.step_timer import StepFigures
         >>> timer = tfpipe.StepTimer(batch_size=4)
         >>> for batch in timer.batches(range(5)):
         ...     pass
-        >>> isinstance(timer.figures, tfpipe.StepFigures), timer.figures.num_steps
+        >>> isinstance(timer.figures, StepFigures), timer.figures.num_steps
         (True, 4)
 
     Attributes:
@@ -206,8 +208,8 @@ class StepTimer:
         rank: The rank of this process.
         all_ranks: Whether ranks other than 0 write to log_dir as well.
         first_step: Number of steps that were done before, if training goes on.
-        profile: An object with `bottleneck.sentence`, such as a `Profile`. The sentence
-            is added to the bottleneck's name while the input is the bottleneck.
+        profile: An object with `bottleneck.sentence`, such as a `PipelineProfile`. The
+            sentence is added to the bottleneck's name while the input binds.
         parallelism: `tfpipe.chosen_parallelism` or a similar function. It is called
             with the iterator of the dataset whenever a group is written. The text
             input/parallelism is its result, or the message of the NotImplementedError

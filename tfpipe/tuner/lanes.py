@@ -17,7 +17,7 @@ import tensorflow as tf
 from tfpipe.cache.stage import Cache
 from tfpipe.pipeline import Pipeline
 from tfpipe.profiling import prefixes
-from tfpipe.profiling.profile import Profile
+from tfpipe.profiling.profile import PipelineProfile
 from tfpipe.reading.source import TFRecordSource
 from tfpipe.tuner import placement, race, space, verdict
 from tfpipe.tuner.placement import Placement
@@ -57,7 +57,7 @@ class Lanes:
         self._caches: dict[Placement, Cache] = {}
         self._released: threading.Thread | None = None
 
-    def fill_for(self, profile: Profile) -> None:
+    def fill_for(self, profile: PipelineProfile) -> None:
         """Lets raced caches hold what the pipeline makes in `_FILL_SECONDS`."""
         batches = math.ceil(profile.rate.median * _FILL_SECONDS)
         self.num_batches = max(_FEWEST_BATCHES, batches)

@@ -28,8 +28,9 @@ class Turns:
     """The figures of a dataset, by round.
 
     Example:
-        >>> fast = tfpipe.Turns((20.0, 30.0), (0.1, 0.1))
-        >>> slow = tfpipe.Turns((10.0, 10.0), (0.1, 0.1))
+        >>> from tfpipe.tuner.race import Turns
+        >>> fast = Turns((20.0, 30.0), (0.1, 0.1))
+        >>> slow = Turns((10.0, 10.0), (0.1, 0.1))
         >>> fast.ratio(slow)
         2.5
 
@@ -140,8 +141,9 @@ def compare(
     """Measures the rates of datasets, see `run`; after its end a dataset begins again.
 
     Example:
+        >>> from tfpipe.tuner.race import compare
         >>> datasets = {f"of {n}": tf.data.Dataset.range(n) for n in (9, 99)}
-        >>> turns = tfpipe.compare(datasets, seconds=0.01, num_rounds=1)
+        >>> turns = compare(datasets, seconds=0.01, num_rounds=1)
         >>> turns["of 99"].num_rounds
         1
 

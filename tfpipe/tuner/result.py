@@ -13,7 +13,7 @@ from typing import Any
 from tfpipe import errors, host, tuning
 from tfpipe.pipeline import Pipeline
 from tfpipe.profiling.host_share import HostShare
-from tfpipe.profiling.profile import Profile
+from tfpipe.profiling.profile import PipelineProfile
 from tfpipe.service.paying import ServicePayoff
 from tfpipe.tuner import race, space
 from tfpipe.tuner.placement import Placement
@@ -94,7 +94,7 @@ class Search:
     trials: Sequence[Trial]
     ratio: float | None
     given_ratio: float | None
-    profile: Profile | None
+    profile: PipelineProfile | None
     fingerprint: str
     is_as_given: bool = False
     given_excess: str = ""
@@ -179,7 +179,7 @@ def trials(
 
 
 def payoff(
-    winner: race.Turns, profile: Profile, budget: Budget, demand: float | None
+    winner: race.Turns, profile: PipelineProfile, budget: Budget, demand: float | None
 ) -> ServicePayoff:
     """Returns whether a `Service` would pay, from the rate of the winner of a race.
 

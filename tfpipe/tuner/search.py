@@ -19,7 +19,7 @@ from tfpipe.pipeline import Pipeline
 from tfpipe.profiling import host_share, measure
 from tfpipe.profiling.host_share import HostWatch
 from tfpipe.profiling.process_usage import ProcessMeter
-from tfpipe.profiling.profile import Profile
+from tfpipe.profiling.profile import PipelineProfile
 from tfpipe.stages.map import Map
 from tfpipe.tuner import placement, space, verdict
 from tfpipe.tuner.lanes import Candidates, Races
@@ -173,7 +173,7 @@ class _Searcher:
         self._races = Races(pipeline, self._bare, deadline)
         self._sizes: dict[int, int] = {}
         self._caches: list[Placement] = []
-        self._profile: Profile | None = None
+        self._profile: PipelineProfile | None = None
         self._watch = HostWatch(own_cores=budget.num_threads)
         self._excess = _excess(pipeline, own)
 
@@ -341,7 +341,9 @@ def _best_of(grid: Sequence[Setting], races: Races) -> Setting:
     return names[max(turns, key=lambda name: turns[name].rate)]
 
 
-def _costs(pipeline: Pipeline, deadline: Deadline, *, is_quiet: bool) -> Profile | None:
+def _costs(
+    pipeline: Pipeline, deadline: Deadline, *, is_quiet: bool
+) -> PipelineProfile | None:
     """Measures the costs of the stages; None without time for them."""
     most = deadline.left(_UNTIL_COSTS)
     # On a busy host all takes longer.

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from tfpipe import errors, host
 from tfpipe.cache.stage import Cache
 from tfpipe.pipeline import Pipeline
-from tfpipe.profiling.profile import Profile
+from tfpipe.profiling.profile import PipelineProfile
 from tfpipe.stages.basic import Batch, Prefetch
 from tfpipe.stages.map import Map
 from tfpipe.tuner import placement
@@ -35,7 +35,8 @@ class Budget:
     """The part of its host that a process may use.
 
     Example:
-        >>> budget = tfpipe.Budget(num_threads=4, ram_bytes=10**9)
+        >>> from tfpipe.tuner.space import Budget
+        >>> budget = Budget(num_threads=4, ram_bytes=10**9)
         >>> budget.any_order
         False
 
@@ -71,9 +72,10 @@ class Setting:
     """A point of the space: a tuning, and where a cache stands, if any.
 
     Example:
-        >>> setting = tfpipe.Setting(tuning=tfpipe.Tuning(prefetch_buffer_size=2))
+        >>> from tfpipe.tuner.space import Setting, opened
+        >>> setting = Setting(tuning=tfpipe.Tuning(prefetch_buffer_size=2))
         >>> pipeline = tfpipe.imagenet_train("DIR", batch_size=4)
-        >>> setting.of(tfpipe.opened(pipeline)).tuning.prefetch_buffer_size
+        >>> setting.of(opened(pipeline)).tuning.prefetch_buffer_size
         2
     """
 
@@ -127,10 +129,11 @@ def opened(pipeline: Pipeline) -> Pipeline:
     A Prefetch is added at the end if there is none.
 
     Example:
+        >>> from tfpipe.tuner.space import opened
         >>> pipeline = tfpipe.Pipeline(
         ...     tfpipe.TFRecordSource("DIR", "train"), [tfpipe.Interleave()]
         ... )
-        >>> tfpipe.opened(pipeline).stages[-1]
+        >>> opened(pipeline).stages[-1]
         Prefetch(buffer_size=None)
     """
     errors.require_kind("", "pipeline", pipeline, Pipeline)
@@ -171,7 +174,7 @@ def autotuned(budget: Budget) -> Setting:
 
 def closed_form(
     pipeline: Pipeline,
-    profile: Profile,
+    profile: PipelineProfile,
     budget: Budget,
     *,
     cache: Placement | None = None,
@@ -236,7 +239,7 @@ def _most_calls(pipeline: Pipeline, budget: Budget) -> list[int]:
     return calls
 
 
-def most_batches(profile: Profile, budget: Budget) -> int:
+def most_batches(profile: PipelineProfile, budget: Budget) -> int:
     """Returns how many batches a quarter of the memory holds, at least 1."""
     size = profile.stages[-1].bytes_out_per_output
     if math.isnan(size) or size < 1:
@@ -245,7 +248,7 @@ def most_batches(profile: Profile, budget: Budget) -> int:
 
 
 def neighbors(
-    pipeline: Pipeline, setting: Setting, profile: Profile, budget: Budget
+    pipeline: Pipeline, setting: Setting, profile: PipelineProfile, budget: Budget
 ) -> list[Setting]:
     """Returns the settings a single step of a single knob away, map calls first."""
     tuning = setting.tuning
@@ -367,7 +370,7 @@ def _around(value: int, values: Sequence[int], most: int) -> list[int]:
 def held_bytes(
     pipeline: Pipeline,
     setting: Setting,
-    profile: Profile | None,
+    profile: PipelineProfile | None,
     cache_bytes: Mapping[int, int],
 ) -> int:
     """Returns the bytes of a setting's cache in RAM and of its buffers, when full.

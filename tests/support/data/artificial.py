@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import tfpipe
 from tfpipe.profiling.limits import Host, StageCost
-from tfpipe.profiling.profile import Profile, Rate
+from tfpipe.profiling.profile import PipelineProfile, Rate
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,12 +121,14 @@ def cost_of(
     )
 
 
-def made_profile(*costs: StageCost, num_cores: int = 2, **values: Any) -> Profile:
+def made_profile(
+    *costs: StageCost, num_cores: int = 2, **values: Any
+) -> PipelineProfile:
     """A profile of Map, Map, Prefetch with made-up figures."""
     stages = [tfpipe.Map(Busy(1)), tfpipe.Map(Busy(3)), tfpipe.Prefetch()]
     rate = Rate(median=90.0, least=80.0, most=95.0, cpu_seconds_per_element=0.02)
     host_ = Host(num_cores=num_cores, num_threads=num_cores)
-    return Profile(
+    return PipelineProfile(
         **{
             "stages": costs,
             "rate": rate,

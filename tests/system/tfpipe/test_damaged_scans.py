@@ -104,7 +104,7 @@ def test_records_before_the_damage_are_read_and_it_is_one_fault(
     said = capfd.readouterr().err
     assert "bytes count as one damaged record" in said
     assert said.count("Skipped a damaged record.") == 1
-    with pytest.raises(tfpipe.BadIndexError, match=r"part-1\.tfrecord: record"):
+    with pytest.raises(tfpipe.errors.BadIndexError, match=r"part-1\.tfrecord: record"):
         read(tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""tfpipe.git_revision in a real git checkout."""
+"""tfpipe.host.git_revision in a real git checkout."""
 
 import pathlib
 import subprocess
@@ -27,11 +27,11 @@ def test_commit_and_whether_a_file_was_changed(
     _git(checkout, "tag", "v1")
 
     monkeypatch.setattr(host, "_CHECKOUT", checkout)
-    clean = tfpipe.git_revision()
+    clean = tfpipe.host.git_revision()
     (checkout / "file").write_text("2")
-    changed = tfpipe.git_revision()
+    changed = tfpipe.host.git_revision()
     monkeypatch.setattr(host, "_CHECKOUT", installed)
-    elsewhere = tfpipe.git_revision()
+    elsewhere = tfpipe.host.git_revision()
 
     assert clean is not None
     assert len(clean) == 40

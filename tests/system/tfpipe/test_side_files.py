@@ -43,7 +43,7 @@ def test_each_side_file_keeps_the_pixels_or_is_an_error(data_dir, tmp_path, chan
         CHANGES[change](copy / name)
         try:
             found = batches(copy)
-        except tfpipe.TfpipeError:
+        except tfpipe.errors.TfpipeError:
             continue
         assert name not in ("catalog.parquet", "index.json")
         for batch, wanted in zip(found, expected, strict=True):

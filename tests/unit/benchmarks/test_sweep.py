@@ -630,7 +630,7 @@ def test_flag_of_train_before_the_dashes_is_refused(tmp_path: pathlib.Path) -> N
 )
 def test_run_that_would_be_refused(words: list[str], message: str) -> None:
     synthetic = [] if "--nosynthetic" in words else ["--synthetic"]
-    with pytest.raises((ValueError, tfpipe.TfpipeError), match=message):
+    with pytest.raises((ValueError, tfpipe.errors.TfpipeError), match=message):
         sweep.check_run([*synthetic, *words])
 
 

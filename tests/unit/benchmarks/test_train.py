@@ -323,7 +323,7 @@ def test_report_folder_that_vanishes_costs_no_figure(
         shutil.rmtree(folder)
         raise RuntimeError("no picture")
 
-    monkeypatch.setattr(run.tfpipe, "contact_sheet", sheet)
+    monkeypatch.setattr(run.tfpipe.view, "contact_sheet", sheet)
     values = {"data_dir": str(data_dir), "report_dir": str(folder), **EMULATED}
     done = commands.answer(train.COMMANDS, model="tiny", **values)
 

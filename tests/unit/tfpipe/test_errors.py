@@ -15,6 +15,7 @@ from tfpipe import errors
 from tfpipe.consumers import classes
 from tfpipe.native import libraries
 from tfpipe.training import headspace
+from tfpipe.tuner import race, space
 
 # Kinds of arguments: what is wrong for each.
 INT = (2.5, 3.0, True, np.True_, "3", [3], math.nan, 10**30)
@@ -69,7 +70,7 @@ MADE = [
         {"batch_size": SIZE, "drop_remainder": SWITCH},
     ),
     (
-        tfpipe.Budget,
+        space.Budget,
         {"num_threads": 2, "ram_bytes": 9},
         {
             "num_threads": SIZE,
@@ -214,7 +215,7 @@ MADE = [
         crop(short_side=(9, (7, 9), (9, 8), (8.5, 9), (True, 9)), flip=SWITCH),
     ),
     (
-        tfpipe.Recipe,
+        tfpipe.recipes.Recipe,
         {
             "train": (tfpipe.Flip(),),
             "evaluate": (tfpipe.Flip(),),
@@ -258,7 +259,7 @@ MADE = [
             )
         },
     ),
-    (tfpipe.SavedState, {}, {"state": OBJECT}),
+    (tfpipe.CheckpointState, {}, {"state": OBJECT}),
     (
         tfpipe.ServicePayoff,
         {"rate": 1, "num_cores": 2},
@@ -272,7 +273,7 @@ MADE = [
         },
     ),
     (
-        tfpipe.Setting,
+        space.Setting,
         {"tuning": tfpipe.Tuning()},
         {"tuning": (*OBJECT, None), "cache": OBJECT},
     ),
@@ -353,7 +354,7 @@ MADE = [
 # Functions, which are only called with what is wrong.
 CALLED = [
     (
-        tfpipe.before_and_after,
+        tfpipe.view.before_and_after,
         {"pipeline": pipeline()},
         {"pipeline": OBJECT, "num_images": SIZE, "num_columns": SIZE, "epoch": SEED},
     ),
@@ -370,12 +371,12 @@ CALLED = [
         },
     ),
     (
-        tfpipe.compare,
+        race.compare,
         {"datasets": datasets(), "seconds": 1, "num_rounds": 1},
         {"datasets": ({}, {"a": 3}), "seconds": SECONDS, "num_rounds": SIZE},
     ),
     (
-        tfpipe.contact_sheet,
+        tfpipe.view.contact_sheet,
         {"batch": {"image": np.zeros([1, 2, 2, 3], np.uint8), "label": [0]}},
         {"num_columns": SIZE, "max_images": SIZE, "pipeline": OBJECT},
     ),
@@ -392,7 +393,7 @@ CALLED = [
         },
     ),
     (tfpipe.load_tuned, {"path": "none", "pipeline": pipeline()}, {"pipeline": OBJECT}),
-    (tfpipe.opened, {"pipeline": pipeline()}, {"pipeline": OBJECT}),
+    (space.opened, {"pipeline": pipeline()}, {"pipeline": OBJECT}),
     (
         pipeline().build,
         {},
@@ -463,7 +464,11 @@ CALLED = [
     (tfpipe.Tuning.for_local_ranks, {}, {"num_local_ranks": SIZE}),
     *(
         (recipe, {"dtype": "uint8", "quality": "fast"}, {"image_size": IMAGE_SIZE})
-        for recipe in (tfpipe.inception, tfpipe.resnet, tfpipe.vgg)
+        for recipe in (
+            tfpipe.recipes.inception,
+            tfpipe.recipes.resnet,
+            tfpipe.recipes.vgg,
+        )
     ),
 ]
 
@@ -505,16 +510,20 @@ PRESET = {
 
 # What users get and do not make; exceptions; names of functions without such arguments.
 NOT_MADE = {
-    *("BadIndexError", "BadRecordError", "BadSubsetError", "MissingFileError"),
-    *("RemoteError", "TfpipeError", "Flip", "ToNCHW", "Subset", "keep_freed_memory"),
-    *("Bottleneck", "Fault", "Headspace", "Profile", "Search", "StageCost"),
-    *("StepFigures", "StepTime", "Throughput", "Turns", "chosen_parallelism"),
-    *("CacheStatistics", "Filled", "service_worker_answers", "service_workers"),
-    *("cpu_model", "cpu_quota", "git_revision", "ram_bytes", "ram_left"),
+    *("errors", "host", "view", "Flip", "ToNCHW", "Subset"),
+    *("Search", "chosen_parallelism"),
 }
 # Below, or takes the arguments of another.
 ELSEWHERE = {
-    *("EachExample", "Map", "Select", "Mixture", "SaveState", "TFRecordSource", "tune"),
+    *(
+        "EachExample",
+        "Map",
+        "Select",
+        "Mixture",
+        "StateCallback",
+        "TFRecordSource",
+        "tune",
+    ),
     *("imagenet_train", "imagenet_eval", "recipes", "Location"),
 }
 
@@ -653,11 +662,13 @@ def test_a_mixture_is_of_numbers_and_pipelines(data_dir, name, values):
 )
 def test_what_saves_a_state_has_one(data_dir, name, values):
     source = tfpipe.TFRecordSource(data_dir, "train")
-    right = {"pipeline": tfpipe.Pipeline(source, []), "saved": tfpipe.SavedState()}
+    right = {"pipeline": tfpipe.Pipeline(source, []), "saved": tfpipe.CheckpointState()}
 
     for value in values:
-        with pytest.raises((ValueError, TypeError), match=f"SaveState.{name} must be"):
-            tfpipe.SaveState(**right | {name: value})
+        with pytest.raises(
+            (ValueError, TypeError), match=f"StateCallback.{name} must be"
+        ):
+            tfpipe.StateCallback(**right | {name: value})
 
 
 @pytest.mark.parametrize(

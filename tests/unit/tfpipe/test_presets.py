@@ -80,9 +80,13 @@ def same_pixels(first, second):
         (train, {"dtype": "bfloat16", "image_size": (8, 14)}),
         (
             train,
-            {"dtype": "float32", "image_size": (8, 14), "recipe": tfpipe.inception},
+            {
+                "dtype": "float32",
+                "image_size": (8, 14),
+                "recipe": tfpipe.recipes.inception,
+            },
         ),
-        (evaluate, {"image_size": (8, 14), "recipe": tfpipe.vgg}),
+        (evaluate, {"image_size": (8, 14), "recipe": tfpipe.recipes.vgg}),
         (evaluate, {"dtype": "float32"}),
     ],
 )
@@ -355,7 +359,9 @@ def test_what_cannot_work_is_refused_when_the_pipeline_is_made(
 
 @pytest.mark.parametrize("preset", [train, evaluate])
 def test_split_that_is_not_there_is_refused(data_dir, preset):
-    with pytest.raises(tfpipe.BadIndexError, match="choose one of train, validation"):
+    with pytest.raises(
+        tfpipe.errors.BadIndexError, match="choose one of train, validation"
+    ):
         make(preset, data_dir, split="test")
 
 
@@ -364,7 +370,9 @@ def test_shard_cut_short_is_named_before_the_first_step(data_dir, tmp_path):
     shard = folder / "train-00001-of-00003"
     shard.write_bytes(shard.read_bytes()[:-1])
 
-    with pytest.raises(tfpipe.BadIndexError, match=f"{shard} must have .* bytes"):
+    with pytest.raises(
+        tfpipe.errors.BadIndexError, match=f"{shard} must have .* bytes"
+    ):
         make(train, folder)
     assert len(records(evaluate, folder)) == 8  # the other split is whole
 
@@ -394,10 +402,10 @@ def mapped(pipeline, record):
 @pytest.mark.parametrize(
     ("preset", "recipe"),
     [
-        (train, tfpipe.resnet),
-        (train, tfpipe.inception),
-        (train, tfpipe.vgg),
-        (evaluate, tfpipe.inception),
+        (train, tfpipe.recipes.resnet),
+        (train, tfpipe.recipes.inception),
+        (train, tfpipe.recipes.vgg),
+        (evaluate, tfpipe.recipes.inception),
     ],
 )
 def test_recipes_give_normalized_pixels_on_the_host_and_on_the_device(
@@ -487,7 +495,7 @@ def test_a_source_of_ones_own_gives_the_batches_of_a_folder(data_dir, preset, op
     assert same(made, batches(preset, data_dir, **options))
 
 
-@pytest.mark.parametrize("recipe", [tfpipe.resnet, tfpipe.inception])
+@pytest.mark.parametrize("recipe", [tfpipe.recipes.resnet, tfpipe.recipes.inception])
 def test_training_stretches_wide_images_no_more_than_square_ones(recipe):
     square, wide = (
         recipe(image_size, "uint8", "exact").train[0] for image_size in (16, (8, 20))
@@ -572,7 +580,8 @@ def invert(example):
 
 
 @pytest.mark.parametrize(
-    ("preset", "recipe"), [(train, tfpipe.inception), (evaluate, tfpipe.resnet)]
+    ("preset", "recipe"),
+    [(train, tfpipe.recipes.inception), (evaluate, tfpipe.recipes.resnet)],
 )
 def test_extra_ops_change_pixels_before_they_are_normalized(
     data_dir, record, preset, recipe

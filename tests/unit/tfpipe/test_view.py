@@ -31,13 +31,13 @@ def make_batch(num_images, *, height=32, width=48):
 def test_sheet_has_room_for_rows_of_captioned_images(
     num_images, options, columns, rows
 ):
-    sheet = tfpipe.contact_sheet(make_batch(num_images), **options)
+    sheet = tfpipe.view.contact_sheet(make_batch(num_images), **options)
 
     assert sheet.size == (columns * (48 + 4) + 4, rows * (32 + 4 + 14) + 4)
 
 
 def test_images_are_on_the_sheet_in_order():
-    sheet = tfpipe.contact_sheet(make_batch(3), num_columns=2)
+    sheet = tfpipe.view.contact_sheet(make_batch(3), num_columns=2)
 
     assert sheet.getpixel((4, 4)) == (0, 20, 200)
     assert sheet.getpixel((4 + 52 + 47, 4 + 31)) == (5, 20, 200)
@@ -51,7 +51,7 @@ def test_normalized_batch_looks_like_the_pixels(dtype):
     normalized = tfpipe.Normalize()({"image": tf.constant(batch["image"])})["image"]
     batch["image"] = tf.cast(normalized, dtype)
 
-    sheet = tfpipe.contact_sheet(batch)
+    sheet = tfpipe.view.contact_sheet(batch)
 
     difference = np.array(sheet.getpixel((4 + 3 * 52, 4))) - (15, 20, 200)
     assert np.abs(difference).max() <= (1 if dtype == "bfloat16" else 0)
@@ -60,7 +60,7 @@ def test_normalized_batch_looks_like_the_pixels(dtype):
 def test_values_out_of_range_are_clipped():
     batch = {"image": np.full((1, 32, 48, 3), [-100, 0, 100.0]), "label": [0]}
 
-    sheet = tfpipe.contact_sheet(batch)
+    sheet = tfpipe.view.contact_sheet(batch)
 
     assert sheet.getpixel((4, 4)) == (0, 116, 255)
 
@@ -68,9 +68,9 @@ def test_values_out_of_range_are_clipped():
 def test_caption_shows_the_name_of_the_class():
     batch = make_batch(1)
 
-    plain = tfpipe.contact_sheet(batch)
-    named = tfpipe.contact_sheet(batch, class_names=["cat"])
-    without_name = tfpipe.contact_sheet(batch, class_names=[])
+    plain = tfpipe.view.contact_sheet(batch)
+    named = tfpipe.view.contact_sheet(batch, class_names=["cat"])
+    without_name = tfpipe.view.contact_sheet(batch, class_names=[])
 
     assert named.tobytes() != plain.tobytes()
     assert without_name.tobytes() == plain.tobytes()
@@ -79,7 +79,9 @@ def test_caption_shows_the_name_of_the_class():
 def test_caption_is_cut_to_the_width_of_the_image():
     batch = make_batch(2)
 
-    sheet = np.asarray(tfpipe.contact_sheet(batch, class_names=["very long " * 9] * 2))
+    sheet = np.asarray(
+        tfpipe.view.contact_sheet(batch, class_names=["very long " * 9] * 2)
+    )
 
     caption = sheet[4 + 32 + 1 : -4]
     assert (caption[:, 4 : 4 + 48] < 255).any()
@@ -101,9 +103,9 @@ def test_row_of_labels_is_shown_as_its_labels(row, caption):
     batch = make_batch(1, width=150)
     rows = batch | {"label": tf.constant([row], tf.float32)}
 
-    sheet = tfpipe.contact_sheet(rows, class_names=["ant", "cat", "dog"])
+    sheet = tfpipe.view.contact_sheet(rows, class_names=["ant", "cat", "dog"])
 
-    expected = tfpipe.contact_sheet(batch)
+    expected = tfpipe.view.contact_sheet(batch)
     canvas = PIL.ImageDraw.Draw(expected)
     canvas.rectangle((0, 36, 160, 60), fill="white")
     captions.draw(canvas, (4, 37), caption, 150)
@@ -135,7 +137,7 @@ def test_float_pixels_of_a_pipeline_look_like_its_photos(
     pipeline = _cropping(data_dir, *ops, **options)
     (batch,) = pipeline.build()
 
-    sheet = tfpipe.contact_sheet(pipeline.on_device(batch), pipeline=pipeline)
+    sheet = tfpipe.view.contact_sheet(pipeline.on_device(batch), pipeline=pipeline)
 
     for number, (_, halved) in enumerate(first_three):
         image = sheet.crop((4 + 20 * number, 4, 20 + 20 * number, 20))
@@ -146,7 +148,7 @@ def test_after_of_a_pair_is_normalized_as_the_pipeline_does(data_dir, first_thre
     normalize = tfpipe.Normalize.caffe()
     pipeline = _cropping(data_dir, dtype="float32", normalize=normalize)
 
-    sheet = tfpipe.before_and_after(pipeline, num_images=3)
+    sheet = tfpipe.view.before_and_after(pipeline, num_images=3)
 
     _, after = halves_of_pairs(sheet, 3)
     assert np.abs(after / 2 - [image for _, image in first_three]).max() <= 1
@@ -156,14 +158,16 @@ def test_sheet_of_a_pipeline_has_its_class_names(data_dir):
     pipeline = make_pipeline(data_dir)
     batch, names = make_batch(2), pipeline.class_names
 
-    sheet = tfpipe.contact_sheet(batch, pipeline=pipeline)
+    sheet = tfpipe.view.contact_sheet(batch, pipeline=pipeline)
 
-    assert sheet.tobytes() == (tfpipe.contact_sheet(batch, class_names=names).tobytes())
-    assert sheet.tobytes() != tfpipe.contact_sheet(batch).tobytes()
+    assert sheet.tobytes() == (
+        tfpipe.view.contact_sheet(batch, class_names=names).tobytes()
+    )
+    assert sheet.tobytes() != tfpipe.view.contact_sheet(batch).tobytes()
 
 
 def test_pairs_of_a_pipeline_have_its_class_names(data_dir, three_pairs):
-    without_names = tfpipe.before_and_after(
+    without_names = tfpipe.view.before_and_after(
         make_pipeline(data_dir), num_images=3, class_names=[]
     )
 
@@ -175,9 +179,9 @@ def test_sheet_of_a_pipeline_without_names_has_numbers():
     pipeline = tfpipe.Pipeline(tfpipe.SyntheticSource(batch_size=2, image_size=32), [])
     (batch,) = pipeline.prefix(0).to_numpy(start_step=999)
 
-    sheet = tfpipe.contact_sheet(batch, pipeline=pipeline)
+    sheet = tfpipe.view.contact_sheet(batch, pipeline=pipeline)
 
-    assert sheet.tobytes() == tfpipe.contact_sheet(batch).tobytes()
+    assert sheet.tobytes() == tfpipe.view.contact_sheet(batch).tobytes()
 
 
 @pytest.mark.parametrize(
@@ -193,7 +197,7 @@ def test_other_shapes_are_refused(shape, got):
     batch = {"image": np.zeros(shape, np.uint8), "label": np.zeros(shape[:1], int)}
 
     with pytest.raises(ValueError, match=rf"\[batch, height, width, 3\].*got {got}"):
-        tfpipe.contact_sheet(batch)
+        tfpipe.view.contact_sheet(batch)
 
 
 def make_pipeline(data_dir, *stages, batch_size=1):
@@ -240,7 +244,7 @@ def first_three(data_dir):
 
 @pytest.fixture(scope="module")
 def three_pairs(data_dir):
-    return tfpipe.before_and_after(make_pipeline(data_dir), num_images=3)
+    return tfpipe.view.before_and_after(make_pipeline(data_dir), num_images=3)
 
 
 def test_each_image_is_beside_what_became_of_it(three_pairs, first_three):
@@ -262,7 +266,7 @@ def test_pairs_of_a_preset(data_dir):
         data_dir, image_size=16, batch_size=4, dtype="float32"
     )
 
-    assert tfpipe.before_and_after(preset, num_columns=2).size == (84, 8 * 34 + 4)
+    assert tfpipe.view.before_and_after(preset, num_columns=2).size == (84, 8 * 34 + 4)
 
 
 def test_pairs_of_batches_with_vectors_of_labels(data_dir, three_pairs):
@@ -273,7 +277,7 @@ def test_pairs_of_batches_with_vectors_of_labels(data_dir, three_pairs):
         batch_size=2,
     )
 
-    sheet = tfpipe.before_and_after(one_hot, num_images=3)
+    sheet = tfpipe.view.before_and_after(one_hot, num_images=3)
 
     assert sheet.tobytes() == three_pairs.tobytes()
 
@@ -288,7 +292,7 @@ def test_epoch_is_that_of_the_pipeline(data_dir):
     pipeline = tfpipe.Pipeline(source, [tfpipe.Interleave(), tfpipe.Map(*ops)])
     made = list(pipeline.build(epoch=1).take(3).as_numpy_iterator())
 
-    sheet = tfpipe.before_and_after(pipeline, num_images=3, epoch=1)
+    sheet = tfpipe.view.before_and_after(pipeline, num_images=3, epoch=1)
 
     _, after = halves_of_pairs(sheet, 3)
     assert after.tolist() == [example["image"].tolist() for example in made]
@@ -298,8 +302,8 @@ def test_pipeline_without_a_parse_and_no_images_are_refused(data_dir):
     synthetic = tfpipe.Pipeline(tfpipe.SyntheticSource(batch_size=2), [])
 
     with pytest.raises(ValueError, match="must have a Map with a Parse"):
-        tfpipe.before_and_after(synthetic)
+        tfpipe.view.before_and_after(synthetic)
     with pytest.raises(
         ValueError, match="num_images must be a whole number >= 1, got 0"
     ):
-        tfpipe.before_and_after(make_pipeline(data_dir), num_images=0)
+        tfpipe.view.before_and_after(make_pipeline(data_dir), num_images=0)

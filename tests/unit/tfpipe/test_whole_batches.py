@@ -228,7 +228,9 @@ def planar(image_size, dtype, quality):
     """A recipe of a user: channels first."""
     shared = {"image_size": image_size, "dtype": dtype, "quality": quality}
     crop = tfpipe.RandomScaleCrop(**shared, short_side=(16, 24), layout="NCHW")
-    return tfpipe.Recipe(train=(crop,), evaluate=(crop,), normalize=tfpipe.Normalize())
+    return tfpipe.recipes.Recipe(
+        train=(crop,), evaluate=(crop,), normalize=tfpipe.Normalize()
+    )
 
 
 # The ops are compared above, so that each pipeline runs on one of them.
@@ -238,13 +240,13 @@ EQUAL = {
         {
             "crop_op": "stock",
             "whole_batches": True,
-            "recipe": tfpipe.inception,
+            "recipe": tfpipe.recipes.inception,
             "dtype": "float32",
         },
     ),
     "faults": (
         tfpipe.imagenet_train,
-        {"recipe": tfpipe.vgg, "dtype": "float32", "on_error": "skip"},
+        {"recipe": tfpipe.recipes.vgg, "dtype": "float32", "on_error": "skip"},
     ),
     "encoded": (tfpipe.imagenet_train, {"recipe": None}),
     "planar alone": (
@@ -299,7 +301,7 @@ def test_a_damaged_image_is_named(spoilt_dir):
 @needs_native
 def test_ops_that_take_examples_run_on_each_of_a_damaged_batch(spoilt_dir):
     """Each damaged image costs its record alone."""
-    options = {"recipe": tfpipe.inception, "ops": [darkened], "batch_size": 12}
+    options = {"recipe": tfpipe.recipes.inception, "ops": [darkened], "batch_size": 12}
     options |= {"on_error": "skip", "dtype": "float32"}
 
     one, _, whole = batches(tfpipe.imagenet_train, spoilt_dir, **options)

@@ -96,13 +96,13 @@ def test_a_layer_among_the_ops_is_refused_with_what_to_use(data_dir, name):
 
 
 def test_interrupted_fit_finishes_its_epoch_and_goes_on(train, weights):
-    model, saved = make_model(), tfpipe.SavedState()
+    model, saved = make_model(), tfpipe.CheckpointState()
 
     with pytest.raises(KeyboardInterrupt):
         model.fit(
             train.for_keras(),
             epochs=3,
-            callbacks=[tfpipe.SaveState(train, saved), Stop(STEPS + 2)],
+            callbacks=[tfpipe.StateCallback(train, saved), Stop(STEPS + 2)],
             verbose=0,
         )
     assert (saved.state.epoch, saved.state.step) == (1, 2)
@@ -110,7 +110,7 @@ def test_interrupted_fit_finishes_its_epoch_and_goes_on(train, weights):
         train.for_keras(state=saved.state),
         initial_epoch=saved.state.epoch,
         epochs=3,
-        callbacks=[tfpipe.SaveState(train, saved)],
+        callbacks=[tfpipe.StateCallback(train, saved)],
         verbose=0,
     )
 

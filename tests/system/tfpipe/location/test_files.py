@@ -243,7 +243,7 @@ def test_a_profile_of_the_aws_files_opens_the_store(
 def test_a_process_made_by_fork_says_that_it_cannot_use_urls(s3_folder: str) -> None:
     code = """if True:
     import os, sys
-    from tfpipe import RemoteError
+    from tfpipe.errors import RemoteError
     from tfpipe.location.files import Files
     files = Files(sys.argv[1])
     files.write("a", b"1")

@@ -273,7 +273,7 @@ def test_a_server_that_stalls_is_an_error_in_the_stated_time(
 
     start = time.monotonic()
     with contextlib.closing(opened):
-        with pytest.raises(tfpipe.RemoteError, match="train-0000"):
+        with pytest.raises(tfpipe.errors.RemoteError, match="train-0000"):
             opened.bring(EVERYTHING)
         assert time.monotonic() - start < 20
         bad_proxy.faults = []

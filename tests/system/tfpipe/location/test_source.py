@@ -186,7 +186,9 @@ def test_a_pipeline_by_url_does_what_one_of_a_folder_does(
     assert there.class_counts == here.class_counts
     assert there.record_names(epoch=1) == here.record_names(epoch=1)
     assert there.source.locate(3)[0].startswith(f"{shards_url}/train-")
-    sheets = [tfpipe.before_and_after(each, num_images=4) for each in (here, there)]
+    sheets = [
+        tfpipe.view.before_and_after(each, num_images=4) for each in (here, there)
+    ]
     assert np.array_equal(*map(np.asarray, sheets))
     for state in (tfpipe.State(epoch=2, step=5), tfpipe.State(step=7, batch_size=1)):
         assert digest(there.build(state=state)) == digest(here.build(state=state))

@@ -19,7 +19,7 @@ def _preflight(ranks: Ranks, data_dirs: list[pathlib.Path], seeds: list[int]) ->
     )
     try:
         tfpipe.preflight(pipeline, ranks.gather)
-    except tfpipe.TfpipeError as error:
+    except tfpipe.errors.TfpipeError as error:
         return str(error)
     return "agreed"
 

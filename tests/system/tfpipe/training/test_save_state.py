@@ -1,4 +1,4 @@
-"""tfpipe.SaveState in Keras: an interrupted fit goes on with the next record."""
+"""tfpipe.StateCallback in Keras: an interrupted fit goes on with the next record."""
 
 import contextlib
 
@@ -65,7 +65,7 @@ def expected_batches(pipeline, num_epochs):
 def fit(pipeline, saved, *callbacks, steps_per_execution=1, epochs=3, **options):
     """Fits from a state on; returns the batches that the model saw."""
     model = make_model(steps_per_execution)
-    save = tfpipe.SaveState(pipeline, saved, **options)
+    save = tfpipe.StateCallback(pipeline, saved, **options)
     with contextlib.suppress(KeyboardInterrupt):
         model.fit(
             pipeline.build(state=saved.state, num_epochs=None),
@@ -85,7 +85,7 @@ def test_interrupted_fit_goes_on_with_the_next_record(
     pipeline, steps_per_execution, stop_after
 ):
     expected = expected_batches(pipeline, 3)
-    saved = tfpipe.SavedState()
+    saved = tfpipe.CheckpointState()
     options = {"steps_per_execution": steps_per_execution}
 
     before = fit(pipeline, saved, Stop(stop_after), **options)
@@ -100,7 +100,7 @@ def test_interrupted_fit_goes_on_with_the_next_record(
 
 def test_fit_of_the_rest_of_an_epoch_ends_with_it(pipeline):
     expected = expected_batches(pipeline, 2)
-    saved = tfpipe.SavedState()
+    saved = tfpipe.CheckpointState()
     fit(pipeline, saved, Stop(8))
     model = make_model()
 
@@ -108,7 +108,7 @@ def test_fit_of_the_rest_of_an_epoch_ends_with_it(pipeline):
         pipeline.build(state=saved.state),
         initial_epoch=1,
         epochs=2,
-        callbacks=[tfpipe.SaveState(pipeline, saved)],
+        callbacks=[tfpipe.StateCallback(pipeline, saved)],
         verbose=0,
     )
 
@@ -117,7 +117,7 @@ def test_fit_of_the_rest_of_an_epoch_ends_with_it(pipeline):
 
 
 def test_state_is_written_beside_the_checkpoint_of_each_epoch(pipeline, tmp_path):
-    saved = tfpipe.SavedState()
+    saved = tfpipe.CheckpointState()
 
     fit(pipeline, saved, epochs=2, path=tmp_path / "run-{epoch}.json")
 
@@ -141,7 +141,7 @@ def test_state_is_written_where_keras_writes_its_checkpoints(
 
     fit(
         pipeline,
-        tfpipe.SavedState(),
+        tfpipe.CheckpointState(),
         checkpoint,
         epochs=2,
         path=str(tmp_path / "run-{epoch}-{batch}.json"),
@@ -161,10 +161,10 @@ def test_state_is_written_where_keras_writes_its_checkpoints(
 
 
 def test_model_and_state_are_in_one_checkpoint(pipeline, tmp_path):
-    saved = tfpipe.SavedState()
+    saved = tfpipe.CheckpointState()
     fit(pipeline, saved, Stop(8))
     path = tf.train.Checkpoint(data=saved).save(str(tmp_path / "checkpoint"))
-    restored = tfpipe.SavedState()
+    restored = tfpipe.CheckpointState()
 
     tf.train.Checkpoint(data=restored).restore(path)
 
@@ -174,12 +174,12 @@ def test_model_and_state_are_in_one_checkpoint(pipeline, tmp_path):
 
 def test_steps_that_cannot_be_counted_are_refused(pipeline):
     model = make_model(steps_per_execution=4)
-    saved = tfpipe.SavedState()
+    saved = tfpipe.CheckpointState()
 
     with pytest.raises(ValueError, match=r"multiple of .* steps_per_execution, got 6 "):
         model.fit(
             pipeline.build(),
-            callbacks=[tfpipe.SaveState(pipeline, saved)],
+            callbacks=[tfpipe.StateCallback(pipeline, saved)],
             verbose=0,
         )
 

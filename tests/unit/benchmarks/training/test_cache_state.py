@@ -9,6 +9,7 @@ import tfpipe
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.options.config import Config
 from benchmarks.training import cache_state
+from tfpipe.shard_cache import settings
 
 
 def _setting(num_bytes: int) -> Any:
@@ -26,9 +27,11 @@ def _fill(monkeypatch: pytest.MonkeyPatch, there: int) -> list[tuple[str, str]]:
     """Lets every shard cache hold so many bytes; returns what is filled."""
     asked = []
 
-    def fill(cache: tfpipe.ShardCache, data_dir: str, split: str) -> tfpipe.Filled:
+    def fill(
+        cache: tfpipe.ShardCache, data_dir: str, split: str
+    ) -> settings.FillFigures:
         asked.append((data_dir, split))
-        return tfpipe.Filled(
+        return settings.FillFigures(
             num_bytes_fetched=there,
             num_bytes_present=there,
             num_bytes_total=10**9,
@@ -62,7 +65,7 @@ def test_an_error_of_the_store_is_that_of_all_ranks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def fail(*_: object) -> None:
-        raise tfpipe.RemoteError("http://h/x is gone.")
+        raise tfpipe.errors.RemoteError("http://h/x is gone.")
 
     monkeypatch.setattr(tfpipe.ShardCache, "fill", fail)
 

@@ -11,7 +11,7 @@ from benchmarks.training import caches
 OPTIONS = {"image_size": 32, "batch_size": 4, "whole_batches": False}
 
 
-def _pipeline(data_dir: pathlib.Path, recipe=tfpipe.resnet) -> tfpipe.Pipeline:
+def _pipeline(data_dir: pathlib.Path, recipe=tfpipe.recipes.resnet) -> tfpipe.Pipeline:
     return tfpipe.imagenet_train(
         str(data_dir), recipe=recipe, with_record_id=True, **OPTIONS
     )

@@ -66,7 +66,7 @@ def test_data_set_is_complete_and_leaves_no_work(
     ]
     assert index.load(folder) == result
     assert result.made_by["decisions"] == {"kept": 31}
-    assert result.made_by["git_revision"] == tfpipe.git_revision()
+    assert result.made_by["git_revision"] == tfpipe.host.git_revision()
     for split in ("train", "validation"):
         index.check(result, folder, split)
 

@@ -124,7 +124,9 @@ def test_pipelines_that_cannot_know_their_classes_say_so(data_dirs, copy_dir):
             read(mixture)
         with pytest.raises(ValueError, match="must have a Map with a Parse"):
             read(unparsed)
-        with pytest.raises(tfpipe.BadIndexError, match=r"converters.verify .*_index"):
+        with pytest.raises(
+            tfpipe.errors.BadIndexError, match=r"converters.verify .*_index"
+        ):
             read(scanned)
 
 

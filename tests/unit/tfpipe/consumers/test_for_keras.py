@@ -293,7 +293,7 @@ def test_names_in_an_order_that_is_not_known_are_refused(data_dir, copy_dir):
         tfpipe.Pipeline(OwnSource(), []).record_names()
     pipeline = make(copy_dir, shuffle="none")
     (copy_dir / "catalog.parquet").unlink()
-    with pytest.raises(tfpipe.BadIndexError, match=r"catalog\.parquet"):
+    with pytest.raises(tfpipe.errors.BadIndexError, match=r"catalog\.parquet"):
         pipeline.record_names()
 
 

@@ -117,7 +117,7 @@ def evaluation(photos, **options):
         {},
         {"dtype": "float32", "crop_op": "stock"},
         {"dtype": "bfloat16", "quality": "fast", "whole_batches": True},
-        {"recipe": tfpipe.vgg},
+        {"recipe": tfpipe.recipes.vgg},
         {"recipe": tfpipe.recipes.keras("vgg16")},
         {"recipe": tfpipe.recipes.keras("convnext")},
     ],
@@ -178,7 +178,7 @@ def test_a_sideways_photo_is_upright_if_those_of_training_were(photos, tmp_path)
 def _unnormalized(image_size, dtype, quality):
     nothing = tfpipe.Normalize(mean=(0, 0, 0), std=(1, 1, 1))
     crop = tfpipe.CenterCrop(image_size=image_size, dtype=dtype, quality=quality)
-    return tfpipe.Recipe(train=(crop,), evaluate=(crop,), normalize=nothing)
+    return tfpipe.recipes.Recipe(train=(crop,), evaluate=(crop,), normalize=nothing)
 
 
 def test_a_photo_is_scaled_down_as_those_of_training_were(tmp_path):

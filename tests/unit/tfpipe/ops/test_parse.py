@@ -243,9 +243,11 @@ def test_without_an_index_the_error_says_what_to_write(tmp_path):
     source = own_source(tmp_path)
     keys = {"image_key": "img", "label_key": "y"}
 
-    with pytest.raises(tfpipe.BadIndexError, match=r"parse=tfpipe.Parse\(label_base=0"):
+    with pytest.raises(
+        tfpipe.errors.BadIndexError, match=r"parse=tfpipe.Parse\(label_base=0"
+    ):
         tfpipe.imagenet_train(source, parse=tfpipe.Parse(**keys))
-    with pytest.raises(tfpipe.BadIndexError, match=r"Write Parse\(num_classes="):
+    with pytest.raises(tfpipe.errors.BadIndexError, match=r"Write Parse\(num_classes="):
         tfpipe.imagenet_train(
             source, parse=tfpipe.Parse(**keys, label_base=0, multi_label=True)
         )

@@ -20,7 +20,7 @@ def decoded(example):
 
 def decoding(image_size, dtype, quality):
     """A recipe whose crop is an op of a user."""
-    return tfpipe.Recipe(
+    return tfpipe.recipes.Recipe(
         train=(decoded,), evaluate=(decoded,), normalize=tfpipe.Normalize()
     )
 
@@ -35,7 +35,7 @@ def paths(data_dir, **options):
     ("options", "expected"),
     [
         ({}, "yes"),
-        ({"recipe": tfpipe.inception, "ops": [inverted]}, "yes"),
+        ({"recipe": tfpipe.recipes.inception, "ops": [inverted]}, "yes"),
         ({"recipe": None}, "yes"),
         ({"whole_batches": False}, "no (whole_batches=False)"),
         ({"crop_op": "stock"}, "no (they gain little without the native crop)"),

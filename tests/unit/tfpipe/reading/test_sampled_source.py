@@ -252,7 +252,7 @@ def test_without_labels_the_remedy_is_named(unbalanced, tmp_path):
     (copy / index.INDEX_NAME).unlink()
     (copy / index.CATALOG_NAME).unlink()
 
-    with pytest.raises(tfpipe.BadIndexError, match="give weights of records"):
+    with pytest.raises(tfpipe.errors.BadIndexError, match="give weights of records"):
         make_source(copy)
     weights = tfpipe.Sampling(record_weights=np.ones(NUM_RECORDS))
     assert make_source(copy, sampling=weights).steps_per_epoch == 3
@@ -288,7 +288,7 @@ def test_ranks_must_sample_alike(unbalanced):
     for rank, power in enumerate((1.0, 0.5)):
         sampling = tfpipe.Sampling(balance=power)
         part = make_pipeline(unbalanced, rank=rank, num_ranks=2, sampling=sampling)
-        with pytest.raises(tfpipe.TfpipeError) as raised:
+        with pytest.raises(tfpipe.errors.TfpipeError) as raised:
             # The first rank is told that it is alone, and refuses that.
             tfpipe.preflight(part, lambda value: values.append(value) or values)
 

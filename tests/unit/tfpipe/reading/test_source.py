@@ -69,19 +69,21 @@ def test_wrong_arguments_are_refused_when_the_source_is_made(
 
 
 def test_unknown_split_is_refused(data_dir):
-    with pytest.raises(tfpipe.BadIndexError, match=r"'test'.*one of train, validation"):
+    with pytest.raises(
+        tfpipe.errors.BadIndexError, match=r"'test'.*one of train, validation"
+    ):
         tfpipe.TFRecordSource(data_dir, "test")
 
 
 def test_folder_without_an_index_is_refused(tmp_path):
-    with pytest.raises(tfpipe.BadIndexError, match=r"index\.json is missing"):
+    with pytest.raises(tfpipe.errors.BadIndexError, match=r"index\.json is missing"):
         tfpipe.TFRecordSource(tmp_path, "train")
 
 
 def test_missing_shard_is_refused(copy_dir):
     (copy_dir / "train-00002-of-00003").unlink()
 
-    with pytest.raises(tfpipe.BadIndexError, match="train-00002-of-00003"):
+    with pytest.raises(tfpipe.errors.BadIndexError, match="train-00002-of-00003"):
         tfpipe.TFRecordSource(copy_dir, "train")
 
 
@@ -89,14 +91,18 @@ def test_short_shard_is_refused(copy_dir):
     shard = copy_dir / "train-00000-of-00003"
     shard.write_bytes(shard.read_bytes()[:-1])
 
-    with pytest.raises(tfpipe.BadIndexError, match="train-00000-of-00003 must have"):
+    with pytest.raises(
+        tfpipe.errors.BadIndexError, match="train-00000-of-00003 must have"
+    ):
         tfpipe.TFRecordSource(copy_dir, "train")
 
 
 def test_missing_catalog_is_named(copy_dir):
     (copy_dir / index.CATALOG_NAME).unlink()
 
-    with pytest.raises(tfpipe.BadIndexError, match=r"catalog\.parquet cannot be read"):
+    with pytest.raises(
+        tfpipe.errors.BadIndexError, match=r"catalog\.parquet cannot be read"
+    ):
         tfpipe.TFRecordSource(copy_dir, "train")
 
 
@@ -107,7 +113,7 @@ def test_catalog_of_another_conversion_is_refused(copy_dir):
     path.write_text(json.dumps(document))
 
     with pytest.raises(
-        tfpipe.BadIndexError,
+        tfpipe.errors.BadIndexError,
         match=r"catalog\.parquet in .* the 25 records of split 'train', got 24",
     ):
         tfpipe.TFRecordSource(copy_dir, "train")

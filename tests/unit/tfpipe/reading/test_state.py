@@ -105,11 +105,11 @@ def test_numbers_out_of_range_are_refused(arguments, message):
 
 def test_checkpoint_gives_the_same_state(tmp_path):
     weight = tf.Variable(1.0)
-    saved = tfpipe.SavedState(FULL)
+    saved = tfpipe.CheckpointState(FULL)
     path = tf.train.Checkpoint(weight=weight, data=saved).save(tmp_path / "ckpt")
     saved.state = tfpipe.State()
 
-    restored = tfpipe.SavedState()
+    restored = tfpipe.CheckpointState()
     checkpoint = tf.train.Checkpoint(weight=tf.Variable(0.0), data=restored)
     checkpoint.restore(path).assert_consumed()
 
@@ -118,7 +118,7 @@ def test_checkpoint_gives_the_same_state(tmp_path):
 
 
 def test_checkpoint_saves_the_state_of_the_moment(tmp_path):
-    saved = tfpipe.SavedState()
+    saved = tfpipe.CheckpointState()
     checkpoint = tf.train.Checkpoint(data=saved)
     paths = []
     for step in (1, 2):

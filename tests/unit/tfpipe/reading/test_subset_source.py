@@ -205,8 +205,12 @@ def test_digest_is_that_of_the_records_and_not_of_the_file(data_dir, tmp_path):
 
     of_validation = subset.choose(rows, known)
     for wrong, error, message in [
-        (path, tfpipe.BadSubsetError, "does not exist"),
-        (of_validation, tfpipe.BadSubsetError, "'train', got records of 'validation'"),
+        (path, tfpipe.errors.BadSubsetError, "does not exist"),
+        (
+            of_validation,
+            tfpipe.errors.BadSubsetError,
+            "'train', got records of 'validation'",
+        ),
         (CHOSEN, ValueError, "TFRecordSource.subset must be the path of a subset or"),
         ("s3://bucket/subset.parquet", ValueError, "TFRecordSource.subset must be"),
     ]:

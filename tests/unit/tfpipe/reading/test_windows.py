@@ -134,7 +134,7 @@ def test_each_iteration_of_a_continued_dataset_has_the_next_epochs(source, cache
 
 def test_an_error_keeps_its_text_and_loses_no_window(source, cache):
     dataset = through(source, cache).dataset(EpochPosition(), 1)
-    cache.errors.append(tfpipe.RemoteError("s3://bucket/x: no answer in 5 s"))
+    cache.errors.append(tfpipe.errors.RemoteError("s3://bucket/x: no answer in 5 s"))
     iterator = iter(dataset)
 
     text = r"RemoteError: s3://bucket/x: no answer in 5 s"

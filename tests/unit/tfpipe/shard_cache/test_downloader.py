@@ -3,7 +3,7 @@
 import tfpipe
 from tfpipe.shard_cache.downloader import Claim, FetchTask, Wishes
 
-ERROR = tfpipe.RemoteError("the store is down")
+ERROR = tfpipe.errors.RemoteError("the store is down")
 
 
 def test_pieces_that_are_waited_for_come_before_those_ahead():

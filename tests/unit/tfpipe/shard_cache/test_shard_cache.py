@@ -151,7 +151,7 @@ def test_bytes_that_never_agree_are_an_error_in_time(opened, made):
     )
     cache = opened(files, time_limit=0.05)
 
-    with pytest.raises(tfpipe.RemoteError, match="came back wrong, at record"):
+    with pytest.raises(tfpipe.errors.RemoteError, match="came back wrong, at record"):
         cache.bring(EVERYTHING)
 
 
@@ -164,7 +164,7 @@ def test_a_store_that_fails_is_an_error_and_later_none(opened, made):
         return content
 
     cache = opened(ScriptedFiles(str(made.folder), change=change))
-    with pytest.raises(tfpipe.RemoteError, match="the store is down"):
+    with pytest.raises(tfpipe.errors.RemoteError, match="the store is down"):
         cache.bring(EVERYTHING)
     is_down = False
 
@@ -182,7 +182,9 @@ def test_a_store_that_stalls_is_an_error_in_time(opened, made, monkeypatch):
         return content
 
     cache = opened(ScriptedFiles(str(made.folder), change=stall), time_limit=0.1)
-    with pytest.raises(tfpipe.RemoteError, match=r"within 0\.1 s, but none came"):
+    with pytest.raises(
+        tfpipe.errors.RemoteError, match=r"within 0\.1 s, but none came"
+    ):
         cache.bring(EVERYTHING)
     cache.close()
     # The claims of the stalled requests have ended.
@@ -208,7 +210,9 @@ def test_a_shard_with_another_digest_is_not_used(
     other = exchanged(made, tmp_path_factory.mktemp("exchanged"))
     cache = tfpipe.ShardCache(tmp_path / "cache")
 
-    with pytest.raises(tfpipe.BadIndexError, match="fetched twice with another one"):
+    with pytest.raises(
+        tfpipe.errors.BadIndexError, match="fetched twice with another one"
+    ):
         cache.fill(other.folder)
 
     said = capsys.readouterr().err
@@ -216,12 +220,12 @@ def test_a_shard_with_another_digest_is_not_used(
     assert "has another digest again, and is not used." in said
     split = opened(of=other)
     # It may have been repaired, so it is fetched anew, and refused again.
-    with pytest.raises(tfpipe.BadIndexError, match=made.shards[0].name):
+    with pytest.raises(tfpipe.errors.BadIndexError, match=made.shards[0].name):
         for _ in split.fill():
             pass
     good = RecordRanges(np.array([80]), np.array([70]))
     assert read_records(made, good, split.bring(good)) == list(made.data[80:])
-    with pytest.raises(tfpipe.BadIndexError, match=made.shards[0].name):
+    with pytest.raises(tfpipe.errors.BadIndexError, match=made.shards[0].name):
         split.bring(EVERYTHING)
 
 
@@ -322,7 +326,7 @@ def test_after_an_error_the_same_window_comes_again(opened, made):
     while position < len(expected):
         try:
             paths = reader.next_window(expected[position])
-        except tfpipe.RemoteError:
+        except tfpipe.errors.RemoteError:
             num_errors += 1
             continue
         found = read_records(made, expected[position], paths)
@@ -393,7 +397,7 @@ def test_fill_brings_and_publishes_all_that_fits(made, tmp_path):
     part = small.fill(made.folder)
     assert 40_000 < part.num_bytes_present < 70_000
     assert small.fill(made.folder).num_bytes_fetched == 0
-    with pytest.raises(tfpipe.BadIndexError, match="Unknown split 'test'"):
+    with pytest.raises(tfpipe.errors.BadIndexError, match="Unknown split 'test'"):
         cache.fill(made.folder, "test")
 
 
@@ -401,7 +405,7 @@ def test_a_missing_shard_is_named(opened, made, tmp_path_factory):
     other = make_shards(tmp_path_factory.mktemp("missing"), [80, 0, 70])
     (other.folder / other.shards[2].name).unlink()
 
-    with pytest.raises(tfpipe.MissingFileError, match=other.shards[2].name):
+    with pytest.raises(tfpipe.errors.MissingFileError, match=other.shards[2].name):
         opened(of=other).bring(EVERYTHING)
 
 
@@ -409,6 +413,6 @@ def test_a_wrong_catalog_is_named_with_its_folder(made, tmp_path):
     cache = tfpipe.ShardCache(tmp_path / "cache")
     files = ScriptedFiles(str(made.folder))
 
-    with pytest.raises(tfpipe.BadIndexError, match=re.escape(str(made.folder))):
+    with pytest.raises(tfpipe.errors.BadIndexError, match=re.escape(str(made.folder))):
         cache.open(files, made.folder, "train", made.shards, made.byte_offsets[:-1])
     assert index.CATALOG_NAME in (made.folder / index.INDEX_NAME).read_text()

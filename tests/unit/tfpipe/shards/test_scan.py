@@ -249,7 +249,7 @@ def test_shard_cut_short_is_named_with_the_offset(bare_dir):
     shard.write_bytes(shard.read_bytes()[:-5])
 
     with pytest.raises(
-        tfpipe.BadIndexError,
+        tfpipe.errors.BadIndexError,
         match=rf"Shard {shard}: record 7 at byte {places[-1]} is cut short",
     ):
         tfpipe.TFRecordSource(bare_dir, "train")
@@ -259,10 +259,14 @@ def test_damaged_header_and_compression_are_named(bare_dir):
     shard = bare_dir / "train-00001-of-00003"
 
     shard.write_bytes(b"nonsense" * 9)
-    with pytest.raises(tfpipe.BadIndexError, match=f"{shard}: record 0 at byte 0"):
+    with pytest.raises(
+        tfpipe.errors.BadIndexError, match=f"{shard}: record 0 at byte 0"
+    ):
         scan.scan(bare_dir, "train")
     shard.write_bytes(b"\x1f\x8b" + b"0" * 99)
-    with pytest.raises(tfpipe.BadIndexError, match=f"{shard} must not be compressed"):
+    with pytest.raises(
+        tfpipe.errors.BadIndexError, match=f"{shard} must not be compressed"
+    ):
         scan.scan(bare_dir, "train")
 
 
@@ -270,19 +274,22 @@ def test_missing_and_foreign_shards_are_named(bare_dir):
     (bare_dir / "train-00001-of-00003").rename(bare_dir / "other-00000-of-00001")
 
     with pytest.raises(
-        tfpipe.BadIndexError, match=r"numbered 0 to 2, .*got 2 shards, see number 1"
+        tfpipe.errors.BadIndexError,
+        match=r"numbered 0 to 2, .*got 2 shards, see number 1",
     ):
         tfpipe.TFRecordSource(bare_dir, "train")
     tfpipe.TFRecordSource(bare_dir, "validation")  # is complete
 
     shutil.copy(bare_dir / "train-00000-of-00003", bare_dir / "b-train-00001-of-00003")
     shutil.copy(bare_dir / "train-00000-of-00003", bare_dir / "b-train-00000-of-00003")
-    with pytest.raises(tfpipe.BadIndexError, match="got 4 shards"):
+    with pytest.raises(tfpipe.errors.BadIndexError, match="got 4 shards"):
         scan.scan(bare_dir, "train")
 
 
 def test_unknown_split_is_refused(bare_dir):
-    with pytest.raises(tfpipe.BadIndexError, match=r"'test'.*one of train, validation"):
+    with pytest.raises(
+        tfpipe.errors.BadIndexError, match=r"'test'.*one of train, validation"
+    ):
         tfpipe.TFRecordSource(bare_dir, "test")
 
 
@@ -292,7 +299,7 @@ def test_data_set_with_an_index_and_folder_without_shards_are_not_scanned(
     assert not scan.is_needed(data_dir)
     assert not scan.is_needed(tmp_path)
     assert not scan.is_needed(tmp_path / "missing")
-    with pytest.raises(tfpipe.BadIndexError, match=r"index\.json is missing"):
+    with pytest.raises(tfpipe.errors.BadIndexError, match=r"index\.json is missing"):
         tfpipe.TFRecordSource(tmp_path, "train")
 
 
@@ -312,9 +319,9 @@ def test_label_base_is_unknown_and_the_error_says_what_to_do(bare_dir):
     message = rf"converters\.verify {bare_dir} --level=crc --write_index"
     source = tfpipe.TFRecordSource(bare_dir, "train")
 
-    with pytest.raises(tfpipe.BadIndexError, match=message):
+    with pytest.raises(tfpipe.errors.BadIndexError, match=message):
         _ = source.index.label_base
-    with pytest.raises(tfpipe.BadIndexError, match=message):
+    with pytest.raises(tfpipe.errors.BadIndexError, match=message):
         tfpipe.imagenet_train(bare_dir, batch_size=4)
     with pytest.raises(AttributeError, match="nonsense"):
         _ = source.index.nonsense
@@ -351,14 +358,16 @@ def test_pattern_goes_before_an_index(data_dir, tmp_path):
     source = tfpipe.TFRecordSource(folder, files="validation-*", shuffle="none")
 
     assert record_ids(source) == list(range(7))
-    with pytest.raises(tfpipe.BadIndexError, match=r"Parse\(label_base=0\)"):
+    with pytest.raises(tfpipe.errors.BadIndexError, match=r"Parse\(label_base=0\)"):
         tfpipe.imagenet_train(source)
 
 
 def test_pattern_without_a_match_says_what_is_there(tmp_path):
     own_shards(tmp_path, ["a.tfrecord", "more/b.tfrecord"])
 
-    with pytest.raises(tfpipe.BadIndexError, match=r"There are a\.tfrecord, more/\."):
+    with pytest.raises(
+        tfpipe.errors.BadIndexError, match=r"There are a\.tfrecord, more/\."
+    ):
         tfpipe.TFRecordSource(tmp_path, files="*.tfrec")
     for wrong in ("", "/tmp/*", 3):
         with pytest.raises(
@@ -372,7 +381,8 @@ def test_one_file_by_two_names_is_refused(tmp_path):
     (tmp_path / "latest.tfrecord").symlink_to(tmp_path / "a.tfrecord")
 
     with pytest.raises(
-        tfpipe.BadIndexError, match=r"a\.tfrecord and latest\.tfrecord .*the same file"
+        tfpipe.errors.BadIndexError,
+        match=r"a\.tfrecord and latest\.tfrecord .*the same file",
     ):
         tfpipe.TFRecordSource(tmp_path, files="*.tfrecord")
     assert tfpipe.TFRecordSource(tmp_path, files="latest*").order.num_records == 2
@@ -388,7 +398,7 @@ def test_compressed_shard_is_refused_with_the_command_that_unpacks_it(
     path = tmp_path / "a.tfrecord"
     write_shard(path, [{"y": 1}], kind)
 
-    with pytest.raises(tfpipe.BadIndexError, match=rf"got {kind}: .*OLD > NEW"):
+    with pytest.raises(tfpipe.errors.BadIndexError, match=rf"got {kind}: .*OLD > NEW"):
         tfpipe.TFRecordSource(tmp_path, files="*")
     path.write_bytes(unpack(path.read_bytes()))
     assert tfpipe.TFRecordSource(tmp_path, files="*").order.num_records == 1

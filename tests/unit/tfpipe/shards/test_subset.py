@@ -105,29 +105,37 @@ def test_wrong_rows_are_named(known, places, weights, message):
     if message is None:
         given["record"] = np.array([0.5])
         message = "column record must hold whole numbers, got float64"
-    with pytest.raises(tfpipe.BadSubsetError, match=message):
+    with pytest.raises(tfpipe.errors.BadSubsetError, match=message):
         subset.choose(given, known)
 
 
 def test_no_record_and_an_empty_value_are_refused(known):
     given = rows(UNSORTED)
     nothing = {name: column[:0] for name, column in given.items()}
-    with pytest.raises(tfpipe.BadSubsetError, match="got none for the query 'width>9'"):
+    with pytest.raises(
+        tfpipe.errors.BadSubsetError, match="got none for the query 'width>9'"
+    ):
         subset.choose(nothing, known, query="width>9")
     given["record"] = np.ma.array(given["record"], mask=[0, 0, 1, 0])
-    with pytest.raises(tfpipe.BadSubsetError, match="column record has an empty value"):
+    with pytest.raises(
+        tfpipe.errors.BadSubsetError, match="column record has an empty value"
+    ):
         subset.choose(given, known)
 
 
 def test_subset_of_other_data_and_of_another_split_is_refused(known):
     train = subset.choose(rows(UNSORTED[1:]), known)
-    with pytest.raises(tfpipe.BadSubsetError, match=r"'validation', got .* 'train' al"):
+    with pytest.raises(
+        tfpipe.errors.BadSubsetError, match=r"'validation', got .* 'train' al"
+    ):
         train.of_split(known, "validation")
     shard = known.splits["validation"][0]
     for change in ({"digest": "z"}, {"num_bytes": 8}, {"name": "y"}):
         changed = {"validation": (dataclasses.replace(shard, **change),)}
         other = dataclasses.replace(known, splits=known.splits | changed)
-        with pytest.raises(tfpipe.BadSubsetError, match="must be one of data set 'x'"):
+        with pytest.raises(
+            tfpipe.errors.BadSubsetError, match="must be one of data set 'x'"
+        ):
             train.of_split(other, "train")
     # Only the shards count.
     train.of_split(dataclasses.replace(known, name="y", files={}), "train")
@@ -160,7 +168,7 @@ def test_wrong_files_are_named(tmp_path, query, about, message):
     metadata = f", KV_METADATA {{{pairs}}}" if pairs else ""
     duckdb.sql(f"COPY ({query}) TO '{path}' (FORMAT parquet{metadata})")
 
-    with pytest.raises(tfpipe.BadSubsetError, match=message) as raised:
+    with pytest.raises(tfpipe.errors.BadSubsetError, match=message) as raised:
         subset.read(path)
     assert str(raised.value).startswith(f"Subset {path} cannot be read: ")
 
@@ -180,7 +188,9 @@ def test_what_is_no_subset_file_is_named_and_a_folder_is_no_place_to_write(
         tmp_path / "none": "does not exist",
         tmp_path: "is no regular file",
     }.items():
-        with pytest.raises(tfpipe.BadSubsetError, match=f"Subset {path} cannot.*{why}"):
+        with pytest.raises(
+            tfpipe.errors.BadSubsetError, match=f"Subset {path} cannot.*{why}"
+        ):
             subset.read(path)
     with pytest.raises(OSError, match="none"):
         subset.write(made, tmp_path / "none" / "x")
@@ -203,7 +213,7 @@ def test_records_are_also_named_by_their_numbers_in_the_split(known):
         ("train", np.array([], int), "must have at least one record"),
         ("train", [0.5], "record_ids must hold whole numbers, got float64"),
     ]:
-        with pytest.raises(tfpipe.BadSubsetError, match=message):
+        with pytest.raises(tfpipe.errors.BadSubsetError, match=message):
             tfpipe.Subset.of_records(known, split, ids)
 
 

@@ -360,7 +360,7 @@ def test_a_length_that_turns_huge_after_the_source_was_made_is_one_fault(copy_di
 
 def test_a_fault_is_counted_and_said_once(capfd):
     log = tfpipe.FaultLog(1)
-    fault = tfpipe.Fault(
+    fault = faults.Fault(
         reason="crc", shard="/nowhere/train-0", byte_offset=5, record_id=3, detail="bad"
     )
 
@@ -376,7 +376,7 @@ def test_summary_says_the_first_ten_of_each_kind():
     log = tfpipe.FaultLog(100)
     for number in range(12):
         log.add(
-            tfpipe.Fault(
+            faults.Fault(
                 reason="crc",
                 shard="/s",
                 byte_offset=number,
@@ -385,7 +385,7 @@ def test_summary_says_the_first_ten_of_each_kind():
             )
         )
     log.add(
-        tfpipe.Fault(
+        faults.Fault(
             reason="decode", shard="/t", byte_offset=7, record_id=99, detail=""
         )
     )
@@ -398,7 +398,7 @@ def test_summary_says_the_first_ten_of_each_kind():
 
 
 def fault_of(record_id, shard="/s"):
-    return tfpipe.Fault(
+    return faults.Fault(
         reason="crc", shard=shard, byte_offset=0, record_id=record_id, detail="bad"
     )
 
@@ -419,7 +419,7 @@ def test_logs_are_shown_as_one_and_each_keeps_its_budget():
     with pytest.raises(TypeError, match="must be added to one of the 2 logs"):
         both.add(fault_of(1))
 
-    with pytest.raises(tfpipe.BadRecordError, match="Found 2 damaged records"):
+    with pytest.raises(tfpipe.errors.BadRecordError, match="Found 2 damaged records"):
         two.add(fault_of(1, shard="/last"))
     error = faults.combined([one, two, three]).error()
     assert str(error).startswith(
@@ -617,7 +617,9 @@ def test_wrong_length_is_named_by_a_scan_and_by_a_cache(copy_dir, tmp_path):
     assert [fault.record_id for fault in log.faults] == [3]
 
     (copy_dir / "index.json").unlink()
-    with pytest.raises(tfpipe.BadIndexError, match=f"record 3 at byte {offset} is cut"):
+    with pytest.raises(
+        tfpipe.errors.BadIndexError, match=f"record 3 at byte {offset} is cut"
+    ):
         tfpipe.TFRecordSource(copy_dir, "train")
 
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 import tfpipe
 from tests.support.faults.clock import Clock
 from tfpipe.training import headspace
-from tfpipe.training.headspace import Headspace, Rates
+from tfpipe.training.headspace import HeadspaceFigures, Rates
 
 
 class Batches:
@@ -181,7 +181,7 @@ def rates(num_cores, ratio):
 def test_spare_cores_are_those_that_can_go_before_input_matters(
     ratios, num_spare, words
 ):
-    found = Headspace(rates=[rates(*item) for item in ratios.items()])
+    found = HeadspaceFigures(rates=[rates(*item) for item in ratios.items()])
 
     assert found.num_spare_cores == num_spare
     assert words in found.sentence
@@ -192,11 +192,11 @@ def test_spare_cores_are_those_that_can_go_before_input_matters(
 def test_cores_of_other_hosts_are_named_if_those_here_are_too_few():
     slow = dataclasses.replace(rates(8, 0.5), of_pipeline=5.0)
 
-    found = Headspace(rates=[slow])
+    found = HeadspaceFigures(rates=[slow])
 
     assert "a tfpipe.Service with 18 cores of other hosts would close" in found.sentence
     assert found.as_json()["service"]["cores_elsewhere"] == 18
-    assert "would not pay" in Headspace(rates=[rates(8, 0.5)]).sentence
+    assert "would not pay" in HeadspaceFigures(rates=[rates(8, 0.5)]).sentence
 
 
 @pytest.mark.parametrize("name", ["seconds", "num_rounds"])

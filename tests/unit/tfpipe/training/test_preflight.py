@@ -148,9 +148,9 @@ def test_other_source_on_one_rank_is_the_same_error_on_both(data_dir, change, me
 
     first, second = run_together(pipelines)
 
-    assert isinstance(first, tfpipe.TfpipeError)
+    assert isinstance(first, tfpipe.errors.TfpipeError)
     assert str(first) == str(second)
-    with pytest.raises(tfpipe.TfpipeError, match=message):
+    with pytest.raises(tfpipe.errors.TfpipeError, match=message):
         raise first
 
 
@@ -225,6 +225,6 @@ def test_rank_that_cannot_build_is_named_on_the_others(data_dir):
 
     first, second = run_together(pipelines)
 
-    assert isinstance(first, tfpipe.TfpipeError)
+    assert isinstance(first, tfpipe.errors.TfpipeError)
     assert "rank 1 could not build its pipeline: KeyError: 'image'" in str(first)
     assert isinstance(second, KeyError)

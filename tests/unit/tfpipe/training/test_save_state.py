@@ -1,4 +1,4 @@
-"""tfpipe.SaveState: counts steps and writes the state, called as Keras calls it."""
+"""tfpipe.StateCallback: counts steps and writes the state, called as Keras calls it."""
 
 import types
 
@@ -31,10 +31,10 @@ def train(callback, *, epochs=2, steps_per_execution=1):
 
 @pytest.mark.parametrize("steps_per_execution", [1, 3])
 def test_every_step_of_an_execution_is_counted(pipeline, steps_per_execution):
-    saved = tfpipe.SavedState()
+    saved = tfpipe.CheckpointState()
 
     train(
-        tfpipe.SaveState(pipeline, saved),
+        tfpipe.StateCallback(pipeline, saved),
         epochs=3,
         steps_per_execution=steps_per_execution,
     )
@@ -57,9 +57,11 @@ def test_every_step_of_an_execution_is_counted(pipeline, steps_per_execution):
 def test_state_is_written_at_each_epoch_or_after_so_many_batches(
     pipeline, tmp_path, name, save_freq, expected
 ):
-    saved = tfpipe.SavedState()
+    saved = tfpipe.CheckpointState()
 
-    train(tfpipe.SaveState(pipeline, saved, path=tmp_path / name, save_freq=save_freq))
+    train(
+        tfpipe.StateCallback(pipeline, saved, path=tmp_path / name, save_freq=save_freq)
+    )
 
     states = {
         path.stem: tfpipe.State.from_json(path.read_text())
@@ -71,7 +73,7 @@ def test_state_is_written_at_each_epoch_or_after_so_many_batches(
 
 @pytest.mark.parametrize("steps", [None, STEPS])
 def test_steps_that_cannot_be_counted_are_refused(pipeline, steps):
-    callback = tfpipe.SaveState(pipeline, tfpipe.SavedState())
+    callback = tfpipe.StateCallback(pipeline, tfpipe.CheckpointState())
     callback.set_params({"steps": steps})
     callback.set_model(types.SimpleNamespace(steps_per_execution=4))
 
@@ -92,7 +94,7 @@ def test_steps_that_cannot_be_counted_are_refused(pipeline, steps):
 )
 def test_wrong_arguments_are_refused(pipeline, options, message):
     with pytest.raises(ValueError, match=message):
-        tfpipe.SaveState(pipeline, tfpipe.SavedState(), **options)
+        tfpipe.StateCallback(pipeline, tfpipe.CheckpointState(), **options)
 
 
 def test_source_without_a_state_is_refused():
@@ -100,4 +102,4 @@ def test_source_without_a_state_is_refused():
         return tf.data.Dataset.range(3)
 
     with pytest.raises(TypeError, match="must have a pipeline whose source says where"):
-        tfpipe.SaveState(tfpipe.Pipeline(source, []), tfpipe.SavedState())
+        tfpipe.StateCallback(tfpipe.Pipeline(source, []), tfpipe.CheckpointState())

@@ -322,7 +322,7 @@ def test_excess_over_a_budget_is_told(data_dir, tmp_path):
 
     def excess(pipeline, **values):
         values = {"num_threads": 64, "ram_bytes": 10**9} | values
-        return space.excess(pipeline, tfpipe.Budget(**values))
+        return space.excess(pipeline, space.Budget(**values))
 
     assert excess(pipeline) == excess(in_ram) == excess(four) == ""
     assert excess(four, num_threads=3) == "it has 4 threads, at most 3 allowed"
@@ -340,7 +340,7 @@ def test_a_pipeline_that_stays_says_so_and_is_loaded(data_dir, tmp_path, is_as_g
     found = tfpipe.Search(
         pipeline=given,
         setting=space.of_pipeline(given),
-        autotuned=tfpipe.Setting(tuning=tfpipe.Tuning()),
+        autotuned=space.Setting(tuning=tfpipe.Tuning()),
         trials=[],
         ratio=1.5,
         given_ratio=1.0,

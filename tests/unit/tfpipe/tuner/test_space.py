@@ -40,7 +40,7 @@ def double(example):
 
 
 MAP = tfpipe.Map(double)
-BUDGET = tfpipe.Budget(num_threads=4, ram_bytes=1_000_000)
+BUDGET = space.Budget(num_threads=4, ram_bytes=1_000_000)
 
 
 def pipeline(*stages, **options):
@@ -217,7 +217,7 @@ def test_only_knobs_that_change_something_and_are_allowed_are_tried(
     stages, options, knobs
 ):
     profile = FakeProfile([cost(0, 0.0), cost(1, 0.1)])
-    budget = tfpipe.Budget(num_threads=1, ram_bytes=100_000_000, **options)
+    budget = space.Budget(num_threads=1, ram_bytes=100_000_000, **options)
     given = pipeline(*stages)
     start = space.closed_form(given, profile, budget)
 
@@ -238,7 +238,7 @@ def test_only_knobs_that_change_something_and_are_allowed_are_tried(
 )
 def test_read_buffers_take_at_most_a_quarter_of_the_memory(ram_bytes, sizes):
     profile = FakeProfile([cost(0, 0.0), cost(1, 0.1)])
-    budget = tfpipe.Budget(num_threads=1, ram_bytes=ram_bytes)
+    budget = space.Budget(num_threads=1, ram_bytes=ram_bytes)
     given = pipeline(tfpipe.Interleave())
     start = space.closed_form(given, profile, budget)
 
@@ -304,7 +304,7 @@ def test_a_map_that_the_cache_parts_has_its_number_twice():
 )
 def test_wrong_budgets_are_refused(values, message):
     with pytest.raises(ValueError, match=message):
-        tfpipe.Budget(**{"num_threads": 1, "ram_bytes": 1, **values})
+        space.Budget(**{"num_threads": 1, "ram_bytes": 1, **values})
 
 
 def test_autotune_keeps_to_the_budget():
