@@ -19,6 +19,6 @@ def test_images_too_small_for_a_model_are_an_error(name: str, least: int) -> Non
 
 @pytest.mark.parametrize("name", catalog.MODELS)
 def test_recipe_is_one_of_tfpipe(name: str) -> None:
-    recipe = getattr(tfpipe, catalog.MODELS[name].recipe)
+    recipe = getattr(tfpipe.recipes, catalog.MODELS[name].recipe)
 
     assert recipe(32, "uint8", "exact").train
