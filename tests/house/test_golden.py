@@ -41,7 +41,7 @@ def _read(source: tfpipe.TFRecordSource) -> None:
             pass
     except tf.errors.UnknownError as error:
         name, text = re.findall(r"(\w+Error): (.*)", str(error))[-1]
-        raise getattr(tfpipe, name)(text) from None
+        raise getattr(tfpipe.errors, name)(text) from None
 
 
 def test_errors_of_the_library(
