@@ -70,8 +70,8 @@ class Recipe:
 
     Example:
         >>> crops = (tfpipe.CenterCrop(image_size=32),)
-        >>> normalize = tfpipe.Normalize()
-        >>> recipe = Recipe(train=crops, evaluate=crops, normalize=normalize)
+        >>> ops = {"train": crops, "evaluate": crops, "normalize": tfpipe.Normalize()}
+        >>> recipe = tfpipe.recipes.Recipe(**ops)
         >>> options = {"batch_size": 4, "recipe": lambda *_: recipe}
         >>> pipeline = tfpipe.imagenet_train("DIR", **options)
 

@@ -54,9 +54,8 @@ class HeadspaceFigures:
     Example:
         >>> from tfpipe.training.headspace import HeadspaceFigures
         >>> pipeline = tfpipe.imagenet_train("DIR", batch_size=4)
-        >>> result = tfpipe.headspace(
-        ...     pipeline, len, seconds=0.01, num_rounds=1, fewer_cores=False
-        ... )
+        >>> options = {"seconds": 0.01, "num_rounds": 1, "fewer_cores": False}
+        >>> result = tfpipe.headspace(pipeline, len, **options)
         >>> isinstance(result, HeadspaceFigures), len(result.rates)
         (True, 1)
 
