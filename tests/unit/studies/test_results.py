@@ -17,15 +17,16 @@ NAMES = sorted(path.name for path in RESULTS.glob("*.json"))
 # "keys format: begin": keys of a figure, its format, and how its line begins. The
 # format of a figure with its least and its most ends in an s.
 FIGURES = """
-# performance 2026-11-24-decode
+# performance 2026-11-26-decode
 ways.tfpipe_default_uint8.cpu_ratio .2fs: | `imagenet_train`, nothing set |
 ways.tfpipe_whole_float32.cpu_ratio .2fs: | the same as float32, as
-ways.tfpipe_whole_bfloat16.cpu_ratio .2fs: | the same as float32, as
 ways.tfpipe_foreign_uint8.cpu_ratio .2fs: | the same, shards of another
 ways.entries_default_uint8.cpu_ratio .2fs: | nothing set, data with [entry
-ways.entries_whole_float32.cpu_ratio .2fs: | the same as float32 |
 ways.tfpipe_eval_uint8.cpu_ratio .2fs: | `imagenet_eval`, over
 ways.entries_eval_uint8.cpu_ratio .2fs: | `imagenet_eval`, over
+# performance 2026-11-24-decode
+ways.tfpipe_whole_bfloat16.cpu_ratio .2fs: | the same as float32, as
+ways.entries_whole_float32.cpu_ratio .2fs: | the same as float32 |
 # performance 2026-11-23-decode-large
 ways.tfpipe_default_uint8.cpu_ratio .2fs: | `imagenet_train`, nothing set |
 ways.entries_default_uint8.cpu_ratio .2fs: | nothing set, data with [entry
@@ -65,7 +66,7 @@ ways.first_keras.cpu_seconds .2fs: | a new iterator of `for_keras()`
 # performance 2026-11-24-tuning
 cases.serial map.tuned_of_best .2f: | one decode at a time
 cases.one reader.tuned_of_autotune .2f: | one reader
-# entry_points 2026-11-24-decode
+# entry_points 2026-11-26-decode
 ways.tfpipe_default_uint8.cpu_ratio .2fs: | `imagenet_train`, nothing set |
 ways.entries_eval_uint8.cpu_ratio .2fs: | `imagenet_eval`, over
 # entry_points 2026-11-23-decode-large
