@@ -41,9 +41,7 @@ from tfpipe import cli
 # TensorFlow takes seconds to import, so the import waits for the first use.
 tf = lazy_loader.load("tensorflow")
 if TYPE_CHECKING:
-    from tfpipe.tuner import race, space
-else:
-    race, space = map(lazy_loader.load, ("tfpipe.tuner.race", "tfpipe.tuner.space"))
+    from tfpipe.tuner.race import Turns
 
 _BATCH_SIZE = 32
 _PROFILE_SECONDS = 0.3
@@ -202,6 +200,8 @@ class Options(harness.StudyOptions):
 
 def measure(case: Case, options: Options) -> dict[str, Any]:
     """Tunes a pipeline by both searches, and runs its settings in turns."""
+    from tfpipe.tuner import race
+
     limit = options.tune_seconds
     start = time.perf_counter()
     search = tfpipe.search_tuning(case.pipeline, time_limit=limit, **case.options)
@@ -231,7 +231,7 @@ def measure(case: Case, options: Options) -> dict[str, Any]:
     }
 
 
-def _compared(turns: Mapping[str, race.Turns], search: tfpipe.Search) -> dict[str, Any]:
+def _compared(turns: Mapping[str, Turns], search: tfpipe.Search) -> dict[str, Any]:
     """Returns the rates and the ratios of the tuned pipeline to the others."""
     tuned, as_given = turns["tuned"], turns.get("as given")
     of_given = None if as_given is None else tuned.ratio(as_given)
@@ -251,6 +251,8 @@ def _predictions(pipelines: Mapping[str, tfpipe.Pipeline]) -> dict[str, Any]:
     Args:
         pipelines: The pipeline with AUTOTUNE, the profiled pipeline, and other tunings.
     """
+    from tfpipe.tuner import race
+
     ratios: dict[str, list[float]] = {}
     doubts: dict[str, str] = {}
     for _ in range(_NUM_PREDICTIONS):
@@ -299,6 +301,8 @@ def _variants(
     original: tfpipe.Pipeline, search: tfpipe.Search, best: tfpipe.Search
 ) -> dict[str, tfpipe.Pipeline]:
     """Returns the pipelines that run in turns, by name."""
+    from tfpipe.tuner import space
+
     without_tuning = space.opened(original)
     # A setting unknown to the profile, and no choice of the tuner.
     one_thread = dataclasses.replace(search.setting.tuning, private_threadpool_size=1)
