@@ -26,11 +26,11 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from benchmarks.advisor import facts, hardware, measured, summary, what_if
-from benchmarks.advisor.facts import Fact
-from benchmarks.models import catalog, published
+from benchmarks.models import catalog
 from benchmarks.models.accelerators import Accelerator
 from benchmarks.options import data_access, settings_file
+from benchmarks.planning import facts, hardware, measured, published, summary, what_if
+from benchmarks.planning.facts import Fact
 from benchmarks.reporting import answers, output, results
 from tfpipe import cli
 

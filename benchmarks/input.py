@@ -40,9 +40,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 import tfpipe
-from benchmarks.models import catalog, published
+from benchmarks.models import catalog
 from benchmarks.options import data_access
 from benchmarks.options.data_access import DataOptions
+from benchmarks.planning import published
 from benchmarks.reporting import answers, output
 from benchmarks.reporting.progress import Progress
 from benchmarks.system.time_limit import TimeLimit, seconds_since_start

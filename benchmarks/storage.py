@@ -28,8 +28,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import tfpipe
-from benchmarks.models import catalog, publications, published
+from benchmarks.models import catalog
 from benchmarks.options import data_access
+from benchmarks.planning import publications, published
 from benchmarks.reporting import answers, output
 from benchmarks.reporting.progress import Progress
 from benchmarks.system.storage import feeds, probe, probe_files, summary

@@ -45,11 +45,11 @@ from typing import Any
 import tfpipe
 from benchmarks.options import config as options_of_run, settings_file
 from benchmarks.options.config import Config
+from benchmarks.planning import presets, published_rows, sweep_tables as tables
+from benchmarks.planning.plan import Run, Sweep
+from benchmarks.planning.session import Session
+from benchmarks.planning.sweep_run import FAILED_DIR, horovodrun
 from benchmarks.reporting import answers as answer_lines, gates, output
-from benchmarks.sweeps import presets, published_rows, tables
-from benchmarks.sweeps.plan import Run, Sweep
-from benchmarks.sweeps.run import FAILED_DIR, horovodrun
-from benchmarks.sweeps.session import Session
 from tfpipe import cli
 
 _START = cli.group("How runs are started")

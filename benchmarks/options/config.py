@@ -6,10 +6,11 @@ the result holds as JSON.
 
 from typing import Literal
 
-from benchmarks.models import accelerators, published
+from benchmarks.models import accelerators
 from benchmarks.models.accelerators import Emulation
 from benchmarks.options import data_access, settings_file
 from benchmarks.options.data_access import DataOptions
+from benchmarks.planning import published
 from benchmarks.reporting import gates
 from benchmarks.system import residency
 from tfpipe import cli

@@ -7,8 +7,9 @@ import json
 import pathlib
 from typing import Any
 
-from benchmarks.models import accelerators, catalog, published
+from benchmarks.models import accelerators, catalog
 from benchmarks.models.accelerators import Accelerator
+from benchmarks.planning import published
 from tfpipe import errors
 from tfpipe.cli import fields
 

@@ -14,8 +14,7 @@ from typing import Any
 
 import PIL.Image
 
-from benchmarks.advisor import facts, summary
-from benchmarks.models import published
+from benchmarks.planning import facts, published, summary
 
 START = datetime.datetime(2026, 11, 20, 9, 0, tzinfo=datetime.timezone.utc)
 ENVIRONMENT: dict[str, Any] = {

@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 
+from benchmarks.planning import sweep_run
+from benchmarks.planning.plan import Run, Sweep
 from benchmarks.reporting import page
 from benchmarks.reporting.results import read
-from benchmarks.sweeps import run as sweep_run
-from benchmarks.sweeps.plan import Run, Sweep
 from tests.support.processes.warm_python import WarmPython
 
 ROOT = pathlib.Path(__file__).parents[3]
@@ -88,8 +88,8 @@ def test_failed_process_is_recorded(
 SWEEP = """
 import pathlib, sys
 from benchmarks import sweep
-from benchmarks.sweeps import run
-from benchmarks.sweeps.plan import Run
+from benchmarks.planning import sweep_run as run
+from benchmarks.planning.plan import Run
 from tests.system.benchmarks.test_sweep import stand_in
 Run.command = stand_in(pathlib.Path(sys.argv.pop(1)))
 run.horovodrun = lambda: "horovodrun"
@@ -176,7 +176,7 @@ def test_two_sweeps_in_one_folder_do_not_mix(tmp_path: pathlib.Path) -> None:
 WARM_SWEEP = """
 import json, sys
 from benchmarks import sweep
-from benchmarks.sweeps.plan import Run
+from benchmarks.planning.plan import Run
 python, of_run = json.loads(sys.argv.pop(1)), Run.command
 def command(run, horovodrun):
     words = of_run(run, horovodrun)

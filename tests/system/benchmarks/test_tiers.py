@@ -14,8 +14,8 @@ import pytest
 
 import tfpipe
 from benchmarks import sweep
-from benchmarks.sweeps import run as sweep_run
-from benchmarks.sweeps.plan import TIERS
+from benchmarks.planning import sweep_run
+from benchmarks.planning.plan import TIERS
 from tests.support.data.trees import convert
 from tests.support.processes import commands
 from tests.support.processes.warm_python import WarmPython

@@ -12,10 +12,10 @@ import pytest
 import tfpipe
 from benchmarks import sweep
 from benchmarks.options import settings_file
+from benchmarks.planning import sweep_run
+from benchmarks.planning.plan import Run, Sweep, estimate_seconds
+from benchmarks.planning.presets import GATE, PRESETS, with_preset
 from benchmarks.reporting import output
-from benchmarks.sweeps import run as sweep_run
-from benchmarks.sweeps.plan import Run, Sweep, estimate_seconds
-from benchmarks.sweeps.presets import GATE, PRESETS, with_preset
 from tests.support.processes import commands, stand_in_train
 
 SYNTHETIC = ("--synthetic",)

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.models import accelerators, catalog
 from benchmarks.models.accelerators import Figure, find, parse
-from benchmarks.models.published import ACCELERATORS
+from benchmarks.planning.published import ACCELERATORS
 
 FULL = ("v100", "a100", "h100", "h200", "b200")
 

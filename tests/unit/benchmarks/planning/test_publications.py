@@ -1,10 +1,11 @@
-"""benchmarks.models.publications: published rows, and which one fits a measured row."""
+"""publications: published rows, and which one fits a measured row."""
 
 import pytest
 
-from benchmarks.models import catalog, publications
-from benchmarks.models.publications import PUBLICATIONS, Publication
-from benchmarks.models.published import ACCELERATORS
+from benchmarks.models import catalog
+from benchmarks.planning import publications
+from benchmarks.planning.publications import PUBLICATIONS, Publication
+from benchmarks.planning.published import ACCELERATORS
 
 
 def test_rows_are_of_known_models_and_modes() -> None:

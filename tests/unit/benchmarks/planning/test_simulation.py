@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from benchmarks.advisor import ceilings
-from benchmarks.advisor.scenario import Data, Host, Scenario, Work
-from tests.unit.benchmarks.advisor import simulation
-from tests.unit.benchmarks.advisor.simulation import Behaviour, Floats, simulate
+from benchmarks.planning import ceilings
+from benchmarks.planning.scenario import Data, Host, Scenario, Work
+from tests.unit.benchmarks.planning import simulation
+from tests.unit.benchmarks.planning.simulation import Behaviour, Floats, simulate
 
 # 16 accelerators of 100 images/s, which need 160 MB/s and 16 of the 32 cores.
 BASE = Scenario(

@@ -5,8 +5,15 @@ import math
 
 import pytest
 
-from benchmarks.advisor import facts, hardware, measured, payoffs, summary, what_if
-from benchmarks.models import published
+from benchmarks.planning import (
+    facts,
+    hardware,
+    measured,
+    payoffs,
+    published,
+    summary,
+    what_if,
+)
 from benchmarks.reporting.results import Result, collect
 from tests.support.data import sample_results
 

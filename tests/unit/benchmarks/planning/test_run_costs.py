@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from benchmarks.advisor import run_costs
-from benchmarks.advisor.scenario import Data, Host, Scenario, Storage, Work
+from benchmarks.planning import run_costs
+from benchmarks.planning.scenario import Data, Host, Scenario, Storage, Work
 
 
 def _played(fits: float, num_hosts: int) -> float:

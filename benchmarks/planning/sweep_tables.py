@@ -8,18 +8,18 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks.reporting import binding
-from benchmarks.reporting.charts import scaling
-from benchmarks.sweeps import find_ranks, published_rows
-from benchmarks.sweeps.plan import Run, Series, estimate_seconds
-from benchmarks.sweeps.published_rows import MET, or_dash
-from benchmarks.sweeps.session import (
+from benchmarks.planning import find_ranks, published_rows
+from benchmarks.planning.plan import Run, Series, estimate_seconds
+from benchmarks.planning.published_rows import MET, or_dash
+from benchmarks.planning.session import (
     Repeats,
     Session,
     known_mean,
     missed_gates,
     time_text,
 )
+from benchmarks.reporting import binding
+from benchmarks.reporting.charts import scaling
 
 BYTES = (
     *("bytes_from_server", "bytes_from_disk"),

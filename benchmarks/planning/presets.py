@@ -6,7 +6,7 @@ In: the name of a preset, and settings of a `Sweep` that replace its own. Out: s
 from collections.abc import Mapping
 from typing import Any
 
-from benchmarks.sweeps.plan import TIERS
+from benchmarks.planning.plan import TIERS
 
 # The batch of a rank is each model's own, as in the publications.
 _MODELS = (

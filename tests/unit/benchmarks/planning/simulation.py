@@ -1,7 +1,7 @@
 """An event simulation of hosts that train together from a storage.
 
 In: a `Scenario`, and how its parts vary. Out: a `Simulated`. The tests compare it with
-`benchmarks.advisor.ceilings`.
+`benchmarks.planning.ceilings`.
 
 The closed form of `ceilings` takes the smallest of several rates. Real hosts wait for
 each other: the steps of all ranks begin together, a rank reads only some batches ahead,
@@ -20,7 +20,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.advisor.scenario import Scenario
+from benchmarks.planning.scenario import Scenario
 
 Floats = npt.NDArray[np.float64]
 

@@ -6,8 +6,8 @@ import math
 import pytest
 from hypothesis import given, strategies as st
 
-from benchmarks.advisor import ceilings
-from benchmarks.advisor.scenario import Data, Host, Scenario, Storage, Work
+from benchmarks.planning import ceilings
+from benchmarks.planning.scenario import Data, Host, Scenario, Storage, Work
 
 
 def _scenario(**changes):

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from benchmarks.models import catalog
-from benchmarks.sweeps.placement import Placement, count_slots
+from benchmarks.planning.placement import Placement, count_slots
 from benchmarks.system import residency
 from tfpipe import cli
 

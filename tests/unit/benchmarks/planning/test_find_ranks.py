@@ -1,10 +1,10 @@
-"""benchmarks.sweeps.find_ranks: searches over made-up gates, with and without noise."""
+"""find_ranks: searches over made-up gates, with and without noise."""
 
 import random
 
 import pytest
 
-from benchmarks.sweeps.find_ranks import MAX_REPEATS, Answer, search
+from benchmarks.planning.find_ranks import MAX_REPEATS, Answer, search
 
 
 def _search(

@@ -6,8 +6,8 @@ change makes wrong.
 
 from collections.abc import Mapping
 
-from benchmarks.advisor import facts, hardware
-from benchmarks.advisor.facts import Fact, Facts
+from benchmarks.planning import facts, hardware
+from benchmarks.planning.facts import Fact, Facts
 from tfpipe import errors
 
 FLAG = "--what_if"

@@ -23,8 +23,8 @@ from collections.abc import Mapping, Sequence
 from typing import IO, Any, NamedTuple
 
 import tfpipe
+from benchmarks.planning.plan import Result, Run
 from benchmarks.reporting import output
-from benchmarks.sweeps.plan import Result, Run
 from benchmarks.system import child_process
 from tfpipe.errors import count_of
 

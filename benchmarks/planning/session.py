@@ -10,9 +10,9 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from benchmarks.sweeps import find_ranks, run as sweep_run
-from benchmarks.sweeps.placement import Placement
-from benchmarks.sweeps.plan import Result, Run, Series, Sweep
+from benchmarks.planning import find_ranks, sweep_run
+from benchmarks.planning.placement import Placement
+from benchmarks.planning.plan import Result, Run, Series, Sweep
 from tfpipe.cli import progress
 
 

@@ -4,9 +4,8 @@ import math
 
 import pytest
 
-from benchmarks.advisor import facts, hardware, what_if
-from benchmarks.advisor.facts import Fact
-from benchmarks.models import published
+from benchmarks.planning import facts, hardware, published, what_if
+from benchmarks.planning.facts import Fact
 
 
 @pytest.mark.parametrize(

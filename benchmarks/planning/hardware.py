@@ -1,17 +1,17 @@
 """Built-in tables: hosts, storages, and the CPU time of an image, with their sources.
 
 In: facts of flags and results. Out: the same facts, and facts of the tables for all
-others. The accelerators are in benchmarks/models/published.py.
+others. The accelerators are in benchmarks/planning/published.py.
 """
 
 import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from benchmarks.advisor import facts as facts_, run_costs
-from benchmarks.advisor.facts import Fact, Facts
-from benchmarks.models import catalog, publications
+from benchmarks.models import catalog
 from benchmarks.models.accelerators import Accelerator, Figure
+from benchmarks.planning import facts as facts_, publications, run_costs
+from benchmarks.planning.facts import Fact, Facts
 from tfpipe import errors
 
 _WEKA = "WekaIO, DGX-1"

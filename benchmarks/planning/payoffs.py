@@ -9,9 +9,9 @@ import dataclasses
 import math
 
 import tfpipe
-from benchmarks.advisor import ceilings, facts, hardware, run_costs
-from benchmarks.advisor.facts import Facts
-from benchmarks.advisor.scenario import Data, Scenario
+from benchmarks.planning import ceilings, facts, hardware, run_costs
+from benchmarks.planning.facts import Facts
+from benchmarks.planning.scenario import Data, Scenario
 from tfpipe.errors import count_of
 
 LEAST_GAIN = 1.03

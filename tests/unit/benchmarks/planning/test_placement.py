@@ -1,8 +1,8 @@
-"""benchmarks.sweeps.placement: ranks on hosts, as horovodrun takes them."""
+"""benchmarks.planning.placement: ranks on hosts, as horovodrun takes them."""
 
 import pytest
 
-from benchmarks.sweeps.placement import Placement
+from benchmarks.planning.placement import Placement
 
 FOUR = ("a", "b", "c", "d")
 

@@ -1,14 +1,14 @@
-"""benchmarks.sweeps: the tiers of storage, and the resource that bound a run."""
+"""benchmarks.planning: the tiers of storage, and the resource that bound a run."""
 
 import json
 from typing import Any
 
 import pytest
 
+from benchmarks.planning import sweep_tables as tables
+from benchmarks.planning.plan import TIERS, Run, Sweep
+from benchmarks.planning.session import Repeats
 from benchmarks.reporting import binding
-from benchmarks.sweeps import tables
-from benchmarks.sweeps.plan import TIERS, Run, Sweep
-from benchmarks.sweeps.session import Repeats
 
 PLACES: dict[str, Any] = {
     "data_dirs": ("local",),

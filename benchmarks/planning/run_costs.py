@@ -9,8 +9,8 @@ import math
 
 import numpy as np
 
-from benchmarks.advisor import ceilings
-from benchmarks.advisor.scenario import Scenario
+from benchmarks.planning import ceilings
+from benchmarks.planning.scenario import Scenario
 from tfpipe.errors import count_of
 
 _GRID = 64  # points a side of the grid that the hits of LRU are summed on

@@ -9,9 +9,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.models import publications
-from benchmarks.sweeps.plan import NO_ACCELERATOR, Result
-from benchmarks.sweeps.session import Repeats, known_mean
+from benchmarks.planning import publications
+from benchmarks.planning.plan import NO_ACCELERATOR, Result
+from benchmarks.planning.session import Repeats, known_mean
 
 MET = {None: "-", True: "met", False: "not met"}
 _HEAD = (

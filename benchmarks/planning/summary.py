@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tfpipe
-from benchmarks.advisor import ceilings, facts, hardware, payoffs, run_costs
-from benchmarks.advisor.ceilings import Prediction
-from benchmarks.advisor.facts import Fact, Facts
-from benchmarks.advisor.scenario import Scenario
 from benchmarks.models import catalog
 from benchmarks.models.accelerators import Accelerator
+from benchmarks.planning import ceilings, facts, hardware, payoffs, run_costs
+from benchmarks.planning.ceilings import Prediction
+from benchmarks.planning.facts import Fact, Facts
+from benchmarks.planning.scenario import Scenario
 from tfpipe.errors import count_of
 
 _BINDING = {

@@ -8,7 +8,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 
-from benchmarks.advisor.scenario import Scenario
+from benchmarks.planning.scenario import Scenario
 
 # The first of equal ceilings binds.
 RESOURCES = ("accelerator", "cpu", "storage", "link", "requests")

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from benchmarks.advisor.scenario import Data, Host, Scenario, Storage, Work
+from benchmarks.planning.scenario import Data, Host, Scenario, Storage, Work
 
 
 class Key(NamedTuple):

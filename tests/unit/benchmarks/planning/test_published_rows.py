@@ -1,12 +1,12 @@
-"""benchmarks.sweeps.published_rows: measured rows beside those of the publications."""
+"""published_rows: measured rows beside those of the publications."""
 
 import itertools
 import json
 from typing import Any
 
-from benchmarks.sweeps import published_rows
-from benchmarks.sweeps.plan import Sweep
-from benchmarks.sweeps.session import Repeats
+from benchmarks.planning import published_rows
+from benchmarks.planning.plan import Sweep
+from benchmarks.planning.session import Repeats
 
 
 def _result(rate: float, **more: Any) -> dict[str, Any]:
