@@ -1,9 +1,7 @@
 """Environment of a result: versions, hosts and the data set, without paths."""
 
-import contextlib
 import hashlib
 import os
-import pathlib
 import platform
 from typing import Any
 
@@ -13,6 +11,7 @@ import tensorflow as tf
 import tfpipe
 from benchmarks.distributed import ranks
 from benchmarks.distributed.ranks import Ranks
+from benchmarks.system.machine import Host
 
 
 def of_run(world: Ranks, index: Any) -> dict[str, Any]:
@@ -49,15 +48,6 @@ def _gpu_name(gpu: tf.config.PhysicalDevice) -> str:
     )
 
 
-def host_id() -> str:
-    """Returns a text that is the same for all processes of this host only."""
-    boot = ""
-    with contextlib.suppress(OSError):
-        # Containers of different hosts may have equal names.
-        boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return f"{platform.node()} {boot}"
-
-
 def hosts(world: Ranks) -> list[dict[str, Any]]:
     """Returns name, processor, cores, memory and ranks of each host; all ranks call it.
 
@@ -69,10 +59,10 @@ def hosts(world: Ranks) -> list[dict[str, Any]]:
         "num_cpus": os.cpu_count(),
         "ram_bytes": tfpipe.host.ram_bytes(),
     }
-    by_id: dict[str, dict[str, Any]] = {}
-    for rank, (name, host) in enumerate(world.gather((host_id(), here))):
-        by_id.setdefault(name, {**host, "ranks": []})["ranks"].append(rank)
-    return list(by_id.values())
+    by_host: dict[Host, dict[str, Any]] = {}
+    for rank, (host, described) in enumerate(world.gather((Host.here(), here))):
+        by_host.setdefault(host, {**described, "ranks": []})["ranks"].append(rank)
+    return list(by_host.values())
 
 
 def paths(pipeline: tfpipe.Pipeline) -> dict[str, str]:

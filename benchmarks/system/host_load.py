@@ -11,6 +11,8 @@ launcher and kernel threads are other processes; interrupts belong to nobody.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from benchmarks.system.machine import Machine
+
 # A host with larger shares is busy.
 OTHERS_LIMIT = 0.05
 STOLEN_LIMIT = 0.01
@@ -53,7 +55,7 @@ def summarize(ranks: Sequence[Figures]) -> dict[str, Any]:
 
     Args:
         ranks: For each rank the growth of counters over the timed window, a result of
-            `telemetry.summarize_samples`, and the host as "host_id".
+            `telemetry.summarize_samples`, and the `Host` as "host".
 
     Returns:
         others_cpu_fraction: part of the cores for processes outside the run.
@@ -63,10 +65,11 @@ def summarize(ranks: Sequence[Figures]) -> dict[str, Any]:
         None if unknown on a host. The same names with _per_host hold a list.
         text: a sentence.
     """
-    hosts: dict[str, list[Figures]] = {}
+    machines: dict[Machine, list[Figures]] = {}
     for figures in ranks:
-        hosts.setdefault(figures["host_id"], []).append(figures)
-    loads = [_load(group) for group in hosts.values()]
+        # Hosts of one machine share its cores.
+        machines.setdefault(figures["host"].machine, []).append(figures)
+    loads = [_load(group) for group in machines.values()]
     per_host = {name: [load[name] for load in loads] for name in loads[0]}
     worst = {
         name: None if None in values else max(values)

@@ -14,10 +14,9 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from benchmarks.system import host_load, page_cache
+from benchmarks.system import host_load, network, page_cache
 
 _PROC = pathlib.Path("/proc")
-_INTERFACES = pathlib.Path("/sys/class/net")
 _BLOCK_DEVICES = pathlib.Path("/sys/dev/block")
 # psutil raises NotImplementedError where the kernel lacks a file, as in some sandboxes.
 UNREADABLE = (OSError, ValueError, NotImplementedError, psutil.Error)
@@ -194,16 +193,25 @@ def _process_storage(_: object) -> Probe:
 
 
 def _network(_: object) -> Probe:
-    names = sorted(path.name for path in _INTERFACES.iterdir() if path.name != "lo")
-    # Bonds, bridges and VLANs lie over the devices and would count the same bytes
-    # again. A container may see no device, only interfaces that lead out of it.
-    interfaces = [n for n in names if (_INTERFACES / n / "device").exists()] or names
+    names = network.interfaces()
+    speed = network.bytes_per_second(names)
+    gauges = {} if speed is None else {"network_link_bytes_per_second": speed}
 
     def probe() -> Reading:
-        counted = psutil.net_io_counters(pernic=True)
-        received = sum(counted[n].bytes_recv for n in interfaces if n in counted)
-        return Reading(counters={"network_received_bytes": received})
+        return Reading(counters=network.transferred(names), gauges=gauges)
 
+    return probe
+
+
+def _rdma(_: object) -> Probe:
+    ports = network.rdma_ports()
+    if not ports:
+        raise ValueError("the host has no RDMA port")
+
+    def probe() -> Reading:
+        return Reading(counters=network.rdma_transferred(ports))
+
+    probe()
     return probe
 
 
@@ -283,6 +291,7 @@ PROBES: Mapping[str, Callable[[str | os.PathLike[str] | None], Probe]] = {
     "process": _process,
     "process_storage": _process_storage,
     "network": _network,
+    "rdma": _rdma,
     "device": _device,
     "nfs": _nfs,
     "gpu": _gpus,

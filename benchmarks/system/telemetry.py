@@ -16,15 +16,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.reporting import environment
 from benchmarks.system import page_cache, probes
+from benchmarks.system.machine import Host
 from benchmarks.system.probes import UNREADABLE, Probe, Reading
 
 COST_LIMIT = 0.01  # largest part of a core that reading a figure again and again takes
 _MAX_BYTES = 16e9  # measured in 0.24 s, so every 24 s
 _FIRST_SECONDS = 1.0  # time to wait for the first measurement
 # Entries of `Sampler.figures` that are no figures.
-_TEXTS = ("absent", "host_id", "started_at", "ended_at")
+_TEXTS = ("absent", "host", "started_at", "ended_at")
+# Counters that are told as rates too.
+_RATED = {
+    *("network_received_bytes", "network_sent_bytes"),
+    *("rdma_received_bytes", "rdma_sent_bytes"),
+}
 
 
 class Sample(NamedTuple):
@@ -207,8 +212,8 @@ class Sampler:
     def figures(self) -> dict[str, Any]:
         """Returns the figures from first to last sample; see `summarize_samples`.
 
-        "absent" has the reason for each figure that is missing, "host_id" tells hosts
-        apart, and "started_at" and "ended_at" are the times of both samples, in UTC.
+        "absent" has the reason for each figure that is missing, "host" is the `Host`,
+        and "started_at" and "ended_at" are the times of both samples, in UTC.
         """
         samples = self.samples()
         with self._lock:
@@ -216,7 +221,7 @@ class Sampler:
         return {
             **summarize_samples(samples),
             "absent": absent,
-            "host_id": environment.host_id(),
+            "host": Host.here(),
             "started_at": self._started_at,
             "ended_at": self._ended_at,
         }
@@ -287,6 +292,9 @@ def summarize_samples(samples: Sequence[Sample]) -> dict[str, Any]:
         figures["host_cpu_fraction_max"] = float(parts.max())
     for name, values in counted.items():
         figures[name] = (values[-1] - values[0]).item()
+        if name in _RATED and figures["seconds"] > 0:
+            rate = figures[name] / figures["seconds"] / 1e6
+            figures[name.replace("_bytes", "_megabytes_per_second")] = rate
     for name, values in columns([sample.reading.gauges for sample in samples]).items():
         if not name.startswith("process_peak_"):
             figures[f"{name}_mean"] = values.mean(axis=0).tolist()

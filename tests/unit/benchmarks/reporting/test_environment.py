@@ -4,6 +4,7 @@ import dataclasses
 
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.reporting import environment
+from benchmarks.system.machine import Host, Machine
 from tfpipe.shards import index
 
 DATA = index.Index(
@@ -25,18 +26,21 @@ DATA = index.Index(
 
 def test_ranks_are_put_to_their_hosts(monkeypatch):
     here = {"name": "node", "cpu": "fast", "num_cpus": 8, "ram_bytes": 64}
-    everyone = [("node boot1", here), ("node boot2", here), ("node boot1", here)]
+    machine, same_name = Machine("boot1", "node"), Machine("boot2", "node")
+    hosts = [Host(machine, 1), Host(same_name, 1), Host(machine, 1), Host(machine, 2)]
+    everyone = [(host, here) for host in hosts]
     monkeypatch.setattr(Ranks, "gather", lambda self, value: everyone)
 
     found = environment.hosts(Ranks())
 
-    assert found == [{**here, "ranks": [0, 2]}, {**here, "ranks": [1]}]
+    assert [host["ranks"] for host in found] == [[0, 2], [1], [3]]
+    assert found[0] == {**here, "ranks": [0, 2]}
 
 
 def test_this_host():
     (host,) = environment.hosts(Ranks())
 
-    assert host["name"] in environment.host_id()
+    assert host["name"] == Machine.here().name
     assert host["ranks"] == [0]
     assert min(host["num_cpus"], host["ram_bytes"]) > 0
 

@@ -4,11 +4,20 @@ import pytest
 
 from benchmarks.system import host_load
 from benchmarks.system.host_load import ThreadTimes
+from benchmarks.system.machine import Host, Machine
 
 
-def _rank(host="one", tree=30.0, running=20.0, queued=5.0, processes=90.0, stolen=4.0):
+def _rank(
+    machine="one",
+    tree=30.0,
+    running=20.0,
+    queued=5.0,
+    processes=90.0,
+    stolen=4.0,
+    network=1,
+):
     return {
-        "host_id": host,
+        "host": Host(Machine(machine), network),
         "host_capacity_seconds": 200.0,
         "host_processes_seconds": processes,
         "host_stolen_seconds": stolen,
@@ -34,6 +43,14 @@ def test_load_of_the_worst_host():
         "took 2.0%, and the run's threads waited for a core in 20.0% of their time. "
         "Repeat the run on a quiet host."
     )
+
+
+def test_two_hosts_of_one_machine_share_its_cores():
+    ranks = [_rank(tree=44.0, network=1), _rank(tree=46.0, network=2)]
+
+    found = host_load.summarize(ranks)
+
+    assert found["others_cpu_fraction_per_host"] == [0.0]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import types
 
 import pytest
 
-from benchmarks.system import probes
+from benchmarks.system import network, probes
 
 STATUS = """\
 Name:\tpython
@@ -63,13 +63,53 @@ def test_network(devices, interfaces, expected, tmp_path, monkeypatch):
     for name in devices:
         (tmp_path / name / "device").mkdir(parents=True)
     received = {"lo": 999, "eth0": 1000, "ib0": 500, "bond0": 1500}
-    counted = {n: types.SimpleNamespace(bytes_recv=v) for n, v in received.items()}
-    monkeypatch.setattr(probes, "_INTERFACES", tmp_path)
-    monkeypatch.setattr(probes.psutil, "net_io_counters", lambda pernic: counted)
+    counted = {
+        name: types.SimpleNamespace(bytes_recv=value, bytes_sent=2 * value)
+        for name, value in received.items()
+    }
+    monkeypatch.setattr(network, "_INTERFACES", tmp_path)
+    monkeypatch.setattr(network.psutil, "net_io_counters", lambda pernic: counted)
 
     found = probes._network(None)()
 
-    assert found.counters == {"network_received_bytes": expected}
+    assert found.counters == {
+        "network_received_bytes": expected,
+        "network_sent_bytes": 2 * expected,
+    }
+    assert found.gauges == {}
+
+
+@pytest.mark.parametrize(
+    ("speeds", "expected"),
+    [
+        (["10000"], {"network_link_bytes_per_second": 1.25e9}),
+        (["10000", "25000"], {"network_link_bytes_per_second": 4.375e9}),
+        (["10000", "-1"], {}),  # a virtual interface tells no speed
+        ([], {}),
+    ],
+)
+def test_speed_of_the_link(speeds, expected, tmp_path, monkeypatch):
+    for index, speed in enumerate(speeds):
+        (tmp_path / f"eth{index}").mkdir()
+        (tmp_path / f"eth{index}/speed").write_text(f"{speed}\n")
+    monkeypatch.setattr(network, "_INTERFACES", tmp_path)
+
+    assert probes._network(None)().gauges == expected
+
+
+def test_rdma_ports_count_words(tmp_path, monkeypatch):
+    monkeypatch.setattr(network, "_RDMA_DEVICES", tmp_path)
+    with pytest.raises(ValueError, match="no RDMA port"):
+        probes._rdma(None)
+    for device, received, sent in (("mlx5_0", 100, 7), ("mlx5_1", 20, 1)):
+        counters = tmp_path / device / "ports/1/counters"
+        counters.mkdir(parents=True)
+        (counters / "port_rcv_data").write_text(f"{received}\n")
+        (counters / "port_xmit_data").write_text(f"{sent}\n")
+
+    found = probes._rdma(None)()
+
+    assert found.counters == {"rdma_received_bytes": 480, "rdma_sent_bytes": 32}
 
 
 def test_device(tmp_path, monkeypatch):

@@ -6,6 +6,7 @@ import psutil
 import pytest
 
 from benchmarks.system import probes, telemetry
+from benchmarks.system.machine import Host, Machine
 from benchmarks.system.probes import Reading
 from benchmarks.system.telemetry import Sample
 from tests.unit.benchmarks.system.test_probes import _Nvml
@@ -66,6 +67,7 @@ def test_figures_of_samples():
         "host_cpu_fraction": 0.5,
         "host_cpu_fraction_max": 0.9,
         "network_received_bytes": 2,
+        "network_received_megabytes_per_second": 1e-06,
         "process_rss_bytes_mean": 20.0,
         "process_rss_bytes_max": 30,
         "process_peak_rss_bytes": 60,
@@ -75,6 +77,17 @@ def test_figures_of_samples():
     assert json.loads(json.dumps(figures)) == figures
 
 
+def test_rates_of_the_network_and_of_rdma():
+    names = ("network_received", "network_sent", "rdma_received", "rdma_sent")
+    counters = [{f"{name}_bytes": n * 1e6 for name in names} for n in (3, 11)]
+    samples = [Sample(s, Reading(c)) for s, c in zip((1.0, 5.0), counters, strict=True)]
+
+    figures = telemetry.summarize_samples(samples)
+
+    assert [figures[f"{n}_megabytes_per_second"] for n in names] == [2.0] * 4
+    assert [figures[f"{n}_bytes"] for n in names] == [8e6] * 4
+
+
 def test_ranks_and_hosts_are_told_apart():
     figures = [
         {
@@ -82,7 +95,7 @@ def test_ranks_and_hosts_are_told_apart():
             "process_rss_bytes_max": 10 * (rank + 1),
             "host_cpu_fraction": [0.2, 0.9, 0.6][rank],
             "absent": {"gpu": "none here"},
-            "host_id": "node",
+            "host": Host(Machine("boot")),
             "started_at": "2026-11-22T17:00:00.000+00:00",
         }
         for rank in range(3)

@@ -1,0 +1,72 @@
+"""Machines and hosts: which processes share memory, and which share a network.
+
+In: /proc. Out: two identities that compare equal for the processes that share the
+thing, whatever the names of the hosts are.
+
+    Machine  a boot id: the page cache, the memory, the cores and the GPUs
+    Host     a machine and a network namespace: the addresses, the link, the launch
+
+Two machines may have one name, and a machine has several hosts where containers or
+namespaces have networks of their own.
+"""
+
+import dataclasses
+import os
+import platform
+
+import tfpipe
+
+_NETWORK_NAMESPACE = "/proc/self/ns/net"
+
+
+@dataclasses.dataclass(frozen=True)
+class Machine:
+    """A running kernel.
+
+    Attributes:
+        boot_id: Text that the kernel draws at its start; the name of the machine where
+            the kernel does not tell.
+        name: Name of the machine, for sentences; no part of the identity.
+    """
+
+    boot_id: str
+    name: str = dataclasses.field(default="", compare=False)
+
+    @classmethod
+    def here(cls) -> "Machine":
+        """Returns the machine of this process."""
+        name = platform.node()
+        return cls(tfpipe.host.boot_id() or name, name)
+
+    def __str__(self) -> str:
+        return self.name or self.boot_id
+
+
+@dataclasses.dataclass(frozen=True)
+class Host:
+    """A network namespace of a machine.
+
+    Attributes:
+        machine: The machine.
+        network: Number of the network namespace; 0 where the kernel does not tell.
+    """
+
+    machine: Machine
+    network: int = 0
+
+    @classmethod
+    def here(cls) -> "Host":
+        """Returns the host of this process."""
+        try:
+            network = os.stat(_NETWORK_NAMESPACE).st_ino
+        except OSError:
+            network = 0
+        return cls(Machine.here(), network)
+
+    @property
+    def id(self) -> str:
+        """A text that is the same for all processes of this host only."""
+        return f"{self.machine.boot_id} {self.network}"
+
+    def __str__(self) -> str:
+        return str(self.machine)

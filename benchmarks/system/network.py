@@ -1,0 +1,74 @@
+"""Network of the host: bytes that its interfaces and RDMA ports received and sent.
+
+In: /sys/class/net and /sys/class/infiniband. Out: counters, and the speed of the link.
+All belong to a `machine.Host`: another network namespace has other interfaces.
+"""
+
+import pathlib
+from collections.abc import Mapping, Sequence
+
+import psutil
+
+_INTERFACES = pathlib.Path("/sys/class/net")
+_RDMA_DEVICES = pathlib.Path("/sys/class/infiniband")
+_RDMA_WORD = 4  # bytes: port_rcv_data and port_xmit_data count words
+_RDMA_COUNTERS = {"received": "port_rcv_data", "sent": "port_xmit_data"}
+
+
+def interfaces() -> list[str]:
+    """Returns the interfaces that lead out of the host, without counting bytes twice.
+
+    Bonds, bridges and VLANs lie over the devices and would count the same bytes again.
+    A container may see no device, only interfaces that lead out of it.
+    """
+    names = sorted(path.name for path in _INTERFACES.iterdir() if path.name != "lo")
+    return [n for n in names if (_INTERFACES / n / "device").exists()] or names
+
+
+def transferred(names: Sequence[str]) -> dict[str, int]:
+    """Returns the bytes that the interfaces received and sent since their start."""
+    counted = psutil.net_io_counters(pernic=True)
+    present = [counted[name] for name in names if name in counted]
+    return {
+        "network_received_bytes": sum(interface.bytes_recv for interface in present),
+        "network_sent_bytes": sum(interface.bytes_sent for interface in present),
+    }
+
+
+def bytes_per_second(names: Sequence[str]) -> float | None:
+    """Returns the speed of the interfaces together, each way; None if unknown.
+
+    A virtual interface may tell no speed, and a link that is down has none.
+    """
+    speeds = []
+    for name in names:
+        try:
+            megabits = int((_INTERFACES / name / "speed").read_text())
+        except (OSError, ValueError):
+            return None
+        if megabits <= 0:
+            return None
+        speeds.append(megabits * 1e6 / 8)
+    return sum(speeds) if speeds else None
+
+
+def rdma_ports() -> list[pathlib.Path]:
+    """Returns the folders of the counters of all RDMA ports; empty without any.
+
+    Bytes of RDMA pass by the interfaces, which count none of them.
+    """
+    return sorted(_RDMA_DEVICES.glob("*/ports/*/counters"))
+
+
+def rdma_transferred(ports: Sequence[pathlib.Path]) -> Mapping[str, int]:
+    """Returns the bytes that RDMA ports received and sent since their start.
+
+    Raises:
+        OSError: If a counter cannot be read.
+    """
+    return {
+        f"rdma_{way}_bytes": sum(
+            int((port / name).read_text()) * _RDMA_WORD for port in ports
+        )
+        for way, name in _RDMA_COUNTERS.items()
+    }
