@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from benchmarks.planning.scenario import Data, Host, Scenario, Storage, Work
+from benchmarks.planning.scenario import Data, PlannedHost, Scenario, Storage, Work
 
 
 class Key(NamedTuple):
@@ -184,7 +184,7 @@ def scenario(facts: Facts, *, num_accelerators: int | None = None) -> Scenario:
             cpu_seconds=figure(facts, "cpu_ms") / 1e3,
             batch_size=int(figure(facts, "batch_size")),
         ),
-        host=Host(
+        host=PlannedHost(
             num_accelerators=per_host,
             num_cores=figure(facts, "cores"),
             cache_bytes=figure(facts, "page_cache"),

@@ -58,7 +58,7 @@ class Work:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Host:
+class PlannedHost:
     """A host; all hosts are equal.
 
     Attributes:
@@ -126,7 +126,7 @@ class Scenario:
 
     data: Data
     work: Work
-    host: Host
+    host: PlannedHost
     storage: Storage = dataclasses.field(default_factory=Storage)
     num_hosts: int = 1
     cached_fraction: float = 0.0
@@ -151,7 +151,7 @@ class Scenario:
 
 
 def _require_positive(
-    part: Data | Work | Host | Storage, *, zero_is_allowed: tuple[str, ...] = ()
+    part: Data | Work | PlannedHost | Storage, *, zero_is_allowed: tuple[str, ...] = ()
 ) -> None:
     """Checks that every number of a dataclass is above 0; else raises ValueError."""
     for name, value in vars(part).items():

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from benchmarks.planning import ceilings
-from benchmarks.planning.scenario import Data, Host, Scenario, Storage, Work
+from benchmarks.planning.scenario import Data, PlannedHost, Scenario, Storage, Work
 
 
 def _scenario(**changes):
@@ -16,7 +16,9 @@ def _scenario(**changes):
         "work": Work(
             accelerator_images_per_second=1000.0, cpu_seconds=1e-3, batch_size=100
         ),
-        "host": Host(num_accelerators=4, num_cores=10, link_bytes_per_second=1e9),
+        "host": PlannedHost(
+            num_accelerators=4, num_cores=10, link_bytes_per_second=1e9
+        ),
         "storage": Storage(
             bytes_per_second=1.5e9, requests_per_second=1e3, request_bytes=1e6
         ),
@@ -45,7 +47,7 @@ def test_ceilings_by_hand():
     ("changes", "binding", "rate"),
     [
         ({"exchange_seconds": 0.1}, "accelerator", 4000.0),
-        ({"host": Host(num_accelerators=4, num_cores=1.5)}, "cpu", 3000.0),
+        ({"host": PlannedHost(num_accelerators=4, num_cores=1.5)}, "cpu", 3000.0),
         ({"storage": Storage(bytes_per_second=1e8)}, "storage", 1000.0),
         (
             {"storage": Storage(bytes_per_second=1e8, is_shared=False)},
@@ -62,7 +64,11 @@ def test_ceilings_by_hand():
         ),
         ({"storage": Storage(requests_per_second=500)}, "requests", 5000.0),
         (
-            {"host": Host(num_accelerators=4, num_cores=9, link_bytes_per_second=1e8)},
+            {
+                "host": PlannedHost(
+                    num_accelerators=4, num_cores=9, link_bytes_per_second=1e8
+                )
+            },
             "link",
             2000.0,
         ),
@@ -98,7 +104,7 @@ _positive = st.floats(min_value=1e-3, max_value=1e9)
             batch_size=st.integers(1, 4096),
         ),
         host=st.builds(
-            Host,
+            PlannedHost,
             num_accelerators=st.integers(1, 16),
             num_cores=_positive,
             link_bytes_per_second=_positive,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from benchmarks.planning import run_costs
-from benchmarks.planning.scenario import Data, Host, Scenario, Storage, Work
+from benchmarks.planning.scenario import Data, PlannedHost, Scenario, Storage, Work
 
 
 def _played(fits: float, num_hosts: int) -> float:
@@ -59,7 +59,7 @@ def _scenario(num_hosts=1, cached=1.0, num_images=1_281_167, **host):
         work=Work(
             accelerator_images_per_second=1786.0, cpu_seconds=1e-6, batch_size=400
         ),
-        host=Host(num_accelerators=8, num_cores=100, **host),
+        host=PlannedHost(num_accelerators=8, num_cores=100, **host),
         storage=Storage(bytes_per_second=164_600_000.0 * num_hosts),
         num_hosts=num_hosts,
         cached_fraction=cached,

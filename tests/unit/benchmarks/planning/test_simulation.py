@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from benchmarks.planning import ceilings
-from benchmarks.planning.scenario import Data, Host, Scenario, Work
+from benchmarks.planning.scenario import Data, PlannedHost, Scenario, Work
 from tests.unit.benchmarks.planning import simulation
 from tests.unit.benchmarks.planning.simulation import Behaviour, Floats, simulate
 
@@ -16,7 +16,7 @@ from tests.unit.benchmarks.planning.simulation import Behaviour, Floats, simulat
 BASE = Scenario(
     data=Data(num_images=1_000_000, record_bytes=100e3),
     work=Work(accelerator_images_per_second=100.0, cpu_seconds=0.01, batch_size=50),
-    host=Host(num_accelerators=4, num_cores=8),
+    host=PlannedHost(num_accelerators=4, num_cores=8),
     num_hosts=4,
 )
 
