@@ -102,8 +102,8 @@ class AdviseOptions:
     accelerator: str | None = _HOSTS(
         None,
         "Kind of the accelerators. One of "
-        f"{', '.join(sorted(published.ACCELERATORS))}, or a name in "
-        "--accelerators_file. Default: h100.",
+        f"{', '.join(published.NAMES)}, or a name in --accelerators_file. "
+        f"{published.NO_FIGURE} Default: h100.",
         shown="NAME",
     )
     accelerators_file: str | None = _HOSTS(
@@ -197,7 +197,7 @@ class AdviseOptions:
     link: str | None = _STORAGE(
         None,
         "Highest rate at which a host reads over its network, such as 10GB/s. Default: "
-        "10GB/s, one link of 100 Gb/s.",
+        "one port of NVIDIA's DGX, 50GB/s of a DGX H100.",
         shown="RATE",
     )
     write: str | None = _STORAGE(

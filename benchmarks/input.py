@@ -41,6 +41,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import tfpipe
 from benchmarks.models import catalog
+from benchmarks.models.accelerators import name_of
 from benchmarks.options import data_access
 from benchmarks.options.data_access import DataOptions
 from benchmarks.planning import published
@@ -131,7 +132,7 @@ class InputConfig(DataOptions):
     demand: str | None = _SEARCH(
         None,
         "Images/s that the training step of a rank could take, such as 1500. Or one of "
-        f"{', '.join(published.ACCELERATORS)}, for its published figure of --model. "
+        f"{', '.join(published.NAMES)}, for its published figure of --model. "
         "tune then says whether a tf.data service with cores of other hosts would pay.",
     )
 
@@ -158,7 +159,9 @@ class InputConfig(DataOptions):
         """Images per second that the step of a rank could take; None if unknown."""
         if self.demand is None:
             return None
-        if accelerator := published.ACCELERATORS.get(self.demand):
+        if accelerator := published.ACCELERATORS.get(
+            name_of(self.demand, published.ACCELERATORS)
+        ):
             is_training = self.preset == "imagenet_train"
             figures = accelerator.train if is_training else accelerator.infer
             if self.model not in figures:
@@ -175,7 +178,7 @@ class InputConfig(DataOptions):
         if not 0 < rate < math.inf:
             raise ValueError(
                 "--demand must be images/s, a number above 0, or one of "
-                f"{', '.join(published.ACCELERATORS)}; got {self.demand}."
+                f"{', '.join(published.NAMES)}; got {self.demand}."
             )
         return rate
 

@@ -30,7 +30,7 @@ from typing import Any
 import tfpipe
 from benchmarks.models import catalog
 from benchmarks.options import data_access
-from benchmarks.planning import publications, published
+from benchmarks.planning import published
 from benchmarks.reporting import answers, output
 from benchmarks.reporting.progress import Progress
 from benchmarks.system.storage import feeds, probe, probe_files, summary
@@ -137,8 +137,8 @@ def _feeds(
         return {"feeds": [], "sentences": []}
     rate = best["megabytes_per_second"]
     sizes = (
-        files.mean_record_bytes or publications.IMAGENET_RECORD_BYTES,
-        publications.LARGE_RECORD_BYTES,
+        files.mean_record_bytes or published.IMAGENET_RECORD_BYTES,
+        published.LARGE_RECORD_BYTES,
     )
     rows = feeds.table(rate * 1e6, sizes, config.for_model, published.ACCELERATORS)
     sentences = [

@@ -21,6 +21,9 @@ class Figure:
         images_per_second: The rate, above 0.
         source: Where it was published; for a scaled figure, where the ratio and the
             figure that it is scaled from were published.
+        date: Date of the source; for a scaled figure, of the ratio.
+        precision: Precision of the measurement, such as "float16".
+        kind: Kind of measurement, such as "MLPerf Storage sleep".
         ratio: Number that the figure of `base` is multiplied by; None if the figure is
             published itself.
         base: Name of what the figure is scaled from; None if it is published itself.
@@ -32,6 +35,9 @@ class Figure:
 
     images_per_second: float
     source: str
+    date: str = "not stated"
+    precision: str = "not stated"
+    kind: str = "not stated"
     ratio: float | None = None
     base: str | None = None
 
@@ -98,6 +104,9 @@ class Emulation:
             "ratio": self.figure.ratio,
             "base": self.figure.base,
             "source": self.figure.source,
+            "date": self.figure.date,
+            "precision": self.figure.precision,
+            "measurement": self.figure.kind,
         }
 
     def __str__(self) -> str:
@@ -111,16 +120,18 @@ def find(
 
     Args:
         accelerators: Accelerators by name.
-        name: The accelerator.
+        name: The accelerator, in any case; a space or "-" stands for "_".
         model: A key of `catalog.MODELS`.
         mode: "train" or "infer".
 
     Raises:
         ValueError: If the accelerator is not known, or has no figure for the model.
     """
+    name = name_of(name, accelerators)
     if name not in accelerators:
+        names = sorted(n for n, a in accelerators.items() if a.train or a.infer)
         raise ValueError(
-            f"--emulate must be one of {', '.join(sorted(accelerators))}, got {name}."
+            f"--emulate must be one of {', '.join(names)}, got {name}."
             f"{errors.did_you_mean(name, accelerators)} --accelerators_file adds "
             "others."
         )
@@ -128,10 +139,20 @@ def find(
     if model not in figures:
         raise ValueError(
             f"--emulate={name} knows how fast {', '.join(sorted(figures)) or 'nothing'}"
-            f" is with --mode={mode}, got --model={model}, for which no figure is "
-            "published. Give --step_time_ms or --accelerators_file instead."
+            f" is with --mode={mode}, got --model={model}, for which no figure was "
+            "found. Give --step_time_ms or --accelerators_file instead."
         )
     return Emulation(accelerator=name, model=model, figure=figures[model])
+
+
+def name_of(text: str, accelerators: Collection[str]) -> str:
+    """Returns the name of an accelerator that a text means in any case, or the text."""
+
+    def plain(name: str) -> str:
+        return name.casefold().replace("-", "_").replace(" ", "_")
+
+    by_plain = {plain(name): name for name in accelerators}
+    return text if text in accelerators else by_plain.get(plain(text), text)
 
 
 def parse(
@@ -159,7 +180,7 @@ def parse(
     if not settings:
         raise ValueError(f"{where} must hold an accelerator at least, got none.")
     for name in settings:
-        if name in taken:
+        if name_of(name, taken) in taken:
             raise ValueError(
                 f"{where}: {name} is the name of a built-in accelerator; choose "
                 "another."

@@ -98,7 +98,7 @@ class Config(DataOptions):
     emulate: str | None = _EMULATED(
         None,
         "Replace the model by its step time on this accelerator. Any of "
-        f"{', '.join(sorted(published.ACCELERATORS))}, or a name in "
+        f"{', '.join(published.NAMES)}, or a name in "
         "--accelerators_file. The result says where the figure was published, or from "
         "which figure it is scaled. The input path and the copy to the device stay "
         "real.",

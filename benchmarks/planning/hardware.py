@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from benchmarks.models import catalog
-from benchmarks.models.accelerators import Accelerator, Figure
-from benchmarks.planning import facts as facts_, publications, run_costs
+from benchmarks.models.accelerators import Accelerator, Figure, name_of
+from benchmarks.planning import facts as facts_, published, run_costs
 from benchmarks.planning.facts import Fact, Facts
 from tfpipe import errors
 
@@ -18,22 +18,14 @@ _WEKA = "WekaIO, DGX-1"
 
 
 class _Machine(NamedTuple):
-    """A host: its accelerators, cores, memory and local disk in bytes."""
+    """A host with 8 accelerators: cores, and bytes of memory, local disk and link."""
 
-    accelerators: int
     cores: float
     ram: float
     local_disk_room: float
+    local_disk: Fact
+    link: Fact
     source: str
-
-
-_MACHINES = {
-    "v100": _Machine(8, 40, 512e9, 7.68e12, "NVIDIA DGX-1, data sheet"),
-    "a100": _Machine(8, 128, 1e12, 15.36e12, "NVIDIA DGX A100 320GB, data sheet"),
-    "h100": _Machine(8, 112, 2e12, 30.72e12, "NVIDIA DGX H100, data sheet"),
-    "h200": _Machine(8, 112, 2e12, 30.72e12, "NVIDIA DGX H200, data sheet"),
-    "b200": _Machine(8, 112, 2e12, 30.72e12, "NVIDIA DGX B200, data sheet"),
-}
 
 
 class _Storage(NamedTuple):
@@ -58,6 +50,25 @@ STORAGES = {
     ),
 }
 _LINK = Fact(10e9, f"one 100 Gb/s link: over 10 GB/s, {_WEKA}")
+_DISKS = Fact(25e9, "NVIDIA DGX A100: 25 GB/s at most of four NVMe disks, PCIe 4")
+_PORT_200 = Fact(25e9, "NVIDIA DGX A100, data sheet: one 200 Gb/s port")
+_PORT_400 = Fact(50e9, "NVIDIA DGX H100, data sheet: one 400 Gb/s port")
+_MACHINES = {
+    "v100": _Machine(
+        *(40, 512e9, 7.68e12, Fact(_LOCAL_NVME, STORAGES["nvme"].source), _LINK),
+        "NVIDIA DGX-1, data sheet",
+    ),
+    "a100": _Machine(
+        *(128, 1e12, 15.36e12, _DISKS, _PORT_200), "NVIDIA DGX A100 320GB, data sheet"
+    ),
+    **{
+        name.lower(): _Machine(
+            *(112, 2e12, 30.72e12, _DISKS, _PORT_400), f"NVIDIA DGX {name}, data sheet"
+        )
+        for name in ("H100", "H200", "B200")
+    },
+}
+_PER_HOST = 8.0
 _WRITE = Fact(1.5e9, "limit of NFS for one client, as the storage has no known limit")
 _PAGE_CACHE_SHARE = 0.8
 
@@ -70,7 +81,7 @@ WHOLE_BATCHES = 1.198 / 1.436  # of that CPU time, at 104 kB
 ENTRY_POINTS = 0.490 / 0.562
 ENTRY_POINTS_SOURCE = "2026-11-24-decode.json"
 _RECORD = Fact(
-    float(publications.IMAGENET_RECORD_BYTES),
+    float(published.IMAGENET_RECORD_BYTES),
     "ILSVRC-2012, train: 147,531,475,882 B, 1,281,167 images",
 )
 # The faster paths of a pipeline, as the presets choose them.
@@ -153,6 +164,7 @@ def _figure(
     accelerators: Mapping[str, Accelerator], accelerator: str, model: str, mode: str
 ) -> Figure:
     """Returns the rate of a model on an accelerator; without a rate: ValueError."""
+    accelerator = name_of(accelerator, accelerators)
     if accelerator not in accelerators:
         raise ValueError(
             f"accelerator must be one of {', '.join(sorted(accelerators))}, got "
@@ -174,9 +186,7 @@ def _add_machine(facts: dict[str, Fact]) -> None:
     source = machine.source
     if name not in _MACHINES:
         source += f", as the host of {facts_.text(facts, 'accelerator')} is not known"
-    facts.setdefault(
-        "accelerators_per_host", Fact(float(machine.accelerators), machine.source)
-    )
+    facts.setdefault("accelerators_per_host", Fact(_PER_HOST, machine.source))
     facts.setdefault(
         "num_accelerators",
         Fact(facts_.figure(facts, "accelerators_per_host"), "default: one host"),
@@ -184,8 +194,8 @@ def _add_machine(facts: dict[str, Fact]) -> None:
     facts.setdefault("cores", Fact(machine.cores, source))
     facts.setdefault("ram", Fact(machine.ram, source))
     facts.setdefault("local_disk_room", Fact(machine.local_disk_room, source))
-    facts.setdefault("link", _LINK)
-    facts.setdefault("local_disk", Fact(STORAGES["nvme"].rate, STORAGES["nvme"].source))
+    facts.setdefault("link", machine.link)
+    facts.setdefault("local_disk", machine.local_disk)
     facts.setdefault("exchange_ms", Fact(0.0, "hidden by computation, an assumption"))
 
 
@@ -224,7 +234,9 @@ def _add_storage(facts: dict[str, Fact]) -> None:
     facts.setdefault("request", Fact(float(1 << 20), "read buffer of a pipeline"))
     facts.setdefault("storage_cache", Fact(0.0, "none was given"))
     read = min(float(rate.value), facts_.figure(facts, "link"))
-    same = Fact(read, f"as fast as one host reads: {rate.source}, {_LINK.source}")
+    same = Fact(
+        read, f"as fast as one host reads: {rate.source}, {facts['link'].source}"
+    )
     facts.setdefault("write", same if math.isfinite(float(rate.value)) else _WRITE)
 
 

@@ -1,170 +1,218 @@
-"""How fast accelerators are: published images a second, and figures scaled from them.
+"""Published figures: rates of accelerators, and tests of whole systems.
 
-Figures are for one accelerator with synthetic input and half precision, unless the
-source says otherwise. A scaled figure is a published one times a ratio of two other
-published figures; docs/results.md explains each ratio.
+In: published.json, in which each figure has its source, date, precision and kind of
+measurement. Out: `ACCELERATORS` with the rates of one accelerator, `PUBLICATIONS` with
+rows of whole systems that read real images, and the row nearest to a measured one.
+
+A name stands for one kind of measurement: `h100` is scaled training,
+`h100_mlperf_storage` the sleep of MLPerf Storage, `h100_mlperf` a whole training of
+MLPerf. A scaled figure is a published one times a ratio of two other published figures.
 """
 
-from collections.abc import Mapping
+import dataclasses
+import json
+import math
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from benchmarks.models.accelerators import Accelerator, Figure
 
-# tf_cnn_benchmarks, float16, synthetic, the largest batch: github.com/lambdal/
-# lambda-tensorflow-benchmark at c17619d, logs of V100-SXM3 32GB and A100-SXM4 40GB.
-_LAMBDA = "Lambda, tf_cnn_benchmarks logs c17619d, float16"
-# The PCIe A100 of the same logs; those of the SXM4 say 70 for VGG-16, an error.
-_LAMBDA_PCIE = f"{_LAMBDA}, A100-PCIe 40GB"
-_DLE = "NVIDIA DeepLearningExamples, TensorFlow 20.06, ResNet-50 v1.5, AMP and XLA"
-# github.com/mlcommons/storage at caa90c9, batch 400 in 0.224 s and in 0.435 s.
-_MLPERF_STORAGE = "MLPerf Storage v2.0, ResNet-50, 400 images a step"
-_H100_MLPERF = "MLPerf Training v3.0, DGX H100, 56,050 images/s on 8"
-_H200_MLPERF = "MLPerf Training v4.0, HGX H200, 63,559 images/s on 8"
-_WEKA = "WekaIO, DGX-1, TensorRT, just under 42,000 images/s on 8, read from storage"
-
-# Ratios, each with its source.
-_GOOGLENET = 2.0, "GoogLeNet over ResNet-50, float16 steps: 1.95 to 2.1, Paddle#20597"
-_V1_5 = 3.858 / 4.089, "multiply-adds of ResNet-50 v1 over v1.5"
-_RESNET101 = 11.3 / 7.6, "FLOPs of ResNet-152 over ResNet-101, He et al. 2015, table 1"
-_A100_INFER = 6467 / 3857, f"A100 over V100, ResNet-50, {_LAMBDA}"
-_H100_TRAIN = 0.435 / 0.224, f"H100 over A100, {_MLPERF_STORAGE}"
-_H100_INFER = (
-    703_770 / 335_144,
-    "H100 over A100, MLPerf Inference v4.0 and v2.1, ResNet-50 offline, 8 bits",
-)
-_H200_TRAIN = (
-    63_559 / 57_256,
-    "H200 over H100, MLPerf Training v4.0, ResNet-50, NVIDIA on 8",
-)
-_H200_INFER = (
-    756_960 / 703_770,
-    "H200 over H100, MLPerf Inference v4.1 and v4.0, ResNet-50 offline, 8 bits",
-)
-_B200 = (
-    37.009 / 21.5,
-    "B200 over H100, MLPerf Training v5.1 and v3.0, RetinaNet on 8: 21.5 and 37.0 min",
-)
+# Mean bytes of a record. ILSVRC-2012 train: 147,531,475,882 bytes of 1,281,167 images.
+IMAGENET_RECORD_BYTES = 115_154
+# The same images three times as wide and high, as JPEG of quality 100: 22.5 TB in 13
+# copies, the larger data set of Dell's and NVIDIA's test of Inception-v4 on 72 V100.
+LARGE_RECORD_BYTES = 1_351_000
+_SAME_BYTES = 0.15  # records are alike if their bytes differ by at most this share
 
 
-def _published(rates: Mapping[str, float], source: str) -> dict[str, Figure]:
-    return {
-        model: Figure(images_per_second=rate, source=source)
-        for model, rate in rates.items()
-    }
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Publication:
+    """One row of a published test.
+
+    Attributes:
+        source: Who published it, and on which storage.
+        date: Date of the source, or "not stated".
+        model: A key of `catalog.MODELS`.
+        mode: "train" or "infer".
+        accelerator: Name of the accelerator, as --emulate takes it.
+        num_accelerators: Number of accelerators, >= 1.
+        images_per_second: Rate of all accelerators together, above 0.
+        is_computed: Whether the rate is computed from published megabytes a second and
+            bytes of a record, and not published itself.
+        batch_size: Images in a step of one accelerator; None if not published.
+        image_size: Height and width of the images; None if not published.
+        decodes: Whether JPEGs were decoded; None if not published.
+        record_bytes: Mean bytes of a record; None if not published.
+        storage_megabytes_per_second: Rate of the storage; None if not published.
+        host_cpu_fraction: Busy part of the cores, 0 to 1; None if not published.
+        accelerator_busy_fraction: Busy part of the accelerators, likewise.
+        is_local: Whether the data was on a disk of the host.
+
+    Raises:
+        ValueError: If a number is out of range, or the source is empty.
+    """
+
+    source: str
+    date: str = "not stated"
+    model: str
+    mode: str
+    accelerator: str
+    num_accelerators: int
+    images_per_second: float
+    is_computed: bool = False
+    batch_size: int | None = None
+    image_size: int | None = None
+    decodes: bool | None = None
+    record_bytes: float | None = None
+    storage_megabytes_per_second: float | None = None
+    host_cpu_fraction: float | None = None
+    accelerator_busy_fraction: float | None = None
+    is_local: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.source:
+            raise ValueError("The source of a published row must be given, got none.")
+        numbers = (self.num_accelerators, self.images_per_second)
+        more = (self.batch_size, self.storage_megabytes_per_second, self.record_bytes)
+        for figure in (*numbers, *(value for value in more if value is not None)):
+            if not 0 < figure < math.inf:
+                raise ValueError(f"A published number must be above 0, got {figure}.")
+        for share in (self.host_cpu_fraction, self.accelerator_busy_fraction):
+            if share is not None and not 0 <= share <= 1:
+                raise ValueError(f"A published share must be 0 to 1, got {share}.")
+
+    @property
+    def images_per_second_per_accelerator(self) -> float:
+        """Rate of one accelerator, on the mean."""
+        return self.images_per_second / self.num_accelerators
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the fields and the rate of one accelerator, for JSON."""
+        own = {
+            "images_per_second_per_accelerator": self.images_per_second_per_accelerator
+        }
+        return dataclasses.asdict(self) | own
+
+    def differences(
+        self, *, image_size: int | None, decodes: bool, record_bytes: float | None
+    ) -> str:
+        """Returns why a run must not be compared with this row; "" if it may be.
+
+        Args:
+            image_size: Height and width of the images of the run.
+            decodes: Whether the run decoded its images.
+            record_bytes: Mean bytes of a record of the run; None if unknown.
+        """
+        reasons = []
+        if self.image_size != image_size:
+            reasons.append(_differ("images", image_size, self.image_size, "pixels"))
+        if self.decodes is None:
+            reasons.append("it does not say whether images were decoded")
+        elif self.decodes != decodes:
+            reasons.append(f"images were {'' if self.decodes else 'not '}decoded")
+        theirs = self.record_bytes
+        if theirs is None or record_bytes is None:
+            reasons.append("the bytes of a record are not known of both")
+        elif abs(record_bytes / theirs - 1) > _SAME_BYTES:
+            ours = round(record_bytes / 1e3)
+            reasons.append(_differ("records", ours, round(theirs / 1e3), "kB"))
+        return "; ".join(reasons)
 
 
-def _scaled(base: Figure, name: str, ratio: tuple[float, str]) -> Figure:
-    """Returns a figure times a ratio.
+def _differ(what: str, ours: int | None, theirs: int | None, unit: str) -> str:
+    return f"{what} of {theirs or 'unknown'} {unit} there, {ours or 'unknown'} here"
+
+
+def find(
+    *,
+    model: str,
+    mode: str,
+    accelerator: str | None,
+    num_accelerators: int,
+    is_local: bool = False,
+) -> Publication | None:
+    """Returns the published row to lay beside a measured one; None if there is none.
+
+    It has the same model and mode. Among several it is the row whose number of
+    accelerators is nearest, as a ratio, and then one whose data was in such a place.
 
     Args:
-        base: The figure to scale.
-        name: What the base is the figure of, in words.
-        ratio: The ratio, and its source.
+        model: Name of the model.
+        mode: "train" or "infer".
+        accelerator: Name of the accelerator, such as "a100_mlperf_storage", whose kind
+            the row must have; None if it is not known, so that each kind is taken.
+        num_accelerators: Number of ranks.
+        is_local: Whether the data is on a disk of the host.
     """
-    factor, source = ratio
-    return Figure(
-        images_per_second=base.images_per_second * factor,
-        source=f"{source}; {name}: {base.source}",
-        ratio=factor,
-        base=name,
+    kind = (accelerator or "").casefold().partition("_")[0]
+    rows = [
+        row
+        for row in PUBLICATIONS
+        if (row.model, row.mode) == (model, mode) and kind in ("", row.accelerator)
+    ]
+    return min(
+        rows,
+        key=lambda row: (
+            abs(math.log(row.num_accelerators / num_accelerators)),
+            row.is_local != is_local,
+        ),
+        default=None,
     )
 
 
-def _complete(
-    figures: Mapping[str, Figure], name: str, *ratios: tuple[str, str, float, str]
-) -> dict[str, Figure]:
-    """Adds models that are scaled from another model on the same accelerator.
+def _figures(data: Mapping[str, Any]) -> dict[tuple[str, str], dict[str, Figure]]:
+    """Returns the figures by model, for each (accelerator, mode)."""
+    figures: dict[tuple[str, str], dict[str, Figure]] = {}
+    for row in data["figures"]:
+        rates = figures.setdefault((row["accelerator"], row["mode"]), {})
+        source = data["sources"][row["source"]]
+        for model, rate in row["rates"].items():
+            rates[model] = Figure(images_per_second=rate, **source)
+    for row in data["scaled"]:
+        rates = figures.setdefault((row["accelerator"], row["mode"]), {})
+        bases = figures[row["base"], row["mode"]]
+        is_same = row["base"] == row["accelerator"]
+        models = row["models"]
+        for model, base in (
+            {m: m for m in bases} if models == "all" else models
+        ).items():
+            name = f"{base} on {row['base']}" if is_same else row["base"]
+            rates[model] = _scaled(bases[base], name, data["ratios"][row["ratio"]])
+    return figures
 
-    Args:
-        figures: Figures by model.
-        name: Name of the accelerator.
-        ratios: (model, model to scale from, ratio, source of the ratio) of each.
-    """
-    added = {
-        model: _scaled(figures[base], f"{base} on {name}", (ratio, source))
-        for model, base, ratio, source in ratios
+
+def _scaled(figure: Figure, base: str, ratio: Mapping[str, Any]) -> Figure:
+    factor = ratio["ratio"] / ratio["over"]
+    return dataclasses.replace(
+        figure,
+        images_per_second=figure.images_per_second * factor,
+        source=f"{ratio['source']}; {base}: {figure.source}",
+        date=ratio["date"],
+        ratio=factor,
+        base=base,
+    )
+
+
+def _accelerators(data: Mapping[str, Any]) -> dict[str, Accelerator]:
+    """Returns the accelerators by name; an accelerator may have no figures."""
+    figures = _figures(data)
+    names = [*dict.fromkeys(name for name, _ in figures), *data["no_figure_found"]]
+    return {
+        name: Accelerator(
+            train=figures.get((name, "train"), {}),
+            infer=figures.get((name, "infer"), {}),
+        )
+        for name in names
     }
-    return {**figures, **added}
 
 
-def _faster(
-    figures: Mapping[str, Figure], name: str, ratio: tuple[float, str]
-) -> dict[str, Figure]:
-    """Returns the figures of another accelerator, each times a ratio."""
-    return {model: _scaled(figure, name, ratio) for model, figure in figures.items()}
-
-
-_TRAIN_RATIOS = (
-    ("resnet101", "resnet152", *_RESNET101),
-    ("googlenet", "resnet50", *_GOOGLENET),
-)
-_INFER_RATIOS = (
-    ("resnet101", "resnet152", *_RESNET101),
-    ("resnet50_v1.5", "resnet50", *_V1_5),
-)
-
-_LAMBDA_MODELS = "resnet50", "resnet152", "inception_v3", "inception_v4", "vgg16"
-
-
-def _lambda(*rates: float) -> dict[str, Figure]:
-    """Returns the rates of Lambda's logs, in the order of `_LAMBDA_MODELS`."""
-    return _published(dict(zip(_LAMBDA_MODELS, rates, strict=False)), _LAMBDA)
-
-
-_V100 = Accelerator(
-    train=_complete(
-        _lambda(1276.0, 518.0, 771.0, 357.0, 456.0)
-        | _published({"resnet50_v1.5": 1270.0}, _DLE),
-        *("v100", *_TRAIN_RATIOS),
-    ),
-    infer=_complete(
-        _lambda(3857.0, 1759.0, 2443.0, 1184.0, 1409.0)
-        | _published({"googlenet": 42_000 / 8}, _WEKA),
-        *("v100", *_INFER_RATIOS),
-    ),
-)
-
-_A100 = Accelerator(
-    train=_complete(
-        _lambda(1990.0, 905.0, 1175.0, 639.0)
-        | _published({"vgg16": 1190.0}, _LAMBDA_PCIE)
-        | _published({"resnet50_v1.5": 2375.0}, _DLE),
-        *("a100", *_TRAIN_RATIOS),
-    ),
-    infer=_complete(
-        _lambda(6467.0, 2981.0, 3962.0, 1888.0, 2777.0)
-        | {"googlenet": _scaled(_V100.infer["googlenet"], "v100", _A100_INFER)},
-        *("a100", *_INFER_RATIOS),
-    ),
-)
-
-
-def _resnet50(rate: float, source: str) -> dict[str, Figure]:
-    """Returns the rate of MLPerf's ResNet-50, v1.5, for v1 as well.
-
-    No figure is published for v1, which takes 6 % less work.
-    """
-    return _published({"resnet50": rate, "resnet50_v1.5": rate}, source)
-
-
-_H100 = Accelerator(
-    train=_faster(_A100.train, "a100", _H100_TRAIN)
-    | _resnet50(400 / 0.224, _MLPERF_STORAGE),
-    infer=_faster(_A100.infer, "a100", _H100_INFER),
-)
-
-ACCELERATORS = {
-    "v100": _V100,
-    "a100": _A100,
-    "a100_mlperf_storage": Accelerator(train=_resnet50(400 / 0.435, _MLPERF_STORAGE)),
-    "h100": _H100,
-    "h100_mlperf": Accelerator(train=_resnet50(7006.0, _H100_MLPERF)),
-    "h200": Accelerator(
-        train=_faster(_H100.train, "h100", _H200_TRAIN),
-        infer=_faster(_H100.infer, "h100", _H200_INFER),
-    ),
-    "h200_mlperf": Accelerator(train=_resnet50(63_559 / 8, _H200_MLPERF)),
-    "b200": Accelerator(
-        train=_faster(_H100.train, "h100", _B200),
-        infer=_faster(_H100.infer, "h100", _B200),
-    ),
-}
+_DATA = json.loads(pathlib.Path(__file__).with_name("published.json").read_text())
+ACCELERATORS: Mapping[str, Accelerator] = _accelerators(_DATA)
+# The accelerators with a figure, as flags list them.
+NAMES = sorted(name for name, rates in ACCELERATORS.items() if rates.train)
+NO_FIGURE = f"No figure was found for {', '.join(_DATA['no_figure_found'])}."
+# Where several rows fit equally well, the first one is taken.
+PUBLICATIONS: Sequence[Publication] = [
+    Publication(**row) for row in _DATA["publications"]
+]

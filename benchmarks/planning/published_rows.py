@@ -9,7 +9,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.planning import publications
+from benchmarks.models import catalog
+from benchmarks.planning import published
 from benchmarks.planning.plan import NO_ACCELERATOR, Result
 from benchmarks.planning.session import Repeats, known_mean
 
@@ -41,8 +42,9 @@ def as_json(repeats: Repeats) -> dict[str, Any]:
         storage_megabytes_per_second: given by servers and disks. host_cpu_fraction.
         accelerator_busy_fraction, and accelerator_busy_of: "gpu", whose use the driver
         measured, or "steps", the share of the time without waits for input.
-        gates_met: None without gates. published: the row of `publications`, or None.
-        rate_over_published: ratio of the rates of an accelerator, or None.
+        gates_met: None without gates. published: the nearest published row, or None.
+        not_compared: why our rate must not be laid over the published one; "" if it may
+        be. rate_over_published: ratio of the rates of an accelerator, or None.
     """
     series, num_ranks = repeats.series, repeats.placement.num_ranks
     results = repeats.results
@@ -51,7 +53,7 @@ def as_json(repeats: Repeats) -> dict[str, Any]:
     mode = series.mode or config.get("mode") or "train"
     accelerator = series.accelerator or config.get("emulate")
     accelerator = None if accelerator == NO_ACCELERATOR else accelerator
-    published = publications.find(
+    row = published.find(
         model=series.model,
         mode=mode,
         accelerator=accelerator,
@@ -60,6 +62,7 @@ def as_json(repeats: Repeats) -> dict[str, Any]:
     )
     batch_size = series.batch_size_per_rank(num_ranks)
     per_rank = rate / num_ranks
+    different = _differences(row, results[0]) if row else ""
     return {
         **dataclasses.asdict(series),
         "mode": mode,
@@ -75,10 +78,24 @@ def as_json(repeats: Repeats) -> dict[str, Any]:
         "host_cpu_fraction": known_mean([_host_cpu(result) for result in results]),
         **_accelerator(results),
         "gates_met": repeats.are_gates_met,
-        "published": published and published.as_json(),
-        "rate_over_published": published
-        and per_rank / published.images_per_second_per_accelerator,
+        "published": row and row.as_json(),
+        "not_compared": different,
+        "rate_over_published": per_rank / row.images_per_second_per_accelerator
+        if row and not different
+        else None,
     }
+
+
+def _differences(row: published.Publication, result: Result) -> str:
+    """Returns why a run must not be compared with a published row; "" if it may be."""
+    config: Mapping[str, Any] = result.get("config") or {}
+    model = catalog.MODELS[row.model]
+    megabytes = result.get("consumed_megabytes_per_second")
+    return row.differences(
+        image_size=config.get("image_size") or model.image_size,
+        decodes=not config.get("read_only") and not config.get("synthetic"),
+        record_bytes=megabytes and megabytes * 1e6 / result["examples_per_second"],
+    )
 
 
 def _storage(result: Result) -> float | None:
@@ -130,7 +147,13 @@ def lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         beside = _published(row, sources) if sources else ""
         table.append(f"{_figures(row)}{beside}{_differing(row, rows)}".rstrip())
     notes = [f"[{index}] {source}" for source, index in sources.items()]
-    return [legend, head, *table, *notes]
+    apart = {
+        f"[{sources[_source(row['published'])]}] is not compared with {row['model']}: "
+        f"{row['not_compared']}."
+        for row in rows
+        if row["published"] and row["not_compared"]
+    }
+    return [legend, head, *table, *notes, *sorted(apart)]
 
 
 def _source(published: Mapping[str, Any]) -> str:
@@ -160,7 +183,8 @@ def _published(row: Mapping[str, Any], sources: Mapping[str, int]) -> str:
         return f" | {'-':>9}{'-':>7}{'-':>9}{'-':>6}{'-':>8}  -"
     return (
         f" | {published['images_per_second_per_accelerator']:9,.0f}"
-        f"{row['rate_over_published']:6.2f}x"
+        f"{or_dash(row['rate_over_published'], '.2f'):>6}"
+        f"{'x' if row['rate_over_published'] else ' '}"
         f"{or_dash(published['storage_megabytes_per_second'], ',.0f'):>9}"
         f"{or_dash(published['host_cpu_fraction'], '.0%'):>6}"
         f"{or_dash(published['accelerator_busy_fraction'], '.0%'):>8}"

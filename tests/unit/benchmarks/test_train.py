@@ -82,7 +82,7 @@ def steady(data_dir: pathlib.Path) -> Result:
         ),
         (
             {"data_dir": "{data}", "batch_size": 4, "emulate": "h100"},
-            "--model=tiny, for which no figure is published",
+            "--model=tiny, for which no figure was found",
         ),
         (
             {"data_dir": "{data}", "batch_size": 4, "emulate": "h1000"},
@@ -269,6 +269,7 @@ def test_accelerator_of_a_file_is_named_in_the_result(
         "ratio": None,
         "base": None,
         "source": "measured here",
+        **dict.fromkeys(("date", "precision", "measurement"), "not stated"),
     }
     assert (
         "Emulated: tiny on own, 2,000 images/s, published (measured here)\n" in printed

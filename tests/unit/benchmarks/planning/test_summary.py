@@ -137,7 +137,7 @@ def test_remedies_of_a_slow_storage():
 
 
 def test_remedies_of_few_cores():
-    found = _payoffs(accelerator="h100", cores="4", whole_batches="no")
+    found = _payoffs(accelerator="h100_mlperf_storage", cores="4", whole_batches="no")
 
     assert {name for name, one in found.items() if one.pays} == {
         *("RAM cache of decoded images", "records", "entry points"),
@@ -148,11 +148,11 @@ def test_remedies_of_few_cores():
     remote = found["preprocessing on other hosts"]
     assert remote.binding == "accelerator"
     assert "25 cores on other hosts, and 2.15 GB/s" in remote.cost
-    narrow = _payoffs(accelerator="h100", cores="4", link="1GB/s")
+    narrow = _payoffs(accelerator="h100_mlperf_storage", cores="4", link="1GB/s")
     assert narrow["preprocessing on other hosts"].binding == "link"
-    whole = _payoffs(accelerator="h100", cores="4")
+    whole = _payoffs(accelerator="h100_mlperf_storage", cores="4")
     assert not whole["whole batches"].pays
-    entries = _payoffs(accelerator="h100", cores="4", entry_points="yes")
+    entries = _payoffs(accelerator="h100_mlperf_storage", cores="4", entry_points="yes")
     assert not entries["entry points"].pays
 
 

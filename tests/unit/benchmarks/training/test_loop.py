@@ -42,7 +42,7 @@ def test_emulated_accelerator_has_its_published_time(data_dir: pathlib.Path) -> 
         batch_size=4,
         num_steps=2,
         num_warmup_steps=0,
-        emulate="h100",
+        emulate="h100_mlperf_storage",
     )
 
     result = loop.train(make_setting(config, Ranks()), Ranks())

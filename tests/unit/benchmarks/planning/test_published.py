@@ -1,11 +1,10 @@
-"""publications: published rows, and which one fits a measured row."""
+"""published: published rows, and which one fits a measured row."""
 
 import pytest
 
 from benchmarks.models import catalog
-from benchmarks.planning import publications
-from benchmarks.planning.publications import PUBLICATIONS, Publication
-from benchmarks.planning.published import ACCELERATORS
+from benchmarks.planning import published
+from benchmarks.planning.published import ACCELERATORS, PUBLICATIONS, Publication
 
 
 def test_rows_are_of_known_models_and_modes() -> None:
@@ -45,7 +44,7 @@ def test_the_nearest_row_of_the_same_kind_is_found(
     ranks: int,
     expected: tuple[int, float] | None,
 ) -> None:
-    found = publications.find(
+    found = published.find(
         model=model, mode=mode, accelerator=accelerator, num_accelerators=ranks
     )
 
@@ -69,3 +68,22 @@ def test_a_row_that_cannot_be_is_refused(field: dict[str, float]) -> None:
 
     with pytest.raises(ValueError, match=r"published"):
         Publication(**{**good, **field})
+
+
+@pytest.mark.parametrize(
+    ("run", "reason"),
+    [
+        ({}, ""),
+        ({"image_size": 299}, "images of 224 pixels there, 299 here"),
+        ({"decodes": False}, "images were decoded"),
+        ({"record_bytes": 10_000.0}, "records of 115 kB there, 10 here"),
+        ({"record_bytes": None}, "the bytes of a record are not known of both"),
+    ],
+)
+def test_a_run_is_compared_with_a_row_of_the_same_images_only(
+    run: dict[str, float], reason: str
+) -> None:
+    row = PUBLICATIONS[0]
+    same = {"image_size": 224, "decodes": True, "record_bytes": 110_000.0}
+
+    assert row.differences(**{**same, **run}) == reason
