@@ -58,11 +58,9 @@ from .pipeline import (
     Pipeline as Pipeline,
 )
 from .presets import (
+    ImageOptions as ImageOptions,
     imagenet_eval as imagenet_eval,
     imagenet_train as imagenet_train,
-)
-from .profiling.dataset_nodes import (
-    chosen_parallelism as chosen_parallelism,
 )
 from .profiling.measure import (
     profile as profile,

@@ -7,7 +7,7 @@ no source and no stage: it only calls those that it is given.
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy.typing as npt
 import tensorflow as tf
@@ -25,6 +25,9 @@ from tfpipe.reading.state import State
 from tfpipe.shards import index
 from tfpipe.stages import faults
 from tfpipe.tuning import Tuning, without_tuning
+
+if TYPE_CHECKING:
+    from tfpipe.reading.read_path import ReadPath
 
 __all__ = ["Pipeline", "Source", "Stage", "Wrapper"]
 
@@ -72,8 +75,8 @@ class Pipeline:
     _reminder: Reminder = dataclasses.field(
         default_factory=Reminder, repr=False, compare=False
     )
-    # From the stages to the paths that they take, see `paths`.
-    _paths: Callable[[Sequence[Any]], Mapping[str, Any]] | None = dataclasses.field(
+    # The choices of a preset, see `paths`.
+    _read_path: "ReadPath | None" = dataclasses.field(
         default=None, repr=False, compare=False
     )
 
@@ -401,7 +404,8 @@ class Pipeline:
         Each name, such as "whole_batches", has a `value` and a `reason`, which says why
         the faster path is not taken.
         """
-        return {} if self._paths is None else self._paths(self.stages)
+        path = self._read_path
+        return {} if path is None else dict(vars(path.taken_by(self.stages)))
 
     def __iter__(self) -> NoReturn:
         raise TypeError(_NOT_BUILT)
@@ -432,8 +436,7 @@ class Pipeline:
             for number, stage in enumerate(self.tuned_stages(), start=1)
         ]
         lines += [f"   on the device: {op!r}" for op in self.device_ops]
-        paths = [f"{n.replace('_', ' ')} {path}" for n, path in self.paths.items()]
-        lines += [f"   paths: {', '.join(paths)}"] if paths else []
+        lines += [f"   path: {n.replace('_', ' ')} {c}" for n, c in self.paths.items()]
         return "\n".join([*lines, f"   {self.tuning!r}"])
 
 

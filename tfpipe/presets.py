@@ -1,36 +1,34 @@
 """Presets: pipelines for ImageNet-style data sets, made from a recipe.
 
-In: a data set folder, a recipe and the numbers of a run. Out: a `Pipeline`, to be used
-as a whole, or to take its stages (`pipeline.stages`) for another pipeline.
+In: a data set folder or a source, and `ImageOptions`. Out: a `Pipeline`, to be used as
+a whole, or to take its stages (`pipeline.stages`) for another pipeline.
 """
 
 import dataclasses
 import functools
-import itertools
+import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, ParamSpec
 
 import tensorflow as tf
 
 from tfpipe import errors
-from tfpipe.cache.stage import Cache
 from tfpipe.native.selection import CropOp
 from tfpipe.ops import boxes, mix
 from tfpipe.ops.basic import DTYPES, OneHot, Select
 from tfpipe.ops.boxes import ParseBoxes
 from tfpipe.ops.crop import MAX_IMAGE_SIZE, Dtype, ImageSize, Quality
 from tfpipe.ops.parse import Parse
-from tfpipe.pipeline import Pipeline, Stage, Wrapper
-from tfpipe.reading import paths
+from tfpipe.pipeline import Pipeline, Wrapper
+from tfpipe.reading import read_path
 from tfpipe.reading.order import Remainder
-from tfpipe.reading.paths import Paths, WholeBatches
+from tfpipe.reading.read_path import WholeBatches
 from tfpipe.reading.source import TFRecordSource
 from tfpipe.recipes import Recipe, pixels, resnet
 from tfpipe.shards import index, side_files
-from tfpipe.stages.basic import AssertCardinality, Batch, Prefetch
-from tfpipe.stages.faults import FaultLog
-from tfpipe.stages.map import EachExample, Map, takes_batches
+from tfpipe.stages.basic import Prefetch
+from tfpipe.stages.map import Map
 from tfpipe.stages.traced import Op
 from tfpipe.tuning import Tuning
 
@@ -38,30 +36,267 @@ Path = str | os.PathLike[str]
 MakeRecipe = Callable[[ImageSize, Dtype, Quality], Recipe]
 Purpose = Literal["train", "evaluate"]
 
+_P = ParamSpec("_P")
 
-def imagenet_train(
-    data: Path | TFRecordSource,
-    *,
-    split: str | None = None,
-    recipe: MakeRecipe | None = resnet,
-    image_size: ImageSize | None = None,
-    batch_size: int | None = None,
-    validation_fraction: float | None = None,
-    seed: int | None = None,
-    rank: int | None = None,
-    num_ranks: int | None = None,
-    parse: Parse | None = None,
-    ops: Sequence[Op] = (),
-    batch_ops: Sequence[Op] = (),
-    with_boxes: bool | ParseBoxes = False,
-    dtype: str = "uint8",
-    quality: Quality | None = None,
-    crop_op: CropOp = "auto",
-    cache: Wrapper | None = None,
-    with_record_id: bool = False,
-    whole_batches: WholeBatches = "auto",
-    tuning: Tuning | None = None,
-) -> Pipeline:
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ImageOptions:
+    """The images of a pipeline: their crop, size and type, their labels and ops.
+
+    `imagenet_train` and `imagenet_eval` take the same options as keywords. One object
+    gives the pipelines of several sources the same images:
+
+    Example:
+        >>> options = tfpipe.ImageOptions(image_size=32, dtype="float32")
+        >>> source = tfpipe.TFRecordSource("DIR", "train", batch_size=4)
+        >>> pipeline = options.pipeline(source, "train")
+        >>> next(iter(pipeline.build()))["image"].dtype
+        tf.float32
+
+    Args:
+        recipe: `recipes.resnet`, `recipes.inception`, `recipes.vgg`,
+            `recipes.keras("mobilenet_v2")` for a model of Keras, or a callable
+            (image_size, dtype, quality) -> Recipe. None leaves the JPEG bytes.
+        image_size: Height and width in pixels: a number, or (height, width). None is
+            the size of the model of `recipes.keras`; otherwise 224.
+        parse: How records become examples; by default as the converters write them,
+            with rows of labels if the data set has records with several. Its label base
+            is the base of the index, unless set. The first record is looked at, and
+            must have its keys.
+        ops: Ops on an example between its crop and its normalization, on uint8 pixels
+            0..255, such as `RandAugment()` or `OneHot(1000, smoothing=0.1)`. With other
+            ops than `OneHot`, float results come from rounded pixels as well.
+        batch_ops: Ops on a batch, such as `MixUp()` or `CutMix()`. Before these two
+            comes `OneHot` for the classes of the index, unless `ops` or `batch_ops`
+            have a `OneHot`. The two take no batch with a `mask`.
+        with_boxes: Whether batches hold the boxes of objects, moved as the images are;
+            `ParseBoxes(max_boxes=...)` in place of True for another number of boxes.
+        dtype: "uint8" gives pixels 0..255, which `pipeline.on_device` normalizes on the
+            device, the cheapest way. "float32", "bfloat16" or "float16" gives
+            normalized pixels.
+        quality: "fast" decodes at a smaller scale where a smaller scale is enough,
+            "exact" always at full scale. None is "fast" for images so large that
+            decoding gets cheaper.
+        crop_op: "native" is a C++ kernel, compiled for the first pipeline of a host;
+            "stock" is TensorFlow's kernels, with the same pixels; "auto" is "native" if
+            the kernel can be compiled, see `native.selection.resolve`.
+        cache: A `Cache` of the records, for slow storage.
+        with_record_id: Whether batches hold the numbers of their records.
+        whole_batches: Whether ops run on a whole batch: the same batches, cheaper, for
+            batch_size x height x width x 3 x itemsize bytes a thread. "auto" says yes
+            where whole batches pay, in a quarter of the memory; `print(pipeline)` says
+            why not.
+
+    Raises:
+        TypeError, ValueError: If an option is wrong.
+    """
+
+    recipe: MakeRecipe | None = resnet
+    image_size: ImageSize | None = None
+    parse: Parse | None = None
+    ops: Sequence[Op] = ()
+    batch_ops: Sequence[Op] = ()
+    with_boxes: bool | ParseBoxes = False
+    dtype: str = "uint8"
+    quality: Quality | None = None
+    crop_op: CropOp = "auto"
+    cache: Wrapper | None = None
+    with_record_id: bool = False
+    whole_batches: WholeBatches = "auto"
+
+    def __post_init__(self) -> None:
+        """Checks what would otherwise fail late, or with another message."""
+        if isinstance(self.recipe, str):
+            raise TypeError(
+                "recipe must be a function such as tfpipe.recipes.resnet, or for a "
+                f"model of Keras tfpipe.recipes.keras({self.recipe!r}), got "
+                f"{self.recipe!r}."
+            )
+        errors.require_callable("", "recipe", self.recipe, or_none=True)
+        errors.require_sides("", "image_size", self.size, most=MAX_IMAGE_SIZE)
+        # tf.float32 is "float32" too.
+        errors.settle(self, "dtype", getattr(self.dtype, "name", self.dtype))
+        errors.require_choice("", "dtype", self.dtype, DTYPES)
+        if self.quality is not None:
+            errors.require_choice("", "quality", self.quality, ("fast", "exact"))
+        errors.require_choice("", "crop_op", self.crop_op, ("auto", "native", "stock"))
+        errors.require_kind("", "parse", self.parse, Parse, or_none=True)
+        if self.cache is not None and not isinstance(self.cache, Wrapper):
+            raise TypeError(
+                "cache must be a tfpipe.Cache or None, got "
+                f'{self.cache!r}. Write cache=tfpipe.Cache("ram").'
+            )
+        for name, ops in {"ops": self.ops, "batch_ops": self.batch_ops}.items():
+            if not isinstance(ops, list | tuple):
+                raise TypeError(f"{name} must be a list of ops, got {ops!r}.")
+            for position, op in enumerate(ops, start=1):
+                errors.require_op("", f"{name}, number {position},", op)
+        if not isinstance(self.with_boxes, ParseBoxes):
+            errors.require_bool("", "with_boxes", self.with_boxes)
+        errors.require_bool("", "with_record_id", self.with_record_id)
+        read_path.require_whole_batches(self.whole_batches)
+
+    @property
+    def size(self) -> ImageSize:
+        """Image size in pixels, as the caller says, or else the recipe."""
+        if self.image_size is not None:
+            return self.image_size
+        usual: int = getattr(self.recipe, "image_size", 224)
+        return usual
+
+    def pipeline(
+        self, source: TFRecordSource, purpose: Purpose, *, tuning: Tuning | None = None
+    ) -> Pipeline:
+        """Returns the pipeline of a source, see `imagenet_train` and `imagenet_eval`.
+
+        Args:
+            source: Where the records come from, with `remainder="drop"` to train and
+                "pad" to evaluate.
+            purpose: "train" or "evaluate".
+            tuning: Threads and memory; the default leaves most to tf.data.
+
+        Raises:
+            BadIndexError: If the data set is not complete.
+            ValueError: If the source does not fit the purpose, or an epoch has no step.
+        """
+        _require_fits(source, purpose)
+        sides = errors.require_sides("", "image_size", self.size)
+        tuning = tuning or Tuning()
+        recipe = self.recipe and self.recipe(
+            self.size,
+            pixels(self.dtype, self.ops),
+            self.quality or _quality(source, sides),
+        )
+        parse = (self.parse or Parse.default(source)).for_source(source)
+        names = self._names(parse)
+        names += ["mask"] if purpose == "evaluate" or source.on_error == "skip" else []
+        image = self._image_ops(recipe, purpose, parse)
+        image.append(Select(*names, *(["seed"] if self.batch_ops else [])))
+        image_bytes = 3 * sides[0] * sides[1] * tf.as_dtype(self.dtype).size
+        path, ops = read_path.decide(
+            source,
+            [*_parse_boxes(self.with_boxes, parse), parse],
+            image,
+            whole_batches=self.whole_batches,
+            batch_bytes=image_bytes * source.batch_size if recipe else 0,
+            num_threads=tuning.num_threads,
+            has_cache=self.cache is not None,
+        )
+        batch_ops = mix.on_batches(
+            self.batch_ops,
+            has_rows=parse.has_rows or any(isinstance(o, OneHot) for o in self.ops),
+            names=names,
+            num_classes=parse.num_classes or 0,
+        )
+        mapped = [Map(*batch_ops)] if batch_ops else []
+        return Pipeline(
+            source,
+            stages=[*path.stages(source, ops, self.cache), *mapped, Prefetch()],
+            tuning=tuning,
+            device_ops=recipe.device_ops if recipe and self.dtype == "uint8" else (),
+            _read_path=path,
+        )
+
+    def _image_ops(
+        self, recipe: Recipe | None, purpose: Purpose, parse: Parse
+    ) -> list[Op]:
+        """Returns the ops from an encoded image to the pixels of a batch."""
+        if recipe is None:
+            return [*self.ops]
+        return recipe.image_ops(
+            purpose,
+            more=self.ops,
+            dtype=self.dtype,
+            crop_op=self.crop_op,
+            jpeg_only=parse.as_converted,
+        )
+
+    def _names(self, parse: Parse) -> list[str]:
+        """Returns the names of the features of a batch, but `mask`."""
+        names = ["encoded", "height", "width"] if self.recipe is None else ["image"]
+        names += ["label", *parse.extra_names]
+        names += boxes.FEATURES if self.with_boxes else ()
+        return names + (["record_id"] if self.with_record_id else [])
+
+
+@dataclasses.dataclass(frozen=True)
+class _Arguments(ImageOptions):
+    """The arguments of both presets: `ImageOptions`, and those that make a source."""
+
+    data: Path | TFRecordSource
+    _: dataclasses.KW_ONLY
+    split: str | None = None
+    batch_size: int | None = None
+    validation_fraction: float | None = None
+    seed: int | None = None
+    rank: int | None = None
+    num_ranks: int | None = None
+    tuning: Tuning | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        share = self.validation_fraction
+        bounds = {"above": 0, "below": 1}
+        errors.require_number("", "validation_fraction", share, or_none=True, **bounds)
+        errors.require_kind("", "split", self.split, str, or_none=True)
+        errors.require_kind("", "tuning", self.tuning, Tuning, or_none=True)
+
+    def source(self, purpose: Purpose) -> TFRecordSource:
+        """Returns the source that is `data`, or the source of a folder."""
+        names = ["split", "batch_size", "validation_fraction", "seed", "rank"]
+        names.append("num_ranks")
+        own = {n: getattr(self, n) for n in names if getattr(self, n) is not None}
+        if isinstance(self.data, TFRecordSource):
+            if own:
+                raise ValueError(
+                    f"{', '.join(own)} must be given to the TFRecordSource, got them "
+                    "beside it. A preset takes them for a folder only."
+                )
+            return self.data
+        usual: dict[str, Any] = {"split": "train", "batch_size": 32}
+        if purpose == "evaluate":
+            usual |= {"split": "validation", "shuffle": "none"}
+        if (share := own.pop("validation_fraction", None)) is not None:
+            part = "train" if purpose == "train" else "validation"
+            usual |= {"split": "train", "part": (part, share)}
+        usual["remainder"] = _REMAINDERS[purpose]
+        return TFRecordSource(self.data, **usual | own)
+
+
+_REMAINDERS: dict[Purpose, Remainder] = {"train": "drop", "evaluate": "pad"}
+
+
+def _preset(
+    arguments: Callable[_P, _Arguments],
+) -> Callable[[Callable[[_Arguments], Pipeline]], Callable[_P, Pipeline]]:
+    """Returns the decorator for a function that takes the fields of `_Arguments`.
+
+    Type checkers and `help` see the fields as the arguments of the function.
+    """
+    signature = inspect.signature(arguments).replace(return_annotation=Pipeline)
+
+    def decorate(make: Callable[[_Arguments], Pipeline]) -> Callable[_P, Pipeline]:
+        @functools.wraps(make)
+        def preset(*args: _P.args, **options: _P.kwargs) -> Pipeline:
+            for name in options.keys() - signature.parameters.keys():
+                raise TypeError(
+                    f"tfpipe.{make.__name__} has no argument {name!r}."
+                    f"{errors.did_you_mean(name, signature.parameters)}"
+                )
+            try:
+                signature.bind(*args, **options)
+            except TypeError as error:
+                raise TypeError(f"tfpipe.{make.__name__}: {error}.") from None
+            return make(arguments(*args, **options))
+
+        vars(preset).update(__signature__=signature)
+        return preset
+
+    return decorate
+
+
+@_preset(_Arguments)
+def imagenet_train(arguments: _Arguments) -> Pipeline:
     """Returns a pipeline of shuffled batches, cropped at random as a recipe says.
 
     Every rank makes the same number of steps. The records that do not fill a step on
@@ -93,11 +328,6 @@ def imagenet_train(
         split: Name of the split; "train" by default. `split`, `batch_size`, `seed`,
             `rank` and `num_ranks` belong to the source: if `data` is a source, give
             them there, and `part` in place of `validation_fraction`.
-        recipe: `recipes.resnet`, `recipes.inception`, `recipes.vgg`,
-            `recipes.keras("mobilenet_v2")` for a model of Keras, or a callable
-            (image_size, dtype, quality) -> Recipe. None leaves the JPEG bytes.
-        image_size: Height and width in pixels: a number, or (height, width). None is
-            the size of the model of `recipes.keras`; otherwise 224.
         batch_size: Examples in a batch of this rank; 32 by default.
         validation_fraction: Share of the split that is for validation, such as 0.1, to
             train and validate on one split: the same fraction in `imagenet_eval` gives
@@ -105,65 +335,20 @@ def imagenet_train(
         seed: Run seed, the same on every rank, 0 to 2**64 - 1; 0 by default.
         rank: Number of this rank, 0 to num_ranks - 1; 0 by default.
         num_ranks: Number of ranks; 1 by default.
-        parse: How records become examples; by default as the converters write them,
-            with rows of labels if the data set has records with several. Its label base
-            is the base of the index, unless set. The first record is looked at, and
-            must have its keys.
-        ops: Ops on an example between its crop and its normalization, on uint8 pixels
-            0..255, such as `RandAugment()` or `OneHot(1000, smoothing=0.1)`. With other
-            ops than `OneHot`, float results come from rounded pixels as well.
-        batch_ops: Ops on a batch, such as `MixUp()` or `CutMix()`. Before these two
-            comes `OneHot` for the classes of the index, unless `ops` or `batch_ops`
-            have a `OneHot`. The two take no batch with a `mask`.
-        with_boxes: Whether batches hold the boxes of objects, moved as the images are;
-            `ParseBoxes(max_boxes=...)` in place of True for another number of boxes.
-        dtype: "uint8" gives pixels 0..255, which `pipeline.on_device` normalizes on the
-            device, the cheapest way. "float32", "bfloat16" or "float16" gives
-            normalized pixels.
-        quality: "fast" decodes at a smaller scale where a smaller scale is enough,
-            "exact" always at full scale. None is "fast" for images so large that
-            decoding gets cheaper.
-        crop_op: "native" is a C++ kernel, compiled for the first pipeline of a host;
-            "stock" is TensorFlow's kernels, with the same pixels; "auto" is "native" if
-            the kernel can be compiled, see `native.selection.resolve`.
-        cache: A `Cache` of the records, for slow storage.
-        with_record_id: Whether batches hold the numbers of their records.
-        whole_batches: Whether ops run on a whole batch: the same batches, cheaper, for
-            batch_size x height x width x 3 x itemsize bytes a thread. "auto" says yes
-            where whole batches pay, in a quarter of the memory; `print(pipeline)` says
-            why not.
         tuning: Threads and memory; the default leaves most to tf.data.
+        recipe, image_size, parse, ops, batch_ops, with_boxes, dtype, quality, crop_op,
+            cache, with_record_id, whole_batches: See `ImageOptions`.
 
     Raises:
         BadIndexError: If the data set is not complete.
-        ValueError: If an argument is wrong, or an epoch has no step.
+        TypeError, ValueError: If an argument is wrong, or an epoch has no step.
     """
-    return _Arguments(**locals()).pipeline("train")
+    source = arguments.source("train")
+    return arguments.pipeline(source, "train", tuning=arguments.tuning)
 
 
-def imagenet_eval(
-    data: Path | TFRecordSource,
-    *,
-    split: str | None = None,
-    recipe: MakeRecipe | None = resnet,
-    image_size: ImageSize | None = None,
-    batch_size: int | None = None,
-    validation_fraction: float | None = None,
-    seed: int | None = None,
-    rank: int | None = None,
-    num_ranks: int | None = None,
-    parse: Parse | None = None,
-    ops: Sequence[Op] = (),
-    batch_ops: Sequence[Op] = (),
-    with_boxes: bool | ParseBoxes = False,
-    dtype: str = "uint8",
-    quality: Quality | None = None,
-    crop_op: CropOp = "auto",
-    cache: Wrapper | None = None,
-    with_record_id: bool = False,
-    whole_batches: WholeBatches = "auto",
-    tuning: Tuning | None = None,
-) -> Pipeline:
+@_preset(_Arguments)
+def imagenet_eval(arguments: _Arguments) -> Pipeline:
     """Returns a pipeline of the images' centers, every record exactly once.
 
     Every rank makes the same number of steps. The last batches are padded: batches also
@@ -184,217 +369,27 @@ def imagenet_eval(
 
     Raises:
         BadIndexError: If the data set is not complete.
-        ValueError: If an argument is wrong.
+        TypeError, ValueError: If an argument is wrong.
     """
-    return _Arguments(**locals()).pipeline("evaluate")
+    source = arguments.source("evaluate")
+    return arguments.pipeline(source, "evaluate", tuning=arguments.tuning)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Arguments:
-    """The arguments of a preset, see `imagenet_train`, and the pipeline from them."""
-
-    data: Path | TFRecordSource
-    split: str | None
-    recipe: MakeRecipe | None
-    image_size: ImageSize | None
-    batch_size: int | None
-    validation_fraction: float | None
-    seed: int | None
-    rank: int | None
-    num_ranks: int | None
-    parse: Parse | None
-    ops: Sequence[Op]
-    batch_ops: Sequence[Op]
-    with_boxes: bool | ParseBoxes
-    dtype: str
-    quality: Quality | None
-    crop_op: CropOp
-    cache: Wrapper | None
-    with_record_id: bool
-    whole_batches: WholeBatches
-    tuning: Tuning | None
-
-    def __post_init__(self) -> None:
-        """Checks what would otherwise fail late, or with another message."""
-        if isinstance(self.recipe, str):
-            raise TypeError(
-                "recipe must be a function such as tfpipe.recipes.resnet, or for a "
-                f"model of Keras tfpipe.recipes.keras({self.recipe!r}), got "
-                f"{self.recipe!r}."
-            )
-        errors.require_callable("", "recipe", self.recipe, or_none=True)
-        errors.require_sides("", "image_size", self.size, most=MAX_IMAGE_SIZE)
-        # tf.float32 is "float32" too.
-        errors.settle(self, "dtype", getattr(self.dtype, "name", self.dtype))
-        errors.require_choice("", "dtype", self.dtype, DTYPES)
-        share = self.validation_fraction
-        bounds = {"above": 0, "below": 1}
-        errors.require_number("", "validation_fraction", share, or_none=True, **bounds)
-        errors.require_kind("", "parse", self.parse, Parse, or_none=True)
-        errors.require_kind("", "tuning", self.tuning, Tuning, or_none=True)
-        if self.cache is not None and not isinstance(self.cache, Wrapper):
-            raise TypeError(
-                "cache must be a tfpipe.Cache or None, got "
-                f'{self.cache!r}. Write cache=tfpipe.Cache("ram").'
-            )
-        for name, ops in {"ops": self.ops, "batch_ops": self.batch_ops}.items():
-            if not isinstance(ops, list | tuple):
-                raise TypeError(f"{name} must be a list of ops, got {ops!r}.")
-            for position, op in enumerate(ops, start=1):
-                errors.require_op("", f"{name}, number {position},", op)
-        if not isinstance(self.with_boxes, ParseBoxes):
-            errors.require_bool("", "with_boxes", self.with_boxes)
-        errors.require_bool("", "with_record_id", self.with_record_id)
-        paths.require_whole_batches(self.whole_batches)
-
-    @property
-    def size(self) -> ImageSize:
-        """Image size in pixels, as the caller says, or else the recipe."""
-        if self.image_size is not None:
-            return self.image_size
-        usual: int = getattr(self.recipe, "image_size", 224)
-        return usual
-
-    def source(self, purpose: Purpose) -> TFRecordSource:
-        """Returns the source that is `data`, or the source of a folder."""
-        names = ["split", "batch_size", "validation_fraction", "seed", "rank"]
-        names.append("num_ranks")
-        own = {n: getattr(self, n) for n in names if getattr(self, n) is not None}
-        remainder: Remainder = "drop" if purpose == "train" else "pad"
-        if not isinstance(self.data, TFRecordSource):
-            usual: dict[str, Any] = {"split": "train", "batch_size": 32}
-            if purpose == "evaluate":
-                usual |= {"split": "validation", "shuffle": "none"}
-            if (share := own.pop("validation_fraction", None)) is not None:
-                part = "train" if purpose == "train" else "validation"
-                usual |= {"split": "train", "part": (part, share)}
-            return TFRecordSource(self.data, remainder=remainder, **usual | own)
-        if own:
-            raise ValueError(
-                f"{', '.join(own)} must be given to the TFRecordSource, got them "
-                "beside it. A preset takes them for a folder only."
-            )
-        if self.data.remainder != remainder:
-            raise ValueError(
-                f"The TFRecordSource must have remainder={remainder!r}, got "
-                f"{self.data.remainder!r}: training leaves out the records that do not "
-                "fill a step, evaluation uses every record once."
-            )
-        if self.data.sampling is not None and remainder == "pad":
-            raise ValueError(
-                "The TFRecordSource must have sampling=None for evaluation, which uses "
-                f"every record once, got {self.data.sampling!r}."
-            )
-        return self.data
-
-    def pipeline(self, purpose: Purpose) -> Pipeline:
-        """Returns the pipeline of the preset for a purpose."""
-        source, dtype, size = self.source(purpose), self.dtype, self.size
-        sides = errors.require_sides("", "image_size", size)
-        recipe = self.recipe and self.recipe(
-            size, pixels(dtype, self.ops), self.quality or _quality(source, sides)
+def _require_fits(source: TFRecordSource, purpose: Purpose) -> None:
+    errors.require_choice("", "purpose", purpose, [*_REMAINDERS])
+    errors.require_kind("", "source", source, TFRecordSource)
+    remainder = _REMAINDERS[purpose]
+    if source.remainder != remainder:
+        raise ValueError(
+            f"The TFRecordSource must have remainder={remainder!r}, got "
+            f"{source.remainder!r}: training leaves out the records that do not fill a "
+            "step, evaluation uses every record once."
         )
-        parse = (self.parse or Parse.default(source)).for_source(source)
-        names = ["image"] if recipe else ["encoded", "height", "width"]
-        names += ["label", *parse.extra_names]
-        names += boxes.FEATURES if self.with_boxes else ()
-        names += ["record_id"] if self.with_record_id else []
-        names += ["mask"] if purpose == "evaluate" or source.on_error == "skip" else []
-        image = [*self.ops]
-        if recipe:
-            image = recipe.image_ops(
-                purpose,
-                more=self.ops,
-                dtype=dtype,
-                crop_op=self.crop_op,
-                jpeg_only=parse.as_converted,
-            )
-        image.append(Select(*names, *(["seed"] if self.batch_ops else [])))
-        batch_ops = mix.on_batches(
-            self.batch_ops,
-            has_rows=parse.has_rows or any(isinstance(o, OneHot) for o in self.ops),
-            names=names,
-            num_classes=parse.num_classes or 0,
+    if source.sampling is not None and purpose == "evaluate":
+        raise ValueError(
+            "The TFRecordSource must have sampling=None for evaluation, which uses "
+            f"every record once, got {source.sampling!r}."
         )
-        image_bytes = 3 * sides[0] * sides[1] * tf.as_dtype(dtype).size
-        return self._composed(
-            source,
-            [*_parse_boxes(self.with_boxes, parse), parse],
-            image,
-            batch_ops,
-            device_ops=recipe.device_ops if recipe and dtype == "uint8" else (),
-            batch_bytes=image_bytes * source.batch_size if recipe else 0,
-        )
-
-    def _composed(
-        self,
-        source: TFRecordSource,
-        parse: Sequence[Op],
-        image: Sequence[Op],
-        batch_ops: Sequence[Op],
-        *,
-        device_ops: Sequence[Op],
-        batch_bytes: int,
-    ) -> Pipeline:
-        """Returns the pipeline of the stages that all presets share.
-
-        Args:
-            source: Where the records come from.
-            parse: Ops from a record to an example with its encoded image.
-            image: Ops after `parse`, up to the pixels and the choice of features.
-            batch_ops: Ops on a batch.
-            device_ops: Ops that the training step applies.
-            batch_bytes: Bytes of the images of a batch.
-        """
-        tuning = self.tuning or Tuning()
-        crop = paths.crop_kernel(image)
-        points, entry_points = paths.entry_points(source, crop)
-        ops: list[Op] = [*parse, *points, *image]
-        whole = paths.whole_batches(self.whole_batches, ops, crop, batch_bytes, tuning)
-        is_whole, has_cache = whole.value == "yes", self.cache is not None
-        reading = paths.reading(source, ops, has_cache=has_cache, is_whole=is_whole)
-        chosen = Paths(
-            whole_batches=whole, crop=crop, entry_points=entry_points, reading=reading
-        )
-        budget = 0 if source.on_error == "raise" else source.max_faults
-        faults = FaultLog(budget, locate=source.locate)
-        mapped: list[Stage] = [Map(*ops, faults=faults), Batch(source.batch_size)]
-        if is_whole:
-            mapped = [mapped[1], Map(*_on_batches(ops), faults=faults)]
-        return Pipeline(
-            source,
-            stages=[
-                paths.reading_stage(reading.reason, faults),
-                *([self.cache] if self.cache else []),
-                AssertCardinality(),
-                *mapped,
-                *([Map(*batch_ops)] if batch_ops else []),
-                Prefetch(),
-            ],
-            tuning=tuning,
-            device_ops=device_ops,
-            _paths=functools.partial(_paths_taken, chosen),
-        )
-
-
-def _on_batches(ops: Sequence[Op]) -> list[Op]:
-    """Returns ops that do to a batch what `ops` do to its examples.
-
-    From the first op that takes no batches on, all ops run on single examples: the
-    results of such an op need not have equal shapes before the last op, `Select`.
-    """
-    leading = list(itertools.takewhile(takes_batches, ops))
-    rest = ops[len(leading) :]
-    return [*leading, *([EachExample(*rest)] if rest else [])]
-
-
-def _paths_taken(
-    chosen: paths.Paths, stages: Sequence[Any]
-) -> Mapping[str, paths.Choice]:
-    """Returns the paths of some stages, by name."""
-    kinds = [type(stage) for stage in stages if isinstance(stage, Map | Cache)]
-    keeps_examples = Cache in kinds and Map in kinds[: kinds.index(Cache)]
-    return chosen.taken_by(stages, keeps_examples=keeps_examples)
 
 
 def _parse_boxes(with_boxes: bool | ParseBoxes, parse: Parse) -> list[Op]:

@@ -34,6 +34,7 @@ RENAMED: Mapping[str, str] = {
     "Throughput": "profiling.measure.ThroughputFigures",
     "Turns": "tuner.race.Turns",
     "before_and_after": "view.before_and_after",
+    "chosen_parallelism": "profiling.dataset_nodes.chosen_parallelism",
     "compare": "tuner.race.compare",
     "contact_sheet": "view.contact_sheet",
     "cpu_model": "host.cpu_model",

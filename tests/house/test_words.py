@@ -35,8 +35,8 @@ _REWRITTEN_ROOMS = {
     "tfpipe/native/": "libraries",
     "tfpipe/ops/": "augment basic boxes crop pil_functions",
     "tfpipe/profiling/": "limits profile profile_runs stage_costs timed_reader",
-    "tfpipe/reading/": "building order paths read_ahead sampling source split_index "
-    "state windows",
+    "tfpipe/reading/": "building order read_path read_ahead sampling source "
+    "split_index state windows",
     "tfpipe/location/": "atomic location",
     "tfpipe/service/": "on_workers received stage",
     "tfpipe/shard_cache/": "directory downloader fetch metadata next_use open_cache "

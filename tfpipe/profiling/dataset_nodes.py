@@ -20,10 +20,11 @@ def chosen_parallelism(iterator: tf.data.Iterator) -> dict[str, dict[str, float]
     """Returns the parallelism and the buffer sizes that AUTOTUNE has chosen so far.
 
     Example:
+        >>> from tfpipe.profiling import dataset_nodes
         >>> dataset = tf.data.Dataset.range(9).map(abs, num_parallel_calls=2)
         >>> iterator = iter(dataset.prefetch(1))
         >>> _ = next(iterator)
-        >>> chosen = tfpipe.chosen_parallelism(iterator)
+        >>> chosen = dataset_nodes.chosen_parallelism(iterator)
 
     Args:
         iterator: `iter(dataset)`, from which elements were taken.

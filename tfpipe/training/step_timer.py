@@ -210,10 +210,10 @@ class StepTimer:
         first_step: Number of steps that were done before, if training goes on.
         profile: An object with `bottleneck.sentence`, such as a `PipelineProfile`. The
             sentence is added to the bottleneck's name while the input binds.
-        parallelism: `tfpipe.chosen_parallelism` or a similar function. It is called
-            with the iterator of the dataset whenever a group is written. The text
-            input/parallelism is its result, or the message of the NotImplementedError
-            or ValueError that it raises.
+        parallelism: `dataset_nodes.chosen_parallelism` or a similar function. It is
+            called with the iterator of the dataset whenever a group is written. The
+            text input/parallelism is its result, or the message of the
+            NotImplementedError or ValueError that it raises.
         report: Called with the figures of each group, on every rank.
         clock: Returns seconds.
 

@@ -511,7 +511,7 @@ PRESET = {
 # What users get and do not make; exceptions; names of functions without such arguments.
 NOT_MADE = {
     *("errors", "host", "view", "Flip", "ToNCHW", "Subset"),
-    *("Search", "chosen_parallelism"),
+    "Search",
 }
 # Below, or takes the arguments of another.
 ELSEWHERE = {
@@ -524,7 +524,7 @@ ELSEWHERE = {
         "TFRecordSource",
         "tune",
     ),
-    *("imagenet_train", "imagenet_eval", "recipes", "Location"),
+    *("imagenet_train", "imagenet_eval", "ImageOptions", "recipes", "Location"),
 }
 
 
@@ -563,11 +563,14 @@ def test_what_is_wrong_is_refused_by_its_name(make, right, name, values):
         (tfpipe.TFRecordSource, SOURCE),
         (tfpipe.imagenet_train, PRESET),
         (tfpipe.imagenet_eval, PRESET),
+        (tfpipe.ImageOptions, PRESET),
     ],
 )
 def test_what_is_wrong_is_refused_on_a_data_set(make, wrong, data_dir):
     right = {"data_dir": data_dir, "split": "train"}
-    if make is not tfpipe.TFRecordSource:
+    if make is tfpipe.ImageOptions:
+        right = {}
+    elif make is not tfpipe.TFRecordSource:
         right = {"data": data_dir, "split": "train"}
         right |= {"image_size": 8, "batch_size": 2}
         # The source checks these; one wrong value shows that it gets them.

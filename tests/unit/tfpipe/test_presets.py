@@ -1,5 +1,6 @@
 import dataclasses
 import functools
+import inspect
 import itertools
 import shutil
 
@@ -462,6 +463,9 @@ def test_an_unknown_model_of_keras_is_told_the_names():
         ({"recipe": "resnet"}, r"or for a model of Keras tfpipe.recipes.keras\('resn"),
         ({"dtype": "int8"}, "^dtype must be one of uint8, .* got 'int8'"),
         ({"image_size": 0, "batch_size": 99}, "^image_size must be"),
+        ({"quality": "fats"}, "^quality must be one of .* Did you mean fast"),
+        ({"crop_op": "nativ"}, "^crop_op must be one of .* Did you mean native"),
+        ({"split": 5}, "^split must be of type str or None, got 5"),
         ({"batch_size": 99}, r"The largest batch_size is 24\.$"),
     ],
 )
@@ -469,6 +473,40 @@ def test_a_usual_mistake_is_told_what_to_write(data_dir, options, message):
     with pytest.raises((ValueError, TypeError), match=message):
         tfpipe.imagenet_train(**{"data": data_dir} | options)
     assert tfpipe.imagenet_eval(data_dir).source.batch_size == 32
+
+
+@pytest.mark.parametrize("preset", [train, evaluate])
+def test_a_wrong_name_fails_before_any_work_and_suggests_the_near_one(preset):
+    with pytest.raises(
+        TypeError, match=r"no argument 'imagesize'\. Did you mean image_s"
+    ):
+        preset("no folder", imagesize=8)
+    with pytest.raises(
+        TypeError, match=r"^tfpipe\.imagenet_.*: missing a .* 'data'\.$"
+    ):
+        preset(image_size=8)
+
+
+def test_the_presets_have_one_signature_with_the_options_of_images():
+    parameters = inspect.signature(train).parameters
+
+    assert inspect.signature(evaluate).parameters == parameters
+    assert {*inspect.signature(tfpipe.ImageOptions).parameters} < {*parameters}
+    assert parameters["image_size"].annotation == int | tuple[int, int] | None
+
+
+def test_options_give_several_sources_the_images_of_the_preset(data_dir):
+    options = tfpipe.ImageOptions(image_size=SIZE, with_record_id=True)
+    source = tfpipe.TFRecordSource(data_dir, "train", batch_size=4)
+
+    own = options.pipeline(source, "train")
+
+    made = list(own.build().as_numpy_iterator())
+    assert same(made, batches(train, data_dir))
+    with pytest.raises(ValueError, match=r"must have remainder='pad', got 'drop'"):
+        options.pipeline(source, "evaluate")
+    with pytest.raises(ValueError, match=r"purpose must be one of train, evaluate"):
+        options.pipeline(source, "eval")
 
 
 def test_images_can_be_left_encoded(data_dir):
