@@ -74,8 +74,11 @@ class Boxes(NamedTuple):
     def of(self, name: str) -> list[Box]:
         """Returns the boxes of an image, 0 to 1, in the order of its XML file.
 
-        Only the base name without the suffix matters.
+        Only the base name without the suffix matters. The boxes are those of train: a
+        validation image in val/ may have the base name of another image.
         """
+        if name.startswith("val/"):
+            return []
         key = _key(name)
         index = bisect.bisect_left(self.keys, key)
         if index == len(self.keys) or self.keys[index] != key:

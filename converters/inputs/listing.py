@@ -69,7 +69,10 @@ DETAILS: Mapping[str, str] = {
     NO_LABEL: "an image must have a class; see --label_key, or --label_from of tars",
     SEVERAL_LABELS: "an image must have one class, or a row of 0 and 1",
     FLOAT_LABEL: "a class must be a whole number or a text, and no number with a point",
-    BAD_LABEL: "a class must be a short text in UTF-8 or a whole number",
+    BAD_LABEL: (
+        "a class must be a whole number, or a text in UTF-8 of at most 1,000 "
+        "characters without a line break"
+    ),
     BAD_RECORD: "a record must have right checksums and be a tf.train.Example",
     NULL_IMAGE: "a row must have an image, got NULL",
     NULL_LABEL: "a row must have a label, got NULL",

@@ -26,6 +26,11 @@ _CODE = re.compile(r"0[0-9]+|[0-9]*\.[0-9]*")
 _WHOLE_FLOAT = re.compile(r"(0|[1-9][0-9]*)\.0+")
 # Every class is a line of labels.txt.
 MAX_LABEL = 1_000_000
+# A longer label is another column, and a line break comes from a lost double quote.
+_MAX_CHARACTERS = 1000
+_NO_TEXT = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029\\ud800-\\udfff]")
+# Characters that nobody sees, such as a byte order mark in the middle of a file.
+_INVISIBLE = re.compile("[\\u00ad\\u200b-\\u200f\\u2060\\ufeff]")
 # Images by split and class.
 _Splits = Mapping[str, Mapping[str, Sequence[object]]]
 # Labels in an error, of numbers and of names.
@@ -102,6 +107,11 @@ def label_type(labels: Iterable[str], chosen: LabelType | None) -> LabelType:
             "Correct them, or say --label_type=text if the numbers are names too."
         )
     return NUMBER if integers and not words else TEXT
+
+
+def is_readable(label: str) -> bool:
+    """Whether a label of a table, a tar or a record can be the name of a class."""
+    return len(label) <= _MAX_CHARACTERS and not _NO_TEXT.search(label)
 
 
 def whole_number(label: str) -> str:
@@ -241,7 +251,8 @@ def _similar_classes(names: Collection[str]) -> Iterable[str]:
     """Yields a line for classes whose names look the same to people."""
     alike: dict[str, list[str]] = {}
     for name in sorted(names):
-        seen = unicodedata.normalize("NFC", " ".join(name.split())).casefold()
+        visible = " ".join(_INVISIBLE.sub("", name).split())
+        seen = unicodedata.normalize("NFC", visible).casefold()
         alike.setdefault(seen, []).append(name)
     twins = [each for each in alike.values() if len(each) > 1]
     if twins:

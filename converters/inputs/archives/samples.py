@@ -18,6 +18,7 @@ from converters.inputs.archives.patterns import Archive
 from converters.inputs.archives.readers import ArchiveReader, Found, NoClassError
 from converters.inputs.image import NO_CLASS, Image
 from converters.inputs.listing import LeftOut
+from converters.inputs.meaning import is_readable
 from converters.inputs.tables import columns
 from tfpipe.errors import count_of
 from tfpipe.location.location import Location
@@ -29,7 +30,6 @@ FROM_KEY: LabelPart = "key"
 
 # A class is a word or a number; a JSON part may describe an image at length.
 _MAX_BYTES: Mapping[str, int] = {FROM_CLS: 4096, FROM_JSON: 1 << 20}
-_MAX_CHARACTERS = 1000
 
 
 def class_of(content: bytes) -> str:
@@ -48,7 +48,7 @@ def _checked(text: str) -> str:
     text = text.strip()
     if not text:
         raise NoClassError(listing.NO_LABEL)
-    if len(text) > _MAX_CHARACTERS or not text.isprintable():
+    if not is_readable(text):
         raise NoClassError(listing.BAD_LABEL)
     return text
 

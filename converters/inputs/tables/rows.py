@@ -19,7 +19,7 @@ from converters.inputs import class_lists, listing
 from converters.inputs.image import NO_CLASS, Image
 from converters.inputs.listed import ImageRows, Listed, ordered
 from converters.inputs.listing import LeftOut
-from converters.inputs.meaning import MAX_LABEL
+from converters.inputs.meaning import MAX_LABEL, is_readable
 from converters.inputs.reading import State
 from converters.inputs.tables import columns, spool
 from converters.inputs.tables.columns import Columns
@@ -266,6 +266,7 @@ class _Lister:
             listing.NULL_IMAGE: row.offset is None and file is None,
             listing.MISSING_FILE: file is not None and file.num_bytes == _MISSING,
             listing.NULL_LABEL: not classes,
+            listing.BAD_LABEL: not all(map(is_readable, classes)),
             listing.NULL_SPLIT: not (row.split or self._split),
         }
         if reason := next(filter(lacks.get, lacks), None):
@@ -288,6 +289,8 @@ class _Lister:
             self._left_out.append(item)
             return
         must, remedy = listing.DETAILS[item.reason].removeprefix("a row "), ""
+        if item.reason == listing.BAD_LABEL:
+            must = f"has a label that is no class: {must}"
         if item.reason == listing.MISSING_FILE:
             must += f", got {row.path}: no such file"
             remedy = (

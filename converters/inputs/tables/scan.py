@@ -12,6 +12,7 @@ import dataclasses
 import itertools
 import os
 import pathlib
+import re
 import shutil
 import urllib.parse
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 ROWS_NAME = "rows.parquet"
 # Another number for other columns of `rows.parquet`: an older file is not used then.
-ROWS_VERSION = 4
+ROWS_VERSION = 5
 INPUT = "input"
 # Column of DuckDB beside the columns of a table.
 _FILE = "tfpipe_file"
@@ -42,6 +43,14 @@ _PLACE = "tfpipe_place"
 SPLIT_OF_FILE = "tfpipe_split"
 _READERS = {CSV: "csv", JSON: "json", PARQUET: "parquet"}
 _SIGNS = ",;\t|"  # between the cells of a CSV file
+# Types that a Parquet file of DuckDB or its Python side cannot hold exactly.
+_STORED = {
+    "TIMESTAMP WITH TIME ZONE": "TIMESTAMP",
+    "TIMESTAMPTZ_NS": "TIMESTAMP_NS",
+    "UHUGEINT": "DECIMAL(38,0)",
+    "HUGEINT": "DECIMAL(38,0)",
+}
+_CAST = re.compile(rf"\b({'|'.join(_STORED)})\b")
 
 # For a column, its value in every file of a table.
 ByFile = Mapping[str, Sequence[str]]
@@ -187,13 +196,15 @@ def _read(
 def _csv_options(source: TableSource, columns: Columns) -> Iterator[str]:
     """Yields options to take all lines after the first for rows.
 
-    DuckDB's own guess skips lines of another form. Columns with a meaning
-    are texts: `007`, `t` and `01/02/2020` stay as they are.
+    DuckDB's own guess skips lines of another form, and takes a double quote for a
+    letter if its end is missing. Columns with a meaning are texts: `007`, `t` and
+    `01/02/2020` stay as they are.
 
     Raises:
         ValueError: If such a column is in the header twice.
     """
     yield from ("header = true", "skip = 0", "comment = ''", "sample_size = -1")
+    yield "quote = '\"'"
     delimiter, header = _header(source.files[0], columns)
     there = [name.strip() for name in header]
     texts = [name for name in columns.texts if name in there]
@@ -213,6 +224,11 @@ def _header(file: str, columns: Columns) -> tuple[str, list[str]]:
     """Returns the delimiter that finds a column with a meaning, and the header."""
     with table_sources.opened_text(file) as text:
         line = text.readline()
+    if "\0" in line:
+        raise ValueError(
+            f"{file} must be text in UTF-8, got a zero byte in its first line."
+            f"{sql.SAVE_AS_UTF8}"
+        )
     headers = {sign: next(csv.reader([line], delimiter=sign), []) for sign in _SIGNS}
     for sign, header in headers.items():
         if any(name.strip() in columns.texts for name in header):
@@ -222,32 +238,44 @@ def _header(file: str, columns: Columns) -> tuple[str, list[str]]:
 
 @contextlib.contextmanager
 def _line_named(sources: Iterable[TableSource], columns: Columns) -> Iterator[None]:
-    """Names the line of a CSV file with too many or too few cells; DuckDB does not."""
+    """Names the line of a CSV file that is no row; DuckDB does not."""
     try:
         yield
     except engine().InvalidInputException as error:
         if "sniffing" in str(error):
-            with contextlib.suppress(csv.Error):  # DuckDB's error is better then
-                for source in sources:
-                    if source.kind == CSV:
-                        _require_even(source.files, columns)
+            for source in sources:
+                for file in source.files if source.kind == CSV else ():
+                    _require_rows(file, columns)
         raise
 
 
-def _require_even(files: Sequence[str], columns: Columns) -> None:
-    for file in files:
-        delimiter, header = _header(file, columns)
-        with table_sources.opened_text(file) as text:
-            rows = csv.reader(text, delimiter=delimiter)
+def _require_rows(file: str, columns: Columns) -> None:
+    """Checks that each line of a CSV file, or several with quotes, is a row."""
+    delimiter, header = _header(file, columns)
+    with table_sources.opened_text(file) as text:
+        rows, line = csv.reader(text, delimiter=delimiter, strict=True), 1
+        try:
             for row in rows:
                 too_many = len(row) - len(header)
                 # A delimiter at the end of a line begins no cell.
                 if row and too_many and not (too_many == 1 and not row[-1]):
                     raise ValueError(
                         f"{file} must have {len(header)} cells in each line, as in its "
-                        f"first one, got {len(row)} in line {rows.line_num}. Correct "
-                        "the line, or put a text with a delimiter in double quotes."
+                        f"first one, got {len(row)} in line {line}. Correct the line, "
+                        "or put a text with a delimiter in double quotes."
                     )
+                line = rows.line_num + 1
+        except csv.Error as error:
+            raise ValueError(
+                f"{file} must have a second double quote for each one that begins a "
+                f"cell, and then the next cell, got another text in line {line}: "
+                f"{error}. Correct the line; a double quote in a cell is written twice."
+            ) from error
+        if isinstance(text.newlines, tuple):
+            raise ValueError(
+                f"{file} must end all lines in one way, got "
+                f"{' and '.join(map(repr, text.newlines))}. `dos2unix` makes them one."
+            )
 
 
 def _json_options(
@@ -373,14 +401,10 @@ def _image_values(
 
 
 def _values(columns: Columns, types: Mapping[str, str]) -> list[str]:
-    """Returns the columns beside the image.
-
-    Times with a zone are stored in UTC: Python's side of DuckDB cannot take these.
-    """
+    """Returns the columns beside the image, each exact; times are in UTC."""
     values = dict.fromkeys(("label", "name", "split"), "NULL::VARCHAR")
     for role, name in columns.by_role.items():
-        kind = types[name].replace("TIMESTAMP WITH TIME ZONE", "TIMESTAMP")
-        kind = kind.replace("TIMESTAMPTZ_NS", "TIMESTAMP_NS")
+        kind = _CAST.sub(lambda match: _STORED[match[1]], types[name])
         cast = "" if kind == types[name] else f"::{kind}"
         cast += "::VARCHAR" if role in ("name", "split") else ""
         values[role] = f"{identifier(name)}{cast}"

@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 _MAX_THREADS = 2
 # Bytes of the longest row of JSON lines.
 LONG_ROWS = f"maximum_object_size = {256 << 20}"
+SAVE_AS_UTF8 = (
+    " Save the file as UTF-8, as `iconv -f OLD -t UTF-8` does; OLD is its encoding, "
+    "such as UTF-16 or LATIN1."
+)
+# DuckDB's errors repeat a whole line of a file.
+_MAX_CHARACTERS = 200
 
 
 @contextlib.contextmanager
@@ -33,9 +39,8 @@ def connected(folder: pathlib.Path) -> Iterator["duckdb.DuckDBPyConnection"]:
         except library.Error as error:
             kind = OSError if isinstance(error, library.IOException) else ValueError
             text = in_one_line(error)
-            if "not utf-8 encoded" in text:
-                text += ". Save the file as UTF-8, as `iconv -f UTF-16 -t UTF-8` does"
-            raise kind(f"The table cannot be read: {text}.") from error
+            more = SAVE_AS_UTF8 if "not utf-8 encoded" in text else ""
+            raise kind(f"The table cannot be read: {text}.{more}") from error
 
 
 def types(connection: "duckdb.DuckDBPyConnection", rows: str) -> dict[str, str]:
@@ -55,4 +60,5 @@ def in_one_line(error: Exception) -> str:
         "\n  file =",
     ):
         text = text.split(after)[0]
-    return " ".join(text.split()).rstrip(".!")
+    lines = (line[:_MAX_CHARACTERS] for line in text.splitlines())
+    return " ".join(" ".join(lines).split()).rstrip(".!")

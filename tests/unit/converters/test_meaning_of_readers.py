@@ -26,6 +26,7 @@ def _read(
     images: Images,
     *,
     label_base: int | None = None,
+    on_null: str = "fail",
     **said: Any,
 ) -> Labelled:
     """Writes an input of a kind, and asks its reader."""
@@ -34,7 +35,10 @@ def _read(
     meaning = Meaning(**said)
     with contextlib.ExitStack() as stack:
         workspace = Workspace(folder=root.with_name("work"), stack=stack)
-        listed = READERS[reader](**write(root, images)).list_images(meaning, workspace)
+        fields = write(root, images)
+        if "on_null" in {field.name for field in dataclasses.fields(READERS[reader])}:
+            fields["on_null"] = on_null
+        listed = READERS[reader](**fields).list_images(meaning, workspace)
     return labels.give_labels(
         listed, label_map=None, label_base=label_base, label_type=meaning.label_type
     )
@@ -133,6 +137,20 @@ def test_words_among_numbers_are_refused(kind: str, tmp_path: pathlib.Path) -> N
 
     with pytest.raises(ValueError, match=r"3 that are numbers \('0', '1', '2'\) and 1"):
         _read(kind, tmp_path / "in", images)
+
+
+# Names of folders, and of the classes of data sets, are what they are.
+@_kinds("folder", "imagenet", "data_set", "merge")
+@pytest.mark.parametrize("label", ["a\nb", "a\0b", "a\u2028b", "x" * 1001])
+def test_a_text_that_is_no_label_is_left_out_and_named(
+    kind: str, tmp_path: pathlib.Path, label: str
+) -> None:
+    images = [("train", "a"), ("train", label), ("train", "می‌خواهم")]
+
+    labelled = _read(kind, tmp_path / "in", images, on_null="skip")
+
+    assert labelled.listed.class_names() == ["a", "می‌خواهم"]
+    assert [item.reason for item in labelled.listed.left_out] == ["bad_label"]
 
 
 def _make(kind: str, root: pathlib.Path, images: Images, **options: Any) -> Job:

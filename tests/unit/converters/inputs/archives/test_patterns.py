@@ -4,7 +4,7 @@ import pathlib
 import re
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from converters.inputs.archives import patterns
 from converters.inputs.meaning import USUAL
@@ -12,6 +12,7 @@ from converters.inputs.meaning import USUAL
 TARS = patterns.Kind("tars", is_one=lambda name: name.endswith(".tar"))
 
 
+@settings(deadline=None)
 @given(
     first=st.integers(0, 300),
     last=st.integers(0, 300),
