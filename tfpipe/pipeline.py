@@ -20,7 +20,7 @@ from tfpipe.consumers.preprocess import Images
 from tfpipe.consumers.reminder import Reminder
 from tfpipe.ops import identity
 from tfpipe.reading import building
-from tfpipe.reading.building import Source, Stage, Tunable, Wrapper
+from tfpipe.reading.building import Source, Stage, Wrapper
 from tfpipe.reading.state import State
 from tfpipe.shards import index
 from tfpipe.stages import faults
@@ -449,12 +449,12 @@ def _require_stage(number: int, stage: object) -> None:
         )
 
 
-def _tuned(stages: Sequence[Stage | Wrapper], tuning: Tuning) -> list[Stage | Wrapper]:
+def _tuned(stages: Sequence[Any], tuning: Tuning) -> list[Any]:
     """Sets every open knob of the stages; each `Map` may have a number of its own.
 
     After `Batch`, one number for all maps is at most one call for each thread.
     """
-    tuned: list[Stage | Wrapper] = []
+    tuned = []
     num_maps = 0
     has_batches = False
     for stage in stages:
@@ -466,7 +466,8 @@ def _tuned(stages: Sequence[Stage | Wrapper], tuning: Tuning) -> list[Stage | Wr
                 calls = min(calls, tuning.num_threads)
             mine = dataclasses.replace(tuning, num_parallel_maps=calls)
             num_maps += 1
-        tuned.append(stage.with_tuning(mine) if isinstance(stage, Tunable) else stage)
+        is_tunable = hasattr(stage, "with_tuning")
+        tuned.append(stage.with_tuning(mine) if is_tunable else stage)
     return tuned
 
 

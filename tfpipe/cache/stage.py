@@ -132,16 +132,13 @@ class Cache:
             kept.close()
         self._stores.clear()
 
-    def around(self, source: Any, stages: Sequence[object]) -> Stage:
-        """Returns the stage from windows to elements, in place of `stages`.
-
-        Args:
-            source: Source of the windows, a `TFRecordSource`.
-            stages: Stages before the cache.
+    def around(self, run: building.RunFacts) -> Stage:
+        """Returns the stage from windows to elements, in place of those before it.
 
         Raises:
             ValueError: If the source or a stage cannot be cached.
         """
+        source, stages = run.source, run.stages
         interleave, ops = _upstream(source, stages)
         asserts = [stage for stage in stages if isinstance(stage, AssertCardinality)]
 

@@ -16,11 +16,12 @@ from tfpipe import errors
 from tfpipe.consumers import classes, records_of
 from tfpipe.ops.basic import Cast, Normalize, OneHot, ToNCHW
 from tfpipe.reading import sampling
-from tfpipe.reading.building import OfEpochs, are_counted
+from tfpipe.reading.building import are_counted
 from tfpipe.reading.order import EpochPosition, Window
 from tfpipe.reading.state import State
 from tfpipe.shards import index
 from tfpipe.stages.basic import AssertCardinality, Prefetch, as_it_is
+from tfpipe.stages.shuffle import Shuffle
 from tfpipe.stages.traced import as_they_are
 
 Batch = dict[str, tf.Tensor]
@@ -199,7 +200,7 @@ def record_names(pipeline: Any, epoch: int | None) -> list[str]:
             'the source shuffle="none", as imagenet_eval does for a folder.'
         )
     for stage in pipeline.stages:
-        if isinstance(stage, OfEpochs) or not are_counted([stage]):
+        if isinstance(stage, Shuffle) or not are_counted([stage]):
             raise ValueError(
                 "record_names needs stages that keep every record in its place, got "
                 f"{stage!r}. Use with_record_id=True, which puts the numbers of the "

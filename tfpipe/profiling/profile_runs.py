@@ -21,7 +21,7 @@ from tfpipe.profiling.prefixes import Step
 from tfpipe.profiling.process_usage import ProcessMeter, Spent
 from tfpipe.profiling.timed_reader import TimedReader
 from tfpipe.reading import building
-from tfpipe.reading.building import AtPlaces
+from tfpipe.reading.read_ahead import ReadAhead
 from tfpipe.reading.state import State
 from tfpipe.tuning import AUTOTUNE, without_tuning
 
@@ -343,7 +343,7 @@ def _reader(task: ProfileTask) -> int:
         stage = task.pipeline.stages[step.number - 1] if step.number else None
         if step.number == task.first != 0 or (
             not task.first
-            and (hasattr(stage, "num_parallel_reads") or isinstance(stage, AtPlaces))
+            and (hasattr(stage, "num_parallel_reads") or isinstance(stage, ReadAhead))
         ):
             return position
     return 0

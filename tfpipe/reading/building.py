@@ -1,9 +1,15 @@
 """Building: makes a dataset from a source and stages.
 
 In: a source, stages whose knobs are set, and the state at which a run begins. Out: a
-`tf.data.Dataset`. A stage is any callable Dataset -> Dataset. A stage may have the
-methods of a protocol below: building calls such a method before the stage, with the
-facts that the stage needs.
+`tf.data.Dataset`. A stage is any callable Dataset -> Dataset. A stage may have more
+methods:
+
+| method | returns |
+|---|---|
+| `with_tuning(tuning)` | the stage with every open knob set |
+| `num_out(num_in)` | the number of output elements for `num_in` elements |
+| `at_start(run)` | the stage with the facts of a `RunFacts` |
+| `around(run)` | the stage in place of the stages before, see `Wrapper` |
 """
 
 import dataclasses
@@ -13,97 +19,101 @@ from typing import Any, Protocol, runtime_checkable
 
 import tensorflow as tf
 
+from tfpipe.reading.read_ahead import ReadAhead
 from tfpipe.reading.state import State
-from tfpipe.stages.basic import Batch, as_it_is
+from tfpipe.stages.basic import AssertCardinality, Batch, as_it_is
 from tfpipe.stages.faults import Uncounted
+from tfpipe.stages.interleave import Interleave
 from tfpipe.stages.iterations import counters
-from tfpipe.tuning import Tuning
+from tfpipe.stages.map import Map
+from tfpipe.stages.shuffle import Shuffle
 
 Source = Callable[[State, int | None], tf.data.Dataset]
 Stage = Callable[[tf.data.Dataset], tf.data.Dataset]
 
 
 @runtime_checkable
-class Tunable(Protocol):
-    """A stage with knobs that a tuning can set."""
+class Wrapper(Protocol):
+    """A stage in place of the stages before, as `Cache`."""
 
-    def with_tuning(self, tuning: Tuning) -> Stage:
-        """Returns the stage with every open knob set."""
+    def around(self, run: "RunFacts") -> Stage:
+        """Returns the stage from elements of the source to elements after the stages.
+
+        Args:
+            run: The source, and the stages before.
+        """
 
 
-@runtime_checkable
-class AtPlaces(Protocol):
-    """A stage from windows to the byte offsets of records; a later op reads them."""
+@dataclasses.dataclass(frozen=True)
+class RunFacts:
+    """The facts of a run for a stage.
 
-    def as_interleave(self) -> Stage:
-        """Returns the stage that reads the same records itself."""
+    Args:
+        source: Source of the pipeline.
+        stages: The stages before the stage.
+        state: The state at which the stage begins.
+        num_epochs: Epochs from the state on; None is endless.
+        is_continued: Whether every iteration of the dataset has the next `num_epochs`.
+    """
+
+    source: Any
+    stages: Sequence[Any]
+    state: State
+    num_epochs: int | None
+    is_continued: bool
+
+    def cardinality(self) -> int | None:
+        """Returns the records of an iteration, -1 without an end; None if unknown."""
+        if not hasattr(self.source, "num_records"):
+            return None
+        count = self.source.num_records(self.state, self.num_epochs)
+        # The iterations after a resumed one are longer.
+        if self.is_continued and count != self.source.num_records(
+            State(), self.num_epochs
+        ):
+            return None
+        return tf.data.INFINITE_CARDINALITY if count is None else int(count)
+
+    def epoch_size(self, stage: object) -> int | None:
+        """Returns the elements of an epoch before a stage; None if unknown.
+
+        Raises:
+            ValueError: If the run has several epochs of an unknown size.
+        """
+        count = _num_elements(self.source)
+        if count is None or are_counted(self.stages):
+            return count and num_out(self.stages, count)
+        if self.num_epochs == 1 and not self.is_continued:
+            return None
+        uncounted = next(s for s in self.stages if not are_counted([s]))
+        raise ValueError(
+            f"{stage!r} must have epochs of a known size, but a stage before it "
+            f"does not say how many elements it gives: {uncounted!r}. "
+            "Build one epoch at a time, move that stage after this one, or shuffle in "
+            'the source, as TFRecordSource(shuffle="window") does.'
+        )
+
+    def sound(self) -> tf.data.Dataset:
+        """Returns the sound elements of the split after the stages, in disk order."""
+        source = self.source
+        whole = source.in_order() if hasattr(source, "in_order") else source
+        dataset: tf.data.Dataset = whole(State(), 1)
+        for stage in self.stages:
+            # A cache and an assertion of the number do not change elements.
+            if isinstance(stage, (Wrapper, AssertCardinality)):
+                continue
+            if isinstance(stage, Batch):  # only the last records may be sound
+                stage = dataclasses.replace(stage, drop_remainder=False)
+            if isinstance(stage, (Interleave, Map)):
+                dataset = stage.sound(dataset, Uncounted())
+            else:
+                dataset = stage(dataset)
+        return dataset
 
 
 def interleaved(stages: Sequence[Any]) -> list[Any]:
     """Returns stages that read whole records, as a cache and workers need them."""
-    return [s.as_interleave() if isinstance(s, AtPlaces) else s for s in stages]
-
-
-@runtime_checkable
-class Sized(Protocol):
-    """A stage whose assertions need the number of records of the source."""
-
-    def with_cardinality(self, num_records: int | None) -> Stage:
-        """Returns the stage with the number of records; None is an endless source."""
-
-
-@runtime_checkable
-class Counted(Protocol):
-    """A stage with a known number of output elements."""
-
-    def num_out(self, num_in: int) -> int:
-        """Returns the number of output elements for `num_in` input elements."""
-
-
-@runtime_checkable
-class OfEpochs(Protocol):
-    """A stage of whole epochs, such as `Shuffle`."""
-
-    def in_epochs(
-        self, first: int, num_elements: int, num_epochs: int | None = None
-    ) -> Stage:
-        """Returns the stage with the number of the first epoch and the epochs' size.
-
-        Args:
-            first: Number of the first epoch.
-            num_elements: Elements of an epoch.
-            num_epochs: Epochs of an iteration, if every iteration of the dataset goes
-                on with the next epochs; otherwise None.
-        """
-
-
-@runtime_checkable
-class Filling(Protocol):
-    """A stage that replaces a damaged element by a sound one."""
-
-    def with_spare(self, dataset: Callable[[], tf.data.Dataset]) -> Stage:
-        """Returns the stage with a dataset to find a sound element in."""
-
-    def sound(self, dataset: tf.data.Dataset, log: Any) -> tf.data.Dataset:
-        """Returns the results for the sound elements; leaves out damaged elements."""
-
-
-@runtime_checkable
-class Beginning(Protocol):
-    """A stage that reads instead of the source, from the first state of a run on."""
-
-    def from_state(
-        self, state: State, num_epochs: int | None, *, is_continued: bool
-    ) -> "Wrapper":
-        """Returns the stage with the arguments of `applied` of the same names."""
-
-
-@runtime_checkable
-class Wrapper(Protocol):
-    """A stage that replaces the stages before it, as `Cache` does."""
-
-    def around(self, source: Source, stages: "Sequence[Stage | Wrapper]") -> Stage:
-        """Returns the stage from elements of the source to elements after `stages`."""
+    return [s.as_interleave() if isinstance(s, ReadAhead) else s for s in stages]
 
 
 def check_batch_size(source: Any, stages: Sequence[Any]) -> None:
@@ -153,10 +163,11 @@ def applied(
     for position, stage in enumerate(stages, start=1):
         try:
             here = begin if position <= last else state
-            before = stages[: position - 1]
-            stage = _informed(stage, source, before, here, num_epochs, is_continued)
+            run = RunFacts(source, informed, here, num_epochs, is_continued)
+            if hasattr(stage, "at_start"):
+                stage = stage.at_start(run)
             if isinstance(stage, Wrapper):
-                dataset = stage.around(source, informed)(elements)
+                dataset = stage.around(run)(elements)
             else:
                 dataset = stage(dataset)
         except Exception as error:
@@ -168,7 +179,7 @@ def applied(
             raise
         if position == last and num_skipped:
             dataset = _resumed(dataset, num_skipped, is_continued)
-        informed.append(stage)
+        informed = [*informed, stage]
     return dataset
 
 
@@ -186,7 +197,7 @@ def _beginning(
         last: Number of the stage after which elements are left out; 0 without such a
             stage.
     """
-    numbers = [n for n, stage in enumerate(stages, 1) if isinstance(stage, OfEpochs)]
+    numbers = [n for n, stage in enumerate(stages, 1) if isinstance(stage, Shuffle)]
     if not numbers or not (state.step or state.phases):
         return state, 0, 0
     ranks = getattr(source, "num_ranks", None), getattr(source, "batch_size", None)
@@ -209,44 +220,8 @@ def _beginning(
     elements = state.step
     if hasattr(source, "num_records"):
         elements *= getattr(source, "batch_size", 1)
-    for stage in stages[:last]:
-        elements = stage.num_out(elements)
+    elements = num_out(stages[:last], elements)
     return State(epoch=state.epoch, digest=state.digest), elements, last
-
-
-def _informed(
-    stage: Any,
-    source: Any,
-    before: Sequence[Any],
-    state: State,
-    num_epochs: int | None,
-    is_continued: bool,
-) -> Any:
-    """Returns the stage after its methods of the protocols were called."""
-    if isinstance(stage, Sized) and hasattr(source, "num_records"):
-        num_records = source.num_records(state, num_epochs)
-        # The iterations after a resumed one are longer.
-        if not is_continued or num_records == source.num_records(State(), num_epochs):
-            stage = stage.with_cardinality(num_records)
-    if isinstance(stage, Beginning):
-        stage = stage.from_state(state, num_epochs, is_continued=is_continued)
-    if isinstance(stage, Filling):
-        stage = stage.with_spare(lambda: _sound(before, source))
-    if isinstance(stage, OfEpochs) and (count := _num_elements(source)) is not None:
-        if are_counted(before):
-            for earlier in before:
-                count = earlier.num_out(count)
-            epochs = [num_epochs] if is_continued else []
-            return stage.in_epochs(state.epoch, count, *epochs)
-        if num_epochs != 1 or is_continued:
-            raise ValueError(
-                f"{stage!r} must have epochs of a known size, but a stage before it "
-                "does not say how many elements it gives: "
-                f"{next(s for s in before if not isinstance(s, Counted))!r}. "
-                "Build one epoch at a time, move that stage after this one, or shuffle "
-                'in the source, as TFRecordSource(shuffle="window") does.'
-            )
-    return stage
 
 
 def _resumed(
@@ -265,7 +240,14 @@ def _resumed(
 
 def are_counted(stages: Sequence[Any]) -> bool:
     """Checks whether every stage knows the number of its output elements."""
-    return all(isinstance(stage, Counted) for stage in stages)
+    return all(hasattr(stage, "num_out") for stage in stages)
+
+
+def num_out(stages: Sequence[Any], num_in: int) -> int:
+    """Returns the elements after stages that are counted, for `num_in` elements."""
+    for stage in stages:
+        num_in = stage.num_out(num_in)
+    return num_in
 
 
 def _num_elements(source: Any) -> int | None:
@@ -275,20 +257,3 @@ def _num_elements(source: Any) -> int | None:
             count: int | None = getattr(source, method)(State(), 1)
             return count
     return None
-
-
-def _sound(stages: Sequence[Any], source: Any) -> tf.data.Dataset:
-    """Returns the sound elements of the split after some stages, in disk order."""
-    whole = source.in_order() if hasattr(source, "in_order") else source
-    dataset: tf.data.Dataset = whole(State(), 1)
-    for stage in stages:
-        # A cache and an assertion of the number do not change elements.
-        if isinstance(stage, (Wrapper, Sized)):
-            continue
-        if isinstance(stage, Batch):  # only the last records may be sound
-            stage = dataclasses.replace(stage, drop_remainder=False)
-        if isinstance(stage, Filling):
-            dataset = stage.sound(dataset, Uncounted())
-        else:
-            dataset = stage(dataset)
-    return dataset

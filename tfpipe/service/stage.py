@@ -7,16 +7,14 @@ workers. The stages before `Service` run on the workers, the stages after it her
 import dataclasses
 import socket
 import warnings
-from collections.abc import Sequence
-from typing import Any
 
 import tensorflow as tf
 
 from tfpipe import errors, host
 from tfpipe.reading import building
+from tfpipe.reading.building import RunFacts
 from tfpipe.reading.order import EpochPosition
-from tfpipe.reading.source import TFRecordSource, windows_of
-from tfpipe.reading.state import State
+from tfpipe.reading.source import windows_of
 from tfpipe.service.epoch_windows import Tensors
 from tfpipe.service.on_workers import POSITION, OnWorkers, Stage
 from tfpipe.service.received import Received
@@ -72,7 +70,6 @@ class Service:
     _: dataclasses.KW_ONLY
     lost_after_s: float | None = 60.0
     compress: bool = False
-    _run: "_Run | None" = dataclasses.field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         errors.require_kind(self, "address", self.address, str)
@@ -87,45 +84,29 @@ class Service:
 
     num_out = keeps_count
 
-    def from_state(
-        self, state: State, num_epochs: int | None, *, is_continued: bool
-    ) -> "Service":
-        """Returns the stage with the place where the run begins, and its epochs."""
-        run = _Run(state, num_epochs, is_continued)
-        return dataclasses.replace(self, _run=run)
-
-    def around(self, source: Any, stages: Sequence[object]) -> Stage:
-        """Returns the stage from the source to the elements of `stages`.
+    def around(self, run: RunFacts) -> Stage:
+        """Returns the stage from the source to the elements of the workers.
 
         Raises:
             ConnectionError: If no dispatcher answers.
             ValueError: If the source or a stage cannot run on a worker.
         """
-        run = self._run or _Run(State(), 1, False)
-        remote = OnWorkers(source, building.interleaved(stages))
+        remote = OnWorkers(run.source, building.interleaved(run.stages))
         remote.check()
         _require_dispatcher(self.address)
         host.keep_freed_memory()  # a message is larger than glibc would keep
         return lambda _: _dataset(self, remote, run)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Run:
-    """Where a run begins; the arguments of `building.applied`."""
-
-    state: State
-    num_epochs: int | None
-    is_continued: bool
-
-    def begin(self, source: TFRecordSource) -> tuple[EpochPosition, tf.data.Dataset]:
-        """Returns where the first epoch begins, and the numbers of epochs from it."""
-        begin = source.position(self.state)
-        if self.num_epochs is None:
-            return begin, tf.data.Dataset.range(tf.int64.max)
-        first = self.num_epochs - (begin.epoch - self.state.epoch)
-        if self.is_continued:
-            return begin, counters(first, self.num_epochs)
-        return begin, tf.data.Dataset.range(first)
+def _begin(run: RunFacts) -> tuple[EpochPosition, tf.data.Dataset]:
+    """Returns the position of the first epoch, and the numbers of epochs from it."""
+    begin = run.source.position(run.state)
+    if run.num_epochs is None:
+        return begin, tf.data.Dataset.range(tf.int64.max)
+    first = run.num_epochs - (begin.epoch - run.state.epoch)
+    if run.is_continued:
+        return begin, counters(first, run.num_epochs)
+    return begin, tf.data.Dataset.range(first)
 
 
 def _require_dispatcher(address: str) -> None:
@@ -141,9 +122,9 @@ def _require_dispatcher(address: str) -> None:
         ) from error
 
 
-def _dataset(service: Service, remote: OnWorkers, run: _Run) -> tf.data.Dataset:
+def _dataset(service: Service, remote: OnWorkers, run: RunFacts) -> tf.data.Dataset:
     """Returns the elements of the epochs of a run, after the service."""
-    begin, epochs_before = run.begin(remote.source)
+    begin, epochs_before = _begin(run)
     windows = windows_of(remote.source)
     received = Received(service.address, windows, begin, service.lost_after_s)
 

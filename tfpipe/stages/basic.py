@@ -6,12 +6,15 @@ a stage fills its knobs from the pipeline's `Tuning` where they are None.
 """
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
 from tfpipe import errors
 from tfpipe.tuning import AUTOTUNE, Tuning
+
+if TYPE_CHECKING:
+    from tfpipe.reading.building import RunFacts
 
 Example = dict[str, tf.Tensor]
 
@@ -49,13 +52,10 @@ class AssertCardinality:
             also = (None, tf.data.INFINITE_CARDINALITY)
             errors.settle_ints(self, ["num_elements"], least=0, also=also)
 
-    def with_cardinality(self, num_records: int | None) -> "AssertCardinality":
-        """Returns the stage with its number set; None is an endless dataset."""
-        if self.num_elements is not None:
-            return self
-        return AssertCardinality(
-            tf.data.INFINITE_CARDINALITY if num_records is None else num_records
-        )
+    def at_start(self, run: "RunFacts") -> "AssertCardinality":
+        """Returns the stage with its number set, if the run knows it."""
+        is_set = self.num_elements is not None
+        return self if is_set else AssertCardinality(run.cardinality())
 
     num_out = keeps_count
 

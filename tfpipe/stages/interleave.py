@@ -7,6 +7,7 @@ places of damaged records.
 import dataclasses
 import functools
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
@@ -17,6 +18,9 @@ from tfpipe.stages.shuffle import shuffled
 from tfpipe.stages.stand_in import Spare, read_damaged
 from tfpipe.stages.traced import traced
 from tfpipe.tuning import Tuning
+
+if TYPE_CHECKING:
+    from tfpipe.reading.building import RunFacts
 
 # Elements of `Interleave`.
 RECORD_SPEC = {
@@ -92,16 +96,14 @@ class Interleave:
 
     num_out = keeps_count
 
-    def with_spare(self, dataset: Callable[[], tf.data.Dataset]) -> "Interleave":
-        """Returns the stage with windows to find a sound record in.
-
-        The stage looks there when a window has no sound record.
-        """
-        return dataclasses.replace(self, _spare=Spare(dataset))
+    def at_start(self, run: "RunFacts") -> "Interleave":
+        """Returns the stage with the sound windows, for a window without any."""
+        return dataclasses.replace(self, _spare=Spare(run.sound))
 
     def __call__(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
         # Two windows are in memory: a window is passed on while the next is read.
-        stage = self if self._spare else self.with_spare(lambda: dataset)
+        spare = self._spare or Spare(lambda: dataset)
+        stage = dataclasses.replace(self, _spare=spare)
         return dataset.map(as_it_is(stage._reader())).prefetch(1).unbatch()
 
     def sound(self, dataset: tf.data.Dataset, log: FaultLog | None) -> tf.data.Dataset:

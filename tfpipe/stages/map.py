@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import tensorflow as tf
 
@@ -29,6 +29,9 @@ from tfpipe.stages.faults import FaultLog, Uncounted
 from tfpipe.stages.stand_in import Spare, leave_out, stand_in
 from tfpipe.stages.traced import Op, as_they_are, is_fixed, traced
 from tfpipe.tuning import AUTOTUNE, Tuning
+
+if TYPE_CHECKING:
+    from tfpipe.reading.building import RunFacts
 
 # Examples in a chunk: enough that starting a chunk costs little beside its examples.
 _CHUNK_LENGTH = 32
@@ -180,13 +183,10 @@ class Map:
 
     num_out = keeps_count
 
-    def with_spare(self, dataset: Callable[[], tf.data.Dataset]) -> "Map":
-        """Returns the stage with a dataset to find a sound element in.
-
-        The stage looks there when the ops fail on a whole chunk.
-        """
+    def at_start(self, run: "RunFacts") -> "Map":
+        """Returns the stage with sound elements, for a chunk without any."""
         stage = copy.copy(self)
-        object.__setattr__(stage, "_spare", Spare(dataset))
+        errors.settle(stage, "_spare", Spare(run.sound))
         return stage
 
     def __call__(self, dataset: tf.data.Dataset) -> tf.data.Dataset:

@@ -8,13 +8,16 @@ as an uninterrupted run.
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
 from tfpipe import errors
 from tfpipe.stages.basic import as_it_is, keeps_count
 from tfpipe.stages.iterations import counters
+
+if TYPE_CHECKING:
+    from tfpipe.reading.building import RunFacts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,21 +63,14 @@ class Shuffle:
 
     num_out = keeps_count
 
-    def in_epochs(
-        self, first: int, num_elements: int, num_epochs: int | None = None
-    ) -> "Shuffle":
-        """Returns the stage with the bounds of epochs: no group spans two epochs.
-
-        Args:
-            first: Number of the first epoch.
-            num_elements: Number of elements in an epoch.
-            num_epochs: Number of epochs in an iteration, if every iteration of the
-                dataset has the next epochs; None if every iteration begins at `first`.
-        """
-        size = num_epochs and num_epochs * num_elements
-        return dataclasses.replace(
-            self, _epochs=(first, num_elements), _iteration_size=size
-        )
+    def at_start(self, run: "RunFacts") -> "Shuffle":
+        """Returns the stage with the bounds of epochs: no group spans two epochs."""
+        size = run.epoch_size(self)
+        if size is None:
+            return self
+        every = run.num_epochs * size if run.is_continued and run.num_epochs else None
+        epochs = (run.state.epoch, size)
+        return dataclasses.replace(self, _epochs=epochs, _iteration_size=every)
 
     def __call__(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
         numbered = dataset.enumerate()

@@ -1,11 +1,12 @@
 import dataclasses
+import types
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import tfpipe
-from tfpipe.reading import order
+from tfpipe.reading import building, order
 from tfpipe.stages import basic, interleave as interleave_module, map, shuffle
 
 
@@ -101,11 +102,12 @@ def test_other_cardinality_than_asserted_is_an_error(num_elements):
 
 @pytest.mark.parametrize("num_records", [4, None])
 def test_cardinality_left_open_is_what_the_source_says(num_records):
-    stage = tfpipe.AssertCardinality().with_cardinality(num_records)
+    source = types.SimpleNamespace(num_records=lambda state, num_epochs: num_records)
+    run = building.RunFacts(source, [], tfpipe.State(), 1, False)
 
     count = tf.data.INFINITE_CARDINALITY if num_records is None else num_records
-    assert stage == tfpipe.AssertCardinality(count)
-    assert tfpipe.AssertCardinality(3).with_cardinality(num_records).num_elements == 3
+    assert tfpipe.AssertCardinality().at_start(run) == tfpipe.AssertCardinality(count)
+    assert tfpipe.AssertCardinality(3).at_start(run).num_elements == 3
 
 
 def test_map_applies_ops_in_order():
