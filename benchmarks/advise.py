@@ -31,7 +31,8 @@ from benchmarks.models.accelerators import Accelerator
 from benchmarks.options import data_access, settings_file
 from benchmarks.planning import facts, hardware, measured, published, summary, what_if
 from benchmarks.planning.facts import Fact
-from benchmarks.reporting import answers, output, results
+from benchmarks.reporting import answers, output
+from benchmarks.results import collection as results
 from tfpipe import cli
 
 _ASKED = cli.group("What is asked")

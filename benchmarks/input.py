@@ -386,7 +386,7 @@ def run(
         OSError: If a file cannot be written; the result was printed before.
     """
     from benchmarks.distributed import numa
-    from benchmarks.reporting import environment
+    from benchmarks.results import environment
     from benchmarks.training.setting import make_tuning
 
     if config.report_dir and world.is_first:

@@ -19,8 +19,9 @@ error.
 
 import pathlib
 
-from benchmarks.reporting import output, page, results
+from benchmarks.reporting import output, page
 from benchmarks.reporting.charts import frame
+from benchmarks.results import collection as results
 from tfpipe import cli
 from tfpipe.errors import count_of
 

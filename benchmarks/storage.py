@@ -159,7 +159,7 @@ def _feeds(
 def _environment() -> dict[str, Any]:
     # After the measurements, because TensorFlow takes seconds to import.
     from benchmarks.distributed.ranks import Ranks
-    from benchmarks.reporting import environment
+    from benchmarks.results import environment
 
     return environment.of_run(Ranks(), None)
 

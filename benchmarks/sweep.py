@@ -18,8 +18,8 @@ Flags after -- go to each run, and are checked before the first. A run on one ra
 started with python, a run on more ranks with horovodrun. Each run leaves one JSON file
 in --sweep_dir, which is named after its settings and which python -m benchmarks.report
 reads. A run whose gates were not met is a result like any other. A sweep that is
-started again runs only the runs that have no result of the data as they are now: the
-results of data that changed are moved to --sweep_dir/stale. A run that failed leaves
+started again runs only the runs that have no result of the data, versions and machine
+as they are now: other results are moved to --sweep_dir/stale. A run that failed leaves
 its error in --sweep_dir/failed, and the next sweep tries it again. --dry_run checks all
 settings, lists the runs and starts none. A duration is shown only where a run with the
 same settings has finished.

@@ -274,7 +274,7 @@ def conclude(name: str, options: StudyOptions, outcome: Outcome) -> int:
         OSError: If the file cannot be written.
     """
     # The import takes seconds, for TensorFlow.
-    from benchmarks.reporting import environment
+    from benchmarks.results import environment
 
     result = {
         "command": name,

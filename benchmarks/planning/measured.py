@@ -7,7 +7,7 @@ name. The newest result of each command counts, and the source of a fact names i
 from collections.abc import Sequence
 
 from benchmarks.planning.facts import KEYS, Fact
-from benchmarks.reporting.results import Collection, Result, as_number
+from benchmarks.results.collection import Collection, Result, as_number
 
 # A pipeline with fewer busy cores waits for another resource.
 _LEAST_BUSY = 0.7

@@ -1,18 +1,20 @@
 """The finished runs of a sweep.
 
 In: a `Sweep` and its folder. Out: results, errors and answers of searches, which grow
-with every run. A stored result is used as long as the data of its run are the same.
+with every run. A stored result is used as long as data, versions and machine of its
+run are the same.
 """
 
 import dataclasses
 import pathlib
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from benchmarks.planning import find_ranks, sweep_run
 from benchmarks.planning.placement import Placement
 from benchmarks.planning.plan import Result, Run, Series, Sweep
+from benchmarks.results import versions
 from tfpipe.cli import progress
 
 
@@ -121,13 +123,12 @@ class Session:
         if run in self.results:
             return self.results[run]
         result = sweep_run.read_result(self.folder, run)
-        if result is not None and sweep_run.is_stale(result, self._digest(run)):
+        why = result and sweep_run.why_stale(result, self._digest(run), self._now())
+        if result is not None and why:
             moved = None if self.is_dry else sweep_run.move_aside(self.folder, run)
             self.stale[run] = moved
             where = f"; its result is now {moved}" if moved else ""
-            progress.say(
-                f"{run.name}: its data have changed since, it is run again{where}"
-            )
+            progress.say(f"{run.name}: {why}, it is run again{where}")
             return None
         if result is not None:
             self.results[run] = result
@@ -143,6 +144,13 @@ class Session:
         if result is not None:
             self.results[run] = result
             progress.say(result_line(run, result))
+
+    def _now(self) -> Mapping[str, Any]:
+        """Returns versions and machine of new runs; of the first result on hosts."""
+        if not self.sweep.hosts:
+            return versions.here()
+        first = next(iter(self.results.values()), {}).get("environment") or {}
+        return {name: first.get(name) for name in versions.here()}
 
     def _digest(self, run: Run) -> str | None:
         return sweep_run.data_digest(self.data_dir_of(run))

@@ -4,7 +4,7 @@ In: a `Run` and a folder. Out: `<name>.json`, which is the result of benchmarks.
 with settings, command, duration and the digest of its data under "sweep". A run whose
 gates were not met has a result too. A run that failed leaves `failed/<name>.json`
 instead. A file is complete as soon as it exists, so a run that has a result file is
-done, until its data change: the result is then moved to `stale/`.
+done, until its data, versions or machine change: it then goes to `stale/`.
 """
 
 import dataclasses
@@ -25,6 +25,7 @@ from typing import IO, Any, NamedTuple
 import tfpipe
 from benchmarks.planning.plan import Result, Run
 from benchmarks.reporting import output
+from benchmarks.results import checks, versions
 from benchmarks.system import child_process
 from tfpipe.errors import count_of
 
@@ -88,15 +89,21 @@ def read_result(folder: pathlib.Path, run: Run) -> Result | None:
     return result
 
 
-def is_stale(result: Result, digest: str | None) -> bool:
-    """Returns whether a result was measured on data that have changed since.
+def why_stale(result: Result, digest: str | None, now: Mapping[str, Any]) -> str:
+    """Returns why a result must not stand beside new ones; "" if it may.
 
     Args:
         result: What `read_result` returned. A result of an older version holds no
             digest of its data and counts as unchanged.
         digest: What `data_digest` returns now.
+        now: The versions and the machine of new runs, from `versions.here`.
     """
-    return result["sweep"].get("data_digest", digest) != digest
+    if result["sweep"].get("data_digest", digest) != digest:
+        return "its data have changed since"
+    if faults := checks.faults(result):
+        return faults[0].removesuffix(".")
+    changed = versions.changes(result.get("environment") or {}, now)
+    return f"other versions or another machine: {', '.join(changed)}" if changed else ""
 
 
 def move_aside(folder: pathlib.Path, run: Run) -> pathlib.Path:
@@ -141,7 +148,7 @@ def keep_result(
     path, failed = folder / f"{run.name}.json", folder / FAILED_DIR / f"{run.name}.json"
     error = _error(run, code, result, tail, timeout)
     if result is not None and not error:
-        kept = {**result, "sweep": about}
+        kept = output.sealed({**result, "sweep": about})
         if error := _write(kept, path):
             return RunEnd(kept, error)
         failed.unlink(missing_ok=True)

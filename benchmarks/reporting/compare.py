@@ -11,8 +11,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from benchmarks.reporting import intervals, results
-from benchmarks.reporting.results import Group, Result
+from benchmarks.reporting import intervals
+from benchmarks.results import collection as results
+from benchmarks.results.collection import Group, Result
 
 _Z_95 = 1.96  # a deviation of a result is this many standard deviations of its steps
 

@@ -10,9 +10,11 @@ import json
 import math
 import os
 import pathlib
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from benchmarks.results import checks
 from tfpipe.cli import output as cli_output
 
 
@@ -29,14 +31,20 @@ def path_in(folder: str, name: str, time: datetime.datetime) -> pathlib.Path:
 def write(result: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
     """Writes a result to a file, which is never half written under its name.
 
+    The file gets the digest of the result. A result that contradicts itself is written
+    all the same, with a warning.
+
     Raises:
         OSError: If the file cannot be written.
     """
     path = pathlib.Path(path)
+    document = sealed(result)
+    for problem in checks.faults(document):
+        print(f"Warning: {path} contradicts itself. {problem}", file=sys.stderr)
     part = path.with_name(f".{path.name}.part")
     try:
         with open(part, "w", encoding="utf-8") as file:
-            file.write(json.dumps(strict(result), indent=1, allow_nan=False) + "\n")
+            file.write(json.dumps(document, indent=1, allow_nan=False) + "\n")
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)
@@ -80,8 +88,16 @@ def show(
     details: Iterable[str] = (),
 ) -> None:
     """Prints a result, as `tfpipe.cli.output.show` does, with strict JSON."""
-    document = strict(result)
+    document = sealed(result)
     cli_output.show(document, answer, notes=notes, copied=copied, details=details)
+
+
+def sealed(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a result as strict JSON with its digest, which each change breaks."""
+    document = strict(result)
+    if document.get("command") in checks.WITH_RESULT:
+        document[checks.DIGEST] = checks.digest(document)
+    return document
 
 
 def strict(result: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import PIL.Image
 
-from benchmarks.reporting import compare, results, tables
+from benchmarks.reporting import compare, tables
 from benchmarks.reporting.charts import (
     bars,
     ceilings,
@@ -26,7 +26,8 @@ from benchmarks.reporting.charts import (
     tiers,
 )
 from benchmarks.reporting.charts.frame import Chart
-from benchmarks.reporting.results import Collection, Group, Result
+from benchmarks.results import checks
+from benchmarks.results.collection import Collection, Group, Result
 from tfpipe.errors import count_of
 
 _PICTURE_WIDTH = 720
@@ -138,6 +139,11 @@ def _findings(collection: Collection) -> list[tuple[str, str]]:
     if len(collection.groups) <= _MAX_SENTENCES:  # a table says more about many groups
         findings += [("", f"{g.label}: {_reached(g)}") for g in collection.groups]
     findings += [("warn", text) for text in _doubtful(collection.groups)]
+    findings += [
+        ("warn", f"{group.label}: {gate['gate']}: {gate['text']}")
+        for group, _, gate in tables.all_gates(collection)
+        if str(gate.get("text")).startswith("Altered")
+    ]
     for sweep in collection.sweeps:
         for answer in sweep.items("find_ranks.answers"):
             if isinstance(answer, Mapping) and (text := answer.get("text")):
@@ -203,6 +209,8 @@ def _doubts(group: Group) -> dict[str, str]:
 def _warnings(result: Result) -> dict[str, str]:
     """Returns the doubts about the figures of a result, by kind."""
     warnings = {}
+    if result.faults:
+        warnings["altered"] = f"Altered, not to be trusted. {' '.join(result.faults)}"
     if result.get("steady_state.reached") is False:
         text = result.text("steady_state.text")
         warnings["steady"] = text or "The run did not reach its steady state."
@@ -271,7 +279,7 @@ def _details(collection: Collection) -> list[dict[str, Any]]:
     ]
     for name, label, result, repeats in shown:
         # The picture of benchmarks.input is a chart of an older version.
-        path = None if result.get("command") == results.INPUT else result.picture
+        path = None if result.get("command") == checks.INPUT else result.picture
         picture = None if path is None else _jpeg(path)
         is_too_much = picture is not None and len(picture) > budget
         budget -= 0 if picture is None or is_too_much else len(picture)

@@ -21,9 +21,10 @@ from benchmarks.distributed.numa import Seat
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.distributed.watch import Beat, watched
 from benchmarks.options.config import Config
-from benchmarks.reporting import environment, gates, mlperf_storage, output
+from benchmarks.reporting import gates, mlperf_storage, output
 from benchmarks.reporting.gates import Gate
 from benchmarks.reporting.progress import Progress
+from benchmarks.results import environment
 from benchmarks.training import bars, cache_state, elastic, loop
 from benchmarks.training.setting import Setting, make_setting
 from tfpipe.cli import output as cli_output

@@ -7,10 +7,11 @@ names at their left may be long.
 import json
 from collections.abc import Mapping, Sequence
 
-from benchmarks.reporting import compare, results
+from benchmarks.reporting import compare
 from benchmarks.reporting.charts import frame
 from benchmarks.reporting.charts.frame import Chart, Plot, Spec
-from benchmarks.reporting.results import Group, Result, as_number
+from benchmarks.results import collection as results
+from benchmarks.results.collection import Group, Result, as_number
 
 _BARS = {"input": "input alone", "synthetic": "model alone", "real": "both together"}
 _PARTS = {"wait": "waiting for input", "compute": "computing", "sync": "other ranks"}

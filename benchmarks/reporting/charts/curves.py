@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from benchmarks.reporting.charts import frame
 from benchmarks.reporting.charts.frame import Chart, Plot, Spec
-from benchmarks.reporting.results import Group, Result, as_number
+from benchmarks.results.collection import Group, Result, as_number
 
 # Points of a curve: a result may have 600, and a page of many runs must stay small.
 _MAX_POINTS, _LEAST_POINTS, _POINTS_OF_ALL_RUNS = 200, 40, 1200

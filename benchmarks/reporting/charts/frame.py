@@ -8,7 +8,7 @@ data: no text of a result becomes part of an expression.
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from benchmarks.reporting.results import Result
+from benchmarks.results.collection import Result
 
 Spec = dict[str, Any]
 

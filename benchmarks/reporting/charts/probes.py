@@ -7,10 +7,10 @@ of the page cache.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.reporting import results
 from benchmarks.reporting.charts import frame
 from benchmarks.reporting.charts.frame import Chart, Plot, Spec
-from benchmarks.reporting.results import Result, as_number
+from benchmarks.results import collection as results
+from benchmarks.results.collection import Result, as_number
 
 _STATES = {
     "direct": "around the page cache",

@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.reporting.charts import frame
 from benchmarks.reporting.charts.frame import Chart, Plot, Spec
-from benchmarks.reporting.results import Result, as_number
+from benchmarks.results.collection import Result, as_number
 
 _MEASURED, _PUBLISHED = "this sweep, a rank", "published, a GPU"
 _COLUMNS = (

@@ -10,11 +10,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from benchmarks.reporting import results
 from benchmarks.reporting.charts import frame, scaling
 from benchmarks.reporting.charts.frame import Chart, Plot, Spec
 from benchmarks.reporting.charts.scaling import Point
-from benchmarks.reporting.results import Group, Result, as_number
+from benchmarks.results import collection as results
+from benchmarks.results.collection import Group, Result, as_number
 
 _MEASURED, _IDEAL, _PASSES = "measured", "ideal", "gates are met"
 _COLORS = {_MEASURED: "var(--c1)", _IDEAL: "var(--soft)", _PASSES: "var(--good)"}
@@ -76,7 +76,8 @@ def _of_groups(groups: Sequence[Group]) -> list[ScalingSeries]:
         if not group.rates or min(group.rates) <= 0 or not ranks or ranks < 1:
             continue
         common = results.settings(result) | {"num_ranks": 0, "batch_size": 0}
-        same = json.dumps([common, result.cache], sort_keys=True)
+        described = results.environment(result)
+        same = json.dumps([common, result.cache, described], sort_keys=True)
         alike.setdefault(f"{same} weak {batch}", []).append(group)
         if batch:
             alike.setdefault(f"{same} strong {batch * ranks}", []).append(group)

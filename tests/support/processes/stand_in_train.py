@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import tfpipe
 from benchmarks.reporting import gates
 
 ERROR = "[1]<stderr>:Error: --model=bad must be good."
@@ -18,7 +19,7 @@ def result(num_ranks: int, require: str = "") -> dict[str, Any]:
         "stall_fraction": 0.25,
         "accelerator_utilization": 1 - 0.05 * num_ranks,
         "cache": {"state": "as_is", "label": "warm"},
-        "environment": {"cpu": "none"},
+        "environment": {"cpu": tfpipe.host.cpu_model()},
     }
     required = [gates.Gate.parse(text) for text in require.split(",") if text]
     return figures | {"gates": gates.check(required, figures)}

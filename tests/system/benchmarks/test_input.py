@@ -12,7 +12,7 @@ import tfpipe
 from benchmarks import input as input_command
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.reporting import page
-from benchmarks.reporting.results import read
+from benchmarks.results.collection import read
 from tests.support.processes.rank_pool import RankPool
 from tests.support.processes.warm_python import WarmPython
 from tfpipe.tuner import lanes

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.options.config import Config
-from benchmarks.reporting import results
+from benchmarks.results import collection as results
 from benchmarks.training import run
 from tests.support.data import sample_results
 from tests.support.processes import commands

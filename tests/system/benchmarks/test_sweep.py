@@ -21,7 +21,7 @@ import pytest
 from benchmarks.planning import sweep_run
 from benchmarks.planning.plan import Run, Sweep
 from benchmarks.reporting import page
-from benchmarks.reporting.results import read
+from benchmarks.results.collection import read
 from tests.support.processes.warm_python import WarmPython
 
 ROOT = pathlib.Path(__file__).parents[3]

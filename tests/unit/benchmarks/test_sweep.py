@@ -139,7 +139,7 @@ def test_a_result_of_an_older_sweep_keeps_its_name_and_is_read(
     assert f"{run.name}.json" == path.name
     found = sweep_run.read_result(tmp_path, run)
     assert found == kept
-    assert not sweep_run.is_stale(found, "any digest")  # it holds none
+    assert not sweep_run.why_stale(found, "any digest", {})  # it holds none
 
 
 def test_axes_are_combined_and_become_flags() -> None:
@@ -465,6 +465,40 @@ def test_results_of_data_that_changed_are_moved_aside_and_run_again(
     ]
     assert digests[0] == digests[2] != digests[1]
     assert again.result["stale"] == []
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "reason"),
+    [
+        ("environment", {"cpu": "Intel Xeon 2012"}, "cpu Intel Xeon 2012 is now"),
+        ("environment", {"tensorflow": "1.15"}, "tensorflow 1.15 is now"),
+        ("stall_fraction", 1.5, "stall_fraction is a share of the time, but 1.5"),
+        ("examples_per_second", 50.0, "was altered after it was written"),
+    ],
+)
+def test_results_of_elsewhere_are_moved_aside_and_run_again(
+    tmp_path: pathlib.Path,
+    starts: Callable[[], list[str]],
+    key: str,
+    value: Any,
+    reason: str,
+) -> None:
+    values = _sweep_values(tmp_path, ranks=["1", "2"])
+    commands.answer(sweep.COMMANDS, "--", "--synthetic", **values)
+    starts()
+    (path,) = tmp_path.glob("tiny-x1-*.json")
+    document = json.loads(path.read_text()) | {key: value}
+    if key != "examples_per_second":
+        document = output.sealed(document)
+    path.write_text(json.dumps(document))
+
+    done = commands.answer(sweep.COMMANDS, "--", "--synthetic", **values)
+
+    assert starts() == ["tiny 1 None"]
+    assert reason in done.stderr
+    assert (tmp_path / "stale" / f"{path.stem}.1.json").exists()
+    efficiency = done.result["series"][0]["points"][1]["efficiency"]
+    assert efficiency == pytest.approx(0.9)
 
 
 def test_search_finds_the_ranks_that_the_storage_feeds(

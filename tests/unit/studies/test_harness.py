@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from benchmarks.reporting import environment
+from benchmarks.results import environment
 from studies import harness
 
 OUTCOME = harness.Outcome(figures={"config": {}, "ratio": 1.5}, table="a\ntable")

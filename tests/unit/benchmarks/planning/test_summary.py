@@ -14,7 +14,7 @@ from benchmarks.planning import (
     summary,
     what_if,
 )
-from benchmarks.reporting.results import Result, collect
+from benchmarks.results.collection import Result, collect
 from tests.support.data import sample_results
 
 

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks.reporting import compare, results, tables
+from benchmarks.reporting import compare, tables
 from benchmarks.reporting.compare import FIGURES, Estimate
-from benchmarks.reporting.results import Group, Result
+from benchmarks.results import collection as results
+from benchmarks.results.collection import Group, Result
 
 RATE, UTILIZATION, STALL = FIGURES[:3]
 

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from benchmarks import report
-from benchmarks.reporting import page, results
+from benchmarks.reporting import output, page
 from benchmarks.reporting.charts import frame
-from benchmarks.reporting.results import Collection, Result
+from benchmarks.results import collection as results
+from benchmarks.results.collection import Collection, Result
 from tests.support.data import sample_results
 from tests.support.processes import commands
 
@@ -275,7 +276,7 @@ def test_differences_between_environments_are_marked() -> None:
 
 
 def test_doubtful_figures_are_said() -> None:
-    document = sample_results.train(cache="cold")
+    document = sample_results.train(cache="cold", more={"gates": []})
     document["cache"] |= {
         "label": "warm",
         "size_rule": {"met": False, "text": "Small."},
@@ -385,3 +386,18 @@ def test_a_folder_without_results_is_one_line(tmp_path: pathlib.Path) -> None:
 
     assert done.returncode == 1
     assert done.stderr.startswith("Error: --results=")
+
+
+def test_what_was_altered_is_shown_as_altered(tmp_path: pathlib.Path) -> None:
+    result = output.sealed(sample_results.train(stall=0.2))
+    assert not result["gates"][0]["passed"]
+    result["gates"][0]["passed"] = True  # a 90 % gate at 78 % of the rate
+    (tmp_path / "run.json").write_text(json.dumps(result))
+
+    text = page.make_page(results.read([tmp_path]), library="")
+
+    assert (
+        "Altered, not to be trusted. The file was altered after it was written" in text
+    )
+    assert "2 of 2 gates are not met" in text
+    assert "Altered: the file says otherwise. au&gt;=90% is not met" in text

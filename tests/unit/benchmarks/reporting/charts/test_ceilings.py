@@ -1,7 +1,7 @@
 """benchmarks.reporting.charts.ceilings: demand and ceilings of a prediction."""
 
 from benchmarks.reporting.charts import ceilings
-from benchmarks.reporting.results import Result
+from benchmarks.results.collection import Result
 from tests.support.data import sample_results
 
 

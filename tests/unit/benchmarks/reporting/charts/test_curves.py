@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks.reporting import results
 from benchmarks.reporting.charts import curves
-from benchmarks.reporting.results import Group, Result
+from benchmarks.results import collection as results
+from benchmarks.results.collection import Group, Result
 from tests.support.data import sample_results
 
 

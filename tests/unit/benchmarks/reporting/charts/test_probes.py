@@ -4,7 +4,7 @@ from typing import Any
 
 from benchmarks.reporting.charts import probes
 from benchmarks.reporting.charts.frame import Chart
-from benchmarks.reporting.results import Result
+from benchmarks.results.collection import Result
 from tests.support.data import sample_results
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from benchmarks.reporting.charts import published
-from benchmarks.reporting.results import Result
+from benchmarks.results.collection import Result
 
 _DELL = {
     "images_per_second_per_accelerator": 712.0,

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from benchmarks.reporting import results
 from benchmarks.reporting.charts import ranks
-from benchmarks.reporting.results import Group, Result
+from benchmarks.results import collection as results
+from benchmarks.results.collection import Group, Result
 from tests.support.data import sample_results
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from benchmarks.reporting.charts import tiers
-from benchmarks.reporting.results import Result
+from benchmarks.results.collection import Result
 
 
 def _row(tier: str, rate: float, **more: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""benchmarks.reporting.results: reading, merging and grouping."""
+"""benchmarks.results.collection: reading, merging and grouping."""
 
 import json
 import pathlib
@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.reporting import results
-from benchmarks.reporting.results import Result
+from benchmarks.results import collection as results
+from benchmarks.results.collection import Result
 from tests.support.data import sample_results
 
 TRAIN: dict[str, Any] = {"command": "benchmarks.train", "num_ranks": 1}
@@ -62,7 +62,11 @@ def test_no_result_is_an_error(tmp_path: pathlib.Path, files: dict[str, Any]) ->
         ({}, 1),
         ({"examples_per_second": 5.0}, 1),
         ({"config": {"report_dir": "elsewhere", "require": ["au>=0.9"]}}, 1),
-        ({"environment": {"hosts": [{"name": "another"}]}}, 1),
+        ({"environment": {"hosts": [{"name": "another"}]}}, 2),
+        ({"environment": {"tensorflow": "2.16.2"}}, 2),
+        ({"config": {"image_size": 299}}, 2),
+        ({"config": {"precision": "float16"}}, 2),
+        ({"stall_fraction": 2.0}, 2),  # it contradicts itself
         ({"config": {"batch_size": 8}}, 2),
         ({"num_ranks": 2}, 2),
         ({"kind": "emulated"}, 2),

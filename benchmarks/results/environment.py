@@ -2,7 +2,9 @@
 
 import hashlib
 import os
+import pathlib
 import platform
+import re
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ import tensorflow as tf
 import tfpipe
 from benchmarks.distributed import ranks
 from benchmarks.distributed.ranks import Ranks
+from benchmarks.results import versions
 from benchmarks.system.machine import Host
 
 
@@ -27,6 +30,7 @@ def of_run(world: Ranks, index: Any) -> dict[str, Any]:
 
 def describe() -> dict[str, Any]:
     """Returns the environment of this process as a dict that JSON can hold."""
+    build = tf.sysconfig.get_build_info()
     return {
         "tfpipe": tfpipe.__version__,
         "git_revision": tfpipe.host.git_revision(),
@@ -39,7 +43,22 @@ def describe() -> dict[str, Any]:
         "num_cpus": len(os.sched_getaffinity(0)),
         "ram_bytes": tfpipe.host.ram_bytes(),
         "gpus": [_gpu_name(gpu) for gpu in tf.config.list_physical_devices("GPU")],
+        "driver": _driver(),
+        "cuda": build.get("cuda_version"),
+        "cudnn": build.get("cudnn_version"),
+        "nccl": versions.installed("nvidia-nccl-cu12"),
+        "tf32": tf.config.experimental.tensor_float_32_execution_enabled(),
     }
+
+
+def _driver() -> str | None:
+    """Returns the version of NVIDIA's driver; None without the driver."""
+    try:
+        text = pathlib.Path("/proc/driver/nvidia/version").read_text()
+    except OSError:
+        return None
+    match = re.search(r"Kernel Module\D*([\d.]+)", text)
+    return match[1] if match else None
 
 
 def _gpu_name(gpu: tf.config.PhysicalDevice) -> str:
@@ -49,12 +68,13 @@ def _gpu_name(gpu: tf.config.PhysicalDevice) -> str:
 
 
 def hosts(world: Ranks) -> list[dict[str, Any]]:
-    """Returns name, processor, cores, memory and ranks of each host; all ranks call it.
+    """Returns name, boot, processor, memory and ranks of each host; all ranks call it.
 
     Cores and memory are those of the whole host, in the order of first ranks.
     """
     here = {
         "name": platform.node(),
+        "boot_id": tfpipe.host.boot_id(),
         "cpu": tfpipe.host.cpu_model(),
         "num_cpus": os.cpu_count(),
         "ram_bytes": tfpipe.host.ram_bytes(),

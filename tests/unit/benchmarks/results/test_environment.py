@@ -1,9 +1,9 @@
-"""benchmarks.reporting.environment: hosts, and what identifies the data."""
+"""benchmarks.results.environment: hosts, and what identifies the data."""
 
 import dataclasses
 
 from benchmarks.distributed.ranks import Ranks
-from benchmarks.reporting import environment
+from benchmarks.results import environment
 from benchmarks.system.machine import Host, Machine
 from tfpipe.shards import index
 

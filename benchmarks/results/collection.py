@@ -7,6 +7,7 @@ of older versions are read too.
 """
 
 import dataclasses
+import functools
 import json
 import math
 import pathlib
@@ -16,8 +17,9 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-TRAIN, INPUT, SWEEP = "benchmarks.train", "benchmarks.input", "benchmarks.sweep"
-STORAGE, ADVISE = "benchmarks.storage", "benchmarks.advise"
+from benchmarks.results import checks, tree
+from benchmarks.results.checks import ADVISE, INPUT, STORAGE, SWEEP, TRAIN, WITH_RESULT
+from benchmarks.results.train_result import TrainResult
 
 # Options that change no figure: for files, waiting and gates.
 _NOT_SETTINGS = {"report_dir", "checkpoint_dir", "rank_timeout", "require", "repeat"}
@@ -39,6 +41,19 @@ class Result:
     name: str
     document: Mapping[str, Any]
     picture: pathlib.Path | None = None
+
+    @functools.cached_property
+    def values(self) -> TrainResult:
+        """The typed values; those of an empty result if a value has a wrong type."""
+        try:
+            return tree.read(TrainResult, self.document)
+        except ValueError:
+            return TrainResult()
+
+    @functools.cached_property
+    def faults(self) -> list[str]:
+        """A sentence for each contradiction within the result; see `checks`."""
+        return checks.faults(self.document)
 
     def get(self, path: str) -> Any:
         """Returns the value at a path with dots; None where a part is missing."""
@@ -68,20 +83,19 @@ class Result:
     @property
     def kind(self) -> str:
         """Kind of the run: real, synthetic or emulated."""
-        if kind := self.text("kind"):
-            return kind
-        if self.get("config.synthetic"):
-            return "synthetic"
-        times = (self.get("config.emulate"), self.get("config.step_time_ms"))
-        return "real" if times == (None, None) else "emulated"
+        config = self.values.config
+        if self.values.kind or config.synthetic:
+            return self.values.kind or "synthetic"
+        is_real = config.emulate is config.step_time_ms is None
+        return "real" if is_real else "emulated"
 
     @property
     def accelerator(self) -> str:
         """The emulated accelerator or step time; an empty text where there is none."""
-        if name := self.text("config.emulate"):
-            return name
-        milliseconds = self.figure("config.step_time_ms")
-        return "" if milliseconds is None else f"{milliseconds:g} ms a step"
+        config = self.values.config
+        if config.emulate or config.step_time_ms is None:
+            return config.emulate or ""
+        return f"{config.step_time_ms:g} ms a step"
 
     @property
     def data(self) -> str:
@@ -123,7 +137,7 @@ class Result:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Group:
-    """Repeats: runs of equal settings and environment.
+    """Repeats: runs of equal settings, versions and machines.
 
     Attributes:
         index: Index of the group on the page, from 1.
@@ -238,7 +252,7 @@ def collect(results: Sequence[Result], *, left_out: Sequence[str] = ()) -> Colle
     """
     by_command = {
         command: [r for r in results if r.get("command") == command]
-        for command in (TRAIN, INPUT, STORAGE, SWEEP, ADVISE)
+        for command in WITH_RESULT
     }
     return Collection(
         groups=_groups(by_command[TRAIN]),
@@ -267,7 +281,7 @@ def _document(path: pathlib.Path) -> tuple[dict[str, Any] | None, str]:
         why = error.strerror if isinstance(error, OSError) else error
         return None, f"it cannot be read as JSON ({why})."
     command = document.get("command") if isinstance(document, dict) else None
-    if command not in (TRAIN, INPUT, STORAGE, SWEEP, ADVISE):
+    if command not in WITH_RESULT:
         what = f"its command is {command}" if isinstance(command, str) else "no command"
         return None, f"it is no result of a benchmark ({what})."
     return document, ""
@@ -292,11 +306,18 @@ def environment(result: Result) -> dict[str, Any]:
     return {key: value for key, value in values.items() if key != "hosts"}
 
 
+def machines(result: Result) -> list[str]:
+    """Returns the machines of a run: the boot of each, or else its name."""
+    hosts = result.values.environment.hosts
+    return sorted({host.boot_id or host.name for host in hosts})
+
+
 def _groups(results: Sequence[Result]) -> list[Group]:
     """Returns the repeats together, and the groups in an order for readers."""
     repeats: dict[str, list[Result]] = {}
     for result in results:
         same = [settings(result), result.cache, environment(result)]
+        same += [machines(result), bool(result.faults)]
         repeats.setdefault(json.dumps(same, sort_keys=True), []).append(result)
     ordered = sorted(repeats.values(), key=lambda group: _order(group[0]))
     labels = _labels([group[0] for group in ordered])
@@ -343,6 +364,8 @@ def _parts(result: Result) -> dict[str, str]:
     ranks, batch = result.figure("num_ranks"), result.figure("config.batch_size")
     mode = result.text("config.mode")
     kind = f"{result.kind} {result.accelerator}".strip()
+    values = result.values
+    revision = (values.environment.git_revision or "")[:8]
     return {
         "mode": "" if mode == "train" else mode,
         "model": short_name(result.text("config.model")) or "unknown model",
@@ -352,4 +375,12 @@ def _parts(result: Result) -> dict[str, str]:
         "data": short_name(result.data),
         "tier": short_name(result.text("storage.tier")),
         "cache": result.cache if result.cache != "as_is" else "",
+        "precision": values.config.precision or "",
+        "image": f"{values.config.image_size or 'own'} pixels",
+        "hosts": short_name(", ".join(result.hosts)),
+        "machine": values.environment.cpu or "",
+        "tensorflow": f"TensorFlow {values.environment.tensorflow}",
+        "version": f"tfpipe {values.environment.tfpipe} {revision}".strip(),
+        "boot": ", ".join(name[:8] for name in machines(result)),
+        "altered": "altered" if result.faults else "",
     }

@@ -1,0 +1,107 @@
+"""Checks of a result against itself, when it is written and when it is read.
+
+In: the JSON object of benchmarks.train. Out: a sentence for each contradiction. A
+result with a contradiction was altered, or its program has a fault; reports say so.
+
+  | figure              | must be                                                |
+  |---------------------|--------------------------------------------------------|
+  | each key            | of the type of `TrainResult`                           |
+  | examples_per_second | steps * batch * ranks / seconds, without padding       |
+  | shares of the time  | 0 to 1; those of the critical path add up to 1         |
+  | label of an epoch   | what its bytes say                                     |
+  | digest              | the digest of all other keys                           |
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from benchmarks.results import tree
+from benchmarks.results.train_result import EpochBytes, TrainResult
+
+TRAIN, INPUT, SWEEP = "benchmarks.train", "benchmarks.input", "benchmarks.sweep"
+STORAGE, ADVISE = "benchmarks.storage", "benchmarks.advise"
+WITH_RESULT = (TRAIN, INPUT, STORAGE, SWEEP, ADVISE)  # with a result
+DIGEST = "digest"
+_EXACT = 0.01  # relative difference of a rate and its factors
+_HALF = 0.5  # a cold epoch reads more of its bytes from storage, a warm one fewer
+_SHARES = ("stall_fraction", "accelerator_utilization", "sync_fraction")
+
+
+def digest(values: Mapping[str, Any]) -> str:
+    """Returns a digest of a JSON object, without its own key `digest`."""
+    rest = {key: value for key, value in values.items() if key != DIGEST}
+    text = json.dumps(rest, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def faults(document: Mapping[str, Any]) -> list[str]:
+    """Returns a sentence for each contradiction within a result.
+
+    Args:
+        document: The JSON object. Other commands than benchmarks.train have their
+            digest checked only.
+    """
+    problems = []
+    if DIGEST in document and document[DIGEST] != digest(document):
+        problems.append(
+            "The file was altered after it was written: its digest differs."
+        )
+    if document.get("command") != TRAIN:
+        return problems
+    try:
+        result = tree.read(TrainResult, document)
+    except ValueError as error:
+        return [*problems, f"A value has another type than a result has: {error}"]
+    return [*problems, *_rate(result), *_shares(result), *_labels(result)]
+
+
+def _rate(result: TrainResult) -> Iterator[str]:
+    config = result.config
+    factors = (
+        *(result.num_timed_steps, config.batch_size, result.num_ranks),
+        *(result.examples_per_second, result.timed_seconds),
+    )
+    if config.elastic or None in factors:
+        return
+    steps, batch, ranks, rate, seconds = (float(factor or 0) for factor in factors)
+    examples = steps * batch * ranks * (1 - (result.padding_fraction or 0.0))
+    if seconds <= 0 or abs(rate * seconds - examples) > _EXACT * max(examples, 1):
+        yield (
+            f"examples_per_second is {rate:,.6g}, but {steps:.0f} steps of {batch:.0f} "
+            f"on {ranks:.0f} ranks in {seconds:,.6g} s are "
+            f"{examples / seconds if seconds > 0 else math.inf:,.6g}."
+        )
+
+
+def _shares(result: TrainResult) -> Iterator[str]:
+    shares = dict(result.critical_path.shares if result.critical_path else {})
+    if shares and abs(sum(shares.values()) - 1) > _EXACT:
+        yield f"The shares of the time add up to {sum(shares.values()):.4g}, not to 1."
+    shares |= {key: getattr(result, key) for key in _SHARES}
+    for name, share in shares.items():
+        if share is not None and not -1e-6 <= share <= 1 + 1e-6:
+            yield f"{name} is a share of the time, but {share:.6g}."
+
+
+def _labels(result: TrainResult) -> Iterator[str]:
+    for epoch in result.cache.epochs if result.cache else ():
+        share = _storage_share(epoch)
+        if share is None:
+            continue
+        is_wrong = {"cold": share < _HALF, "warm": share > _HALF}.get(epoch.label)
+        if is_wrong:
+            yield (
+                f"Epoch {epoch.epoch} is labelled {epoch.label}, but {share:.1%} of "
+                "its bytes came from storage."
+            )
+
+
+def _storage_share(epoch: EpochBytes) -> float | None:
+    """Returns the share of an epoch's bytes that did not come from a cache."""
+    read = epoch.storage_bytes if epoch.server_bytes is None else epoch.server_bytes
+    if read is None or not epoch.consumed_bytes:
+        return None
+    return read / epoch.consumed_bytes
