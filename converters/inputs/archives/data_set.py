@@ -13,13 +13,13 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 
 from converters.inputs.archives import example_images
-from converters.inputs.archives.patterns import Archive
 from converters.inputs.archives.readers import Found, list_archives
 from converters.inputs.class_lists import ClassList
 from converters.inputs.image import Image
 from converters.inputs.listed import ImageRows, Listed
 from converters.inputs.listing import LeftOut
 from converters.inputs.meaning import Meaning
+from converters.inputs.patterns import Archive
 from converters.inputs.reader import Reader, Workspace
 from converters.inputs.tables import extras
 from tfpipe import errors

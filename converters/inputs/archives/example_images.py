@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from converters.inputs import listing, reading
 from converters.inputs.archives import readers, samples
-from converters.inputs.archives.patterns import Archive, Kind
 from converters.inputs.archives.readers import ArchiveReader, Found, NoClassError
 from converters.inputs.image import NO_CLASS, Image
 from converters.inputs.listing import LeftOut
+from converters.inputs.patterns import Archive, Kind
 from tfpipe import errors
 from tfpipe.location.location import Location
 from tfpipe.shards import image_record, missing_index, records

@@ -12,13 +12,12 @@ import posixpath
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from converters.inputs import class_lists, folders, listing, reading
-from converters.inputs.archives import patterns
-from converters.inputs.archives.patterns import Archive
+from converters.inputs import class_lists, folders, listing, patterns, reading
 from converters.inputs.image import Image
 from converters.inputs.listed import Listed, Splits, ordered
 from converters.inputs.listing import LeftOut
 from converters.inputs.meaning import TEXT, Meaning, label_type
+from converters.inputs.patterns import Archive
 from converters.inputs.reader import Reader, Workspace
 from converters.inputs.reading import State
 from tfpipe.cli import progress

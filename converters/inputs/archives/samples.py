@@ -12,13 +12,12 @@ import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, get_args
 
-from converters.inputs import listing, reading, tars
-from converters.inputs.archives import patterns
-from converters.inputs.archives.patterns import Archive
+from converters.inputs import listing, patterns, reading, tars
 from converters.inputs.archives.readers import ArchiveReader, Found, NoClassError
 from converters.inputs.image import NO_CLASS, Image
 from converters.inputs.listing import LeftOut
 from converters.inputs.meaning import is_readable
+from converters.inputs.patterns import Archive
 from converters.inputs.tables import columns
 from tfpipe.errors import count_of
 from tfpipe.location.location import Location

@@ -12,8 +12,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from converters.inputs import files, folders
-from converters.inputs.archives import example_images, patterns, samples
+from converters.inputs import files, folders, patterns
+from converters.inputs.archives import example_images, samples
 from converters.inputs.archives.data_set import DataSetReader
 from converters.inputs.classtree import TreeReader
 from converters.inputs.folders import Folder

@@ -7,7 +7,6 @@ where possible; its name decides for CSV and JSON lines. A password never leaves
 
 import contextlib
 import dataclasses
-import glob
 import gzip
 import io
 import os
@@ -15,6 +14,7 @@ import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, TextIO, cast
 
+from converters.inputs import patterns
 from converters.inputs.class_lists import CLASSES_NAME, EXPORT_NAME
 from converters.inputs.files import open_file
 from converters.inputs.reading import State, state_of
@@ -24,7 +24,6 @@ from tfpipe.location.files import Files
 from tfpipe.location.location import Location
 from tfpipe.shard_cache import metadata
 from tfpipe.shards import missing_index
-from tfpipe.shards.split_names import require_whole_sets
 
 CSV, JSON, PARQUET = "CSV", "JSON lines", "Parquet"
 SQLITE = "SQLite"
@@ -112,13 +111,13 @@ def find(name: str, value: str) -> TableSource:
         path = os.path.expanduser(value)
         if not os.path.lexists(path) and "#" in path:
             path, _, table = path.rpartition("#")
-        files = _local(path)
-    elif _kind_of_name(path):
-        files = [path]
-    else:
-        names = Files(location).names()
-        files = _tables_of([(location / each).text for each in names])
     shown = value if location.is_local else location.shown
+    try:
+        files = _without_lists([*patterns.matching(name, path, TABLES)])
+    except FileNotFoundError as error:
+        if error.filename != path:
+            raise
+        raise _no_table(name, path, shown) from None
     if not files:
         raise _no_table(name, path, shown)
     kind = _kind_of_files(name, files)
@@ -131,8 +130,6 @@ def find(name: str, value: str) -> TableSource:
         raise ValueError(
             f"{name} takes #{table} behind a database only, got the {kind} file {path}."
         )
-    if files != [path]:
-        require_whole_sets(files, name)
     return TableSource(kind=kind, shown=shown, files=files, table=table)
 
 
@@ -174,28 +171,22 @@ def has_ending(name: str) -> bool:
     return any(_kind_of_name(each) is not None for each in (name, before))
 
 
-def _local(path: str) -> list[str]:
-    """Returns the files of a path, a folder or a pattern."""
-    if os.path.lexists(path) and not os.path.isdir(path):
-        return [path]
-    is_folder = os.path.isdir(path)
-    pattern = f"{glob.escape(path)}/**" if is_folder else path
-    found = sorted(filter(os.path.isfile, glob.glob(pattern, recursive=True)))
-    return _tables_of(found) if is_folder else found
-
-
-def _tables_of(files: Sequence[str]) -> list[str]:
-    """Returns the tables in a folder, without the lists of an export."""
+def _without_lists(files: Sequence[str]) -> list[str]:
+    """Returns the files without the lists of an export, if there are others."""
     exports = {file for file in files if os.path.basename(file) == EXPORT_NAME}
     lists = {os.path.join(os.path.dirname(file), CLASSES_NAME) for file in exports}
-    return [
-        file for file in files if _kind_of_name(file) and file not in exports | lists
-    ]
+    is_alone = len(files) == 1
+    return [file for file in files if is_alone or file not in exports | lists]
 
 
 def _kind_of_name(name: str) -> str | None:
     endings = "".join(pathlib.PurePosixPath(name.lower()).suffixes[-2:])
     return _KINDS.get(endings) or _KINDS.get(os.path.splitext(name.lower())[1])
+
+
+TABLES = patterns.Kind(
+    "tables", is_one=lambda name: _kind_of_name(name) is not None, is_deep=True
+)
 
 
 def _kind_of_file(path: str) -> str | None:

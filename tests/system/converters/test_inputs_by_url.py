@@ -13,6 +13,7 @@ from converters.inputs import ilsvrc
 from converters.jobs import run
 from tests.support.data import conversions
 from tests.support.data.conversions import Conversion, conversion
+from tests.support.data.inputs import KINDS
 from tests.support.data.trees import JOB_X, SYNSETS, convert, digests, make_tree, upload
 from tests.support.faults.bad_proxy import BadProxy, Fault
 from tests.support.processes import commands
@@ -165,3 +166,47 @@ def test_wrong_places_and_failing_stores_are_named(
 
     convert(tree, tmp_path / "near")
     assert digests(tmp_path / "out") == digests(tmp_path / "near")
+
+
+def _parts(folder: pathlib.Path, kind: str) -> tuple[str, list[str]]:
+    """Writes an input of three files; returns its command and the files by number."""
+    _, write = KINDS[kind]
+    files = []
+    for number in (1, 2, 10):
+        part = folder.with_name(f"{folder.name}-{number}")
+        write(part, [("train", label) for label in "abc"[: number % 3 + 1]])
+        ending = {"parquet": "parquet", "webdataset": "tar"}.get(kind, "tfrecord")
+        (file,) = part.glob(f"*.{ending}")
+        files.append(f"part-{number}.{ending}")
+        folder.mkdir(exist_ok=True)
+        shutil.copy(file, folder / files[-1])
+    return "table" if kind == "parquet" else kind, files
+
+
+@pytest.mark.parametrize("kind", ["parquet", "webdataset", "tfrecord"])
+def test_a_folder_a_pattern_and_braces_name_files_on_a_disk_and_by_url(
+    kind: str, s3_folder: str, tmp_path: pathlib.Path
+) -> None:
+    command, files = _parts(tmp_path / "in", kind)
+    upload(tmp_path / "in", f"{s3_folder}/in")
+    ending = files[0].rpartition(".")[2]
+    found = []
+    for above in (f"{tmp_path}/in", f"{s3_folder}/in"):
+        for name in ("", "/", f"/part-*.{ending}", f"/part-{{1,2,10}}.{ending}"):
+            place = f"{above}{name}"
+            fields = {"input": place if command == "table" else [place]}
+            if kind == "webdataset":  # images have names of their own in a tar alone
+                fields["file_in_names"] = True
+            out = tmp_path / f"out{len(found)}"
+            options = {"output_dir": str(out), "num_workers": 1, "fsync": False}
+            conversions.convert(conversion(command, **fields, **options))
+            made = digests(out)
+            found.append({name: made[name] for name in made if "train-" in name})
+
+    assert found == [found[0]] * len(found)
+    wrong = f"{s3_folder}/in/nothing-*.{ending}"
+    fields = {"input": wrong if command == "table" else [wrong]}
+    with pytest.raises(ValueError, match=r"--input must (be|name) .*nothing-\*"):
+        conversions.convert(
+            conversion(command, **fields, output_dir=str(tmp_path / "none"))
+        )

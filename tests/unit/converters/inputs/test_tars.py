@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from converters.inputs import again, classes, devkit, ilsvrc, matfile, tars
-from converters.inputs.archives import patterns, readers, samples
+from converters.inputs import again, classes, devkit, ilsvrc, matfile, patterns, tars
+from converters.inputs.archives import readers, samples
 from converters.inputs.image import read_image
 from converters.inputs.reader import Workspace
 from converters.jobs import plan, write_shard

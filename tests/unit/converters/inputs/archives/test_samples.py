@@ -13,9 +13,9 @@ from hypothesis import given, strategies as st
 
 from converters.inputs import listing, reading
 from converters.inputs.archives import samples
-from converters.inputs.archives.patterns import Archive
 from converters.inputs.image import Image
 from converters.inputs.listing import LeftOut
+from converters.inputs.patterns import Archive
 from tfpipe.location.location import Location
 
 

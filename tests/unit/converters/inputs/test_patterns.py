@@ -1,4 +1,4 @@
-"""converters.inputs.archives.patterns: files that --input names."""
+"""converters.inputs.patterns: files that --input names."""
 
 import pathlib
 import re
@@ -6,7 +6,7 @@ import re
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from converters.inputs.archives import patterns
+from converters.inputs import patterns
 from converters.inputs.meaning import USUAL
 
 TARS = patterns.Kind("tars", is_one=lambda name: name.endswith(".tar"))

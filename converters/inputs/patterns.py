@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from converters.inputs.files import paths_below_one
+from converters.inputs.listing import is_hidden
 from converters.inputs.meaning import Meaning
 from tfpipe import errors
 from tfpipe.location.files import Files
@@ -37,10 +38,17 @@ class Archive(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """The files of a command: a description for errors, and a rule about names."""
+    """The files of a command.
+
+    Attributes:
+        what: A description for errors.
+        is_one: Whether a file in a folder is such a file, by its base name.
+        is_deep: Whether files in folders below a folder are taken too.
+    """
 
     what: str
     is_one: Callable[[str], bool]
+    is_deep: bool = False
 
 
 def find(words: Sequence[str], kind: Kind, meaning: Meaning) -> list[Archive]:
@@ -53,7 +61,9 @@ def find(words: Sequence[str], kind: Kind, meaning: Meaning) -> list[Archive]:
     sizes: dict[str, int] = {}
     for word in words:
         split, pattern = split_of(word)
-        here = _matching(pattern, kind)
+        if pattern and "://" not in pattern:
+            pattern = os.path.abspath(os.path.expanduser(pattern))
+        here = matching("--input", pattern, kind)
         if not here:
             raise ValueError(
                 f"--input must name at least one file, got none for "
@@ -80,7 +90,7 @@ def split_of(word: str) -> tuple[str | None, str]:
     return (match[1], match[2]) if match else (None, word)
 
 
-def expand_braces(pattern: str) -> list[str]:
+def expand_braces(pattern: str, *, flag: str = "--input") -> list[str]:
     """Returns the names of `{000..099}` and `{a,b}` in a pattern.
 
     A range counts up or down, with the number of digits of its first number.
@@ -103,58 +113,69 @@ def expand_braces(pattern: str) -> list[str]:
             wrong = f"got {'others' if '://' in pattern else f'{{{text}}}'} in"
         if wrong:
             raise ValueError(
-                f"--input must have braces such as {{000..099}} or {{a,b}}, {wrong} "
+                f"{flag} must have braces such as {{000..099}} or {{a,b}}, {wrong} "
                 f"{shown(pattern)}."
             )
         if len(names) * len(choices) > _MAX_FILES:
             raise ValueError(
-                f"--input must name at most {_MAX_FILES:,} files, got more for "
+                f"{flag} must name at most {_MAX_FILES:,} files, got more for "
                 f"{shown(pattern)}."
             )
         names = [name + choice for name in names for choice in choices]
     return names
 
 
-def _matching(pattern: str, kind: Kind) -> dict[str, int]:
-    """Returns the files of a value of --input in order, with their sizes."""
+def matching(flag: str, pattern: str, kind: Kind) -> dict[str, int]:
+    """Returns the files of a path, a pattern, a folder or a URL, with their sizes.
+
+    The order is that of the names, with numbers by value. Nothing of the name of a file
+    that exists is a pattern.
+
+    Args:
+        flag: The flag with this value, for errors.
+        pattern: The value.
+        kind: The files to take from a folder.
+
+    Raises:
+        ValueError: If the pattern is wrong, or a number is missing in a set of shards.
+        OSError: If a file without `*`, `?` or `[` in its name does not exist.
+    """
     if not pattern:
-        raise ValueError("--input must be a file, a pattern or a URL, got nothing.")
+        raise ValueError(f"{flag} must be a file, a pattern or a URL, got nothing.")
     is_url = bool(written_scheme(pattern))
     if "://" in pattern and not is_url:
         raise ValueError(
-            "--input must be a path or a URL, or a split, = and one of them, where the "
+            f"{flag} must be a path or a URL, or a split, = and one of them, where the "
             f"split is one of {', '.join(SPLITS)}. The one with :// is none "
             "of these, and is not shown here because it may hold a secret."
         )
-    path = pattern if is_url else os.path.abspath(os.path.expanduser(pattern))
     # A path may hold braces and stars of its own.
-    is_there = not is_url and os.path.lexists(path)
-    matching: dict[str, int] = {}
-    for name in [path] if is_there else expand_braces(path):
-        sizes = _at_url(name, kind) if is_url else _on_disk(name, kind)
+    is_there = not is_url and os.path.lexists(pattern)
+    files: dict[str, int] = {}
+    for name in [pattern] if is_there else expand_braces(pattern, flag=flag):
+        sizes = _at_url(flag, name, kind) if is_url else _on_disk(name, kind)
         if [*sizes] != [name]:
-            require_whole_sets(sizes, "--input")
-        matching |= {file: sizes[file] for file in sorted(sizes, key=natural)}
-    return matching
+            require_whole_sets(sizes, flag)
+        files |= {file: sizes[file] for file in sorted(sizes, key=natural)}
+    return files
 
 
 def _on_disk(path: str, kind: Kind) -> dict[str, int]:
     if os.path.isdir(path):
-        names = [entry.name for entry in os.scandir(path) if not entry.is_dir()]
-        names = [n for n in names if not n.startswith(".") and kind.is_one(n)]
-        files = [os.path.join(path, name) for name in names]
+        below = f"{glob.escape(path)}/{'**' if kind.is_deep else '*'}"
+        files = glob.glob(below, recursive=True)
+        files = [file for file in files if kind.is_one(os.path.basename(file))]
     elif os.path.lexists(path) or not any(sign in path for sign in _WILDCARDS):
-        files = [path]  # a missing file is an error that names it
+        return {path: os.stat(path).st_size}  # a missing file is an error that names it
     else:
         files = glob.glob(path, recursive=True)
-        files = [file for file in files if not os.path.isdir(file)]
-    return {file: os.stat(file).st_size for file in files}
+    return {file: os.stat(file).st_size for file in files if not os.path.isdir(file)}
 
 
-def _at_url(url: str, kind: Kind) -> dict[str, int]:
+def _at_url(flag: str, url: str, kind: Kind) -> dict[str, int]:
     before = re.split(r"[*?\[]", url, maxsplit=1)[0]
     folder = before.rstrip("/") if before == url else before.rpartition("/")[0]
-    location = Location.from_user("--input", folder)
+    location = Location.from_user(flag, folder)
     if before == url and not url.endswith("/"):
         server, name = location.split()
         try:
@@ -165,17 +186,23 @@ def _at_url(url: str, kind: Kind) -> dict[str, int]:
             # It may be a folder.
     if "?" in url:
         raise ValueError(
-            "--input must be a URL without a query (?), and is not shown here because "
+            f"{flag} must be a URL without a query (?), and is not shown here because "
             "it may hold a secret. Write * for any characters."
         )
     if location.is_web_server:
         raise ValueError(
-            f"--input must name each file of a web server, which cannot list them, got "
+            f"{flag} must name each file of a web server, which cannot list them, got "
             f"{shown(url)}. Write {{000..099}} for numbers."
         )
     sizes, pattern = Files(location).names(), url.removeprefix(f"{folder}/")
     if before == url:
-        wanted = [n for n in sizes if "/" not in n and kind.is_one(n)]
+        wanted = [
+            name
+            for name in sizes
+            if (kind.is_deep or "/" not in name)
+            and kind.is_one(name.rpartition("/")[2])
+            and not any(map(is_hidden, name.split("/")))
+        ]
     else:
         # One star does not match a slash; two stars do.
         depth = None if "**" in pattern else pattern.count("/")
