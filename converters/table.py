@@ -55,7 +55,7 @@ class TableOptions(ConvertOptions):
     split_column: str | None = _input(
         None,
         "Column of the split: train, validation (val, valid, dev) or test. Default: "
-        "all images are train, unless --split_fractions divides them.",
+        "a column named split whose values are splits, or else the names of the files.",
     )
     root: str | None = shared.root(None)
     query: str | None = _input(

@@ -61,9 +61,10 @@ def find(words: Sequence[str], kind: Kind, meaning: Meaning) -> list[Archive]:
     sizes: dict[str, int] = {}
     for word in words:
         split, pattern = split_of(word)
+        path = pattern
         if pattern and "://" not in pattern:
-            pattern = os.path.abspath(os.path.expanduser(pattern))
-        here = matching("--input", pattern, kind)
+            path = os.path.abspath(os.path.expanduser(pattern))
+        here = matching("--input", path, kind)
         if not here:
             raise ValueError(
                 f"--input must name at least one file, got none for "

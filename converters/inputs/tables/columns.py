@@ -57,9 +57,16 @@ class Columns:
         """Columns of texts: their values stay as they stand in the file."""
         return [n for role, n in self.by_role.items() if not role.startswith("extra")]
 
-    def require_in(self, there: Sequence[str]) -> None:
-        """Raises a ValueError if a table does not have each column once."""
-        for role, name in self.by_role.items():
+    def in_table(self, there: Sequence[str]) -> "Columns":
+        """Returns the columns with the column `split`, if no other says the splits.
+
+        Raises:
+            ValueError: If a table does not have each column once.
+        """
+        columns = self
+        if self.split_column is None and "split" in there:
+            columns = dataclasses.replace(self, split_column="split")
+        for role, name in columns.by_role.items():
             if there.count(name) != 1:
                 flag = "extra_columns" if role.startswith("extra") else f"{role}_column"
                 times = "twice" if name in there else "none of this name"
@@ -68,3 +75,4 @@ class Columns:
                     f"--{flag} must name one column of the table, got {name}: there "
                     f"is {times}. The columns are {', '.join(there)}.{hint}"
                 )
+        return columns

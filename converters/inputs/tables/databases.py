@@ -204,7 +204,7 @@ def rows_in(
     with rows(source, query) as cursor, open(lines, "w") as file:
         there = [column[0] for column in cursor.description]
         if columns is not None:
-            columns.require_in(there)
+            columns = columns.in_table(there)
         wanted = columns.by_role.values() if columns else there
         types: dict[str, set[str]] = {column: set() for column in wanted}
         for row, values in enumerate(cursor, 1):

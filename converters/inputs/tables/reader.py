@@ -101,7 +101,15 @@ class TableReader(Columns, Reader):
         try:
             with sql.connected(folder) as connection:
                 states = source.states()
-                listed = rows.read(connection, path, self, root, split, states)
+                listed = rows.read(
+                    connection,
+                    path,
+                    self,
+                    root,
+                    split,
+                    states,
+                    may_say_split=meaning.split is None and meaning.split_names,
+                )
         except Exception:
             if not is_known:  # the rows may be corrected without a trace
                 path.unlink()

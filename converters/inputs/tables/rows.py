@@ -19,7 +19,7 @@ from converters.inputs import class_lists, listing
 from converters.inputs.image import NO_CLASS, Image
 from converters.inputs.listed import ImageRows, Listed, ordered
 from converters.inputs.listing import LeftOut
-from converters.inputs.meaning import MAX_LABEL, is_readable
+from converters.inputs.meaning import MAX_LABEL, is_readable, warn
 from converters.inputs.reading import State
 from converters.inputs.tables import columns, spool
 from converters.inputs.tables.columns import Columns
@@ -27,7 +27,7 @@ from tfpipe import errors
 from tfpipe.location.files import Files
 from tfpipe.location.location import Location, shown, written_scheme
 from tfpipe.shards import label_rows
-from tfpipe.shards.split_names import SPLIT_WORDS, split_of_word
+from tfpipe.shards.split_names import SPLIT_WORDS, split_of_name
 from tfpipe.shards.sql import PARQUET, one_file, quoted
 
 if TYPE_CHECKING:
@@ -145,6 +145,8 @@ def read(
     root: Root,
     split: str | None,
     states: Mapping[str, State],
+    *,
+    may_say_split: bool,
 ) -> Listed:
     """Lists the images of a table.
 
@@ -155,6 +157,7 @@ def read(
         root: See `Root`.
         split: Split of all images, whatever the column says; None takes the column's.
         states: See `Listed`; by absolute paths.
+        may_say_split: Whether a column named split may say the splits.
 
     Raises:
         ValueError: If a row is not as it must be; names the row.
@@ -172,6 +175,8 @@ def read(
     if not num_rows:
         raise ValueError("The table must have a row, got none. Change --query.")
     labels, length = _labels(ask, kind, table.label_separator)
+    if split is not None and may_say_split and _has_splits(ask):
+        split = None
     spooled = path.with_name(spool.IMAGES_NAME).absolute()
     files = [*(own or ()), *([spooled] if spooled.exists() else [])]
     folders = [os.path.dirname(os.path.abspath(file)) for file in files]
@@ -191,6 +196,20 @@ def read(
         states={os.path.relpath(file, folder): state for file, state in states.items()},
     )
     return listed.with_list(class_lists.of_rows(length)) if length else listed
+
+
+def _has_splits(ask: _Ask) -> bool:
+    """Whether the values of a column named split are splits."""
+    batches = ask("DISTINCT split", "WHERE split IS NOT NULL ORDER BY split")
+    values = [value for (value,) in itertools.chain.from_iterable(batches)]
+    others = [value for value in values if split_of_name(value) is None]
+    if others:
+        line = (
+            f"The column split of the table is not read, as its value {others[0]!r} is "
+            "no split. Name another with --split_column, or make one in --query."
+        )
+        warn([line], strict=False)
+    return bool(values) and not others
 
 
 def _row_length(batches: Iterator[Sequence[tuple[Sequence[Any]]]]) -> int:
@@ -336,7 +355,7 @@ class _Lister:
 
 
 def _split(row: _Row) -> str:
-    if (split := split_of_word(str(row.split))) is None:
+    if (split := split_of_name(str(row.split))) is None:
         raise ValueError(
             f"The split of row {row.row} must be one of {', '.join(SPLIT_WORDS)}, "
             f"got {row.split!r}. Rename it in --query, or say --split for all."

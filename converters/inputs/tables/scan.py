@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from converters.inputs.files import paths_below_one
-from converters.inputs.meaning import Meaning, warn
+from converters.inputs.meaning import Meaning
 from converters.inputs.reading import require_same
 from converters.inputs.tables import databases, extras, spool, sql, table_sources
 from converters.inputs.tables.columns import Columns
@@ -356,10 +356,7 @@ def _write_rows(
     """
     types = sql.types(connection, rows)
     types.pop(_FILE, None)
-    columns.require_in(list(types))
-    if columns.split_column is None and "split" in types:
-        said = "The table has a column split, which is not read: say "
-        warn([f"{said}--split_column=split to take the splits from it."], strict=False)
+    columns = columns.in_table(list(types))
     for name in columns.extra_columns if columns.extra_in_records else ():
         extras.kind_of(name, types[name])
     if file is None:

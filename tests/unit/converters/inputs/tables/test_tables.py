@@ -472,6 +472,47 @@ def test_blanks_around_the_values_of_a_csv_file_are_no_part_of_a_label(
     assert conversions.convert(made)["label_base"] == 0
 
 
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet", "db#t"])
+@pytest.mark.parametrize(
+    ("values", "options", "splits"),
+    [
+        ("Training validation_set TEST", {}, ["train", "validation", "test"]),
+        ("val val val", {}, ["validation"]),
+        ("train val fold2", {}, ["train"]),
+        ("train val test", {"split": "test"}, ["test"]),
+        ("train val test", {"no_split_names": True}, ["train"]),
+        ("train val test", {"split_column": "own"}, ["validation"]),
+    ],
+)
+def test_a_column_named_split_says_the_splits_if_its_values_do(
+    tmp_path: pathlib.Path,
+    form: str,
+    values: str,
+    options: dict[str, Any],
+    splits: list[str],
+) -> None:
+    rows = [(f"{n}.jpg", "a", v, "dev") for n, v in enumerate(values.split())]
+    for name, *_ in rows:
+        (tmp_path / name).write_bytes(_IMAGE)
+    path = tmp_path / f"t.{form.partition('#')[0]}"
+    if form == "db#t":
+        with contextlib.closing(sqlite3.connect(path)) as database, database:
+            database.execute("CREATE TABLE t (image, label, split, own)")
+            database.executemany("INSERT INTO t VALUES (?, ?, ?, ?)", rows)
+    else:
+        lines = "".join(f"{','.join(row)}\n" for row in rows)
+        (tmp_path / "t.txt").write_text(f"image,label,split,own\n{lines}")
+        read = f"COPY (FROM read_csv('{tmp_path}/t.txt')) TO '{path}'"
+        with index.catalog_connection() as connection:
+            connection.execute(read + (" (FORMAT json)" if form == "jsonl" else ""))
+
+    made = job(
+        f"{tmp_path}/t.{form}", tmp_path / "out", image_column="image", **options
+    )
+
+    assert [plan.split for plan in made.plans] == splits
+
+
 def test_a_user_hears_what_to_do_about_splits_paths_and_encodings(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -483,8 +524,9 @@ def test_a_user_hears_what_to_do_about_splits_paths_and_encodings(
     (tmp_path / "c" / "c.csv").write_text(line)
     out: dict[str, Any] = {"output_dir": str(tmp_path / "out")}
 
-    conversions.conversion("table", input=f"{tmp_path}/a.csv", **out).make_job()
-    assert "say --split_column=split to take" in capsys.readouterr().err
+    (tmp_path / "d.csv").write_text(line.replace("val", "second fold"))
+    conversions.conversion("table", input=f"{tmp_path}/d.csv", **out).make_job()
+    assert "as its value 'second fold' is no split" in capsys.readouterr().err
     for name, said in (("b.csv", "Save the file as UTF-8"), ("c", "with --root. If")):
         with pytest.raises(ValueError, match=said):
             conversions.conversion("table", input=f"{tmp_path}/{name}", **out).convert()
