@@ -19,8 +19,7 @@ from tfpipe import errors
 from tfpipe.location.files import Files
 from tfpipe.location.location import Location, shown, written_scheme
 from tfpipe.shards import missing_index
-from tfpipe.shards.scan import natural
-from tfpipe.shards.split_names import SPLITS, require_whole_sets
+from tfpipe.shards.split_names import SPLITS, natural, require_whole_sets
 
 _MAX_FILES = 1_000_000
 _SPLIT = re.compile(rf"({'|'.join(SPLITS)})=(.*)", re.DOTALL)

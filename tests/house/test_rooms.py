@@ -143,10 +143,8 @@ DEFERRED = ("numpy", "tqdm", "duckdb", "PIL.Image", "multiprocessing", "asyncio"
     ("name", "more"),
     [
         *((name, ()) for name in ("imagenet", "folder", "table")),
-        *((name, ()) for name in ("verify", "export")),
+        *((name, ()) for name in ("webdataset", "tfrecord", "verify", "export")),
         ("merge", ("numpy", "PIL.Image")),
-        # A scan of shards makes arrays.
-        *((name, ("numpy",)) for name in ("webdataset", "tfrecord")),
     ],
 )
 def test_commands_of_converters_parse_flags_before_heavy_imports(

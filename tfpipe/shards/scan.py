@@ -447,7 +447,7 @@ def matching_files(folder: pathlib.Path, files: str) -> list[str]:
             f"No file in {folder} matches files={files!r}. There are "
             f"{', '.join(there[:_MAX_NAMES_SHOWN]) or 'no files at all'}{more}."
         )
-    names = sorted(matches, key=natural)
+    names = sorted(matches, key=split_names.natural)
     by_file: dict[tuple[int, int], str] = {}
     for name in names:
         status = (folder / name).stat()
@@ -463,9 +463,3 @@ def matching_files(folder: pathlib.Path, files: str) -> list[str]:
 
 def _is_hidden(path: pathlib.Path) -> bool:
     return any(part.startswith(".") and part != ".." for part in path.parts)
-
-
-def natural(name: str) -> tuple[list[str | int], str]:
-    """Returns a key for sorting names, with numbers in the names by value."""
-    parts = re.split(r"([0-9]+)", name)
-    return [int(part) if i % 2 else part for i, part in enumerate(parts)], name

@@ -90,6 +90,12 @@ def splits_of_shards(paths: Iterable[str]) -> dict[str, str | None]:
     return {path: split_of(names) for path, names in parts.items()}
 
 
+def natural(name: str) -> tuple[list[str | int], str]:
+    """Returns a key for sorting names, with numbers in the names by value."""
+    parts = re.split(r"([0-9]+)", name)
+    return [int(part) if i % 2 else part for i, part in enumerate(parts)], name
+
+
 def require_splits_apart(
     split_of: Mapping[str, str | None],
     shown: str,
