@@ -454,10 +454,10 @@ def _storage(
     """Returns the tier, and what a shard cache fetched; None for a user's pipeline."""
     if config.data_dir is None:
         return None
-    from benchmarks.system import storage_tier
-    from benchmarks.system.cache_label import EpochCache
+    from benchmarks.page_cache import tiers
+    from benchmarks.page_cache.labels import EpochCache
 
-    tier = storage_tier.tier_of(
+    tier = tiers.tier_of(
         ram_cache=None,
         has_shard_cache=config.has_shard_cache,
         folder=config.data_dir if config.is_read_in_place else None,
@@ -472,7 +472,7 @@ def _storage(
         resident_fractions=(),
         server_bytes=sum(rank.bytes_from_server for rank in statistics),
     )
-    return storage_tier.describe(tier, [everything])
+    return tiers.describe(tier, [everything])
 
 
 def _index(pipeline: tfpipe.Pipeline) -> Any:

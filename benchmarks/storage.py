@@ -33,8 +33,8 @@ from benchmarks.options import data_access
 from benchmarks.planning import published
 from benchmarks.reporting import answers, output
 from benchmarks.reporting.progress import Progress
-from benchmarks.system.storage import feeds, probe, probe_files, summary
-from benchmarks.system.storage.workers import Workers
+from benchmarks.storage_probe import feeds, probe, probe_files, summary
+from benchmarks.storage_probe.workers import Workers
 from tfpipe import cli
 from tfpipe.cli import progress as bars
 

@@ -34,8 +34,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.system.storage import latencies, probe, probe_files, reads
-from benchmarks.system.storage.workers import Workers
+from benchmarks.storage_probe import latencies, probe, probe_files, reads
+from benchmarks.storage_probe.workers import Workers
 from studies import harness
 from studies.figures import Run, ratios
 from tfpipe import cli

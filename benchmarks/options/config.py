@@ -10,9 +10,9 @@ from benchmarks.models import accelerators
 from benchmarks.models.accelerators import Emulation
 from benchmarks.options import data_access, settings_file
 from benchmarks.options.data_access import DataOptions
+from benchmarks.page_cache import states
 from benchmarks.planning import published
 from benchmarks.reporting import gates
-from benchmarks.system import residency
 from tfpipe import cli
 
 _LENGTH = cli.group("How long")
@@ -125,7 +125,7 @@ class Config(DataOptions):
         "an empty one in a folder of its own, and removes it; warm fetches the whole "
         "split first. A run in which a timed epoch was in another state ends with an "
         "error.",
-        choices=residency.STATES,
+        choices=states.STATES,
     )
     bars: bool = _COMPARED(
         False,

@@ -17,8 +17,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from benchmarks.models import catalog
+from benchmarks.page_cache import states
 from benchmarks.planning.placement import Placement, count_slots
-from benchmarks.system import residency
 from tfpipe import cli
 
 SCALINGS = ("weak", "strong")
@@ -253,7 +253,7 @@ class Sweep:
     caches: tuple[str, ...] = _RUN(
         (),
         "Values of --cache to run with. Default: what follows --, or as_is.",
-        choices=residency.STATES,
+        choices=states.STATES,
     )
     accelerators: tuple[str, ...] = _RUN(
         (),

@@ -11,8 +11,6 @@ launcher and kernel threads are other processes; interrupts belong to nobody.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.system.machine import Machine
-
 # A host with larger shares is busy.
 OTHERS_LIMIT = 0.05
 STOLEN_LIMIT = 0.01
@@ -55,7 +53,7 @@ def summarize(ranks: Sequence[Figures]) -> dict[str, Any]:
 
     Args:
         ranks: For each rank the growth of counters over the timed window, a result of
-            `telemetry.summarize_samples`, and the `Host` as "host".
+            `telemetry.summarize_samples`, and the machine as "machine_id".
 
     Returns:
         others_cpu_fraction: part of the cores for processes outside the run.
@@ -65,10 +63,10 @@ def summarize(ranks: Sequence[Figures]) -> dict[str, Any]:
         None if unknown on a host. The same names with _per_host hold a list.
         text: a sentence.
     """
-    machines: dict[Machine, list[Figures]] = {}
+    machines: dict[str, list[Figures]] = {}
     for figures in ranks:
         # Hosts of one machine share its cores.
-        machines.setdefault(figures["host"].machine, []).append(figures)
+        machines.setdefault(figures["machine_id"], []).append(figures)
     loads = [_load(group) for group in machines.values()]
     per_host = {name: [load[name] for load in loads] for name in loads[0]}
     worst = {

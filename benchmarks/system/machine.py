@@ -1,7 +1,7 @@
-"""Machines and hosts: which processes share memory, and which share a network.
+"""Machines share memory, hosts share a network: the identities of both.
 
-In: /proc. Out: two identities that compare equal for the processes that share the
-thing, whatever the names of the hosts are.
+In: /proc. Out: identities that are equal for processes on the same machine or host,
+whatever the names of the hosts are.
 
     Machine  a boot id: the page cache, the memory, the cores and the GPUs
     Host     a machine and a network namespace: the addresses, the link, the launch
@@ -24,8 +24,8 @@ class Machine:
     """A running kernel.
 
     Attributes:
-        boot_id: Text that the kernel draws at its start; the name of the machine where
-            the kernel does not tell.
+        boot_id: Random text of the kernel, new at every start; the name of the machine
+            where the kernel does not tell.
         name: Name of the machine, for sentences; no part of the identity.
     """
 
@@ -65,7 +65,7 @@ class Host:
 
     @property
     def id(self) -> str:
-        """A text that is the same for all processes of this host only."""
+        """A text with the same value in all processes of the host only."""
         return f"{self.machine.boot_id} {self.network}"
 
     def __str__(self) -> str:

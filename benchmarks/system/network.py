@@ -1,4 +1,4 @@
-"""Network of the host: bytes that its interfaces and RDMA ports received and sent.
+"""Network of the host: bytes received and sent by its interfaces and RDMA ports.
 
 In: /sys/class/net and /sys/class/infiniband. Out: counters, and the speed of the link.
 All belong to a `machine.Host`: another network namespace has other interfaces.
@@ -16,17 +16,17 @@ _RDMA_COUNTERS = {"received": "port_rcv_data", "sent": "port_xmit_data"}
 
 
 def interfaces() -> list[str]:
-    """Returns the interfaces that lead out of the host, without counting bytes twice.
+    """Returns the interfaces to other hosts, without counting bytes twice.
 
     Bonds, bridges and VLANs lie over the devices and would count the same bytes again.
-    A container may see no device, only interfaces that lead out of it.
+    A container may see no device, only virtual interfaces.
     """
     names = sorted(path.name for path in _INTERFACES.iterdir() if path.name != "lo")
     return [n for n in names if (_INTERFACES / n / "device").exists()] or names
 
 
 def transferred(names: Sequence[str]) -> dict[str, int]:
-    """Returns the bytes that the interfaces received and sent since their start."""
+    """Returns the bytes received and sent by the interfaces since their start."""
     counted = psutil.net_io_counters(pernic=True)
     present = [counted[name] for name in names if name in counted]
     return {
@@ -38,7 +38,7 @@ def transferred(names: Sequence[str]) -> dict[str, int]:
 def bytes_per_second(names: Sequence[str]) -> float | None:
     """Returns the speed of the interfaces together, each way; None if unknown.
 
-    A virtual interface may tell no speed, and a link that is down has none.
+    A virtual interface may tell no speed; a link that is down has none.
     """
     speeds = []
     for name in names:
@@ -55,13 +55,13 @@ def bytes_per_second(names: Sequence[str]) -> float | None:
 def rdma_ports() -> list[pathlib.Path]:
     """Returns the folders of the counters of all RDMA ports; empty without any.
 
-    Bytes of RDMA pass by the interfaces, which count none of them.
+    The interfaces count no bytes of RDMA.
     """
     return sorted(_RDMA_DEVICES.glob("*/ports/*/counters"))
 
 
 def rdma_transferred(ports: Sequence[pathlib.Path]) -> Mapping[str, int]:
-    """Returns the bytes that RDMA ports received and sent since their start.
+    """Returns the bytes received and sent by RDMA ports since their start.
 
     Raises:
         OSError: If a counter cannot be read.

@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from benchmarks.system import host_load, network, page_cache
+from benchmarks.system import host_load, mounts, network
 
 _PROC = pathlib.Path("/proc")
 _BLOCK_DEVICES = pathlib.Path("/sys/dev/block")
+COST_LIMIT = 0.01  # largest part of a core that reading a figure again and again takes
 # psutil raises NotImplementedError where the kernel lacks a file, as in some sandboxes.
 UNREADABLE = (OSError, ValueError, NotImplementedError, psutil.Error)
 
@@ -48,7 +49,7 @@ def process_storage_bytes() -> int | None:
     """Returns the bytes that storage delivered to this process; None if unknown.
 
     Page-cache hits are not counted. The kernel counts the reads of its own file
-    systems; for FUSE and the like see `residency.HostStatus.counts_reads`.
+    systems; for FUSE and the like see `page_cache.states.CacheStatus`.
     """
     try:
         return own_storage_bytes()
@@ -237,7 +238,7 @@ def _device(data_dir: str | os.PathLike[str] | None) -> Probe:
 def _nfs(data_dir: str | os.PathLike[str] | None) -> Probe:
     if data_dir is None:
         raise ValueError("there is no data folder")
-    mount_point = page_cache.mount_point(data_dir)
+    mount_point = mounts.mount_point(data_dir)
 
     def probe() -> Reading:
         num_bytes = parse_nfs(_read("self/mountstats"), mount_point)

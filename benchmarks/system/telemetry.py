@@ -11,20 +11,17 @@ import math
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.system import page_cache, probes
+from benchmarks.system import probes
 from benchmarks.system.machine import Host
-from benchmarks.system.probes import UNREADABLE, Probe, Reading
+from benchmarks.system.probes import COST_LIMIT, UNREADABLE, Probe, Reading
 
-COST_LIMIT = 0.01  # largest part of a core that reading a figure again and again takes
-_MAX_BYTES = 16e9  # measured in 0.24 s, so every 24 s
-_FIRST_SECONDS = 1.0  # time to wait for the first measurement
 # Entries of `Sampler.figures` that are no figures.
-_TEXTS = ("absent", "host", "started_at", "ended_at")
+_TEXTS = ("absent", "host_id", "machine_id", "started_at", "ended_at")
 # Counters that are told as rates too.
 _RATED = {
     *("network_received_bytes", "network_sent_bytes"),
@@ -59,77 +56,6 @@ class _Paced:
         return self._reading
 
 
-class ResidentWatch:
-    """Measures the part of files in the page cache again and again inside its `with`.
-
-    A thread of its own measures, because a file server that does not answer blocks a
-    measurement. 1 GB takes 15 ms of CPU time (mincore on all pages), so a measurement
-    is repeated only as often as 1 % of a core allows, and a large data set is measured
-    by an even sample of the files.
-
-    Args:
-        files: Paths of all files of the data.
-        num_bytes: Their size together, in bytes.
-        interval_seconds: Shortest time between two measurements.
-    """
-
-    def __init__(
-        self, files: Sequence[str], num_bytes: float, interval_seconds: float
-    ) -> None:
-        self._files = even_sample(files, num_bytes)
-        self._interval_seconds = interval_seconds
-        self._newest: float | None = None
-        self._error = "it was not measured yet"
-        self._has_first, self._stop = threading.Event(), threading.Event()
-
-    def __enter__(self) -> "ResidentWatch":
-        threading.Thread(target=self._run, daemon=True).start()
-        self._has_first.wait(_FIRST_SECONDS)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-
-    def read(self) -> Reading:
-        """Returns the newest part of the files in the page cache, 0 to 1.
-
-        Raises:
-            OSError: If it cannot be measured.
-        """
-        if self._newest is None:
-            raise OSError(self._error)
-        return Reading(gauges={"resident_fraction": self._newest})
-
-    def _run(self) -> None:
-        wait = 0.0
-        while not self._stop.wait(wait):
-            start = time.thread_time()
-            try:
-                measured = page_cache.measure(self._files)
-            except UNREADABLE as error:
-                self._newest, self._error = None, str(error)
-            else:
-                resident, self._error = measured["resident_bytes"], measured["remark"]
-                if resident is not None:
-                    self._newest = resident / max(1, measured["num_bytes"])
-            self._has_first.set()
-            if self._newest is None:
-                return
-            cost = time.thread_time() - start
-            wait = max(self._interval_seconds, cost / COST_LIMIT)
-
-
-def even_sample(files: Sequence[str], num_bytes: float) -> list[str]:
-    """Returns files at even distances that have about 16 GB; all files if these do.
-
-    Args:
-        files: Paths of the files, at least one.
-        num_bytes: Size of all of them.
-    """
-    step = max(1, round(num_bytes / _MAX_BYTES))
-    return list(files[::step])
-
-
 class Sampler:
     """Reads all probes at regular times, in a thread that runs inside its `with`.
 
@@ -140,8 +66,7 @@ class Sampler:
     Args:
         data_dir: Folder of the data; names the device or mount to watch. None: no
             device and no mount are watched.
-        files: Files of the data, whose part of the page cache is watched.
-        num_bytes: Size of these files together, in bytes.
+        more: Further probes by name, as in `probes.PROBES`.
         interval_seconds: Time between two readings.
     """
 
@@ -149,30 +74,23 @@ class Sampler:
         self,
         data_dir: str | os.PathLike[str] | None = None,
         *,
-        files: Sequence[str] = (),
-        num_bytes: float = 0.0,
+        more: Mapping[str, Callable[[Any], Probe]] | None = None,
         interval_seconds: float = 1.0,
     ) -> None:
         self._interval_seconds = interval_seconds
         self._probes: dict[str, _Paced] = {}
         self._absent: dict[str, str] = {}
-        for name, open_probe in probes.PROBES.items():
+        for name, open_probe in {**probes.PROBES, **(more or {})}.items():
             try:
                 self._probes[name] = _Paced(open_probe(data_dir))
             except UNREADABLE as error:
                 self._absent[name] = str(error)
-        self._watch: ResidentWatch | None = None
-        if files:
-            self._watch = ResidentWatch(files, num_bytes, interval_seconds)
-            self._probes["resident"] = _Paced(self._watch.read)
         self._samples: list[Sample] = []
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> "Sampler":
-        if self._watch is not None:
-            self._watch.__enter__()
         self.start_timing()
         self._thread.start()
         return self
@@ -180,8 +98,6 @@ class Sampler:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
-        if self._watch is not None:
-            self._watch.__exit__()
         self._ended_at = _now()
         self._take(anew=True)
 
@@ -212,16 +128,18 @@ class Sampler:
     def figures(self) -> dict[str, Any]:
         """Returns the figures from first to last sample; see `summarize_samples`.
 
-        "absent" has the reason for each figure that is missing, "host" is the `Host`,
-        and "started_at" and "ended_at" are the times of both samples, in UTC.
+        "absent" has the reason for each figure that is missing, "host_id" and
+        "machine_id" tell hosts and machines apart, and "started_at" and "ended_at" are
+        the times of both samples, in UTC.
         """
-        samples = self.samples()
+        samples, here = self.samples(), Host.here()
         with self._lock:
             absent = dict(self._absent)
         return {
             **summarize_samples(samples),
             "absent": absent,
-            "host": Host.here(),
+            "host_id": here.id,
+            "machine_id": here.machine.boot_id,
             "started_at": self._started_at,
             "ended_at": self._ended_at,
         }

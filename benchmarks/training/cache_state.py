@@ -1,27 +1,22 @@
-"""The page cache around a run: brought to a state before, measured in every epoch.
+"""The caches of a run: brought to a state before, and their proof after the run.
 
-In: a `Setting` and the ranks. Out: the section `cache` of the result; or an error, if
-an epoch was not in the claimed state. A cold run empties the page cache of the data
-when the timing begins and after every epoch. The pipeline ends before and starts again
-after, because records read ahead would come from memory otherwise.
-`benchmarks.system.residency` does the work on the hosts.
+In: a `Setting` and the ranks. Out: the sections `cache` and `storage` of the result; or
+an error, if an epoch was not in the claimed state. `benchmarks.page_cache` measures.
 """
 
-import concurrent.futures
 import dataclasses
-import platform
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import tfpipe
 from benchmarks.distributed.ranks import Ranks
-from benchmarks.system import cache_label, epoch_reads, residency, storage_tier
-from benchmarks.system.cache_label import EpochCache
-from benchmarks.system.epoch_reads import EpochReads, Snapshot
-from benchmarks.system.residency import HostStatus
+from benchmarks.page_cache import labels, states, tiers, watch
+from benchmarks.page_cache.labels import EpochCache
+from benchmarks.page_cache.meter import Meter
+from benchmarks.page_cache.reads import EpochReads, known_sum
+from benchmarks.page_cache.states import CacheStatus
+from benchmarks.system.telemetry import Sampler
 from benchmarks.training import caches, steps
-from benchmarks.training.recorder import Trace
 from benchmarks.training.setting import Setting
 from benchmarks.training.steps import Batch
 
@@ -29,9 +24,6 @@ _HINTS = {
     "cold": "Another process reads the files, or the pipeline keeps records in memory.",
     "warm": "The files do not fit in memory, or somebody evicts them.",
 }
-
-Pause = Callable[[], AbstractContextManager[None]]
-Moment = concurrent.futures.Future[Snapshot]
 
 
 class Batches:
@@ -86,127 +78,38 @@ class Batches:
         return next(self._iterator)
 
 
-class Meter:
-    """Measures the bytes from storage in timed epochs; keeps a cold run cold.
-
-    All ranks call every method together.
-
-    Args:
-        setting: The setting of the rank.
-        ranks: All ranks.
-        batches: The batches of the rank. A cold run stops and starts the batches.
-        state: Begin of the timed steps if there is no warm-up; the page cache is then
-            in the state after `prepare`.
-    """
-
-    def __init__(
-        self,
-        setting: Setting,
-        ranks: Ranks,
-        batches: Batches,
-        state: tfpipe.State | None = None,
-    ) -> None:
-        self._setting, self._ranks, self._batches = setting, ranks, batches
-        self._is_cold = setting.config.cache == "cold"
-        self._files = setting.files if ranks.local_rank == 0 else []
-        # A thread looks at the files, because no step may wait for it.
-        self._thread = concurrent.futures.ThreadPoolExecutor(1)
-        self._epochs: list[tuple[int, Moment, Moment]] = []
-        self._begin = state and (state.epoch, self._look())
-
-    def start(self, state: tfpipe.State) -> None:
-        """Begins the timed steps at a state; to be called just before.
-
-        Raises:
-            ValueError: If the files do not leave the page cache of a host.
-        """
-        if self._is_cold:
-            self._stop()
-        self._restart(state)
-
-    def end_epoch(
-        self,
-        state: tfpipe.State,
-        pause: Pause,
-        *,
-        is_last: bool,
-    ) -> None:
-        """Ends an epoch and begins the next epoch at a state.
-
-        In warm-up and after the last step there is nothing to do. Only a cold run
-        pauses, because its input reads nothing meanwhile.
-
-        Raises:
-            ValueError: If the files do not leave the page cache of a host.
-        """
-        if self._begin is None or is_last:
-            return
-        if not self._is_cold:
-            now = self._look()
-            self._epochs.append((*self._begin, now))
-            self._begin = (state.epoch, now)
-            return
-        with pause():
-            self._stop()
-            now = self._look()
-            now.result()  # before the files leave
-            self._epochs.append((*self._begin, now))
-            self._restart(state)
-
-    def finish(self, traces: Sequence[Trace]) -> list[list[EpochReads]]:
-        """Ends the timed steps; returns the reads of every rank by epoch.
-
-        Args:
-            traces: The timed steps of every rank.
-        """
-        if self._begin is not None:
-            self._epochs.append((*self._begin, self._look()))
-        self._thread.shutdown()
-        trace = traces[self._ranks.rank]
-        record_bytes = self._setting.record_bytes or 0.0
-        reads = [
-            EpochReads(
-                epoch=epoch,
-                host=platform.node(),
-                consumed_bytes=trace.examples_of(epoch) * record_bytes,
-                before=before.result(),
-                after=after.result(),
-            )
-            for epoch, before, after in self._epochs
-        ]
-        return self._ranks.gather(reads)
-
-    def _look(self) -> Moment:
-        server_bytes = self._batches.server_bytes
-        return self._thread.submit(
-            epoch_reads.snapshot, self._files, server_bytes=server_bytes
-        )
-
-    def _stop(self) -> None:
-        self._batches.stop()
-        self._ranks.gather(None)  # until no rank reads any more
-
-    def _restart(self, state: tfpipe.State) -> None:
-        """Begins an epoch; a cold epoch waits for the counters of all ranks."""
-        if self._is_cold:
-            _look("cold", self._setting, self._ranks, host_wide=False)
-            self._batches.start(state, 1)
-        self._begin = (state.epoch, self._look())
-        self._begin[1].result()
-        self._ranks.gather(None)
+def meter(
+    setting: Setting, ranks: Ranks, batches: Batches, state: tfpipe.State | None
+) -> Meter:
+    """Returns the meter of a run; all ranks call it. See `Meter`."""
+    return Meter(
+        setting.files,
+        ranks,
+        batches,
+        record_bytes=setting.record_bytes or 0.0,
+        is_cold=setting.config.cache == "cold",
+        state=state,
+    )
 
 
-def prepare(setting: Setting, ranks: Ranks) -> tuple[HostStatus, ...] | None:
-    """Brings the caches of every host to the state of the config.
+def sampler(setting: Setting) -> Sampler:
+    """Returns a sampler that watches the files of a run too."""
+    resident = watch.resident_probe(setting.files, setting.num_bytes)
+    more = {"resident": resident} if setting.files else {}
+    return Sampler(setting.watched_folder, more=more)
+
+
+def prepare(setting: Setting, ranks: Ranks) -> tuple[CacheStatus, ...] | None:
+    """Brings the caches of every machine to the state of the config.
 
     The caches are the page cache, a shard cache and a cache in RAM. The cache in RAM is
     filled.
 
     Returns:
-        The status of the hosts; None if the run reads no local files.
+        The status of the page caches; None if the run reads no local files.
 
     Raises:
-        ValueError: If a host does not reach the state.
+        ValueError: If a cache does not reach the state.
         TfpipeError: If the records cannot be read.
     """
     config = setting.config
@@ -215,8 +118,8 @@ def prepare(setting: Setting, ranks: Ranks) -> tuple[HostStatus, ...] | None:
     if config.cache == "warm" and config.has_shard_cache:
         _fill_shard_cache(setting, ranks)
     if setting.empty_caches is not None:  # an epoch begins with a new cache
-        return _look("as_is", setting, ranks)
-    return _look(config.cache, setting, ranks) if setting.files else None
+        return states.prepare("as_is", setting.files, ranks)
+    return states.prepare(config.cache, setting.files, ranks) if setting.files else None
 
 
 def _fill_shard_cache(setting: Setting, ranks: Ranks) -> None:
@@ -244,8 +147,9 @@ def _fill_shard_cache(setting: Setting, ranks: Ranks) -> None:
 def proof(
     setting: Setting,
     ranks: Ranks,
-    before: tuple[HostStatus, ...] | None,
+    before: tuple[CacheStatus, ...] | None,
     reads: Sequence[Sequence[EpochReads]],
+    figures: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Checks after a run that all timed epochs were in the claimed state of the cache.
 
@@ -254,10 +158,12 @@ def proof(
         ranks: The remaining ranks; an elastic run may have lost some ranks.
         before: The result of `prepare`.
         reads: The result of `Meter.finish`.
+        figures: The figures of the run.
 
     Returns:
         The section `cache` of the result, unless `before` is None, and the section
-        `storage`, unless the run read no records.
+        `storage`, unless the run read no records. Where the kernel does not count the
+        reads, or memory is the storage, also the bytes from storage and their rate.
 
     Raises:
         ValueError: If an epoch was in another state.
@@ -265,34 +171,52 @@ def proof(
     if setting.config.synthetic:
         return {}
     if before is None:
-        return {"storage": _storage(setting, cache_label.join(reads, ()))}
+        return {"storage": _storage(setting, labels.join(reads, ()))}
     state = setting.config.cache
-    after = _look("as_is", setting, ranks)
+    after = states.prepare("as_is", setting.files, ranks)
     # The files of a shard cache come with the records.
-    hosts = after if setting.config.has_shard_cache else before
-    epochs = cache_label.join(reads, hosts)
-    verdict = cache_label.verdict(state, before, epochs)
-    if not verdict.passed:
+    statuses = after if setting.config.has_shard_cache else before
+    epochs = labels.join(reads, statuses)
+    if wrong := labels.mismatch(state, before, epochs):
         raise ValueError(
-            f"--cache={state} must hold in every timed epoch, but {verdict.text} "
+            f"--cache={state} must hold in every timed epoch, but {wrong} "
             f"{_hint(setting)} --cache=as_is measures in any state."
         )
-    remark = next((host.remark for host in before if host.remark), "")
+    remarks = (remark for s in before for remark in (s.remark, s.caveat) if remark)
+    memory = {status.cache.machine: status.ram_bytes for status in before}
     return {
-        "storage": _storage(setting, epochs, remark),
+        **({} if all(map(_is_counted, before)) else _stored(epochs, figures)),
+        "storage": _storage(setting, epochs, next(remarks, "")),
         "cache": {
             "state": state,
-            "label": cache_label.label(epochs),
-            "text": verdict.text,
+            "label": labels.label(epochs),
+            "text": labels.describe(before, epochs),
             "epochs": [epoch.as_json() for epoch in epochs],
-            "before": [host.as_json() for host in before],
-            "after": [host.as_json() for host in after],
-            "size_rule": cache_label.size_rule(
+            "before": [status.as_json() for status in before],
+            "after": [status.as_json() for status in after],
+            "size_rule": labels.size_rule(
                 data_bytes=setting.num_bytes,
-                ram_bytes=sum(host.ram_bytes for host in before),
+                ram_bytes=sum(memory.values()),
                 num_steps=setting.steps_per_epoch,
             ),
         },
+    }
+
+
+def _is_counted(status: CacheStatus) -> bool:
+    return status.counts_reads is True and not status.is_memory
+
+
+def _stored(
+    epochs: Sequence[EpochCache], figures: Mapping[str, Any]
+) -> dict[str, float | None]:
+    """Returns the bytes that storage gave to the ranks, and the rate, by the epochs."""
+    stored = known_sum([epoch.storage_bytes for epoch in epochs])
+    share = stored and stored / sum(epoch.consumed_bytes for epoch in epochs)
+    rate = figures["consumed_megabytes_per_second"]
+    return {
+        "storage_bytes_read": stored,
+        "storage_megabytes_per_second": None if share is None else rate * share,
     }
 
 
@@ -311,22 +235,9 @@ def _storage(
     setting: Setting, epochs: Sequence[EpochCache], remark: str = ""
 ) -> dict[str, Any]:
     config = setting.config
-    tier = storage_tier.tier_of(
+    tier = tiers.tier_of(
         ram_cache=config.ram_cache,
         has_shard_cache=config.has_shard_cache,
         folder=config.data_dir if config.is_read_in_place else None,
     )
-    return storage_tier.describe(tier, epochs, remark=remark)
-
-
-def _look(
-    state: str, setting: Setting, ranks: Ranks, *, host_wide: bool | None = None
-) -> tuple[HostStatus, ...]:
-    return residency.prepare(
-        state,
-        setting.files,
-        ranks.gather,
-        rank=ranks.rank,
-        local_rank=ranks.local_rank,
-        host_wide=host_wide,
-    )
+    return tiers.describe(tier, epochs, remark=remark)

@@ -15,8 +15,8 @@ import tensorflow as tf
 
 import tfpipe
 from benchmarks.distributed.ranks import Ranks
+from benchmarks.page_cache.meter import Pause
 from benchmarks.training import metrics, steps
-from benchmarks.training.cache_state import Pause
 from benchmarks.training.checkpoint import Checkpoint
 from benchmarks.training.recorder import Step, Trace
 from benchmarks.training.setting import Setting

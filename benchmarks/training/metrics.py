@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.page_cache.reads import known_sum
 from benchmarks.reporting import mlperf_storage, steady_state
-from benchmarks.system.cache_label import known_sum
 from benchmarks.training.recorder import Epoch, Trace
 
 _Z_95 = 1.96  # deviations around 95 % of a normal distribution

@@ -148,7 +148,9 @@ def _measure(setting: Setting, ranks: Ranks) -> dict[str, Any]:
     reads = figures.pop("epoch_reads")
     if is_broken(figures, config):
         return figures  # the run ended too early to prove the state of the cache
-    return figures | cache_state.proof(setting, ranks.now(), cache_before, reads)
+    return figures | cache_state.proof(
+        setting, ranks.now(), cache_before, reads, figures
+    )
 
 
 def _measure_bars(setting: Setting, ranks: Ranks) -> dict[str, Any]:

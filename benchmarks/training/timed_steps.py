@@ -20,11 +20,12 @@ import numpy.typing as npt
 
 import tfpipe
 from benchmarks.distributed.ranks import Ranks
+from benchmarks.page_cache.meter import Pause
 from benchmarks.reporting import steady_state
 from benchmarks.reporting.progress import Progress
 from benchmarks.system import host_load, telemetry, time_series
-from benchmarks.training import metrics
-from benchmarks.training.cache_state import Batches, Meter, Pause
+from benchmarks.training import cache_state, metrics
+from benchmarks.training.cache_state import Batches
 from benchmarks.training.recorder import Recorder, Step, Trace
 from benchmarks.training.setting import Setting
 from benchmarks.training.steps import Batch, StepFunction
@@ -81,14 +82,13 @@ def run_steps(
     tfpipe.preflight(setting.pipeline, ranks.gather, state=state)
     num_warmup, _ = num_steps
     batches = Batches(setting)
-    meter = Meter(setting, ranks, batches, state if num_warmup == 0 else None)
+    begin = state if num_warmup == 0 else None
+    meter = cache_state.meter(setting, ranks, batches, begin)
     started = time.perf_counter()
     batches.start(state, num_epochs)
     first_batch_seconds = time.perf_counter() - started
     recorder = Recorder(setting.num_records, setting.read_ahead(state))
-    sampler = telemetry.Sampler(
-        setting.watched_folder, files=setting.files, num_bytes=setting.num_bytes
-    )
+    sampler = cache_state.sampler(setting)
     pause = functools.partial(_paused, recorder, sampler)
     with sampler, setting.beat.loop():
         done = _steps(setting, state, batches, function, sum(num_steps), ranks)
@@ -115,7 +115,7 @@ def run_steps(
         **_figures(setting, ranks, sampler, traces),
         "time_to_first_batch_seconds": max(ranks.gather(first_batch_seconds)),
         "num_warmup_steps": num_warmup,
-        "epoch_reads": meter.finish(traces),
+        "epoch_reads": meter.finish(traces[ranks.rank].examples_of),
     }
     return TimedSteps(traces=traces, state=state, figures=figures)
 

@@ -20,10 +20,10 @@ import psutil
 import pytest
 
 import tfpipe
-from benchmarks.system import page_cache
-from benchmarks.system.storage import probe, reads
-from benchmarks.system.storage.probe_files import ProbeFiles
-from benchmarks.system.storage.workers import Workers
+from benchmarks.storage_probe import probe, reads
+from benchmarks.storage_probe.probe_files import ProbeFiles
+from benchmarks.storage_probe.workers import Workers
+from benchmarks.system import mounts
 from tests.support.processes.warm_python import WarmPython
 
 ROOT = pathlib.Path(__file__).parents[3]
@@ -256,7 +256,7 @@ def test_state_that_the_kernel_denies_is_not_proven(tmp_path: pathlib.Path) -> N
         pieces=[(str(path), 0, 1 << 20)],
         names=[str(path)],
         is_own=False,
-        file_system=page_cache.filesystem(path),
+        file_system=mounts.filesystem(path),
     )
     with (
         open(path, "rb") as file,

@@ -119,7 +119,8 @@ def _check_bytes(rows: Mapping[str, Mapping[str, Any]]) -> None:
         assert rows[name]["state"] == "warm"
     assert given["shard_cache_cold"][0] >= 0.95 * consumed
     assert given["shard_cache_warm"][0] == 0
-    assert given["mount_cold"][0] >= 0.95 * consumed
+    # The mount's files are in a folder of this machine: no network brought them.
+    assert given["mount_cold"] == (None, None, 0, 0)
     assert given["local_cold"][1] >= 0.95 * consumed
     assert given["local_warm"][2] >= 0.95 * consumed
     assert given["ram"][3] == pytest.approx(consumed, rel=0.05)

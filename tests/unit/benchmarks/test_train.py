@@ -10,7 +10,9 @@ import pytest
 from benchmarks import train
 from benchmarks.distributed import ranks
 from benchmarks.distributed.ranks import Ranks
-from benchmarks.system import residency
+from benchmarks.page_cache import states
+from benchmarks.page_cache.states import CacheStatus, PageCache
+from benchmarks.system.machine import Machine
 from benchmarks.training import run
 from benchmarks.training.setting import Setting
 from tests.support.faults.damage import flip
@@ -22,8 +24,12 @@ EMULATED |= {"step_time_ms": 5.0}
 # Enough steps for 2 windows of 24 records that are read ahead, and for 10 more.
 STEADY = {"num_steps": 60, "num_warmup_steps": None}
 
-HOST = residency.HostStatus(
-    rank=0, host="node", actions={}, num_bytes=1000, resident_bytes=1000
+HOST = CacheStatus(
+    rank=0,
+    cache=PageCache(Machine("boot")),
+    actions={},
+    num_bytes=1000,
+    resident_bytes=1000,
 )
 
 
@@ -31,7 +37,7 @@ HOST = residency.HostStatus(
 def _page_cache() -> Iterator[None]:
     """One host with all files in memory, in place of a process that looks."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(residency, "prepare", lambda *_, **__: (HOST,))
+        patch.setattr(states, "prepare", lambda *_, **__: (HOST,))
         yield
 
 

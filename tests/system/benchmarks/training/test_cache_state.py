@@ -14,7 +14,8 @@ import pytest
 
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.options.config import Config
-from benchmarks.system import page_cache
+from benchmarks.page_cache import files as page_cache
+from benchmarks.system import mounts
 from benchmarks.training import run
 from tests.support.processes.rank_pool import RankPool
 
@@ -23,7 +24,7 @@ OTHER_BYTES = 50_000_000
 
 @pytest.fixture(autouse=True)
 def _on_disk(records_dir: pathlib.Path) -> None:
-    if page_cache.filesystem(records_dir) in ("tmpfs", "ramfs"):
+    if mounts.beneath(records_dir).is_memory:
         pytest.skip("a file system in memory cannot be emptied")
 
 

@@ -4,7 +4,6 @@ import pytest
 
 from benchmarks.system import host_load
 from benchmarks.system.host_load import ThreadTimes
-from benchmarks.system.machine import Host, Machine
 
 
 def _rank(
@@ -17,7 +16,8 @@ def _rank(
     network=1,
 ):
     return {
-        "host": Host(Machine(machine), network),
+        "host_id": f"{machine} {network}",
+        "machine_id": machine,
         "host_capacity_seconds": 200.0,
         "host_processes_seconds": processes,
         "host_stolen_seconds": stolen,

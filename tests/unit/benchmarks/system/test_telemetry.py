@@ -6,7 +6,6 @@ import psutil
 import pytest
 
 from benchmarks.system import probes, telemetry
-from benchmarks.system.machine import Host, Machine
 from benchmarks.system.probes import Reading
 from benchmarks.system.telemetry import Sample
 from tests.unit.benchmarks.system.test_probes import _Nvml
@@ -95,7 +94,8 @@ def test_ranks_and_hosts_are_told_apart():
             "process_rss_bytes_max": 10 * (rank + 1),
             "host_cpu_fraction": [0.2, 0.9, 0.6][rank],
             "absent": {"gpu": "none here"},
-            "host": Host(Machine("boot")),
+            "host_id": "boot 1",
+            "machine_id": "boot",
             "started_at": "2026-11-22T17:00:00.000+00:00",
         }
         for rank in range(3)

@@ -17,8 +17,9 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, BinaryIO
 
-from benchmarks.system import child_process, page_cache
-from benchmarks.system.storage.reads import Job, TimedReads
+from benchmarks.page_cache import actions
+from benchmarks.storage_probe.reads import Job, TimedReads
+from benchmarks.system import child_process
 
 _LAST_SECONDS = 2.0
 _ACTION_SECONDS = 120.0  # to evict or fill some GB
@@ -69,7 +70,7 @@ class Workers:
         return [worker.answer(job.seconds + self._patience) for worker, job in turn]
 
     def act(self, action: str, files: Sequence[str]) -> dict[str, Any]:
-        """Does one of `page_cache.ACTIONS` in a process, and returns its result.
+        """Does one of `actions.ACTIONS` in a process, and returns its result.
 
         Raises:
             OSError: If the action fails, or the process does not answer in time.
@@ -88,7 +89,7 @@ class _Worker:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.system.storage.workers"],
+            [sys.executable, "-m", "benchmarks.storage_probe.workers"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
@@ -142,7 +143,7 @@ def _answers(lines: BinaryIO) -> Iterator[dict[str, Any]]:
     for line in lines:
         message = json.loads(line)
         if "action" in message:
-            yield page_cache.perform(message["action"], message["files"])
+            yield actions.perform(message["action"], message["files"])
             continue
         try:
             reading = TimedReads(Job(**message))

@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.system import residency
-from benchmarks.system.storage import latencies, reads, summary
-from benchmarks.system.storage.probe_files import PIECE_BYTES, ProbeFiles
-from benchmarks.system.storage.reads import Job, Piece
-from benchmarks.system.storage.workers import Workers
+from benchmarks.page_cache import states
+from benchmarks.storage_probe import latencies, reads, summary
+from benchmarks.storage_probe.probe_files import PIECE_BYTES, ProbeFiles
+from benchmarks.storage_probe.reads import Job, Piece
+from benchmarks.storage_probe.workers import Workers
 
 SHARDS = "shards"  # beside the kinds of a job
 DIRECT, COLD, WARM, REMOTE = "direct", "cold", "warm", "remote"
@@ -127,7 +127,7 @@ def is_proven(
         None if the kernel does not tell enough.
     """
     if state == COLD and resident is not None:
-        return resident <= residency.COLD_LIMIT
+        return resident <= states.COLD_LIMIT
     if state == WARM and resident is not None:
         return resident >= _WARM_LIMIT
     if state in (COLD, DIRECT) and fetched:

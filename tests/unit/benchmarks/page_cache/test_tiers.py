@@ -1,18 +1,20 @@
-"""benchmarks.system.storage_tier: bytes by tier, from made-up figures."""
+"""benchmarks.page_cache.tiers: bytes by tier, from made-up figures."""
 
 import pytest
 
-from benchmarks.system import page_cache, storage_tier
-from benchmarks.system.cache_label import EpochCache
+from benchmarks.page_cache import tiers
+from benchmarks.page_cache.labels import EpochCache
+from benchmarks.system import mounts
 
 
-def _epoch(storage, server=None, *, consumed=1e6):
+def _epoch(storage, server=None, *, consumed=1e6, network=None):
     return EpochCache(
         epoch=0,
         consumed_bytes=consumed,
         storage_bytes=storage,
         resident_fractions=(None,),
         server_bytes=server,
+        network_bytes=network,
     )
 
 
@@ -50,7 +52,7 @@ def _epoch(storage, server=None, *, consumed=1e6):
     ],
 )
 def test_bytes_and_state(tier, epochs, state, expected):
-    found = storage_tier.describe(tier, epochs)
+    found = tiers.describe(tier, epochs)
 
     assert (found["tier"], found["state"]) == (tier, state)
     assert (
@@ -60,7 +62,7 @@ def test_bytes_and_state(tier, epochs, state, expected):
 
 
 def test_text_says_what_cannot_be_told_and_why():
-    found = storage_tier.describe("mount", [_epoch(None)], remark="Nobody may look.")
+    found = tiers.describe("mount", [_epoch(None)], remark="Nobody may look.")
 
     assert found["text"] == (
         "mount, unknown: 1.0 MB consumed; it cannot be told how much the server and "
@@ -68,8 +70,33 @@ def test_text_says_what_cannot_be_told_and_why():
     )
 
 
+@pytest.mark.parametrize(
+    ("storage", "network", "server"),
+    [
+        (10**6, 10**6, 10**6),
+        (10**6, 9 * 10**5, 10**6),  # records were read ahead
+        (10**6, 2 * 10**6, 10**6),  # gradients
+        (10**6, 5 * 10**5, None),  # a cache of the mount, or files of this machine
+        (10**6, 0, None),
+        (0, 0, 0),
+        (2 * 10**6, 10**6, 2 * 10**6),  # more was read than used
+    ],
+)
+def test_a_server_gives_no_more_than_the_network_brought(storage, network, server):
+    found = tiers.describe("mount", [_epoch(storage, network=network)])
+
+    assert found["bytes_from_server"] == server
+    assert found["bytes_from_disk"] == (None if server is None else 0)
+    # The page cache gave the rest, whoever gave what storage gave.
+    assert found["bytes_from_page_cache"] == max(0, 10**6 - storage)
+    brought = f"The network of the hosts brought {network / 1e6:.1f} MB meanwhile."
+    assert brought in found["text"]
+    told = f"given by the server {server / 1e6:.1f} MB" if server else "given by"
+    assert (told in found["text"]) == (server is not None)
+
+
 def test_text_names_who_gave():
-    found = storage_tier.describe("shard_cache", [_epoch(10**5, 4 * 10**5)])
+    found = tiers.describe("shard_cache", [_epoch(10**5, 4 * 10**5)])
 
     assert found["text"] == (
         "shard_cache, mixed: 1.0 MB consumed; given by the server 0.4 MB, the local "
@@ -85,9 +112,9 @@ def test_text_names_who_gave():
     ],
 )
 def test_tier_of_a_folder(kind, expected, monkeypatch):
-    monkeypatch.setattr(page_cache, "filesystem", lambda _: kind)
+    monkeypatch.setattr(mounts, "filesystem", lambda _: kind)
 
-    found = storage_tier.tier_of(ram_cache=None, has_shard_cache=False, folder="x")
+    found = tiers.tier_of(ram_cache=None, has_shard_cache=False, folder="x")
 
     assert found == expected
 
@@ -102,7 +129,7 @@ def test_tier_of_a_folder(kind, expected, monkeypatch):
     ],
 )
 def test_tier_without_a_folder(ram_cache, has_shard_cache, expected):
-    found = storage_tier.tier_of(
+    found = tiers.tier_of(
         ram_cache=ram_cache, has_shard_cache=has_shard_cache, folder=None
     )
 

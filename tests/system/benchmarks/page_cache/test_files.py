@@ -1,4 +1,4 @@
-"""benchmarks.system.page_cache in a child process: real, as another user, hanging.
+"""benchmarks.page_cache in a child process: real, as another user, hanging.
 
 As root it drops the page cache of this host.
 """
@@ -12,19 +12,19 @@ import tempfile
 
 import pytest
 
-from benchmarks.system import page_cache, residency
+from benchmarks.distributed.ranks import Ranks
+from benchmarks.page_cache import actions, states
+from benchmarks.system import mounts
 
 ROOT = pathlib.Path(__file__).parents[4]
 
 
 def _prepare(state, files):
-    return residency.prepare(
-        state, files, lambda value: [value], host_wide=False, timeout_seconds=60.0
-    )
+    return states.prepare(state, files, Ranks(), drops_all=False)
 
 
 def test_files_leave_memory_and_come_back(tmp_path):
-    if page_cache.filesystem(tmp_path) in ("tmpfs", "ramfs"):
+    if mounts.beneath(tmp_path).is_memory:
         pytest.skip("a file system in memory cannot be emptied")
     path = tmp_path / "shard 0"
     path.write_bytes(os.urandom(300_000))
@@ -44,9 +44,9 @@ def test_residency_of_files_that_others_own_is_unknown():
     if os.geteuid():
         pytest.skip("only root can become somebody else")
     code = (
-        "import json, os, sys; from benchmarks.system import page_cache;"
+        "import json, os, sys; from benchmarks.page_cache import files;"
         "os.setgroups([]); os.setgid(65534); os.setuid(65534);"
-        "print(json.dumps(page_cache.measure(sys.argv[1:])))"
+        "print(json.dumps(files.measure(sys.argv[1:])))"
     )
     # Nobody can enter the folders that pytest makes.
     with tempfile.TemporaryDirectory() as folder:
@@ -71,6 +71,6 @@ def test_an_action_that_hangs_is_an_error(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)  # opening it for reading waits for a writer
 
-    result = page_cache.run("measure", [str(pipe)], timeout_seconds=1.0)
+    result = actions.run("measure", [str(pipe)], timeout_seconds=1.0)
 
     assert result == {"error": "measure took longer than 1 s."}

@@ -1,19 +1,21 @@
 """Cold, warm or mixed: the state of the page cache in the timed steps of a run.
 
 In: the bytes of each epoch: consumed by the timed steps, and given by storage. Out: a
-label for each epoch and for all epochs, a verdict on the state that the run claims, and
-the size of data that no page cache can hold.
+label for each epoch and for all epochs, the reason why a claimed state did not hold,
+and the size of data beyond any page cache.
+
+A cold byte was not in this page cache. The byte may still come from memory beneath: of
+a server, of a hypervisor, of the file of a loop device. See `CacheStatus.caveat`.
 """
 
 import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks.reporting.gates import Verdict
-from benchmarks.system import epoch_reads
-from benchmarks.system.epoch_reads import EpochReads
+from benchmarks.page_cache import reads
+from benchmarks.page_cache.reads import EpochReads, known_sum
+from benchmarks.page_cache.states import COLD_LIMIT, CacheStatus
 from benchmarks.system.host_load import share_text
-from benchmarks.system.residency import COLD_LIMIT, HostStatus
 
 COLD_MIN = 0.95  # smallest part of the consumed bytes from storage, if cold
 WARM_MAX = 0.05  # largest part of the consumed bytes from storage, if warm
@@ -33,10 +35,11 @@ class EpochCache:
         consumed_bytes: Size of the records in the timed steps.
         storage_bytes: Bytes of the files that storage gave meanwhile; None if unknown.
             Records that are read and not used make storage_bytes the larger figure.
-        resident_fractions: For each host, the part of the files in memory at the begin,
-            0 to 1; None if unknown.
+        resident_fractions: For each page cache, the part of the files in it at the
+            begin, 0 to 1; None if unknown.
         server_bytes: Bytes that a shard cache fetched meanwhile; None without a shard
             cache. With a shard cache the label is the state of the shard cache.
+        network_bytes: Bytes that the hosts received meanwhile; None if unknown.
     """
 
     epoch: int
@@ -44,6 +47,7 @@ class EpochCache:
     storage_bytes: int | None
     resident_fractions: Sequence[float | None]
     server_bytes: int | None = None
+    network_bytes: int | None = None
 
     @property
     def giver(self) -> str:
@@ -66,7 +70,7 @@ class EpochCache:
 
         If the bytes from storage are unknown, the residency decides: files without a
         byte in memory at the begin are cold, as an epoch reads each record once; files
-        that were in memory on all hosts are warm.
+        that were in memory on all machines are warm.
         """
         share = self.storage_fraction
         if share is not None:
@@ -87,6 +91,7 @@ class EpochCache:
             "consumed_bytes": self.consumed_bytes,
             "storage_bytes": self.storage_bytes,
             "server_bytes": self.server_bytes,
+            "network_bytes": self.network_bytes,
             "storage_fraction": self.storage_fraction,
             "label": self.label,
         }
@@ -99,43 +104,36 @@ class EpochCache:
 
 
 def join(
-    reads: Sequence[Sequence[EpochReads]], before: Sequence[HostStatus]
+    by_rank: Sequence[Sequence[EpochReads]], before: Sequence[CacheStatus]
 ) -> list[EpochCache]:
     """Joins the reads of all ranks in each timed epoch.
 
     Args:
-        reads: For each rank, the reads in each epoch.
-        before: The hosts before the run; empty if it reads no files.
+        by_rank: For each rank, the reads in each epoch.
+        before: The page caches before the run; empty if it reads no files.
     """
-    counts = all(host.counts_reads is True for host in before)
-    num_bytes = max([1, *(host.num_bytes for host in before)])
+    statuses = {status.cache: status for status in before}
+    num_bytes = max([1, *(status.num_bytes for status in before)])
     joined = []
-    for ranks in zip(*reads, strict=True):
-        hosts = [
-            [rank for rank in ranks if rank.host == host]
-            for host in dict.fromkeys(rank.host for rank in ranks)
-        ]
-        stored = [epoch_reads.storage_bytes(h, counts_reads=counts) for h in hosts]
-        at_begin = [epoch_reads.resident_at_begin(host) for host in hosts]
+    for ranks in zip(*by_rank, strict=True):
+        groups = {
+            cache: [rank for rank in ranks if rank.cache == cache]
+            for cache in dict.fromkeys(rank.cache for rank in ranks)
+        }
+        origins = [reads.origin(group, statuses.get(c)) for c, group in groups.items()]
         joined.append(
             EpochCache(
                 epoch=ranks[0].epoch,
                 consumed_bytes=sum(rank.consumed_bytes for rank in ranks),
-                storage_bytes=known_sum(stored),
-                server_bytes=known_sum([epoch_reads.server_bytes(h) for h in hosts]),
+                storage_bytes=known_sum([origin.storage_bytes for origin in origins]),
+                server_bytes=reads.total(ranks, "server_bytes"),
+                network_bytes=reads.network_bytes(ranks),
                 resident_fractions=[
-                    None if resident is None else resident / num_bytes
-                    for resident in at_begin
+                    None if held is None else held / num_bytes for _, held in origins
                 ],
             )
         )
     return joined
-
-
-def known_sum(values: Sequence[int | None]) -> int | None:
-    """Returns the sum of values; None without a value, or if a value is unknown."""
-    numbers = [value for value in values if value is not None]
-    return sum(numbers) if numbers and len(numbers) == len(values) else None
 
 
 def label(epochs: Sequence[EpochCache]) -> str:
@@ -149,34 +147,30 @@ def label(epochs: Sequence[EpochCache]) -> str:
     return labels.pop() if len(labels) == 1 else "mixed"
 
 
-def verdict(
-    state: str, before: Sequence[HostStatus], epochs: Sequence[EpochCache]
-) -> Verdict:
-    """Checks whether each epoch was in the state that a run claims.
+def mismatch(
+    state: str, before: Sequence[CacheStatus], epochs: Sequence[EpochCache]
+) -> str:
+    """Returns the first epoch in another state than a run claims, in words; or "".
 
     Args:
-        state: An item of `residency.STATES`; any label fits "as_is".
-        before: The hosts before the run.
+        state: An item of `states.STATES`; any label fits "as_is".
+        before: The page caches before the run.
         epochs: The timed part of each epoch.
-
-    Returns:
-        The verdict, with the figures as text: those of all epochs, or those of the
-        first epoch in another state.
     """
-    wrong = [epoch for epoch in epochs if state not in ("as_is", epoch.label)]
-    if not wrong:
-        return Verdict(True, _text(before, epochs))
-    remark = next((host.remark for host in before if host.remark), "")
-    first = wrong[0]
+    wrong = next((e for e in epochs if state not in ("as_is", e.label)), None)
+    if wrong is None:
+        return ""
+    remark = next((status.remark for status in before if status.remark), "")
     text = (
-        f"epoch {first.epoch} was {first.label}: {first.giver} gave "
-        f"{share_text(first.storage_fraction)} of the {first.consumed_bytes / 1e6:.1f} "
+        f"epoch {wrong.epoch} was {wrong.label}: {wrong.giver} gave "
+        f"{share_text(wrong.storage_fraction)} of the {wrong.consumed_bytes / 1e6:.1f} "
         "MB that its timed steps consumed."
     )
-    return Verdict(False, f"{text} {remark}".strip())
+    return f"{text} {remark}".strip()
 
 
-def _text(before: Sequence[HostStatus], epochs: Sequence[EpochCache]) -> str:
+def describe(before: Sequence[CacheStatus], epochs: Sequence[EpochCache]) -> str:
+    """Returns the label of all epochs with its figures and its caveat."""
     consumed = sum(epoch.consumed_bytes for epoch in epochs)
     parts = [epoch.storage_fraction for epoch in epochs]
     stored = [
@@ -186,16 +180,18 @@ def _text(before: Sequence[HostStatus], epochs: Sequence[EpochCache]) -> str:
     ]
     share = sum(stored) / consumed if consumed and len(stored) == len(epochs) else None
     giver = epochs[0].giver if epochs else "storage"
-    shares = [host.resident_fraction for host in before]
+    shares = [status.resident_fraction for status in before]
     resident = None if None in shares else max(shares, default=None)
     shown = "; ".join(map(str, epochs[:_MAX_EPOCHS_IN_TEXT]))
     if len(epochs) > _MAX_EPOCHS_IN_TEXT:
         shown += f"; and {len(epochs) - _MAX_EPOCHS_IN_TEXT} more"
-    return (
+    text = (
         f"{label(epochs)} in the timed steps: {giver} gave {share_text(share)} of the "
         f"{consumed / 1e6:.1f} MB consumed ({shown}); {share_text(resident)} of the "
         "files were in memory before."
     )
+    caveat = next((status.caveat for status in before if status.caveat), "")
+    return f"{text} {caveat}".strip()
 
 
 def size_rule(*, data_bytes: int, ram_bytes: int, num_steps: int) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from benchmarks.system.storage import latencies
+from benchmarks.storage_probe import latencies
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 import tfpipe
-from benchmarks.system import page_cache
-from benchmarks.system.storage.reads import Piece
+from benchmarks.storage_probe.reads import Piece
+from benchmarks.system import mounts
 from tfpipe import errors
 
 PIECE_BYTES = 64 << 20  # a thread takes piece after piece
@@ -115,7 +115,7 @@ def _local(folder: pathlib.Path, index: bytes) -> ProbeFiles:
                 f"{folder / shard['name']} must have {shard['num_bytes']} bytes as "
                 f"{_INDEX} says, got {size}. Look with python -m converters.verify."
             )
-    files = _of_index(index, shards, None, page_cache.filesystem(folder))
+    files = _of_index(index, shards, None, mounts.filesystem(folder))
     return dataclasses.replace(
         files,
         pieces=[(str(folder / p), start, stop) for p, start, stop in files.pieces],
@@ -216,7 +216,7 @@ def _own_files(parent: pathlib.Path) -> Iterator[ProbeFiles]:
             pieces=cut([(str(path), file_bytes) for path in large]),
             names=list(map(str, small)),
             is_own=True,
-            file_system=page_cache.filesystem(folder),
+            file_system=mounts.filesystem(folder),
         )
     finally:
         with _uninterrupted():

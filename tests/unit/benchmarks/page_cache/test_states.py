@@ -1,6 +1,6 @@
-"""benchmarks.system.residency, page_cache: files in memory, in and out.
+"""benchmarks.page_cache.states, files, trial: files in memory, in and out.
 
-The child process of `page_cache.run` is replaced by a call; tests/system starts it.
+The child process of `actions.run` is replaced by a call; tests/system starts it.
 """
 
 import json
@@ -11,8 +11,12 @@ import threading
 
 import pytest
 
-from benchmarks.system import page_cache, residency
-from benchmarks.system.residency import HostStatus
+from benchmarks.distributed.ranks import Ranks
+from benchmarks.page_cache import actions, files as page_cache, states
+from benchmarks.page_cache.states import CacheStatus, PageCache
+from benchmarks.page_cache.trial import bytes_read, trial
+from benchmarks.system import mounts
+from benchmarks.system.machine import Machine
 
 SIZES = (300_000, 4096, 1, 0)  # odd ends, a page, a byte, nothing
 TOTAL = sum(SIZES)
@@ -21,9 +25,9 @@ TOTAL = sum(SIZES)
 @pytest.fixture(autouse=True)
 def _without_a_child(monkeypatch: pytest.MonkeyPatch) -> None:
     def run(action, files, *, timeout_seconds):
-        return page_cache.perform(action, [os.path.abspath(path) for path in files])
+        return actions.perform(action, [os.path.abspath(path) for path in files])
 
-    monkeypatch.setattr(page_cache, "run", run)
+    monkeypatch.setattr(actions, "run", run)
 
 
 @pytest.fixture
@@ -34,18 +38,15 @@ def files(tmp_path: pathlib.Path) -> list[str]:
         path = tmp_path / f"shard {number}"
         path.write_bytes(os.urandom(size))
         paths.append(str(path))
-    if page_cache.filesystem(tmp_path) in ("tmpfs", "ramfs"):
+    if mounts.beneath(tmp_path).is_memory:
         pytest.skip("a file system in memory cannot be emptied")
     return paths
 
 
-def _alone(value):
-    return [value]
-
-
-def _prepare(state, files, **options):
-    options = {"host_wide": False, "timeout_seconds": 60.0, **options}
-    return residency.prepare(state, files, _alone, **options)
+def _prepare(state, files, ranks=None, **options):
+    return states.prepare(
+        state, files, ranks or Ranks(), **{"drops_all": False, **options}
+    )
 
 
 def test_files_leave_memory_and_come_back(files):
@@ -77,19 +78,21 @@ def test_evicting_is_tried_again_while_the_kernel_works_on_a_page(files, monkeyp
 
 def test_a_page_that_was_read_is_in_memory(files):
     page_cache.evict(files)
+    looked = page_cache.OpenFiles(files)
     with open(files[0], "rb") as file:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)  # no readahead
         os.pread(file.fileno(), 1, 5 * mmap.PAGESIZE)
-        held = page_cache.resident_bytes(file.fileno(), SIZES[0])
+        held = looked.resident_bytes()
         os.pread(file.fileno(), 1, SIZES[0] - 1)
-        with_last = page_cache.resident_bytes(file.fileno(), SIZES[0])
+        with_last = looked.resident_bytes()
 
-    assert held == mmap.PAGESIZE
+    assert held == looked.resident_bytes(6 * mmap.PAGESIZE) == mmap.PAGESIZE
+    assert looked.resident_bytes(5 * mmap.PAGESIZE) == 0
     assert with_last == mmap.PAGESIZE + SIZES[0] % mmap.PAGESIZE
 
 
-def test_mapped_parts_of_a_large_file_add_up(files, monkeypatch):
-    monkeypatch.setattr(page_cache, "_MAPPED_BYTES", 16 * mmap.PAGESIZE)
+def test_parts_of_a_large_file_add_up(files, monkeypatch):
+    monkeypatch.setattr(page_cache, "_PIECE_BYTES", 16 * mmap.PAGESIZE)
 
     assert page_cache.measure(files)["resident_bytes"] == TOTAL
 
@@ -98,12 +101,13 @@ def test_the_kernel_counts_what_a_cold_file_gives_and_a_warm_one_does_not(files)
     held = {}
     for state in ("cold", "warm"):
         (status,) = _prepare(state, files)
-        before = page_cache._bytes_read()
+        before = bytes_read()
         for path in files:
             pathlib.Path(path).read_bytes()
-        held[state] = page_cache._bytes_read() - before
+        held[state] = bytes_read() - before
         # If it did not count, the bytes from storage could prove nothing.
         assert status.counts_reads is True
+        assert status.keeps_pages is True
 
     assert held["cold"] >= TOTAL
     assert held["warm"] == 0
@@ -122,7 +126,7 @@ def test_the_trial_of_the_kernels_counter_leaves_the_page_cache_as_it_was(files,
 
 def test_a_file_on_tmpfs_cannot_be_cold():
     shm = pathlib.Path("/dev/shm")
-    if page_cache.filesystem(shm) != "tmpfs":
+    if mounts.filesystem(shm) != "tmpfs":
         pytest.skip("there is no tmpfs at /dev/shm")
     path = shm / f"tfpipe-test-{os.getpid()}"
     path.write_bytes(b"x")
@@ -136,9 +140,20 @@ def test_a_file_on_tmpfs_cannot_be_cold():
     assert (warm.resident_fraction, warm.counts_reads) == (1.0, None)
 
 
+class _Third(Ranks):
+    """Rank 3 of 4, alone on its machine."""
+
+    def __init__(self):
+        super().__init__(rank=3, num_ranks=4)
+
+    def gather(self, value):
+        others = PageCache(Machine("other")) if isinstance(value, PageCache) else None
+        return [others] * 3 + [value]
+
+
 def test_a_missing_file_is_an_error_that_names_it(files):
     with pytest.raises(ValueError, match=r"--cache=cold: host .* \(rank 3\).*nothing"):
-        _prepare("cold", [*files, "/nothing"], rank=3)
+        _prepare("cold", [*files, "/nothing"], _Third())
     (status,) = _prepare("as_is", ["/nothing"])
     assert "No such file" in status.error
     with pytest.raises(ValueError, match="must be one of as_is, warm, cold, got 'hot'"):
@@ -157,15 +172,15 @@ def test_a_mapped_file_is_not_cold(files, monkeypatch):
 
 
 def test_a_host_that_may_not_drop_its_caches_is_cold_all_the_same(files, monkeypatch):
-    real = page_cache.run
+    real = actions.run
 
     def run(action, files, **options):
         if action == "drop_caches":
             return {"error": "[Errno 30] Read-only file system"}
         return real(action, files, **options)
 
-    monkeypatch.setattr(page_cache, "run", run)
-    (status,) = _prepare("cold", files, host_wide=True)
+    monkeypatch.setattr(actions, "run", run)
+    (status,) = _prepare("cold", files, drops_all=True)
 
     assert status.actions["drop_caches"] == "[Errno 30] Read-only file system"
     assert (status.resident_bytes, status.error) == (0, "")
@@ -187,33 +202,76 @@ def test_caches_are_dropped_by_the_kernels_file(tmp_path, monkeypatch):
     assert (tmp_path / "drop_caches").read_text() == "3"
 
 
-def test_one_rank_a_host_does_it_and_all_ranks_know(files):
-    """Four ranks on two hosts, as threads that meet in gather."""
-    values, everyone, told = {}, threading.Barrier(4), {}
+@pytest.mark.parametrize(
+    ("caches", "leaders"),
+    [
+        (["a1", "a1", "b1", "b1"], [0, 2]),
+        (["a1", "b1", "a1", "b1"], [0, 1]),  # ranks in any order
+        (["a1", "a1", "a1", "a1"], [0]),
+        (["a1", "a2", "a1", "a2"], [0, 1]),  # two mounts of one machine
+    ],
+)
+def test_one_rank_a_page_cache_does_it_and_all_ranks_know(
+    caches, leaders, files, monkeypatch
+):
+    """Four ranks as threads that meet in gather; all hosts have one name."""
+    everyone, told, values = threading.Barrier(4), {}, {}
+    number = threading.local()
 
-    def rank(number):
-        def gather(value):
-            values[number] = value
+    def here(_):
+        machine, device = caches[number.rank]
+        return PageCache(Machine(machine, "localhost"), int(device))
+
+    monkeypatch.setattr(PageCache, "of_files", here)
+
+    class Rank(Ranks):
+        def gather(self, value):
+            values[self.rank] = value
             everyone.wait(60)
-            return [values[n] for n in range(4)]
+            gathered = [values[n] for n in range(4)]
+            everyone.wait(60)
+            return gathered
 
-        told[number] = residency.prepare(
-            "cold", files, gather, rank=number, local_rank=number % 2, host_wide=False
-        )
+    def work(rank):
+        number.rank = rank
+        ranks = Rank(rank=rank, num_ranks=4)
+        told[rank] = states.prepare("cold", files, ranks, drops_all=False)
 
-    threads = [threading.Thread(target=rank, args=(n,)) for n in range(4)]
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
 
-    assert [status.rank for status in told[0]] == [0, 2]
+    assert [status.rank for status in told[0]] == leaders
     assert told[0] == told[1] == told[2] == told[3]
 
 
+def _figures(**changed):
+    figures = {"num_bytes": TOTAL, "resident_bytes": TOTAL, "remark": ""}
+    return lambda *_, **__: {**figures, **changed}
+
+
+@pytest.mark.parametrize(
+    ("resident", "refused"), [(0, True), (3000, True), (TOTAL // 2, False)]
+)
+def test_warm_is_refused_where_filling_leaves_nothing(
+    resident, refused, files, monkeypatch
+):
+    """A FUSE mount that drops the pages of a file that is opened."""
+    monkeypatch.setattr(actions, "run", _figures(resident_bytes=resident))
+
+    if refused:
+        with pytest.raises(ValueError, match=r"--cache=warm: .* drops the pages of a"):
+            _prepare("warm", files)
+    else:
+        assert _prepare("warm", files)[0].resident_bytes == resident
+
+
 def test_a_status_is_for_json_and_names_no_host():
-    status = HostStatus(
-        rank=2, host="n7", actions={}, num_bytes=100, resident_bytes=25
+    cache = PageCache(Machine("boot5", "n7"))
+    status = CacheStatus(
+        rank=2, cache=cache, actions={}, num_bytes=100, resident_bytes=25
     ).as_json()
 
     assert json.loads(json.dumps(status)) == status
@@ -221,29 +279,25 @@ def test_a_status_is_for_json_and_names_no_host():
     assert "n7" not in str(status)
 
 
-MOUNTS = """\
-/dev/vda / ext4 rw,relatime 0 0
-tmpfs /dev/shm tmpfs rw 0 0
-server:/set /mnt/my\\040data nfs4 rw,vers=4.2 0 0
-/dev/old /mnt/twice xfs rw 0 0
-overlay /mnt/twice overlay rw 0 0
-"""
+def test_looking_opens_nothing(files, monkeypatch):
+    looked = page_cache.OpenFiles(files)
+    page_cache.evict(files)
+    monkeypatch.delattr("builtins.open")
+
+    assert looked.resident_bytes() == 0
+    assert looked.measure()["num_bytes"] == TOTAL
 
 
-@pytest.mark.parametrize(
-    ("point", "expected"),
-    [
-        ("/", "ext4"),
-        ("/dev/shm", "tmpfs"),
-        ("/mnt/my data", "nfs4"),
-        ("/mnt/twice", "overlay"),
-        ("/mnt", ""),
-    ],
-)
-def test_parse_filesystem(point, expected):
-    assert page_cache.parse_filesystem(MOUNTS, point) == expected
-
-
-def test_a_mount_point_is_above_what_is_on_it():
-    assert page_cache.mount_point("/proc/self/io") == "/proc"
-    assert page_cache.filesystem("/proc/self/io") == "proc"
+def test_the_trial_tells_what_a_file_system_does(files, monkeypatch):
+    assert trial(files) == {
+        "counts_reads": True,
+        "keeps_pages": True,
+        "beneath": mounts.beneath(files[0]).text,
+        "is_memory": False,
+    }
+    held = {"resident": iter([0, 0, 5, 0])}
+    # Out, evicted, in after the read, out after the file was opened anew.
+    monkeypatch.setattr(
+        page_cache.OpenFiles, "resident_bytes", lambda *_: next(held["resident"])
+    )
+    assert trial(files)["keeps_pages"] is False

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.system.storage import probe_files
+from benchmarks.storage_probe import probe_files
 
 
 @pytest.fixture

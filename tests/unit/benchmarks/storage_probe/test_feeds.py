@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from benchmarks.models.accelerators import Accelerator, Figure
-from benchmarks.system.storage import feeds
+from benchmarks.storage_probe import feeds
 
 
 def _accelerator(**rates: float) -> Accelerator:

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.storage_probe import latencies
 from benchmarks.system import probes
-from benchmarks.system.storage import latencies
 
 Piece = tuple[str, int, int]  # path or name of a file, first byte, byte after the last
 Read = Callable[[], int]  # returns the number of bytes

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from benchmarks.system.storage import latencies, probe
-from benchmarks.system.storage.probe import Measurement
-from benchmarks.system.storage.probe_files import ProbeFiles
-from benchmarks.system.storage.reads import Job
-from benchmarks.system.storage.workers import Workers
+from benchmarks.storage_probe import latencies, probe
+from benchmarks.storage_probe.probe import Measurement
+from benchmarks.storage_probe.probe_files import ProbeFiles
+from benchmarks.storage_probe.reads import Job
+from benchmarks.storage_probe.workers import Workers
 
 _LOCAL: dict[str, Any] = {
     "is_remote": False,

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from benchmarks.system.storage import summary
+from benchmarks.storage_probe import summary
 
 _ROW: dict[str, Any] = {
     "what": "shards",

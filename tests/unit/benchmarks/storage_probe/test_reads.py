@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.system.storage import latencies, reads
-from benchmarks.system.storage.reads import Job, Piece, TimedReads
+from benchmarks.storage_probe import latencies, reads
+from benchmarks.storage_probe.reads import Job, Piece, TimedReads
 
 Seen = list[tuple[int, int]]  # inode and offset of each read
 

@@ -8,27 +8,19 @@ text says so.
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks.system import cache_label, page_cache
-from benchmarks.system.cache_label import EpochCache
+from benchmarks.page_cache import labels
+from benchmarks.page_cache.labels import EpochCache
+from benchmarks.page_cache.reads import known_sum
+from benchmarks.system import mounts
 
-# File systems whose files are on another machine. FUSE counts as well: the files may be
-# on any machine.
-_NETWORK = {
-    *("nfs", "nfs4", "cifs", "smb3", "ceph", "lustre", "gpfs", "beegfs", "9p"),
-    *("virtiofs", "afs", "wekafs", "pvfs2", "orangefs"),
-}
+# Part of the bytes of a mount that the network must have brought.
+_BROUGHT = 0.9
 _FROM = {
     "bytes_from_server": "the server",
     "bytes_from_disk": "the local disk",
     "bytes_from_page_cache": "the page cache",
     "bytes_from_ram_cache": "the cache in RAM",
 }
-
-
-def is_mount(folder: str) -> bool:
-    """Returns whether the files of a folder are on a mount of another machine."""
-    kind = page_cache.filesystem(folder)
-    return kind in _NETWORK or kind.split(".")[0] in ("fuse", "fuseblk")
 
 
 def tier_of(*, ram_cache: str | None, has_shard_cache: bool, folder: str | None) -> str:
@@ -45,7 +37,7 @@ def tier_of(*, ram_cache: str | None, has_shard_cache: bool, folder: str | None)
         return "shard_cache"
     if folder is None:
         return "remote"
-    return "mount" if is_mount(folder) else "local"
+    return "mount" if mounts.is_remote(mounts.filesystem(folder)) else "local"
 
 
 def describe(
@@ -62,8 +54,8 @@ def describe(
         remark: The reason why bytes are unknown, or "".
     """
     consumed = sum(epoch.consumed_bytes for epoch in epochs)
-    storage = cache_label.known_sum([epoch.storage_bytes for epoch in epochs])
-    fetched = cache_label.known_sum([epoch.server_bytes for epoch in epochs])
+    storage = known_sum([epoch.storage_bytes for epoch in epochs])
+    fetched = known_sum([epoch.server_bytes for epoch in epochs])
     server: float | None = 0
     disk: float | None = storage
     if tier == "remote":  # nothing on this host keeps a record
@@ -75,6 +67,13 @@ def describe(
     rest = None if server is None else max(0.0, consumed - server)
     disk = rest if rest == 0 else None if disk is None else min(disk, rest or disk)
     memory = None if rest is None or disk is None else rest - disk
+    received = known_sum([epoch.network_bytes for epoch in epochs])
+    if tier == "mount" and received is not None:
+        brought = f"The network of the hosts brought {received / 1e6:.1f} MB meanwhile."
+        remark = f"{brought} {remark}"
+        if received < _BROUGHT * min(server or 0, consumed):
+            # A cache or files of this machine, or the network of another namespace.
+            server = disk = None
     in_ram = tier in ("ram", "decoded_ram")
     sources = {
         "bytes_from_server": server,
@@ -82,7 +81,7 @@ def describe(
         "bytes_from_page_cache": 0 if in_ram else memory,
         "bytes_from_ram_cache": memory if in_ram else 0,
     }
-    state = "cold" if tier == "remote" else cache_label.label(epochs)
+    state = "cold" if tier == "remote" else labels.label(epochs)
     return {
         "tier": tier,
         "state": state,

@@ -6,7 +6,7 @@ In: the measurements of a result. Out: lines of text.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from benchmarks.system.storage.latencies import PERCENTILES
+from benchmarks.storage_probe.latencies import PERCENTILES
 from tfpipe.errors import count_of
 
 _NAMES = {

@@ -1,14 +1,15 @@
-"""benchmarks.system.cache_label: the state of the page cache, from made-up figures."""
+"""benchmarks.page_cache.labels: the state of the page cache, from made-up figures."""
 
 import dataclasses
 import json
 
 import pytest
 
-from benchmarks.system import cache_label
-from benchmarks.system.cache_label import EpochCache
-from benchmarks.system.epoch_reads import EpochReads, Snapshot
-from benchmarks.system.residency import HostStatus
+from benchmarks.page_cache import labels
+from benchmarks.page_cache.labels import EpochCache
+from benchmarks.page_cache.reads import EpochReads, Snapshot
+from benchmarks.page_cache.states import CacheStatus, PageCache
+from benchmarks.system.machine import Host, Machine
 
 
 def _epoch(storage, *, epoch=0, resident=(None,), consumed=1000.0):
@@ -20,15 +21,20 @@ def _epoch(storage, *, epoch=0, resident=(None,), consumed=1000.0):
     )
 
 
-def _host(resident=0, *, counts_reads=True, host="a", rank=0):
-    return HostStatus(
+def _cache(machine):
+    return PageCache(Machine(machine, "node"))
+
+
+def _status(resident=0, *, counts_reads=True, machine="a", rank=0, **fields):
+    return CacheStatus(
         rank=rank,
-        host=host,
+        cache=_cache(machine),
         actions={},
         num_bytes=1000,
         resident_bytes=resident,
         counts_reads=counts_reads,
         remark="" if resident is not None else "Nobody knows.",
+        **fields,
     )
 
 
@@ -73,7 +79,7 @@ def test_label_of_an_epoch(epoch, label):
 def test_label_of_all_epochs(storage, label):
     epochs = [_epoch(one, epoch=number) for number, one in enumerate(storage)]
 
-    assert cache_label.label(epochs) == label
+    assert labels.label(epochs) == label
 
 
 @pytest.mark.parametrize(
@@ -97,22 +103,44 @@ def test_label_of_all_epochs(storage, label):
 def test_every_epoch_must_be_in_the_claimed_state(state, storage, passed, words):
     epochs = [_epoch(one, epoch=number) for number, one in enumerate(storage)]
 
-    found = cache_label.verdict(state, [_host()], epochs)
+    wrong = labels.mismatch(state, [_status()], epochs)
 
-    assert found.passed is passed
-    assert words in found.text
+    assert (not wrong) is passed
+    assert words in (wrong or labels.describe([_status()], epochs))
 
 
 def test_a_refusal_says_why_nothing_is_known():
-    found = cache_label.verdict("cold", [_host(None)], [_epoch(None)])
+    wrong = labels.mismatch("cold", [_status(None)], [_epoch(None)])
 
-    assert found.text.endswith("Nobody knows.")
+    assert wrong.endswith("Nobody knows.")
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({}, "in memory before."),
+        (
+            {"beneath": "the memory of the nfs4 server"},
+            "Cold means: not in this page cache. Bytes may have come from the memory "
+            "of the nfs4 server.",
+        ),
+        (
+            {"beneath": "the loop device loop0 on tmpfs", "is_memory": True},
+            "The files are in memory: the loop device loop0 on tmpfs.",
+        ),
+    ],
+)
+def test_the_text_says_what_a_label_leaves_open(fields, words):
+    text = labels.describe([_status(**fields)], [_epoch(1000)])
+
+    assert text.endswith(words)
+    assert "proven" not in text
 
 
 def test_the_text_names_the_first_epochs_and_counts_the_rest():
     epochs = [_epoch(1000, epoch=number, consumed=2e6) for number in range(7)]
 
-    text = cache_label.verdict("as_is", [_host(250)], epochs).text
+    text = labels.describe([_status(250)], epochs)
 
     assert "of the 14.0 MB consumed (epoch 0: warm, 0.1% of 2.0 MB; epoch 1" in text
     assert "epoch 3: warm, 0.1% of 2.0 MB; and 3 more); 25.0% of the files" in text
@@ -132,40 +160,80 @@ def test_a_shard_cache_has_the_state_of_what_it_fetched(storage, server, label):
 
     assert epoch.label == label
     assert epoch.as_json()["server_bytes"] == server
-    text = cache_label.verdict("as_is", [_host()], [epoch]).text
+    text = labels.describe([_status()], [epoch])
     assert f"{label} in the timed steps: the server gave {server / 10}%" in text
 
 
-def _reads(rank_bytes, resident, *, host, epoch):
+def _reads(rank_bytes, resident, *, machine, epoch, network=1):
     before = Snapshot(read_bytes=0, resident_bytes=resident, reclaimed_bytes=0)
     grown = None if resident is None else resident + rank_bytes
     after = Snapshot(read_bytes=rank_bytes, resident_bytes=grown, reclaimed_bytes=0)
     return EpochReads(
-        epoch=epoch, host=host, consumed_bytes=500.0, before=before, after=after
+        epoch=epoch,
+        cache=_cache(machine),
+        host=Host(Machine(machine), network),
+        consumed_bytes=500.0,
+        before=before,
+        after=after,
     )
 
 
-def test_two_hosts_with_two_ranks_each_are_joined():
-    """Ranks alternate between the hosts; host b has all files in memory."""
-    reads = [
-        [_reads(500, 0, host="a", epoch=3), _reads(0, 500, host="a", epoch=4)],
-        [_reads(0, 1000, host="b", epoch=3), _reads(0, 1000, host="b", epoch=4)],
-        [_reads(0, None, host="a", epoch=3), _reads(0, None, host="a", epoch=4)],
-        [_reads(0, None, host="b", epoch=3), _reads(0, None, host="b", epoch=4)],
-    ]
+def test_two_machines_with_two_ranks_each_are_joined():
+    """Ranks alternate between the machines, which have one name.
 
-    both = [_host(), _host(1000, host="b", rank=1)]
-    third, fourth = cache_label.join(reads, both)
-    uncounted = [_host(counts_reads=None), _host(host="b")]
-    unknown = cache_label.join([reads[2][:1], reads[1][:1]], uncounted)
+    Machine b has all files in memory.
+    """
+    reads = [
+        [_reads(500, 500, machine="a", epoch=n) for n in (3, 4)],
+        [_reads(0, 1000, machine="b", epoch=n) for n in (3, 4)],
+        [_reads(0, None, machine="a", epoch=n) for n in (3, 4)],
+        [_reads(0, None, machine="b", epoch=n) for n in (3, 4)],
+    ]
+    reads[0][1] = _reads(0, 1000, machine="a", epoch=4)
+
+    both = [_status(), _status(1000, machine="b", rank=1)]
+    third, fourth = labels.join(reads, both)
+    uncounted = [_status(counts_reads=None), _status(machine="b")]
+    unknown = labels.join([reads[2][:1], reads[1][:1]], uncounted)
 
     assert (third.epoch, fourth.epoch) == (3, 4)
     assert (third.consumed_bytes, third.storage_bytes) == (2000.0, 500)
-    assert third.resident_fractions == [0.0, 1.0]
+    assert third.resident_fractions == [0.5, 1.0]
     assert (third.label, fourth.label) == ("mixed", "warm")
-    # One host tells nothing, and what the kernel counts is not known either.
+    # One machine tells nothing, and what the kernel counts is not known either.
     assert unknown[0].storage_bytes is None
     assert unknown[0].label == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("machines", "networks", "num_caches"),
+    [(("a", "b"), (1, 1), 2), (("a", "a"), (1, 2), 1)],
+)
+def test_names_and_networks_do_not_share_a_page_cache(machines, networks, num_caches):
+    """Two ranks that read 500 cold bytes each; only one looks at a shared cache."""
+    one, two = (
+        _reads(500, 0, machine=m, epoch=0, network=n)
+        for m, n in zip(machines, networks, strict=True)
+    )
+    if num_caches == 1:
+        seen = [
+            Snapshot(read_bytes=read, resident_bytes=read, reclaimed_bytes=0)
+            for read in (0, 1000)
+        ]
+        before, after = (
+            dataclasses.replace(s, read_bytes=s.read_bytes // 2) for s in seen
+        )
+        one = dataclasses.replace(one, before=before, after=after)
+        two = dataclasses.replace(
+            two, before=Snapshot(read_bytes=0), after=Snapshot(read_bytes=500)
+        )
+
+    (epoch,) = labels.join(
+        [[one], [two]], [_status(machine=m) for m in dict.fromkeys(machines)]
+    )
+
+    assert len(epoch.resident_fractions) == num_caches
+    assert (epoch.storage_bytes, epoch.label) == (1000, "cold")
 
 
 @pytest.mark.parametrize(
@@ -184,7 +252,7 @@ def test_two_hosts_with_two_ranks_each_are_joined():
     ],
 )
 def test_the_size_rule_is_shown_as_arithmetic(data, num_steps, met, text):
-    rule = cache_label.size_rule(
+    rule = labels.size_rule(
         data_bytes=data, ram_bytes=24_700_000_000, num_steps=num_steps
     )
 

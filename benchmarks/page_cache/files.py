@@ -1,0 +1,221 @@
+"""Files in the page cache: how much of them is there, how to empty it, how to fill it.
+
+In: paths. Out: bytes in memory, from mincore(2). Evicting files needs no root
+(posix_fadvise); root also empties the caches of the whole machine. Only the cache of
+the client is emptied: data in the memory of a file server stays there.
+"""
+
+import concurrent.futures
+import ctypes
+import errno
+import mmap
+import os
+import pathlib
+import time
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from benchmarks.system import mounts
+
+_PIECE_BYTES = 1 << 30  # asked for at a time; the vector for it takes 256 KiB
+_CHUNK_BYTES = 8 << 20
+_NUM_READERS = 8  # at a time: one reader cannot use the whole network
+# A page that the kernel works on stays, so evicting is tried again after a pause.
+_PAUSES = (0.0, 0.01, 0.05, 0.25, 0.5)
+_DROP_CACHES = pathlib.Path("/proc/sys/vm/drop_caches")
+_CAP_FOWNER = 3  # number of the capability's bit, see capabilities(7)
+_MAP_FAILED = ctypes.c_void_p(-1).value
+
+_NOT_OWNED = (
+    "The kernel tells how much of a file is in memory only to a process that owns it "
+    "or may write it."
+)
+_NOT_MAPPED = (
+    "Files of this file system cannot be mapped, so their part of the page cache is "
+    "unknown."
+)
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_LIBC.mmap.restype = ctypes.c_void_p
+_LIBC.mmap.argtypes = [
+    *(ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int),
+    *(ctypes.c_int, ctypes.c_long),
+]
+_LIBC.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+_LIBC.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
+
+
+class OpenFiles:
+    """Files for several looks at their part of the page cache.
+
+    The files are mapped once and stay mapped, so that looking opens nothing: FUSE drops
+    the pages of a file at each opening, unless the mount keeps its cache. A mapping
+    takes no descriptor, and no memory while nobody touches it.
+
+    Args:
+        files: Paths of the files.
+
+    Attributes:
+        num_bytes: Size of the files.
+        remark: The reason why their part of the page cache is unknown, or "".
+
+    Raises:
+        OSError: If a file cannot be opened.
+    """
+
+    def __init__(self, files: Sequence[str]) -> None:
+        self.num_bytes = 0
+        self.remark = ""
+        self._views: list[tuple[int, int]] = []  # address and size
+        weakref.finalize(self, _unmap, self._views)
+        for path in files:
+            with open(path, "rb") as file:
+                self._add(path, file.fileno())
+
+    def _add(self, path: str, descriptor: int) -> None:
+        size = os.fstat(descriptor).st_size
+        self.num_bytes += size
+        if not may_see_residency(path):
+            self.remark = _NOT_OWNED
+        elif size:
+            address = _LIBC.mmap(
+                None, size, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0
+            )
+            if address != _MAP_FAILED:
+                self._views.append((address, size))
+            elif ctypes.get_errno() == errno.ENODEV:
+                self.remark = _NOT_MAPPED
+            else:
+                raise OSError(ctypes.get_errno(), "mmap", path)
+
+    def resident_bytes(self, most: int | None = None) -> int | None:
+        """Returns how much of the files is in the page cache; None if unknown.
+
+        The kernel knows whole pages; of the page at an end only the bytes of the file
+        count.
+
+        Args:
+            most: Bytes of each file to look at, from its begin; None: all.
+
+        Raises:
+            OSError: If the kernel does not answer.
+        """
+        if self.remark:
+            return None
+        return sum(
+            _resident(address + begin, min(_PIECE_BYTES, size - begin))
+            for address, whole in self._views
+            for size in [whole if most is None else min(whole, most)]
+            for begin in range(0, size, _PIECE_BYTES)
+        )
+
+    def measure(self) -> dict[str, Any]:
+        """Returns num_bytes, resident_bytes and remark as a dict for JSON."""
+        return {
+            "num_bytes": self.num_bytes,
+            "resident_bytes": self.resident_bytes(),
+            "remark": self.remark,
+        }
+
+
+def _unmap(views: Sequence[tuple[int, int]]) -> None:
+    for address, size in views:
+        _LIBC.munmap(address, size)
+
+
+def _resident(address: int, num_bytes: int) -> int:
+    vector = np.empty(-(-num_bytes // mmap.PAGESIZE), np.uint8)
+    if _LIBC.mincore(address, num_bytes, vector.ctypes.data):
+        raise OSError(ctypes.get_errno(), "mincore")
+    pages = vector & 1  # mincore(2) leaves the other bits undefined
+    missing = -num_bytes % mmap.PAGESIZE if pages[-1] else 0  # of the last page
+    return int(pages.sum()) * mmap.PAGESIZE - missing
+
+
+def may_see_residency(path: str) -> bool:
+    """Checks whether mincore tells this process the truth about a file.
+
+    Since Linux 5.2 a process needs to own the file, to be allowed to write it, or to
+    have CAP_FOWNER. To other processes mincore reports all pages as resident
+    (mm/mincore.c, can_do_mincore), so that nobody can see what others read.
+    """
+    if os.stat(path).st_uid == os.geteuid() or os.access(
+        path, os.W_OK, effective_ids=True
+    ):
+        return True
+    for line in pathlib.Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("CapEff:"):
+            return bool(int(line.split()[1], 16) >> _CAP_FOWNER & 1)
+    return False
+
+
+def measure(files: Sequence[str]) -> dict[str, Any]:
+    """Opens files, and returns `OpenFiles.measure` of them."""
+    return OpenFiles(files).measure()
+
+
+def evict(files: Sequence[str]) -> dict[str, Any]:
+    """Takes files out of the page cache, but pages that a process has mapped stay.
+
+    Returns:
+        {}, as there is nothing to tell.
+
+    Raises:
+        ValueError: If memory is the storage of a file, as with tmpfs.
+        OSError: If a file cannot be opened.
+    """
+    for path in {os.path.dirname(path): path for path in files}.values():
+        if (below := mounts.beneath(path)).is_memory:
+            raise ValueError(
+                f"{path} is on {below.text}: memory is its storage, so it cannot be "
+                "cold. Put the data on a disk or a file server."
+            )
+    for seconds in _PAUSES:
+        time.sleep(seconds)
+        for path in files:
+            with open(path, "rb") as file:
+                evict_file(file.fileno(), 0)
+        if not measure(files)["resident_bytes"]:
+            break
+    return {}
+
+
+def evict_file(descriptor: int, num_bytes: int) -> None:
+    """Evicts the first bytes of a file; 0 stands for all."""
+    os.fsync(descriptor)  # first, because pages that are not on disk yet stay
+    os.posix_fadvise(descriptor, 0, num_bytes, os.POSIX_FADV_DONTNEED)
+
+
+def fill(files: Sequence[str]) -> dict[str, Any]:
+    """Reads files from end to end, so that they are in the page cache.
+
+    Returns:
+        {}, as there is nothing to tell.
+
+    Raises:
+        OSError: If a file cannot be read.
+    """
+    with concurrent.futures.ThreadPoolExecutor(_NUM_READERS) as readers:
+        for _ in readers.map(_fill_file, files):
+            pass
+    return {}
+
+
+def _fill_file(path: str) -> None:
+    buffer = bytearray(_CHUNK_BYTES)
+    with open(path, "rb", buffering=0) as file:
+        while file.readinto(buffer):
+            pass
+
+
+def drop_caches(_: Sequence[str]) -> dict[str, Any]:
+    """Empties the caches of the whole machine: pages, directory entries, inodes.
+
+    Raises:
+        OSError: If this process may not do so.
+    """
+    _DROP_CACHES.write_text("3")
+    return {}

@@ -1,0 +1,206 @@
+"""Bytes of the data's files that storage gave in an epoch, for one page cache.
+
+In: counters of the kernel at both ends of an epoch. Out: bytes from storage. Two
+figures bound these bytes from above:
+
+- read_bytes of /proc/self/io, counted by the kernel for every rank. The libraries of
+  the process are in the figure, as they are read from storage when first used.
+- The growth of the files' part in the page cache (mincore), and the bytes reclaimed by
+  the kernel meanwhile: a byte from storage is in memory, or left memory again. A file
+  system without lasting pages breaks the bound.
+
+The smaller figure is taken. While the files fit in memory the second is exact, and
+holds no library. If they do not fit, libraries are small beside them, and the first
+takes over.
+
+A bound from below checks both: the page cache cannot give more than it held at the
+begin and got meanwhile. If the figures contradict each other, nothing is known.
+"""
+
+import dataclasses
+import math
+import mmap
+import pathlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import psutil
+
+from benchmarks.page_cache.files import OpenFiles
+from benchmarks.page_cache.states import CacheStatus, PageCache
+from benchmarks.system import network, probes
+from benchmarks.system.machine import Host
+
+_VMSTAT = pathlib.Path("/proc/vmstat")
+_EXPLAINED = 0.9  # part of the consumed bytes whose origin the counters must tell
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """Counters of a rank and its host at one moment; None if unknown.
+
+    Attributes:
+        read_bytes: Bytes that storage delivered to the process so far.
+        resident_bytes: Bytes of the files in the page cache. Only the first rank of a
+            page cache knows them.
+        reclaimed_bytes: Bytes of any files that the kernel took out of the page cache
+            so far because memory was needed.
+        server_bytes: Bytes that a shard cache fetched for the rank so far; None without
+            a shard cache.
+        network_bytes: Bytes that all interfaces and RDMA ports of the host received so
+            far, loopback included.
+    """
+
+    read_bytes: int | None = None
+    resident_bytes: int | None = None
+    reclaimed_bytes: int | None = None
+    server_bytes: int | None = None
+    network_bytes: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EpochReads:
+    """Reads of one rank in the timed part of an epoch.
+
+    Attributes:
+        epoch: Number of the epoch.
+        cache: The page cache that the rank reads through.
+        host: The rank's host, whose network it shares.
+        consumed_bytes: Size of the records that the rank's timed steps used.
+        before: Counters at its begin.
+        after: Counters at its end.
+    """
+
+    epoch: int
+    cache: PageCache
+    host: Host
+    consumed_bytes: float
+    before: Snapshot
+    after: Snapshot
+
+    def grown(self, name: str) -> int | None:
+        """Returns the growth of a counter; None if the rank does not know it."""
+        before, after = getattr(self.before, name), getattr(self.after, name)
+        return None if before is None or after is None else after - before
+
+
+def snapshot(files: OpenFiles | None, *, server_bytes: int | None = None) -> Snapshot:
+    """Reads the counters now; looking at the files takes about 0.1 s a gigabyte.
+
+    Args:
+        files: The files to look at in the page cache; None on all ranks of a page cache
+            but the first.
+        server_bytes: Becomes a field of the snapshot.
+    """
+    try:
+        resident = files and files.resident_bytes()
+        reclaimed = parse_reclaimed(_VMSTAT.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        resident = reclaimed = None
+    try:
+        received = psutil.net_io_counters(nowrap=False).bytes_recv
+        rdma = network.rdma_transferred(network.rdma_ports())
+        received += rdma["rdma_received_bytes"]
+    except (*probes.UNREADABLE, AttributeError):  # psutil has None without interfaces
+        received = None
+    return Snapshot(
+        read_bytes=probes.process_storage_bytes(),
+        resident_bytes=resident,
+        reclaimed_bytes=reclaimed,
+        server_bytes=server_bytes,
+        network_bytes=received,
+    )
+
+
+def parse_reclaimed(text: str) -> int:
+    """Returns the bytes of files that the kernel reclaimed since the host started.
+
+    Args:
+        text: Contents of /proc/vmstat. Kernels before 5.8 have no count of files alone:
+            anonymous memory is then in the figure too.
+
+    Raises:
+        ValueError: If the text has none of the counters.
+    """
+    counters = dict(line.split() for line in text.splitlines())
+    names = ("pgsteal_kswapd", "pgsteal_direct")
+    if "pgsteal_file" in counters:
+        names = ("pgsteal_file",)
+    elif not set(names) <= set(counters):
+        raise ValueError("/proc/vmstat has no pgsteal_file")
+    return sum(int(counters[name]) for name in names) * mmap.PAGESIZE
+
+
+class Origin(NamedTuple):
+    """Where the bytes of an epoch came from, for one page cache; None if unknown.
+
+    Attributes:
+        storage_bytes: Bytes of the files that storage gave.
+        resident_bytes: Bytes of the files in the page cache at the begin.
+    """
+
+    storage_bytes: int | None
+    resident_bytes: int | None
+
+
+def origin(ranks: Sequence[EpochReads], status: CacheStatus | None) -> Origin:
+    """Returns where the bytes came from that ranks read through a page cache.
+
+    Storage gives nothing if memory is the storage. Where the kernel does not count, and
+    memory was short meanwhile, the growth of the files proves nothing; nor does it if a
+    shard cache fetched bytes, as these are in memory when they are written.
+
+    Args:
+        ranks: The reads of all ranks of the page cache in an epoch.
+        status: What is known of the page cache; None if nothing is.
+    """
+    measured = [rank.before.resident_bytes for rank in ranks]
+    resident = next((held for held in measured if held is not None), None)
+    if status is not None and status.is_memory:
+        return Origin(0, resident)
+    counts = status is not None and status.counts_reads is True
+    stored = total(ranks, "read_bytes") if counts else None
+    moved = next((moved for rank in ranks if (moved := _moved(rank))), None)
+    if resident is None or moved is None or total(ranks, "server_bytes"):
+        return Origin(stored, resident)
+    growth, reclaimed = moved
+    came = growth + reclaimed  # into memory, by any process
+    most = resident + max(came, stored or 0)
+    # If more left than was reclaimed, somebody evicted the files, and nobody knows how
+    # much of them was read before.
+    keeps = status is None or status.keeps_pages is not False
+    if keeps and came >= 0:
+        if stored is not None:
+            stored = min(stored, came)
+        elif not reclaimed:
+            stored = growth
+    consumed = sum(rank.consumed_bytes for rank in ranks)
+    if stored is None and not keeps:  # only what was in memory at the begin counts
+        least = math.ceil(consumed - resident)
+        return Origin(least if least >= _EXPLAINED * consumed else None, None)
+    if stored is not None and most < _EXPLAINED * consumed:
+        return Origin(None, None)
+    return Origin(stored, resident if keeps else None)
+
+
+def network_bytes(ranks: Sequence[EpochReads]) -> int | None:
+    """Returns the bytes that the hosts of all ranks received; None if unknown."""
+    hosts = {rank.host: rank for rank in ranks}
+    return total([*hosts.values()], "network_bytes")
+
+
+def total(ranks: Sequence[EpochReads], name: str) -> int | None:
+    """Returns the growth of a counter over ranks; None if a rank does not know."""
+    return known_sum([rank.grown(name) for rank in ranks])
+
+
+def known_sum(values: Sequence[int | None]) -> int | None:
+    """Returns the sum of values; None without a value, or if a value is unknown."""
+    numbers = [value for value in values if value is not None]
+    return sum(numbers) if numbers and len(numbers) == len(values) else None
+
+
+def _moved(rank: EpochReads) -> tuple[int, int] | None:
+    """Returns the growth of the files in memory, and the reclaimed bytes."""
+    growth, reclaimed = rank.grown("resident_bytes"), rank.grown("reclaimed_bytes")
+    return None if growth is None or reclaimed is None else (growth, reclaimed)

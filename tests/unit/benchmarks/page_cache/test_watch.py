@@ -1,0 +1,34 @@
+"""benchmarks.page_cache.watch: the files' part of the page cache during a run."""
+
+from benchmarks.page_cache import files, watch
+from benchmarks.system import telemetry
+
+
+def test_a_large_data_set_is_measured_by_an_even_sample():
+    files = [f"{number:04}" for number in range(1000)]
+
+    assert watch.even_sample(files, 15e9) == files
+    assert watch.even_sample(files, 160e9) == files[::10]
+    assert watch.even_sample(files[:3], 160e9) == files[:1]
+
+
+def test_a_sampler_reads_the_part_in_memory(tmp_path):
+    (tmp_path / "file").write_bytes(b"x" * 5000)
+
+    reading = watch.resident_probe([str(tmp_path / "file")], 5000.0)(None)()
+
+    assert reading.gauges == {"resident_fraction": 1.0}
+    assert reading.counters == {}
+
+
+def test_files_that_cannot_be_measured_say_why(tmp_path, monkeypatch):
+    def absent(name: str) -> str:
+        probe = watch.resident_probe([str(tmp_path / name)], 4.0)
+        with telemetry.Sampler(more={"resident": probe}) as sampler:
+            pass
+        return sampler.figures()["absent"]["resident"]
+
+    assert "No such file" in absent("gone")
+    (tmp_path / "file").write_bytes(b"x")
+    monkeypatch.setattr(files, "may_see_residency", lambda path: False)
+    assert "only to a process that owns it" in absent("file")
