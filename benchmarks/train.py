@@ -15,9 +15,10 @@ is the saving of checkpoints.
 
 On stdout: the resources of each rank, the pipeline, "Img/sec per rank: ..." and the
 total, and one JSON object as the last line. In it, examples_per_second is the work of
-all ranks over their common time; stall_fraction is the share of the time that a rank
-waited for input, accelerator_utilization the share that it computed, both of the worst
-rank; `steady_state` says whether the rate is that of the input, or of what was read
+all ranks over their common time; `critical_path` says what the time of the job went to
+(input, compute, communication, late) and on which rank; stall_fraction is the share of
+input, accelerator_utilization that of compute; `binding` is one word for what held the
+run back; `steady_state` says whether the rate is that of the input, or of what was read
 ahead; `records` counts how often each record was used, over all ranks; `cache` says
 whether the timed steps were fed by storage or by memory. The result is printed before a
 file is written. On stderr: a bar on a terminal, else a line every 10 s. Exit code: 0

@@ -14,15 +14,6 @@ from tfpipe.errors import count_of
 Result = Mapping[str, Any]
 
 _VERBS = {"eval": "evaluates", "infer": "infers"}
-# The remedy for the binding resource.
-_REMEDIES = {
-    "cores": "python -m benchmarks.input --data_dir=DIR --do=tune, or more cores",
-    "server": "--shard_cache_dir=C keeps shards on a local disk",
-    "disk": "python -m benchmarks.storage DIR says what the storage gives",
-    "pipeline": "python -m benchmarks.input --data_dir=DIR --do=profile,tune",
-    "accelerator": "nothing: the input keeps up",
-    "model": "nothing: the input keeps up",
-}
 
 
 def train(result: Result, path: object) -> list[str]:
@@ -70,8 +61,10 @@ def _run_line(result: Result) -> str:
 def _bound(result: Result) -> str:
     stall = result["stall_fraction"]
     text = f"{binding.of_run(result)}: waited for input {stall:.1%} of the time"
-    if result["num_ranks"] > 1:
-        text += f", for other ranks {result['sync_fraction']:.1%}"
+    if shares := (result.get("critical_path") or {}).get("shares"):
+        if result["num_ranks"] > 1:
+            text += f", communicated {shares['communication']:.1%}"
+        text += f", was late {shares['late']:.1%}"
     if cause := (result.get("stragglers") or {}).get("cause"):
         text += f"; rank {result['stragglers']['slowest_rank']} is late by its {cause}"
     return text
@@ -127,7 +120,7 @@ def _next(result: Result) -> str:
     if "bars" in result:
         return str(result["bars"]["sentence"])
     folder = str(result["config"].get("data_dir") or "DIR")
-    return _REMEDIES[binding.of_run(result)].replace("DIR", folder)
+    return binding.REMEDIES[binding.of_run(result)].replace("DIR", folder)
 
 
 def inputs(result: Result) -> list[str]:

@@ -1,31 +1,63 @@
-"""The resource that held a run back, from the result of the run."""
+"""The resource that held a run back, as one word, from the result of the run.
+
+| word                           | the largest loss on the critical path           |
+|--------------------------------|-------------------------------------------------|
+| accelerator                    | none: the input kept up, and the model decides  |
+| cores, network, storage, input | input, and the resource that explains it        |
+| communication                  | the averages over ranks                         |
+| host                           | ranks that were stopped, late or without a core |
+"""
 
 from collections.abc import Mapping
 from typing import Any
 
+# The remedy for each word. "input" stands for stages that wait for other stages.
+REMEDIES: Mapping[str, str] = {
+    "accelerator": "nothing: the input keeps up",
+    "cores": "python -m benchmarks.input --data_dir=DIR --do=tune, or more cores",
+    "network": "--shard_cache_dir=C keeps shards on a local disk",
+    "storage": "python -m benchmarks.storage DIR says what the storage gives",
+    "input": "python -m benchmarks.input --data_dir=DIR --do=profile,tune",
+    "communication": "fewer or larger steps, --fp16_allreduce, or a faster network "
+    "between hosts",
+    "host": "a quiet host: critical_path names the late ranks and steps",
+}
+
 # Shares of the time, of the cores and of the bytes from which a resource binds.
-_MOST_STALL, _FULL, _MANY = 0.05, 0.85, 0.05
+_MOST_LOST, _FULL, _MANY = 0.05, 0.85, 0.05
 
 
 def of_run(result: Mapping[str, Any]) -> str:
-    """Returns the resource that held a run back.
-
-    A run whose input kept up waited for the model, or for the accelerator in its place.
-    Otherwise busy cores bind, or else the server or the disk. If all bytes were in
-    memory, the stages of the pipeline waited for other stages.
+    """Returns the resource that held a run back, one of `REMEDIES`.
 
     Args:
-        result: The result of benchmarks.train.
+        result: The result of benchmarks.train; an older one has only its stall.
     """
-    if result["stall_fraction"] <= _MOST_STALL:
-        return "accelerator" if result.get("kind") == "emulated" else "model"
+    shares = (result.get("critical_path") or {}).get("shares") or {
+        "input": result["stall_fraction"]
+    }
+    losses = {part: shares.get(part, 0.0) for part in (*_WORDS, "input")}
+    part = max(losses, key=losses.__getitem__)
+    if losses[part] <= _MOST_LOST:
+        return "accelerator"
+    return _WORDS.get(part) or _of_input(result)
+
+
+_WORDS = {"communication": "communication", "late": "host"}
+
+
+def _of_input(result: Mapping[str, Any]) -> str:
+    """Returns why a run waited for input: busy cores, else where the bytes came from.
+
+    If all bytes were in memory, the stages of the pipeline waited for other stages.
+    """
     if ((result.get("telemetry") or {}).get("host_cpu_fraction") or 0.0) >= _FULL:
         return "cores"
     section: Mapping[str, Any] = result.get("storage") or {}
     server, disk = (section.get(f"bytes_from_{name}") or 0 for name in _READ)
     if max(server, disk) > _MANY * section.get("consumed_bytes", 0):
-        return "server" if server >= disk else "disk"
-    return "pipeline"
+        return "network" if server >= disk else "storage"
+    return "input"
 
 
 _READ = ("server", "disk")

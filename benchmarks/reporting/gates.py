@@ -50,6 +50,8 @@ _SLOWEST = Metric("stragglers.slowest_over_others", is_ratio=True)
 METRICS: Mapping[str, Metric] = {
     "stall": _share("stall_fraction"),
     "sync": _share("sync_fraction"),
+    "communication": _share("critical_path.shares.communication"),
+    "late": _share("critical_path.shares.late"),
     "au": _share("accelerator_utilization"),
     "au_mlperf_storage": _share("accelerator_utilization_mlperf_storage"),
     "accuracy": _share("accuracy", is_timed=False),

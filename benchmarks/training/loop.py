@@ -170,16 +170,12 @@ def infer(setting: Setting, ranks: Ranks) -> dict[str, Any]:
 
 def _emulate(setting: Setting, ranks: Ranks) -> dict[str, Any]:
     """Feeds an emulated accelerator; no model is built."""
-    config = setting.config
-    if setting.emulation is not None:
-        seconds = setting.emulation.step_seconds(config.batch_size)
-    else:
-        seconds = config.step_time_ms / 1e3
+    seconds = setting.emulated_seconds
     function = steps.make_emulated_step(setting, ranks, seconds)
     start = tfpipe.State()
     done = run_steps(setting, ranks, function, setting.num_steps(start), start)
     figures = {**done.figures, "emulated_seconds_per_step": seconds}
-    if config.mode == "infer":
+    if setting.config.mode == "infer":
         figures["padding_fraction"] = _padding(setting, done.traces)
     return figures
 

@@ -13,12 +13,16 @@ import numpy.typing as npt
 
 from benchmarks.page_cache.reads import known_sum
 from benchmarks.reporting import mlperf_storage, steady_state
+from benchmarks.training import critical_path
+from benchmarks.training.critical_path import CriticalPath
 from benchmarks.training.recorder import Epoch, Trace
 
 _Z_95 = 1.96  # deviations around 95 % of a normal distribution
 _PERCENTILES = (50, 90, 95, 99)
 _HISTOGRAM_BINS = 40
 _BELOW = 1 - 1e-6  # the outer bins hold the least and the largest value whole
+# Names of `critical_path.PARTS` for a rank, which also waits for other ranks.
+_PARTS = ("wait", "compute", "sync", "late")
 _STRAGGLER = 1.05  # smallest ratio to the other ranks that holds ranks back
 
 
@@ -27,21 +31,24 @@ def summarize(
 ) -> dict[str, Any]:
     """Returns the figures of a run whose ranks started their timed steps together.
 
-    The time of a step is wait, compute and sync together. The accelerator utilization
-    of a rank is compute / time, its stall is wait / time; the run has the values of the
-    worst rank. sync_fraction and the seconds of a step are means over ranks. A
-    deviation is 1.96 standard deviations of the rate from step to step. A step of all
-    ranks is over when its last rank is done.
+    The time of a step is wait, compute, sync and late together, as critical_path.py
+    says; figures with _per_rank are those of each rank. stall_fraction is the share of
+    input in the critical path of the job, accelerator_utilization that of compute.
+    sync_fraction and the seconds of a step are means over ranks. A deviation is 1.96
+    standard deviations of the rate from step to step. A step of all ranks is over when
+    its last rank is done.
 
     Args:
         traces: The measurements of every rank, in the order of ranks.
         record_bytes: Mean size of a record in its shard; None if there are no shards.
     """
+    path = critical_path.trace([trace.times for trace in traces])
     num_examples = sum(trace.num_examples for trace in traces)
     records = coverage([trace.record_counts for trace in traces])
     return {
         **_speed(traces),
-        **_split(traces),
+        **_split(traces, path),
+        "critical_path": path.as_json(),
         **_step_times(traces),
         "stragglers": stragglers(traces),
         "steady_state": steady_state.describe(
@@ -52,7 +59,8 @@ def summarize(
         ),
         "cpu_seconds_per_example": sum(t.cpu_seconds for t in traces) / num_examples,
         "cpu_cores_used_per_rank": [t.cpu_seconds / t.seconds for t in traces],
-        "num_timed_steps": len(traces[0].wait_seconds),
+        "num_warmup_steps": traces[0].num_warmup_steps,
+        "num_timed_steps": len(traces[0].times.steps),
         "timed_seconds": _seconds(traces),
         **_bytes(traces, records, record_bytes),
         "records": records,
@@ -85,31 +93,43 @@ def _deviation(rates: npt.NDArray[np.float64]) -> float:
     return float(_Z_95 * np.std(rates))
 
 
-def _split(traces: Sequence[Trace]) -> dict[str, Any]:
-    """Returns wait, compute and sync of the steps, and their shares in the time."""
-    parts = {
-        "wait": [float(np.mean(trace.wait_seconds)) for trace in traces],
-        "compute": [float(np.mean(trace.compute_seconds)) for trace in traces],
-        "sync": [float(np.mean(trace.sync_seconds)) for trace in traces],
-    }
-    step = [float(trace.step_seconds.mean()) for trace in traces]
+def _split(traces: Sequence[Trace], path: CriticalPath) -> dict[str, Any]:
+    """Returns the parts of a step of each rank, and their shares in the time."""
+    ranks = [_parts(trace) for trace in traces]
+    seconds = {part: [rank[part] for rank in ranks] for part in _PARTS}
     share = {
-        part: [own / whole for own, whole in zip(values, step, strict=True)]
-        for part, values in parts.items()
+        part: [rank[part] / sum(rank.values()) for rank in ranks] for part in _PARTS
     }
     return {
-        **{f"{part}_seconds_per_step": _mean(v) for part, v in parts.items()},
-        **{f"{part}_seconds_per_step_per_rank": v for part, v in parts.items()},
-        "stall_fraction": max(share["wait"]),
+        **{f"{part}_seconds_per_step": _mean(v) for part, v in seconds.items()},
+        **{f"{part}_seconds_per_step_per_rank": v for part, v in seconds.items()},
+        "stall_fraction": _checked(path.shares["input"]),
         "stall_fraction_per_rank": share["wait"],
-        "sync_fraction": _mean(share["sync"]),
-        "accelerator_utilization": min(share["compute"]),
+        "sync_fraction": _checked(_mean(share["sync"])),
+        "accelerator_utilization": _checked(path.shares["compute"]),
         "accelerator_utilization_per_rank": share["compute"],
         "accelerator_utilization_mlperf_storage": _mlperf_storage_utilization(traces),
     }
 
 
-def _mean(values: Sequence[float]) -> float:
+def _parts(trace: Trace) -> dict[str, float]:
+    """Returns the mean seconds of the parts of a rank's steps, which add up."""
+    alone = critical_path.trace([trace.times]).seconds.mean(axis=0)
+    return dict(zip(_PARTS, alone.tolist(), strict=True))
+
+
+def _checked(share: float) -> float:
+    """Returns a share.
+
+    Raises:
+        ArithmeticError: If the share is not within 0 and 1.
+    """
+    if not -1e-9 <= share <= 1 + 1e-9:
+        raise ArithmeticError(f"A share of the time must be 0 to 1, got {share}.")
+    return min(1.0, max(0.0, share))
+
+
+def _mean(values: npt.ArrayLike) -> float:
     return float(np.mean(values))
 
 
@@ -175,17 +195,17 @@ def stragglers(traces: Sequence[Trace]) -> dict[str, Any]:
     """Returns the rank that holds the others back, its slowness, and the cause.
 
     The own time of a rank is the time of its steps without the wait for other ranks:
-    wait, compute, and the sync of the last rank, which waited for nobody and only
+    wait, compute, late, and the sync of the last rank, which waited for nobody and only
     communicated. slowest_over_others is the own time of the slowest rank over the
     median of the own times of all others; 1 for a single rank.
     cause is the largest part of the difference; None if the slowest rank is less than
     5 % slower. times_last_per_rank counts the steps in which a rank was last: the last
     rank waits least for the others. The counts are None if no rank waited for others.
     """
-    wait = np.array([np.mean(trace.wait_seconds) for trace in traces])
+    parts = [_parts(trace) for trace in traces]
     sync = np.array([trace.sync_seconds for trace in traces])
-    communication = sync.min(axis=0).mean()
-    own = wait + [np.mean(trace.compute_seconds) for trace in traces] + communication
+    spent = np.array([[each[part] for part in _CAUSES] for each in parts])
+    own = spent.sum(axis=1) + sync.min(axis=0).mean()
     slowest = int(own.argmax())
     others = np.delete(own, slowest) if len(own) > 1 else own
     ratio = float(own[slowest] / np.median(others))
@@ -198,14 +218,17 @@ def stragglers(traces: Sequence[Trace]) -> dict[str, Any]:
         "cause": None,
     }
     if ratio >= _STRAGGLER:
-        more_wait = wait[slowest] - np.median(np.delete(wait, slowest))
-        is_input = more_wait > (own[slowest] - np.median(others)) / 2
-        figures["cause"] = "input" if is_input else "compute"
-    text = _straggler_text(figures, float(wait[slowest] / own[slowest]))
-    return figures | {"text": text}
+        more = spent[slowest] - np.median(np.delete(spent, slowest, axis=0), axis=0)
+        figures["cause"] = list(_CAUSES.values())[int(more.argmax())]
+    shares = dict(zip(_CAUSES.values(), spent[slowest] / own[slowest], strict=True))
+    return figures | {"text": _straggler_text(figures, shares)}
 
 
-def _straggler_text(figures: dict[str, Any], wait_share: float) -> str:
+# Parts of a rank's own time -> names of causes.
+_CAUSES = {"wait": "input", "compute": "compute", "late": "late"}
+
+
+def _straggler_text(figures: dict[str, Any], shares: dict[str, float]) -> str:
     own = figures["own_seconds_per_step_per_rank"]
     rank, ratio = figures["slowest_rank"], figures["slowest_over_others"]
     if len(own) == 1:
@@ -215,9 +238,13 @@ def _straggler_text(figures: dict[str, Any], wait_share: float) -> str:
             f"No rank holds the others back: the slowest is rank {rank}, with "
             f"{ratio:.2f} times the time of the others."
         )
-    part = f"{wait_share:.0%} is waiting for input"
-    if figures["cause"] == "compute":
-        part = f"{1 - wait_share:.0%} is computing and averaging"
+    part = {
+        "input": f"{shares['input']:.0%} is waiting for input",
+        "compute": f"{1 - shares['input'] - shares['late']:.0%} is computing and "
+        "averaging",
+        "late": f"{shares['late']:.0%} is neither input nor computing: the rank was "
+        "stopped, had no core, or was late between steps",
+    }[figures["cause"]]
     return (
         f"Rank {rank} holds the others back: its steps take {ratio:.2f} times as long "
         f"as theirs ({own[rank] * 1e3:.1f} ms), of which {part}."
@@ -328,6 +355,7 @@ def speed_lines(figures: dict[str, Any]) -> list[str]:
         f"+-{figures['examples_per_second_deviation']:.1f}",
         _wait_line(figures),
         f"Step: {', '.join(milliseconds)} ms",
+        figures["critical_path"]["text"],
         figures["steady_state"]["text"],
     ]
     if len(rates) > 1:

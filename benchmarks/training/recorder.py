@@ -15,29 +15,29 @@ import numpy.typing as npt
 
 from benchmarks.reporting.steady_state import ReadAhead
 from benchmarks.system import probes
+from benchmarks.training.critical_path import RankTimes, StepTimes
+from benchmarks.training.pulse import Pulse
+
+Array = npt.NDArray[np.float64]
 
 
 class Step(NamedTuple):
     """A step of a rank.
 
     Attributes:
-        wait_seconds: Time blocked on the next batch.
-        compute_seconds: Time from the batch to the result, without sync_seconds.
+        times: When the step happened, by `time.perf_counter`.
         loss: Mean loss of the rank's batch.
         num_correct: Correct predictions in the batch of the rank.
         num_examples: Examples in the batch of the rank, without padding.
         record_ids: int64 [num_examples], the records of the batch.
-        sync_seconds: Time waited for the average over ranks after the rank's own work.
         windows_begun: Number of shuffle windows whose first records the batch holds.
     """
 
-    wait_seconds: float
-    compute_seconds: float
+    times: StepTimes
     loss: float
     num_correct: int
     num_examples: int
     record_ids: npt.NDArray[np.int64]
-    sync_seconds: float = 0.0
     windows_begun: int = 0
 
 
@@ -55,10 +55,7 @@ class Trace:
     """The measurements of a rank. Sequences have a value for every timed step.
 
     Attributes:
-        wait_seconds: Time blocked on the input.
-        compute_seconds: Time in the step itself.
-        sync_seconds: Time waited for the average over ranks.
-        end_seconds: End of the step, counted from the common start.
+        times: The times of the steps, counted from the common start.
         step_epochs: Epoch of the step.
         windows_begun: Number of shuffle windows that begin in the step.
         num_warmup_steps: Number of steps before the timed steps.
@@ -76,10 +73,7 @@ class Trace:
         step_examples: Number of examples of the step.
     """
 
-    wait_seconds: Sequence[float]
-    compute_seconds: Sequence[float]
-    sync_seconds: Sequence[float]
-    end_seconds: Sequence[float]
+    times: RankTimes
     step_epochs: Sequence[int]
     windows_begun: Sequence[int]
     num_warmup_steps: int
@@ -95,16 +89,39 @@ class Trace:
     step_examples: Sequence[int]
 
     @property
-    def step_seconds(self) -> npt.NDArray[np.float64]:
-        """Durations of the timed steps: wait, compute and sync together."""
-        parts = (self.wait_seconds, self.compute_seconds, self.sync_seconds)
-        seconds: npt.NDArray[np.float64] = np.sum(parts, axis=0, dtype=np.float64)
-        return seconds
+    def wait_seconds(self) -> Array:
+        """Time blocked on the input."""
+        return self._between(0, 1)
+
+    @property
+    def sync_seconds(self) -> Array:
+        """Time waited for the average over ranks."""
+        return self._between(2, 3)
+
+    @property
+    def step_seconds(self) -> Array:
+        """Durations of the timed steps, without the time between steps."""
+        return self._between(0, 4)
+
+    @property
+    def end_seconds(self) -> Array:
+        """End of the step, counted from the common start."""
+        return self.times.steps[:, 4]
 
     @property
     def seconds(self) -> float:
         """Time from the common start to the end of the rank's last timed step."""
-        return self.end_seconds[-1]
+        return float(self.end_seconds[-1])
+
+    @property
+    def compute_seconds(self) -> Array:
+        """Time in the step itself; at most the configured time of an emulated step."""
+        own = self._between(1, 4) - self.sync_seconds
+        most = self.times.emulated_seconds
+        return own if most is None else np.minimum(own, most)
+
+    def _between(self, first: int, last: int) -> Array:
+        return self.times.steps[:, last] - self.times.steps[:, first]
 
     def examples_of(self, epoch: int) -> int:
         """Returns the number of examples in the timed steps of an epoch."""
@@ -113,10 +130,26 @@ class Trace:
 
 
 class Recorder:
-    """Collects the steps of a rank; `start_timing` starts the timing."""
+    """Collects the steps of a rank; `start_timing` starts the timing.
 
-    def __init__(self, num_records: int, read_ahead: ReadAhead) -> None:
+    Args:
+        num_records: Number of records in the split.
+        read_ahead: Examples that the rank reads in advance.
+        emulated_seconds: Configured time of an emulated step; None if a model computes.
+
+    Attributes:
+        pulse: Finds the times in which the process does not run, inside its `with`.
+    """
+
+    def __init__(
+        self,
+        num_records: int,
+        read_ahead: ReadAhead,
+        emulated_seconds: float | None = None,
+    ) -> None:
+        self.pulse = Pulse()
         self._read_ahead = read_ahead
+        self._emulated_seconds = emulated_seconds
         self._record_counts = np.zeros(num_records, np.int64)
         self._losses: list[float] = []
         self._epochs: list[Epoch] = []
@@ -129,13 +162,15 @@ class Recorder:
         Losses, epochs and record counts of warm-up steps stay.
         """
         self._timed: list[Step] = []
-        self._ends: list[float] = []
+        self._times: list[list[float]] = []
+        self._silences: list[list[float]] = []
         self._step_epochs: list[int] = []
         self._num_warmup_steps = len(self._losses)
         self._num_warmup_examples = sum(epoch.num_examples for epoch in self._epochs)
         self._cpu_seconds = time.process_time()
         self._storage_bytes = probes.process_storage_bytes()
-        self._start = time.perf_counter()
+        self.pulse.take()
+        self._start = self._origin = time.perf_counter()
 
     @contextlib.contextmanager
     def untimed(self) -> Iterator[None]:
@@ -144,13 +179,16 @@ class Recorder:
         All ranks must enter and leave the block together. Otherwise a rank counts the
         wait for the ranks within the block.
         """
+        self._take_silences()
         before = time.perf_counter()
         yield
+        self.pulse.take()
         self._start += time.perf_counter() - before
 
     def add(self, step: Step, epoch: int) -> None:
-        """Records a step; to be called as soon as the step is over."""
-        self._ends.append(time.perf_counter() - self._start)
+        """Records a step."""
+        self._times.append([when - self._start for when in step.times])
+        self._take_silences()
         self._timed.append(step)
         self._step_epochs.append(epoch)
         self._losses.append(step.loss)
@@ -165,14 +203,20 @@ class Recorder:
             sums.num_examples + step.num_examples,
         )
 
+    def _take_silences(self) -> None:
+        for silence in self.pulse.take():
+            self._silences.append([when - self._start for when in silence])
+
     def trace(self) -> Trace:
         """Returns all measurements up to now."""
         now = probes.process_storage_bytes()
         return Trace(
-            wait_seconds=[step.wait_seconds for step in self._timed],
-            compute_seconds=[step.compute_seconds for step in self._timed],
-            sync_seconds=[step.sync_seconds for step in self._timed],
-            end_seconds=list(self._ends),
+            times=RankTimes(
+                steps=np.array(self._times),
+                silences=np.array(self._silences).reshape(-1, 2),
+                origin=self._origin,
+                emulated_seconds=self._emulated_seconds,
+            ),
             step_epochs=list(self._step_epochs),
             windows_begun=[step.windows_begun for step in self._timed],
             num_warmup_steps=self._num_warmup_steps,

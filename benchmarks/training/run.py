@@ -21,7 +21,7 @@ from benchmarks.distributed.numa import Seat
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.distributed.watch import Beat, watched
 from benchmarks.options.config import Config
-from benchmarks.reporting import gates, mlperf_storage, output
+from benchmarks.reporting import binding, gates, mlperf_storage, output
 from benchmarks.reporting.gates import Gate
 from benchmarks.reporting.progress import Progress
 from benchmarks.results import environment
@@ -113,6 +113,7 @@ def _result(setting: Setting, ranks: Ranks, required: Sequence[Gate]) -> dict[st
         **figures,
         "environment": environment.of_run(ranks, setting.index),
     }
+    result["binding"] = binding.of_run(result)
     result["gates"] = gates.check(required, result)
     return result
 

@@ -69,6 +69,14 @@ class Setting:
         return None if self.config.synthetic else self.pipeline.source.index
 
     @property
+    def emulated_seconds(self) -> float | None:
+        """Configured time of an emulated step; None if a model computes."""
+        if self.emulation is not None:
+            return self.emulation.step_seconds(self.config.batch_size)
+        milliseconds = self.config.step_time_ms
+        return None if milliseconds is None else milliseconds / 1e3
+
+    @property
     def steps_per_epoch(self) -> int:
         """Number of steps of a rank in an epoch."""
         return int(self.pipeline.source.steps_per_epoch)

@@ -24,7 +24,7 @@ from benchmarks.training.setting import Setting
 
 Batch = dict[str, tf.Tensor]
 Sums = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
-TrainFunction = Callable[[Batch], tuple[Sums, tf.Tensor, tf.Tensor]]
+TrainFunction = Callable[[Batch], tuple[Sums, tf.Tensor, tf.Tensor, tf.Tensor]]
 
 _MOMENTUM = 0.9
 _REFERENCE_BATCH = 256  # the global batch that --learning_rate is given for
@@ -43,8 +43,8 @@ class StepResult(NamedTuple):
         num_examples: Number of examples in the batch, without padding.
         loss: Mean loss of these examples; NaN if the step computes no loss.
         num_correct: Number of examples that were predicted correctly.
-        sync_seconds: Time from the end of the rank's own work until the average over
-            ranks was there; 0 if the ranks average nothing.
+        averaging: When the rank's own work was done, and when the average over ranks
+            was there, by `time.perf_counter`; None if the ranks average nothing.
         is_sound: Whether the loss is finite on every rank, which all ranks learn in the
             same step; True if the step trains nothing.
     """
@@ -52,8 +52,13 @@ class StepResult(NamedTuple):
     num_examples: int
     loss: float = math.nan
     num_correct: int = 0
-    sync_seconds: float = 0.0
+    averaging: tuple[float, float] | None = None
     is_sound: bool = True
+
+    @property
+    def sync_seconds(self) -> float:
+        """Time from the end of the rank's own work until the average was there."""
+        return 0.0 if self.averaging is None else self.averaging[1] - self.averaging[0]
 
 
 StepFunction = Callable[[Batch], StepResult]
@@ -142,7 +147,7 @@ def make_train_step(
 ) -> StepFunction:
     """Returns a step that optimizes the model; its loss is that of this rank.
 
-    Its sync_seconds last from the moment at which all gradients of this rank are
+    Its averaging lasts from the moment at which all gradients of this rank are
     computed to the moment at which all averages are there. This is the wait for slower
     ranks, and the part of the communication that the rank did not compute meanwhile.
 
@@ -154,9 +159,14 @@ def make_train_step(
     )
 
     def step(batch: Batch) -> StepResult:
-        sums, mean_loss, sync_seconds = function(batch)
-        return _outcome(sums)._replace(
-            is_sound=math.isfinite(mean_loss), sync_seconds=float(sync_seconds)
+        sums, mean_loss, done_at, averaged_at = function(batch)
+        result = _outcome(sums)._replace(is_sound=math.isfinite(mean_loss))
+        if ranks.num_ranks == 1:
+            return result
+        averaged_at = float(averaged_at)
+        # Averages may be there before TensorFlow looks at the clock.
+        return result._replace(
+            averaging=(min(float(done_at), averaged_at), averaged_at)
         )
 
     return step
@@ -202,7 +212,7 @@ def make_emulated_step(setting: Setting, ranks: Ranks, seconds: float) -> StepFu
 
     In training with several ranks each step ends with the average of one number over
     the ranks, so that late ranks delay the others as in real training. The wait is
-    `StepResult.sync_seconds` and not part of `seconds`. The time to average real
+    `StepResult.averaging` and not part of `seconds`. The time to average real
     gradients is not emulated.
 
     Args:
@@ -229,8 +239,8 @@ def make_emulated_step(setting: Setting, ranks: Ranks, seconds: float) -> StepFu
             return StepResult(_num_examples(batch))
         done_at = time.perf_counter()
         meet(zero).numpy()
-        sync_seconds = time.perf_counter() - done_at
-        return StepResult(_num_examples(batch), sync_seconds=sync_seconds)
+        averaging = done_at, time.perf_counter()
+        return StepResult(_num_examples(batch), averaging=averaging)
 
     return step
 
@@ -288,10 +298,10 @@ def _train_function(
 ) -> TrainFunction:
     """Returns a function that optimizes the model for a batch.
 
-    It returns the sums of this rank's batch, the mean loss over all ranks, and the time
-    that the average over ranks took after the last gradient of this rank: float64, in
-    seconds. The loss is averaged with the gradients, so that no step has one more
-    operation to wait for.
+    It returns the sums of this rank's batch, the mean loss over all ranks, and the
+    times of the last gradient of this rank and of the last average over ranks: float64,
+    of `time.perf_counter`, 0 without other ranks. The loss is averaged with the
+    gradients, so that no step has one more operation to wait for.
     """
     # Horovod and the tape need the tf.Variable inside each Keras variable.
     variables = [variable.value for variable in model.trainable_variables]
@@ -315,14 +325,15 @@ def _train_function(
         optimizer.apply(gradients, model.trainable_variables)
 
     @tf.function
-    def step(batch: Batch) -> tuple[Sums, tf.Tensor, tf.Tensor]:
+    def step(batch: Batch) -> tuple[Sums, tf.Tensor, tf.Tensor, tf.Tensor]:
         gradients, sums = differentiate(batch)
         *averages, mean_loss = ranks.average([*gradients, sums[0]])
         update(averages)
         if ranks.num_ranks == 1:
-            return sums, mean_loss, tf.zeros([], tf.float64)
-        done_at = _time_of(gradients, on_host)
-        return sums, mean_loss, _time_of(averages, on_host) - done_at
+            never = tf.zeros([], tf.float64)
+            return sums, mean_loss, never, never
+        done_at, averaged_at = (_time_of(t, on_host) for t in (gradients, averages))
+        return sums, mean_loss, done_at, averaged_at
 
     return step
 
@@ -330,7 +341,8 @@ def _train_function(
 def _time_of(tensors: Sequence[tf.Tensor], on_host: tf.Variable) -> tf.Tensor:
     """Returns the time at which the device has computed all tensors.
 
-    The time is float64, in seconds of the host's clock.
+    The time is float64, of `time.perf_counter`: tf.timestamp follows a wall clock that
+    is set forward and back.
 
     Args:
         tensors: float32, at least one.
@@ -341,7 +353,7 @@ def _time_of(tensors: Sequence[tf.Tensor], on_host: tf.Variable) -> tf.Tensor:
     with tf.control_dependencies(tensors):
         element = tf.reshape(tensors[0], [-1])[:1]
     with tf.device(on_host.device), tf.control_dependencies([on_host.assign(element)]):
-        return tf.timestamp()
+        return tf.numpy_function(time.perf_counter, [], tf.float64)
 
 
 def _sums(batch: Batch, logits: tf.Tensor) -> Sums:

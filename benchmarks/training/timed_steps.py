@@ -1,15 +1,13 @@
 """The loop itself: batches go through a step function, each step timed.
 
 In: a `Setting`, a step function and how many steps to run. Out: what every rank
-measured, and the figures that all modes share. A step has three parts: wait is the time
-blocked on the next batch; sync is the time from the rank's own gradients to their
-average over ranks, which is spent waiting for slower ranks; compute is the rest.
+measured, and the figures that all modes share. critical_path.py says what the times of
+a step are; all are of `time.perf_counter`, which no one can set.
 """
 
 import contextlib
 import dataclasses
 import functools
-import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -26,6 +24,7 @@ from benchmarks.reporting.progress import Progress
 from benchmarks.system import host_load, telemetry, time_series
 from benchmarks.training import cache_state, metrics
 from benchmarks.training.cache_state import Batches
+from benchmarks.training.critical_path import StepTimes
 from benchmarks.training.recorder import Recorder, Step, Trace
 from benchmarks.training.setting import Setting
 from benchmarks.training.steps import Batch, StepFunction
@@ -84,18 +83,19 @@ def run_steps(
     batches = Batches(setting)
     begin = state if num_warmup == 0 else None
     meter = cache_state.meter(setting, ranks, batches, begin)
-    started = time.perf_counter()
-    batches.start(state, num_epochs)
-    first_batch_seconds = time.perf_counter() - started
-    recorder = Recorder(setting.num_records, setting.read_ahead(state))
+    recorder = Recorder(
+        setting.num_records, setting.read_ahead(state), setting.emulated_seconds
+    )
     sampler = cache_state.sampler(setting)
     pause = functools.partial(_paused, recorder, sampler)
-    with sampler, setting.beat.loop():
+    with sampler, recorder.pulse, setting.beat.loop():
+        started = time.perf_counter()
+        batches.start(state, num_epochs)
         done = _steps(setting, state, batches, function, sum(num_steps), ranks)
         for index, step in enumerate(done):
             _tell(setting.progress, step, index + 1, num_steps)
             if index == 0:
-                first_batch_seconds += step.wait_seconds
+                first_batch_seconds = step.times.fed - started
             recorder.add(step, state.epoch)
             state = setting.pipeline.source.advance(state)
             after_step(step, state)
@@ -114,7 +114,6 @@ def run_steps(
     figures = {
         **_figures(setting, ranks, sampler, traces),
         "time_to_first_batch_seconds": max(ranks.gather(first_batch_seconds)),
-        "num_warmup_steps": num_warmup,
         "epoch_reads": meter.finish(traces[ranks.rank].examples_of),
     }
     return TimedSteps(traces=traces, state=state, figures=figures)
@@ -178,23 +177,26 @@ def _steps(
 ) -> Iterator[Step]:
     """Yields each step when it is done, and shows a progress bar on rank 0."""
     source = setting.pipeline.source
-    timer = tfpipe.StepTimer(source.batch_size)
     starts = source.window_starts(state)
     begun = steady_state.windows_begun(starts, source.batch_size)
     beat, progress = setting.beat, setting.progress
     progress.begin("filling the pipeline")
     num_done = 0
     with bars.bar(num_steps, "step", is_shown=ranks.is_first) as bar:
-        for batch in itertools.islice(timer.batches(batches), num_steps):
+        while num_done < num_steps:
+            ready = time.perf_counter()
+            batch = next(batches, None)
+            fed = time.perf_counter()
+            if batch is None:
+                break
             beat.fed()
             if num_done == 0:
                 progress.begin("compiling the step")
             outcome = function(batch)
-            wait_seconds, seconds = timer.end_step()
+            ended = time.perf_counter()
+            averaging = outcome.averaging or (ended, ended)
             yield Step(
-                wait_seconds=wait_seconds,
-                compute_seconds=seconds - outcome.sync_seconds,
-                sync_seconds=outcome.sync_seconds,
+                times=StepTimes(ready, fed, *averaging, ended),
                 loss=outcome.loss,
                 num_correct=outcome.num_correct,
                 num_examples=outcome.num_examples,
@@ -217,7 +219,7 @@ def _tell(
 ) -> None:
     """Reports a step, and the phase that begins after it, if one does."""
     num_warmup, num_timed = num_steps
-    progress.step(step.num_examples, step.wait_seconds)
+    progress.step(step.num_examples, step.times.fed - step.times.ready)
     if num_done == max(1, num_warmup):
         progress.begin("timed", num_timed)
     elif num_done == 1:

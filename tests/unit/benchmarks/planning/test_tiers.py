@@ -127,17 +127,28 @@ def _result(
     }
 
 
+def _on_path(stall: float = 0.0, **losses: float) -> dict[str, Any]:
+    shares = {"input": 0.0, "communication": 0.0, "late": 0.0, **losses}
+    shares["compute"] = 1 - sum(shares.values())
+    return {"stall_fraction": stall, "critical_path": {"shares": shares}}
+
+
 @pytest.mark.parametrize(
     ("result", "expected"),
     [
-        (_result(stall=0.05), "model"),
+        (_result(stall=0.05), "accelerator"),
         (_result(stall=0.0, kind="emulated"), "accelerator"),
         (_result(busy=0.9, bytes_from_server=1000), "cores"),
-        (_result(bytes_from_server=1000), "server"),
-        (_result(bytes_from_server=100, bytes_from_disk=900), "disk"),
-        (_result(bytes_from_disk=50), "pipeline"),  # 5 % bind nothing
-        (_result(bytes_from_disk=None, busy=None), "pipeline"),
-        ({"stall_fraction": 0.9}, "pipeline"),  # synthetic data
+        (_result(bytes_from_server=1000), "network"),
+        (_result(bytes_from_server=100, bytes_from_disk=900), "storage"),
+        (_result(bytes_from_disk=50), "input"),  # 5 % bind nothing
+        (_result(bytes_from_disk=None, busy=None), "input"),
+        ({"stall_fraction": 0.9}, "input"),  # synthetic data
+        (_on_path(input=0.2, late=0.3), "host"),
+        (_on_path(input=0.3, communication=0.2), "input"),
+        (_on_path(input=0.1, communication=0.2), "communication"),
+        # Each rank waits for input a quarter of the time, and the job all of it.
+        (_on_path(stall=0.01, input=0.8), "input"),
     ],
 )
 def test_binding_resource(result: dict[str, Any], expected: str) -> None:
@@ -159,11 +170,11 @@ def test_table_has_a_row_for_each_tier_that_ran() -> None:
     rows = [tables.tier_json(repeats) for repeats in finished]
     first, second = json.loads(json.dumps(rows))
     assert (first["tier"], first["examples_per_second"]) == ("local_cold", 200.0)
-    assert (first["binding"], first["state"]) == ("disk", "cold")
+    assert (first["binding"], first["state"]) == ("storage", "cold")
     assert first["bytes_from_disk"] is None  # a repeat does not know it
     assert (second["tier"], second["bytes_from_server"]) == ("synthetic", 0)
     _, *lines = tables.tier_lines(finished)
     assert [" ".join(line.split()) for line in lines] == [
-        "local_cold 1 200.0 2.00 50.0% disk cold 0.0 - 0.0 0.0",
-        "synthetic 1 100.0 2.00 50.0% pipeline - 0.0 0.0 0.0 0.0",
+        "local_cold 1 200.0 2.00 50.0% storage cold 0.0 - 0.0 0.0",
+        "synthetic 1 100.0 2.00 50.0% input - 0.0 0.0 0.0 0.0",
     ]

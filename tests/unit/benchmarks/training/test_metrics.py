@@ -10,17 +10,31 @@ import pytest
 from benchmarks.reporting import mlperf_storage
 from benchmarks.reporting.steady_state import ReadAhead
 from benchmarks.training import metrics
+from benchmarks.training.critical_path import RankTimes
 from benchmarks.training.recorder import Epoch, Trace
 
 
 def _trace(
-    wait: list[float], compute: list[float], examples: int, **fields: object
+    wait: list[float],
+    compute: list[float],
+    examples: int,
+    *,
+    sync_seconds: list[float] | None = None,
+    end_seconds: list[float] | None = None,
+    **fields: object,
 ) -> Trace:
+    sync = np.zeros(len(wait)) if sync_seconds is None else np.array(sync_seconds)
+    ended = np.cumsum(np.add(wait, compute) + sync)
+    if end_seconds is not None:
+        ended = np.array(end_seconds)
+    fed = ended - sync - compute
+    steps = np.stack([fed - wait, fed, ended - sync, ended, ended], axis=1)
+    steps[np.abs(steps) < 1e-12] = 0.0  # rounding errors
     values = {
-        "wait_seconds": wait,
-        "compute_seconds": compute,
-        "sync_seconds": [0.0] * len(compute),
-        "end_seconds": np.cumsum(np.add(wait, compute)).tolist(),
+        "times": RankTimes(
+            steps=np.maximum.accumulate(steps.ravel()).reshape(steps.shape),
+            silences=np.empty((0, 2)),
+        ),
         "step_epochs": [0] * len(compute),
         "windows_begun": [0] * len(compute),
         "num_warmup_steps": 0,
@@ -74,7 +88,9 @@ def test_time_between_steps_counts() -> None:
     figures = metrics.summarize([trace])
 
     assert figures["examples_per_second"] == 2.0
-    assert figures["accelerator_utilization"] == 1.0
+    assert figures["accelerator_utilization"] == 0.5
+    assert figures["critical_path"]["shares"]["late"] == 0.5
+    assert figures["late_seconds_per_step"] == 1.0
 
 
 def test_waiting_for_others_is_neither_stall_nor_compute() -> None:
@@ -125,14 +141,16 @@ def _random_trace(seed: int, num_steps: int, **fields: object) -> Trace:
     )
 
 
-def test_utilization_is_compute_over_compute_and_wait() -> None:
+def test_utilization_is_compute_over_the_time_of_the_job() -> None:
     trace = _random_trace(0, 50, sync_seconds=[0.0] * 50)
-    wait, compute = sum(trace.wait_seconds), sum(trace.compute_seconds)
 
     figures = metrics.summarize([trace])
 
     assert figures["accelerator_utilization"] == pytest.approx(
-        compute / (compute + wait), abs=1e-12
+        sum(trace.compute_seconds) / trace.seconds, abs=1e-12
+    )
+    assert figures["stall_fraction"] == pytest.approx(
+        sum(trace.wait_seconds) / trace.seconds, abs=1e-12
     )
 
 
@@ -167,6 +185,7 @@ def test_mlperf_storage_utilization_by_hand() -> None:
 
     assert figures["accelerator_utilization_mlperf_storage"] == pytest.approx(3 / 5)
     assert figures["accelerator_utilization"] == pytest.approx(8 / 19)
+    assert sum(figures["critical_path"]["shares"].values()) == pytest.approx(1)
 
 
 def test_one_step_has_no_mlperf_storage_utilization() -> None:

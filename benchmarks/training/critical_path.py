@@ -1,0 +1,341 @@
+"""The critical path: where the time of a job went, whichever rank it was lost on.
+
+In: the times of the steps of every rank, each on the clock of the rank. Out: for each
+step the seconds of input, compute, communication and late, and the rank that spent
+them. The seconds of all steps add up to the time of the job. Only arithmetic here.
+
+A step of all ranks ends when its average over ranks is there. The rank that came last
+decides the time until then:
+
+  | time of the last rank             | part                                      |
+  |-----------------------------------|-------------------------------------------|
+  | it waits for a batch              | input                                     |
+  | it computes, and updates weights  | compute; at most the emulated time        |
+  | from its gradients to the average | communication                             |
+  | everything else                   | late: stopped, descheduled, between steps |
+
+Ranks that average nothing do not wait for each other: the slowest rank is the path.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+
+PARTS = ("input", "compute", "communication", "late")
+_INPUT, _COMPUTE, _COMMUNICATION, _LATE = range(len(PARTS))
+# The parts between the eight borders of `_borders`.
+_KINDS = (
+    *(_COMMUNICATION, _COMPUTE, _LATE, _INPUT, _COMPUTE),
+    *(_COMMUNICATION, _COMPUTE),
+)
+_STEPS_PER_OFFSET = 64  # clocks drift: an offset is estimated for as many steps
+_OUTLIER = 5.0  # times the median step; a longer loss in a step is named
+_MOST_OUTLIERS = 5
+_NAMES = {
+    "late": "Late ranks, stopped or without a core,",
+    "input": "Input",
+    "communication": "Communication",
+}
+_NAMED = 0.01  # smaller shares of the time are not worth a sentence
+
+
+class StepTimes(NamedTuple):
+    """Times of a step of a rank, in the order in which they happen.
+
+    Attributes:
+        ready: The rank asks for a batch.
+        fed: The batch is there.
+        done: The gradients of the rank are computed.
+        averaged: The average over ranks is there; equal to `done` without an average.
+        ended: The step is over.
+    """
+
+    ready: float
+    fed: float
+    done: float
+    averaged: float
+    ended: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RankTimes:
+    """The timed steps of a rank, on its own clock.
+
+    Attributes:
+        steps: float64 [num_steps, 5], the `StepTimes`, in seconds since the rank began
+            its timed steps.
+        silences: float64 [n, 2], begins and ends of times in which the process of the
+            rank did not run.
+        origin: The begin of the timed steps on the clock of the rank.
+        emulated_seconds: Configured time of an emulated step; None if a model computes.
+
+    Raises:
+        ValueError: If the times are not in order, as with a clock that was set back.
+    """
+
+    steps: Array
+    silences: Array
+    origin: float = 0.0
+    emulated_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        if not len(self.steps) or np.any(np.diff(self.steps.ravel(), prepend=0.0) < 0):
+            raise ValueError(
+                "The times of a rank's steps must be in order, on a clock that never "
+                f"goes back, got {self.steps[:3].tolist()} …"
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CriticalPath:
+    """The time of a job, by step and by part.
+
+    Attributes:
+        seconds: float64 [num_steps, 4], seconds of each of `PARTS`.
+        ranks: int64 [num_steps, 4], the rank that spent the seconds.
+        last: int64 [num_steps], the rank that the others waited for.
+        offsets: float64 [num_ranks], the clock of each rank minus that of rank 0, from
+            the ends of the averages; 0 without averages.
+        num_ranks: Number of ranks.
+    """
+
+    seconds: Array
+    ranks: npt.NDArray[np.int64]
+    last: npt.NDArray[np.int64]
+    offsets: Array
+    num_ranks: int
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """The share of each part in the time of the job; the shares add up to 1."""
+        total = self.seconds.sum(axis=0)
+        shares = total / total.sum()
+        return dict(zip(PARTS, shares.tolist(), strict=True))
+
+    def by_rank(self, part: str) -> Array:
+        """Returns the seconds of a part that each rank spent, float64 [num_ranks]."""
+        column = PARTS.index(part)
+        return np.bincount(
+            self.ranks[:, column], self.seconds[:, column], minlength=self.num_ranks
+        )
+
+    def outliers(self) -> list[dict[str, Any]]:
+        """Returns the longest losses of single steps, the longest first.
+
+        Returns:
+            step, counted from 1 in the timed steps; rank; part; and seconds beyond the
+            median of the part.
+        """
+        beyond = self.seconds - np.median(self.seconds, axis=0)
+        beyond[:, _COMPUTE] = 0.0
+        least = _OUTLIER * np.median(self.seconds.sum(axis=1))
+        order = np.argsort(beyond, axis=None)[::-1][:_MOST_OUTLIERS]
+        steps, parts = np.unravel_index(order, beyond.shape)
+        return [
+            {
+                "step": int(step) + 1,
+                "rank": int(self.ranks[step, part]),
+                "part": PARTS[part],
+                "seconds": float(beyond[step, part]),
+            }
+            for step, part in zip(steps, parts, strict=True)
+            if beyond[step, part] > least
+        ]
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the section `critical_path` of a result."""
+        return {
+            "seconds": float(self.seconds.sum()),
+            "shares": self.shares,
+            **{
+                f"{part}_seconds_per_rank": self.by_rank(part).tolist()
+                for part in PARTS
+            },
+            "num_times_last_per_rank": np.bincount(
+                self.last, minlength=self.num_ranks
+            ).tolist(),
+            "clock_offset_seconds_per_rank": self.offsets.tolist(),
+            "outliers": self.outliers(),
+            "text": self.sentence(),
+        }
+
+    def sentence(self) -> str:
+        """Returns what the time was lost on, on which rank, and in which steps."""
+        losses = []
+        for part in ("late", "input", "communication"):
+            share = self.shares[part]
+            if share < _NAMED:
+                continue
+            text = f"{_NAMES[part]} took {share:.1%} of the time"
+            seconds = self.by_rank(part)
+            if self.num_ranks > 1 and part != "communication":
+                rank = int(seconds.argmax())
+                text += f", {seconds[rank]:.3g} of {seconds.sum():.3g} s on rank {rank}"
+            steps = [
+                f"{outlier['seconds']:.3g} s in step {outlier['step']}"
+                for outlier in self.outliers()
+                if outlier["part"] == part
+            ]
+            if steps:
+                text += f" ({', '.join(steps[:3])})"
+            losses.append(text)
+        if not losses:
+            return "Nothing but computing took more than 1% of the time."
+        return f"{'; '.join(losses)}."
+
+
+def trace(ranks: Sequence[RankTimes]) -> CriticalPath:
+    """Returns the critical path of a job.
+
+    Args:
+        ranks: The times of every rank, in the order of ranks; the ranks begin together.
+    """
+    steps = np.stack([rank.steps for rank in ranks])
+    averages = bool(np.any(steps[..., 3] > steps[..., 2]))
+    if len(ranks) > 1 and not averages:
+        # The ranks do not wait for each other.
+        slowest = int(steps[:, -1, -1].argmax())
+        path = trace([ranks[slowest]])
+        return dataclasses.replace(
+            path,
+            ranks=np.full_like(path.ranks, slowest),
+            last=np.full_like(path.last, slowest),
+            offsets=np.zeros(len(ranks)),
+            num_ranks=len(ranks),
+        )
+    offsets = _offsets(steps[..., 3])
+    steps = steps - offsets[..., None]
+    begin = -offsets[:, 0]
+    last = steps[..., 2].argmax(axis=0)
+    ends = np.maximum(steps[..., 3].min(axis=0), steps[..., 2].max(axis=0))
+    ends = np.maximum.accumulate(ends)
+    borders = _borders(steps, begin, last, ends)
+    silent = _Silence(ranks, offsets)
+    seconds = _parts(borders, silent.within(borders, last), ranks[0].emulated_seconds)
+    blamed = np.repeat(last[:, None], len(PARTS), axis=1)
+    _blame_silence(seconds, blamed, silent, borders)
+    origins = np.array([rank.origin for rank in ranks])
+    return CriticalPath(
+        seconds=seconds,
+        ranks=blamed,
+        last=last,
+        offsets=np.median(offsets, axis=1) + origins - origins[0],
+        num_ranks=len(ranks),
+    )
+
+
+def _offsets(averaged: Array) -> Array:
+    """Returns the clock of each rank minus that of rank 0, float64 [ranks, steps].
+
+    All ranks have an average at about the same time. The median of many steps is not
+    moved by a rank that was stopped in some of them.
+    """
+    num_steps = averaged.shape[1]
+    shifts = averaged - averaged[0]
+    blocks = np.array_split(
+        np.arange(num_steps), max(1, num_steps // _STEPS_PER_OFFSET)
+    )
+    centers = [block.mean() for block in blocks]
+    medians = np.stack([np.median(shifts[:, block], axis=1) for block in blocks], 1)
+    return np.stack([np.interp(np.arange(num_steps), centers, m) for m in medians])
+
+
+def _borders(
+    steps: Array, begin: Array, last: npt.NDArray[np.int64], ends: Array
+) -> Array:
+    """Returns the borders of the parts of each step, float64 [num_steps, 8].
+
+    They are, on the timeline of the last rank of the step: the end of the step before;
+    the rank has its average, and has ended the step before; it is ready, fed, and done;
+    the step ends. The last border is later than that in the last step only, whose
+    average is followed by an update.
+    """
+    index = np.arange(len(last))
+    own = steps[last, index]
+    before = np.concatenate([np.stack([begin] * 2, 1)[:, None], steps[:, :-1, 3:]], 1)
+    starts = np.concatenate([[begin[last[0]]], ends[:-1]])
+    final = ends.copy()
+    final[-1] = max(final[-1], steps[:, -1, 4].max())
+    borders = np.column_stack([starts, before[last, index], own[:, :3], ends, final])
+    borders[:, :-1] = np.clip(borders[:, :-1], starts[:, None], ends[:, None])
+    return np.maximum.accumulate(borders, axis=1)
+
+
+class _Silence:
+    """The times in which ranks did not run, on the common clock."""
+
+    def __init__(self, ranks: Sequence[RankTimes], offsets: Array) -> None:
+        self._edges = []
+        for rank, offset in zip(ranks, np.median(offsets, axis=1), strict=True):
+            edges = np.reshape(rank.silences, (-1, 2)) - offset
+            silent = np.cumsum(edges[:, 1] - edges[:, 0])
+            before = np.stack([silent - (edges[:, 1] - edges[:, 0]), silent], 1)
+            self._edges.append((edges.ravel(), before.ravel()))
+
+    @property
+    def num_ranks(self) -> int:
+        """Number of ranks."""
+        return len(self._edges)
+
+    def until(self, rank: int, times: Array) -> Array:
+        """Returns the seconds of silence of a rank before each of the times."""
+        edges, silent = self._edges[rank]
+        if not len(edges):
+            return np.zeros_like(times)
+        return np.interp(times, edges, silent)
+
+    def within(self, borders: Array, last: npt.NDArray[np.int64]) -> Array:
+        """Returns the silence of the last rank between borders, [num_steps, 7]."""
+        result = np.zeros_like(borders[:, 1:])
+        for rank in np.unique(last):
+            rows = last == rank
+            result[rows] = np.diff(self.until(rank, borders[rows]), axis=1)
+        return result
+
+
+def _parts(borders: Array, silent: Array, emulated_seconds: float | None) -> Array:
+    """Returns the seconds of `PARTS` in each step, float64 [num_steps, 4]."""
+    seconds = np.zeros((len(borders), len(PARTS)))
+    durations = np.diff(borders, axis=1)
+    late = silent
+    if emulated_seconds is not None:
+        # A stopped process does not stop the accelerator that the step stands for.
+        computes = np.equal(_KINDS, _COMPUTE)
+        whole = durations[:, computes].sum(axis=1, keepdims=True)
+        excess = np.maximum(0.0, 1 - emulated_seconds / np.maximum(whole, 1e-12))
+        late = np.where(computes, durations * excess, silent)
+    late = np.clip(late, 0.0, durations)
+    for column, kind in enumerate(_KINDS):
+        seconds[:, kind] += durations[:, column] - late[:, column]
+    seconds[:, _LATE] += late.sum(axis=1)
+    return seconds
+
+
+def _blame_silence(
+    seconds: Array,
+    blamed: npt.NDArray[np.int64],
+    silent: _Silence,
+    borders: Array,
+) -> None:
+    """Moves communication with a silent rank to late, in place.
+
+    The last rank was done, and another rank was stopped before the average was there.
+
+    Args:
+        seconds: float64 [num_steps, 4], of `PARTS`.
+        blamed: int64 [num_steps, 4], ranks of these seconds.
+        silent: The silences of the ranks.
+        borders: The result of `_borders`.
+    """
+    for rank in range(silent.num_ranks):
+        grown = np.diff(silent.until(rank, borders[:, 5:7]), axis=1)[:, 0]
+        others = blamed[:, _COMMUNICATION] != rank  # its own silence is late already
+        moved = np.where(others, np.clip(grown, 0.0, seconds[:, _COMMUNICATION]), 0.0)
+        blamed[moved > seconds[:, _LATE], _LATE] = rank
+        seconds[:, _COMMUNICATION] -= moved
+        seconds[:, _LATE] += moved
