@@ -36,6 +36,7 @@ _KINDS = (
 _STEPS_PER_OFFSET = 64  # clocks drift: an offset is estimated for as many steps
 _OUTLIER = 5.0  # times the median step; a longer loss in a step is named
 _MOST_OUTLIERS = 5
+_SKEW = 1e-3  # the clocks of the cores of a machine may differ by less
 _NAMES = {
     "late": "Late ranks, stopped or without a core,",
     "input": "Input",
@@ -84,10 +85,12 @@ class RankTimes:
     emulated_seconds: float | None = None
 
     def __post_init__(self) -> None:
-        if not len(self.steps) or np.any(np.diff(self.steps.ravel(), prepend=0.0) < 0):
+        passed = np.diff(self.steps.ravel(), prepend=0.0)
+        if np.any(passed < -_SKEW):
+            step = int(passed.argmin()) // 5
             raise ValueError(
                 "The times of a rank's steps must be in order, on a clock that never "
-                f"goes back, got {self.steps[:3].tolist()} …"
+                f"goes back, got {self.steps[step].tolist()} in step {step + 1}."
             )
 
 

@@ -121,7 +121,7 @@ class Trace:
         return own if most is None else np.minimum(own, most)
 
     def _between(self, first: int, last: int) -> Array:
-        return self.times.steps[:, last] - self.times.steps[:, first]
+        return np.maximum(0.0, self.times.steps[:, last] - self.times.steps[:, first])
 
     def examples_of(self, epoch: int) -> int:
         """Returns the number of examples in the timed steps of an epoch."""
@@ -212,8 +212,8 @@ class Recorder:
         now = probes.process_storage_bytes()
         return Trace(
             times=RankTimes(
-                steps=np.array(self._times),
-                silences=np.array(self._silences).reshape(-1, 2),
+                steps=np.reshape(self._times, (-1, 5)),
+                silences=np.reshape(self._silences, (-1, 2)),
                 origin=self._origin,
                 emulated_seconds=self._emulated_seconds,
             ),
