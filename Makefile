@@ -194,6 +194,10 @@ $(TENSORFLOW_VENVS): .venv-tf-%/ready: constraints-%.txt constraints.txt setup.c
 	$(INSTALL)
 	touch $@
 
+.PHONY: cluster
+cluster: venv  ## Several hosts on this machine: make cluster HOSTS=4 LINK=10gbit (root, Linux)
+	python -m tests.support.servers.cluster --hosts=$(or $(HOSTS),2) $(LINK:%=--link=%)
+
 .PHONY: size
 size: venv  ## Print files and lines of code by room
 	python -m tests.house.words size

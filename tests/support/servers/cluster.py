@@ -1,0 +1,295 @@
+"""Several hosts on one machine: namespaces of Linux with names and an sshd each.
+
+In: a number of hosts and the rate of their links. Out: a `Cluster`, whose hosts run
+commands and reach each other by ssh, as `horovodrun -H` needs. All hosts are connected
+to one switch, which is a namespace too: nothing changes in the network of the machine,
+and nothing is left when the processes end.
+
+  make cluster HOSTS=4 LINK=10gbit          (root, Linux)
+
+The hosts share the kernel, the clock, the cores, the memory, the page cache and the
+files of the machine. They cannot show kernel NFS, RDMA, delays or packet loss.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import os
+import pathlib
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+
+from tests.support.processes import horovodrun
+from tests.support.servers.s3_server import die_with_parent
+
+START_SECONDS = 20.0
+
+_NETWORK = "10.93.0"
+_PROGRAMS = ("unshare", "nsenter", "ip", "tc", "ssh", "ssh-keygen", "sshd")
+# Host keys are new for each cluster, so nobody should remember them.
+_SSH_CONFIG = """Host *
+  IdentityFile "{folder}/key"
+  StrictHostKeyChecking no
+  UserKnownHostsFile /dev/null
+  LogLevel ERROR
+"""
+_SEARCHED = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+
+
+def why_not() -> str | None:
+    """Returns why hosts cannot be made on this machine, or None if they can."""
+    if sys.platform != "linux":
+        return f"Hosts need the namespaces of Linux, this is {sys.platform}."
+    if os.geteuid() != 0:
+        return "Hosts need root."
+    if missing := [n for n in _PROGRAMS if shutil.which(n, path=_SEARCHED) is None]:
+        return f"Programs are missing: {', '.join(missing)}."
+    done = subprocess.run(
+        ["unshare", "--net", "--uts", "--mount", "true"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return (
+        f"Namespaces are forbidden: {done.stderr.strip()}" if done.returncode else None
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Host:
+    """A host of a cluster.
+
+    Attributes:
+        name: Its name, such as host1.
+        address: Its IPv4 address on the link eth0.
+        process_id: The process that keeps its namespaces.
+    """
+
+    name: str
+    address: str
+    process_id: int
+
+    def command(self, *words: object) -> list[str]:
+        """Returns the command line that runs a command on the host."""
+        spaces = ("--net", "--uts", "--mount", "--wd=" + os.getcwd())
+        return ["nsenter", f"--target={self.process_id}", *spaces, *map(str, words)]
+
+    def run(self, *words: object, check: bool = True) -> str:
+        """Runs a command on the host and returns its stdout."""
+        done = subprocess.run(
+            self.command(*words), capture_output=True, text=True, check=False
+        )
+        if check and done.returncode != 0:
+            raise RuntimeError(f"{shlex.join(map(str, words))}: {done.stderr.strip()}")
+        return done.stdout
+
+
+@dataclasses.dataclass(frozen=True)
+class Cluster:
+    """Hosts that reach each other by their names.
+
+    Attributes:
+        hosts: The hosts; commands are launched on the first one.
+        switch: The namespace that connects the hosts.
+    """
+
+    hosts: tuple[Host, ...]
+    switch: Host
+
+    def limit(self, host: Host, rate: str) -> None:
+        """Limits a host's link in each direction, in words of tc such as 100mbit."""
+        bucket = ("root", "tbf", "rate", rate, "burst", "256kb", "latency", "50ms")
+        for end, device in ((host, "eth0"), (self.switch, f"to-{host.name}")):
+            end.run("tc", "qdisc", "replace", "dev", device, *bucket)
+
+    def cut(self, host: Host, *, cut: bool = True) -> None:
+        """Cuts the link of a host, or joins it again."""
+        state = "down" if cut else "up"
+        self.switch.run("ip", "link", "set", f"to-{host.name}", state)
+
+    def horovodrun(
+        self, ranks_per_host: int, *arguments: object, options: Sequence[str] = ()
+    ) -> list[str]:
+        """Returns the command line that starts Python on ranks of every host."""
+        slots = ",".join(f"{host.name}:{ranks_per_host}" for host in self.hosts)
+        launch = horovodrun.command(
+            ranks_per_host * len(self.hosts),
+            *arguments,
+            options=("-H", slots, "--network-interfaces", "eth0", *options),
+        )
+        return self.hosts[0].command(*launch)
+
+
+@contextlib.contextmanager
+def cluster(
+    folder: pathlib.Path, *, num_hosts: int, link: str | None = None
+) -> Iterator[Cluster]:
+    """Makes hosts named host1, host2, ... and ends all of them at the end.
+
+    Args:
+        folder: An empty folder for keys and logs.
+        num_hosts: Number of hosts, 1 to 200.
+        link: The rate of each link in words of tc, such as 10gbit; None sets no limit.
+
+    Raises:
+        RuntimeError: If hosts cannot be made here.
+    """
+    if (reason := why_not()) is not None:
+        raise RuntimeError(reason)
+    names = [f"host{i + 1}" for i in range(num_hosts)]
+    addresses = [f"{_NETWORK}.{i + 1}" for i in range(num_hosts)]
+    known = "".join(f"{a} {n}\n" for a, n in zip(addresses, names, strict=True))
+    (folder / "hosts").write_text(f"127.0.0.1 localhost\n{known}")
+    (folder / "ssh_config").write_text(_SSH_CONFIG.format(folder=folder))
+    for key in ("key", "host_key"):
+        subprocess.run(
+            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / key],
+            check=True,
+        )
+    with contextlib.ExitStack() as stack:
+        switch = Host("switch", "", stack.enter_context(_spaces(folder, "switch")))
+        switch.run("ip", "link", "add", "name", "bridge", "type", "bridge")
+        switch.run("ip", "link", "set", "bridge", "up")
+        hosts = []
+        for name, address in zip(names, addresses, strict=True):
+            process_id = stack.enter_context(_spaces(folder, name))
+            hosts.append(Host(name, address, process_id))
+            _connect(switch, hosts[-1])
+        made = Cluster(tuple(hosts), switch)
+        for host in hosts:
+            if link is not None:
+                made.limit(host, link)
+            stack.enter_context(_sshd(folder, host))
+        for host in hosts:
+            _wait_for_ssh(host)
+        yield made
+
+
+@contextlib.contextmanager
+def _spaces(folder: pathlib.Path, name: str) -> Iterator[int]:
+    """Keeps the namespaces of a host while the context lasts; yields their process."""
+    files = {"hosts": "/etc/hosts", "ssh_config": "/etc/ssh/ssh_config"}
+    binds = [
+        f"mount --bind {shlex.quote(str(folder / own))} {path}"
+        for own, path in files.items()
+    ]
+    setup = " && ".join(
+        [
+            *(f"hostname {name}", "ip link set lo up", *binds),
+            *("mount -t tmpfs tmpfs /run", "mkdir /run/sshd"),
+            *("echo ready", "exec sleep infinity"),
+        ]
+    )
+    process = subprocess.Popen(
+        ["unshare", "--net", "--uts", "--mount", "sh", "-c", setup],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=die_with_parent,
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        if process.stdout.readline() != "ready\n":
+            raise RuntimeError(f"{name} was not made: {process.stderr.read()}")
+        yield process.pid
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def _connect(switch: Host, host: Host) -> None:
+    port = f"to-{host.name}"
+    switch.run(
+        *("ip", "link", "add", port, "type", "veth"),
+        *("peer", "name", "eth0", "netns", host.process_id),
+    )
+    switch.run("ip", "link", "set", port, "master", "bridge", "up")
+    host.run("ip", "addr", "add", f"{host.address}/24", "dev", "eth0")
+    host.run("ip", "link", "set", "eth0", "up")
+
+
+@contextlib.contextmanager
+def _sshd(folder: pathlib.Path, host: Host) -> Iterator[None]:
+    settings = {
+        "HostKey": folder / "host_key",
+        "AuthorizedKeysFile": folder / "key.pub",
+        "PidFile": "none",
+        "StrictModes": "no",
+        "UsePAM": "no",
+        "PermitRootLogin": "yes",
+        "PasswordAuthentication": "no",
+        "MaxStartups": 100,
+    }
+    options = [f"-o{name}={value}" for name, value in settings.items()]
+    program = shutil.which("sshd", path=_SEARCHED)
+    with open(folder / f"{host.name}.log", "ab") as log:
+        process = subprocess.Popen(
+            host.command(program, "-D", "-e", "-f", "/dev/null", *options),
+            stdout=log,
+            stderr=log,
+            preexec_fn=die_with_parent,
+        )
+    try:
+        yield
+    finally:
+        _end_all(host)
+        process.kill()
+        process.wait()
+
+
+def _end_all(host: Host) -> None:
+    """Kills every process of a host but the one that keeps its namespaces."""
+    for path in pathlib.Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            own = os.readlink(path / "ns/net")
+            kept = os.readlink(f"/proc/{host.process_id}/ns/net")
+            if own == kept and int(path.name) != host.process_id:
+                os.kill(int(path.name), signal.SIGKILL)
+
+
+def _wait_for_ssh(host: Host) -> None:
+    probe = f"exec 3<>/dev/tcp/{host.address}/22"
+    end = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            host.run("bash", "-c", probe)
+            return
+        except RuntimeError as error:
+            if time.monotonic() > end:
+                raise RuntimeError(f"sshd did not start on {host.name}") from error
+            time.sleep(0.05)
+
+
+def main() -> None:
+    """Keeps hosts until Ctrl-C, and says how to use them."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--hosts", type=int, default=2, help="number of hosts")
+    parser.add_argument("--link", help="rate of each link, such as 10gbit")
+    options = parser.parse_args()
+    if (reason := why_not()) is not None:
+        parser.error(reason)
+    with contextlib.ExitStack() as stack:
+        folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        made = stack.enter_context(
+            cluster(folder, num_hosts=options.hosts, link=options.link)
+        )
+        print("A shell on each host:")
+        for host in made.hosts:
+            print(f"  {shlex.join(host.command('bash'))}    # {host.name}")
+        print("A training of one rank a host (--data_dir is any folder of records):")
+        arguments = ("-m", "benchmarks.train", "--data_dir=demo/records")
+        print(f"  {shlex.join(made.horovodrun(1, *arguments, '--model=tiny'))}")
+        print("The hosts end with Ctrl-C.", flush=True)
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.pause()
+
+
+if __name__ == "__main__":
+    main()
