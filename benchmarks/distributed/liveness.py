@@ -143,12 +143,18 @@ class Liveness:
             "responds; raise --rank_timeout if batches take that long."
         )
 
-    def lose(self, rank: int) -> str | None:
+    def lose(self, rank: int, *, is_reachable: bool = True) -> str | None:
         """Returns the error for a broken connection; None if the rank was done."""
         peer = self.peers[rank]
         # Rank 0 reports the end of all ranks before it closes a connection.
         if peer.is_done and rank:
             return None
+        if not is_reachable:
+            return (
+                f"{self.names([peer])} cannot be reached; its last report was "
+                f"{peer.position}. Check the network between the hosts, and that the "
+                "host is up."
+            )
         return (
             f"{self.names([peer])} ended without an error message; its last "
             f"report was {peer.position}. Look at its own output, or at the kernel's "

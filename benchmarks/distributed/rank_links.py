@@ -24,6 +24,9 @@ Message = dict[str, Any]
 
 _ADDRESS_SECONDS = 3.0  # time for an address of rank 0 to answer
 _CONNECT_SECONDS = 30.0  # time for all ranks to connect
+# A host that acknowledges nothing for this time is out of reach: tcp(7), TCP_USER_TIMEOUT.
+# Gloo gives up after 30 s, without the name of the rank.
+_UNREACHABLE_MILLISECONDS = 20_000
 _SIOCGIFADDR = 0x8915  # netdevice(7): the IPv4 address of an interface
 
 
@@ -41,12 +44,16 @@ class Link:
     Attributes:
         rank: The rank at the other end.
         socket: The socket, for a selector to wait on.
+        is_reachable: False after the host of the rank could not be reached.
     """
 
     def __init__(self, sock: socket.socket, rank: int) -> None:
         sock.setblocking(False)
+        option = (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+        sock.setsockopt(*option, _UNREACHABLE_MILLISECONDS)
         self.rank = rank
         self.socket = sock
+        self.is_reachable = True
         self._received = b""
         self._unsent = b""
 
@@ -55,7 +62,7 @@ class Link:
         if not self._unsent:
             self._unsent = json.dumps(message).encode() + b"\n"
         # An error is ignored here: `receive` reports a broken connection.
-        with contextlib.suppress(BlockingIOError, ConnectionError):
+        with contextlib.suppress(OSError):
             self._unsent = self._unsent[self.socket.send(self._unsent) :]
 
     def receive(self) -> list[Message] | None:
@@ -64,7 +71,8 @@ class Link:
             data = self.socket.recv(1 << 16)
         except BlockingIOError:
             return []
-        except (ConnectionError, TimeoutError):
+        except OSError as error:
+            self.is_reachable = isinstance(error, ConnectionError)
             return None
         if not data:
             return None
@@ -83,9 +91,14 @@ class Link:
 
 
 class Links:
-    """All links of a rank."""
+    """All links of a rank.
+
+    Attributes:
+        unreachable: The ranks whose links broke because their hosts were out of reach.
+    """
 
     def __init__(self, links: Iterable[Link]) -> None:
+        self.unreachable: set[int] = set()
         self._selector = selectors.DefaultSelector()
         for link in links:
             self._selector.register(link.socket, selectors.EVENT_READ, link)
@@ -105,6 +118,8 @@ class Links:
             messages = key.data.receive()
             received.append((key.data.rank, messages))
             if messages is None:
+                if not key.data.is_reachable:
+                    self.unreachable.add(key.data.rank)
                 self._selector.unregister(key.fileobj)
                 key.data.socket.close()
         return received

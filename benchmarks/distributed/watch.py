@@ -104,7 +104,7 @@ def watched(
     liveness = Liveness(peers=peers, num_ranks=ranks.num_ranks, timeout=timeout)
     watch = _Watch(ranks.rank, liveness, others, beat, is_elastic, end)
     threading.Thread(target=watch.run, name="watch", daemon=True).start()
-    with _last_words(watch.has_ended):
+    with _last_words(watch):
         try:
             yield beat
         except BaseException as error:
@@ -114,7 +114,7 @@ def watched(
 
 
 @contextlib.contextmanager
-def _last_words(has_ended: threading.Event) -> Iterator[None]:
+def _last_words(watch: "_Watch") -> Iterator[None]:
     """Delays the end of the process by SIGTERM until the watch has printed its error.
 
     A launcher ends all ranks after the death of a rank, possibly before the other ranks
@@ -130,7 +130,8 @@ def _last_words(has_ended: threading.Event) -> Iterator[None]:
     def end() -> None:
         while kind := os.read(told, 1):
             if kind[0] == signal.SIGTERM:
-                has_ended.wait(_LAST_WORDS_SECONDS)
+                watch.is_broken = True
+                watch.has_ended.wait(_LAST_WORDS_SECONDS)
                 os._exit(128 + signal.SIGTERM)
         os.close(told)
 
@@ -161,7 +162,7 @@ class _Watch:
         self._beat, self._is_elastic, self._end = beat, is_elastic, end
         self._interval = _interval(liveness)
         # The main thread sets these, and the thread of the watch reads them.
-        self._is_done, self._is_broken, self._has_left = False, False, False
+        self._is_done, self.is_broken, self._has_left = False, False, False
         self._failure, self._verdict = "", ""
         self._is_ending = False
         self._has_failed, self.has_ended = threading.Event(), threading.Event()
@@ -178,7 +179,7 @@ class _Watch:
             self._has_left = True
         elif type(error).__module__.startswith(("tensorflow", "horovod")):
             # A collective failed: the watch may soon learn which rank is lost.
-            self._is_broken = True
+            self.is_broken = True
             self.has_ended.wait(_PATIENCE_SECONDS)
             self._has_left = self._is_elastic
         text = str(error).partition("\n")[0][:_MAX_TEXT]
@@ -217,8 +218,10 @@ class _Watch:
             self._tell(now)
 
     def _lose(self, rank: int) -> None:
-        error = self._liveness.lose(rank)
+        is_reachable = rank not in self._others.unreachable
+        error = self._liveness.lose(rank, is_reachable=is_reachable)
         if error and self._is_elastic:
+            os.write(2, f"Elastic Horovod goes on without a rank: {error}\n".encode())
             self._stop()
         else:
             self._conclude(error)
@@ -252,9 +255,9 @@ class _Watch:
         else:
             self._others.send({"position": position, "is_done": is_done})
             # Gloo gives up a silent rank after 30 s without its name: the watch must be
-            # faster once a collective has failed.
+            # faster once a collective has failed or the launcher ends the ranks.
             limit = self._liveness.timeout
-            if self._is_broken:
+            if self.is_broken:
                 limit = min(limit, max(_SILENCE_SECONDS, 2 * self._interval))
             self._conclude(self._liveness.judge(now, silence_limit=limit))
 

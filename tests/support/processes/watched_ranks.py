@@ -1,9 +1,11 @@
-"""Two ranks under horovodrun that take steps under a watch, for tests that kill one.
+r"""Two ranks under horovodrun that take steps under a watch, for tests that kill one.
 
-horovodrun -np 2 python -m tests.support.processes.watched_ranks FOLDER TIMEOUT [starve]
+horovodrun -np 2 python -m tests.support.processes.watched_ranks FOLDER TIMEOUT \
+    [starve] [STEPS]
 
 Each rank takes steps of 50 ms with a collective operation, and writes its process id to
-FOLDER after step 5. With "starve", rank 1 gets no batch any more after step 20.
+FOLDER after step 5. With "starve", rank 1 gets no batch any more after step 20. The
+ranks end after STEPS steps, 10,000 unless told otherwise.
 """
 
 import os
@@ -90,7 +92,8 @@ def main() -> int:
     world = ranks.connect()
     try:
         with watched(world, float(timeout)) as beat, beat.loop():
-            take_steps(world, beat, 10_000, pathlib.Path(folder), "starve" in words)
+            num_steps = int(words[-1]) if words and words[-1].isdecimal() else 10_000
+            take_steps(world, beat, num_steps, pathlib.Path(folder), "starve" in words)
     except Exception as error:
         print(f"Error: own {error}", file=sys.stderr)
         return 1

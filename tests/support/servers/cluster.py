@@ -38,6 +38,7 @@ _SSH_CONFIG = """Host *
   StrictHostKeyChecking no
   UserKnownHostsFile /dev/null
   LogLevel ERROR
+  ServerAliveInterval 10
 """
 _SEARCHED = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 
@@ -79,6 +80,13 @@ class Host:
         """Returns the command line that runs a command on the host."""
         spaces = ("--net", "--uts", "--mount", "--wd=" + os.getcwd())
         return ["nsenter", f"--target={self.process_id}", *spaces, *map(str, words)]
+
+    def has(self, process_id: int) -> bool:
+        """Returns whether a process runs on the host."""
+        own, other = (
+            os.readlink(f"/proc/{i}/ns/net") for i in (self.process_id, process_id)
+        )
+        return own == other
 
     def run(self, *words: object, check: bool = True) -> str:
         """Runs a command on the host and returns its stdout."""
@@ -248,10 +256,9 @@ def _end_all(host: Host) -> None:
     """Kills every process of a host but the one that keeps its namespaces."""
     for path in pathlib.Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            own = os.readlink(path / "ns/net")
-            kept = os.readlink(f"/proc/{host.process_id}/ns/net")
-            if own == kept and int(path.name) != host.process_id:
-                os.kill(int(path.name), signal.SIGKILL)
+            process_id = int(path.name)
+            if process_id != host.process_id and host.has(process_id):
+                os.kill(process_id, signal.SIGKILL)
 
 
 def _wait_for_ssh(host: Host) -> None:

@@ -1,12 +1,14 @@
 """Data that shows a model something to learn, made once a session."""
 
 import pathlib
+from collections.abc import Iterator
 
 import pytest
 
 from converters import synthesize
 from tests.support.data.made_once import made_once
 from tests.support.data.trees import convert
+from tests.support.servers import cluster
 
 
 @pytest.fixture(scope="session")
@@ -38,3 +40,15 @@ def records_dir(
     folder = tmp_path_factory.mktemp("learnable") / "records"
     convert(synthesized_dir, folder, num_train_shards=3)
     return folder
+
+
+@pytest.fixture(scope="session")
+def two_hosts(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[cluster.Cluster]:
+    """Two hosts of their own network, with links of 1 Gb/s."""
+    if (reason := cluster.why_not()) is not None:
+        pytest.skip(reason)
+    folder = tmp_path_factory.mktemp("cluster")
+    with cluster.cluster(folder, num_hosts=2, link="1gbit") as made:
+        yield made
