@@ -24,8 +24,8 @@ Message = dict[str, Any]
 
 _ADDRESS_SECONDS = 3.0  # time for an address of rank 0 to answer
 _CONNECT_SECONDS = 30.0  # time for all ranks to connect
-# A host that acknowledges nothing for this time is out of reach: tcp(7), TCP_USER_TIMEOUT.
-# Gloo gives up after 30 s, without the name of the rank.
+# A host that acknowledges nothing for this time is out of reach: tcp(7). Gloo gives up
+# after 30 s, without the name of the rank.
 _UNREACHABLE_MILLISECONDS = 20_000
 _SIOCGIFADDR = 0x8915  # netdevice(7): the IPv4 address of an interface
 
@@ -49,8 +49,6 @@ class Link:
 
     def __init__(self, sock: socket.socket, rank: int) -> None:
         sock.setblocking(False)
-        option = (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
-        sock.setsockopt(*option, _UNREACHABLE_MILLISECONDS)
         self.rank = rank
         self.socket = sock
         self.is_reachable = True
@@ -196,7 +194,13 @@ def _accept_others(
         if (rank := _greeting(sock, token)) is None:
             sock.close()  # not a rank of the run
         else:
-            links.append(Link(sock, rank))
+            links.append(_tcp_link(sock, rank))
+
+
+def _tcp_link(sock: socket.socket, rank: int) -> Link:
+    option = (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+    sock.setsockopt(*option, _UNREACHABLE_MILLISECONDS)
+    return Link(sock, rank)
 
 
 def _greeting(sock: socket.socket, token: str) -> int | None:
@@ -220,7 +224,7 @@ def _reach(offer: _Offer, rank: int) -> Link | None:
             # A single `recv` gets the whole message, far shorter than a packet.
             sock.sendall(f"{offer.token} {rank}".encode())
             if sock.recv(256).decode() == offer.token:
-                return Link(sock, 0)
+                return _tcp_link(sock, 0)
             sock.close()
     return None
 
