@@ -75,7 +75,7 @@ DETAILS: Mapping[str, str] = {
     ),
     BAD_RECORD: "a record must have right checksums and be a tf.train.Example",
     NULL_IMAGE: "a row must have an image, got NULL",
-    NULL_LABEL: "a row must have a label, got NULL",
+    NULL_LABEL: "a row must have a label, got none",
     NULL_SPLIT: "a row must have a split, got NULL",
     MISSING_FILE: "a row must have an image that exists",
     BOX_EMPTY: "a box must have an area inside of the image",

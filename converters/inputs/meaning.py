@@ -26,6 +26,8 @@ _CODE = re.compile(r"0[0-9]+|[0-9]*\.[0-9]*")
 _WHOLE_FLOAT = re.compile(r"(0|[1-9][0-9]*)\.0+")
 # Every class is a line of labels.txt.
 MAX_LABEL = 1_000_000
+# Hugging Face and TFDS give this number to images of a test split.
+NO_LABEL_NUMBER = -1
 # A longer label is another column, and a line break comes from a lost double quote.
 _MAX_CHARACTERS = 1000
 _NO_TEXT = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029\\ud800-\\udfff]")
@@ -112,6 +114,16 @@ def label_type(labels: Iterable[str], chosen: LabelType | None) -> LabelType:
 def is_readable(label: str) -> bool:
     """Whether a label of a table, a tar or a record can be the name of a class."""
     return len(label) <= _MAX_CHARACTERS and not _NO_TEXT.search(label)
+
+
+def text_of_float(label: float) -> str | None:
+    """Returns a whole number as pandas writes it, such as `3.0`; None for others.
+
+    >>> text_of_float(3.0), text_of_float(0.5)
+    ('3.0', None)
+    """
+    text = str(float(label))
+    return text if _WHOLE_FLOAT.fullmatch(text) else None
 
 
 def whole_number(label: str) -> str:

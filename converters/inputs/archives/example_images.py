@@ -15,6 +15,7 @@ from converters.inputs.archives import readers, samples
 from converters.inputs.archives.readers import ArchiveReader, Found, NoClassError
 from converters.inputs.image import NO_CLASS, Image
 from converters.inputs.listing import LeftOut
+from converters.inputs.meaning import text_of_float
 from converters.inputs.patterns import Archive, Kind
 from tfpipe import errors
 from tfpipe.location.location import Location
@@ -160,10 +161,12 @@ def _class_name(values: Sequence[bytes | int | float]) -> str:
         raise NoClassError(listing.SEVERAL_LABELS)
     label = values[0]
     if isinstance(label, float):
-        raise NoClassError(listing.FLOAT_LABEL)
+        if (text := text_of_float(label)) is None:
+            raise NoClassError(listing.FLOAT_LABEL)
+        return text
     if isinstance(label, bytes):
         return samples.class_of(label)
-    if label < 0:  # TFDS gives -1 to images of a test split
+    if label < 0:
         raise NoClassError(listing.NO_LABEL)
     return str(label)
 

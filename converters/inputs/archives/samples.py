@@ -16,7 +16,7 @@ from converters.inputs import listing, patterns, reading, tars
 from converters.inputs.archives.readers import ArchiveReader, Found, NoClassError
 from converters.inputs.image import NO_CLASS, Image
 from converters.inputs.listing import LeftOut
-from converters.inputs.meaning import is_readable
+from converters.inputs.meaning import NO_LABEL_NUMBER, is_readable, text_of_float
 from converters.inputs.patterns import Archive
 from converters.inputs.tables import columns
 from tfpipe.errors import count_of
@@ -60,8 +60,10 @@ def _class_in_json(content: bytes, names: Sequence[str]) -> str:
         raise NoClassError(listing.BAD_LABEL) from None
     for name in names:
         value = value.get(name) if isinstance(value, dict) else None
-    if value is None:
+    if value is None or value == NO_LABEL_NUMBER:
         raise NoClassError(listing.NO_LABEL)
+    if isinstance(value, float):
+        value = text_of_float(value)
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise NoClassError(listing.BAD_LABEL)
     return _checked(str(value))

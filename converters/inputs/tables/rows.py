@@ -19,7 +19,7 @@ from converters.inputs import class_lists, listing
 from converters.inputs.image import NO_CLASS, Image
 from converters.inputs.listed import ImageRows, Listed, ordered
 from converters.inputs.listing import LeftOut
-from converters.inputs.meaning import MAX_LABEL, is_readable, warn
+from converters.inputs.meaning import MAX_LABEL, NO_LABEL_NUMBER, is_readable, warn
 from converters.inputs.reading import State
 from converters.inputs.tables import columns, spool
 from converters.inputs.tables.columns import Columns
@@ -238,7 +238,8 @@ def _labels(ask: _Ask, kind: str, separator: str | None) -> tuple[str, int]:
     base = kind.removesuffix("[]")
     is_integer = base.endswith(("INT", "INTEGER")) and "HUGEINT" not in base
     is_text = base in ("VARCHAR", "BOOLEAN", "UUID", "DATE", '"NULL"', "NULL")
-    if not (is_integer or is_text or base.startswith("ENUM")):
+    is_float = base in ("FLOAT", "DOUBLE")
+    if not (is_integer or is_float or is_text or base.startswith("ENUM")):
         raise ValueError(
             f"--label_column must hold text or whole numbers, or lists of them, "
             f"got {kind}. Cast the column in --query, as in label::VARCHAR."
@@ -246,12 +247,15 @@ def _labels(ask: _Ask, kind: str, separator: str | None) -> tuple[str, int]:
     if separator is not None and kind == "VARCHAR":
         return f"string_split(label, {quoted(separator)})", 0
     labels = "label" if kind.endswith("[]") else "[label]"
-    wrong = f"list_filter({labels}, lambda x: x < 0 OR x > {MAX_LABEL})"
-    found = ask(f"row, {wrong}", f"WHERE {wrong} <> [] LIMIT 1") if is_integer else ()
-    for ((row, (label, *_)),) in found:
+    if is_text or base.startswith("ENUM"):
+        return labels, 0
+    labels = f"list_filter({labels}, lambda x: x <> {NO_LABEL_NUMBER})"
+    is_label = f"x BETWEEN 0 AND {MAX_LABEL} AND x = floor(x)"
+    wrong = f"list_filter({labels}, lambda x: NOT ({is_label}))"
+    for ((row, (label, *_)),) in ask(f"row, {wrong}", f"WHERE {wrong} <> [] LIMIT 1"):
         raise ValueError(
-            f"The label of row {row} must be 0 to {MAX_LABEL:,}, got {label}. Cast the "
-            "column to text in --query if these are names."
+            f"The label of row {row} must be 0 to {MAX_LABEL:,}, a whole number, got "
+            f"{label}. Cast the column to text in --query if these are names."
         )
     return labels, 0
 

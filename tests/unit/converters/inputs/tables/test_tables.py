@@ -122,8 +122,13 @@ _BAD = {
         "query": "SELECT img, label, 'fold1' AS split FROM input",
         "split_column": "split",
     },
-    "The label of row 1 must be 0 to": {"query": "SELECT img, -1 AS label FROM input"},
-    "--label_column must hold text or whole numbers": {"label_column": "score"},
+    "The label of row 1 must be 0 to": {"query": "SELECT img, -2 AS label FROM input"},
+    "The label of row 2 must be 0 to 1,000,000, a whole number": {
+        "label_column": "score"
+    },
+    "--label_column must hold text or whole numbers": {
+        "query": "SELECT img, MAP {'a': 1} AS label FROM input"
+    },
     "must hold text (a path or a URL), bytes": {"image_column": "score"},
     "The table must have a row": {"query": "FROM input WHERE score < 0"},
 }
@@ -383,7 +388,7 @@ def test_labels_and_names_of_every_type_are_taken_or_refused_in_one_line(
     path = str(tmp_path / "t.parquet")
     names = _write_values(tmp_path / "t.parquet")
     for value, name in zip(_VALUES, names, strict=True):
-        if value in ("'101'::BIT", "DATE '2024-03-01'"):
+        if value in ("'101'::BIT", "DATE '2024-03-01'", "3::HUGEINT"):
             made = job(path, tmp_path / "out", label_column=name)
             assert made.classes[-1].text == _VALUES[value]
             continue
