@@ -255,11 +255,15 @@ def run(
         ValueError: If facts do not fit each other, or there is no result.
         OSError: If results cannot be read.
     """
-    before, notes = facts_given, list[str]()
+    before, notes, doubts = facts_given, list[str](), list[str]()
     if paths:
         collection = results.read([pathlib.Path(path) for path in paths])
         notes = [f"Note: {reason}" for reason in collection.left_out]
-        before = what_if.apply(measured.read(collection), facts_given)
+        calibrated, doubts = measured.read(
+            collection, image_size=_image_size(facts_given)
+        )
+        notes += [f"Note: {text}" for text in doubts]
+        before = what_if.apply(calibrated, facts_given)
     answer = summary.answer(before, by_name, mode)
     # Before a line is printed, because it may be wrong.
     after = _after(change, before, by_name, mode)
@@ -273,10 +277,20 @@ def run(
         "started_at": output.now().isoformat(timespec="seconds"),
         "config": config,
         **answer,
+        "doubts": doubts,
         "what_if": None if after is None else {"text": change, **after},
     }
     output.show(result, *answers.advise(result), notes=notes, details=details)
     return result
+
+
+def _image_size(facts_given: dict[str, Fact]) -> float | None:
+    """Returns the size of the images in the question; None if no flag says it."""
+    if fact := facts_given.get("image_size"):
+        return float(fact.value)
+    name = facts_given.get("model")
+    model = catalog.MODELS.get(str(name.value)) if name else None
+    return model and float(model.image_size)
 
 
 def _after(

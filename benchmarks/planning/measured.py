@@ -4,36 +4,107 @@ In: results of benchmarks.storage, benchmarks.input and benchmarks.train. Out: f
 name. The newest result of each command counts, and the source of a fact names it.
 """
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Callable, Sequence
 
+from benchmarks.models import catalog
 from benchmarks.planning.facts import KEYS, Fact
 from benchmarks.results.collection import Collection, Result, as_number
 
 # A pipeline with fewer busy cores waits for another resource.
 _LEAST_BUSY = 0.7
+_BUSY = 0.05  # of the cores, taken by others
 _OF_ONE_HOST = {"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "tmpfs"}
 _OF_ONE_HOST |= {"overlay", "ramfs"}
 
 
-def read(collection: Collection) -> dict[str, Fact]:
+def read(
+    collection: Collection, *, image_size: float | None = None
+) -> tuple[dict[str, Fact], list[str]]:
     """Returns the facts that results hold; later sources replace earlier sources.
 
     Args:
         collection: The results. Synthetic runs are not used.
+        image_size: Height and width of the images in the question; None for any.
+
+    Returns:
+        facts: the facts by name. doubts: a sentence for each result that was refused or
+        is doubtful, with what to do.
     """
     runs = [result for group in collection.groups for result in group.results]
     facts: dict[str, Fact] = {}
+    doubts: list[str] = []
     for run in _by_time([r for r in runs if r.kind != "synthetic"])[-1:]:
-        facts |= _of_run(run)
+        facts |= _calibrated(run, _of_run, image_size, doubts)
+    if image_size is None and "image_size" in facts:
+        image_size = float(facts["image_size"].value)
     for result in _by_time(collection.inputs)[-1:]:
-        facts |= _of_input(result)
+        facts |= _calibrated(result, _of_input, image_size, doubts)
     for probe in _by_time(collection.probes)[-1:]:
         facts |= _of_probe(probe)
-    return facts
+    return facts, doubts
 
 
 def _by_time(results: Sequence[Result]) -> list[Result]:
     return sorted(results, key=lambda result: (result.started, result.name))
+
+
+def _calibrated(
+    result: Result,
+    facts_of: Callable[[Result], dict[str, Fact]],
+    image_size: float | None,
+    doubts: list[str],
+) -> dict[str, Fact]:
+    """Returns the facts of a result without a fault; doubts grow by its doubts."""
+    name = f"{result.text('command')}, {result.name}"
+    facts = {} if result.faults else facts_of(result)
+    if reasons := _refusals(result, image_size):
+        doubts.append(f"{name} is no calibration: {'; '.join(reasons)}. {_ASKED}")
+        is_other = len(reasons) > 1 or result.get("steady_state.reached") is not False
+        # Settings hold all the same, and so does the time of steps that waited.
+        refused = {"cpu_ms", *(_OF_ITS_IMAGES if is_other else ())}
+        return {key: fact for key, fact in facts.items() if key not in refused}
+    if reasons := _marks(result):
+        doubts.append(f"{name} is doubtful: {'; '.join(reasons)}.")
+        mark = f" (doubtful: {'; '.join(reasons)})"
+        return {
+            key: dataclasses.replace(fact, source=fact.source + mark)
+            for key, fact in facts.items()
+        }
+    return facts
+
+
+_OF_ITS_IMAGES = ("images_per_second", "image_size", "record")
+_ASKED = "Measure it again, or give --cpu_ms and --images_per_second."
+
+
+def _refusals(result: Result, image_size: float | None) -> list[str]:
+    """Returns why the figures of a result answer another question."""
+    reasons = [fault.removesuffix(".") for fault in result.faults]
+    if result.get("steady_state.reached") is False:
+        reasons.append("it did not reach its steady state")
+    size = _image_size(result)
+    if image_size and size and size != image_size:
+        reasons.append(f"its images have {size:g} pixels, the question {image_size:g}")
+    return reasons
+
+
+def _image_size(result: Result) -> float | None:
+    model = catalog.MODELS.get(result.text("config.model"))
+    return result.figure("config.image_size") or (model and float(model.image_size))
+
+
+def _marks(result: Result) -> list[str]:
+    """Returns why the figures of a result may not hold for other runs."""
+    reasons = []
+    if result.get("steady_state.reached") is None:
+        reasons.append("it does not say whether it was steady")
+    others = result.figure("host_load.others_cpu_fraction") or 0
+    if others > _BUSY:
+        reasons.append(f"other processes took {others:.0%} of the cores")
+    if result.cache == "warm" or result.get("cache.size_rule.met") is False:
+        reasons.append("its data fit in memory")
+    return reasons
 
 
 def _facts(result: Result, values: dict[str, float | str | None]) -> dict[str, Fact]:

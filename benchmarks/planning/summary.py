@@ -138,9 +138,13 @@ def _sentences(whole: Facts, scenario: Scenario, mode: str) -> list[str]:
     if later != storage:
         storage += f" in the first epoch and {later} with full caches"
     word = "gives" if steady.binding in ("storage", "requests") else "must give"
+    hosts = count_of(scenario.num_hosts, "host")
     sentences = [
-        f"{count:,} {facts.text(whole, 'accelerator').upper()} "
-        f"{_DOING.get(mode, mode)} {facts.text(whole, 'model')} {verb} bound by "
+        f"{count:,} {facts.text(whole, 'accelerator').upper()} on {hosts} of "
+        f"{scenario.host.num_accelerators}, "
+        f"{_DOING.get(mode, mode)} {facts.text(whole, 'model')} at "
+        f"{facts.figure(whole, 'image_size'):.0f} pixels with "
+        f"{scenario.cached_fraction:.0%} of the bytes cached, {verb} bound by "
         f"{_BINDING[steady.binding]}: {steady.images_per_second:,.0f} images/s, "
         f"{steady.busy_share:.0%} busy; the storage {word} {storage}, and "
         f"{_cores(steady, scenario)} are busy."

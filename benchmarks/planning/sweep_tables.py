@@ -5,6 +5,7 @@ dry run, and the document for the last line and for sweep.json.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -67,6 +68,7 @@ def series_lines(session: Session, series: Series) -> list[str]:
         f"{'cache':>9}{'gates':>9}",
         *(_series_row(point, repeats) for point, repeats in points),
     ]
+    lines += _placement_lines(points)
     if all(point.efficiency is None for point, _ in points):
         lines.append("No run on one rank has finished, so there is no efficiency.")
     for repeats in finished:
@@ -114,6 +116,17 @@ def _points(finished: Sequence[Repeats]) -> list[tuple[scaling.Point, Repeats]]:
         (scaling.point(r.placement.num_ranks, r.rates, single), r)
         for r in sorted(finished, key=lambda r: r.placement.num_ranks)
     ]
+
+
+def _placement_lines(points: Sequence[tuple[scaling.Point, Repeats]]) -> list[str]:
+    """Returns how equal numbers of ranks on other numbers of hosts compare."""
+    lines = []
+    for num_ranks, several in itertools.groupby(points, lambda p: p[0].num_ranks):
+        first, *others = [(r.placement, p.examples_per_second) for p, r in several]
+        if others:
+            rates = [f"{which} {rate / first[1]:.1%}" for which, rate in others]
+            lines.append(f"{num_ranks} ranks over {first[0]}: {', '.join(rates)}")
+    return lines
 
 
 def _cache(repeats: Repeats) -> str | None:

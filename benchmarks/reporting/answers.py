@@ -216,6 +216,7 @@ def advise(result: Result) -> list[str]:
             needs=f"{needs[0]} No accelerator waits then." if needs else None,
             then=others[0] if others and what_if is None else None,
             pays=pays or "none of the usual remedies; --verbose has the list",
+            doubt=" ".join(result.get("doubts") or ()) or None,
             what_if=what_if and _change(result, what_if),
         ),
     ]

@@ -89,6 +89,7 @@ def _charts(collection: Collection) -> list[Chart]:
     charts = [
         *curves.over_time(groups),
         ranks.scaling_chart(groups, collection.sweeps),
+        *ranks.placements(collection.sweeps),
         bars.three_bars(groups),
         *published.beside_publications(collection.sweeps),
         *tiers.rates_and_bytes(collection.sweeps),
@@ -144,6 +145,8 @@ def _findings(collection: Collection) -> list[tuple[str, str]]:
         for group, _, gate in tables.all_gates(collection)
         if str(gate.get("text")).startswith("Altered")
     ]
+    doubts = [text for result in collection.advice for text in result.items("doubts")]
+    findings += [("warn", str(text)) for text in doubts]
     for sweep in collection.sweeps:
         for answer in sweep.items("find_ranks.answers"):
             if isinstance(answer, Mapping) and (text := answer.get("text")):

@@ -34,9 +34,9 @@ def test_an_answer_says_what_binds_in_its_first_sentence():
     found = _answer(**_DELL, images_per_second="712")
 
     assert found["sentences"] == [
-        "72 V100 training resnet50 are bound by the accelerators: 51,264 images/s, "
-        "100% busy; the storage must give 5.9 GB/s, and 66.1 of 360 cores (18%) are "
-        "busy.",
+        "72 V100 on 9 hosts of 8, training resnet50 at 224 pixels with 0% of the bytes "
+        "cached, are bound by the accelerators: 51,264 images/s, 100% busy; the "
+        "storage must give 5.9 GB/s, and 66.1 of 360 cores (18%) are busy.",
         "The next limit is the CPUs of the hosts, at 279,372 images/s.",
         "360 cores at 776 images/s a core give 279,372 images/s, and the step takes "
         "51,264: a tfpipe.Service would not pay.",
@@ -56,7 +56,8 @@ def test_an_answer_about_a_slow_storage():
     found = _answer(**_DELL, storage="5.9GB/s", cached="0")
 
     assert found["sentences"][0].startswith(
-        "72 V100 training resnet50 are bound by the storage: 51,236 images/s, 56% "
+        "72 V100 on 9 hosts of 8, training resnet50 at 224 pixels with 0% of the bytes "
+        "cached, are bound by the storage: 51,236 images/s, 56% "
         "busy; the storage gives 5.9 GB/s,"
     )
     assert "need 10.6 GB/s, 10,089 requests/s and 118.4 cores" in found["sentences"][1]
@@ -183,7 +184,7 @@ def test_results_give_facts_and_flags_come_first():
     }
     paths = {"whole_batches": "no", "entry_points": "yes"}
     profile = sample_results.profile() | {"paths": paths}
-    found = measured.read(_collect(run=emulated, input=profile, storage=probe))
+    found = measured.read(_collect(run=emulated, input=profile, storage=probe))[0]
 
     values = {name: fact.value for name, fact in found.items()}
     assert values == pytest.approx(
@@ -220,7 +221,7 @@ def test_results_give_facts_and_flags_come_first():
 
 def test_cores_that_a_pipeline_leaves_idle_count_as_cost():
     busy = sample_results.profile() | {"examples_per_second": 8000.0}
-    found = measured.read(_collect(input=busy))
+    found = measured.read(_collect(input=busy))[0]
     assert found["cpu_ms"].value == pytest.approx(4.0)
     assert "92% busy" in found["cpu_ms"].source
 
@@ -228,10 +229,10 @@ def test_cores_that_a_pipeline_leaves_idle_count_as_cost():
 def test_a_real_run_without_a_gpu_says_nothing_about_the_input():
     run = sample_results.train(more={"compute_seconds_per_step": 0.16})
     run["environment"] = {**run["environment"], "gpus": []}
-    found = measured.read(_collect(run=run))
+    found = measured.read(_collect(run=run))[0]
     assert "cpu_ms" not in found
     assert found["images_per_second"].value == pytest.approx(800.0)
-    with_gpu = measured.read(_collect(run=sample_results.train()))
+    with_gpu = measured.read(_collect(run=sample_results.train()))[0]
     assert with_gpu["cpu_ms"].value == pytest.approx(4.1)
 
 
@@ -239,5 +240,39 @@ def test_a_real_run_without_a_gpu_says_nothing_about_the_input():
 def test_results_of_other_versions(document):
     for command in ("train", "input", "storage"):
         one = {"command": f"benchmarks.{command}", "place": 3, **document}
-        assert measured.read(_collect(one=one)) is not None
-    assert measured.read(_collect()) == {}
+        assert measured.read(_collect(one=one))[0] is not None
+    assert measured.read(_collect()) == ({}, [])
+
+
+@pytest.mark.parametrize(
+    ("more", "image_size", "reason", "is_used"),
+    [
+        ({}, 224, "", True),
+        ({"steady_state": {"reached": False}}, None, "its steady state", False),
+        ({}, 299, "its images have 224 pixels, the question 299", False),
+        ({"stall_fraction": 2.0}, None, "is a share of the time, but 2", False),
+        ({"steady_state": {}}, None, "does not say whether it was steady", True),
+        (
+            {"host_load": {"others_cpu_fraction": 0.65}},
+            None,
+            "other processes took 65% of the cores",
+            True,
+        ),
+        ({"cache": {"label": "warm"}}, None, "its data fit in memory", True),
+    ],
+)
+def test_calibrations_that_say_little_are_refused_or_marked(
+    more: dict[str, object], image_size: float | None, reason: str, is_used: bool
+) -> None:
+    run = sample_results.train(kind="emulated", cache="cold", more=more)
+
+    found, doubts = measured.read(_collect(run=run), image_size=image_size)
+
+    assert [reason in text for text in doubts] == [True] * bool(reason)
+    assert ("cpu_ms" in found) == is_used
+    if is_used and reason:
+        assert reason in found["cpu_ms"].source
+    if not is_used:
+        is_altered = "share of the time" in reason
+        assert ("model" in found) == (not is_altered)
+        assert "Measure it again, or give --cpu_ms" in doubts[0]

@@ -78,3 +78,45 @@ def test_document_of_a_sweep_is_drawn_unless_its_runs_are_there() -> None:
     assert [row[1] for row in beside.rows] == ["1", "2"]
     odd = Result("odd", {"series": [{"points": [{"num_ranks": 1}, 3]}, None]})
     assert ranks.scaling_chart([], [odd]) is None
+
+
+def test_equal_ranks_on_other_machines_are_on_a_line_of_their_own() -> None:
+    hosts = [{"name": "a", "boot_id": "1"}], [{"name": "b", "boot_id": "2"}]
+    environments = [
+        {"environment": sample_results.ENVIRONMENT | {"hosts": host}} for host in hosts
+    ]
+
+    chart = ranks.scaling_chart(
+        _groups(
+            *(_run(n, 100.0 * n) | environments[0] for n in (1, 2)),
+            *(_run(n, 50.0 * n) | environments[1] for n in (1, 2)),
+        ),
+        [],
+    )
+
+    assert chart is not None
+    assert [plot.title.rpartition(", ")[2] for plot in chart.plots] == ["warm", "on b"]
+    assert [row[5] for row in chart.rows if row[1] == "2"] == ["100.0%"] * 2
+
+
+def test_runs_of_other_versions_are_on_no_line_together() -> None:
+    old = {"environment": sample_results.ENVIRONMENT | {"tensorflow": "2.16.2"}}
+
+    assert ranks.scaling_chart(_groups(_run(1, 50.0) | old, _run(2, 150.0)), []) is None
+
+
+def test_placements_of_equal_ranks_are_one_chart() -> None:
+    points = [
+        {"num_ranks": 8, "num_hosts": hosts, "examples_per_second": rate}
+        for hosts, rate in ((1, 1000.0), (2, 970.0), (4, 950.0))
+    ]
+    points.append({"num_ranks": 1, "num_hosts": 1, "examples_per_second": 130.0})
+    document = {"series": [{"model": "resnet50", "points": points}]}
+
+    (chart,) = ranks.placements([Result("sweep", document)])
+
+    assert [row[1] for row in chart.rows] == ["1 x 8", "2 x 4", "4 x 2"]
+    assert chart.sentences == [
+        "resnet50, 8 ranks: of the rate of 1 x 8, 2 x 4 97.0%, 4 x 2 95.0%."
+    ]
+    assert ranks.placements([Result("sweep", {"series": [{"points": [3]}]})]) == []
