@@ -67,6 +67,12 @@ _FEATURES = {
     "two kinds, bytes first": _BOTH + feature(b"label", _TEXT + PACKED),
     "unknown after a list": _BOTH + feature(b"label", PACKED + b"\x48\x01"),
     "unknown before a list": _BOTH + feature(b"label", b"\x48\x01" + PACKED),
+    "unknown before the list of an earlier one": feature(b"label", b"\x48\x01" + PACKED)
+    + _BOTH
+    + _LABEL,
+    "another type of an earlier one": feature(b"label", _TEXT) + _BOTH + _LABEL,
+    "a list of floats": _BOTH + feature(b"label", span(0x12, b"\x0a\x04\0\0\x80\x3f")),
+    "a key that is no text": _BOTH + _LABEL + feature(b"\xff\xfe", PACKED),
     "unknown in a list": _BOTH + feature(b"label", number(0x0A, 1, 5, 0x10, 7)),
     "two images": HEIGHT
     + _LABEL

@@ -314,9 +314,11 @@ class EntryPointsOp : public tensorflow::OpKernel {
   explicit EntryPointsOp(OpKernelConstruction* context) : OpKernel(context) {
     OP_REQUIRES_OK(context, context->GetAttr("path", &path_));
     const OpenFiles::Use file = OpenFiles::Get()->Open(path_);
-    OP_REQUIRES(context, file->is_open() || file->error() == ENOENT,
-                HostError(path_, file->error()));
-    OP_REQUIRES(context, EntryFile(file).has_head(),
+    const EntryFile entries(file);
+    const int error = entries.error();
+    OP_REQUIRES(context, error == 0 || error == ENOENT || error == EISDIR,
+                HostError(path_, error));
+    OP_REQUIRES(context, entries.has_head(),
                 tensorflow::errors::NotFound(
                     path_,
                     " must be a file of entry points that can be read. Make it "

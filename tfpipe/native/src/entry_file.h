@@ -26,14 +26,17 @@ class EntryFile {
   // Reads the head. Without a sound head no record has a table.
   explicit EntryFile(const OpenFiles::Use& file) : file_(file) {
     uint8_t head[kHead];
-    has_head_ = file_->is_open() && ReadAll(0, sizeof(head), head) &&
-                memcmp(head, "tfpentry", 8) == 0;
+    error_ = file_->is_open() ? file_->Read(0, sizeof(head), head) : file_->error();
+    has_head_ = error_ == 0 && memcmp(head, "tfpentry", 8) == 0;
     if (has_head_) num_records_ = LowFirst(head + 8, 8);
     has_head_ = has_head_ && num_records_ < (uint64_t{1} << 48);
     if (!has_head_) num_records_ = 0;
   }
 
   bool has_head() const { return has_head_; }
+
+  // The errno of opening the file or of reading its head. 0 if the file is too short.
+  int error() const { return std::max(error_, 0); }
 
   Range Find(int64_t record) const {
     uint8_t offsets[16];
@@ -58,6 +61,7 @@ class EntryFile {
   }
 
   const OpenFiles::Use& file_;
+  int error_ = 0;
   bool has_head_ = false;
   uint64_t num_records_ = 0;
 };

@@ -2,7 +2,8 @@
 // bytes. The rules are those of tf.io.parse_example (example_proto_fast_parsing.cc):
 //
 //   a map entry                        two fields: key and feature, in any order
-//   several features with one key      the last counts, unless without a value
+//   several features with one key      the last counts, unless without a value; each
+//                                      begins with a list
 //   a feature without a value          missing
 //   several lists in a feature         the first counts
 //   a list of numbers                  packed or not; nothing after a packed run counts
@@ -89,6 +90,11 @@ inline bool SkipField(uint64_t tag, Span* bytes) {
   }
 }
 
+// Whether a tag is that of a list of bytes, floats or integers.
+inline bool IsList(uint8_t tag) {
+  return tag == kDelimited1 || tag == kDelimited2 || tag == kDelimited3;
+}
+
 // Reads a feature of a single byte string.
 inline bool ReadImage(Span feature, Span* image) {
   Span list;
@@ -130,9 +136,12 @@ inline bool FindInFeatures(Span features, const Keys& keys, Features* results,
     if (rest != nullptr && !key.Equals(keys.image))
       rest->append(reinterpret_cast<const char*>(begin), features.begin - begin);
     if (feature.empty()) continue;
-    for (size_t i = 0; i < keys.numbers.size(); ++i)
-      if (key.Equals(keys.numbers[i])) (*results)[i] = feature;
-    if (key.Equals(keys.image)) results->back() = feature;
+    for (size_t i = 0; i < results->size(); ++i) {
+      const bool is_image = i == keys.numbers.size();
+      if (!key.Equals(is_image ? keys.image : keys.numbers[i])) continue;
+      if (!IsList(*feature.begin)) return false;
+      (*results)[i] = feature;
+    }
   }
   return true;
 }
