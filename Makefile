@@ -47,6 +47,11 @@ INSTALL_HOROVOD := CMAKE_TOOLCHAIN_FILE=$(CURDIR)/$(VENV)/horovod.cmake \
   $(HOROVOD_BUILD) pip install --quiet --no-build-isolation \
   --no-cache-dir --no-binary=horovod --constraint=constraints.txt horovod
 
+# The tests of PyTorch need its build for the CPU, "+cpu". PyPI has no such build, but the
+# build for CUDA of gigabytes; pip finds "+cpu" in an index of PyTorch or a folder that its
+# configuration names. uv does not know the configuration.
+INSTALL_TORCH := pip install --quiet --constraint=constraints.txt torch==2.13.0+cpu
+
 # The ends of the range of TensorFlow in setup.cfg, a constraints-%.txt each.
 TENSORFLOWS := 2.16 2.21
 TENSORFLOW_TESTS := $(TENSORFLOWS:%=test-tf-%)
@@ -79,6 +84,7 @@ $(VENV)/ready: setup.cfg pyproject.toml constraints.txt $(wildcard requirements-
 	rm -rf $(VENV)
 	$(PYTHON) -m venv $(VENV)
 	$(INSTALL)
+	$(INSTALL_TORCH) || echo "pip finds no PyTorch for the CPU: its tests are skipped."
 	python -m compileall -q $(COMPILED)
 	@echo "Building Horovod for this TensorFlow: about 2 minutes on 2 cores."
 	@echo "$$TOOLCHAIN_LINES" > $(VENV)/horovod.cmake
@@ -175,15 +181,21 @@ test-tensorflow: test-tf-reference $(TENSORFLOW_TESTS)  ## The fast tests on the
 test-tf-reference: venv
 	UNIT_TESTS_WITH_GRAPPLER=1 pytest -q -n 2 --dist worksteal tests/unit
 
+# JAX needs a newer NumPy than the reference stack has.
+test-tf-2.21: TEST_JAX = $(<D)/bin/python -c "import jax" && \
+  $(<D)/bin/pytest -q tests/system/tfpipe/consumers/test_jax.py
+
 .PHONY: $(TENSORFLOW_TESTS)
 $(TENSORFLOW_TESTS): test-tf-%: .venv-tf-%/ready
 	$(<D)/bin/python -m tfpipe.native || echo "Its tests are skipped."
 	UNIT_TESTS_WITH_GRAPPLER=1 $(<D)/bin/pytest -q -n 2 --dist worksteal tests/unit tests/house
 	$(<D)/bin/pytest -q tests/system/test_golden.py tests/system/test_commands.py -k "last_lines or messages"
+	$(TEST_JAX)
 
 # No Horovod and no tensorflow-io: they cannot be had beside the newest one.
 $(TENSORFLOW_VENVS): CONSTRAINTS = $(@D)/constraints.txt
 $(TENSORFLOW_VENVS): PACKAGES = '.[test]'
+.venv-tf-2.21/ready: PACKAGES += jax
 $(TENSORFLOW_VENVS): .venv-tf-%/ready: constraints-%.txt constraints.txt setup.cfg pyproject.toml \
     $(wildcard requirements-*.txt)
 	@$(MAKE) --no-print-directory check-machine

@@ -132,9 +132,14 @@ def _fault(folder: pathlib.Path, content: CacheContent) -> str:
 
 
 def _manifest(folder: pathlib.Path) -> dict[str, Any] | None:
+    """Returns the manifest of a store; None without a sound manifest.
+
+    Raises:
+        OSError: If the manifest cannot be read. The store may be sound nevertheless.
+    """
     try:
         manifest = json.loads((folder / _MANIFEST_NAME).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError, ValueError):
         return None
     keys = {"content", "num_bytes", "boot_id"}
     return manifest if isinstance(manifest, dict) and keys <= set(manifest) else None
@@ -155,8 +160,15 @@ def _last_opened(folder: pathlib.Path) -> float:
     return manifest.stat().st_mtime if manifest.exists() else 0.0
 
 
+def _manifest_of_another(folder: pathlib.Path) -> dict[str, Any] | None:
+    try:
+        return _manifest(folder)
+    except OSError:
+        return None
+
+
 def _num_bytes(folder: pathlib.Path) -> int:
-    manifest = _manifest(folder)
+    manifest = _manifest_of_another(folder)
     if manifest is not None:
         return int(manifest["num_bytes"])
     return sum(path.stat().st_size for path in folder.iterdir())
@@ -165,7 +177,7 @@ def _num_bytes(folder: pathlib.Path) -> int:
 def _explain(directory: pathlib.Path, content: CacheContent) -> None:
     """Prints how the existing stores differ from the wanted store."""
     for other in _others(directory, content):
-        manifest = _manifest(other)
+        manifest = _manifest_of_another(other)
         if manifest is None:
             continue
         kept, wanted = manifest["content"], content.document()

@@ -4,6 +4,7 @@ In: a function that builds datasets, and the arguments of `Pipeline.build`. Out:
 iterable with a length; every iteration is the next epoch.
 """
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -22,7 +23,7 @@ class NumpyBatches:
     The first iteration gives the epochs that `build` gives with the same arguments. The
     second iteration gives the same number of epochs after them, and so on. A broken off
     iteration counts as a whole. An endless iteration begins in the epoch after the
-    first epoch of the iteration before.
+    first epoch of the iteration before. A copy, also a pickled one, goes on by itself.
 
     Element: the element of the pipeline, with arrays in place of tensors.
 
@@ -47,6 +48,9 @@ class NumpyBatches:
         self._build = build
         self._arguments = arguments
         self._built: tf.data.Dataset | None = build(**arguments)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"_built": None}  # the copy builds a dataset of its own
 
     def __iter__(self) -> Iterator[Any]:
         dataset, self._built = self._dataset(), None
@@ -85,16 +89,20 @@ def on_host(
 ) -> Callable[..., tf.data.Dataset]:
     """Returns a function that builds the same datasets, after some ops on a batch."""
 
+    return functools.partial(_on_host, build, tuple(ops)) if ops else build
+
+
+def _on_host(
+    build: Callable[..., tf.data.Dataset],
+    ops: Sequence[Callable[[Any], Any]],
+    **arguments: Any,
+) -> tf.data.Dataset:
     def applied(batch: Any) -> Any:
         for op in as_they_are(ops):
             batch = op(batch)
         return batch
 
-    def built(**arguments: Any) -> tf.data.Dataset:
-        dataset = build(**arguments)
-        return dataset.map(as_it_is(applied)).prefetch(1) if ops else dataset
-
-    return built
+    return build(**arguments).map(as_it_is(applied)).prefetch(1)
 
 
 def _after(

@@ -36,6 +36,10 @@ def test_pickles_deep_copies_and_checkpoints(data_dir, tmp_path, kind):
         assert other == pipeline
         assert other.fingerprint == pipeline.fingerprint
         assert ids(other.build().as_numpy_iterator()) == first + rest
+    batches = pipeline.to_numpy()
+    for other in (pickle.loads(pickle.dumps(batches)), copy.deepcopy(batches)):
+        assert len(other) == len(batches)
+        assert ids(other) == first + rest
 
 
 def iterator_batches(iterator):

@@ -1,4 +1,4 @@
-"""PyTorch and JAX train on the batches of a pipeline, as the examples show."""
+"""PyTorch trains on the batches of a pipeline, as the example shows."""
 
 import importlib.util
 import os
@@ -10,6 +10,9 @@ import sys
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[4]
+needs_torch = pytest.mark.skipif(
+    not importlib.util.find_spec("torch"), reason="needs PyTorch's build for the CPU"
+)
 
 
 def run(*arguments: object) -> str:
@@ -32,7 +35,7 @@ def losses(printed: str) -> list[float]:
     return [float(loss) for loss in re.findall(r"loss ([\d.]+)", printed)]
 
 
-@pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="needs torch")
+@needs_torch
 def test_a_pytorch_model_learns_from_a_pipeline(data_dir: pathlib.Path) -> None:
     printed = run("examples/torch_dataset.py", data_dir, 2)
 
@@ -44,7 +47,7 @@ def test_a_pytorch_model_learns_from_a_pipeline(data_dir: pathlib.Path) -> None:
     assert last < first
 
 
-@pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="needs torch")
+@needs_torch
 def test_two_ranks_of_torchrun_share_the_records(data_dir: pathlib.Path) -> None:
     torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
 
@@ -54,14 +57,25 @@ def test_two_ranks_of_torchrun_share_the_records(data_dir: pathlib.Path) -> None
     assert lines == ["rank 0 epoch 0: 3 steps", "rank 1 epoch 0: 3 steps"]
 
 
-@pytest.mark.skipif(not importlib.util.find_spec("jax"), reason="needs jax")
-@pytest.mark.parametrize("dtype", ["uint8", "bfloat16"])
-def test_a_jax_model_learns_from_a_pipeline(data_dir: pathlib.Path, dtype: str) -> None:
-    printed = run("examples/jax_training.py", data_dir, dtype)
+# Prints nothing; fails unless a spawned worker makes the batches of this process.
+SPAWNED = """
+import sys, torch, tfpipe
+from examples.torch_dataset import PipelineDataset
 
-    assert f"epoch 1: 6 steps of {dtype}" in printed
-    first, last = losses(printed)
-    assert last < first
+pipeline = tfpipe.imagenet_train(sys.argv[1], image_size=8, batch_size=4)
+loaders = [
+    torch.utils.data.DataLoader(PipelineDataset(pipeline), batch_size=None, **options)
+    for options in ({}, {"num_workers": 1, "multiprocessing_context": "spawn"})
+]
+here, there = [[(label.tolist(), image.sum()) for image, label in e] for e in loaders]
+assert len(here) == 6
+assert here == there, (here, there)
+"""
+
+
+@needs_torch
+def test_a_spawned_worker_makes_the_same_batches(data_dir: pathlib.Path) -> None:
+    run("-c", SPAWNED, data_dir)
 
 
 @pytest.mark.parametrize("name", ["torch_dataset", "jax_training"])
