@@ -2,7 +2,6 @@
 
 In: a `Collection`, and an older collection to compare with. Out: one string of HTML.
 This module decides the content of the page, and the templates in `templates/` the look.
-The templates escape every text, so a name in a result cannot become markup.
 """
 
 import base64
@@ -14,7 +13,7 @@ from typing import Any
 
 import PIL.Image
 
-from benchmarks.reporting import compare, tables
+from benchmarks.reporting import compare, headline, tables
 from benchmarks.reporting.charts import (
     bars,
     ceilings,
@@ -29,6 +28,7 @@ from benchmarks.reporting.charts.frame import Chart
 from benchmarks.results import checks
 from benchmarks.results.collection import Collection, Group, Result
 from tfpipe.errors import count_of
+from tfpipe.pages import page
 
 _PICTURE_WIDTH = 720
 _PICTURES_BYTES = 1_200_000  # of all pictures together, so that a page is under 3 MB
@@ -49,19 +49,11 @@ def make_page(
     Raises:
         ImportError: If Jinja2 is not installed.
     """
-    import jinja2
-    import markupsafe
-
-    templates = jinja2.Environment(
-        loader=jinja2.PackageLoader("benchmarks.reporting"),
-        autoescape=True,  # the default of Jinja2 escapes nothing
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
     charts = _charts(collection)
-    return templates.get_template("page.html.j2").render(
+    return page.render(
+        "benchmarks.reporting",
+        "page.html.j2",
+        headline=headline.of_page(collection),
         verdict=_verdict(collection),
         gates=tables.gates(collection),
         findings=_findings(collection),
@@ -80,7 +72,7 @@ def make_page(
         environment=tables.environment(collection),
         summary=_summary(collection),
         # The code of the library holds no text of a result.
-        library=markupsafe.Markup(library),
+        library=page.verbatim(library),
     )
 
 
@@ -138,7 +130,10 @@ def _findings(collection: Collection) -> list[tuple[str, str]]:
     """Returns the sentences for every reader: the class and the text of each."""
     findings = []
     if len(collection.groups) <= _MAX_SENTENCES:  # a table says more about many groups
-        findings += [("", f"{g.label}: {_reached(g)}") for g in collection.groups]
+        findings += [
+            ("", f"{group.label}: {headline.reached(group)}")
+            for group in collection.groups
+        ]
     findings += [("warn", text) for text in _doubtful(collection.groups)]
     findings += [
         ("warn", f"{group.label}: {gate['gate']}: {gate['text']}")
@@ -156,25 +151,6 @@ def _findings(collection: Collection) -> list[tuple[str, str]]:
                 text = f"{failure.get('run', 'a run')}: {failure.get('error', '')}"
                 findings.append(("warn", f"A run of the sweep failed. {text}"))
     return list(dict.fromkeys(findings))
-
-
-def _reached(group: Group) -> str:
-    """Returns the outcome of a run in a sentence."""
-    result, estimate = group.median, compare.rate(group)
-    if result.text("config.mode") == "eval":
-        accuracy, count = group.mean("accuracy"), result.figure("num_evaluated")
-        images = "" if count is None else f" of {count:,.0f} validation images"
-        return f"right on {frame.percent(accuracy)}{images}."
-    if estimate is None:
-        return "the result has no images/s."
-    text = f"{frame.amount(estimate.mean)} images/s"
-    if (stall := group.mean("stall_fraction")) is not None:
-        text += f", waiting for input {frame.percent(stall)} of the time"
-    if result.kind == "emulated":
-        text += f"; the accelerator is emulated ({result.accelerator or 'unknown'})"
-    if result.kind == "synthetic":
-        text += "; the data is synthetic, nothing was read"
-    return f"{text}."
 
 
 def _doubtful(groups: Sequence[Group]) -> list[str]:

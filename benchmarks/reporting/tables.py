@@ -6,7 +6,7 @@ nothing to show.
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from benchmarks.reporting import compare
 from benchmarks.reporting.charts.frame import (
@@ -24,44 +24,11 @@ from benchmarks.results.collection import (
     as_number,
     short_name,
 )
-
-
-class Cell(NamedTuple):
-    """A cell of a table.
-
-    Attributes:
-        text: The text.
-        note: A second line, in small letters.
-        mark: A class of the style sheet: good, bad, warn, differs, badge.
-        link: Name of the target on the page.
-        is_number: Whether the cell is aligned at the right, as numbers are.
-    """
-
-    text: str
-    note: str = ""
-    mark: str = ""
-    link: str = ""
-    is_number: bool = False
+from tfpipe.pages.page import Cell, Table
 
 
 def _number(text: str, note: str = "") -> Cell:
     return Cell(text, note, is_number=True)
-
-
-class Table(NamedTuple):
-    """A table.
-
-    Attributes:
-        caption: Name of the table.
-        columns: Heading of each column.
-        rows: The cells of each row, of which the first is the row's heading.
-        text: How to read the table.
-    """
-
-    caption: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[Cell]]
-    text: str = ""
 
 
 def all_gates(
@@ -191,8 +158,8 @@ def _run(group: Group) -> list[Cell]:
         _number(_whole(result.figure("config.batch_size"))),
         Cell(
             cache or "—",
-            result.text("cache.text"),
-            "warn wide" if cache == "mixed" else "wide",
+            mark="warn" if cache == "mixed" else "",
+            folded=result.text("cache.text"),
         ),
         _number(rate, repeats),
         _number(percent(group.mean("accelerator_utilization"))),

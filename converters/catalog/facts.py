@@ -21,6 +21,7 @@ from tfpipe import errors
 from tfpipe.errors import count_of
 from tfpipe.location import atomic
 from tfpipe.location.files import Files
+from tfpipe.pages import page
 
 if TYPE_CHECKING:
     import duckdb
@@ -256,17 +257,7 @@ def require_library() -> None:
 
 def render(found: Mapping[str, Any]) -> str:
     """Returns the page as HTML."""
-    import jinja2
-
-    templates = jinja2.Environment(
-        loader=jinja2.PackageLoader("converters.catalog"),
-        autoescape=True,  # Jinja2 escapes nothing unless it is told to
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    return templates.get_template("page.html.j2").render(**found)
+    return page.render("converters.catalog", "page.html.j2", **found)
 
 
 def write(text: str, path: pathlib.Path) -> None:

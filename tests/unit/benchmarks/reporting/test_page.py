@@ -92,7 +92,9 @@ def test_verdict_and_gates_come_before_everything_else(everything: Parsed) -> No
     runs = sample_results.every_kind().values()
     passed = [gate["passed"] for run in runs for gate in run.get("gates", ())]
     missed = passed.count(False)
-    assert everything.texts("h1") == [f"{missed} of {len(passed)} gates are not met."]
+    gate = f"{missed} of {len(passed)} gates are not met."
+    assert everything.texts("p", **{"class": "gate"}) == [gate]
+    assert everything.texts("h1")[0].startswith("Fastest of ")
     headings = everything.texts("h2")
     assert headings == [
         *("Findings", "Runs", "Comparison with the older results", "Charts"),
@@ -162,7 +164,7 @@ def test_charts_without_data_are_left_out() -> None:
 def test_results_of_the_first_schema_are_read() -> None:
     found = parse(a=OLD)
 
-    assert found.texts("h1") == ["The gate is not met."]
+    assert found.texts("p", **{"class": "gate"}) == ["The gate is not met."]
     assert "stall<=3% is not met." in found.texts("small")
     assert found.texts("li") == [
         "1. tiny, 2 ranks: 1,234 images/s, waiting for input 4.8% of the time."
@@ -401,3 +403,20 @@ def test_what_was_altered_is_shown_as_altered(tmp_path: pathlib.Path) -> None:
     )
     assert "2 of 2 gates are not met" in text
     assert "Altered: the file says otherwise. au&gt;=90% is not met" in text
+
+
+def test_the_headline_is_the_answer_and_its_doubt() -> None:
+    run = sample_results.train(kind="emulated", rate=989.0, cache="warm")
+    run["emulation"] = {"accelerator": "own", "examples_per_second": 1067.0}
+    run["host_load"] = {"others_cpu_fraction": 0.65}
+
+    for gates in ([], run["gates"]):
+        found = parse(run=run | {"gates": gates, "examples_per_second": 989.0})
+
+        assert found.texts("h1") == [
+            "resnet50: 989 images/s on one emulated accelerator, 92.7% of its rate."
+        ]
+        assert found.texts("p", **{"class": "doubt"}) == [
+            "The data came from memory, so this says nothing about storage; other "
+            "processes took 65% of the cores."
+        ]

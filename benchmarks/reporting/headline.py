@@ -1,0 +1,112 @@
+"""The headline of a page: the answer, and its doubt, with a gate or without one.
+
+In: groups of runs. Out: sentences such as "resnet50: 989 images/s on one emulated
+accelerator, 92.7% of its rate." and "The data came from memory, so this says nothing
+about storage; other processes took 65% of the cores."
+"""
+
+from benchmarks.reporting import compare
+from benchmarks.reporting.charts import frame
+from benchmarks.results.collection import Collection, Group
+from benchmarks.results.train_result import TrainResult
+from tfpipe.errors import count_of
+
+_BUSY = 0.05  # of the cores, taken by others
+_NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight")
+_FROM = {
+    "warm": "the data came from memory, so this says nothing about storage",
+    "mixed": "a part of the data came from memory",
+    "unknown": "nothing proves where the data came from",
+}
+
+
+def of_page(collection: Collection) -> tuple[str, str]:
+    """Returns the answer of a page and its doubt; "" where there is none.
+
+    Of several runs, the answer is that of the fastest one.
+    """
+    groups = [group for group in collection.groups if group.rates]
+    if not groups:
+        return "", ""
+    best = max(groups, key=lambda group: max(group.rates))
+    text = answer(best)
+    if len(groups) > 1:
+        text = f"Fastest of {count_of(len(groups), 'setting')}: {text}"
+    return text, doubt(best)
+
+
+def answer(group: Group) -> str:
+    """Returns the rate of a group, and its share of the rate that was possible."""
+    result, estimate = group.median.values, compare.rate(group)
+    name = result.config.model or "unknown model"
+    if result.config.mode != "train":
+        name += f" {result.config.mode}"
+    rate = frame.amount(estimate.mean if estimate else None)
+    text = f"{name}: {rate} images/s on {_accelerators(group)}"
+    if (share := _share(result, estimate.mean if estimate else 0.0)) is not None:
+        text += f", {share:.1%} of {'its' if result.num_ranks == 1 else 'their'} rate"
+    elif (busy := group.mean("accelerator_utilization")) is not None:
+        text += f", computing {busy:.1%} of the time"
+    return f"{text}."
+
+
+def _accelerators(group: Group) -> str:
+    """Returns the number and kind of what computed: "two emulated accelerators"."""
+    result = group.median.values
+    count = result.num_ranks or 1
+    kind = "emulated accelerator" if group.median.kind == "emulated" else "rank"
+    text = count_of(count, kind)
+    if count < len(_NUMBERS):
+        text = text.replace(str(count), _NUMBERS[count], 1)
+    hosts = len(result.environment.hosts)
+    return f"{text} of {count_of(hosts, 'host')}" if hosts > 1 else text
+
+
+def _share(result: TrainResult, rate: float) -> float | None:
+    """Returns a rate over that of emulated accelerators that never wait."""
+    ranks, own = result.num_ranks or 1, None
+    if result.emulation is not None:
+        own = result.emulation.examples_per_second
+    elif result.config.step_time_ms and result.config.batch_size:
+        own = result.config.batch_size / (result.config.step_time_ms / 1e3)
+    return rate / (own * ranks) if own else None
+
+
+def doubt(group: Group) -> str:
+    """Returns what the figures of a group do not say; "" without a doubt."""
+    result = group.median
+    values, parts = result.values, []
+    if any(repeat.faults for repeat in group.results):
+        parts.append("the result was altered, so nothing of it is to be trusted")
+    if result.kind == "synthetic":
+        parts.append("no data was read")
+    elif text := _FROM.get(result.cache):
+        parts.append(text)
+    if values.steady_state and not values.steady_state.reached:
+        parts.append("the run was not steady")
+    others = values.host_load and values.host_load.others_cpu_fraction
+    if others and others > _BUSY:
+        parts.append(f"other processes took {others:.0%} of the cores")
+    if not parts:
+        return ""
+    sentence = "; ".join(parts)
+    return f"{sentence[0].upper()}{sentence[1:]}."
+
+
+def reached(group: Group) -> str:
+    """Returns the outcome of a run in a sentence."""
+    result, estimate = group.median, compare.rate(group)
+    if result.text("config.mode") == "eval":
+        accuracy, count = group.mean("accuracy"), result.figure("num_evaluated")
+        images = "" if count is None else f" of {count:,.0f} validation images"
+        return f"right on {frame.percent(accuracy)}{images}."
+    if estimate is None:
+        return "the result has no images/s."
+    text = f"{frame.amount(estimate.mean)} images/s"
+    if (stall := group.mean("stall_fraction")) is not None:
+        text += f", waiting for input {frame.percent(stall)} of the time"
+    if result.kind == "emulated":
+        text += f"; the accelerator is emulated ({result.accelerator or 'unknown'})"
+    if result.kind == "synthetic":
+        text += "; the data is synthetic, nothing was read"
+    return f"{text}."
