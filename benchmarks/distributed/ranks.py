@@ -144,7 +144,8 @@ def connect() -> Ranks:
     before TensorFlow is used: the choice of GPUs cannot change afterwards.
 
     Raises:
-        ValueError: If horovodrun started the process and Horovod is not installed.
+        ValueError: If horovodrun started the process and Horovod is not installed, or a
+            host has fewer GPUs than ranks.
     """
     if hvd is None:
         if "HOROVOD_RANK" in os.environ:
@@ -155,7 +156,7 @@ def connect() -> Ranks:
         return Ranks()
     hvd.init()
     ranks = _current()
-    _take_gpu(ranks.local_rank)
+    _take_gpu(ranks)
     return ranks
 
 
@@ -168,10 +169,16 @@ def _current() -> Ranks:
     )
 
 
-def _take_gpu(local_rank: int) -> None:
+def _take_gpu(ranks: Ranks) -> None:
     gpus = tf.config.list_physical_devices("GPU")
     if gpus:
-        gpu = gpus[local_rank % len(gpus)]
+        if ranks.num_local_ranks > len(gpus):
+            raise ValueError(
+                f"A host must have a GPU for each of its ranks, got "
+                f"{ranks.num_local_ranks} ranks and {len(gpus)} GPUs. Start fewer "
+                "ranks, or set CUDA_VISIBLE_DEVICES= to use no GPU."
+            )
+        gpu = gpus[ranks.local_rank]
         tf.config.set_visible_devices(gpu, "GPU")
         tf.config.experimental.set_memory_growth(gpu, True)
 

@@ -138,6 +138,12 @@ class Config(DataOptions):
         "within 5 %.",
         least=1,
     )
+    link_gbps: float | None = _COMPARED(
+        None,
+        "Speed of a host's network each way in Gbit/s, for the gate network. Default: "
+        "that of its interfaces, if they tell it.",
+        above=0,
+    )
     require: tuple[str, ...] = _COMPARED(
         (),
         "Gates that the result must meet, such as stall<=3%,au>=0.9. Another example: "
@@ -229,6 +235,17 @@ class Config(DataOptions):
             return "emulated"
         return "synthetic" if self.synthetic else "real"
 
+    @property
+    def measured(self) -> set[str]:
+        """The part of `gates.NEEDS` that the options give to the run."""
+        has = {
+            "bars": self.bars,
+            "repeats": self.repeat > 1,
+            "records": not self.synthetic,
+            "learning": self.mode != "infer" and not self.is_emulated,
+        }
+        return {name for name, is_there in has.items() if is_there}
+
     def find_emulation(self) -> Emulation | None:
         """Returns the accelerator of --emulate with its figure; None without the flag.
 
@@ -301,9 +318,9 @@ def refuse_unused(config: Config) -> None:
         ValueError: If such a flag has another value than its default.
     """
     if config.mode != "train":
-        cli.refuse(config, f"--mode={config.mode}", "learning_rate")
+        cli.refuse(config, f"--mode={config.mode}", "learning_rate", "allow_nan")
     if config.mode == "eval":
-        names = ("num_steps", "num_epochs", "num_warmup_steps")
+        names = ("num_steps", "num_epochs", "num_warmup_steps", "seed")
         cli.refuse(config, "--mode=eval", *names)
     if config.synthetic:
         names = ("tuning", "whole_batches", "on_error", "max_faults")
@@ -311,6 +328,11 @@ def refuse_unused(config: Config) -> None:
         cli.refuse(config, "--synthetic", *names, *reading)
     if config.is_emulated:
         names = ("precision", "data_format", "xla", "learning_rate")
-        cli.refuse(config, "An emulated accelerator", *names)
+        others = ("num_classes", "allow_nan")
+        cli.refuse(config, "An emulated accelerator", *names, *others)
+    if config.read_only:
+        cli.refuse(config, "--read_only", "image_size", "whole_batches")
     if config.on_error == "raise":
         cli.refuse(config, "--on_error=raise", "max_faults")
+    required = [gates.Gate.parse(text) for text in config.require]
+    gates.refuse_unmeasured(required, config.measured | {"gpu", "link"})

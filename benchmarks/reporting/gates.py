@@ -9,7 +9,7 @@ import dataclasses
 import math
 import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tfpipe import errors
@@ -32,6 +32,8 @@ class Metric(NamedTuple):
         at_most_one: Whether the metric is a share, 0 to 1.
         is_timed: Whether the metric is of the timed steps, so that it says nothing of a
             run that was not in a steady state.
+        needs: What a run must have to measure the metric, one of `NEEDS`; empty if
+            every run does.
     """
 
     key: str
@@ -39,10 +41,22 @@ class Metric(NamedTuple):
     is_ratio: bool = False
     at_most_one: bool = False
     is_timed: bool = True
+    needs: str = ""
 
 
-def _share(key: str, *, is_timed: bool = True) -> Metric:
-    return Metric(key, is_ratio=True, at_most_one=True, is_timed=is_timed)
+NEEDS: Mapping[str, str] = {
+    "bars": "--bars, which also runs the input and the model alone",
+    "repeats": "--repeat=2 or more",
+    "records": "--data_dir: synthetic batches have no bytes",
+    "learning": "a model that learns or is evaluated: --mode=train or eval, without an "
+    "emulated accelerator",
+    "gpu": "GPUs on every host that TensorFlow and NVML (nvidia-ml-py) see",
+    "link": "--link_gbps, because the interfaces of a host tell no speed",
+}
+
+
+def _share(key: str, *, is_timed: bool = True, needs: str = "") -> Metric:
+    return Metric(key, is_ratio=True, at_most_one=True, is_timed=is_timed, needs=needs)
 
 
 _SLOWEST = Metric("stragglers.slowest_over_others", is_ratio=True)
@@ -54,19 +68,21 @@ METRICS: Mapping[str, Metric] = {
     "late": _share("critical_path.shares.late"),
     "au": _share("accelerator_utilization"),
     "au_mlperf_storage": _share("accelerator_utilization_mlperf_storage"),
-    "accuracy": _share("accuracy", is_timed=False),
+    "network": _share("network_utilization", needs="link"),
+    "gpu": _share("gpu_utilization", needs="gpu"),
+    "accuracy": _share("accuracy", is_timed=False, needs="learning"),
     "host_cpu": _share("telemetry.host_cpu_fraction"),
     "others_cpu": _share("host_load.others_cpu_fraction"),
     "stolen": _share("host_load.stolen_fraction"),
     "run_queue": _share("host_load.run_queue_wait_fraction"),
-    "real/synthetic": Metric("bars.real_over_synthetic", is_ratio=True),
-    "input/synthetic": Metric("bars.input_over_synthetic", is_ratio=True),
+    "real/synthetic": Metric("bars.real_over_synthetic", is_ratio=True, needs="bars"),
+    "input/synthetic": Metric("bars.input_over_synthetic", is_ratio=True, needs="bars"),
     "drift": Metric("steady_state.drift", is_ratio=True),
-    "spread": Metric("reproducibility.spread", is_ratio=True),
+    "spread": Metric("reproducibility.spread", is_ratio=True, needs="repeats"),
     "slowest/others": _SLOWEST,
     "slowest/median": _SLOWEST,  # the name of this gate in older scripts
     "examples_per_second": Metric("examples_per_second"),
-    "consumed_mb_per_second": Metric("consumed_megabytes_per_second"),
+    "consumed_mb_per_second": Metric("consumed_megabytes_per_second", needs="records"),
     "storage_mb_per_second": Metric("storage_megabytes_per_second"),
     "cpu_ms_per_example": Metric("cpu_seconds_per_example", 1e3),
     "first_batch_seconds": Metric("time_to_first_batch_seconds", is_timed=False),
@@ -191,6 +207,25 @@ class Gate:
         if METRICS[self.metric].at_most_one:
             return f"{value * 100:.6g}%"
         return f"{value:.6g}"
+
+
+def refuse_unmeasured(gates: Sequence[Gate], has: Collection[str]) -> None:
+    """Checks before a run that the run can measure the metrics of its gates.
+
+    Args:
+        gates: The gates.
+        has: What the run has of `NEEDS`.
+
+    Raises:
+        ValueError: If a gate needs something that the run does not have.
+    """
+    for gate in gates:
+        needs = METRICS[gate.metric].needs
+        if needs and needs not in has:
+            raise ValueError(
+                f"--require={gate} cannot be measured in this run: it needs "
+                f"{NEEDS[needs]}."
+            )
 
 
 def check(gates: Sequence[Gate], result: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -127,16 +127,16 @@ def _obstacle(ahead: ReadAhead, num_warmup: int, num_timed: int) -> str | None:
     """Returns why the rate may not be steady; None for a steady rate."""
     if num_warmup < ahead.num_warmup_steps:
         return (
-            f"timing began after step {num_warmup}, but a rank may have read "
-            f"{ahead.num_examples:,} examples ahead, which last for "
-            f"{ahead.num_warmup_steps} steps. Their rate is not that of the storage. "
-            "Give more steps or epochs, and no --num_warmup_steps."
+            "give more steps or epochs, and no --num_warmup_steps. Timing began after "
+            f"step {num_warmup}, but a rank may have read {ahead.num_examples:,} "
+            f"examples ahead, which last for {ahead.num_warmup_steps} steps. Their "
+            "rate is not that of the storage."
         )
     if num_timed < ahead.num_timed_steps:
         return (
-            f"{num_timed} steps were timed, but {LEAST_WINDOWS} shuffle windows last "
-            f"for {ahead.num_timed_steps} steps, and records are read in whole "
-            f"windows. Give --num_steps={ahead.num_timed_steps} or more epochs."
+            f"give --num_steps={ahead.num_timed_steps} or more epochs. {num_timed} "
+            f"steps were timed, but {LEAST_WINDOWS} shuffle windows last for "
+            f"{ahead.num_timed_steps} steps, and records are read in whole windows."
         )
     return None
 

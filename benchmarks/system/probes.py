@@ -257,7 +257,10 @@ def _gpus(_: object) -> Probe:
 
 
 def gpu_probe(nvml: Any) -> Probe:
-    """Makes a probe of each GPU's utilization, 0 to 1, and memory in use, in bytes.
+    """Makes a probe of the GPUs that the ranks of this host use.
+
+    It reads the utilization of each, 0 to 1, memory in use, power in W and the clock of
+    the multiprocessors in MHz, and the energy of all of them together.
 
     Args:
         nvml: The module `pynvml`.
@@ -267,7 +270,7 @@ def gpu_probe(nvml: Any) -> Probe:
     """
     try:
         nvml.nvmlInit()
-        indices = range(nvml.nvmlDeviceGetCount())
+        indices = used_gpus(os.environ, nvml.nvmlDeviceGetCount())
         gpus = [nvml.nvmlDeviceGetHandleByIndex(index) for index in indices]
     except nvml.NVMLError as error:
         raise OSError(f"NVML: {error}") from error
@@ -282,7 +285,34 @@ def _read_gpus(nvml: Any, gpus: Sequence[Any]) -> Reading:
         used = [float(nvml.nvmlDeviceGetMemoryInfo(gpu).used) for gpu in gpus]
     except nvml.NVMLError as error:
         raise OSError(f"NVML: {error}") from error
-    return Reading(gauges={"gpu_utilization": busy, "gpu_memory_bytes": used})
+    gauges = {"gpu_utilization": busy, "gpu_memory_bytes": used}
+    counters: dict[str, float] = {}
+    # Older GPUs and virtual GPUs know no power and no clock.
+    with contextlib.suppress(nvml.NVMLError):
+        gauges["gpu_power_watts"] = [
+            nvml.nvmlDeviceGetPowerUsage(g) / 1e3 for g in gpus
+        ]
+        gauges["gpu_clock_mhz"] = [
+            float(nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM)) for gpu in gpus
+        ]
+        joules = [nvml.nvmlDeviceGetTotalEnergyConsumption(gpu) / 1e3 for gpu in gpus]
+        counters["gpu_energy_joules"] = sum(joules)
+    return Reading(counters=counters, gauges=gauges)
+
+
+def used_gpus(environment: Mapping[str, str], num_gpus: int) -> list[int]:
+    """Returns the numbers of the GPUs that the ranks of this host use.
+
+    Rank i of a host uses the i-th GPU that CUDA may see.
+
+    Args:
+        environment: The environment of a rank.
+        num_gpus: Number of GPUs of the host.
+    """
+    visible = environment.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    named = [int(text) for text in visible if text.strip().isdigit()]
+    gpus = [index for index in named if index < num_gpus] or list(range(num_gpus))
+    return gpus[: int(environment.get("HOROVOD_LOCAL_SIZE", "1"))]
 
 
 PROBES: Mapping[str, Callable[[str | os.PathLike[str] | None], Probe]] = {

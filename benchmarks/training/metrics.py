@@ -350,9 +350,11 @@ def speed_lines(figures: dict[str, Any]) -> list[str]:
         f"p{p} {figures[f'step_seconds_p{p}'] * 1e3:.1f}" for p in _PERCENTILES
     ]
     lines = [
-        f"Img/sec per rank: {np.mean(rates):.1f} +-{deviation:.1f}",
-        f"Total img/sec on {len(rates)} rank(s): {figures['examples_per_second']:.1f} "
-        f"+-{figures['examples_per_second_deviation']:.1f}",
+        f"Img/sec per rank: {_with_deviation(float(np.mean(rates)), deviation)}",
+        f"Total img/sec on {len(rates)} rank(s): "
+        + _with_deviation(
+            figures["examples_per_second"], figures["examples_per_second_deviation"]
+        ),
         _wait_line(figures),
         f"Step: {', '.join(milliseconds)} ms",
         figures["critical_path"]["text"],
@@ -368,6 +370,13 @@ def speed_lines(figures: dict[str, Any]) -> list[str]:
             f"gave {storage} meanwhile"
         )
     return lines
+
+
+def _with_deviation(rate: float, deviation: float) -> str:
+    """Returns a rate as text; a deviation above the rate itself says nothing."""
+    if deviation >= rate:
+        return f"{rate:.1f}, steps of very different lengths"
+    return f"{rate:.1f} +-{deviation:.1f}"
 
 
 def _wait_line(figures: dict[str, Any]) -> str:

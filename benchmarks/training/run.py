@@ -8,7 +8,9 @@ to the result, in order.
 import contextlib
 import dataclasses
 import datetime
+import itertools
 import pathlib
+import statistics
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
@@ -25,6 +27,7 @@ from benchmarks.reporting import binding, gates, mlperf_storage, output
 from benchmarks.reporting.gates import Gate
 from benchmarks.reporting.progress import Progress
 from benchmarks.results import environment
+from benchmarks.system import network, probes
 from benchmarks.training import bars, cache_state, elastic, loop
 from benchmarks.training.setting import Setting, make_setting
 from tfpipe.cli import output as cli_output
@@ -59,6 +62,7 @@ def run(
     """
     # Wrong gates and folders are errors before the work starts.
     required = [gates.Gate.parse(text) for text in config.require]
+    gates.refuse_unmeasured(required, config.measured | _measured_here(config, ranks))
     progress = Progress()
     with _watched(config, ranks) as beat, progress.shown(is_first=ranks.is_first):
         if config.report_dir and ranks.is_first:
@@ -113,9 +117,46 @@ def _result(setting: Setting, ranks: Ranks, required: Sequence[Gate]) -> dict[st
         **figures,
         "environment": environment.of_run(ranks, setting.index),
     }
+    result |= _use_of_host(result, config)
     result["binding"] = binding.of_run(result)
     result["gates"] = gates.check(required, result)
     return result
+
+
+def _measured_here(config: Config, ranks: Ranks) -> set[str]:
+    """Returns what every host has of `gates.NEEDS`."""
+    has = set()
+    if config.link_gbps or network.bytes_per_second(network.interfaces()):
+        has.add("link")
+    with contextlib.suppress(*probes.UNREADABLE):
+        probes.PROBES["gpu"](None)
+        if tf.config.list_physical_devices("GPU"):
+            has.add("gpu")
+    return set.intersection(*ranks.gather(has))
+
+
+def _use_of_host(result: dict[str, Any], config: Config) -> dict[str, float | None]:
+    """Returns the use of the busiest link, of the GPUs, and images of a joule."""
+    telemetry = result.get("telemetry") or {}
+    ways = [
+        telemetry.get(f"network_{way}_megabytes_per_second_per_host") or ()
+        for way in ("received", "sent")
+    ]
+    links = telemetry.get("network_link_bytes_per_second_max_per_host") or ()
+    shares = []
+    for *rates, link in itertools.zip_longest(*ways, links):
+        speed = link if config.link_gbps is None else config.link_gbps * 1e9 / 8
+        if speed and None not in rates:
+            shares.append(min(1.0, max(rates) * 1e6 / speed))
+    gpus = telemetry.get("gpu_utilization_mean_per_host") or ()
+    used = [gpu for host in gpus for gpu in host or ()]
+    joules = telemetry.get("gpu_energy_joules_per_host") or ()
+    examples = result["examples_per_second"] * result["timed_seconds"]
+    return {
+        "network_utilization": max(shares, default=None),
+        "gpu_utilization": statistics.fmean(used) if used else None,
+        "examples_per_joule": examples / sum(joules) if all(joules or [0]) else None,
+    }
 
 
 def is_broken(result: dict[str, Any], config: Config) -> bool:

@@ -96,6 +96,30 @@ def test_no_todo_without_an_issue_and_no_print_of_debugging() -> None:
         assert not re.search(r"TODO(?!\(#\d+\))|FIXME|XXX|breakpoint\(\)", text), path
 
 
+# A wall clock is set by people and by NTP: a duration needs time.monotonic or
+# time.perf_counter.
+WALL_CLOCKS = ("time.time", "time.time_ns", "tf.timestamp")
+WALL_CLOCK_MODULES = {
+    "tfpipe/native/build.py": "the age of a file, whose time is of the wall clock",
+    "tfpipe/training/callbacks.py": "TensorFlow has no other clock without Python; the "
+    "waits are bounded by time.monotonic",
+}
+
+
+def test_durations_are_of_monotonic_clocks() -> None:
+    assert not faults(_wall_clock)
+
+
+def _wall_clock(path: pathlib.Path) -> Iterator[str]:
+    found = [
+        node
+        for node in nodes(path)
+        if isinstance(node, ast.Attribute) and ast.unparse(node) in WALL_CLOCKS
+    ]
+    if bool(found) != (name_of(path) in WALL_CLOCK_MODULES):
+        yield f"{'reads' if found else 'does not read'} a wall clock"
+
+
 # DuckDB takes the name of a file for a pattern, and folders `a=b` for columns.
 _READS_FILES = re.compile(
     r"\b(read_(csv|json|ndjson|parquet|text|blob)\w*|parquet_(scan|\w*metadata|schema)"

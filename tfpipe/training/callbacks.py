@@ -7,6 +7,7 @@ and on request a file at every checkpoint; the figures of the steps.
 
 import os
 import pathlib
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -161,6 +162,7 @@ class WaitProbe:
             zeros = tf.zeros([2], tf.float64)
             self._sums = tf.Variable(zeros, trainable=False)  # batches, seconds
         self._taken = (0, 0.0)
+        self._taken_at = time.monotonic()
         self._kept: list[object] = []
 
     def watch(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
@@ -186,7 +188,11 @@ class WaitProbe:
         """Returns the batches read since the last call, and the seconds waited."""
         num_batches, seconds = self._sums.numpy().tolist()
         before, self._taken = self._taken, (int(num_batches), seconds)
-        return self._taken[0] - before[0], seconds - before[1]
+        then, self._taken_at = self._taken_at, time.monotonic()
+        waited = seconds - before[1]
+        if self._clock is tf.timestamp:  # a clock that may be set forward
+            waited = min(waited, self._taken_at - then)
+        return self._taken[0] - before[0], waited
 
     def _note(self, element: tuple[tf.Tensor, Any]) -> Any:
         asked_at, batch = element

@@ -1,7 +1,9 @@
 """benchmarks.distributed.ranks on one rank; tests/system has several."""
 
+import pytest
 import tensorflow as tf
 
+from benchmarks.distributed import ranks as ranks_module
 from benchmarks.distributed.ranks import Ranks
 
 
@@ -15,3 +17,11 @@ def test_one_rank_talks_to_nobody() -> None:
     assert ranks.gather("x") == ["x"]
     assert float(variable) == 3.0
     assert ranks.is_first
+
+
+def test_ranks_beyond_the_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two ranks of a GPU would share its memory, and its figures."""
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda _: ["GPU:0"])
+
+    with pytest.raises(ValueError, match="got 2 ranks and 1 GPUs"):
+        ranks_module._take_gpu(Ranks(num_ranks=2, num_local_ranks=2))

@@ -128,6 +128,66 @@ def test_flag_that_would_have_no_effect_is_refused(
         refuse_unused(config)
 
 
+# Modes, and the flags that have no effect in each, besides those of other modes.
+_EMULATED = {"precision", "data_format", "xla", "learning_rate", "num_classes"}
+_EMULATED |= {"allow_nan"}
+_NO_RECORDS = {"tuning", "whole_batches", "on_error", "max_faults", "read_from"}
+UNUSED: dict[str, tuple[dict[str, object], set[str]]] = {
+    "train": ({"data_dir": "x"}, {"max_faults"}),
+    "infer": (
+        {"data_dir": "x", "mode": "infer"},
+        {"learning_rate", "allow_nan", "max_faults"},
+    ),
+    "eval": (
+        {"data_dir": "x", "mode": "eval", "checkpoint_dir": "y"},
+        {"num_steps", "num_epochs", "num_warmup_steps", "seed"}
+        | {"learning_rate", "allow_nan", "max_faults"},
+    ),
+    "synthetic": ({"synthetic": True}, _NO_RECORDS),
+    "emulated": ({"data_dir": "x", "step_time_ms": 1.0}, _EMULATED | {"max_faults"}),
+    "emulated and synthetic": (
+        {"synthetic": True, "step_time_ms": 1.0},
+        _EMULATED | _NO_RECORDS,
+    ),
+    "read_only": (
+        {"data_dir": "x", "step_time_ms": 1.0, "read_only": True},
+        _EMULATED | {"image_size", "whole_batches", "max_faults"},
+    ),
+}
+_OTHER_VALUES: dict[str, object] = {
+    **{"precision": "float16", "data_format": "NCHW", "on_error": "skip"},
+    **{"whole_batches": False, "max_faults": 7, "learning_rate": 1.0},
+    **{"image_size": 64, "batch_size": 2, "num_classes": 10, "num_steps": 5},
+    **{"num_epochs": 2, "num_warmup_steps": 1, "seed": 3, "repeat": 2},
+    **{"rank_timeout": 9.0, "tuning": "x", "report_dir": "x", "model": "tiny"},
+    **{"allow_nan": True, "xla": True, "link_gbps": 10.0},
+}
+# Flags that say what runs or where records are: contradictions are tested above.
+_MODES = {
+    *("data_dir", "mode", "synthetic", "emulate", "accelerators_file", "step_time_ms"),
+    *("read_only", "bars", "elastic", "checkpoint_dir", "ram_cache", "cache"),
+    *("read_from", "shard_cache_dir", "shard_cache_max_gb", "require"),
+}
+
+
+@pytest.mark.parametrize("mode", UNUSED)
+def test_each_flag_is_used_or_refused_in_each_mode(mode: str) -> None:
+    """A new flag comes into the table, with the modes that do not use it."""
+    fields_of_mode, unused = UNUSED[mode]
+    names = {field.name for field in dataclasses.fields(Config)}
+    assert names == _OTHER_VALUES.keys() | _MODES
+
+    refused = set()
+    for name, value in _OTHER_VALUES.items():
+        try:
+            refuse_unused(Config(**fields_of_mode, **{name: value}))
+        except ValueError:
+            refused.add(name)
+
+    refused.discard("num_epochs" if "synthetic" in fields_of_mode else "")
+    assert refused == unused - {"read_from"}
+
+
 def test_flags_that_may_have_a_url_are_those_of_data_sets() -> None:
     """A new flag of any benchmark that takes a text is tried too."""
     modules = (advise, input_command, report, service, storage, sweep, train)

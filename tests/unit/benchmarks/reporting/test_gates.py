@@ -181,3 +181,35 @@ def test_a_run_whose_loss_was_not_finite_meets_no_gate():
         "limit": 0.03,
         "margin": 0.03,
     }
+
+
+@pytest.mark.parametrize(
+    ("text", "needs", "words"),
+    [
+        ("real/synthetic>=0.97", "bars", "it needs --bars"),
+        ("spread<=5%", "repeats", "it needs --repeat=2 or more"),
+        ("accuracy>=50%", "learning", "--mode=train or eval"),
+        ("consumed_mb_per_second>=1", "records", "it needs --data_dir"),
+        ("network<=90%", "link", "it needs --link_gbps"),
+        ("gpu>=90%", "gpu", "it needs GPUs on every host"),
+    ],
+)
+def test_gate_that_a_run_cannot_measure_is_refused(text, needs, words):
+    gate = Gate.parse(text)
+
+    with pytest.raises(ValueError, match=f"cannot be measured in this run: .*{words}"):
+        gates.refuse_unmeasured([gate], set(gates.NEEDS) - {needs})
+    gates.refuse_unmeasured([gate], {needs})
+
+
+def test_gates_of_the_critical_path_of_the_network_and_of_gpus():
+    result = {
+        "critical_path": {"shares": {"late": 0.02, "communication": 0.1}},
+        "network_utilization": 0.5,
+        "gpu_utilization": 0.95,
+    }
+    texts = ["late<=1%", "communication<=20%", "network<=90%", "gpu>=90%"]
+
+    found = gates.check([Gate.parse(text) for text in texts], result)
+
+    assert [verdict["passed"] for verdict in found] == [False, True, True, True]

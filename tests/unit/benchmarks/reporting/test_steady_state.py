@@ -77,13 +77,13 @@ def test_a_long_run_that_is_timed_late_is_steady() -> None:
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"warmup": 15}, "timing began after step 15, but a rank may have read 64 ex"),
+        ({"warmup": 15}, "Timing began after step 15, but a rank may have read 64 ex"),
         ({"warmup": 15}, "which last for 16 steps"),
         (
             {"ends": range(1, 8)},
             "7 steps were timed, but 10 shuffle windows last for 8",
         ),
-        ({"ends": range(1, 8)}, "Give --num_steps=8 or more epochs."),
+        ({"ends": range(1, 8)}, "give --num_steps=8 or more epochs."),
     ],
 )
 def test_a_run_is_as_steady_as_its_least_steady_rank(

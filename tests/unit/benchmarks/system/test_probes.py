@@ -149,6 +149,9 @@ class _Nvml:
     class NVMLError(Exception):
         pass
 
+    NVML_CLOCK_SM = 1
+    is_old = False
+
     def __init__(self, count=2):
         self.count, self.num_readings = count, 0
 
@@ -170,13 +173,48 @@ class _Nvml:
     def nvmlDeviceGetMemoryInfo(self, gpu):  # noqa: N802
         return type("Memory", (), {"used": 1000 * (gpu + 1)})
 
+    def nvmlDeviceGetPowerUsage(self, gpu):  # noqa: N802
+        return 300_000 + gpu
 
-def test_gpus():
-    probe = probes.gpu_probe(_Nvml())
+    def nvmlDeviceGetClockInfo(self, gpu, kind):  # noqa: N802
+        assert kind == self.NVML_CLOCK_SM
+        return 1980
 
-    assert probe().gauges == {
+    def nvmlDeviceGetTotalEnergyConsumption(self, gpu):  # noqa: N802
+        if self.is_old:
+            raise self.NVMLError("Not Supported")
+        return 7_000_000
+
+
+def test_gpus_that_the_ranks_of_the_host_use(monkeypatch):
+    monkeypatch.setenv("HOROVOD_LOCAL_SIZE", "2")
+    probe = probes.gpu_probe(_Nvml(8))
+
+    found = probe()
+
+    assert found.gauges == {
         "gpu_utilization": [0.4, 0.6],
         "gpu_memory_bytes": [1000.0, 2000.0],
+        "gpu_power_watts": [300.0, 300.001],
+        "gpu_clock_mhz": [1980.0, 1980.0],
     }
+    assert found.counters == {"gpu_energy_joules": 14_000.0}
+    old = _Nvml(2)
+    old.is_old = True
+    assert probes.gpu_probe(old)().counters == {}
     with pytest.raises(OSError, match="NVML sees no GPU"):
         probes.gpu_probe(_Nvml(0))
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, [0]),
+        ({"HOROVOD_LOCAL_SIZE": "3"}, [0, 1, 2]),
+        ({"HOROVOD_LOCAL_SIZE": "2", "CUDA_VISIBLE_DEVICES": "6,7"}, [6, 7]),
+        ({"HOROVOD_LOCAL_SIZE": "1", "CUDA_VISIBLE_DEVICES": "6,7"}, [6]),
+        ({"CUDA_VISIBLE_DEVICES": "GPU-8932f937-d72c"}, [0]),
+    ],
+)
+def test_used_gpus(environment, expected):
+    assert probes.used_gpus(environment, 8) == expected

@@ -122,6 +122,7 @@ def test_a_gpu_that_is_lost_takes_only_its_own_figures_along(monkeypatch):
         "process": probes._process,
     }
     monkeypatch.setattr(probes, "PROBES", table)
+    monkeypatch.setenv("HOROVOD_LOCAL_SIZE", "2")
     with telemetry.Sampler(interval_seconds=60.0) as sampler:
         sampler._take(anew=True)
     figures = sampler.figures()  # the last reading is the third
