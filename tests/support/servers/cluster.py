@@ -26,7 +26,8 @@ import time
 from collections.abc import Iterator, Sequence
 
 from tests.support.processes import horovodrun
-from tests.support.servers.s3_server import die_with_parent
+from tests.support.servers import s3_server
+from tests.support.servers.shared_server import shared
 
 START_SECONDS = 20.0
 
@@ -121,13 +122,26 @@ class Cluster:
         state = "down" if cut else "up"
         self.switch.run("ip", "link", "set", f"to-{host.name}", state)
 
+    @contextlib.contextmanager
+    def s3(self, host: Host, folder: pathlib.Path) -> Iterator[dict[str, str]]:
+        """Runs an S3 server on a host; yields the variables of its users."""
+        module = s3_server.__name__
+        server = shared(module, folder, host.address, prefix=host.command())
+        with server as document:
+            yield s3_server.environment(document["address"])
+
     def horovodrun(
-        self, ranks_per_host: int, *arguments: object, options: Sequence[str] = ()
+        self,
+        ranks_per_host: int,
+        *arguments: object,
+        num_hosts: int | None = None,
+        options: Sequence[str] = (),
     ) -> list[str]:
-        """Returns the command line that starts Python on ranks of every host."""
-        slots = ",".join(f"{host.name}:{ranks_per_host}" for host in self.hosts)
+        """Returns the command line that starts Python on ranks of the first hosts."""
+        used = self.hosts[:num_hosts]
+        slots = ",".join(f"{host.name}:{ranks_per_host}" for host in used)
         launch = horovodrun.command(
-            ranks_per_host * len(self.hosts),
+            ranks_per_host * len(used),
             *arguments,
             options=("-H", slots, "--network-interfaces", "eth0", *options),
         )
@@ -199,7 +213,7 @@ def _spaces(folder: pathlib.Path, name: str) -> Iterator[int]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=die_with_parent,
+        preexec_fn=s3_server.die_with_parent,
     )
     try:
         assert process.stdout is not None
@@ -242,7 +256,7 @@ def _sshd(folder: pathlib.Path, host: Host) -> Iterator[None]:
             host.command(program, "-D", "-e", "-f", "/dev/null", *options),
             stdout=log,
             stderr=log,
-            preexec_fn=die_with_parent,
+            preexec_fn=s3_server.die_with_parent,
         )
     try:
         yield

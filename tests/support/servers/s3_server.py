@@ -55,16 +55,20 @@ class S3Server:
 
     It keeps its ports and its data. The kernel kills it when its parent dies.
 
+    Args:
+        folder: Where it keeps its data.
+        ip: The address of this host to listen on.
+
     Attributes:
         address: Its URL, such as http://127.0.0.1:40001.
     """
 
-    def __init__(self, folder: pathlib.Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: pathlib.Path, ip: str = "127.0.0.1") -> None:
+        self._folder, self._ip = folder, ip
         self._ports = dict(zip(_PARTS, _free_ports(len(_PARTS)), strict=True))
         self._grpc = dict(zip(_PARTS, _free_ports(len(_PARTS)), strict=True))
         self._process: subprocess.Popen[bytes] | None = None
-        self.address = f"http://127.0.0.1:{self._ports['s3']}"
+        self.address = f"http://{ip}:{self._ports['s3']}"
 
     def start(self) -> None:
         """Starts the server and returns when it takes and gives files."""
@@ -73,7 +77,7 @@ class S3Server:
         identities.write_text(json.dumps({"identities": [_IDENTITY]}))
         command = [
             *(str(_WEED), "server", f"-dir={data}", "-filer", "-s3"),
-            *("-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-s3.config={identities}"),
+            *(f"-ip={self._ip}", f"-ip.bind={self._ip}", f"-s3.config={identities}"),
             *("-s3.autoCreateBucket=false", "-s3.port.iceberg=0", "-s3.port.lance=0"),
             *("-master.telemetry=false", "-master.electionTimeout=1s"),
             *("-master.volumeSizeLimitMB=256", "-volume.max=100"),
@@ -118,9 +122,9 @@ class S3Server:
 
 
 @contextlib.contextmanager
-def serve(folder: pathlib.Path) -> Iterator[dict[str, Any]]:
+def serve(folder: pathlib.Path, ip: str = "127.0.0.1") -> Iterator[dict[str, Any]]:
     """Runs a server for `shared_server`, and removes its data at the end."""
-    server = S3Server(folder)
+    server = S3Server(folder, ip)
     server.start()
     try:
         yield {"address": server.address}

@@ -13,10 +13,11 @@ import fcntl
 import importlib
 import json
 import pathlib
+import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -33,8 +34,17 @@ def session_folder(factory: pytest.TempPathFactory, name: str) -> pathlib.Path:
 
 
 @contextlib.contextmanager
-def shared(module: str, folder: pathlib.Path) -> Iterator[dict[str, Any]]:
-    """Starts the server of a module, unless another process did, and uses it."""
+def shared(
+    module: str, folder: pathlib.Path, *arguments: str, prefix: Sequence[str] = ()
+) -> Iterator[dict[str, Any]]:
+    """Starts the server of a module, unless another process did, and uses it.
+
+    Args:
+        module: The module.
+        folder: A folder of the server alone.
+        *arguments: Further arguments of `serve`.
+        prefix: What runs a command where the server shall run, such as on a host.
+    """
     folder.mkdir(exist_ok=True)
     ready = folder / "ready.json"
     with open(folder / "users", "a") as users:
@@ -42,14 +52,15 @@ def shared(module: str, folder: pathlib.Path) -> Iterator[dict[str, Any]]:
             fcntl.flock(start, fcntl.LOCK_EX)
             fcntl.flock(users, fcntl.LOCK_SH)
             if not ready.exists():
-                _start(module, folder, ready)
+                command = (sys.executable, "-m", __spec__.name, module, str(folder))
+                _start([*prefix, *command, *arguments], folder, ready)
         yield json.loads(ready.read_text())
 
 
-def _start(module: str, folder: pathlib.Path, ready: pathlib.Path) -> None:
+def _start(command: list[str], folder: pathlib.Path, ready: pathlib.Path) -> None:
     with open(folder / "keeper.log", "ab") as log:
         keeper = subprocess.Popen(
-            [sys.executable, "-m", __spec__.name, module, str(folder)],
+            command,
             cwd=ROOT,
             stdout=log,
             stderr=log,
@@ -60,15 +71,15 @@ def _start(module: str, folder: pathlib.Path, ready: pathlib.Path) -> None:
         if keeper.poll() is not None or time.monotonic() > end:
             keeper.kill()
             text = (folder / "keeper.log").read_text()[-4000:]
-            raise RuntimeError(f"{module} did not start:\n{text}")
+            raise RuntimeError(f"{shlex.join(command)} did not start:\n{text}")
         time.sleep(0.05)
 
 
-def keep(module: str, folder: pathlib.Path) -> None:
+def keep(module: str, folder: pathlib.Path, *arguments: str) -> None:
     """Runs the server until no process uses it any more."""
     serve = importlib.import_module(module).serve
     ready, partial = folder / "ready.json", folder / "ready.partial"
-    with open(folder / "users", "a") as users, serve(folder) as document:
+    with open(folder / "users", "a") as users, serve(folder, *arguments) as document:
         partial.write_text(json.dumps(document))
         partial.rename(ready)
         fcntl.flock(users, fcntl.LOCK_EX)
@@ -76,4 +87,4 @@ def keep(module: str, folder: pathlib.Path) -> None:
 
 
 if __name__ == "__main__":
-    keep(sys.argv[1], pathlib.Path(sys.argv[2]))
+    keep(sys.argv[1], pathlib.Path(sys.argv[2]), *sys.argv[3:])

@@ -1,0 +1,163 @@
+"""Conversions, services and stores over three hosts give what one host gives.
+
+The hosts are namespaces of this machine with a network of their own, and share its
+files. TORTURE=1 runs the tests.
+"""
+
+import contextlib
+import os
+import pathlib
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.data.trees import JOB_X, JobDigests, digests
+from tests.support.faults.torture import IS_LONG
+from tests.support.processes import horovodrun
+from tests.support.servers.cluster import Cluster, Host, cluster, why_not
+
+pytestmark = pytest.mark.skipif(not IS_LONG, reason="TORTURE=1 runs them: 2 minutes")
+
+END_SECONDS = 200.0
+PROGRAMS = pathlib.Path(sys.executable).parent
+# Counts the records that a pipeline delivers through a service.
+DELIVER = """
+import dataclasses, sys, tfpipe
+pipeline = tfpipe.imagenet_train(sys.argv[1], batch_size=2, image_size=32)
+service = tfpipe.Service("host1:5050")
+pipeline = dataclasses.replace(pipeline, stages=[*pipeline.stages, service])
+print(sum(len(batch["label"]) for batch in pipeline.build()))
+"""
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    if (reason := why_not()) is not None:
+        pytest.skip(reason)
+    folder = tmp_path_factory.mktemp("cluster")
+    with cluster(folder, num_hosts=3, link="1gbit") as made:
+        yield made
+
+
+def _python(host: Host, *arguments: object) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        host.command(sys.executable, *arguments),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=horovodrun.environment(),
+    )
+
+
+def _output(process: "subprocess.Popen[str]") -> str:
+    stdout, stderr = process.communicate(timeout=END_SECONDS)
+    assert process.returncode == 0, stderr
+    return stdout
+
+
+def _convert(raw_dir: pathlib.Path, folder: object) -> list[str]:
+    options = [f"--{name}={value}" for name, value in JOB_X.items()]
+    folders = [f"--input_dir={raw_dir}", f"--output_dir={folder}"]
+    return ["-m", "converters.imagenet", *folders, *options]
+
+
+def test_tasks_of_several_hosts_write_one_data_set(
+    hosts: Cluster,
+    raw_dir: pathlib.Path,
+    job_digests: JobDigests,
+    tmp_path: pathlib.Path,
+) -> None:
+    command = _convert(raw_dir, tmp_path / "out")
+
+    tasks = [
+        _python(host, *command, "--num_tasks=3", f"--task_index={index}")
+        for index, host in enumerate(hosts.hosts)
+    ]
+
+    for task in tasks:
+        _output(task)
+    assert digests(tmp_path / "out") == job_digests["X"]
+
+
+def test_ray_converts_on_several_hosts(
+    hosts: Cluster,
+    raw_dir: pathlib.Path,
+    job_digests: JobDigests,
+    tmp_path: pathlib.Path,
+) -> None:
+    first, second, _ = hosts.hosts
+    address = f"{first.address}:6379"
+    ray = str(PROGRAMS / "ray")
+    head = ("--head", "--port=6379", "--include-dashboard=false", "--num-cpus=1")
+    # Unix sockets have short names.
+    with contextlib.ExitStack() as stack:
+        stack.callback(subprocess.run, first.command(ray, "stop", "--force"))
+        first.run(ray, "start", *head, f"--node-ip-address={first.address}")
+        node = ("--num-cpus=1", f"--node-ip-address={second.address}")
+        second.run(ray, "start", f"--address={address}", *node)
+        options = ("--engine=ray", f"--ray_address={address}")
+        _output(_python(first, *_convert(raw_dir, tmp_path / "out"), *options))
+
+    assert digests(tmp_path / "out") == job_digests["X"]
+
+
+def test_service_of_several_hosts_delivers_each_record_once(
+    hosts: Cluster, data_dir: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    first, second, third = hosts.hosts
+    command = ("-m", "benchmarks.service")
+    address = "--address=host1:5050"
+    servers = [
+        _python(first, *command, "dispatcher", address, f"--work_dir={tmp_path}")
+    ]
+    try:
+        assert servers[0].stdout is not None
+        next(line for line in servers[0].stdout if "Service(" in line)
+        for host in (second, third):
+            own = f"--address={host.name}:5051"
+            arguments = ("worker", "--dispatcher=host1:5050", own)
+            servers.append(_python(host, *command, *arguments))
+        for worker in servers[1:]:
+            assert worker.stderr is not None
+            next(line for line in worker.stderr if "serves" in line)
+        count = _output(_python(third, "-c", DELIVER, data_dir))
+    finally:
+        for server in servers:
+            server.kill()
+            server.communicate()
+
+    assert int(count) == 24
+
+
+def test_training_reads_a_store_of_another_host(
+    hosts: Cluster,
+    raw_dir: pathlib.Path,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The server listens on the network of the third host alone."""
+    store = hosts.hosts[2]
+    url = "s3://photos/records"
+    with hosts.s3(store, tmp_path / "s3") as variables:
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("TFPIPE_SHARD_CACHE", str(tmp_path / "cache"))
+        _output(_python(hosts.hosts[0], *_convert(raw_dir, url)))
+        done = subprocess.run(
+            hosts.horovodrun(
+                1,
+                *("-m", "benchmarks.train", f"--data_dir={url}", "--model=tiny"),
+                *("--image_size=32", "--batch_size=2", "--num_epochs=1"),
+                num_hosts=2,
+            ),
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, **horovodrun.environment()},
+        )
+
+    records = horovodrun.result(done)["records"]
+    assert records["times_used_min"] == records["times_used_max"] == 1
+    assert records["num_on_several_ranks"] == 0
