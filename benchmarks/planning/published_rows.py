@@ -16,7 +16,8 @@ from benchmarks.planning.session import Repeats, known_mean
 
 MET = {None: "-", True: "met", False: "not met"}
 _HEAD = (
-    f"{'model':14}{'mode':6}{'batch':>6}{'ranks':>6}{'images/s':>10}{'a rank':>9}"
+    f"{'model':14}{'mode':6}{'kind':10}{'precision':>10}{'batch':>6}{'hosts':>6}"
+    f"{'ranks':>6}{'images/s':>10}{'a rank':>9}"
     f"{'read':>8}{'storage':>9}{'CPU':>7}{'accel.':>8}{'gate':>9}"
 )
 _PUBLISHED_HEAD = (
@@ -36,8 +37,9 @@ def as_json(repeats: Repeats) -> dict[str, Any]:
     """Returns the figures of a row, means over its repeats, and the published row.
 
     Returns:
-        model, mode, batch_size of a rank, num_ranks, num_hosts, tier, data_dir, cache,
-        accelerator, scaling, num_repeats, examples_per_second (also _per_rank).
+        model, mode, kind ("real", "synthetic" or "emulated"), precision, batch_size of
+        a rank, num_ranks, num_hosts, tier, data_dir, cache, accelerator, scaling,
+        num_repeats, examples_per_second (also _per_rank).
         consumed_megabytes_per_second: read by the pipeline.
         storage_megabytes_per_second: given by servers and disks. host_cpu_fraction.
         accelerator_busy_fraction, and accelerator_busy_of: "gpu", whose use the driver
@@ -69,7 +71,9 @@ def as_json(repeats: Repeats) -> dict[str, Any]:
         "batch_size": batch_size or config.get("batch_size"),
         "accelerator": accelerator,
         "num_ranks": num_ranks,
-        "num_hosts": repeats.placement.num_hosts,
+        "num_hosts": repeats.placement.num_hosts or _num_hosts(results[0]),
+        "kind": results[0].get("kind"),
+        "precision": config.get("precision"),
         "num_repeats": len(results),
         "examples_per_second": rate,
         "examples_per_second_per_rank": per_rank,
@@ -84,6 +88,10 @@ def as_json(repeats: Repeats) -> dict[str, Any]:
         if row and not different
         else None,
     }
+
+
+def _num_hosts(result: Result) -> int | None:
+    return len((result.get("environment") or {}).get("hosts") or ()) or None
 
 
 def _differences(row: published.Publication, result: Result) -> str:
@@ -167,7 +175,9 @@ def _source(published: Mapping[str, Any]) -> str:
 def _figures(row: Mapping[str, Any]) -> str:
     met = MET[row["gates_met"]]
     return (
-        f"{row['model']:14}{row['mode']:6}{row['batch_size'] or '-':>6}"
+        f"{row['model']:14}{row['mode']:6}{row['kind'] or '-':10}"
+        f"{row['precision'] or '-':>10}{row['batch_size'] or '-':>6}"
+        f"{row['num_hosts'] or '-':>6}"
         f"{row['num_ranks']:6}{row['examples_per_second']:10,.0f}"
         f"{row['examples_per_second_per_rank']:9,.0f}"
         f"{or_dash(row['consumed_megabytes_per_second'], ',.0f'):>8}"

@@ -155,7 +155,7 @@ def _run(group: Group) -> list[Cell]:
         Cell(result.kind, result.accelerator, f"badge {result.kind}"),
         Cell(day or "—", ", ".join(filter(None, (clock, host))), "date"),
         _number(_whole(result.figure("num_ranks"))),
-        _number(_whole(result.figure("config.batch_size"))),
+        _number(_whole(result.figure("config.batch_size")), _of_images(result)),
         Cell(
             cache or "—",
             mark="warn" if cache == "mixed" else "",
@@ -169,6 +169,13 @@ def _run(group: Group) -> list[Cell]:
         _number(percent(group.mean("telemetry.host_cpu_fraction"))),
         _number(percent(_gpu(result))),
     ]
+
+
+def _of_images(result: Result) -> str:
+    """Returns precision and image size of a run, as far as the result says them."""
+    config = result.values.config
+    size = f"{config.image_size} pixels" if config.image_size else ""
+    return ", ".join(filter(None, (config.precision, size)))
 
 
 def _whole(value: float | None) -> str:

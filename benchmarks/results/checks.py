@@ -9,6 +9,7 @@ result with a contradiction was altered, or its program has a fault; reports say
   | examples_per_second | steps * batch * ranks / seconds, without padding       |
   | shares of the time  | 0 to 1; those of the critical path add up to 1         |
   | label of an epoch   | what its bytes say                                     |
+  | config_digest       | the digest of the options                              |
   | digest              | the digest of all other keys                           |
 """
 
@@ -55,6 +56,9 @@ def faults(document: Mapping[str, Any]) -> list[str]:
         result = tree.read(TrainResult, document)
     except ValueError as error:
         return [*problems, f"A value has another type than a result has: {error}"]
+    options = digest(document.get("config") or {})
+    if result.config_digest not in (None, options):
+        problems.append("Its options were altered: their digest differs.")
     return [*problems, *_rate(result), *_shares(result), *_labels(result)]
 
 

@@ -110,6 +110,7 @@ def train_from(
         **done.figures,
         **metrics.learning(done.traces),
         "not_finite_loss": not_finite,
+        "resumed": state.epoch > 0 or state.step > 0,
         "num_parameters": model.count_params(),
         **({"checkpoint_error": checkpoint.error} if checkpoint.error else {}),
     }

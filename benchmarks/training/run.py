@@ -26,7 +26,7 @@ from benchmarks.options.config import Config
 from benchmarks.reporting import binding, gates, mlperf_storage, output
 from benchmarks.reporting.gates import Gate
 from benchmarks.reporting.progress import Progress
-from benchmarks.results import environment
+from benchmarks.results import checks, environment
 from benchmarks.system import network, probes
 from benchmarks.training import bars, cache_state, elastic, loop
 from benchmarks.training.setting import Setting, make_setting
@@ -109,7 +109,8 @@ def _result(setting: Setting, ranks: Ranks, required: Sequence[Gate]) -> dict[st
         "command": "benchmarks.train",
         "schema_version": SCHEMA_VERSION,
         "kind": config.kind,
-        "config": dataclasses.asdict(config),
+        "config": (options := dataclasses.asdict(config)),
+        "config_digest": checks.digest(options),
         "paths": environment.paths(setting.pipeline),
         "pipeline": str(setting.pipeline).splitlines(),
         "num_ranks": ranks.num_ranks,

@@ -13,8 +13,9 @@ from benchmarks.results.collection import Result, as_number
 
 _MEASURED, _PUBLISHED = "this sweep, a rank", "published, a GPU"
 _COLUMNS = (
-    *("Run", "Batch", "Images/s", "A rank", "Read, MB/s", "Storage, MB/s", "CPU"),
-    *("Accelerator", "Gate", "Published, a GPU", "Ours", "Storage, MB/s", "CPU"),
+    *("Run", "Kind", "Precision", "Hosts", "Batch", "Images/s", "A rank"),
+    *("Read, MB/s", "Storage, MB/s", "CPU", "Accelerator", "Gate"),
+    *("Published, a GPU", "Ours", "Storage, MB/s", "CPU"),
     *("Accelerator", "On", "Source"),
 )
 _TELLING = ("tier", "data_dir", "cache", "accelerator", "scaling")
@@ -86,6 +87,8 @@ def _sentence(name: str, row: Row) -> str:
     published = frame.amount(_of_gpu(row))
     ours = frame.amount(_number(row, "examples_per_second_per_rank"))
     text = f"{name}: {ours} images/s a rank; published {published} a GPU"
+    if different := row.get("not_compared"):
+        return f"{text}, on {_on(row)}; not compared: {different}."
     return f"{text}, on {_on(row)}."
 
 
@@ -101,6 +104,7 @@ def _texts(name: str, row: Row) -> list[str]:
     batch = _number(row, "batch_size")
     return [
         name,
+        *(str(row.get(key) or "—") for key in ("kind", "precision", "num_hosts")),
         "—" if batch is None else f"{batch:g}",
         *(
             frame.amount(_number(row, key))

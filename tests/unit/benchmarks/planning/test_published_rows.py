@@ -16,7 +16,9 @@ def _result(rate: float, **more: Any) -> dict[str, Any]:
         "storage_megabytes_per_second": 0.0,
         "accelerator_utilization": 0.98,
         "telemetry": {"host_cpu_fraction": 0.5},
-        "config": {"batch_size": 256, "mode": "train"},
+        "config": {"batch_size": 256, "mode": "train", "precision": "float16"},
+        "kind": "emulated",
+        "environment": {"hosts": [{"name": "a"}, {"name": "b"}]},
         "gates": [{"passed": True}],
         **more,
     }
@@ -70,11 +72,11 @@ def test_rows_have_the_figures_of_the_publications_beside_their_own() -> None:
 
     assert "one GPU" in legend
     assert [" ".join(line.split()) for line in table] == [
-        "resnet50 train 256 1 700 700 70 0 50% 98.0% met "
+        "resnet50 train emulated float16 256 2 1 700 700 70 0 50% 98.0% met "
         "| 735 0.95x 335 33% - 4 v100 [1]",
-        "resnet50 train 256 2 1,200 600 120 0 50% 98.0% not met "
+        "resnet50 train emulated float16 256 2 2 1,200 600 120 0 50% 98.0% not met "
         "| 735 0.82x 335 33% - 4 v100 [1]",
-        "tiny train - 2 10 5 1 0 - 85.0% - | - - - - - -",
+        "tiny train emulated - - 2 2 10 5 1 0 - 85.0% - | - - - - - -",
     ]
     assert source.startswith("[1] Dell Ready Solutions")
 
@@ -113,7 +115,7 @@ def test_rows_without_a_published_one_have_no_columns_for_it() -> None:
 
     assert "published" not in head
     assert [" ".join(line.split()) for line in table] == [
-        "tiny train 8 1 10 10 1 0 50% 98.0% met cold",
-        "tiny train 8 1 20 20 2 0 50% 98.0% met warm",
+        "tiny train emulated float16 8 2 1 10 10 1 0 50% 98.0% met cold",
+        "tiny train emulated float16 8 2 1 20 20 2 0 50% 98.0% met warm",
     ]
     assert published_rows.lines([]) == []

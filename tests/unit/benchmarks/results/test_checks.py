@@ -19,6 +19,7 @@ def _result() -> Document:
     epoch = {"epoch": 0, "consumed_bytes": 100.0, "storage_bytes": 2, "label": "warm"}
     return result | {
         "timed_seconds": 500 * 64 * 2 / rate,
+        "config_digest": checks.digest(result["config"]),
         "critical_path": {"shares": {"compute": 0.9, "input": 0.08, "late": 0.02}},
         "cache": {**result["cache"], "epochs": [epoch]},
     }
@@ -49,6 +50,7 @@ def test_a_result_of_the_program_agrees_with_itself() -> None:
         (_set("critical_path.shares.input", 0.5), "add up to 1.42, not to 1"),
         (_set("cache.epochs.0.storage_bytes", 99), "is labelled warm, but 99.0%"),
         (_set("cache.epochs.0.server_bytes", 60), "is labelled warm, but 60.0%"),
+        (_set("config.precision", "float64"), "Its options were altered"),
         (_set("num_ranks", "two"), "num_ranks must be a whole number, got 'two'"),
         (_set("gates.0.passed", 1), "gates[0].passed must be true or false, got 1"),
         (_set("stall_fraction", float("inf")), "must be a number, got inf"),
@@ -74,6 +76,7 @@ def test_each_altered_key_breaks_the_digest() -> None:
 def test_an_elastic_run_may_have_had_more_ranks() -> None:
     document = _result() | {"num_ranks": 1}
     document["config"]["elastic"] = True
+    document["config_digest"] = checks.digest(document["config"])
 
     assert checks.faults(document) == []
 
