@@ -262,7 +262,6 @@ def run(
         calibrated, doubts = measured.read(
             collection, image_size=_image_size(facts_given)
         )
-        notes += [f"Note: {text}" for text in doubts]
         before = what_if.apply(calibrated, facts_given)
     answer = summary.answer(before, by_name, mode)
     # Before a line is printed, because it may be wrong.

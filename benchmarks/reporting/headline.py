@@ -23,15 +23,16 @@ _FROM = {
 def of_page(collection: Collection) -> tuple[str, str]:
     """Returns the answer of a page and its doubt; "" where there is none.
 
-    Of several runs, the answer is that of the fastest one.
+    Of several runs, the answer is that of the fastest one that read data.
     """
     groups = [group for group in collection.groups if group.rates]
     if not groups:
         return "", ""
-    best = max(groups, key=lambda group: max(group.rates))
+    best = max(groups, key=lambda g: (g.median.kind != "synthetic", max(g.rates)))
     text = answer(best)
     if len(groups) > 1:
-        text = f"Fastest of {count_of(len(groups), 'setting')}: {text}"
+        settings = count_of(len(groups), "setting")
+        text = f"{text.removesuffix('.')}: the fastest of {settings}."
     return text, doubt(best)
 
 

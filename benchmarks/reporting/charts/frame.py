@@ -208,9 +208,12 @@ def milliseconds(seconds: float | None) -> str:
 
 
 def with_interval(value: float, half: float | None) -> str:
-    """Returns a number and half the width of its interval, with as many decimals."""
+    """Returns a number and half the width of its interval, with as many decimals.
+
+    An interval that reaches below 0 says nothing about a rate and is left out.
+    """
     text = amount(value)
-    if half is None:
+    if half is None or half >= value:
         return text
     decimals = len(text.partition(".")[2])
     return f"{text} ± {half:,.{decimals}f}"

@@ -19,6 +19,7 @@ from benchmarks.planning import facts, published, summary
 START = datetime.datetime(2026, 11, 20, 9, 0, tzinfo=datetime.timezone.utc)
 ENVIRONMENT: dict[str, Any] = {
     "tfpipe": "0.1.0",
+    "git_revision": "b21b726e1ef19ff3fd4cb0b99a8b0a98d528b613",
     "tensorflow": "2.17.1",
     "horovod": "0.28.1",
     "python": "3.11.7",

@@ -17,3 +17,4 @@ def test_interval_has_as_many_decimals_as_its_value() -> None:
     assert frame.with_interval(1234.5, 3.21) == "1,234 ± 3"
     assert frame.with_interval(12.34, 0.5) == "12.3 ± 0.5"
     assert frame.with_interval(1.5, None) == "1.50"
+    assert frame.with_interval(761.3, 1054.1) == "761"  # no interval of a rate
