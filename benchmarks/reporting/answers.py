@@ -133,6 +133,7 @@ def inputs(result: Result) -> list[str]:
     ranks = f", {result['num_ranks']} ranks" if result["num_ranks"] > 1 else ""
     parts = {name: result.get(name) or {} for name in ("profile", "tune", "headspace")}
     bottleneck = parts["profile"].get("bottleneck") or {}
+    steady = result.get("steady_state") or {}
     tuned = parts["tune"].get("sentence")
     cut_off = ", ".join(result["cut_off"])
     return [
@@ -140,6 +141,7 @@ def inputs(result: Result) -> list[str]:
         *rows(
             bound_by=bottleneck.get("sentence"),
             storage=_state_of(parts["profile"]),
+            steps=None if steady.get("reached", True) else steady["text"],
             tuned=tuned,
             training=parts["headspace"].get("sentence"),
             no_time=f"{cut_off}: give more --time_limit" if cut_off else None,

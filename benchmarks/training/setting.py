@@ -82,12 +82,6 @@ class Setting:
         return int(self.pipeline.source.steps_per_epoch)
 
     @property
-    def has_whole_batches(self) -> bool:
-        """Whether the pipeline runs its ops on whole batches."""
-        path = self.pipeline.paths.get("whole_batches")
-        return path is not None and path.value == "yes"
-
-    @property
     def files(self) -> list[str]:
         """Paths of the local files that the run reads.
 
@@ -165,25 +159,35 @@ class Setting:
 
     def read_ahead(self, state: tfpipe.State) -> ReadAhead:
         """Returns the examples read from a state on before the first step."""
-        source = self.pipeline.source
-        # tf.data begins with a buffer of a batch where tf.data decides.
-        ready = max(1, self.pipeline.tuning.prefetch_buffer_size)
-        return steady_state.read_ahead(
-            source.window_starts(state),
-            source.batch_size,
-            num_batches=ready + _BATCHES_ON_THE_WAY + self._num_batches_in_work,
-        )
+        return read_ahead(self.pipeline, state)
 
-    @property
-    def _num_batches_in_work(self) -> int:
-        """Number of batches made at the same time."""
-        if not self.has_whole_batches:
-            return 1
-        stages = self.pipeline.tuned_stages()
-        calls = (s.num_parallel_calls for s in stages if isinstance(s, tfpipe.Map))
-        threads = self.pipeline.tuning.num_threads
-        # AUTOTUNE, -1, takes up to a call a thread.
-        return max(n if n > 0 else threads for n in calls)
+
+def read_ahead(pipeline: tfpipe.Pipeline, state: tfpipe.State) -> ReadAhead:
+    """Returns the examples that a pipeline reads from a state on before the first step.
+
+    Args:
+        pipeline: A pipeline of a preset.
+        state: Where in the data to start.
+    """
+    source = pipeline.source
+    # tf.data begins with a buffer of a batch where tf.data decides.
+    ready = max(1, pipeline.tuning.prefetch_buffer_size)
+    return steady_state.read_ahead(
+        source.window_starts(state),
+        source.batch_size,
+        num_batches=ready + _BATCHES_ON_THE_WAY + _num_batches_in_work(pipeline),
+    )
+
+
+def _num_batches_in_work(pipeline: tfpipe.Pipeline) -> int:
+    """Returns the number of batches made at the same time."""
+    path = pipeline.paths.get("whole_batches")
+    if path is None or path.value != "yes":
+        return 1
+    stages = pipeline.tuned_stages()
+    calls = (s.num_parallel_calls for s in stages if isinstance(s, tfpipe.Map))
+    # AUTOTUNE, -1, takes up to a call a thread.
+    return max(n if n > 0 else pipeline.tuning.num_threads for n in calls)
 
 
 def make_setting(config: Config, ranks: Ranks, *, seat: Seat | None = None) -> Setting:

@@ -1,0 +1,263 @@
+"""The rate of a pipeline without a training step, by the rules of a timed run.
+
+In: a pipeline and the ranks. Out: the figures of one iterator: the records read ahead
+are used before the timing begins, ten shuffle windows are timed, and the reads of the
+page cache are measured meanwhile. Where the time does not suffice, the result says so.
+"""
+
+import contextlib
+import dataclasses
+import itertools
+import math
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+import tfpipe
+from benchmarks.distributed.ranks import Ranks
+from benchmarks.page_cache import labels, reads, states
+from benchmarks.page_cache.files import OpenFiles
+from benchmarks.page_cache.reads import EpochReads
+from benchmarks.page_cache.states import PageCache
+from benchmarks.reporting.steady_state import LEAST_WINDOWS, ReadAhead
+from benchmarks.system import host_load
+from benchmarks.system.machine import Host
+from benchmarks.system.telemetry import Sampler
+from benchmarks.training.setting import read_ahead
+
+_REPEATS = 3  # parts of the timed batches, for the lowest and the highest rate
+_PATIENCE = 20  # times the wanted seconds that a steady state may take
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class InputRate:
+    """The timed batches of a rank.
+
+    Attributes:
+        ahead: The examples read in advance.
+        batch_size: Number of examples in a batch.
+        num_warmup: Number of batches before the timing.
+        end_seconds: End of each timed batch.
+        cpu_seconds: CPU time of the timed batches.
+        first_seconds: Time until the first batch.
+    """
+
+    ahead: ReadAhead
+    batch_size: int
+    num_warmup: int
+    end_seconds: list[float]
+    cpu_seconds: float
+    first_seconds: float
+
+    @property
+    def examples_per_second(self) -> float:
+        """Examples of all timed batches over their time."""
+        return len(self.end_seconds) * self.batch_size / self.end_seconds[-1]
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether the rate is that of the input, and not of what was read ahead."""
+        return len(self.end_seconds) >= self.ahead.num_timed_steps
+
+    def throughput(self) -> dict[str, Any]:
+        """Returns the section `throughput` of the result."""
+        ends = np.concatenate([[0.0], self.end_seconds])
+        count = len(self.end_seconds)
+        borders = np.unique(np.linspace(0, count, _REPEATS + 1).astype(int))
+        rates = np.diff(borders) / np.maximum(np.diff(ends[borders]), 1e-9)
+        return {
+            "elements_per_second": self.examples_per_second / self.batch_size,
+            "elements_per_second_least": float(rates.min()),
+            "elements_per_second_most": float(rates.max()),
+            "cpu_seconds_per_element": self.cpu_seconds / count,
+            "seconds_to_first_element": self.first_seconds,
+            "num_elements": count,
+            "examples_per_element": self.batch_size,
+            "examples_per_second": self.examples_per_second,
+        }
+
+    def steady_state(self) -> dict[str, Any]:
+        """Returns the section `steady_state` of the result."""
+        count = len(self.end_seconds)
+        text = (
+            f"In a steady state: the {self.ahead.num_examples:,} examples that a rank "
+            f"reads ahead were used before timing began, and {count} batches were "
+            "timed."
+        )
+        if not self.is_steady:
+            text = (
+                f"Not in a steady state: give more --seconds. {count} batches were "
+                f"timed, but {LEAST_WINDOWS} shuffle windows last for "
+                f"{self.ahead.num_timed_steps} batches, and records are read in whole "
+                "windows."
+            )
+        return {
+            "reached": self.is_steady,
+            "num_timed_batches": count,
+            "num_batches_before_timing": self.num_warmup,
+            "read_ahead_examples": self.ahead.num_examples,
+            "text": text,
+        }
+
+    def __str__(self) -> str:
+        batch, figures = self.batch_size, self.throughput()
+        least = figures["elements_per_second_least"] * batch
+        most = figures["elements_per_second_most"] * batch
+        cost = figures["cpu_seconds_per_element"] / batch
+        return (
+            f"{self.examples_per_second:,.1f} examples/s ({least:,.1f} to "
+            f"{most:,.1f}), {cost * 1e3:.3f} CPU-ms each, the first after "
+            f"{self.first_seconds:.2f} s"
+        )
+
+
+def time_batches(
+    batches: Iterator[Any],
+    ahead: ReadAhead,
+    *,
+    seconds: float,
+    most_seconds: float = math.inf,
+    begin: Callable[[], object] = lambda: None,
+) -> tuple[int, list[float]]:
+    """Reads the batches that were made in advance, then times batches.
+
+    Args:
+        batches: Batches without end.
+        ahead: What is read in advance.
+        seconds: The least time of the timed batches.
+        most_seconds: The longest time, also if more are needed for a steady state.
+        begin: Called when the timing begins.
+
+    Returns:
+        The number of batches before the timing, and the end of each timed batch.
+    """
+    num_warmup = max(1, ahead.num_warmup_steps)
+    for _ in itertools.islice(batches, num_warmup):
+        pass
+    begin()
+    start = time.perf_counter()
+    ends: list[float] = []
+    for _ in batches:
+        now = time.perf_counter() - start
+        ends.append(now)
+        if now >= seconds and (
+            len(ends) >= ahead.num_timed_steps or now >= most_seconds
+        ):
+            break
+    return num_warmup, ends
+
+
+def measure(
+    pipeline: tfpipe.Pipeline, ranks: Ranks, *, seconds: float, most_seconds: float
+) -> tuple[InputRate, dict[str, Any]]:
+    """Measures the rate of a pipeline over files or a shard cache; all ranks call it.
+
+    Args:
+        pipeline: A pipeline of a preset.
+        ranks: All ranks.
+        seconds: About how long to time.
+        most_seconds: The longest time to time.
+
+    Returns:
+        The rate of the rank, and the sections `steady_state`, `host_load`, `cache` and
+        `examples_per_second_per_rank` of the result.
+    """
+    source = pipeline.source
+    files = [path for path in source.paths if tfpipe.Location(path).is_local]
+    before = states.prepare("as_is", files, ranks) if files else ()
+    proof = _Proof(files, ranks)
+    sampler = Sampler()
+    cpu = [0.0]
+
+    def begin() -> None:
+        proof.look()
+        ranks.gather(None)  # all ranks begin together
+        sampler.start_timing()
+        cpu[0] = time.process_time()
+
+    with sampler:
+        started = time.perf_counter()
+        batches = iter(pipeline.build(num_epochs=None))
+        first = next(batches)
+        first_seconds = time.perf_counter() - started
+        ahead = read_ahead(pipeline, tfpipe.State())
+        num_warmup, ends = time_batches(
+            itertools.chain([first], batches),
+            ahead,
+            seconds=min(seconds, most_seconds),
+            most_seconds=min(most_seconds, _PATIENCE * seconds),
+            begin=begin,
+        )
+        cpu_seconds = time.process_time() - cpu[0]
+        proof.look()
+    rate = InputRate(
+        ahead=ahead,
+        batch_size=source.batch_size,
+        num_warmup=num_warmup,
+        end_seconds=ends,
+        cpu_seconds=cpu_seconds,
+        first_seconds=first_seconds,
+    )
+    everyone = ranks.gather((rate, sampler.figures()))
+    worst = min((rate for rate, _ in everyone), key=lambda rate: rate.is_steady)
+    return rate, {
+        "examples_per_second_per_rank": [r.examples_per_second for r, _ in everyone],
+        "steady_state": worst.steady_state(),
+        "host_load": host_load.summarize([figures for _, figures in everyone]),
+        **proof.section(before, pipeline, len(ends)),
+    }
+
+
+class _Proof:
+    """The reads of the page cache while batches are timed."""
+
+    def __init__(self, files: list[str], ranks: Ranks) -> None:
+        self._files, self._ranks = files, ranks
+        self._held: OpenFiles | None = None
+        if files and states.led_by(ranks, files) is not None:
+            with contextlib.suppress(OSError):
+                self._held = OpenFiles(files)
+        self._looks: list[reads.Snapshot] = []
+
+    def look(self) -> None:
+        """Looks at the files and the counters."""
+        self._looks.append(reads.snapshot(self._held))
+
+    def section(
+        self, before: tuple[states.CacheStatus, ...], pipeline: Any, num_batches: int
+    ) -> dict[str, Any]:
+        """Returns the section `cache`; nothing if the pipeline reads no local files."""
+        if not before:
+            return {}
+        source = pipeline.source
+        split = source.index.splits[source.split]
+        num_bytes = sum(shard.num_bytes for shard in split)
+        records = source.index.num_records(source.split)
+        own = EpochReads(
+            epoch=0,
+            cache=PageCache.of_files(self._files),
+            host=Host.here(),
+            consumed_bytes=num_batches * source.batch_size * num_bytes / records,
+            before=self._looks[0],
+            after=self._looks[1],
+        )
+        epochs = labels.join(self._ranks.gather([own]), before)
+        memory = {status.cache.machine: status.ram_bytes for status in before}
+        rule = labels.size_rule(
+            data_bytes=num_bytes,
+            ram_bytes=sum(memory.values()),
+            num_steps=source.steps_per_epoch,
+        )
+        return {
+            "cache": {
+                "state": "as_is",
+                "label": labels.label(epochs),
+                "text": labels.describe(before, epochs),
+                "epochs": [epoch.as_json() for epoch in epochs],
+                "before": [status.as_json() for status in before],
+                "size_rule": rule,
+            },
+            "fits_in_memory": num_bytes < sum(memory.values()),
+        }
