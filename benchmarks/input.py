@@ -309,8 +309,10 @@ def _preset_throughput(config: InputConfig, world: Ranks, measured: Measured) ->
         most_seconds=measured.seconds / 2,
     )
     model = catalog.MODELS[config.model]
+    others = sections["host_load"]["others_cpu_fraction"] or 0.0
     measured.results |= {
-        "throughput": rate.throughput(),
+        "throughput": rate.throughput()
+        | {"others_cores": others * (os.cpu_count() or 1)},
         "examples_per_second": sum(sections["examples_per_second_per_rank"]),
         "cpu_seconds_per_example": rate.cpu_seconds
         / (len(rate.end_seconds) * rate.batch_size),
