@@ -5,8 +5,8 @@
   python -m benchmarks.input --pipeline=my_module:make_pipeline --do=profile
 
 There are four parts; --do chooses some of them:
-  throughput  images/s and CPU-seconds an image, without a training step; the records
-              read ahead are used before timing begins, and ten shuffle windows are timed
+  throughput  images/s and CPU-seconds an image, without a training step; ten shuffle
+              windows are timed after the records that were read ahead
   profile     the cost of each stage, the rate that it could reach, the bottleneck, and
               what to change
   tune        the best setting within the budgets, compared with AUTOTUNE; --tuning
