@@ -167,47 +167,60 @@ def measure(
     source = pipeline.source
     files = [path for path in source.paths if tfpipe.Location(path).is_local]
     before = states.prepare("as_is", files, ranks) if files else ()
-    proof = _Proof(files, ranks)
-    sampler = Sampler()
-    cpu = [0.0]
+    proof, sampler = _Proof(files, ranks), Sampler()
 
     def begin() -> None:
         proof.look()
         ranks.gather(None)  # all ranks begin together
         sampler.start_timing()
-        cpu[0] = time.process_time()
 
     with sampler:
-        started = time.perf_counter()
-        batches = iter(pipeline.build(num_epochs=None))
-        first = next(batches)
-        first_seconds = time.perf_counter() - started
-        ahead = read_ahead(pipeline, tfpipe.State())
-        num_warmup, ends = time_batches(
-            itertools.chain([first], batches),
-            ahead,
-            seconds=min(seconds, most_seconds),
-            most_seconds=min(most_seconds, _PATIENCE * seconds),
-            begin=begin,
-        )
-        cpu_seconds = time.process_time() - cpu[0]
+        rate = _time(pipeline, seconds, most_seconds, begin)
         proof.look()
-    rate = InputRate(
-        ahead=ahead,
-        batch_size=source.batch_size,
-        num_warmup=num_warmup,
-        end_seconds=ends,
-        cpu_seconds=cpu_seconds,
-        first_seconds=first_seconds,
-    )
     everyone = ranks.gather((rate, sampler.figures()))
     worst = min((rate for rate, _ in everyone), key=lambda rate: rate.is_steady)
     return rate, {
         "examples_per_second_per_rank": [r.examples_per_second for r, _ in everyone],
         "steady_state": worst.steady_state(),
         "host_load": host_load.summarize([figures for _, figures in everyone]),
-        **proof.section(before, pipeline, len(ends)),
+        **proof.section(before, pipeline, len(rate.end_seconds)),
     }
+
+
+def _time(
+    pipeline: tfpipe.Pipeline,
+    seconds: float,
+    most_seconds: float,
+    begin: Callable[[], object],
+) -> InputRate:
+    """Reads a pipeline with one iterator; returns the rate of the rank."""
+    cpu_seconds = 0.0
+
+    def start() -> None:
+        nonlocal cpu_seconds
+        begin()
+        cpu_seconds = -time.process_time()
+
+    started = time.perf_counter()
+    batches = iter(pipeline.build(num_epochs=None))
+    first = next(batches)
+    first_seconds = time.perf_counter() - started
+    ahead = read_ahead(pipeline, tfpipe.State())
+    num_warmup, ends = time_batches(
+        itertools.chain([first], batches),
+        ahead,
+        seconds=min(seconds, most_seconds),
+        most_seconds=min(most_seconds, _PATIENCE * seconds),
+        begin=start,
+    )
+    return InputRate(
+        ahead=ahead,
+        batch_size=pipeline.source.batch_size,
+        num_warmup=num_warmup,
+        end_seconds=ends,
+        cpu_seconds=cpu_seconds + time.process_time(),
+        first_seconds=first_seconds,
+    )
 
 
 class _Proof:
