@@ -167,7 +167,8 @@ class InputConfig(DataOptions):
             figures = accelerator.train if is_training else accelerator.infer
             if self.model not in figures:
                 raise ValueError(
-                    f"--demand={self.demand} has figures of {', '.join(figures)} with "
+                    f"--demand={self.demand} has figures of "
+                    f"{', '.join(figures) or 'no model'} with "
                     f"--preset={self.preset}, none of --model={self.model}. Give the "
                     "images/s."
                 )

@@ -217,6 +217,9 @@ def _identity(result: Result) -> tuple[Any, ...]:
 
 def _differences(old: Result, new: Result) -> list[str]:
     differences = []
+    if old.hosts != new.hosts:
+        hosts = (", ".join(result.hosts) or "?" for result in (old, new))
+        differences.append(f"hosts: {' → '.join(hosts)}")
     if old.cache != new.cache:
         differences.append(f"page cache: {old.cache or '?'} → {new.cache or '?'}")
     for name, before, after in (

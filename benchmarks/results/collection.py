@@ -339,7 +339,9 @@ def _labels(results: Sequence[Result]) -> list[str]:
     parts = [_parts(result) for result in results]
     always = {"model", "ranks"}
     differing = {
-        key for key in (parts[0] if parts else ()) if len({p[key] for p in parts}) > 1
+        key
+        for key in dict.fromkeys(key for p in parts for key in p)
+        if len({p.get(key, "") for p in parts}) > 1
     }
     return [
         ", ".join(p[key] for key in p if key in always | differing and p[key])
@@ -365,7 +367,6 @@ def _parts(result: Result) -> dict[str, str]:
     mode = result.text("config.mode")
     kind = f"{result.kind} {result.accelerator}".strip()
     values = result.values
-    revision = (values.environment.git_revision or "")[:8]
     return {
         "mode": "" if mode == "train" else mode,
         "model": short_name(result.text("config.model")) or "unknown model",
@@ -378,9 +379,11 @@ def _parts(result: Result) -> dict[str, str]:
         "precision": values.config.precision or "",
         "image": f"{values.config.image_size or 'own'} pixels",
         "hosts": short_name(", ".join(result.hosts)),
-        "machine": values.environment.cpu or "",
-        "tensorflow": f"TensorFlow {values.environment.tensorflow}",
-        "version": f"tfpipe {values.environment.tfpipe} {revision}".strip(),
         "boot": ", ".join(name[:8] for name in machines(result)),
+        **{
+            f"environment {key}": f"{key} {short_name(str(value))}"
+            for key, value in environment(result).items()
+            if isinstance(value, str | int | float)
+        },
         "altered": "altered" if result.faults else "",
     }

@@ -142,3 +142,22 @@ def test_a_name_in_a_sentence_is_short_and_keeps_to_its_direction() -> None:
     assert results.short_name("name") == "name"
     assert results.short_name("a" * 40 + "b" * 40) == "a" * 30 + "…" + "b" * 30
     assert results.short_name("\u05d0 1") == "\u2068\u05d0 1\u2069"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"environment": {key: "9.9"}} for key in ("tensorflow", "kernel", "cuda")),
+        {"environment": {"hosts": [{"name": "a", "boot_id": "1"}]}},
+        {"config": {"image_size": 299}},
+        {"config": {"precision": "float16"}},
+        {"kind": "emulated"},
+        {"stall_fraction": 2.0},
+    ],
+)
+def test_runs_that_are_no_repeats_have_different_labels(change: dict[str, Any]) -> None:
+    run = TRAIN | {"examples_per_second": 1.0}
+    found = results.collect([Result("a", run), Result("b", run | change)])
+
+    labels = [group.label.partition(". ")[2] for group in found.groups]
+    assert len(labels) == len(set(labels)) == 2
