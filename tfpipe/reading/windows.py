@@ -134,7 +134,7 @@ class Windows:
         copies = window.copies_passed_on()
         seeds = epoch_seed(seed=self.order.seed, epoch=epoch, copy=copies)
         return {
-            "path": self._paths[shard] if paths is None else _encoded(paths),
+            "path": _encoded(_at(self.paths, shard) if paths is None else paths),
             "byte_offset": self.spans.byte_offsets(ranges.first),
             "num_records": ranges.length,
             "first_record": ranges.first,
@@ -146,7 +146,7 @@ class Windows:
             "epoch_seed": seeds,
             "is_real": np.bool_(window.real),
             "shuffle_seed": np.array(window.seed or (0, 0), np.int64),
-        } | ({} if paths is None else {"origin": self._origins[shard]})
+        } | ({} if paths is None else {"origin": _encoded(_at(self.origins, shard))})
 
     def has_right_lengths(self, shard: Ints, ranges: RecordRanges) -> bool:
         """Returns whether all lengths are right; checks the unchecked extents.
@@ -182,13 +182,10 @@ class Windows:
                 first = ends[shard] - self.shard_sizes[shard]
                 self.is_unchecked[first : ends[shard]] = True
 
-    @functools.cached_property
-    def _paths(self) -> npt.NDArray[np.object_]:
-        return _encoded(self.paths)
 
-    @functools.cached_property
-    def _origins(self) -> npt.NDArray[np.object_]:
-        return _encoded(self.origins)
+def _at(paths: Sequence[str], shards: Ints) -> list[str]:
+    # Not those of all shards: to encode 100,000 paths takes a tenth of a resumption.
+    return [paths[shard] for shard in shards.tolist()]
 
 
 def _encoded(paths: Sequence[str]) -> npt.NDArray[np.object_]:
