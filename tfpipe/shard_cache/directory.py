@@ -359,6 +359,8 @@ def _unusable(path: pathlib.Path, error: OSError) -> ValueError:
         remedy = "Give a folder, not a file."
     elif error.errno in (errno.ENOSPC, errno.EDQUOT):
         remedy = "Free some room there, or give a folder on another disk."
+    elif error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO):
+        remedy = "Run again when the folder can be used."
     elif error.errno in (errno.EOPNOTSUPP, errno.ENOLCK, errno.ENOSYS, errno.EINVAL):
         remedy = (
             "Its file system cannot lock files or free a part of a file. Give a folder "

@@ -206,9 +206,24 @@ def _read(path: pathlib.Path) -> bytes:
     except (FileNotFoundError, NotADirectoryError):
         raise missing(path.parent) from None
     except OSError as error:
-        raise errors.BadIndexError(
-            f"{path} cannot be read: {error.strerror}."
-        ) from error
+        raise unreadable(path, error) from error
+
+
+def unreadable(
+    path: Path, error: OSError, *, lost: str = "Convert the data set again."
+) -> errors.BadIndexError:
+    """Returns the error for a file that cannot be read.
+
+    Args:
+        path: The file, also between words.
+        error: The error of the system.
+        lost: Remedy for a missing file. Other errors do not blame the file.
+    """
+    is_lost = isinstance(error, (FileNotFoundError, NotADirectoryError))
+    remedy = lost if is_lost else "Run again when the file can be read."
+    return errors.BadIndexError(
+        f"{os.fspath(path)} cannot be read: {error.strerror}. {remedy}"
+    )
 
 
 def missing(folder: pathlib.Path) -> errors.BadIndexError:
@@ -282,10 +297,9 @@ def check(index: Index, data_dir: Path, split: str) -> list[int]:
         try:
             status = os.stat(path)
         except OSError as error:
-            raise errors.BadIndexError(
-                f"Shard {path} is listed in {INDEX_NAME} but cannot be read: "
-                f"{error.strerror}. Copy it again or convert the data set again."
-            ) from None
+            shown = f"Shard {path} is listed in {INDEX_NAME} but"
+            lost = "Copy it again or convert the data set again."
+            raise unreadable(shown, error, lost=lost) from None
         if status.st_size != shard.num_bytes:
             raise errors.BadIndexError(
                 f"Shard {path} must have {shard.num_bytes} bytes as {INDEX_NAME} says, "
@@ -565,7 +579,10 @@ def _from_catalog(
         with catalog_connection() as connection:
             return fetch(connection.execute(query, [one_file(path), *values]))
     except (sql.engine().Error, ValueError) as error:
-        raise _bad_catalog(data_dir, str(error).splitlines()[0]) from error
+        why = str(error).splitlines()[0]
+        if isinstance(error, sql.engine().IOException) and path.exists():
+            raise unreadable(path, OSError(0, why)) from error
+        raise _bad_catalog(data_dir, why) from error
 
 
 def _bad_catalog(data_dir: Path, why: str) -> errors.BadIndexError:

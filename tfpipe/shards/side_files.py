@@ -50,9 +50,7 @@ def check_catalog(whole: Index, folder: Path, *, is_opening: bool = False) -> No
             return
         entry = _described(path, status.st_ino, status.st_mtime_ns, status.st_size)
     except OSError as error:
-        raise errors.BadIndexError(
-            f"{path} cannot be read: {error.strerror}. Convert the data set again."
-        ) from None
+        raise index.unreadable(path, error) from None
     if entry != wanted:
         raise errors.BadIndexError(
             f"{path} cannot be read: its {wanted.num_bytes} bytes must have the digest "

@@ -3,6 +3,8 @@
 Features are `image`, one byte string, `height` and `label`, one whole number each.
 """
 
+import random
+
 
 def span(tag: int, data: bytes) -> bytes:
     """A length-delimited field of less than 128 bytes."""
@@ -90,3 +92,36 @@ ODD = {name: span(0x0A, data) for name, data in _FEATURES.items()} | {
     "zeros behind": span(0x0A, _BOTH + _LABEL) + b"\0\0",
     "nothing": b"",
 }
+
+
+def _list(rng: random.Random) -> bytes:
+    """A feature: usually one number, and seldom anything else that is a feature."""
+    values = rng.choices(range(128), k=rng.choice([*[1] * 8, 0, 2]))
+    packed, single = span(0x0A, bytes(values)), b"".join(b"\x08%c" % v for v in values)
+    usual = [span(0x1A, packed), span(0x1A, single)]
+    floats = span(0x12, span(0x0A, b"\0\0\x80\x3f"))
+    odd = [b"", _TEXT, floats, span(0x1A, packed + single), b"\x40\x01" + usual[0]]
+    return rng.choice(usual if rng.random() < 0.8 else [*odd, usual[1] + _TEXT])
+
+
+def _entry(rng: random.Random, key: bytes, value: bytes) -> bytes:
+    """An entry of a map, seldom in an odd order or with more than two fields."""
+    fields = [span(0x0A, key), span(0x12, value)]
+    if rng.random() < 0.1:
+        fields += rng.choices([*fields, b"\x18\x07", b"\x1d1234", b""], k=1)
+        rng.shuffle(fields)
+    return span(0x0A, b"".join(fields))
+
+
+def drawn(rng: random.Random) -> bytes:
+    """An example of random features in random order, in one list or in several."""
+    image = _TEXT if rng.random() < 0.9 else span(0x0A, b"")
+    entries = [_entry(rng, b"image", image)]
+    other = rng.choices([b"label", b"", b"\xff\xfe", b"labels"], k=rng.randrange(3))
+    for key in [b"label", b"height", *other]:
+        entries.append(_entry(rng, key, _list(rng)))
+    rng.shuffle(entries)
+    cut = rng.choice([0, 0, rng.randrange(len(entries))])
+    parts = [b"".join(entries[:cut]), b"".join(entries[cut:])]
+    around = rng.choice([b"", b"", b"\x10\x05", b"\x1a\x01a", b"\x0b\x0c", b"\x25abcd"])
+    return b"".join([*(span(0x0A, part) for part in parts if part), around])

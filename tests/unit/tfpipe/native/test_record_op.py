@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from tests.support.data.native_op import native_op, needs_native  # noqa: F401
-from tests.support.data.odd_examples import ODD
+from tests.support.data.odd_examples import ODD, drawn
 from tests.support.data.trees import make_jpeg
 from tfpipe.native import record_op
 from tfpipe.ops.crop import crop_image
@@ -47,7 +47,8 @@ def all_examples():
         example(b"\xff\xd8" * 9, label=[n], height=[300]) for n in (0, -1, 1 << 40)
     ]
     pool = [*sound, *ODD.values()]
-    return [*pool, *(broken(rng.choice(pool) or b"\x0a", rng) for _ in range(300))]
+    changed = [broken(rng.choice(pool) or b"\x0a", rng) for _ in range(200)]
+    return [*pool, *changed, *(drawn(rng) for _ in range(100))]
 
 
 def by_tensorflow(data):
