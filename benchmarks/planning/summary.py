@@ -140,8 +140,8 @@ def _sentences(whole: Facts, scenario: Scenario, mode: str) -> list[str]:
     word = "gives" if steady.binding in ("storage", "requests") else "must give"
     hosts = count_of(scenario.num_hosts, "host")
     sentences = [
-        f"{count:,} {facts.text(whole, 'accelerator').upper()} on {hosts} of "
-        f"{scenario.host.num_accelerators}, "
+        f"{count:,} {facts.text(whole, 'accelerator').upper()} on {hosts} "
+        f"with {scenario.host.num_accelerators}{' each' * (scenario.num_hosts > 1)}, "
         f"{_DOING.get(mode, mode)} {facts.text(whole, 'model')} at "
         f"{facts.figure(whole, 'image_size'):.0f} pixels with "
         f"{scenario.cached_fraction:.0%} of the bytes cached, {verb} bound by "

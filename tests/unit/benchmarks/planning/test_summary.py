@@ -34,9 +34,9 @@ def test_an_answer_says_what_binds_in_its_first_sentence():
     found = _answer(**_DELL, images_per_second="712")
 
     assert found["sentences"] == [
-        "72 V100 on 9 hosts of 8, training resnet50 at 224 pixels with 0% of the bytes "
-        "cached, are bound by the accelerators: 51,264 images/s, 100% busy; the "
-        "storage must give 5.9 GB/s, and 66.1 of 360 cores (18%) are busy.",
+        "72 V100 on 9 hosts with 8 each, training resnet50 at 224 pixels with 0% of "
+        "the bytes cached, are bound by the accelerators: 51,264 images/s, 100% busy; "
+        "the storage must give 5.9 GB/s, and 66.1 of 360 cores (18%) are busy.",
         "The next limit is the CPUs of the hosts, at 279,372 images/s.",
         "360 cores at 776 images/s a core give 279,372 images/s, and the step takes "
         "51,264: a tfpipe.Service would not pay.",
@@ -56,8 +56,8 @@ def test_an_answer_about_a_slow_storage():
     found = _answer(**_DELL, storage="5.9GB/s", cached="0")
 
     assert found["sentences"][0].startswith(
-        "72 V100 on 9 hosts of 8, training resnet50 at 224 pixels with 0% of the bytes "
-        "cached, are bound by the storage: 51,236 images/s, 56% "
+        "72 V100 on 9 hosts with 8 each, training resnet50 at 224 pixels with 0% of "
+        "the bytes cached, are bound by the storage: 51,236 images/s, 56% "
         "busy; the storage gives 5.9 GB/s,"
     )
     assert "need 10.6 GB/s, 10,089 requests/s and 118.4 cores" in found["sentences"][1]

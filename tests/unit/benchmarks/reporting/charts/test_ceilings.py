@@ -23,7 +23,9 @@ def test_each_resource_with_a_limit_has_a_line() -> None:
     assert [point["number"] for point in storage] == [1, 2, 4, 8, 16, 32, 64, 72]
     assert {point["rate"] for point in storage} == {51_235.7}
     assert storage[-1]["reached"] == 51_235.7
-    assert chart.sentences[0].startswith("72 V100 on 9 hosts of 8, training resnet50")
+    assert chart.sentences[0].startswith(
+        "72 V100 on 9 hosts with 8 each, training resnet50"
+    )
     assert chart.rows[-1][:4] == ["72", "9", "91,872", "demand of the accelerators"]
     assert all(len(row) == len(chart.columns) for row in chart.rows)
 
