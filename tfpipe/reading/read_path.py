@@ -80,7 +80,7 @@ class ReadPath:
             cache: The cache of the records.
         """
         budget = 0 if source.on_error == "raise" else source.max_faults
-        faults = FaultLog(budget, locate=source.locate)
+        faults = FaultLog(budget, locate=source.locate, read_again=source.read_again)
         reader = ReadAhead if self.reading.value == "native" else Interleave
         kept = [] if cache is None else [cache]
         stages = [reader(faults=faults), *kept, AssertCardinality()]

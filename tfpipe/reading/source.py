@@ -298,6 +298,19 @@ class TFRecordSource:
         offset = split.spans.byte_offsets(np.array([record_id]))[0]
         return split.origins[shard], int(offset)
 
+    def read_again(self, record_id: int) -> bytes | None:
+        """Returns a record that was damaged on its way, as its store has it.
+
+        Returns:
+            The record with header and footer; None without a shard cache, or if the
+            store has the same damage.
+
+        Raises:
+            RemoteError: If the store does not answer.
+        """
+        cache = self.split_index.open_cache
+        return None if cache is None else cache.read_again(record_id)
+
     def __call__(self, state: State, num_epochs: int | None) -> tf.data.Dataset:
         begin = self.position(state)
         passed = begin.epoch - state.epoch

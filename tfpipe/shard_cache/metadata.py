@@ -55,9 +55,9 @@ def bring(files: Files, folder: pathlib.Path) -> pathlib.Path:
     whole = index.parse(content, f"{url}/{index.INDEX_NAME}")
     target = folder / index.describe(content).digest
     target.mkdir(exist_ok=True)
-    local = Files(str(target))
-    if not (target / index.INDEX_NAME).exists():
-        local.write(index.INDEX_NAME, content)
+    kept = target / index.INDEX_NAME
+    if not kept.exists() or kept.read_bytes() != content:
+        Files(str(target)).write(index.INDEX_NAME, content)
     _bring_catalog(files, whole, target / index.CATALOG_NAME)
     return target
 

@@ -21,7 +21,7 @@ from tfpipe.shard_cache import next_use, store as stores
 from tfpipe.shard_cache.directory import Directory
 from tfpipe.shard_cache.downloader import Downloader
 from tfpipe.shard_cache.fetch import Fetcher
-from tfpipe.shard_cache.pieces import Wanted
+from tfpipe.shard_cache.pieces import Wanted, fault
 from tfpipe.shard_cache.store import MemoryFiles
 from tfpipe.shard_cache.users import User
 from tfpipe.shards.ranges import RecordRanges
@@ -176,6 +176,38 @@ class OpenCache:
                 yield int(sizes[is_there].sum())
         finally:
             self.user.give_back(key)
+
+    def read_again(self, record: int) -> bytes | None:
+        """Returns a record as the store has it, and mends its piece in the cache.
+
+        Args:
+            record: Number of a record in the split that is damaged in the cache.
+
+        Returns:
+            The record with header and footer; None if the store has the same damage.
+
+        Raises:
+            RemoteError: If the piece cannot be fetched within the time limit.
+        """
+        piece = int(np.searchsorted(self.pieces.first, record, side="right")) - 1
+        sizes = self.pieces.record_sizes(piece)
+        mark = int(self.store.marks[piece])
+        if mark == stores.DAMAGED:
+            return None
+        content = self.store.read(piece) if mark == stores.PRESENT else memoryview(b"")
+        if fault(content, sizes) is not None:
+            content, fetched = self._fetcher.download(piece)
+            if fetched == mark == stores.PRESENT:
+                self.store.write(piece, content)
+                shard = self.store.path(int(self.pieces.shard[piece]))
+                self._fetcher.say_once(
+                    f"{shard}: bytes {self.pieces.start[piece]} to "
+                    f"{self.pieces.stop[piece]} were damaged on the local disk, and "
+                    "were fetched again."
+                )
+        begin = int(self.pieces.byte_offsets[record] - self.pieces.start[piece])
+        index = record - int(self.pieces.first[piece])
+        return bytes(content[begin : begin + sizes[index]])
 
     def are_sound(self, ranges: RecordRanges) -> bool:
         """Returns whether no piece of some records is damaged in the remote store.

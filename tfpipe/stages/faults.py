@@ -98,17 +98,25 @@ class FaultLog:
             damaged record raises an error.
         locate: Callable (number of a record) -> (path of its shard, its byte offset),
             see `TFRecordSource.locate`. Only `Map` needs `locate`.
+        read_again: Callable (number of a damaged record) -> the record with header and
+            footer as its store has it, or None; see `TFRecordSource.read_again`. A
+            record that is sound there is no fault.
 
     Raises:
         ValueError: If max_faults is below 0.
     """
 
     def __init__(
-        self, max_faults: int, *, locate: Callable[[int], tuple[str, int]] | None = None
+        self,
+        max_faults: int,
+        *,
+        locate: Callable[[int], tuple[str, int]] | None = None,
+        read_again: Callable[[int], bytes | None] | None = None,
     ) -> None:
         self.max_faults = errors.require_int(self, "max_faults", max_faults, least=0)
         errors.require_callable(self, "locate", locate, or_none=True)
-        self.locate = locate
+        errors.require_callable(self, "read_again", read_again, or_none=True)
+        self.locate, self.read_again = locate, read_again
         self._faults: dict[int, Fault] = {}
         self._refusal: errors.BadRecordError | None = None
         self._lock = threading.Lock()

@@ -10,6 +10,7 @@ read again, record by record.
 import dataclasses
 import functools
 import os
+import tempfile
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -195,6 +196,8 @@ def _read_window(
         order = philox.shuffled(len(ids), tuple(seed.tolist()))
     origins = np.repeat(origin, num_records)
     for position in sorted(order[skip : skip + take].tolist()):
+        if read[position].reason:
+            read[position] = _from_store(log, int(ids[position])) or read[position]
         if (record := read[position]).reason:
             shard, offset = os.fsdecode(origins[position]), int(offsets[position])
             _report(log, record, shard, offset, int(ids[position]))
@@ -213,6 +216,12 @@ def _read_window(
         ids[chosen],
         sound[order] & is_real,
     )
+
+
+def _from_store(log: FaultLog | None, record_id: int) -> ReadRecord | None:
+    """Reads a damaged record anew from its store; None if no store has it."""
+    record = log.read_again(record_id) if log and log.read_again else None
+    return None if record is None else check_record(record, len(record))
 
 
 def _record_ids(num_records: Array, first_record: Array) -> Array:
@@ -392,11 +401,13 @@ def _tried_again(
     failed = np.setdiff1d(np.arange(len(record_ids)), positions)
     for position in failed.tolist():
         element = {name: value[position] for name, value in chunk.items()}
+        record_id = int(record_ids[position])
         result, detail = tried(functools.partial(apply, element))
+        if result is None and (held := _held_again(log, chunk, position)) is not None:
+            result, detail = tried(functools.partial(apply, element | {"held": held}))
         if result is not None:
             again[position] = result
             continue
-        record_id = int(record_ids[position])
         assert log.locate is not None  # Map has checked it
         if wrong := labels.wrong_setting(detail):
             shard, byte_offset = log.locate(record_id)
@@ -408,6 +419,26 @@ def _tried_again(
         record = ReadRecord(b"", reason, detail)
         _report(log, record, *log.locate(record_id), record_id)
     return again
+
+
+def _held_again(log: FaultLog, chunk: Example, position: int) -> tf.Tensor | None:
+    """Holds a record anew that was damaged on the way from its store; else None."""
+    if "held" not in chunk or log.read_again is None:
+        return None
+    if _reason(chunk, position, "")[0] == "decode":
+        return None
+    record = log.read_again(int(chunk["record_id"][position]))
+    if record is None:
+        return None
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(record)
+        file.flush()
+        place = {
+            "path": tf.constant([file.name]),
+            "byte_offset": tf.constant([0], tf.int64),
+            "num_bytes": tf.constant([len(record)], tf.int64),
+        }
+        return record_op.hold(place)[0]
 
 
 def _merged(

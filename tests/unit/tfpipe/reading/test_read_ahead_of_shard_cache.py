@@ -135,3 +135,53 @@ def test_a_file_of_the_cache_that_vanishes_is_an_error(data_dir, tmp_path):
         with pytest.raises(tf.errors.OpError, match="No such file"):
             batches(pipeline)
         assert pipeline.faults.faults == []
+
+
+def flip(path: pathlib.Path) -> None:
+    """Changes a bit in the middle of every record of a file, and in its headers."""
+    content = bytearray(path.read_bytes())
+    for position in range(0, len(content), 97):
+        content[position] ^= 1
+    path.write_bytes(content)
+
+
+DAMAGE = {
+    "bits": flip,
+    "zeros": lambda path: path.write_bytes(bytes(path.stat().st_size)),
+    "cut": lambda path: os.truncate(path, path.stat().st_size // 2),
+    "missing": pathlib.Path.unlink,
+}
+
+
+@pytest.mark.parametrize("on_error", ["raise", "skip"])
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_damage_on_the_local_disk_costs_a_fetch_and_no_record(
+    data_dir, tmp_path, capfd, kind, on_error
+):
+    """The store is sound, so the cache is mended, whoever reads."""
+    options = {"on_error": on_error, "with_record_id": True}
+    native, stock = both(data_dir, tmp_path, **options)
+    expected = batches(native), batches(stock)
+
+    for cache in ("native", "tensorflow"):
+        kept = sorted((tmp_path / cache).rglob("train-*"))
+        assert len(kept) > 0
+        for path in kept:
+            DAMAGE[kind](path)
+    pipelines = both(data_dir, tmp_path, **options)
+
+    capfd.readouterr()
+    for pipeline, right in zip(pipelines, expected, strict=True):
+        assert_equal(batches(pipeline), right)
+        assert pipeline.faults.faults == []
+    said = capfd.readouterr().err
+    in_place = kind in ("bits", "zeros")
+    assert (
+        "were damaged on the local disk, and were fetched again" in said
+    ) == in_place
+    # The files are whole again.
+    for pipeline, right in zip(
+        both(data_dir, tmp_path, **options), expected, strict=True
+    ):
+        assert_equal(batches(pipeline), right)
+    assert "damaged" not in capfd.readouterr().err

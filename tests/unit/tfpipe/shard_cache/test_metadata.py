@@ -29,10 +29,11 @@ def test_both_files_come_and_a_catalog_that_is_there_stays(
     assert metadata.bring(files, cache) == folder
     assert catalog.stat().st_ino == before
 
-    catalog.write_bytes(b"cut")
-    metadata.bring(files, cache)
+    for name in (index.CATALOG_NAME, index.INDEX_NAME):
+        (folder / name).write_bytes(b"damaged")
+        metadata.bring(files, cache)
 
-    assert catalog.read_bytes() == (copy_dir / index.CATALOG_NAME).read_bytes()
+        assert (folder / name).read_bytes() == (copy_dir / name).read_bytes()
 
 
 def test_another_version_of_the_index_has_a_folder_of_its_own(
