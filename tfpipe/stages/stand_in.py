@@ -219,7 +219,7 @@ def _read_window(
 
 
 def _from_store(log: FaultLog | None, record_id: int) -> ReadRecord | None:
-    """Reads a damaged record anew from its store; None if no store has it."""
+    """Reads a damaged record from its store; None without a store."""
     record = log.read_again(record_id) if log and log.read_again else None
     return None if record is None else check_record(record, len(record))
 
@@ -422,7 +422,7 @@ def _tried_again(
 
 
 def _held_again(log: FaultLog, chunk: Example, position: int) -> tf.Tensor | None:
-    """Holds a record anew that was damaged on the way from its store; else None."""
+    """Returns a damaged record as its store has it; None without a sound record."""
     if "held" not in chunk or log.read_again is None:
         return None
     if _reason(chunk, position, "")[0] == "decode":
@@ -433,12 +433,12 @@ def _held_again(log: FaultLog, chunk: Example, position: int) -> tf.Tensor | Non
     with tempfile.NamedTemporaryFile() as file:
         file.write(record)
         file.flush()
-        place = {
+        offsets = {
             "path": tf.constant([file.name]),
             "byte_offset": tf.constant([0], tf.int64),
             "num_bytes": tf.constant([len(record)], tf.int64),
         }
-        return record_op.hold(place)[0]
+        return record_op.hold(offsets)[0]
 
 
 def _merged(
