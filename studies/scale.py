@@ -8,8 +8,8 @@ data sets lie in WORK: a catalog that DuckDB writes, an index, and shards of 1,0
 records each without any bytes on disk. A data set that is there is used again. The
 catalog of 100 million records takes about 4 GB. A row of the result is one process, a
 rank of 1,024 ranks unless the row says otherwise; memory is the growth of the peak over
-that of the imports. CPU-seconds are those of all threads; other work on the host changes
-them less than seconds. Nothing of an image is read.
+that of the imports. CPU-seconds count all threads: other work on the host
+changes seconds more. Nothing of an image is read.
 
 A second table has the ranks of one process, 16 to 1,024, on one million records: their
 first windows, and a preflight whose gathering costs nothing.

@@ -32,10 +32,20 @@ class RecordRanges:
     @property
     def num_records(self) -> int:
         """Number of records in all ranges."""
+        if self._are_single:
+            return len(self.first)
         return int(self.ends[-1]) if len(self.ends) else 0
+
+    @property
+    def _are_single(self) -> bool:
+        """Whether one 1 stands for all lengths, as in a full shuffle: no ends then."""
+        return self.length.strides == (0,) and bool(np.all(self.length[:1] == 1))
 
     def cut(self, start: int, stop: int) -> "RecordRanges":
         """Returns the records at positions start to stop - 1, in the same order."""
+        if self._are_single:
+            first = self.first[start : max(start, stop)].astype(np.int64)
+            return RecordRanges(first, np.ones_like(first))
         if start >= stop:
             return RecordRanges(np.empty(0, np.int64), np.empty(0, np.int64))
         low = int(np.searchsorted(self.ends, start, side="right"))

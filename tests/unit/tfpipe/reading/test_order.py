@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import tracemalloc
 
 import hypothesis
 import numpy as np
@@ -295,6 +296,20 @@ def test_more_ranks_than_records_are_padded():
 
     assert [len(share) for share in shares] == [3] * 5
     assert sorted(itertools.chain.from_iterable(map(real, shares))) == [0, 1]
+
+
+def test_a_full_shuffle_takes_at_most_40_bytes_a_record():
+    """Of three epochs one after the other, and at the peak of each order."""
+    count = 200_000
+    full = make_order([count], shuffle="full")
+
+    tracemalloc.start()
+    for epoch in range(3):
+        full.window(0, EpochPosition(epoch=epoch), 1)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert peak <= 40 * count
 
 
 @pytest.mark.parametrize(
