@@ -44,8 +44,11 @@ def split_of_name(name: str) -> str | None:
     ('validation', 'train')
     >>> split_of_name("train_val.csv"), split_of_name("training2"), split_of_name("cat")
     (None, 'train', None)
+    >>> split_of_name("TrainSet"), split_of_name("teST"), split_of_name("contest")
+    ('train', 'test', None)
     """
-    splits = {split_of_word(word) for word in _WORD.findall(name)} - {None}
+    words = [*_WORD.findall(name), *re.findall(r"[a-z]+", name.lower())]
+    splits = {split_of_word(word) for word in words} - {None}
     return splits.pop() if len(splits) == 1 else None
 
 

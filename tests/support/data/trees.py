@@ -5,6 +5,7 @@ import hashlib
 import io
 import json
 import pathlib
+import re
 from typing import Any
 
 import numpy as np
@@ -84,13 +85,24 @@ def convert(
     return conversions.convert(config)
 
 
+# The revision, and the digest of the index with the revision.
+_REVISION = re.compile(rb'\n *"git_revision": .*|\n "digest": .*')
+
+
 def digests(folder: pathlib.Path) -> dict[str, str]:
-    """Returns the digest of each file below a folder, by its relative path."""
-    return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
+    """Returns the digest of each file below a folder, by its relative path.
+
+    The revision of the checkout in an index has no effect: the revision changes when
+    somebody commits while other processes of a test run.
+    """
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            data = path.read_bytes()
+            if path.name == index.INDEX_NAME:
+                data = _REVISION.sub(b"", data)
+            found[str(path.relative_to(folder))] = hashlib.sha256(data).hexdigest()
+    return found
 
 
 def upload(folder: pathlib.Path, url: str) -> None:

@@ -150,7 +150,7 @@ def test_images_come_from_a_url_shards_go_to_one_and_an_error_is_one_line(
     _, errors = fails.communicate(timeout=120)
     _, upload_errors = uploads.communicate(timeout=120)
 
-    assert (fails.returncode, errors.count("\n")) == (1, 1)
+    assert (fails.returncode, errors.count("\n")) == (1, 1), errors
     assert re.match(rf"Error: {bad}/\d+\.JPEG: .* choose another policy\.\n", errors)
     assert (uploads.returncode, upload_errors) == (0, "")
     files = Files(out_url)

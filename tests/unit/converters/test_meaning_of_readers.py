@@ -70,6 +70,7 @@ def _kinds(*others: str) -> pytest.MarkDecorator:
         ("training_set", "valid", ["train", "validation"]),
         ("seg_train", "eval", ["train", "validation"]),
         ("TRAIN", "dev", ["train", "validation"]),
+        ("tRaIn", "teST", ["train", "test"]),
     ],
 )
 def test_names_say_the_splits(
