@@ -328,7 +328,7 @@ def test_a_full_shuffle_takes_at_most_40_bytes_a_record():
         ({"shard_sizes": np.zeros(2, np.int64)}, "0 records cannot give"),
         (
             {"shard_sizes": np.array([5 * 10**7] * 2), "shuffle": "full"},
-            r'at most 33,554,432 records, got 100,000,000: .* 3\.2 GB .*"window"',
+            r'at most 33,554,432 records, got 100,000,000: .* 3\.7 GB .*"window"',
         ),
     ],
 )
