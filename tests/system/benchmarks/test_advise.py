@@ -31,7 +31,8 @@ def test_results_flags_a_change_and_a_page(tmp_path: pathlib.Path) -> None:
     assert "other.json is left out" in done.stderr
     lines = done.stdout.splitlines()
     assert lines[0].startswith(
-        "16 V100 training resnet50 are bound by the storage: 7,816 images/s, 38% busy"
+        "16 V100 on 2 hosts with 8 each, training resnet50 at 224 pixels with 0% of "
+        "the bytes cached, are bound by the storage: 7,816 images/s, 38% busy"
     )
     result = json.loads(lines[-1])
     assert result["command"] == "benchmarks.advise"
