@@ -26,6 +26,7 @@ done, 1 an error, 2 done but a gate of --require was not met, or the runs of --r
 did not agree.
 """
 
+import os
 import pathlib
 import sys
 from collections.abc import Iterator
@@ -35,6 +36,7 @@ from benchmarks.options import config as options
 from benchmarks.options.config import Config
 from benchmarks.reporting import answers, mlperf_storage, output
 from tfpipe import cli
+from tfpipe.cli import output as cli_output
 
 
 def print_result(result: dict[str, Any], path: pathlib.Path | None) -> None:
@@ -98,11 +100,21 @@ def train(config: Config) -> int:
         TfpipeError: If the data set is not complete.
     """
     options.refuse_unused(config)
+    if config.as_nvidia:
+        config = config.spelled_out()
+        # TensorFlow reads the variable when it is imported.
+        os.environ.setdefault("TF_GPU_THREAD_MODE", "gpu_private")
     # These import TensorFlow, which takes seconds: the flags are right by now.
     from benchmarks.distributed import numa, ranks
     from benchmarks.training import run
 
     world = ranks.connect()
+    if config.as_nvidia and world.is_first:
+        cli_output.tell(
+            f"--as_nvidia: --precision={config.precision} --xla --fp16_allreduce "
+            f"--data_format={config.data_format}, "
+            f"TF_GPU_THREAD_MODE={os.environ['TF_GPU_THREAD_MODE']}"
+        )
     # take_seat is collective: it would hang if an elastic run lost a rank in it.
     seat = None if config.elastic else numa.take_seat(world)
     result = run.run(config, world, seat=seat, show=print_result)

@@ -59,12 +59,10 @@ class Model:
             ValueError: If images are too small for the model.
         """
         self.check_image_size(image_size)
-        from benchmarks.models import architectures
+        from benchmarks.models import architectures, batch_norm
 
-        model: keras.Model = getattr(architectures, self.architecture)(
-            image_size, num_classes
-        )
-        return model
+        model = getattr(architectures, self.architecture)(image_size, num_classes)
+        return batch_norm.with_fused_layers(model)
 
 
 # The numbers of parameters are those of Keras Applications: its ResNets have biases in

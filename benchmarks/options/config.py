@@ -4,6 +4,7 @@ In: the values of the flags. Out: a frozen `Config`, checked for contradictions,
 the result holds as JSON.
 """
 
+import dataclasses
 from typing import Literal
 
 from benchmarks.models import accelerators
@@ -83,6 +84,15 @@ class Config(DataOptions):
         "NHWC", "Channels last or first in the model. NCHW needs a GPU or --xla."
     )
     xla: bool = _MODEL(False, "Compile the step with XLA.")
+    fp16_allreduce: bool = _MODEL(
+        False, "Average the gradients over ranks as float16: half of the bytes."
+    )
+    as_nvidia: bool = _MODEL(
+        False,
+        "Compute as NVIDIA's example of ResNet-50 does. Stands for "
+        "--precision=float16 --xla --fp16_allreduce, channels last as Tensor Cores "
+        "like them, and TF_GPU_THREAD_MODE=gpu_private. Your --precision is kept.",
+    )
     learning_rate: float | None = _MODEL(
         None,
         "Peak learning rate for a global batch of 256. It is scaled linearly with the "
@@ -246,6 +256,17 @@ class Config(DataOptions):
         }
         return {name for name, is_there in has.items() if is_there}
 
+    def spelled_out(self) -> "Config":
+        """Returns the config with the flags that --as_nvidia stands for."""
+        if not self.as_nvidia:
+            return self
+        return dataclasses.replace(
+            self,
+            precision="float16" if self.precision == "float32" else self.precision,
+            xla=True,
+            fp16_allreduce=True,
+        )
+
     def find_emulation(self) -> Emulation | None:
         """Returns the accelerator of --emulate with its figure; None without the flag.
 
@@ -318,7 +339,8 @@ def refuse_unused(config: Config) -> None:
         ValueError: If such a flag has another value than its default.
     """
     if config.mode != "train":
-        cli.refuse(config, f"--mode={config.mode}", "learning_rate", "allow_nan")
+        names = ("learning_rate", "allow_nan", "fp16_allreduce", "as_nvidia")
+        cli.refuse(config, f"--mode={config.mode}", *names)
     if config.mode == "eval":
         names = ("num_steps", "num_epochs", "num_warmup_steps", "seed")
         cli.refuse(config, "--mode=eval", *names)
@@ -328,7 +350,7 @@ def refuse_unused(config: Config) -> None:
         cli.refuse(config, "--synthetic", *names, *reading)
     if config.is_emulated:
         names = ("precision", "data_format", "xla", "learning_rate")
-        others = ("num_classes", "allow_nan")
+        others = ("num_classes", "allow_nan", "fp16_allreduce", "as_nvidia")
         cli.refuse(config, "An emulated accelerator", *names, *others)
     if config.read_only:
         cli.refuse(config, "--read_only", "image_size", "whole_batches")

@@ -155,7 +155,12 @@ def make_train_step(
     it cannot compile Horovod's operation.
     """
     function = _train_function(
-        model, optimizer, setting.pipeline, ranks, xla=setting.config.xla
+        model,
+        optimizer,
+        setting.pipeline,
+        ranks,
+        xla=setting.config.xla,
+        fp16=setting.config.fp16_allreduce,
     )
 
     def step(batch: Batch) -> StepResult:
@@ -274,7 +279,7 @@ def make_step(
     model = catalog.MODELS[name].build(image.shape[1], _NUM_CLASSES)
     optimizer = keras.optimizers.SGD(0.01, momentum=_MOMENTUM)
     optimizer.build(model.trainable_variables)
-    function = _train_function(model, optimizer, pipeline, Ranks(), xla=False)
+    function = _train_function(model, optimizer, pipeline, Ranks())
     return lambda batch: function(batch)[1]
 
 
@@ -294,7 +299,8 @@ def _train_function(
     pipeline: tfpipe.Pipeline,
     ranks: Ranks,
     *,
-    xla: bool,
+    xla: bool = False,
+    fp16: bool = False,
 ) -> TrainFunction:
     """Returns a function that optimizes the model for a batch.
 
@@ -327,7 +333,8 @@ def _train_function(
     @tf.function
     def step(batch: Batch) -> tuple[Sums, tf.Tensor, tf.Tensor, tf.Tensor]:
         gradients, sums = differentiate(batch)
-        *averages, mean_loss = ranks.average([*gradients, sums[0]])
+        averages = ranks.average(gradients, fp16=fp16)
+        (mean_loss,) = ranks.average([sums[0]])  # an overflow must stay visible
         update(averages)
         if ranks.num_ranks == 1:
             never = tf.zeros([], tf.float64)

@@ -31,6 +31,7 @@ AT_THE_TOP = {
 
 KERAS_MODULES = {
     "benchmarks/models/architectures.py",
+    "benchmarks/models/batch_norm.py",
     "benchmarks/models/catalog.py",
     "benchmarks/training/loop.py",
     "benchmarks/training/steps.py",

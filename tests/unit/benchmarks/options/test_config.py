@@ -130,18 +130,20 @@ def test_flag_that_would_have_no_effect_is_refused(
 
 # Modes, and the flags that have no effect in each, besides those of other modes.
 _EMULATED = {"precision", "data_format", "xla", "learning_rate", "num_classes"}
-_EMULATED |= {"allow_nan"}
+_EMULATED |= {"allow_nan", "fp16_allreduce", "as_nvidia"}
+_OF_TRAINING = {"learning_rate", "allow_nan", "fp16_allreduce", "as_nvidia"}
 _NO_RECORDS = {"tuning", "whole_batches", "on_error", "max_faults", "read_from"}
 UNUSED: dict[str, tuple[dict[str, object], set[str]]] = {
     "train": ({"data_dir": "x"}, {"max_faults"}),
     "infer": (
         {"data_dir": "x", "mode": "infer"},
-        {"learning_rate", "allow_nan", "max_faults"},
+        _OF_TRAINING | {"max_faults"},
     ),
     "eval": (
         {"data_dir": "x", "mode": "eval", "checkpoint_dir": "y"},
         {"num_steps", "num_epochs", "num_warmup_steps", "seed"}
-        | {"learning_rate", "allow_nan", "max_faults"},
+        | _OF_TRAINING
+        | {"max_faults"},
     ),
     "synthetic": ({"synthetic": True}, _NO_RECORDS),
     "emulated": ({"data_dir": "x", "step_time_ms": 1.0}, _EMULATED | {"max_faults"}),
@@ -161,6 +163,7 @@ _OTHER_VALUES: dict[str, object] = {
     **{"num_epochs": 2, "num_warmup_steps": 1, "seed": 3, "repeat": 2},
     **{"rank_timeout": 9.0, "tuning": "x", "report_dir": "x", "model": "tiny"},
     **{"allow_nan": True, "xla": True, "link_gbps": 10.0},
+    **{"fp16_allreduce": True, "as_nvidia": True},
 }
 # Flags that say what runs or where records are: contradictions are tested above.
 _MODES = {
@@ -234,3 +237,14 @@ def test_data_and_results_may_be_words_without_a_flag(
     options = module.COMMANDS[0].parse(words)
 
     assert getattr(options, field) == value
+
+
+def test_as_nvidia_stands_for_flags_and_keeps_flags_of_the_user() -> None:
+    plain = Config(data_dir="x")
+    assert plain.spelled_out() == plain
+
+    found = Config(data_dir="x", as_nvidia=True).spelled_out()
+    own = Config(data_dir="x", as_nvidia=True, precision="bfloat16").spelled_out()
+
+    assert (found.precision, found.xla, found.fp16_allreduce) == ("float16", True, True)
+    assert own.precision == "bfloat16"
