@@ -7,7 +7,6 @@ the first records of the data set while the search goes on.
 """
 
 import dataclasses
-import functools
 import math
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -25,7 +24,7 @@ from tfpipe.tuner.race import Runner, Turns
 from tfpipe.tuner.result import Trial, trials
 from tfpipe.tuner.space import Setting
 from tfpipe.tuner.time_limit import Deadline
-from tfpipe.tuner.verdict import AUTOTUNE, BEST, GIVEN
+from tfpipe.tuner.verdict import AUTOTUNE, GIVEN
 
 # The settings of a race by name; None is the pipeline as the user gave it.
 Candidates = Mapping[str, Setting | None]
@@ -34,7 +33,8 @@ Candidates = Mapping[str, Setting | None]
 _TURN_SECONDS, _FEWEST_TURNS = 0.4, 80
 # The part of a turn in which elements are read; then the buffers fill again.
 _READING_SHARE = 0.8
-_STEP_ROUNDS = 5
+# The part of the time in which runners are built; the rest is for their race.
+_UNTIL_BUILT = 0.8
 # A raced cache holds this many batches, or all batches of so many seconds if more.
 _FEWEST_BATCHES, _FILL_SECONDS = 8, 0.75
 
@@ -170,44 +170,38 @@ class Races:
         self._deadline = deadline
         self._impossible: set[Setting | None] = set()
 
-    def race(
-        self, candidates: Candidates, *, until: float, num_rounds: int, fewest: int = 1
-    ) -> dict[str, Turns]:
-        """Races settings until a part of the time is over.
+    def race(self, candidates: Candidates, *, num_rounds: int) -> dict[str, Turns]:
+        """Races settings until the race is decided, or the time is over.
 
         Args:
             candidates: The settings.
-            until: The part of the time, 0 to 1.
             num_rounds: Most rounds of a setting.
-            fewest: Rounds that all settings run, if there is time.
 
         Returns:
             The turns of the settings that could be run and had a round.
         """
-        runners = self._runners(candidates, until)
+        runners = self._runners(candidates)
         # A single setting tells nothing, unless only its rate is asked for.
         if len(runners) < min(2, len(candidates)):
             return {}
         self._deadline.show(f"race of {len(runners)}")
         # A further turn empties the buffers before the first round.
-        num_turns = len(runners) * (fewest + 1)
-        time_for_one = self._deadline.left(until) / num_turns * _READING_SHARE
+        num_turns = len(runners) * (min(verdict.ENOUGH_BUSY, num_rounds) + 1)
+        time_for_one = self._deadline.left() / num_turns * _READING_SHARE
         usual = min(_TURN_SECONDS, self._deadline.limit / _FEWEST_TURNS)
         turns = race.run(
             runners,
             seconds=min(usual, time_for_one),
             num_rounds=num_rounds,
-            goes_on=functools.partial(verdict.still_open, fewest=fewest),
-            time_left=functools.partial(self._deadline.left, until),
+            goes_on=verdict.still_open,
+            time_left=self._deadline.left,
             ignored=self.busy_threads,
         )
         ran = {name: mine for name, mine in turns.items() if mine.num_rounds}
         self.trials += trials(ran, candidates)
         return ran
 
-    def decide(
-        self, candidates: Candidates, *, until: float, num_rounds: int, fewest: int = 1
-    ) -> dict[str, Turns]:
+    def decide(self, candidates: Candidates, *, num_rounds: int) -> None:
         """Races the original pipeline and others; keeps the turns if time sufficed.
 
         A setting with two names runs once. Arguments are those of `race`.
@@ -216,30 +210,11 @@ class Races:
         for name, setting in candidates.items():
             seen.setdefault(setting, name)
         once = {name: setting for setting, name in seen.items()}
-        turns = self.race(once, until=until, num_rounds=num_rounds, fewest=fewest)
+        turns = self.race(once, num_rounds=num_rounds)
         if len(turns) > 1 and (GIVEN in turns or None in self._impossible):
             self.turns, self.settings = turns, once
-        return turns
 
-    def left_out(self, candidates: Candidates, turns: Mapping[str, Turns]) -> list[str]:
-        """Returns the names of settings without a turn that could be run."""
-        return [
-            name
-            for name, setting in candidates.items()
-            if name not in turns and setting not in self._impossible
-        ]
-
-    def winner(
-        self, best: Setting, steps: Mapping[str, Setting], *, until: float
-    ) -> str | None:
-        """Returns the name of a step faster than the best setting, if any."""
-        turns = self.race({BEST: best, **steps}, until=until, num_rounds=_STEP_ROUNDS)
-        if BEST not in turns:
-            return None
-        name = verdict.leader(turns, BEST, least=verdict.STEP_GAIN)
-        return None if name == BEST else name
-
-    def _runners(self, candidates: Candidates, until: float) -> dict[str, Runner]:
+    def _runners(self, candidates: Candidates) -> dict[str, Runner]:
         """Builds the runners of settings, as far as the time allows."""
         runners: dict[str, Runner] = {}
         longest = 0.0
@@ -247,7 +222,7 @@ class Races:
             if setting in self._impossible:
                 continue
             start = self._deadline.clock()
-            if self._deadline.left(until) < longest:
+            if self._deadline.left(_UNTIL_BUILT) < longest:
                 break
             self._deadline.show(name)
             try:

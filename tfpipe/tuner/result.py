@@ -72,7 +72,7 @@ class Search:
             cache.
         autotuned: The setting of AUTOTUNE, within the same budgets.
         trials: All trials, in order.
-        ratio: Rate of the winner divided by the rate of AUTOTUNE in the last race; 1 if
+        ratio: Rate of the winner divided by the rate of AUTOTUNE in the race; 1 if
             AUTOTUNE wins; None if the time was too short for a race of both.
         given_ratio: Rate of the winner divided by the rate of the original pipeline;
             None if the original pipeline could not be run in time.

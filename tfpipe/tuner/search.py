@@ -1,8 +1,8 @@
 """The tuner searches for the fastest setting of a pipeline within budgets.
 
 In: a pipeline, and its part of the host. Out: the same pipeline with every knob set,
-and a list of the tried settings. The search begins with the setting that the measured
-costs ask for, and decides by races alone. It keeps AUTOTUNE unless a setting is 3 %
+and a list of the tried settings. The measured costs name a few settings, with caches
+and without, and a race alone decides. The search keeps AUTOTUNE unless a setting is 3 %
 faster, and stays within the budgets, which the ranks of a host share. The original
 pipeline stays, if it is within the budgets, unless a setting is 3 % faster.
 """
@@ -30,18 +30,12 @@ from tfpipe.tuner.space import Budget, Setting
 from tfpipe.tuner.time_limit import Deadline
 from tfpipe.tuner.verdict import AUTOTUNE, BEST, GIVEN
 
-_COSTS, _START = "from the costs", "the first choice"
-
 # Parts of the time limit after which the phases of a search end. The rest is for the
-# last race.
-_UNTIL_QUIET, _UNTIL_COSTS, _UNTIL_FIRST, _UNTIL_CLIMBED = 0.05, 0.35, 0.55, 0.75
+# race.
+_UNTIL_QUIET, _UNTIL_COSTS = 0.05, 0.35
 _MOST_WAIT_SECONDS = 5.0
 
-# A few steps race at the same time.
-_ROUNDS, _LAST_ROUNDS, _STEPS_AT_A_TIME = 7, 15, 3
-
-# Part of the rate of the best start from which a cache is tried again.
-_NEAR = 0.85
+_ROUNDS = 7
 
 # A budget of more threads is taken for a mistake.
 _MOST_THREADS = 4096
@@ -75,7 +69,7 @@ def search_tuning(
     The search never changes the set of elements, and changes their order only with
     `any_order`. The search sets the knobs of all stages anew, adds a Prefetch at the
     end if there is none, and may add, move or leave out a cache. The pipeline as it was
-    given takes part in the last race, with its own cache and knobs. It is returned
+    given takes part in the race, with its own cache and knobs. It is returned
     unchanged unless a setting is 3 % faster. If its threads or its cache exceed a
     budget, it takes part in the race but is not returned.
 
@@ -197,16 +191,12 @@ class _Searcher:
                 Trial(name=f"cache of {cache}", setting=None, error=reason)
                 for cache, reason in refused.items()
             ]
+            candidates = self._candidates()
             if exhaustive:
                 grid = space.grid(self._bare, self._budget, [None, *self._caches])
-                start = _best_of(grid, self._races)
-            else:
-                start = self._first()
-            best = start if exhaustive else self._climb(start)
-            last = {GIVEN: None, AUTOTUNE: self._autotune, BEST: best, _START: start}
-            self._races.decide(
-                last, until=1.0, num_rounds=_LAST_ROUNDS, fewest=verdict.ENOUGH_BUSY
-            )
+                best = _best_of(grid, self._races)
+                candidates = {GIVEN: None, AUTOTUNE: self._autotune, BEST: best}
+            self._races.decide(candidates, num_rounds=_ROUNDS)
         finally:
             self._races.lanes.close()
 
@@ -271,60 +261,20 @@ class _Searcher:
             )
         return _usual(self._bare, self._budget, cache)
 
-    def _first(self) -> Setting:
-        """Returns the best setting that the costs ask for, with or without a cache."""
-        caches = {f"cache of {cache}": cache for cache in self._caches}
-        starts = {name: self._start(cache) for name, cache in caches.items()}
-        starts = {_COSTS: self._start(None)} | starts
-        lanes: Candidates = {GIVEN: None, AUTOTUNE: self._autotune} | starts
-        decide = functools.partial(self._races.decide, lanes, num_rounds=_ROUNDS)
-        turns = decide(until=_UNTIL_FIRST)
-        # On a slow host the time of the race may be over before all is built. A cache
-        # may gain more than all steps together.
-        if self._races.left_out(starts, turns):
-            turns = decide(until=_UNTIL_CLIMBED) or turns
-        if _COSTS not in turns:
-            return starts[_COSTS]
-        tried = {name: mine for name, mine in turns.items() if name in starts}
-        # A cache costs memory and must pay.
-        best = verdict.leader(tried, _COSTS, least=verdict.GAIN)
-        # A cache with a narrow loss is tried again beside other knobs.
-        self._caches = [
-            cache
-            for name, cache in caches.items()
-            if name in tried and tried[name].ratio(tried[best]) > _NEAR
-        ]
-        return starts[best]
-
-    def _climb(self, best: Setting) -> Setting:
-        """Returns the best setting within reach of steps of a knob, within the time.
-
-        Some steps race at the same time, so that the best setting runs once for all.
-        """
-        kept, tried, left = {None, self._autotune, best}, [best], self._steps(best)
-        while left and self._deadline.left(_UNTIL_CLIMBED) > 0:
-            now, left = left[:_STEPS_AT_A_TIME], left[_STEPS_AT_A_TIME:]
-            steps = {space.change(best, step): step for step in now}
-            tried += now
-            self._races.lanes.close_all_but({*kept, best})
-            name = self._races.winner(best, steps, until=_UNTIL_CLIMBED)
-            if name is not None:
-                best = steps[name]
-                left = [step for step in self._steps(best) if step not in tried]
-        self._races.lanes.close_all_but({*kept, best})
-        return best
-
-    def _steps(self, best: Setting) -> list[Setting]:
-        """Returns the settings beside the best setting, within the budgets."""
-        if self._profile is None:
-            return []
-        near = [dataclasses.replace(best, cache=cache) for cache in self._caches]
-        if best.cache is not None:
-            near.append(dataclasses.replace(best, cache=None))
-        near += space.neighbors(self._bare, best, self._profile, self._budget)
-        # A best setting above the budget may only become smaller.
-        most = max(self._held(best), self._budget.ram_bytes)
-        return [step for step in near if step != best and self._held(step) <= most]
+    def _candidates(self) -> Candidates:
+        """Returns the settings that race, by name."""
+        costs = self._start(None)
+        starts: dict[str, Setting | None] = {GIVEN: None, AUTOTUNE: self._autotune}
+        starts["from the costs"] = costs
+        if self._profile and self._profile.doubt(self._autotune.tuning):
+            more = space.with_more_calls(costs, self._bare, self._budget)
+            starts["more calls"] = more
+        if self._budget.any_order:
+            tuning = dataclasses.replace(costs.tuning, deterministic=False)
+            starts["in any order"] = dataclasses.replace(costs, tuning=tuning)
+        return starts | {
+            f"cache of {cache}": self._start(cache) for cache in self._caches
+        }
 
 
 def _best_of(grid: Sequence[Setting], races: Races) -> Setting:
@@ -332,12 +282,10 @@ def _best_of(grid: Sequence[Setting], races: Races) -> Setting:
     names = {f"{n} of {len(grid)}": each for n, each in enumerate(grid, start=1)}
     rates: dict[str, Turns] = {}
     for name, setting in names.items():
-        rates |= races.race({name: setting}, until=1.0, num_rounds=1)
+        rates |= races.race({name: setting}, num_rounds=1)
         races.lanes.close_all_but(())
     best = sorted(rates, key=lambda name: -rates[name].rate)[:4]
-    turns = races.race(
-        {name: names[name] for name in best}, until=1.0, num_rounds=_ROUNDS
-    )
+    turns = races.race({name: names[name] for name in best}, num_rounds=_ROUNDS)
     return names[max(turns, key=lambda name: turns[name].rate)]
 
 

@@ -1,8 +1,8 @@
 """The space of settings that a tuner may choose from, within budgets.
 
 In: a pipeline, the costs of its stages, and a budget. Out: `Setting`s: the setting with
-all knobs left to AUTOTUNE, the setting that the costs ask for, its neighbors, or a
-grid; and the memory that a setting holds.
+all knobs left to AUTOTUNE, the settings that the costs ask for, or a grid; and the
+memory that a setting holds.
 """
 
 import dataclasses
@@ -24,9 +24,7 @@ from tfpipe.tuning import AUTOTUNE, Tuning, without_tuning
 # Calls of a map for a call at work, and at most for a thread.
 _SLACK, _MOST_CALLS = 2, 4
 
-_READS = (1, 2, 4, 8, 16)
-_READ_BUFFERS = (1 << 18, 1 << 20, 1 << 22, 1 << 24)  # bytes; remote files need more
-_DEPTHS = (1, 2, 4, 8, 16)
+_DEPTH = 2  # batches ahead
 _FIRST_DEPTH = 2  # where AUTOTUNE begins
 
 
@@ -189,10 +187,11 @@ def closed_form(
 
     | map              | gets calls enough to                                        |
     |------------------|-------------------------------------------------------------|
-    | before the cache | fill the cache                                              |
-    | after the cache  | keep all threads busy: once the cache is full, the map may  |
-    |                  | be the only costly stage. Its own cost is below the         |
-    |                  | measurement noise beside the cached ops, and does not count |
+    | before the cache | fill the cache: a call for each thread, and no more, as a   |
+    |                  | full cache leaves the map idle                              |
+    | after the cache  | keep all threads busy, the most calls: once the cache is    |
+    |                  | full, the map may be the only costly stage. Its own cost is |
+    |                  | below the measurement noise beside the cached ops           |
 
     Args:
         pipeline: The pipeline without tuning, see `opened`.
@@ -211,18 +210,33 @@ def closed_form(
     if cache is not None:
         cached = placement.num_cached_maps(pipeline, cache)
         placed = placement.with_cache(pipeline, cache)
-        most = _most_calls(placed, budget)[-len(maps) :]
-        busy = [min(_SLACK * budget.num_threads, m) for m in most[cached:]]
-        maps = (*maps[:cached], *map(max, maps[cached:], busy))
+        most_calls = _most_calls(placed, budget)[-len(maps) :]
+        maps = (*[budget.num_threads] * cached, *most_calls[cached:])
     return Setting(
         cache=cache,
         tuning=Tuning(
             num_parallel_maps=maps or 1,
-            prefetch_buffer_size=min(2, most_batches(profile, budget)),
+            prefetch_buffer_size=min(_DEPTH, most_batches(profile, budget)),
             private_threadpool_size=budget.num_threads,
             ram_budget_bytes=budget.ram_bytes,
         ),
     )
+
+
+def with_more_calls(setting: Setting, pipeline: Pipeline, budget: Budget) -> Setting:
+    """Returns a setting for elements of microseconds: twice the calls, a batch ahead.
+
+    Elements of microseconds cost less than their way from thread to thread, so the
+    costs of the stages ask for too few calls.
+    """
+    calls = setting.tuning.num_parallel_maps
+    if isinstance(calls, tuple):
+        most = _most_calls(pipeline, budget)
+        calls = tuple(min(2 * n, m) for n, m in zip(calls, most, strict=True))
+    tuning = dataclasses.replace(
+        setting.tuning, num_parallel_maps=calls, prefetch_buffer_size=1
+    )
+    return dataclasses.replace(setting, tuning=tuning)
 
 
 def _most_calls(pipeline: Pipeline, budget: Budget) -> list[int]:
@@ -243,51 +257,8 @@ def most_batches(profile: PipelineProfile, budget: Budget) -> int:
     """Returns how many batches a quarter of the memory holds, at least 1."""
     size = profile.stages[-1].bytes_out_per_output
     if math.isnan(size) or size < 1:
-        return _DEPTHS[-1]
+        return _DEPTH
     return max(1, int(budget.ram_bytes / 4 / size))
-
-
-def neighbors(
-    pipeline: Pipeline, setting: Setting, profile: PipelineProfile, budget: Budget
-) -> list[Setting]:
-    """Returns the settings a single step of a single knob away, map calls first."""
-    tuning = setting.tuning
-    steps: list[dict[str, object]] = []
-    calls = tuning.num_parallel_maps
-    if isinstance(calls, tuple):
-        most_calls = _most_calls(setting.of(pipeline), budget)[-len(calls) :]
-        for i, (value, most) in enumerate(zip(calls, most_calls, strict=True)):
-            steps += [
-                {"num_parallel_maps": (*calls[:i], other, *calls[i + 1 :])}
-                for other in _around(value, tuple(2**k for k in range(12)), most)
-            ]
-    if reads_files(pipeline):
-        steps += [
-            {"num_parallel_reads": reads}
-            for reads in _around(tuning.num_parallel_reads, _READS, _READS[-1])
-        ]
-    depth = tuning.prefetch_buffer_size
-    steps += [
-        {"prefetch_buffer_size": other}
-        for other in _around(depth, _DEPTHS, most_batches(profile, budget))
-    ]
-    if can_fuse(pipeline):
-        steps.append({"fuse_map_and_batch": not tuning.fuse_map_and_batch})
-    if budget.num_threads > 1:
-        other = 1 if tuning.max_intra_op_parallelism > 1 else budget.num_threads
-        steps.append({"max_intra_op_parallelism": other})
-    if budget.any_order:
-        steps.append({"deterministic": not tuning.deterministic})
-    if reads_files(pipeline):
-        most = budget.ram_bytes // 4 // tuning.num_parallel_reads
-        steps += [
-            {"read_buffer_bytes": size}
-            for size in _around(tuning.read_buffer_bytes, _READ_BUFFERS, most)
-        ]
-    return [
-        dataclasses.replace(setting, tuning=dataclasses.replace(tuning, **step))  # type: ignore[arg-type]
-        for step in steps
-    ]
 
 
 def grid(
@@ -349,22 +320,6 @@ def words(setting: Setting) -> str:
     ]
     cache = [] if setting.cache is None else [f"a cache of {setting.cache}"]
     return ", ".join(chosen + cache)
-
-
-def change(before: Setting, after: Setting) -> str:
-    """Returns the first knob with another value, and its new value."""
-    for field in dataclasses.fields(Tuning):
-        value = getattr(after.tuning, field.name)
-        if value != getattr(before.tuning, field.name):
-            return f"{field.name}={value}"
-    return f"a cache of {after.cache}"
-
-
-def _around(value: int, values: Sequence[int], most: int) -> list[int]:
-    """Returns the next larger value, up to `most`, and the next smaller value."""
-    smaller = [other for other in values if other < value][-1:]
-    larger = [other for other in values if value < other <= most][:1]
-    return [*larger, *smaller]
 
 
 def held_bytes(

@@ -14,16 +14,14 @@ GIVEN, AUTOTUNE, BEST = "as given", "AUTOTUNE", "the best so far"
 
 # A winner is at least so many times as fast: less is the noise of a race.
 GAIN = 1.03
-# A step is taken if it is so many times as fast. Several small steps add up, and the
-# last race corrects a step taken by chance.
-STEP_GAIN = 1.01
 # A race on a busy host is noisier: with all cores taken, a winner needs 10 % more.
 _BUSY_GAIN = 0.1
 
 # A setting that lost all of its n rounds leaves if it is slower by this / n.
 _CLEARLY = 0.3
 _FEW = 3
-# Fewest rounds to replace the original pipeline, on a quiet and a busy host.
+# Fewest rounds to replace the original pipeline, on a quiet and a busy host. The
+# original pipeline runs the larger number, if there is time.
 _ENOUGH, ENOUGH_BUSY = 3, 5
 
 
@@ -36,22 +34,21 @@ def gain(taken: float) -> float:
     return GAIN + _BUSY_GAIN * taken
 
 
-def still_open(turns: Mapping[str, Turns], *, fewest: int = 1) -> list[str]:
+def still_open(turns: Mapping[str, Turns]) -> list[str]:
     """Returns the names that run another round; none if the race is decided.
 
     A name leaves when it lost all its rounds against the fastest name, and by much: by
-    30 % in a single round, 15 % in two, 10 % in three.
+    30 % in a single round, 15 % in two, 10 % in three. The original pipeline leaves
+    after five rounds at the earliest: fewer rounds cannot replace the pipeline.
 
     Args:
         turns: The turns so far. A name with fewer rounds than others has left.
-        fewest: Rounds that all run.
     """
     num_rounds = max(mine.num_rounds for mine in turns.values())
     running = [name for name, mine in turns.items() if mine.num_rounds == num_rounds]
-    if num_rounds < fewest:
-        return running
     first = max(running, key=lambda name: turns[name].rate)
-    going = [n for n in running if n == first or not _lost(turns[n], turns[first])]
+    stays = {first} if num_rounds >= ENOUGH_BUSY else {first, GIVEN}
+    going = [n for n in running if n in stays or not _lost(turns[n], turns[first])]
     return going if len(going) > 1 else []
 
 
@@ -61,20 +58,20 @@ def _lost(mine: Turns, first: Turns) -> bool:
     return max(ratios) < 1 and statistics.median(ratios) < clearly
 
 
-def leader(turns: Mapping[str, Turns], base: str, *, least: float) -> str:
-    """Returns the name with the highest ratio to the base, if it is high enough.
+def leader(turns: Mapping[str, Turns], base: str) -> str:
+    """Returns the name with the highest ratio to the base, if it is 3 % faster.
+
+    After fewer than three rounds the ratio must be higher.
 
     Args:
         turns: The turns of a race, all of at least one round.
         base: Name that stays if no other name is better.
-        least: Lowest ratio of a better name. After fewer than three rounds the ratio
-            must be higher.
     """
     ratios = {name: mine.ratio(turns[base]) for name, mine in turns.items()}
     better = [
         name
         for name, mine in turns.items()
-        if name != base and ratios[name] >= _least(mine, turns[base], least)
+        if name != base and ratios[name] >= _least(mine, turns[base], GAIN)
     ]
     return max(better, key=ratios.__getitem__, default=base)
 
@@ -89,7 +86,7 @@ def _beats(mine: Turns, other: Turns, least: float) -> bool:
 
 
 def chosen(turns: Mapping[str, Turns], *, may_stay: bool, taken: float = 0.0) -> str:
-    """Returns the name of the winner of the last race.
+    """Returns the name of the winner of a race.
 
     | wins              | unless                                                      |
     |-------------------|-------------------------------------------------------------|
@@ -102,15 +99,15 @@ def chosen(turns: Mapping[str, Turns], *, may_stay: bool, taken: float = 0.0) ->
     So the original pipeline wins a tie, and whenever too little is known.
 
     Args:
-        turns: The turns of the last race. The turns of the original pipeline are
-            missing if it could not be run.
+        turns: The turns of a race. The turns of the original pipeline are missing if it
+            could not be run.
         may_stay: Whether the original pipeline is within the budget.
         taken: Fraction of the cores in use by other processes, 0 to 1.
     """
     settings = {name: mine for name, mine in turns.items() if name != GIVEN}
     if not settings:
         return GIVEN
-    best = max(settings, key=lambda name: _against(settings, name))
+    best = _best(settings)
     winner = best
     if AUTOTUNE in settings and not _beats(
         settings[best], settings[AUTOTUNE], gain(taken)
@@ -120,6 +117,19 @@ def chosen(turns: Mapping[str, Turns], *, may_stay: bool, taken: float = 0.0) ->
         return winner
     faster = (n for n in (winner, best) if _replaces(turns[n], turns[GIVEN], taken))
     return next(faster, GIVEN)
+
+
+def _best(settings: Mapping[str, Turns]) -> str:
+    """Returns the fastest setting; the first setting wins a tie.
+
+    A setting with fewer rounds has lost. A cache costs memory: caches come after the
+    settings without a cache, and must be 3 % faster.
+    """
+    names = [name for name in settings if name != AUTOTUNE] or [AUTOTUNE]
+    # At the end of the time some settings lack the last round.
+    least = max(settings[name].num_rounds for name in names) - 1
+    running = {n: settings[n] for n in names if settings[n].num_rounds >= least}
+    return leader(running, next(iter(running)))
 
 
 def _replaces(mine: Turns, original: Turns, taken: float) -> bool:
@@ -133,9 +143,3 @@ def _is_beyond_others(ratios: list[float], taken: float) -> bool:
     """Checks whether other processes cannot explain that all rounds were won."""
     is_clear = min(ratios) * (1 - taken) >= 1 + _CLEARLY
     return is_clear or (len(ratios) >= ENOUGH_BUSY and min(ratios) > 1)
-
-
-def _against(settings: Mapping[str, Turns], name: str) -> float:
-    """Returns the ratio to AUTOTUNE, or the rate where AUTOTUNE did not run."""
-    mine = settings[name]
-    return mine.ratio(settings[AUTOTUNE]) if AUTOTUNE in settings else mine.rate

@@ -26,7 +26,6 @@ def found(data_dir):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lanes, "_TURN_SECONDS", 0.05)
         patch.setattr(search, "_UNTIL_COSTS", 0.5)
-        patch.setattr(search, "_UNTIL_FIRST", 0.65)
         return pipeline, tfpipe.search_tuning(
             pipeline, time_limit=40, ram_budget_bytes=10**9
         )

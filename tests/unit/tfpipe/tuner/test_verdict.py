@@ -108,11 +108,28 @@ def test_a_leader_is_faster_than_the_base():
     for rates, name in cases:
         lanes = {name: made(each) for name, each in rates.items()}
 
-        assert verdict.leader(lanes, "b", least=verdict.STEP_GAIN) == name, rates
+        assert verdict.leader(lanes, "b") == name, rates
 
 
-def test_all_run_the_fewest_rounds():
-    lanes = {"a": made([10, 10]), "b": made([1, 1])}
+def test_the_given_pipeline_runs_enough_rounds_to_be_replaced():
+    lanes = {"a": made([10] * 4), "as given": made([1] * 4), "b": made([5] * 4)}
 
-    assert verdict.still_open(lanes, fewest=3) == ["a", "b"]
-    assert verdict.still_open(lanes, fewest=2) == []
+    assert verdict.still_open(lanes) == ["a", "as given"]
+    lanes = {name: made([*mine.elements_per_second, 1]) for name, mine in lanes.items()}
+    lanes["a"] = made([10] * 5)
+    assert verdict.still_open(lanes) == []
+
+
+def test_of_settings_that_run_to_the_end_the_fastest_wins():
+    """A setting that left early has lost, whatever its ratio was until then."""
+    auto = {"AUTOTUNE": made([10])}
+    cases = [
+        ({"costs": [20, 20, 20], "cache": [20.2] * 3}, "costs"),  # a cache must pay
+        ({"costs": [20, 20, 20], "cache": [21] * 3}, "cache"),
+        ({"costs": [20], "cache": [70] * 6, "more": [60] * 6}, "cache"),
+        ({"costs": [20] * 5, "cache": [30] * 4}, "cache"),  # the time was over
+    ]
+    for rates, winner in cases:
+        lanes = auto | {name: made(each) for name, each in rates.items()}
+
+        assert verdict.chosen(lanes, may_stay=False) == winner, rates
