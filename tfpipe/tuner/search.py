@@ -20,7 +20,6 @@ from tfpipe.profiling import host_share, measure
 from tfpipe.profiling.host_share import HostWatch
 from tfpipe.profiling.process_usage import ProcessMeter
 from tfpipe.profiling.profile import PipelineProfile
-from tfpipe.stages.map import Map
 from tfpipe.tuner import placement, space, verdict
 from tfpipe.tuner.lanes import Candidates, Races
 from tfpipe.tuner.placement import Placement
@@ -254,12 +253,7 @@ class _Searcher:
         return space.held_bytes(self._bare, setting, self._profile, self._sizes)
 
     def _start(self, cache: Placement | None) -> Setting:
-        """Returns the setting that the costs ask for, or a usual one without costs."""
-        if self._profile is not None:
-            return space.closed_form(
-                self._bare, self._profile, self._budget, cache=cache
-            )
-        return _usual(self._bare, self._budget, cache)
+        return space.closed_form(self._bare, self._profile, self._budget, cache=cache)
 
     def _candidates(self) -> Candidates:
         """Returns the settings that race, by name."""
@@ -305,17 +299,6 @@ def _costs(
         )
     except TimeoutError:
         return None
-
-
-def _usual(pipeline: Pipeline, budget: Budget, cache: Placement | None) -> Setting:
-    """Returns a setting that suits most pipelines, without knowing their costs."""
-    num_maps = sum(isinstance(stage, Map) for stage in pipeline.stages)
-    tuning = dataclasses.replace(
-        space.autotuned(budget).tuning,
-        num_parallel_maps=(2 * budget.num_threads,) * num_maps or 1,
-        prefetch_buffer_size=1,
-    )
-    return Setting(tuning=tuning, cache=cache)
 
 
 def _excess(pipeline: Pipeline, budget: Budget) -> str:

@@ -172,7 +172,7 @@ def autotuned(budget: Budget) -> Setting:
 
 def closed_form(
     pipeline: Pipeline,
-    profile: PipelineProfile,
+    profile: PipelineProfile | None,
     budget: Budget,
     *,
     cache: Placement | None = None,
@@ -195,18 +195,19 @@ def closed_form(
 
     Args:
         pipeline: The pipeline without tuning, see `opened`.
-        profile: The profile of the same pipeline.
+        profile: The profile of the same pipeline. Without the costs each map gets the
+            calls that keep all threads busy, and one batch is made ahead.
         budget: The budget of the pipeline.
         cache: Where a cache stands; None for no cache.
     """
-    cpu = sum(cost.cpu_seconds_per_output for cost in profile.stages)
-    rate = budget.num_threads / max(cpu, 1e-9)
-    seconds = {cost.number: cost.wall_seconds_per_output for cost in profile.stages}
-    numbers = [n for n, s in enumerate(pipeline.stages, 1) if isinstance(s, Map)]
-    maps = tuple(
-        min(max(1, math.ceil(_SLACK * rate * seconds[n])), most)
-        for n, most in zip(numbers, _most_calls(pipeline, budget), strict=True)
-    )
+    calls = [_SLACK * budget.num_threads] * len(_most_calls(pipeline, budget))
+    if profile is not None:
+        cpu = sum(cost.cpu_seconds_per_output for cost in profile.stages)
+        rate = budget.num_threads / max(cpu, 1e-9)
+        seconds = {cost.number: cost.wall_seconds_per_output for cost in profile.stages}
+        numbers = [n for n, s in enumerate(pipeline.stages, 1) if isinstance(s, Map)]
+        calls = [max(1, math.ceil(_SLACK * rate * seconds[n])) for n in numbers]
+    maps = tuple(map(min, calls, _most_calls(pipeline, budget)))
     if cache is not None:
         cached = placement.num_cached_maps(pipeline, cache)
         placed = placement.with_cache(pipeline, cache)
@@ -253,8 +254,10 @@ def _most_calls(pipeline: Pipeline, budget: Budget) -> list[int]:
     return calls
 
 
-def most_batches(profile: PipelineProfile, budget: Budget) -> int:
+def most_batches(profile: PipelineProfile | None, budget: Budget) -> int:
     """Returns how many batches a quarter of the memory holds, at least 1."""
+    if profile is None:
+        return 1
     size = profile.stages[-1].bytes_out_per_output
     if math.isnan(size) or size < 1:
         return _DEPTH

@@ -114,6 +114,17 @@ def test_the_closed_form_gives_each_map_the_calls_it_keeps_busy(seconds, calls):
     assert setting.tuning.ram_budget_bytes == 1_000_000
 
 
+def test_without_costs_the_calls_keep_all_threads_busy():
+    place = placement.Placement(where="ram", num_ops=1)
+    given = pipeline(MAP, tfpipe.Batch(1), MAP)
+
+    bare = space.closed_form(given, None, BUDGET).tuning
+    cached = space.closed_form(given, None, BUDGET, cache=place).tuning
+
+    assert (bare.num_parallel_maps, bare.prefetch_buffer_size) == ((8, 4), 1)
+    assert cached.num_parallel_maps == (4, 4)
+
+
 @pytest.mark.parametrize(
     ("num_ops", "calls"),
     [
