@@ -59,8 +59,11 @@ class Reminder:
         self._is_settled = True
 
     def among(self, stages: Sequence[Any]) -> list[Any]:
-        """Returns the stages, with the reminder before the last Prefetch."""
-        if self._is_settled:
+        """Returns the stages, with the reminder before the last Prefetch.
+
+        Within a tf.function, where no length is known, there is no reminder.
+        """
+        if self._is_settled or not tf.executing_eagerly():
             return [*stages]
         at, num_ahead = len(stages), 0
         if stages and isinstance(stages[-1], Prefetch):

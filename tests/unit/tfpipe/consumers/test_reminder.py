@@ -3,6 +3,7 @@
 import dataclasses
 
 import pytest
+import tensorflow as tf
 
 import tfpipe
 from tests.unit.quick import REMINDER_AMONG
@@ -87,3 +88,11 @@ def test_measuring_is_not_reminded(pipeline, capfd):
     tfpipe.throughput(pipeline.build(), num_elements=8, seconds=0.01, repeats=1)
 
     assert REMINDER not in capfd.readouterr().err
+
+
+def test_a_function_of_tensorflow_may_build_a_pipeline(pipeline):
+    @tf.function
+    def num_batches():
+        return pipeline.build().reduce(0, lambda count, _: count + 1)
+
+    assert num_batches() == len(list(pipeline.build()))
