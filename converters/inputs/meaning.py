@@ -28,8 +28,8 @@ _WHOLE_FLOAT = re.compile(r"(0|[1-9][0-9]*)\.0+")
 MAX_LABEL = 1_000_000
 # Hugging Face and TFDS give this number to images of a test split.
 NO_LABEL_NUMBER = -1
-# A longer label is another column, and a line break comes from a lost double quote.
-_MAX_CHARACTERS = 1000
+# A longer label is another column.
+MAX_CHARACTERS = 1000
 _NO_TEXT = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029\\ud800-\\udfff]")
 # Characters that nobody sees, such as a byte order mark in the middle of a file.
 _INVISIBLE = re.compile("[\\u00ad\\u200b-\\u200f\\u2060\\ufeff]")
@@ -112,8 +112,8 @@ def label_type(labels: Iterable[str], chosen: LabelType | None) -> LabelType:
 
 
 def is_readable(label: str) -> bool:
-    """Whether a label of a table, a tar or a record can be the name of a class."""
-    return len(label) <= _MAX_CHARACTERS and not _NO_TEXT.search(label)
+    """Whether a label of a tar or a record can be the name of a class."""
+    return len(label) <= MAX_CHARACTERS and not _NO_TEXT.search(label)
 
 
 def text_of_float(label: float) -> str | None:
@@ -192,6 +192,7 @@ def disagreements(splits: _Splits, chosen: LabelType | None) -> list[str]:
         *_folders_in_classes(splits),
         *_nested_class(splits),
         *_similar_classes(names),
+        *_broken_classes(names),
         *(_float_classes(names) if chosen is None else ()),
     ]
     train = splits.get(TRAIN, {})
@@ -256,6 +257,15 @@ def _float_classes(names: Collection[str]) -> Iterable[str]:
             "texts: whole numbers are written so if a value of their column is "
             "missing. --label_type=number takes them for whole numbers, "
             "--label_type=text for names."
+        )
+
+
+def _broken_classes(names: Collection[str]) -> Iterable[str]:
+    """Yields a line for a class of several lines."""
+    for name in sorted(name for name in names if len(name.splitlines()) > 1)[:1]:
+        yield (
+            f"The class {name!r:.80} has a line break: if a double quote of a CSV file "
+            "was lost, so that rows became a part of the label, correct the file."
         )
 
 

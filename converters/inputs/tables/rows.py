@@ -19,7 +19,7 @@ from converters.inputs import class_lists, listing
 from converters.inputs.image import NO_CLASS, Image
 from converters.inputs.listed import ImageRows, Listed, ordered
 from converters.inputs.listing import LeftOut
-from converters.inputs.meaning import MAX_LABEL, NO_LABEL_NUMBER, is_readable, warn
+from converters.inputs.meaning import MAX_CHARACTERS, MAX_LABEL, NO_LABEL_NUMBER, warn
 from converters.inputs.reading import State
 from converters.inputs.tables import columns, spool
 from converters.inputs.tables.columns import Columns
@@ -289,7 +289,10 @@ class _Lister:
             listing.NULL_IMAGE: row.offset is None and file is None,
             listing.MISSING_FILE: file is not None and file.num_bytes == _MISSING,
             listing.NULL_LABEL: not classes,
-            listing.BAD_LABEL: not all(map(is_readable, classes)),
+            # A table may hold the names of folders, also with line breaks.
+            listing.BAD_LABEL: any(
+                "\0" in each or len(each) > MAX_CHARACTERS for each in classes
+            ),
             listing.NULL_SPLIT: not (row.split or self._split),
         }
         if reason := next(filter(lacks.get, lacks), None):

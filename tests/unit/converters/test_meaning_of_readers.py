@@ -142,7 +142,7 @@ def test_words_among_numbers_are_refused(kind: str, tmp_path: pathlib.Path) -> N
 
 # Names of folders, and of the classes of data sets, are what they are.
 @_kinds("folder", "imagenet", "data_set", "merge")
-@pytest.mark.parametrize("label", ["a\nb", "a\0b", "a\u2028b", "x" * 1001])
+@pytest.mark.parametrize("label", ["a\0b", "x" * 1001])
 def test_a_text_that_is_no_label_is_left_out_and_named(
     kind: str, tmp_path: pathlib.Path, label: str
 ) -> None:
