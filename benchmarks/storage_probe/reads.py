@@ -194,7 +194,7 @@ class TimedReads:
         return itertools.cycle(blocks) if self._job.repeats else blocks
 
     def _ranged(self, ranges: Iterable[Piece]) -> Iterator[Read]:
-        get = self._remote.read_range
+        get = self._remote.read_view
         return (lambda piece=piece: len(get(*piece)) for piece in ranges)
 
 

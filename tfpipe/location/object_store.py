@@ -117,9 +117,10 @@ class ObjectStore:
     def read(self, name: str) -> bytes:
         return bytes(self._client.get(self._store, name).bytes())
 
-    def read_range(self, name: str, start: int, stop: int) -> bytes:
-        found = self._client.get_range(self._store, name, start=start, end=stop)
-        return bytes(found)
+    def read_range(self, name: str, start: int, stop: int) -> memoryview:
+        return memoryview(
+            self._client.get_range(self._store, name, start=start, end=stop)
+        )
 
     def size(self, name: str) -> int:
         return int(self._client.head(self._store, name)["size"])
