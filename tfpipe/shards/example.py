@@ -28,14 +28,19 @@ Buffers = list[bytes]
 def encode_example(features: Mapping[str, Buffers]) -> Buffers:
     """Encodes a `tf.train.Example` from encoded features, its keys sorted."""
     entries: Buffers = []
-    for key in sorted(features, key=str.encode):
+    for key in sorted(features, key=_encode_key):
         entries += encode_entry(key, features[key])
     return [example_head(sum(map(len, entries))), *entries]
 
 
 def encode_entry(key: str, feature: Buffers) -> Buffers:
     """Encodes one feature with its key, as an entry of an example."""
-    return _field(1, _field(1, [key.encode()]) + _field(2, feature))
+    return _field(1, _field(1, [_encode_key(key)]) + _field(2, feature))
+
+
+def _encode_key(key: str) -> bytes:
+    """Returns the bytes of a key; a key of foreign records may be no UTF-8."""
+    return key.encode("utf-8", "surrogateescape")
 
 
 def bytes_entry_head(key: str, num_bytes: int) -> bytes:
@@ -246,7 +251,7 @@ def _encoded_features(data: bytes) -> dict[str, memoryview]:
     """Returns the encoded feature of each key.
 
     An entry has a key and a feature, in any order. The last feature of a key counts,
-    but an empty feature hides no other.
+    but an empty feature hides no other. Every feature of the key begins with a list.
 
     Raises:
         ValueError: If the bytes are not a `tf.train.Example`.
@@ -260,8 +265,10 @@ def _encoded_features(data: bytes) -> dict[str, memoryview]:
             if len(parts) != 2:
                 raise ValueError(f"an entry has {len(parts)} fields in place of 2")
             content = dict(parts)
-            key = bytes(content.get(1, b"")).decode()
+            key = bytes(content.get(1, b"")).decode("utf-8", "surrogateescape")
             feature = content.get(2, entry[:0])
+            if len(features.get(key, b"")):
+                _first_list(features[key])
             if len(feature) or key not in features:
                 features[key] = feature
     return features
@@ -279,15 +286,25 @@ def _decode_feature(message: memoryview) -> Feature:
     """Decodes the first list of a feature; nothing after the list counts."""
     if not len(message):
         return Feature("empty", [])
-    field, wire_type, content = next(_fields(message))
-    if wire_type != _LENGTH_DELIMITED or field not in (1, 2, 3):
-        raise ValueError(f"a feature has field {field} of wire type {wire_type}")
+    field, content = _first_list(message)
     if field == 1:
         return Feature("bytes", [bytes(value) for _, value in _contents(content, 1)])
     if field == 2:
         floats = _packed(content, wire_type=5)
         return Feature("float", [*struct.unpack(f"<{len(floats) // 4}f", floats)])
     return Feature("int64", _decode_ints(_packed(content, wire_type=_VARINT)))
+
+
+def _first_list(message: memoryview) -> tuple[int, memoryview]:
+    """Returns the number and the content of the first field of a feature, a list.
+
+    Raises:
+        ValueError: If the field is no list.
+    """
+    field, wire_type, content = next(_fields(message))
+    if wire_type != _LENGTH_DELIMITED or field not in (1, 2, 3):
+        raise ValueError(f"a feature has field {field} of wire type {wire_type}")
+    return field, content
 
 
 def _packed(message: memoryview, *, wire_type: int) -> bytes:

@@ -148,7 +148,7 @@ def test_the_path_follows_from_the_data_the_options_and_the_host(
     split = types.SimpleNamespace(storage=types.SimpleNamespace(**data))
     source = types.SimpleNamespace(
         **{"reading": options.pop("reading"), "split_index": split, "batch_size": 4},
-        **{"on_error": "raise", "locate": print},
+        **{"on_error": "raise", "locate": print, "read_again": print},
     )
 
     path, ops = read_path.decide(
