@@ -23,11 +23,15 @@ _FROM = {
 def of_page(collection: Collection) -> tuple[str, str]:
     """Returns the answer of a page and its doubt; "" where there is none.
 
-    Of several runs, the answer is that of the fastest one that read data.
+    A page of trainings and evaluations answers for the trainings. Of several runs, the
+    answer is that of the fastest one that read data.
     """
     groups = [group for group in collection.groups if group.rates]
     if not groups:
         return "", ""
+    modes = [group.median.values.config.mode for group in groups]
+    if "train" in modes:
+        groups = [g for g, mode in zip(groups, modes, strict=True) if mode == "train"]
     best = max(groups, key=lambda g: (g.median.kind != "synthetic", max(g.rates)))
     text = answer(best)
     if len(groups) > 1:

@@ -106,6 +106,17 @@ def test_verdict_and_gates_come_before_everything_else(everything: Parsed) -> No
     assert captions[:2] == ["Gates, runs that miss one first", "Runs"]
 
 
+def test_page_of_trainings_and_evaluations_answers_for_the_trainings() -> None:
+    training, evaluation = (sample_results.train(rate=rate) for rate in (700, 900))
+    evaluation["config"]["mode"] = "eval"
+    (headline,) = parse(training=training, evaluation=evaluation).texts("h1")
+
+    assert headline.startswith("resnet50: 70")
+    assert "fastest" not in headline
+    (alone,) = parse(evaluation=evaluation).texts("h1")
+    assert alone.startswith("resnet50 eval: 90")
+
+
 def test_page_is_a_document_for_keyboards_and_screen_readers(
     everything: Parsed,
 ) -> None:
