@@ -23,8 +23,8 @@ _FROM = {
 def of_page(collection: Collection) -> tuple[str, str]:
     """Returns the answer of a page and its doubt; "" where there is none.
 
-    A page of trainings and evaluations answers for the trainings. Of several runs, the
-    answer is that of the fastest one that read data.
+    A page of trainings and evaluations answers for the trainings. The fastest run that
+    read data answers for several runs.
     """
     groups = [group for group in collection.groups if group.rates]
     if not groups:
@@ -41,7 +41,7 @@ def of_page(collection: Collection) -> tuple[str, str]:
 
 
 def answer(group: Group) -> str:
-    """Returns the rate of a group, and its share of the rate that was possible."""
+    """Returns the rate of a group, and the share of the possible rate."""
     result, estimate = group.median.values, compare.rate(group)
     name = result.config.model or "unknown model"
     if result.config.mode != "train":
@@ -56,7 +56,7 @@ def answer(group: Group) -> str:
 
 
 def _accelerators(group: Group) -> str:
-    """Returns the number and kind of what computed: "two emulated accelerators"."""
+    """Returns number and kind of the accelerators: "two emulated accelerators"."""
     result = group.median.values
     count = result.num_ranks or 1
     kind = "emulated accelerator" if group.median.kind == "emulated" else "rank"
@@ -78,7 +78,7 @@ def _share(result: TrainResult, rate: float) -> float | None:
 
 
 def doubt(group: Group) -> str:
-    """Returns what the figures of a group do not say; "" without a doubt."""
+    """Returns the doubts about the figures of a group; "" without a doubt."""
     result = group.median
     values, parts = result.values, []
     if any(repeat.faults for repeat in group.results):

@@ -1,7 +1,7 @@
-"""Versions and hardware that are known without TensorFlow's import, and their changes.
+"""Versions and hardware, read without the import of TensorFlow, and their changes.
 
-In: installed packages, and the environment of a stored result. Out: what differs, so
-that results of other versions or machines do not stand beside new ones.
+In: installed packages, and the environment of a stored result. Out: the differences. A
+sweep does not join results of other versions or machines with new results.
 """
 
 import importlib.metadata
@@ -13,7 +13,7 @@ import tfpipe
 
 
 def here() -> dict[str, Any]:
-    """Returns versions and hardware that are known without TensorFlow's import."""
+    """Returns versions and hardware, without the import of TensorFlow."""
     return {
         "tfpipe": tfpipe.__version__,
         "git_revision": tfpipe.host.git_revision(),
@@ -25,9 +25,9 @@ def here() -> dict[str, Any]:
 
 
 def changes(stored: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Returns what differs between the environment of a result and the present one.
+    """Returns the differences from the environment of a result to the present.
 
-    A version that either of them does not know is left out.
+    A version is left out if the result or the present environment lacks the version.
 
     Args:
         stored: `environment` of a result.

@@ -17,7 +17,7 @@ import pytest
 
 from tests.support.faults.torture import IS_LONG
 from tests.support.processes import horovodrun
-from tests.support.servers.cluster import Cluster, Host, cluster, why_not
+from tests.support.servers.cluster import Cluster, Host, cluster_or_skip
 
 pytestmark = pytest.mark.skipif(not IS_LONG, reason="TORTURE=1 runs them: 4 minutes")
 
@@ -29,11 +29,7 @@ TRAIN = ("-m", "benchmarks.train", "--model=tiny", "--image_size=32", "--batch_s
 @pytest.fixture
 def hosts(tmp_path: pathlib.Path) -> Iterator[Cluster]:
     """Two hosts of this test alone."""
-    if (reason := why_not()) is not None:
-        pytest.skip(reason)
-    folder = tmp_path / "cluster"
-    folder.mkdir()
-    with cluster(folder, num_hosts=2) as made:
+    with cluster_or_skip(tmp_path / "cluster", num_hosts=2) as made:
         yield made
 
 

@@ -16,7 +16,7 @@ import pytest
 from tests.support.data.trees import JOB_X, JobDigests, digests
 from tests.support.faults.torture import IS_LONG
 from tests.support.processes import horovodrun
-from tests.support.servers.cluster import Cluster, Host, cluster, why_not
+from tests.support.servers.cluster import Cluster, Host, cluster_or_skip
 
 pytestmark = pytest.mark.skipif(not IS_LONG, reason="TORTURE=1 runs them: 2 minutes")
 
@@ -34,10 +34,8 @@ print(sum(len(batch["label"]) for batch in pipeline.build()))
 
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    if (reason := why_not()) is not None:
-        pytest.skip(reason)
     folder = tmp_path_factory.mktemp("cluster")
-    with cluster(folder, num_hosts=3, link="1gbit") as made:
+    with cluster_or_skip(folder, num_hosts=3, link="1gbit") as made:
         yield made
 
 
@@ -91,7 +89,6 @@ def test_ray_converts_on_several_hosts(
     address = f"{first.address}:6379"
     ray = str(PROGRAMS / "ray")
     head = ("--head", "--port=6379", "--include-dashboard=false", "--num-cpus=1")
-    # Unix sockets have short names.
     with contextlib.ExitStack() as stack:
         stack.callback(subprocess.run, first.command(ray, "stop", "--force"))
         first.run(ray, "start", *head, f"--node-ip-address={first.address}")

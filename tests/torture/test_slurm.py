@@ -23,14 +23,12 @@ def first(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[cluster.Host]:
     """The first of two hosts with Slurm."""
-    if (reason := cluster.why_not() or slurm.why_not()) is not None:
+    if (reason := slurm.why_not()) is not None:
         pytest.skip(reason)
-    folders = [tmp_path / name for name in ("cluster", "slurm")]
-    for folder in folders:
-        folder.mkdir()
+    (tmp_path / "slurm").mkdir()
     with (
-        cluster.cluster(folders[0], num_hosts=2) as made,
-        slurm.slurm(made, folders[1]) as variables,
+        cluster.cluster_or_skip(tmp_path / "cluster", num_hosts=2) as made,
+        slurm.slurm(made, tmp_path / "slurm") as variables,
     ):
         for name, value in variables.items():
             monkeypatch.setenv(name, value)

@@ -25,6 +25,8 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 
+import pytest
+
 from tests.support.processes import horovodrun
 from tests.support.servers import s3_server
 from tests.support.servers.shared_server import shared
@@ -224,6 +226,18 @@ def _spaces(folder: pathlib.Path, name: str) -> Iterator[int]:
     finally:
         process.kill()
         process.communicate()
+
+
+@contextlib.contextmanager
+def cluster_or_skip(
+    folder: pathlib.Path, *, num_hosts: int, link: str | None = None
+) -> Iterator[Cluster]:
+    """Makes hosts for a fixture, see `cluster`; skips its tests where none can be."""
+    if (reason := why_not()) is not None:
+        pytest.skip(reason)
+    folder.mkdir(exist_ok=True)
+    with cluster(folder, num_hosts=num_hosts, link=link) as made:
+        yield made
 
 
 def _connect(switch: Host, host: Host) -> None:

@@ -47,8 +47,6 @@ def two_hosts(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[cluster.Cluster]:
     """Two hosts of their own network, with links of 1 Gb/s."""
-    if (reason := cluster.why_not()) is not None:
-        pytest.skip(reason)
     folder = tmp_path_factory.mktemp("cluster")
-    with cluster.cluster(folder, num_hosts=2, link="1gbit") as made:
+    with cluster.cluster_or_skip(folder, num_hosts=2, link="1gbit") as made:
         yield made

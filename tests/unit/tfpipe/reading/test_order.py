@@ -299,7 +299,7 @@ def test_more_ranks_than_records_are_padded():
 
 
 def test_a_full_shuffle_takes_at_most_40_bytes_a_record():
-    """Of three epochs one after the other, and at the peak of each order."""
+    """The peak of memory is that of three epochs, made one after the other."""
     count = 200_000
     full = make_order([count], shuffle="full")
 
