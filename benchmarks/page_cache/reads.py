@@ -24,8 +24,6 @@ import pathlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import psutil
-
 from benchmarks.page_cache.files import OpenFiles
 from benchmarks.page_cache.states import CacheStatus, PageCache
 from benchmarks.system import network, probes
@@ -98,9 +96,7 @@ def snapshot(files: OpenFiles | None, *, server_bytes: int | None = None) -> Sna
     except (OSError, ValueError):
         resident = reclaimed = None
     try:
-        received = psutil.net_io_counters(nowrap=False).bytes_recv
-        rdma = network.rdma_transferred(network.rdma_ports())
-        received += rdma["rdma_received_bytes"]
+        received = network.received_bytes()
     except (*probes.UNREADABLE, AttributeError):  # psutil has None without interfaces
         received = None
     return Snapshot(

@@ -35,6 +35,19 @@ def transferred(names: Sequence[str]) -> dict[str, int]:
     }
 
 
+def received_bytes() -> int:
+    """Returns the bytes that all interfaces and RDMA ports received since their start.
+
+    The loopback counts: the server of a mount may run on this host.
+
+    Raises:
+        OSError: If a counter cannot be read.
+        AttributeError: If the host has no interface.
+    """
+    rdma = rdma_transferred(rdma_ports())["rdma_received_bytes"]
+    return int(psutil.net_io_counters(nowrap=False).bytes_recv) + rdma
+
+
 def bytes_per_second(names: Sequence[str]) -> float | None:
     """Returns the speed of the interfaces together, each way; None if unknown.
 
