@@ -11,9 +11,9 @@ the validation split, and --split_fractions divides it into train, validation an
 
 Images end as those of JPEG and of any format that Pillow reads do, in any case: .jpg,
 .png, .webp, .tif, .avif, .jp2, .ppm, .tga and others; .heic needs `pip install
-pillow-heif`. docs/convert.md names the formats that are left out. The content decides
-what an image is. rejects.jsonl names each file that is left out, with the reason and
-what to do.
+pillow-heif`. docs/how_to/convert.md names the formats that are left out. The content
+decides what an image is. rejects.jsonl names each file that is left out, with the
+reason and what to do.
 
 Labels count up from --label_base in the order of the class names, or come from
 --label_map: a file of lines `<label> <class>`, or of classes in label order. --classes

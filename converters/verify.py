@@ -11,7 +11,8 @@ before it:
            changed byte of any file of the data set is found
   schema   features and their types, labels, classes, catalog, sizes in JPEG headers
   decode   every image decodes as a whole to the stored height and width, and the
-           codes of a JPEG are not damaged; docs/inputs.md says which damage is found
+           codes of a JPEG are not damaged; docs/concepts/inputs.md says which
+           damage is found
   source   every image equals the one in the input that was converted, byte for byte,
            or pixel for pixel where --restart_rows rewrote it; images that were stored
            in another form are only counted. --input_dir names a folder, --input what

@@ -1,7 +1,7 @@
 """Old public names: each works for one more version, with a warning.
 
-In: a name that `tfpipe` had. Out: the object under its new name. docs/names.md shows
-the same table.
+In: a name that `tfpipe` had. Out: the object under its new name. docs/upgrading.md
+shows the same table.
 """
 
 import importlib

@@ -1,7 +1,7 @@
 """The result of benchmarks.train as typed values.
 
 In: a JSON result of any version. Out: a `TrainResult`. A figure that a run does not
-have is None. docs/results.schema.json is the JSON Schema of this tree.
+have is None. docs/reference/results.schema.json is the JSON Schema of this tree.
 """
 
 import dataclasses

@@ -76,7 +76,7 @@ def test_every_flag_is_in_the_documents() -> None:
     for path in MODULES:
         if "\nCOMMANDS = (" in path.read_text():
             defined |= dict.fromkeys(_flags_of_commands(path), name_of(path))
-    pages = [ROOT / "README.md", ROOT / "BUILD.md", *(ROOT / "docs").glob("*.md")]
+    pages = [ROOT / "README.md", ROOT / "BUILD.md", *ROOT.glob("docs/**/*.md")]
     documents = "".join(page.read_text() for page in pages)
     missing = {key for key in defined if f"--{key.partition(':')[2]}" not in documents}
     assert not missing

@@ -22,7 +22,7 @@ page again. `--help` of a command shows the most useful ones, `--helpfull` all.
 
 
 def test_reference_of_flags() -> None:
-    """docs/flags.md has each flag of each command whose options are dataclasses."""
+    """The reference of flags has each flag of each command."""
     text = _REFERENCE
     for name, command in names.commands_of(""):
         title = f"tfpipe {name} {command.form}".strip()
@@ -30,7 +30,7 @@ def test_reference_of_flags() -> None:
         text += f"\n## {title}\n\n`python -m {command.module}`\n\n"
         text += f"{help_texts.table(parts)}\n"
 
-    assert golden.stored("../../../docs/flags.md", text) == text
+    assert golden.stored("../../../docs/reference/flags.md", text) == text
 
 
 def _read(source: tfpipe.TFRecordSource) -> None:

@@ -12,7 +12,7 @@ from tests.house.code import ROOT
     "path",
     [
         path
-        for path in sorted(ROOT.glob("docs/*.md"))
+        for path in sorted(ROOT.glob("docs/**/*.md"))
         if "```python" in path.read_text()
     ],
     ids=lambda path: path.name,

@@ -87,7 +87,7 @@ def _misplaced(path: pathlib.Path) -> Iterator[str]:
 
     if name.startswith("benchmarks/"):
         private = {n for n in names if n.startswith("tfpipe.")}
-        # docs/names.md names the module of the workers of a service.
+        # docs/upgrading.md names the module of the workers of a service.
         public = ("tfpipe.errors", "tfpipe.cli", "tfpipe.pages")
         public += ("tfpipe.service.workers",)
         if any(not n.startswith(public) for n in private):

@@ -1,7 +1,8 @@
 """Service: the stage that lets other processes or hosts do the stages before it.
 
-In: the address of a tf.data service, see docs/service.md. Out: the elements from its
-workers. The stages before `Service` run on the workers, the stages after it here.
+In: the address of a tf.data service, see docs/how_to/service.md. Out: the elements
+from its workers. The stages before `Service` run on the workers, the stages after it
+here.
 """
 
 import dataclasses

@@ -1,4 +1,4 @@
-"""The rules of docs/inputs.md, asked of each reader: the same images in each form."""
+"""The rules of docs/concepts/inputs.md, asked of each reader of the same images."""
 
 import contextlib
 import dataclasses

@@ -127,7 +127,8 @@ def _shown(result: str, keys: str, form: str) -> str:
 
 def _lines(page: str, begin: str) -> str:
     """All lines of a page that begin so."""
-    text = (ROOT / f"docs/{page}.md").read_text()
+    (path,) = ROOT.glob(f"docs/*/{page}.md")
+    text = path.read_text()
     return "\n".join(line for line in text.splitlines() if line.startswith(begin))
 
 
@@ -141,7 +142,7 @@ def _missing() -> Iterator[str]:
         keys, _, form = figure.rpartition(" ")
         text = _shown(result, keys, form)
         if not re.search(rf"(?<![\d.]){re.escape(text)}(?!\d)", _lines(page, begin)):
-            yield f"docs/{page}.md: {begin!r} lacks {text}, {keys} of {result}"
+            yield f"{page}.md: {begin!r} lacks {text}, {keys} of {result}"
 
 
 def test_documents_show_the_stored_figures() -> None:
@@ -151,8 +152,10 @@ def test_documents_show_the_stored_figures() -> None:
 def test_links_to_results_lead_to_files() -> None:
     links = {
         link
-        for page in (ROOT / "docs").glob("*.md")
-        for link in re.findall(r"\(\.\./studies/results/([^)]+)\)", page.read_text())
+        for page in ROOT.glob("docs/**/*.md")
+        for link in re.findall(
+            r"\((?:\.\./)+studies/results/([^)]+)\)", page.read_text()
+        )
     }
 
     assert len(links) > 20

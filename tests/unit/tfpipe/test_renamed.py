@@ -1,4 +1,4 @@
-"""Old public names work for one version and warn; docs/names.md has the table."""
+"""Old public names work for one version and warn; docs/upgrading.md has the table."""
 
 import importlib
 import pathlib
@@ -10,7 +10,7 @@ import pytest
 import tfpipe
 from tfpipe import renamed
 
-DOCS = pathlib.Path(__file__).parents[3] / "docs/names.md"
+DOCS = pathlib.Path(__file__).parents[3] / "docs/upgrading.md"
 
 
 @pytest.mark.parametrize("old", renamed.RENAMED)

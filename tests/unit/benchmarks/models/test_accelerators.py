@@ -228,7 +228,7 @@ def test_figure_checks_itself(fields: dict[str, object], message: str) -> None:
 
 
 def test_every_accelerator_is_documented() -> None:
-    page = pathlib.Path(__file__).parents[4] / "docs/results.md"
+    page = pathlib.Path(__file__).parents[4] / "docs/reference/results.md"
     text = page.read_text(encoding="utf-8")
 
     assert [name for name in ACCELERATORS if f"`{name}`" not in text] == []

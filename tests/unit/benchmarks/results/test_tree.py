@@ -12,7 +12,7 @@ import pytest
 from benchmarks.results import train_result, tree
 from tests.support.data import sample_results
 
-SCHEMA = pathlib.Path(__file__).parents[4] / "docs/results.schema.json"
+SCHEMA = pathlib.Path(__file__).parents[4] / "docs/reference/results.schema.json"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The tables of docs/inputs.md about damage: each damage is made, each cell checked."""
+"""The tables of docs/concepts/inputs.md about damage: each damage and cell is tried."""
 
 import dataclasses
 import io
@@ -25,7 +25,7 @@ from tfpipe.shards.example import decode_example
 
 pytestmark = needs_native
 
-DOCS = pathlib.Path(__file__).parents[4] / "docs" / "inputs.md"
+DOCS = pathlib.Path(__file__).parents[4] / "docs/concepts/inputs.md"
 NUM_IMAGES = 4
 
 
