@@ -5,18 +5,44 @@ names. Imports no TensorFlow.
 """
 
 import ctypes
+import dataclasses
 import os
 import pathlib
+from collections.abc import Iterator
 
 _CHECKOUT = pathlib.Path(__file__).resolve().parents[1]
 _GIT_SECONDS = 10.0
 _BOOT_ID = pathlib.Path("/proc/sys/kernel/random/boot_id")
+_MEMORY = pathlib.Path("/proc/meminfo")
 # Parameters of mallopt(3): their numbers in malloc.h, and values.
 _MALLOC_PARAMETERS = {
     "M_MMAP_THRESHOLD": (-3, 1 << 30),
     "M_TRIM_THRESHOLD": (-1, (1 << 31) - 1),
     "M_TOP_PAD": (-2, 64 << 20),
 }
+# Version 1 writes the largest number of pages for "no limit".
+_NO_LIMIT = 1 << 60
+# By type of file system: the limit, the use, and the page cache within the use.
+_GROUP_MEMORY = {
+    "cgroup": ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_cache"),
+    "cgroup2": ("memory.max", "memory.current", "file"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """The limits of the control groups of this process.
+
+    Attributes:
+        cores: Cores that the processes of a group may use together; None without quota.
+        memory_bytes: Memory of the processes of a group together; None without limit.
+        memory_left: Memory that the process can still get, page cache included; None
+            without limit.
+    """
+
+    cores: float | None = None
+    memory_bytes: int | None = None
+    memory_left: int | None = None
 
 
 def num_cores() -> int:
@@ -29,19 +55,16 @@ def num_cores() -> int:
 def cpu_quota() -> int | None:
     """Returns the cores that the processes of the control group may use together.
 
-    The number is the quota of a control group of version 2 (kernel: cgroup-v2.rst,
-    cpu.max), rounded down, at least 1. None means no quota.
+    The number is the least quota of the control groups of the process, of version 1 or
+    2, rounded down, at least 1. None means no quota.
 
     Example:
         >>> quota = tfpipe.host.cpu_quota()
         >>> quota is None or quota >= 1
         True
     """
-    for line in _lines(pathlib.Path("/sys/fs/cgroup/cpu.max")):
-        quota, period = line.split()
-        if quota != "max":
-            return max(1, int(quota) // int(period))
-    return None
+    cores = limits().cores
+    return None if cores is None else max(1, int(cores))
 
 
 def cpu_model() -> str:
@@ -119,58 +142,109 @@ def keep_freed_memory() -> list[str]:
 
 
 def ram_bytes() -> int:
-    """Returns the memory of the host in bytes.
+    """Returns the memory in bytes that the host and the control groups allow.
 
     Example:
         >>> tfpipe.host.ram_bytes() > 2**28
         True
     """
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min(whole, limits().memory_bytes or whole)
 
 
 def ram_left() -> int:
     """Returns the bytes of memory that the process can still get, page cache included.
 
-    The result is the smallest of two kinds of numbers: the memory that the kernel calls
-    available, and the memory left in the control groups of the process (kernel:
-    proc(5), cgroup-v2.rst and cgroup-v1/memory.rst).
+    The result is the smaller of two numbers: the memory that the kernel calls available
+    (proc(5)), and the memory left in the control groups of the process.
 
     Example:
         >>> 0 < tfpipe.host.ram_left() <= tfpipe.host.ram_bytes()
         True
     """
-    fields = _fields(pathlib.Path("/proc/meminfo"))
-    left = [fields["MemAvailable:"] * 1024] if "MemAvailable:" in fields else []
-    root = pathlib.Path("/sys/fs/cgroup")
-    for line in _lines(pathlib.Path("/proc/self/cgroup")):
-        _, controllers, path = line.split(":", 2)
-        if controllers == "":
-            base, names = root, ("memory.max", "memory.current", "file")
-        elif "memory" in controllers.split(","):
-            base = root / "memory"
-            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_cache")
-        else:
+    left = [
+        int(line.split()[1]) * 1024
+        for line in _lines(_MEMORY)
+        if line.startswith("MemAvailable:")
+    ]
+    in_groups = limits().memory_left
+    return min([*left, *([] if in_groups is None else [in_groups])], default=1 << 62)
+
+
+def limits(*, root: pathlib.Path = pathlib.Path("/")) -> Limits:
+    """Returns the least limits of all control groups that hold this process.
+
+    The groups are those of /proc/self/cgroup at the mounts of /proc/self/mountinfo
+    (kernel: cgroup-v1/memory.rst, sched-bwc.rst, cgroup-v2.rst).
+
+    | version | cores                               | memory                |
+    |---------|-------------------------------------|-----------------------|
+    | 1       | cpu.cfs_quota_us, cpu.cfs_period_us | memory.limit_in_bytes |
+    | 2       | cpu.max                             | memory.max            |
+
+    Args:
+        root: Folder in place of /, for tests.
+
+    Example:
+        >>> tfpipe.host.limits().cores is None or tfpipe.host.limits().cores > 0
+        True
+    """
+    cores, sizes, left = [], [], []
+    for kind, folder in _folders(root):
+        cores += _cores(kind, folder)
+        for size, used in _memory(kind, folder):
+            sizes.append(size)
+            left.append(size - used)
+    return Limits(
+        min(cores, default=None), min(sizes, default=None), min(left, default=None)
+    )
+
+
+def _folders(root: pathlib.Path) -> Iterator[tuple[str, pathlib.Path]]:
+    """Yields the version and the folder of each group that holds the process.
+
+    A container may see its own group as the root of the mount, while the name of the
+    group is that of the host. Its folder is then not there, and the mount's root is.
+    """
+    groups = [line.split(":", 2) for line in _lines(root / "proc/self/cgroup")]
+    for line in _lines(root / "proc/self/mountinfo"):
+        before, _, after = line.partition(" - ")
+        top, mount = before.split()[3:5]
+        kind, _, options = after.split()[:3]
+        if kind not in _GROUP_MEMORY:
             continue
-        folder = base / path.lstrip("/")
-        for group in (folder, *folder.parents):
-            left += _left_of_group(group, *names)
-            if group == base:
-                break
-    return min(left, default=1 << 62)
+        controllers = set(options.split(",")) if kind == "cgroup" else {""}
+        for _, names, path in groups:
+            if not controllers & (set(names.split(",")) if names else {""}):
+                continue
+            base = root / mount.lstrip("/")
+            folder = base / path.removeprefix(top).lstrip("/")
+            for group in (folder, *folder.parents):
+                yield kind, group
+                if group == base:
+                    break
 
 
-def _left_of_group(
-    folder: pathlib.Path, limit_name: str, usage_name: str, cache_name: str
-) -> list[int]:
-    limit, usage = _lines(folder / limit_name), _lines(folder / usage_name)
-    if not limit or not usage or limit == ["max"]:
+def _cores(kind: str, folder: pathlib.Path) -> list[float]:
+    """Returns the quota of a group in cores; [] without a quota."""
+    if kind == "cgroup2":
+        words = [word for line in _lines(folder / "cpu.max") for word in line.split()]
+    else:
+        names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+        words = [line for name in names for line in _lines(folder / name)]
+    if len(words) != 2 or words[0] in ("max", "-1"):
         return []
-    cache = _fields(folder / "memory.stat").get(cache_name, 0)
-    return [int(limit[0]) - int(usage[0]) + cache]
+    return [int(words[0]) / int(words[1])]
 
 
-def _fields(path: pathlib.Path) -> dict[str, int]:
-    return {line.split()[0]: int(line.split()[1]) for line in _lines(path)}
+def _memory(kind: str, folder: pathlib.Path) -> list[tuple[int, int]]:
+    """Returns the limit of a group and the use that stays; [] without a limit."""
+    limit_name, use_name, cache_name = _GROUP_MEMORY[kind]
+    limit, use = _lines(folder / limit_name), _lines(folder / use_name)
+    if not limit or not use or limit == ["max"] or int(limit[0]) >= _NO_LIMIT:
+        return []
+    stat = dict(line.split() for line in _lines(folder / "memory.stat"))
+    return [(int(limit[0]), int(use[0]) - int(stat.get(cache_name, 0)))]
 
 
 def _lines(path: pathlib.Path) -> list[str]:

@@ -8,6 +8,7 @@ import re
 from typing import Any
 
 import numpy as np
+import psutil
 import tensorflow as tf
 
 import tfpipe
@@ -40,7 +41,7 @@ def describe() -> dict[str, Any]:
         "numpy": np.__version__,
         "kernel": platform.release(),
         "cpu": tfpipe.host.cpu_model(),
-        "num_cpus": len(os.sched_getaffinity(0)),
+        "num_cpus": tfpipe.host.num_cores(),
         "ram_bytes": tfpipe.host.ram_bytes(),
         "gpus": [_gpu_name(gpu) for gpu in tf.config.list_physical_devices("GPU")],
         "driver": _driver(),
@@ -77,7 +78,7 @@ def hosts(world: Ranks) -> list[dict[str, Any]]:
         "boot_id": tfpipe.host.boot_id(),
         "cpu": tfpipe.host.cpu_model(),
         "num_cpus": os.cpu_count(),
-        "ram_bytes": tfpipe.host.ram_bytes(),
+        "ram_bytes": psutil.virtual_memory().total,
     }
     by_host: dict[Host, dict[str, Any]] = {}
     for rank, (host, described) in enumerate(world.gather((Host.here(), here))):
