@@ -164,6 +164,11 @@ test-slow: venv  ## Real ranks, wheels, training; kills and damage; real clocks,
 golden: venv  ## Write the golden files again: help, last lines and errors of all commands
 	REWRITE_GOLDEN=1 pytest -q tests/house/test_golden.py tests/system/test_golden.py
 
+.PHONY: docs
+docs: venv  ## Build the site of the documents: build/site/index.html
+	sphinx-build -q -W --keep-going -j auto -d build/doctrees -b html docs build/site
+	@echo "file://$(CURDIR)/build/site/index.html"
+
 .PHONY: torture
 torture: venv  ## Hundreds of kills, faults and damaged inputs: about an hour
 	TORTURE=1 pytest -q -n 2 --dist loadfile tests/torture
