@@ -249,6 +249,11 @@ def _check_parts(
         errors.require_kind("Mixture", "pipelines", pipeline, Pipeline)
         _check_source(pipeline.source, position)
     sources: list[Any] = [pipeline.source for pipeline in pipelines]
+    if any(getattr(source, "affinity", None) is not None for source in sources):
+        raise ValueError(
+            "The sources of a Mixture must have no affinity: the state of a Mixture "
+            "does not hold the hosts of the ranks."
+        )
     ranks = [(source.rank, source.num_ranks) for source in sources]
     if len(set(ranks)) > 1:
         raise ValueError(

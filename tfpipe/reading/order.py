@@ -17,10 +17,16 @@ is pure numpy: tests check every property without TensorFlow.
     all records       record n of the split               the shards
     of a subset       chosen record n                     the chosen records by shard
     with sampling     draw n; `sampling` draws records    the passes of the draws
+
+With affinity, step 2 permutes the blocks of each host alone, and step 3 shares them
+among the ranks of the host. The shards are permuted every `affinity` epochs. A host has
+consecutive records of the permuted shards, as many as its ranks read.
 """
 
+import collections
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, NamedTuple
 
@@ -43,10 +49,12 @@ class Phase(NamedTuple):
     Attributes:
         num_ranks: Number of ranks that read the part.
         num_records: Records that every rank read.
+        ranks_per_host: Ranks on each host, with affinity; otherwise empty.
     """
 
     num_ranks: int
     num_records: int
+    ranks_per_host: tuple[int, ...] = ()
 
 
 class EpochPosition(NamedTuple):
@@ -129,6 +137,11 @@ class Order:
             reads every record once.
         chosen: int64 [sum of shard_sizes], rising: the records of a subset, by their
             numbers in the split; None is all records.
+        affinity: Number of epochs for which a host reads the same part of the records;
+            needs a shuffle, and no sampling. None shares the records anew in every
+            epoch, whatever the hosts.
+        hosts: With affinity the number of each rank's host, such as (0, 0, 1, 1); None
+            is a single host.
 
     Raises:
         ValueError: If an argument is out of range, or if an epoch has no step because
@@ -145,6 +158,8 @@ class Order:
     remainder: Remainder = "drop"
     expected_copies: ExpectedCopies | None = None
     chosen: Ints | None = None
+    affinity: int | None = None
+    hosts: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         errors.require_choice("", "shuffle", self.shuffle, ("none", "window", "full"))
@@ -164,6 +179,7 @@ class Order:
                 'shuffle must be "window" or "full" with sampling, got "none": the '
                 "order on disk has no places for copies."
             )
+        _check_affinity(self)
         if self.num_draws == 0 or self.num_steps() == 0:
             most = self.num_draws // self.num_ranks
             remedy = "Use fewer ranks or more data."
@@ -185,6 +201,14 @@ class Order:
         if self.expected_copies is None:
             return self.num_records
         return self.expected_copies.num_draws
+
+    @functools.cached_property
+    def ranks_per_host(self) -> tuple[int, ...]:
+        """Ranks on each host, by the number of the host; empty without affinity."""
+        if self.affinity is None:
+            return ()
+        counts = collections.Counter(self.hosts or (0,) * self.num_ranks)
+        return tuple(counts[host] for host in sorted(counts))
 
     def num_steps(self, begin: EpochPosition = _START) -> int:
         """Returns the steps of every rank from a position to the end of its epoch."""
@@ -223,7 +247,7 @@ class Order:
             return _of_records(self, position.epoch, window)
         end = min(begin + self.window_size, num_real)
         skip = max(position.start - begin, 0)
-        base = self._base(position.epoch, position.phases)
+        base = self._base(position.epoch, position.phases, self.ranks_per_host)
         start, _ = self._share(rank, base.num_records)
         ranges = base.cut(start + begin, start + end)
         ranges, seed = _shuffled(self, position, ranges, start + begin)
@@ -242,23 +266,34 @@ class Order:
 
     def leftover(self, epoch: int, phases: tuple[Phase, ...]) -> Ints:
         """Returns int64, sorted: the records that no rank read in these phases."""
-        numbers = self._base(epoch, phases).records()
+        numbers = self._base(epoch, phases, self.ranks_per_host).records()
         return np.sort(_records(self, epoch, numbers))
 
     def _num_real(self, rank: int, position: EpochPosition) -> int:
-        num_left = self._base(position.epoch, position.phases).num_records
+        base = self._base(position.epoch, position.phases, self.ranks_per_host)
+        num_left = base.num_records
         start, stop = self._share(rank, num_left)
         return stop - start
 
     def _share(self, rank: int, num_records: int) -> tuple[int, int]:
         """Returns the first of the records that a rank reads, and the stop."""
         bounds = _bounds(num_records, self.num_ranks, self.remainder)
-        start, stop = bounds[rank : rank + 2].tolist()
+        share = rank if self.affinity is None else self._shares[rank]
+        start, stop = bounds[share : share + 2].tolist()
         return start, stop
 
     @functools.cached_property
-    def _base(self) -> "Callable[[int, tuple[Phase, ...]], RecordRanges | _Unread]":
-        """Function (epoch, phases) -> unread records of the epoch.
+    def _shares(self) -> list[int]:
+        """The number of each rank's share: the ranks of a host have neighbors."""
+        by_host = np.argsort(self.hosts or (0,) * self.num_ranks, kind="stable")
+        shares: list[int] = np.argsort(by_host).tolist()
+        return shares
+
+    @functools.cached_property
+    def _base(
+        self,
+    ) -> "Callable[[int, tuple[Phase, ...], tuple[int, ...]], RecordRanges | _Unread]":
+        """Function (epoch, phases, ranks_per_host) -> unread records of the epoch.
 
         Two are cached, as an epoch follows another. Of 1e7 records in a full shuffle an
         epoch takes 0.04 GB.
@@ -279,11 +314,38 @@ def _compute_draws(order: Order, epoch: int) -> Draws | None:
     return order.expected_copies.draws(random)
 
 
+def _check_affinity(order: Order) -> None:
+    errors.settle_ints(order, ["affinity"], least=1, also=[None])
+    if order.hosts is not None:
+        hosts = tuple(
+            errors.require_int("", "hosts", host, least=0) for host in order.hosts
+        )
+        errors.settle(order, "hosts", hosts)
+        if len(hosts) != order.num_ranks:
+            raise ValueError(
+                f"hosts must hold the host of each of {order.num_ranks} ranks, got "
+                f"{len(hosts)} numbers."
+            )
+    if order.affinity is None:
+        return
+    if order.hosts is None and order.num_ranks > 1:
+        raise ValueError(
+            "hosts must hold the number of each rank's host with affinity, such as "
+            f"(0, 0, 1, 1), got None for {order.num_ranks} ranks."
+        )
+    if order.shuffle == "none" or order.expected_copies is not None:
+        raise ValueError(
+            'affinity needs shuffle="window" or "full" and no sampling: the order on '
+            "disk is the same in each epoch anyway, and sampling draws other records "
+            "in each epoch."
+        )
+
+
 def _compute_base(
-    order: Order, epoch: int, phases: tuple[Phase, ...]
+    order: Order, epoch: int, phases: tuple[Phase, ...], ranks_per_host: tuple[int, ...]
 ) -> "RecordRanges | _Unread":
     if not phases:
-        return _blocks(order, epoch)
+        return _blocks(order, epoch, ranks_per_host)
     return _Unread(order, EpochPosition(epoch, phases[:-1]), phases[-1])
 
 
@@ -291,8 +353,9 @@ def _compute_base(
 class _Unread:
     """The records that a phase left unread: those of rank 0, of rank 1, and so on.
 
-    At the end come the records that belong to no rank. The records of a rank are
-    computed when they are asked for.
+    With affinity the ranks come in the order of their hosts. At the end come the
+    records that belong to no rank. The records of a rank are computed when they are
+    asked for.
 
     Attributes:
         order: The order.
@@ -331,7 +394,8 @@ class _Unread:
 
     @functools.cached_property
     def _base(self) -> "RecordRanges | _Unread":
-        return self.order._base(self.position.epoch, self.position.phases)
+        hosts = self.phase.ranks_per_host
+        return self.order._base(self.position.epoch, self.position.phases, hosts)
 
     @functools.cached_property
     def _bounds(self) -> Ints:
@@ -418,8 +482,12 @@ def permutation(size: int, *, seed: int, epoch: int) -> Ints:
     return order
 
 
-def _random(size: int, *, seed: int, epoch: int) -> npt.NDArray[np.uint64]:
-    random = np.random.Philox(key=_key(seed, epoch))
+def _random(
+    size: int, *, seed: int, epoch: int, counter: tuple[int, int] = (0, 0)
+) -> npt.NDArray[np.uint64]:
+    """Returns random words: uint64 [size]; another pair of counters has others."""
+    low, high = counter
+    random = np.random.Philox(key=_key(seed, epoch), counter=[0, low, 0, high])
     keys: npt.NDArray[np.uint64] = random.random_raw(size)
     return keys
 
@@ -476,28 +544,72 @@ def _bounds(num_records: int, num_ranks: int, remainder: Remainder) -> Ints:
     return bounds
 
 
-def _blocks(order: Order, epoch: int) -> RecordRanges:
+def _blocks(order: Order, epoch: int, ranks_per_host: tuple[int, ...]) -> RecordRanges:
     """Returns the blocks of a whole epoch in their order; no block spans two shards.
 
     With sampling no block spans two passes: a block holds no record twice.
     """
     draws = order._draws(epoch)
     sizes = order.shard_sizes if draws is None else draws.pass_sizes
+    if order.affinity is not None:
+        return _blocks_by_host(order, epoch, ranks_per_host)
     if order.shuffle == "full":  # a block is a record
         size = int(sizes.sum())
         first = _sorted(_random(size, seed=order.seed, epoch=epoch))
         return RecordRanges(first, np.broadcast_to(np.int64(1), size))
-    first, length = _cut(sizes, order.block_length)
-    if order.shuffle != "none":
-        permuted = permutation(len(first), seed=order.seed, epoch=epoch)
-        first, length = first[permuted], length[permuted]
-    return RecordRanges(first, length)
+    blocks = _cut(RecordRanges(np.cumsum(sizes) - sizes, sizes), order.block_length)
+    if order.shuffle == "none":
+        return blocks
+    size = len(blocks.first)
+    return _taken(blocks, permutation(size, seed=order.seed, epoch=epoch))
 
 
-def _cut(sizes: Ints, block_length: int) -> tuple[Ints, Ints]:
-    """Returns the first record and the length of each block, in order on disk."""
-    num_blocks = -(-sizes // block_length)
+def _blocks_by_host(
+    order: Order, epoch: int, ranks_per_host: tuple[int, ...]
+) -> RecordRanges:
+    """Returns the blocks of a whole epoch: those of host 0, of host 1, and so on.
+
+    The blocks of a host are permuted in each epoch. If a host has more records than its
+    ranks read, the others come at the end, after the blocks of the last host.
+    """
+    assert order.affinity is not None
+    part = _random(
+        len(order.shard_sizes),
+        seed=order.seed,
+        epoch=epoch // order.affinity,
+        counter=(0, 4),
+    )
+    turn = _sorted(part)
+    turn = turn[order.shard_sizes[turn] > 0]
+    starts = np.cumsum(order.shard_sizes) - order.shard_sizes
+    shards = RecordRanges(starts[turn], order.shard_sizes[turn])
+    shares = np.cumsum([0, *ranks_per_host])
+    num_ranks = int(shares[-1])
+    bounds = (shares * order.num_records // num_ranks).tolist()
+    used = np.diff(_bounds(order.num_records, num_ranks, order.remainder)[shares])
+    read, unread = list[RecordRanges](), list[RecordRanges]()
+    for host, (start, stop) in enumerate(itertools.pairwise(bounds)):
+        length = 1 if order.shuffle == "full" else order.block_length
+        blocks = _cut(shards.cut(start, stop), length)
+        keys = _random(
+            len(blocks.first), seed=order.seed, epoch=epoch, counter=(host, 5)
+        )
+        blocks = _taken(blocks, _sorted(keys))
+        read.append(blocks.cut(0, int(used[host])))
+        unread.append(blocks.cut(int(used[host]), stop - start))
+    return _joined([*read, *unread])
+
+
+def _taken(ranges: RecordRanges, turn: Ints) -> RecordRanges:
+    return RecordRanges(ranges.first[turn], ranges.length[turn])
+
+
+def _cut(ranges: RecordRanges, block_length: int) -> RecordRanges:
+    """Returns the ranges, cut into blocks of a length, or less at the end of each."""
+    num_blocks = -(-ranges.length // block_length)
     length = np.full(int(num_blocks.sum()), block_length, np.int64)
-    last = np.cumsum(num_blocks)[sizes > 0] - 1
-    length[last] -= (num_blocks * block_length - sizes)[sizes > 0]
-    return np.cumsum(length) - length, length
+    is_filled = ranges.length > 0
+    last = np.cumsum(num_blocks)[is_filled] - 1
+    length[last] -= (num_blocks * block_length - ranges.length)[is_filled]
+    moved = np.repeat(ranges.first - (ranges.ends - ranges.length), num_blocks)
+    return RecordRanges(moved + np.cumsum(length) - length, length)

@@ -8,7 +8,7 @@ source is any callable (state, num_epochs) -> Dataset.
 import dataclasses
 import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -91,6 +91,12 @@ class TFRecordSource:
         window_size: Records of a window; two windows are in memory, encoded.
         sampling: How often each record comes in an epoch, see `Sampling`; it needs a
             shuffle. None is once.
+        affinity: Number of epochs for which a host reads the same part of the records,
+            so that its shard cache need only hold this part. Each record still comes
+            once an epoch. More epochs fetch less, and the records of different hosts
+            come together less often. None shares the records anew in every epoch.
+        hosts: With affinity the number of each rank's host, such as (0, 0, 1, 1); the
+            same on every rank. None is a single host.
         on_error: The presets' answer to a record that is damaged or cannot be decoded.
             "raise" stops and names the record; "skip" reads another record instead and
             counts the fault in `pipeline.faults`; a shard without an index that is cut
@@ -126,6 +132,8 @@ class TFRecordSource:
     block_length: int = 32
     window_size: int = 1024
     sampling: Sampling | None = None
+    affinity: int | None = None
+    hosts: Sequence[int] | None = None
     on_error: OnError = "raise"
     max_faults: int = 100
     reading: Reading = "auto"
@@ -217,6 +225,8 @@ class TFRecordSource:
             batch_size=self.batch_size,
             remainder=self.remainder,
             expected_copies=_expected_copies(self),
+            affinity=self.affinity,
+            hosts=None if self.hosts is None else tuple(self.hosts),
         )
 
     @functools.cached_property
@@ -224,16 +234,17 @@ class TFRecordSource:
         """A digest of all that must be equal on every rank and in a resumed run.
 
         The digest covers the shards with their digests, the split, the records of a
-        subset, the seed, the sampling and the shuffling. It covers neither the rank nor
-        the number of ranks.
+        subset, the seed, the sampling, the affinity and the shuffling. It covers
+        neither the rank nor the number of ranks and hosts.
         """
         numbers = (self.seed, self.block_length, self.window_size)
         copies, chosen = self.order.expected_copies, self.chosen
-        # Without sampling and subset, older versions of tfpipe give the same digest.
+        # Without these choices older versions of tfpipe give the same digest.
         order = (
             *(self.split, numbers, self.shuffle, self.remainder),
             *((copies.digest,) if copies else ()),
             *(() if chosen is None else ("subset", chosen.digest)),
+            *(() if self.affinity is None else ("affinity", self.affinity)),
         )
         return index.digest(repr((index.rows_of(self.shards), order)))
 
@@ -287,6 +298,7 @@ class TFRecordSource:
         kept = {n: v for n, v in vars(self).items() if n not in ("order", "digest")}
         alone = {"rank": 0, "num_ranks": 1, "batch_size": 1}
         in_order = {"shuffle": "none", "remainder": "drop", "sampling": None}
+        in_order |= {"affinity": None, "hosts": None}
         vars(source).update(kept | alone | in_order)
         return source
 
@@ -368,6 +380,9 @@ def _check(source: TFRecordSource) -> None:
     errors.require_choice(source, "reading", source.reading, readers)
     errors.require_kind(source, "sampling", source.sampling, Sampling, or_none=True)
     errors.settle_ints(source, ["seed"], least=0, most=errors.MOST_SEED)
+    errors.settle_ints(source, ["affinity"], least=1, also=[None])
+    if source.hosts is not None:
+        errors.settle(source, "hosts", tuple(source.hosts))
     if source.rank >= source.num_ranks:
         raise ValueError(
             "TFRecordSource.rank must be 0 to num_ranks - 1 = "

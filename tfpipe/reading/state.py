@@ -6,6 +6,7 @@ another number of ranks resumes from a state.
 
 import dataclasses
 import json
+from collections.abc import Sequence
 
 import tensorflow as tf
 
@@ -32,6 +33,8 @@ class State:
         phases: Parts of the epoch that other numbers of ranks read before.
         digest: Digest of the data and of their order, see `TFRecordSource.digest`; ""
             if unknown.
+        ranks_per_host: Ranks on each host in these steps, for a source with affinity;
+            empty stands for the hosts of the resuming ranks.
 
     Raises:
         ValueError: If a number is out of range.
@@ -43,13 +46,16 @@ class State:
     batch_size: int | None = None
     phases: tuple[Phase, ...] = ()
     digest: str = ""
+    ranks_per_host: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         errors.settle_ints(self, ["epoch", "step"], least=0)
         errors.settle_ints(self, ["num_ranks", "batch_size"], least=1, also=[None])
         errors.require_kind(self, "digest", self.digest, str)
-        phases = [_checked(phase) for phase in self.phases]
+        phases = [_checked(Phase(*phase)) for phase in self.phases]
         errors.settle(self, "phases", tuple(phases))
+        hosts = _checked_hosts(self.ranks_per_host, self.num_ranks)
+        errors.settle(self, "ranks_per_host", hosts)
 
     def to_json(self) -> str:
         """Returns the state as a line of JSON."""
@@ -73,27 +79,52 @@ class State:
             ) from error
 
 
-def _checked(phase: tuple[int, int]) -> Phase:
-    num_ranks, num_records = phase
+def _checked(phase: Phase) -> Phase:
+    owner = "State.phases"
+    num_ranks = errors.require_int(owner, "num_ranks", phase.num_ranks, least=1)
     return Phase(
-        errors.require_int("State.phases", "num_ranks", num_ranks, least=1),
-        errors.require_int("State.phases", "num_records", num_records, least=0),
+        num_ranks,
+        errors.require_int(owner, "num_records", phase.num_records, least=0),
+        _checked_hosts(phase.ranks_per_host, num_ranks),
     )
+
+
+def _checked_hosts(counts: Sequence[int], num_ranks: int | None) -> tuple[int, ...]:
+    checked = tuple(
+        errors.require_int("State", "ranks_per_host", count, least=1)
+        for count in counts
+    )
+    if checked and sum(checked) != num_ranks:
+        raise ValueError(
+            "State.ranks_per_host must add up to num_ranks, got "
+            f"{list(checked)} for {num_ranks} ranks."
+        )
+    return checked
 
 
 def position(state: State, order: Order) -> EpochPosition:
     """Returns the position of a state in an order.
 
     Raises:
-        ValueError: If the epoch has fewer steps than the state.
+        ValueError: If the epoch has fewer steps than the state, or if the order has
+            affinity and the state does not hold the hosts of other ranks.
     """
     num_ranks = state.num_ranks or order.num_ranks
     batch_size = state.batch_size or order.batch_size
     num_read = state.step * batch_size
-    if (num_ranks, batch_size) == (order.num_ranks, order.batch_size):
+    hosts = state.ranks_per_host
+    if num_ranks == order.num_ranks:
+        hosts = hosts or order.ranks_per_host
+    if order.affinity is not None and sum(hosts) != num_ranks:
+        raise ValueError(
+            "A state must hold ranks_per_host for a source with affinity, if other "
+            f"ranks go on; got {num_ranks} ranks on unknown hosts."
+        )
+    read_by = (num_ranks, batch_size, hosts)
+    if read_by == (order.num_ranks, order.batch_size, order.ranks_per_host):
         begin = EpochPosition(state.epoch, state.phases, num_read)
     else:
-        phase = Phase(num_ranks, num_read)
+        phase = Phase(num_ranks, num_read, hosts)
         begin = EpochPosition(state.epoch, (*state.phases, phase))
     left = order.num_steps(begin._replace(start=0))
     if begin.start > left * order.batch_size:
@@ -130,6 +161,7 @@ def advance(state: State, order: Order, count: int) -> State:
         batch_size=order.batch_size,
         phases=phases,
         digest=state.digest,
+        ranks_per_host=order.ranks_per_host,
     )
 
 

@@ -31,6 +31,8 @@ _FIELDS = (
     "block_length",
     "window_size",
     "sampling",
+    "affinity",
+    "hosts",
     "weights",
     "steps_per_epoch",
 )

@@ -138,7 +138,7 @@ def test_without_shuffle_the_order_is_that_on_disk(of):
 @hypothesis.given(SHARD_SIZES, st.integers(1, 64), st.data())
 def test_ranges_are_cut_anywhere(shard_sizes, block_length, data):
     of = make_order(shard_sizes, block_length=block_length)
-    ranges = order._blocks(of, epoch=0)
+    ranges = order._blocks(of, 0, of.ranks_per_host)
     start = data.draw(st.integers(0, of.num_records))
     stop = data.draw(st.integers(0, of.num_records))
 
