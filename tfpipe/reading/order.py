@@ -27,13 +27,13 @@ import collections
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from tfpipe import errors
+from tfpipe.reading import blocks
 from tfpipe.reading.sampling import Draws, ExpectedCopies
 from tfpipe.shards.ranges import RecordRanges, join
 from tfpipe.shards.records import Ints
@@ -75,6 +75,10 @@ _START = EpochPosition()
 
 # The most records of an epoch with shuffle="full", and the bytes for each at the peak.
 MOST_SHUFFLED, _ORDER_BYTES = 2**25, 37
+
+# Parts of the counters of Philox, one for each use of random words.
+_EPOCH_SEEDS, _WINDOWS, _DRAWS, _BLOCKS_OF_HOST = 1, 2, 3, 5
+_SHARDS_OF_HOSTS = (0, 4)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -309,8 +313,8 @@ class Order:
 def _compute_draws(order: Order, epoch: int) -> Draws | None:
     if order.expected_copies is None:
         return None
-    # The other functions here use other counter blocks.
-    random = np.random.Philox(key=_key(order.seed, epoch), counter=[0, 0, 0, 3])
+    counter = [0, 0, 0, _DRAWS]
+    random = np.random.Philox(key=blocks.key(order.seed, epoch), counter=counter)
     return order.expected_copies.draws(random)
 
 
@@ -386,11 +390,12 @@ class _Unread:
         high = int(np.searchsorted(self.ends, stop, side="left"))
         parts = [self._of_rank(rank) for rank in range(low, high + 1)]
         skipped = int(self.ends[low - 1]) if low else 0
-        return _joined(parts).cut(start - skipped, stop - skipped)
+        return blocks.joined(parts).cut(start - skipped, stop - skipped)
 
     def records(self) -> Ints:
         """Returns int64 [num_records]: the number of each record, in order."""
-        return _joined(map(self._of_rank, range(self.phase.num_ranks + 1))).records()
+        parts = map(self._of_rank, range(self.phase.num_ranks + 1))
+        return blocks.joined(parts).records()
 
     @functools.cached_property
     def _base(self) -> "RecordRanges | _Unread":
@@ -422,19 +427,7 @@ class _Unread:
         )
         rest = window.records()
         first = join(rest if seed is None else np.sort(rest))
-        return _joined([first, base.cut(end, stop)])
-
-
-def _joined(parts: Iterable[RecordRanges]) -> RecordRanges:
-    """Returns the records of all parts, one part after the other."""
-    filled = [part for part in parts if len(part.first)]
-    if len(filled) == 1:
-        return filled[0]
-    empty = np.empty(0, np.int64)
-    return RecordRanges(
-        np.concatenate([empty, *(part.first for part in filled)]),
-        np.concatenate([empty, *(part.length for part in filled)]),
-    )
+        return blocks.joined([first, base.cut(end, stop)])
 
 
 def _shuffled(
@@ -443,9 +436,8 @@ def _shuffled(
     """Returns the ranges to read of the window from `begin` on, and its seed."""
     if order.shuffle == "none":
         return ranges, None
-    # `permutation` and `epoch_seed` use other counter blocks.
-    counter = np.array([0, begin, len(position.phases), 2], np.uint64)
-    key = _key(order.seed, position.epoch)
+    counter = np.array([0, begin, len(position.phases), _WINDOWS], np.uint64)
+    key = blocks.key(order.seed, position.epoch)
     raw = np.random.Philox(key=key, counter=counter).random_raw(2)
     low, high = raw.astype(np.int64).tolist()
     numbers = ranges.records()
@@ -472,42 +464,6 @@ def _of_records(order: Order, epoch: int, window: Window) -> Window:
     return dataclasses.replace(window, ranges=ranges, copies=copies)
 
 
-def permutation(size: int, *, seed: int, epoch: int) -> Ints:
-    """Returns a permutation of 0 .. size - 1, equal on every machine and numpy version.
-
-    The function sorts raw Philox output. numpy guarantees the stream of Philox, and
-    does not guarantee the stream of `Generator.permutation`.
-    """
-    order: Ints = _sorted(_random(size, seed=seed, epoch=epoch)).astype(np.int64)
-    return order
-
-
-def _random(
-    size: int, *, seed: int, epoch: int, counter: tuple[int, int] = (0, 0)
-) -> npt.NDArray[np.uint64]:
-    """Returns random words: uint64 [size]; another pair of counters has others."""
-    low, high = counter
-    random = np.random.Philox(key=_key(seed, epoch), counter=[0, low, 0, high])
-    keys: npt.NDArray[np.uint64] = random.random_raw(size)
-    return keys
-
-
-def _sorted(keys: npt.NDArray[np.uint64]) -> Any:
-    """Returns the stable order of keys, in half the time of a single sort.
-
-    numpy sorts 16 bits in linear time. By their upper 32 bits almost all keys are in
-    order, which the last sort makes use of. Sorting needs the most memory of an order:
-    each array ends early, and the order of up to 2**32 keys takes 4 bytes a key.
-    """
-    kind = np.uint32 if len(keys) < 1 << 32 else np.int64
-    quarters = np.ascontiguousarray(keys, "<u8").view("<u2").reshape(-1, 4)
-    order = np.argsort(quarters[:, 2], kind="stable").astype(kind)
-    order = order[np.argsort(quarters[order, 3], kind="stable")]
-    del quarters
-    keys = keys[order]
-    return order[np.argsort(keys, kind="stable")]
-
-
 def epoch_seed(*, seed: int, epoch: int, copy: int | Ints = 0) -> Ints:
     """Returns the epoch's part of a random op's seed, beside the record's number.
 
@@ -519,17 +475,11 @@ def epoch_seed(*, seed: int, epoch: int, copy: int | Ints = 0) -> Ints:
     Returns:
         int64, a seed for every copy.
     """
-    # `permutation` uses another counter block.
-    random = np.random.Philox(key=_key(seed, epoch), counter=[0, 0, 0, 1])
+    counter = [0, 0, 0, _EPOCH_SEEDS]
+    random = np.random.Philox(key=blocks.key(seed, epoch), counter=counter)
     seeds = random.random_raw(int(np.max(copy, initial=0)) + 1).astype(np.int64)
     chosen: Ints = seeds[copy]
     return chosen
-
-
-def _key(seed: int, epoch: int) -> npt.NDArray[np.uint64]:
-    # numpy converts a list with a seed of 2**63 or more to float64. Different seeds are
-    # equal as float64, so the key is an array.
-    return np.array([seed, epoch], np.uint64)
 
 
 def _bounds(num_records: int, num_ranks: int, remainder: Remainder) -> Ints:
@@ -551,65 +501,45 @@ def _blocks(order: Order, epoch: int, ranks_per_host: tuple[int, ...]) -> Record
     """
     draws = order._draws(epoch)
     sizes = order.shard_sizes if draws is None else draws.pass_sizes
-    if order.affinity is not None:
-        return _blocks_by_host(order, epoch, ranks_per_host)
-    if order.shuffle == "full":  # a block is a record
-        size = int(sizes.sum())
-        first = _sorted(_random(size, seed=order.seed, epoch=epoch))
-        return RecordRanges(first, np.broadcast_to(np.int64(1), size))
-    blocks = _cut(RecordRanges(np.cumsum(sizes) - sizes, sizes), order.block_length)
-    if order.shuffle == "none":
-        return blocks
-    size = len(blocks.first)
-    return _taken(blocks, permutation(size, seed=order.seed, epoch=epoch))
+    shards = RecordRanges(np.cumsum(sizes) - sizes, sizes)
+    if order.affinity is None:
+        length = None if order.shuffle == "full" else order.block_length
+        if order.shuffle == "none":
+            return blocks.cut(shards, order.block_length)
+        return blocks.permuted(shards, length, seed=order.seed, epoch=epoch)
+    return _blocks_by_host(order, shards, epoch, ranks_per_host)
 
 
 def _blocks_by_host(
-    order: Order, epoch: int, ranks_per_host: tuple[int, ...]
+    order: Order, shards: RecordRanges, epoch: int, ranks_per_host: tuple[int, ...]
 ) -> RecordRanges:
-    """Returns the blocks of a whole epoch: those of host 0, of host 1, and so on.
+    """Returns the blocks of an epoch: those of host 0, of host 1, and so on.
 
-    The blocks of a host are permuted in each epoch. If a host has more records than its
-    ranks read, the others come at the end, after the blocks of the last host.
+    If a host has more records than its ranks read, the others come at the end, after
+    the blocks of the last host.
     """
     assert order.affinity is not None
-    part = _random(
-        len(order.shard_sizes),
+    turn = blocks.permutation(
+        len(shards.first),
         seed=order.seed,
         epoch=epoch // order.affinity,
-        counter=(0, 4),
+        stream=_SHARDS_OF_HOSTS,
     )
-    turn = _sorted(part)
-    turn = turn[order.shard_sizes[turn] > 0]
-    starts = np.cumsum(order.shard_sizes) - order.shard_sizes
-    shards = RecordRanges(starts[turn], order.shard_sizes[turn])
+    dealt = blocks.taken(shards, turn[shards.length[turn] > 0])
     shares = np.cumsum([0, *ranks_per_host])
     num_ranks = int(shares[-1])
-    bounds = (shares * order.num_records // num_ranks).tolist()
+    parts = (shares * order.num_records // num_ranks).tolist()
     used = np.diff(_bounds(order.num_records, num_ranks, order.remainder)[shares])
+    length = None if order.shuffle == "full" else order.block_length
     read, unread = list[RecordRanges](), list[RecordRanges]()
-    for host, (start, stop) in enumerate(itertools.pairwise(bounds)):
-        length = 1 if order.shuffle == "full" else order.block_length
-        blocks = _cut(shards.cut(start, stop), length)
-        keys = _random(
-            len(blocks.first), seed=order.seed, epoch=epoch, counter=(host, 5)
+    for host, (start, stop) in enumerate(itertools.pairwise(parts)):
+        part = blocks.permuted(
+            dealt.cut(start, stop),
+            length,
+            seed=order.seed,
+            epoch=epoch,
+            stream=(host, _BLOCKS_OF_HOST),
         )
-        blocks = _taken(blocks, _sorted(keys))
-        read.append(blocks.cut(0, int(used[host])))
-        unread.append(blocks.cut(int(used[host]), stop - start))
-    return _joined([*read, *unread])
-
-
-def _taken(ranges: RecordRanges, turn: Ints) -> RecordRanges:
-    return RecordRanges(ranges.first[turn], ranges.length[turn])
-
-
-def _cut(ranges: RecordRanges, block_length: int) -> RecordRanges:
-    """Returns the ranges, cut into blocks of a length, or less at the end of each."""
-    num_blocks = -(-ranges.length // block_length)
-    length = np.full(int(num_blocks.sum()), block_length, np.int64)
-    is_filled = ranges.length > 0
-    last = np.cumsum(num_blocks)[is_filled] - 1
-    length[last] -= (num_blocks * block_length - ranges.length)[is_filled]
-    moved = np.repeat(ranges.first - (ranges.ends - ranges.length), num_blocks)
-    return RecordRanges(moved + np.cumsum(length) - length, length)
+        read.append(part.cut(0, int(used[host])))
+        unread.append(part.cut(int(used[host]), stop - start))
+    return blocks.joined([*read, *unread])

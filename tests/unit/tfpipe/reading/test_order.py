@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from tfpipe.reading import order
+from tfpipe.reading import blocks, order
 from tfpipe.reading.order import EpochPosition, Order, Phase
 from tfpipe.shards.ranges import by_shard
 
@@ -197,7 +197,7 @@ def test_each_window_epoch_and_rank_is_permuted_by_a_seed_of_its_own(shuffle):
 @exhaustive
 @hypothesis.given(st.integers(0, 300), SEEDS, EPOCHS)
 def test_permutation_holds_each_number_once(size, seed, epoch):
-    permuted = order.permutation(size, seed=seed, epoch=epoch)
+    permuted = blocks.permutation(size, seed=seed, epoch=epoch)
 
     assert sorted(permuted.tolist()) == list(range(size))
 
@@ -208,7 +208,7 @@ def test_permutation_is_a_stable_sort_of_the_keys(size, num_keys, seed):
     keys = np.random.default_rng(seed).integers(num_keys, size=size, dtype=np.uint64)
     keys *= np.uint64(2**64 - 1) // np.uint64(num_keys)
 
-    assert order._sorted(keys).tolist() == np.argsort(keys, kind="stable").tolist()
+    assert blocks._sorted(keys).tolist() == np.argsort(keys, kind="stable").tolist()
 
 
 # Pinned: another value here means that checkpoints resume in another order.
@@ -223,7 +223,7 @@ def test_permutation_is_a_stable_sort_of_the_keys(size, num_keys, seed):
 def test_order_is_the_same_on_every_machine_and_version(
     seed, epoch, permutation, epoch_seed
 ):
-    assert order.permutation(10, seed=seed, epoch=epoch).tolist() == permutation
+    assert blocks.permutation(10, seed=seed, epoch=epoch).tolist() == permutation
     assert order.epoch_seed(seed=seed, epoch=epoch) == epoch_seed
 
 
@@ -232,7 +232,7 @@ def test_each_seed_and_epoch_has_its_own_order_and_epoch_seed(seed):
     pairs = [(seed, 0), (seed, 1), (seed, 2**40), (seed + 1, 0), (seed + 1, 1)]
 
     orders = {
-        tuple(order.permutation(100, seed=seed, epoch=epoch)) for seed, epoch in pairs
+        tuple(blocks.permutation(100, seed=seed, epoch=epoch)) for seed, epoch in pairs
     }
     seeds = {order.epoch_seed(seed=seed, epoch=epoch) for seed, epoch in pairs}
 
