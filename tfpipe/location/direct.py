@@ -12,7 +12,7 @@ import os
 import warnings
 from collections.abc import Mapping
 
-from tfpipe.location import object_store
+from tfpipe.location import aws
 from tfpipe.location.location import Location
 
 # Schemes whose URLs tensorflow-io writes as everybody does.
@@ -74,9 +74,9 @@ def s3_settings(environ: Mapping[str, str]) -> dict[str, str]:
         environ: The environment.
 
     Raises:
-        RemoteError: If the settings of AWS are wrong, see `object_store.aws_settings`.
+        RemoteError: If the settings of AWS are wrong, see `aws.settings`.
     """
-    usual = object_store.aws_settings(environ)
+    usual = aws.settings(environ)
     settings = {
         # Otherwise it reads at least 50 MB at a time, and may abort when Python exits.
         "S3_DISABLE_MULTI_PART_DOWNLOAD": "1"
@@ -85,6 +85,8 @@ def s3_settings(environ: Mapping[str, str]) -> dict[str, str]:
         settings["S3_ENDPOINT"] = usual["endpoint"]
     if "region" in usual:
         settings["AWS_REGION"] = usual["region"]
+    if "ca_bundle" in usual:
+        settings["S3_CA_FILE"] = usual["ca_bundle"]
     return settings
 
 

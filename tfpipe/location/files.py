@@ -17,6 +17,8 @@ from tfpipe import errors
 from tfpipe.location import folders
 from tfpipe.location.location import OBJECT_SCHEMES, Location
 
+_WRITES = ("writing", "removing")
+
 
 @dataclasses.dataclass(frozen=True, init=False)
 class Files:
@@ -199,7 +201,9 @@ class Files:
         except errors.RemoteError:
             raise
         except Exception as error:
-            is_missing, came_back, remedy = self._folder.explain(error)
+            is_missing, came_back, remedy = self._folder.explain(
+                error, is_write=what in _WRITES
+            )
             kind = errors.MissingFileError if is_missing else errors.RemoteError
             # The cause is left out: the cause may hold parts of the request.
             # A short time says nothing.

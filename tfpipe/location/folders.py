@@ -67,7 +67,7 @@ class LocalFolder:
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
 
-    def explain(self, error: Exception) -> tuple[bool, str, str]:
+    def explain(self, error: Exception, *, is_write: bool) -> tuple[bool, str, str]:
         """Explains an error, see `object_store.ObjectStore.explain`."""
         said = getattr(error, "strerror", None) or str(error)
         is_missing = isinstance(error, FileNotFoundError)
@@ -127,7 +127,7 @@ class FsspecFolder:
     def delete(self, name: str) -> None:
         self._system.rm_file(self._path(name))
 
-    def explain(self, error: Exception) -> tuple[bool, str, str]:
+    def explain(self, error: Exception, *, is_write: bool) -> tuple[bool, str, str]:
         """Explains an error, see `object_store.ObjectStore.explain`."""
         said = str(error).split("\n")[0] or type(error).__name__
         is_missing = isinstance(error, FileNotFoundError)

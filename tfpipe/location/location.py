@@ -26,6 +26,9 @@ from tfpipe import errors
 # Schemes of obstore. fsspec has the other schemes.
 OBJECT_SCHEMES = ("s3", "gs", "az", "abfs", "http", "https")
 
+# Schemes of Hadoop and Google for the same stores.
+_ALIASES = {"s3a": "s3", "abfss": "abfs", "gcs": "gs"}
+
 # A scheme of two letters or more.
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 # A person may write a URL into a `pathlib.Path`, which makes one slash of two.
@@ -95,7 +98,7 @@ class Location:
                 f"password, got {shown(self.text)}."
             )
         scheme, _, rest = self.text.partition("://")
-        errors.settle(self, "text", f"{scheme.lower()}://{rest.rstrip('/')}")
+        errors.settle(self, "text", f"{_plain(scheme)}://{rest.rstrip('/')}")
 
     @classmethod
     def from_user(
@@ -130,7 +133,7 @@ class Location:
         match = _WRITTEN_URL.match(text)
         if match is None:
             return cls(_with_home(argument, text) if expand_user else text)
-        scheme = match[1].lower()
+        scheme = _plain(match[1])
         if scheme == "file":
             errors.require_local_path(owner, name, text)
         if scheme not in _AUTHORITIES:
@@ -184,7 +187,7 @@ class Location:
     def scheme(self) -> str:
         """The scheme of a URL in lower case; "" for a path."""
         match = _URL.match(self.text)
-        return match[1].lower() if match else ""
+        return _plain(match[1]) if match else ""
 
     @property
     def is_local(self) -> bool:
@@ -278,9 +281,14 @@ def has_no_secret(url: str) -> bool:
 
 def _has_sound_authority(url: str) -> bool:
     written = written_scheme(url)
-    pattern = _AUTHORITIES.get(written.partition(":")[0].lower())
+    pattern = _AUTHORITIES.get(_plain(written.partition(":")[0]))
     authority = url[len(written) :].partition("/")[0]
     return pattern is not None and re.fullmatch(pattern, authority) is not None
+
+
+def _plain(scheme: str) -> str:
+    """Returns a scheme in lower case, by its usual name."""
+    return _ALIASES.get(scheme.lower(), scheme.lower())
 
 
 def written_scheme(url: str) -> str:

@@ -27,20 +27,26 @@ class Fault:
     Attributes:
         kind: `truncate` ends the connection after `after` bytes of the body; `alter`
             flips all bits of the byte at `after`; `delay` waits `seconds` before the
-            answer; `stall` sends `after` bytes and then nothing; `reset` resets the
-            connection; `status` answers with `status`, such as 503.
+            answer; `stall` sends `after` bytes and then nothing; `trickle` sends 1 KiB
+            each `seconds`; `reset` resets the connection; `status` answers with
+            `status`, such as 503; `redirect` answers with `status` and `location`.
         names: Pattern of the names of the objects, without the bucket.
         methods: Methods of the requests.
         times: Number of requests that it hits; None is all of them.
+        code: Code of the error in the body of an answer with `status`, as S3 has it.
     """
 
-    kind: Literal["truncate", "alter", "delay", "stall", "reset", "status"]
+    kind: Literal[
+        "truncate", "alter", "delay", "stall", "trickle", "reset", "status", "redirect"
+    ]
     names: str = "*"
     methods: tuple[str, ...] = ("GET",)
     times: int | None = None
     after: int = 0
     seconds: float = 0.0
     status: int = 503
+    code: str = ""
+    location: str = ""
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -138,7 +144,13 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.proxy._ended.wait(fault.seconds)
         if fault and fault.kind == "status":
             request.status = fault.status
-            self._head(fault.status, [("Content-Length", "0")])
+            body = f"<Error><Code>{fault.code}</Code></Error>" if fault.code else ""
+            self._head(fault.status, [("Content-Length", len(body))])
+            self.wfile.write(b"" if self.command == "HEAD" else body.encode())
+        elif fault and fault.kind == "redirect":
+            request.status = fault.status
+            to = ("Location", fault.location + self.path)
+            self._head(fault.status, [to, ("Content-Length", 0)])
         elif fault and fault.kind == "reset":
             self._reset()
         else:
@@ -174,8 +186,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if self.command == "HEAD":
             return
         place = 0
-        while piece := content or upstream.read(_PIECE):
+        is_slow = fault is not None and fault.kind == "trickle"
+        while piece := content or upstream.read(1024 if is_slow else _PIECE):
             content = b""
+            if fault and is_slow and self.proxy._ended.wait(fault.seconds):
+                return
             piece, is_cut = _spoiled(piece, fault, place)
             request.num_bytes += len(piece)
             self.wfile.write(piece)

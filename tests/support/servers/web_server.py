@@ -7,6 +7,8 @@ import contextlib
 import http.server
 import pathlib
 import re
+import ssl
+import subprocess
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -44,16 +46,59 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def serve(folder: pathlib.Path, *, has_ranges: bool = True) -> Iterator[str]:
-    """Serves the files of a folder and yields the URL of the folder."""
+def serve(
+    folder: pathlib.Path,
+    *,
+    has_ranges: bool = True,
+    certificates: pathlib.Path | None = None,
+) -> Iterator[str]:
+    """Serves the files of a folder and yields the URL of the folder.
+
+    Args:
+        folder: The folder.
+        has_ranges: Whether the server sends ranges of bytes.
+        certificates: Folder of `certificates`, for https; None is http.
+    """
     own = {"folder": folder, "has_ranges": has_ranges}
     handler = type("Handler", (_Handler,), own)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         server.daemon_threads = True
+        if certificates is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(
+                *(certificates / f"server.{e}" for e in ("crt", "key"))
+            )
+            server.socket = context.wrap_socket(server.socket, server_side=True)
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()
         try:
-            yield f"http://127.0.0.1:{server.server_port}"
+            scheme = "http" if certificates is None else "https"
+            yield f"{scheme}://127.0.0.1:{server.server_port}"
         finally:
             server.shutdown()
             thread.join()
+
+
+def certificates(folder: pathlib.Path) -> pathlib.Path:
+    """Makes an authority, and a certificate of 127.0.0.1 that it has signed.
+
+    Returns:
+        A folder with ca.crt, server.crt and server.key.
+    """
+    made = folder / "certificates"
+    made.mkdir()
+    (made / "of_server").write_text("subjectAltName=IP:127.0.0.1\n")
+    key = "-newkey rsa:2048 -nodes -keyout {0}.key"
+    for command in (
+        f"req -x509 {key} -out ca.crt -days 30 -subj /CN=authority "
+        "-addext basicConstraints=critical,CA:TRUE",
+        f"req {key} -out server.csr -subj /CN=127.0.0.1",
+        "x509 -req -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial "
+        "-out server.crt -days 30 -extfile of_server",
+    ):
+        name = "ca" if "-x509" in command else "server"
+        arguments = command.format(name).split()
+        subprocess.run(
+            ["openssl", *arguments], cwd=made, check=True, capture_output=True
+        )
+    return made

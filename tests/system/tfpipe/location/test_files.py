@@ -27,6 +27,14 @@ PASSING = {
     "reset": Fault(kind="reset"),
     "503": Fault(kind="status", status=503),
     "429": Fault(kind="status", status=429),
+    "408": Fault(kind="status", status=408),
+    "RequestTimeout": Fault(kind="status", status=400, code="RequestTimeout"),
+}
+# Each answer comes later than the time limit allows, and none is ever whole.
+ENDLESS = {
+    "trickle": Fault(kind="trickle", seconds=0.1),
+    "stall": Fault(kind="stall", after=1000),
+    "RequestTimeout": Fault(kind="status", status=400, code="RequestTimeout"),
 }
 
 
@@ -108,8 +116,99 @@ def test_a_fault_that_passes_is_not_seen_and_one_that_stays_ends_in_time(
     seconds = time.monotonic() - start
 
     assert f"Reading bytes 7 to 250000 of {s3_folder}/shard failed" in str(raised.value)
-    assert "try again" in str(raised.value)
+    assert "try again, or give a time_limit above 1.5 s." in str(raised.value)
     assert 0.3 < seconds < 15
+
+
+@pytest.mark.parametrize("fault", ENDLESS.values(), ids=ENDLESS)
+def test_the_time_limit_holds_for_all_tries_together(
+    fault: Fault, s3_folder: str, bad_proxy: BadProxy
+) -> None:
+    Files(s3_folder).write("shard", bytes(300_000))
+    bad_proxy.faults.append(fault)
+    with pytest.raises(errors.RemoteError, match="give a time_limit above 2 s"):
+        Files(s3_folder, time_limit=2).read("shard")
+
+    assert bad_proxy.num_requests("*/shard") > 0
+    assert bad_proxy.num_bytes("*/shard") < 300_000
+
+
+def test_a_store_that_sends_elsewhere_is_told_apart(
+    s3_folder: str, bad_proxy: BadProxy
+) -> None:
+    again = Fault(kind="redirect", status=307, location=bad_proxy.address)
+    bad_proxy.faults.append(again)
+
+    with pytest.raises(errors.RemoteError, match="sends the request elsewhere"):
+        Files(s3_folder, time_limit=2).read("shard")
+
+
+def test_a_dead_proxy_is_named(s3_folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://me:hidden@127.0.0.1:1")
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+
+    with pytest.raises(errors.RemoteError, match=r"the proxy 127\.0\.0\.1:1") as raised:
+        Files(s3_folder, time_limit=1).read("shard")
+
+    assert "hidden" not in str(raised.value)
+
+
+def test_keys_that_a_file_gets_during_a_job_are_used(
+    s3_folder: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Files(s3_folder).write("shard", b"1")
+    path = tmp_path / "credentials"
+    text = f"[default]\naws_access_key_id = {KEY}\naws_secret_access_key = "
+    path.write_text(f"{text}old-{SECRET}\n")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(path))
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    files = Files(s3_folder)
+    with pytest.raises(errors.RemoteError, match="SignatureDoesNotMatch"):
+        files.read("shard")
+    path.write_text(f"{text}{SECRET}\n")
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(files.read, ["shard"] * 8)) == [b"1"] * 8
+
+
+def _https_as_s3(patch: pytest.MonkeyPatch, url: str) -> str:
+    patch.setenv("AWS_ENDPOINT_URL", url)
+    return f"s3://{BUCKET}"
+
+
+def _https(patch: pytest.MonkeyPatch, url: str) -> str:
+    return f"{url}/{BUCKET}"
+
+
+@pytest.mark.parametrize(
+    ("place", "variable"),
+    [(_https_as_s3, "AWS_CA_BUNDLE"), (_https, "SSL_CERT_FILE")],
+)
+def test_a_certificate_needs_an_authority_that_a_variable_may_name(
+    place: Callable[[pytest.MonkeyPatch, str], str],
+    variable: str,
+    s3_folder: str,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / BUCKET).mkdir()
+    (tmp_path / BUCKET / "shard").write_bytes(b"1")
+    certificates = web_server.certificates(tmp_path)
+    for name in ("AWS_CA_BUNDLE", "SSL_CERT_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    with web_server.serve(tmp_path, certificates=certificates) as url:
+        where = place(monkeypatch, url)
+        with pytest.raises(errors.RemoteError, match="Set SSL_CERT_FILE, for s3"):
+            Files(where, time_limit=2).read("shard")
+        monkeypatch.setenv(variable, str(certificates / "ca.crt"))
+
+        assert Files(where).read("shard") == b"1"
+    with web_server.serve(tmp_path) as url:
+        where = place(monkeypatch, url.replace("http:", "https:"))
+        with pytest.raises(errors.RemoteError, match="does not speak TLS"):
+            Files(where, time_limit=2).read("shard")
 
 
 def test_a_file_that_is_shorter_than_asked_is_named(s3_folder: str) -> None:

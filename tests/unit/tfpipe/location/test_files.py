@@ -181,7 +181,7 @@ def test_azure_without_an_account_says_which_variable(
 ) -> None:
     monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
 
-    with pytest.raises(errors.RemoteError, match="Set AZURE_STORAGE_ACCOUNT_NAME"):
+    with pytest.raises(errors.RemoteError, match="or AZURE_STORAGE_ACCOUNT_NAME"):
         Files("az://container/photos")
 
 

@@ -203,7 +203,6 @@ def test_a_home_folder_is_only_meant_on_a_command_line(
     ("place", "said"),
     [
         ("ftp://host/photos", r"s3://, gs://, az://.*hdfs://, got ftp://"),
-        ("s3a://bucket", r"s3://, gs://"),
         ("file:///data/photos", "Write the path: /data/photos"),
         ("s3://", "such as s3://bucket/folder"),
         ("https:///photos", "such as https://host/folder"),
@@ -260,3 +259,24 @@ def test_a_location_checks_itself(text: str) -> None:
         Location(text)
 
     assert SECRET not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("written", "text"),
+    [
+        ("s3a://bucket/a b", "s3://bucket/a b"),
+        ("S3A://bucket", "s3://bucket"),
+        ("gcs://bucket/a", "gs://bucket/a"),
+        (
+            "abfss://files@me.dfs.core.windows.net/a",
+            "abfs://files@me.dfs.core.windows.net/a",
+        ),
+    ],
+)
+def test_the_schemes_of_hadoop_and_google_are_the_same_stores(
+    written: str, text: str
+) -> None:
+    assert Location.from_user("input", written).text == text
+    assert Location(written) == Location(text)
+    assert Location(written).shown == text
+    assert Location("/a").resolve(written) == Location(text)

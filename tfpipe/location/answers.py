@@ -1,0 +1,216 @@
+"""The meaning of an error of obstore, for people and for a second try.
+
+In: an error of obstore. Out: what came back, as a short line without secrets; a remedy;
+and whether the same request may succeed later.
+"""
+
+import dataclasses
+import html
+import re
+import urllib.parse
+import urllib.request
+
+_IN_BODIES = (
+    r"<Code>([^<]*)</Code>",
+    r"<Message>([^<]*)</Message>",
+    r'"message": ?"([^"]*)"',
+)
+_MAX_CHARACTERS = 300
+# Kinds of obstore's HttpError.
+_KINDS = {
+    "Connect": "cannot be reached",
+    "Timeout": "did not answer in time",
+    "Interrupted": "broke off the connection",
+}
+# Where the AWS, Google and Azure machines hand out credentials.
+_METADATA_SERVERS = ("169.254.169.254", "latest/api/token", "metadata.google.internal")
+LOGINS = {
+    "s3": "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE for a "
+    "profile of ~/.aws/credentials; for a public bucket AWS_SKIP_SIGNATURE=true.",
+    "gs": "Set GOOGLE_APPLICATION_CREDENTIALS, or run `gcloud auth application-default "
+    "login`; for a public bucket set GOOGLE_SKIP_SIGNATURE=true.",
+    "az": "Set AZURE_STORAGE_CONNECTION_STRING, or AZURE_STORAGE_ACCOUNT_NAME and "
+    "AZURE_STORAGE_ACCOUNT_KEY or AZURE_STORAGE_SAS_TOKEN, or run `az login` and set "
+    "AZURE_USE_AZURE_CLI=true.",
+}
+LOGINS["abfs"] = LOGINS["az"]
+_RIGHTS = {
+    "s3": "s3:PutObject, s3:DeleteObject and s3:ListBucket",
+    "gs": "the role roles/storage.objectUser",
+    "az": "the role Storage Blob Data Contributor, or a SAS with sp=racwdl",
+}
+_RIGHTS["abfs"] = _RIGHTS["az"]
+
+_MADE_BY = "External AWS credential provider: "
+_REFUSED = r"status code: 40[13]\b|Unauthenticated|ExpiredToken|InvalidToken"
+# Pattern of the text, and remedy; the first that fits counts.
+_REMEDIES = (
+    (
+        r"RequestTimeTooSkewed|AuthenticationFailed.*Date header",
+        "Set the clock of this host.",
+    ),
+    (
+        r"status code: 407|tunnel error",
+        "The proxy of HTTPS_PROXY or HTTP_PROXY refuses: correct its user name and "
+        "password, or put the host of the store into NO_PROXY.",
+    ),
+    (
+        r"UnknownIssuer|CaUsedAsEndEntity|BadSignature",
+        "No authority that this host trusts has signed the certificate of the store. "
+        "Set SSL_CERT_FILE, for s3:// also AWS_CA_BUNDLE, to the PEM file of the "
+        "authority.",
+    ),
+    (
+        r"InvalidCertificate",
+        "The certificate of the store must be valid now and for this host name. Have "
+        "it renewed, or write the name that it has.",
+    ),
+    (
+        r"InvalidContentType|InvalidMessage",
+        "The port does not speak TLS. Write http:// in the endpoint or the URL.",
+    ),
+    (
+        r"HTTP request (?:was sent )?to (?:an )?HTTPS",
+        "The port speaks TLS. Write https:// in the endpoint or the URL.",
+    ),
+    (
+        r"[Rr]edirect|status code: 30[1278]",
+        "The store sends the request elsewhere. Set the region of the bucket "
+        "(AWS_REGION) and its own endpoint (AWS_ENDPOINT_URL).",
+    ),
+    (r"status code: 416", "The file is too short: copy it again."),
+    (
+        r"NoSuchBucket|ContainerNotFound",
+        "Check the bucket's name; make it if it is new.",
+    ),
+    (
+        r"RangeNotSupported|non-partial response",
+        "Use a web server that can send ranges of bytes.",
+    ),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """An error of obstore.
+
+    Args:
+        error: The error.
+        scheme: Scheme of the URL.
+        is_write: Whether the request writes or removes.
+        time_limit: The time limit of the request in seconds.
+    """
+
+    error: Exception
+    scheme: str = ""
+    is_write: bool = False
+    time_limit: float = 0.0
+
+    @property
+    def text(self) -> str:
+        """The text of obstore."""
+        return str(self.error)
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether only the file is missing."""
+        is_bucket = re.search("NoSuchBucket|ContainerNotFound", self.text)
+        return isinstance(self.error, FileNotFoundError) and not is_bucket
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the store refuses the login."""
+        return re.search(_REFUSED, self.text) is not None
+
+    @property
+    def asks_again(self) -> bool:
+        """Whether the store asks for the request again, and obstore does not know."""
+        return (
+            re.search(r"status code: 400.*<Code>RequestTimeout<", self.text) is not None
+        )
+
+    def explain(self) -> tuple[bool, str, str]:
+        """Returns whether only the file is missing, what came back, and a remedy."""
+        line = self.text.splitlines()[0] if self.text else ""
+        if _MADE_BY in line:
+            said = line.partition(_MADE_BY)[2].partition(": ")[2]
+            return False, "no credentials were made", said
+        if any(server in self.text for server in _METADATA_SERVERS):
+            return False, "no credentials were found", LOGINS.get(self.scheme, "")
+        return self.is_missing, _came_back(self.text), self._remedy()
+
+    def _remedy(self) -> str:
+        for pattern, remedy in _REMEDIES:
+            if re.search(pattern, self.text):
+                return remedy
+        if self.is_refused:
+            return self._login()
+        if self.is_missing:
+            return "Check its name, its folder and its bucket."
+        if _kind(self.text) is None and not self.asks_again:
+            return "Check the settings of the store, see BUILD.md."
+        proxy = _proxy(self.text)
+        where = f"the proxy {proxy}" if proxy else "the network and the server"
+        return (
+            f"Check {where}, and try again, or give a time_limit above "
+            f"{self.time_limit:g} s."
+        )
+
+    def _login(self) -> str:
+        login = LOGINS.get(self.scheme, "")
+        if re.search("ExpiredToken|InvalidToken|expired", self.text):
+            return f"The login has ended: log in again. {login}".rstrip()
+        if self.is_write and re.search("AccessDenied|PermissionMismatch", self.text):
+            return f"The login must be allowed to write there: {_RIGHTS[self.scheme]}."
+        return f"Check the credentials. {login}".rstrip()
+
+
+def _came_back(text: str) -> str:
+    """Returns the answer in an error of obstore as one short line without secrets."""
+    # A query may hold a signature, and an endpoint a password.
+    line = re.sub(r"\?\S*|(?<=//)[^/\s@]*@", "", (text or "nothing").splitlines()[0])
+    status = re.search(r"status code: ([0-9]+ [A-Za-z -]+)", line)
+    if status:
+        said = [re.search(pattern, text) for pattern in _IN_BODIES]
+        parts = [status[1], *(part[1].split("\nRequestId")[0] for part in said if part)]
+        return ", ".join(
+            " ".join(html.unescape(part).split()).strip(" .") for part in parts
+        )
+    kind = _kind(text)
+    if kind is None:
+        return line[:_MAX_CHARACTERS].strip(" .")
+    server, proxy = _server(text), _proxy(text)
+    detail = re.search(r'(?:message|error): "([^"]+)"|(Invalid\w+\(\s*\w+)', text)
+    details = re.sub(r"\s+", "", detail[2]) + ")" if detail and detail[2] else ""
+    details = detail[1] if detail and detail[1] else details
+    return (
+        f"the server {server} ".replace("  ", " ")
+        + _KINDS.get(kind, "failed")
+        + (f" through the proxy {proxy}" if proxy else "")
+        + (f" ({details})" if details else "")
+    )
+
+
+def _server(text: str) -> str:
+    found = re.search(r"performing [A-Z]+ (https?://[^/\s]+)", text)
+    return re.sub(r"(?<=//)[^/@]*@", "", found[1]) if found else ""
+
+
+def _proxy(text: str) -> str:
+    """Returns the proxy that the variables set for a server that is not reached."""
+    server = urllib.parse.urlsplit(_server(text))
+    if _kind(text) != "Connect" or not server.hostname:
+        return ""
+    proxies = urllib.request.getproxies_environment()
+    proxy = proxies.get(server.scheme) or proxies.get("all", "")
+    if not proxy or urllib.request.proxy_bypass(server.netloc):
+        return ""
+    return urllib.parse.urlsplit(proxy).netloc.rpartition("@")[2] or proxy
+
+
+def _kind(text: str) -> str | None:
+    """Returns the kind of a failure of the connection or the server, if it is one."""
+    found = re.search(r"HttpError {\s*kind: (\w+)", text)
+    if found and "builder error" not in text and "redirect" not in text:
+        return found[1]
+    return "Status" if re.search(r"status code: (?:5\d\d|429|408)", text) else None
