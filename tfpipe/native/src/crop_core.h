@@ -32,7 +32,7 @@ struct Format {
   bool fast;          // decode at 1/2, 1/4 or 1/8 where that still covers the result
   bool planar;        // channels first
   bool bgr;
-  bool plain;  // leave the Huffman codes to libjpeg: the same pixels, for fuzz.cc
+  bool plain;  // libjpeg's own Huffman decoder in a new object, for fuzz.cc
   Pixel pixel;
   float scale[3], offset[3];
 };
@@ -41,8 +41,16 @@ struct Format {
 // from memory would take an eighth of the whole time, so rows are not aligned.
 constexpr int kLineOffset = 8;
 
+// The decoder of a thread.
+struct KeptDecoder : Decoder {
+  KeptDecoder() = default;
+  KeptDecoder(const KeptDecoder&) = delete;
+  ~KeptDecoder() { jpeg_destroy_decompress(&info); }
+};
+
 // Memory of a thread, kept from image to image: the size of a few rows.
 struct Scratch {
+  KeptDecoder decoder;
   std::vector<Step> rows;
   Across across;
   std::vector<uint8_t> line;
@@ -234,21 +242,22 @@ inline bool Crop(const Source& source, const CropBox& box, bool flip,
   const bool has_points = source.table_size > 0 && !format.plain &&
                           ReadEntryPoints(source.table, source.table_size, source.jpeg,
                                           source.size, &points);
-  Decoder decoder;
-  Reset(&decoder, message, format.plain ? nullptr : &scratch.reader);
-  switch (setjmp(decoder.jump)) {
-    case kFailed: jpeg_destroy_decompress(&decoder.info); return false;
+  Decoder* decoder = &scratch.decoder;
+  if (format.plain) jpeg_destroy_decompress(&decoder->info);
+  Reset(decoder, message, format.plain ? nullptr : &scratch.reader);
+  switch (setjmp(decoder->jump)) {
+    case kFailed: jpeg_destroy_decompress(&decoder->info); return false;
     case kOdd:  // again, with libjpeg's own Huffman decoder
-      jpeg_destroy_decompress(&decoder.info);
-      decoder.huffman = nullptr;
+      jpeg_destroy_decompress(&decoder->info);
+      decoder->huffman = nullptr;
       break;
     default: break;
   }
-  Open(&decoder, source.jpeg, source.size);
-  jpeg_read_header(&decoder.info, TRUE);
-  Check(&decoder, box);
-  Decode(&decoder, format, has_points ? &points : nullptr, box, flip, &scratch, pixels);
-  jpeg_destroy_decompress(&decoder.info);
+  Open(decoder, source.jpeg, source.size);
+  jpeg_read_header(&decoder->info, TRUE);
+  Check(decoder, box);
+  Decode(decoder, format, has_points ? &points : nullptr, box, flip, &scratch, pixels);
+  Close(decoder);
   return true;
 }
 

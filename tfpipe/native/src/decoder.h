@@ -8,6 +8,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include <algorithm>
+
 #include "external/libjpeg_turbo/jpeglib.h"
 
 #include "external/libjpeg_turbo/jerror.h"
@@ -24,11 +26,12 @@ struct Huffman;
 // After a fatal error libjpeg jumps (longjmp) to where decoding began, and destructors
 // in between do not run. No object with a destructor may live there.
 struct Decoder {
-  jpeg_decompress_struct info;
+  jpeg_decompress_struct info = {};
   jpeg_error_mgr errors;
   jpeg_source_mgr source;
   jpeg_progress_mgr progress;
   jmp_buf jump;
+  void* (*allocate)(j_common_ptr info, int pool, size_t size);  // of libjpeg
   char* message;
   Huffman* huffman;  // null leaves the codes to libjpeg
 };
@@ -81,15 +84,24 @@ inline void Reset(Decoder* decoder, char* message, Huffman* huffman) {
   decoder->huffman = huffman;
   decoder->info.err = jpeg_std_error(&decoder->errors);
   decoder->info.client_data = decoder;
-  decoder->info.mem = nullptr;
   decoder->errors.error_exit = OnError;
   decoder->errors.emit_message = OnMessage;
+}
+
+// Allocates all memory for a single image.
+inline void* AllocateForImage(j_common_ptr info, int, size_t size) {
+  const auto* decoder = static_cast<Decoder*>(info->client_data);
+  return decoder->allocate(info, JPOOL_IMAGE, size);
 }
 
 // Makes the decoder ready for jpeg_read_header.
 inline void Open(Decoder* decoder, const uint8_t* jpeg, size_t size) {
   jpeg_decompress_struct* info = &decoder->info;
-  jpeg_create_decompress(info);
+  if (info->mem == nullptr) {
+    jpeg_create_decompress(info);
+    decoder->allocate = info->mem->alloc_small;
+    info->mem->alloc_small = AllocateForImage;
+  }
   decoder->progress.progress_monitor = OnProgress;
   info->progress = &decoder->progress;
   decoder->source.init_source = Ignore;
@@ -107,6 +119,17 @@ inline void Open(Decoder* decoder, const uint8_t* jpeg, size_t size) {
              jpeg[2]);
     Fail(decoder);
   }
+}
+
+// Forgets the image: its memory, and the tables of its header. Open may follow. A new
+// libjpeg object would ask the processor for its instructions (CPUID), which takes
+// microseconds on a virtual machine.
+inline void Close(Decoder* decoder) {
+  jpeg_decompress_struct* info = &decoder->info;
+  jpeg_abort_decompress(info);
+  std::fill_n(info->quant_tbl_ptrs, NUM_QUANT_TBLS, nullptr);
+  std::fill_n(info->dc_huff_tbl_ptrs, NUM_HUFF_TBLS, nullptr);
+  std::fill_n(info->ac_huff_tbl_ptrs, NUM_HUFF_TBLS, nullptr);
 }
 
 // Reads the sides of an image, in pixels, from its header. Returns whether the header
