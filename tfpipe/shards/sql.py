@@ -227,17 +227,18 @@ def read_lines(
     return read_files("json", paths, *named, *options)
 
 
-def about_parquet(what: str, path: str | os.PathLike[str]) -> str:
-    """Returns the call of DuckDB that describes a Parquet file.
+def about_parquet(what: str, *paths: str | os.PathLike[str]) -> str:
+    """Returns the call of DuckDB that describes Parquet files.
 
     Args:
         what: "metadata", "schema", "file_metadata" or "kv_metadata".
-        path: The file.
+        paths: The files.
 
     Raises:
-        ValueError: If the path is not Unicode, see `one_file`.
+        ValueError: If a path is not Unicode, see `one_file`.
     """
-    return f"parquet_{what}({quoted(one_file(path))})"
+    files = ", ".join(quoted(one_file(path)) for path in paths)
+    return f"parquet_{what}([{files}])"
 
 
 def _unicode(text: str) -> str:

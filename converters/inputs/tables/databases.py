@@ -237,7 +237,7 @@ def _image(value: Any, row: int, column: str, images: Spool) -> dict[str, Any]:
     if value is None or isinstance(value, str):
         return {"path": value}
     if isinstance(value, bytes | bytearray | memoryview):
-        return {"offset": images.add("", bytes(value)), "num_bytes": len(value)}
+        return {"offset": images.add(bytes(value)), "num_bytes": len(value)}
     raise ValueError(
         f"--image_column={column} must hold text (a path or a URL) or bytes, "
         f"got {type(value).__name__} in row {row}. Choose another column."

@@ -6,6 +6,7 @@ out of the root.
 """
 
 import dataclasses
+import functools
 import itertools
 import os
 import pathlib
@@ -337,7 +338,7 @@ class _Lister:
         elif found is not None:
             num_bytes, file = found.num_bytes, found.file
         if "://" not in file:
-            file = os.path.abspath(file).removeprefix(self._above)
+            file = _absolute(file).removeprefix(self._above)
             if not is_spooled:  # the spool lies below the output
                 self._tops.add(file.partition("/")[0])
         # One object for both saves memory.
@@ -359,6 +360,10 @@ class _Lister:
             rows=[ImageRows(path, self._rows, extra, table.extra_in_records, "row")],
             apart=[folder.resolve(top) for top in sorted(self._tops)],
         )
+
+
+# A row after another is mostly in the same file.
+_absolute = functools.lru_cache(maxsize=64)(os.path.abspath)
 
 
 def _split(row: _Row) -> str:

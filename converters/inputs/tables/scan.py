@@ -2,7 +2,7 @@
 
 In: sources, a query, names of columns. Out: `rows.parquet` with a row for every row of
 the table: row (from 1), path, file, offset, num_bytes, label, name, split, extra_0, ...
-. An image is a path, or a range of the file or the spool, see `Spool.add`. The rows
+. An image is a path, or a range of the file or the spool, see `Spool`. The rows
 are streamed: memory holds a batch.
 """
 
@@ -16,7 +16,7 @@ import re
 import shutil
 import urllib.parse
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from converters.inputs.files import paths_below_one
 from converters.inputs.meaning import Meaning
@@ -26,7 +26,14 @@ from converters.inputs.tables.columns import Columns
 from converters.inputs.tables.table_sources import CSV, JSON, PARQUET, TableSource
 from tfpipe.location.location import Location
 from tfpipe.shards.split_names import TRAIN
-from tfpipe.shards.sql import engine, identifier, lock, quoted, read_files
+from tfpipe.shards.sql import (
+    about_parquet,
+    engine,
+    identifier,
+    lock,
+    quoted,
+    read_files,
+)
 
 if TYPE_CHECKING:
     import duckdb
@@ -37,8 +44,9 @@ ROWS_VERSION = 5
 INPUT = "input"
 # Column of DuckDB beside the columns of a table.
 _FILE = "tfpipe_file"
-# Function of a file and the bytes of an image.
-_PLACE = "tfpipe_place"
+# Functions of the methods of `Spool`.
+_FIND, _ADD = "tfpipe_find", "tfpipe_add"
+_WHOLE = 1 << 31  # more than the bytes of a value
 # Column with the split in the name of the file.
 SPLIT_OF_FILE = "tfpipe_split"
 _READERS = {CSV: "csv", JSON: "json", PARQUET: "parquet"}
@@ -90,23 +98,24 @@ def scan(
             spool.opened(folder) as images,
             _line_named(near.values(), columns),
         ):
-            connection.create_function(
-                _PLACE, images.add, ["VARCHAR", "BLOB"], "BIGINT", side_effects=True
-            )
+            _create_functions(connection, images)
             source, lines = near[INPUT], copies / f"{INPUT}.jsonl"
             if len(near) == 1 and source.is_database:
                 rows = databases.rows_in(lines, source, query, columns, images)
                 _write_rows(connection, rows, columns, None, part)
             elif query is None:
                 rows = _read(connection, source, columns, by_file)
-                stay = source.kind == PARQUET and source == sources[INPUT]
-                if stay:  # one thread finds the images of a file in their order
+                compared = {}
+                if source.kind == PARQUET and source == sources[INPUT]:
+                    name = columns.image_column
+                    compared = _num_compared(connection, source, name)
+                if compared:  # one thread finds the images of a file in their order
                     connection.execute("SET threads = 1")
-                _write_rows(connection, rows, columns, _FILE if stay else "''", part)
+                _write_rows(connection, rows, columns, compared, part)
             else:
                 files = _make_views(connection, near, columns, copies, by_file)
                 with _only_select(connection, query, near, [*files, part]) as rows:
-                    _write_rows(connection, rows, columns, "''", part)
+                    _write_rows(connection, rows, columns, {}, part)
         for file, state in itertools.chain.from_iterable(map(dict.items, states)):
             require_same(Location(file), state)
     except BaseException:
@@ -116,6 +125,22 @@ def scan(
     shutil.rmtree(copies)
     os.replace(part, path)
     return path
+
+
+def _create_functions(
+    connection: "duckdb.DuckDBPyConnection", images: spool.Spool
+) -> None:
+    special: Any = "special"  # values of NULL in and out
+    number, data, text = "BIGINT", "BLOB", "VARCHAR"
+    connection.create_function(
+        _FIND,
+        images.find,
+        [text, number, data],
+        number,
+        null_handling=special,
+        side_effects=True,
+    )
+    connection.create_function(_ADD, images.add, [data], number, side_effects=True)
 
 
 @contextlib.contextmanager
@@ -184,11 +209,8 @@ def _read(
         options += _json_options(connection, source, columns, options)
     values = ""
     for column, of_files in by_file.items():
-        cases = "".join(
-            f" WHEN {quoted(file)} THEN {quoted(value)}"
-            for file, value in zip(source.files, of_files, strict=True)
-        )
-        values += f", CASE {_FILE}{cases} END AS {identifier(column)}"
+        value = _of_file(zip(source.files, map(quoted, of_files), strict=True))
+        values += f", {value} AS {identifier(column)}"
     files = read_files(_READERS[source.kind], source.files, *options)
     return f"(SELECT *{values} FROM {files})"
 
@@ -337,21 +359,47 @@ def _folder_values(source: TableSource, name: str) -> list[str]:
     return values
 
 
+def _num_compared(
+    connection: "duckdb.DuckDBPyConnection", source: TableSource, column: str
+) -> dict[str, int]:
+    """Returns the Parquet files that hold the bytes of images as they are.
+
+    Returns:
+        How many bytes of an image are compared with each file. Equal images of a
+        dictionary stand in the file once: whole images are compared then.
+    """
+    names = ", ".join(map(quoted, (column, f"{column}, bytes")))
+    is_plain = "regexp_full_match(encodings, '(PLAIN|RLE|BIT_PACKED|, )+')"
+    found = connection.execute(
+        f"SELECT file_name, if(bool_and({is_plain}), {spool.HEAD_BYTES}, {_WHOLE}) "
+        f"FROM {about_parquet('metadata', *source.files)} "
+        f"WHERE path_in_schema IN ({names}) GROUP BY file_name "
+        "HAVING bool_and(compression = 'UNCOMPRESSED')"
+    )
+    return dict(found.fetchall())
+
+
+def _of_file(values: Iterable[tuple[str, str]]) -> str:
+    """Returns the expression of the value of a row's file; NULL for other files."""
+    cases = "".join(f" WHEN {quoted(file)} THEN {value}" for file, value in values)
+    return f"CASE {_FILE}{cases} END"
+
+
 def _write_rows(
     connection: "duckdb.DuckDBPyConnection",
     rows: str,
     columns: Columns,
-    file: str | None,
+    compared: Mapping[str, int] | None,
     path: pathlib.Path,
 ) -> None:
-    """Writes the values of rows; DuckDB's threads pass the bytes of images on.
+    """Writes the values of rows.
 
     Args:
-        connection: A connection with the function `tfpipe_place`.
+        connection: A connection with the functions of a spool.
         rows: A subquery.
         columns: Names of columns of the rows.
-        file: Expression of the file that may hold the bytes; None if the image column
-            says the places.
+        compared: Files of `_num_compared`, in which images may stay; None if the image
+            column says the places.
         path: The Parquet file.
     """
     types = sql.types(connection, rows)
@@ -359,13 +407,19 @@ def _write_rows(
     columns = columns.in_table(list(types))
     for name in columns.extra_columns if columns.extra_in_records else ():
         extras.kind_of(name, types[name])
-    if file is None:
+    if compared is None:
         image = f"unnest({identifier(columns.image_column)})"
     else:
         of_image, data = _image_values(connection, rows, columns.image_column, types)
+        file, offset, num_bytes = "''", f"{_ADD}({data})", f"octet_length({data})"
+        if compared:
+            count = _of_file((file, str(count)) for file, count in compared.items())
+            file = f"if({count} IS NULL, '', {_FILE})"
+            found = f"{_FIND}(nullif({file}, ''), {num_bytes}, {data}[1:{count}])"
+            offset = f"coalesce({found}, {offset})"
         image = (
-            f'{of_image} AS path, {file} AS file, {_PLACE}({file}, {data}) AS "offset",'
-            f" octet_length({data}) AS num_bytes"
+            f'{of_image} AS path, {file} AS file, {offset} AS "offset", '
+            f"{num_bytes} AS num_bytes"
         )
     connection.execute(
         f"COPY (SELECT row_number() OVER () AS row, {image}, "

@@ -1,9 +1,8 @@
 """Places the image bytes of a table: in a file of the table, or in the spool.
 
-In: image bytes, from any thread. Out: offsets of the images. The bytes stay in a file
-of the table that holds them as they are, such as uncompressed Parquet. Other bytes go
-to the spool. The folder of the spool lies beside the unfinished shards and is removed
-with the shards.
+In: image bytes, from any thread. Out: offsets of the images. The bytes stay in an
+uncompressed Parquet file. Other bytes go to the spool. The folder of the spool lies
+beside the unfinished shards and is removed with the shards.
 """
 
 import contextlib
@@ -11,6 +10,7 @@ import io
 import os
 import pathlib
 import shutil
+import struct
 import threading
 from collections.abc import Iterator
 
@@ -23,8 +23,11 @@ PREFIX = ".table-"
 _LOCK_NAME = "table.lock"
 # After a block of 16 MB was freed, the C library keeps smaller blocks for reuse.
 _KEPT_BYTES = 16 << 20
-# Parquet has a size of four bytes before each value, and headers between pages.
-_SEARCHED = (4, 64 << 10, 1 << 20, 16 << 20)
+# First bytes of a value that are compared with the file. The size of the value stands
+# before the value, and headers stand between pages.
+HEAD_BYTES = 16
+_SIZE = struct.Struct("<I")
+_SEARCHED = (HEAD_BYTES + _SIZE.size, 64 << 10, 1 << 20, 16 << 20)
 
 
 class Spool:
@@ -46,40 +49,60 @@ class Spool:
         self._end: int | None = None
         bytes(_KEPT_BYTES)
 
-    def add(self, file: str, image: bytes) -> int:
-        """Returns the place of an image.
-
-        Args:
-            file: File that may hold the bytes, behind the image before; "" for none.
-            image: The bytes.
-
-        Returns:
-            The offset in the file, or ~offset < 0 in the spool.
+    def add(self, image: bytes) -> int:
+        """Adds an image, and returns ~offset, which is below 0.
 
         Raises:
-            OSError: If the file cannot be read, or the spool cannot be written.
+            OSError: If the spool cannot be written.
         """
-        with self._lock:
-            try:
-                offset = self._find(file, image) if file else None
-                return ~self._append(image) if offset is None else offset
-            except OSError as error:
-                self.error = error
-                raise
+        with self._lock, self._noted():
+            return ~self._append(image)
 
-    def _find(self, file: str, image: bytes) -> int | None:
-        if self._own is None or self._own.name != file:
-            self._own = self._stack.enter_context(io.FileIO(file))
-            self._end = 0
-        if (start := self._end) is None:
+    def find(
+        self, file: str | None, num_bytes: int | None, head: bytes | None
+    ) -> int | None:
+        """Returns the offset of an image in an uncompressed Parquet file.
+
+        Parquet has the size of a value in four bytes before the value, and one value
+        behind the other. The images of a file come in their order.
+
+        Args:
+            file: The file.
+            num_bytes: Size of the image.
+            head: The first bytes of the image, at most HEAD_BYTES.
+
+        Returns:
+            The offset; None if a value is None, or if this image or an earlier one is
+            not behind the image before.
+
+        Raises:
+            OSError: If the file cannot be read.
+        """
+        if file is None or num_bytes is None or head is None:
             return None
-        for more in _SEARCHED:
-            data = os.pread(self._own.fileno(), len(image) + more, start)
-            if (index := data.find(image)) >= 0:
-                self._end = start + index + len(image)
-                return start + index
-        self._end = None
-        return None
+        with self._noted():
+            if self._own is None or self._own.name != file:
+                self._own = self._stack.enter_context(io.FileIO(file))
+                self._end = 0
+            if (start := self._end) is None:
+                return None
+            value = _SIZE.pack(num_bytes) + head
+            for count in _SEARCHED:
+                data = os.pread(self._own.fileno(), count, start)
+                if (index := data.find(value)) >= 0:
+                    offset = start + index + _SIZE.size
+                    self._end = offset + num_bytes
+                    return offset
+            self._end = None
+            return None
+
+    @contextlib.contextmanager
+    def _noted(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self.error = error
+            raise
 
     def _append(self, image: bytes) -> int:
         if self._spool is None:

@@ -194,6 +194,46 @@ def test_uncompressed_bytes_of_files_stay_where_they_are(
     assert not list((tmp_path / "in" / "out").rglob("images"))
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        "COMPRESSION uncompressed, ROW_GROUP_SIZE 2048",
+        "COMPRESSION uncompressed, PARQUET_VERSION v2",
+        "COMPRESSION uncompressed, DICTIONARY_SIZE_LIMIT 1000000",
+        "COMPRESSION snappy",
+        "COMPRESSION zstd",
+    ],
+)
+def test_images_are_the_bytes_of_the_table_whatever_form_a_file_of_it_has(
+    tmp_path: pathlib.Path, options: str
+) -> None:
+    """Equal images, empty ones and images that hold other ones stay what they are."""
+    images = [bytes([n % 7]) * (n % 50) * (n % 3) for n in range(3000)]
+    images += [bytes(20) + bytes([n * n % 11]) for n in range(100)]
+    images += [b"\xff\xd8" + images[n] + images[n + 1] for n in range(100)]
+    (tmp_path / "in").mkdir()
+    for number, more in enumerate([options, "COMPRESSION uncompressed"]):
+        with index.catalog_connection() as connection:
+            connection.execute("CREATE TEMP TABLE t (image BLOB, name VARCHAR)")
+            names = [f"{number}-{n}" for n in range(len(images))]
+            query = "INSERT INTO t SELECT unnest(?::BLOB[]), unnest(?)"
+            connection.execute(query, [images, names])
+            connection.execute(
+                f"COPY (SELECT image, name, 'a' AS label FROM t) "
+                f"TO '{tmp_path}/in/{number}.parquet' ({more})"
+            )
+
+    made = conversions.make_job(
+        config(tmp_path / "out", input=str(tmp_path / "in"), name_column="name")
+    )
+
+    planned = [image for plan in made.plans for image in plan.images]
+    assert {each.name: read_image(made.input_dir, each) for each in planned} == {
+        f"{number}-{n}": each for number in (0, 1) for n, each in enumerate(images)
+    }
+    assert "in/1.parquet" in {image.file for image in planned}
+
+
 def test_rows_of_nulls_are_left_out_by_name_if_wished(tmp_path: pathlib.Path) -> None:
     path = write(tmp_path / "t.parquet", ["a", None, "b"])
 
