@@ -193,6 +193,7 @@ def disagreements(splits: _Splits, chosen: LabelType | None) -> list[str]:
         *_nested_class(splits),
         *_similar_classes(names),
         *_broken_classes(names),
+        *_quoted_classes(names),
         *(_float_classes(names) if chosen is None else ()),
     ]
     train = splits.get(TRAIN, {})
@@ -266,6 +267,16 @@ def _broken_classes(names: Collection[str]) -> Iterable[str]:
         yield (
             f"The class {name!r:.80} has a line break: if a double quote of a CSV file "
             "was lost, so that rows became a part of the label, correct the file."
+        )
+
+
+def _quoted_classes(names: Collection[str]) -> Iterable[str]:
+    """Yields a line for classes that stand in single quotes."""
+    if names and all(name[1:] and name[0] == name[-1] == "'" for name in names):
+        yield (
+            f"The classes, such as {min(names)}, stand in single quotes, which are "
+            "letters as others are: if the names have no quotes, put the cells of a "
+            "CSV file in double quotes."
         )
 
 

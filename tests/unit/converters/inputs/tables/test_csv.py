@@ -49,6 +49,17 @@ def test_two_lost_quotes_that_join_rows_are_warned_about(
     assert "if a double quote of a CSV file was lost" in capsys.readouterr().err
 
 
+def test_single_quotes_are_letters_and_are_warned_about_around_every_class(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = _TEXT.replace("dog", "'dog'")
+
+    assert _classes(tmp_path, text) == ["'dog'", "cat", "'dog'"]
+    assert capsys.readouterr().err == ""
+    assert _classes(tmp_path, text.replace("cat", "'cat'"))[1] == "'cat'"
+    assert "such as 'cat', stand in single quotes" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("place", ["first", "last"])
 def test_a_lost_quote_among_many_rows_is_named(
     tmp_path: pathlib.Path, place: str
