@@ -107,10 +107,7 @@ def scan(
                 rows = _read(connection, source, columns, by_file)
                 compared = {}
                 if source.kind == PARQUET and source == sources[INPUT]:
-                    name = columns.image_column
-                    compared = _num_compared(connection, source, name)
-                if compared:  # one thread finds the images of a file in their order
-                    connection.execute("SET threads = 1")
+                    compared = _num_compared(connection, source, columns.image_column)
                 _write_rows(connection, rows, columns, compared, part)
             else:
                 files = _make_views(connection, near, columns, copies, by_file)
@@ -413,6 +410,8 @@ def _write_rows(
         of_image, data = _image_values(connection, rows, columns.image_column, types)
         file, offset, num_bytes = "''", f"{_ADD}({data})", f"octet_length({data})"
         if compared:
+            # One thread finds the images of a file in their order.
+            connection.execute("SET threads = 1")
             count = _of_file((file, str(count)) for file, count in compared.items())
             file = f"if({count} IS NULL, '', {_FILE})"
             found = f"{_FIND}(nullif({file}, ''), {num_bytes}, {data}[1:{count}])"
