@@ -1,19 +1,20 @@
 """How fast is a storage, and how many accelerators does it feed?
 
   python -m benchmarks.storage DIR_OR_URL
-  python -m benchmarks.storage DIR_OR_URL --for_model=vgg16 --report_dir=REPORTS
+  python -m benchmarks.storage DIR --write --report_dir=REPORTS
+  horovodrun -np 2 -H host1:1,host2:1 python -m benchmarks.storage DIR_OR_URL
   python -m benchmarks.storage warm DIR_OR_URL --cache_dir=C --cache_max_gb=G
 
-The first form measures. In a folder without a data set it makes files of its own, up to
-1 GB and a tenth of the free space, and removes them at the end, also after Ctrl-C. In a
-folder or a store with an index.json it reads the shards, at most 4 GB of them, and
-writes nothing; shards in the page cache are evicted. It reads 1 MB at a time in order,
-4 kB at random, and whole shards with more and more threads and processes; it opens
-files and asks for their size. It reads around the page cache (O_DIRECT) or with a cold
-one, and with a warm one; each figure says how much of the files was in memory before.
-Only the caches of this host are emptied: a file server or a store keeps its own.
+It reads the shards of a data set, at most 4 GB of them, and evicts them from the page
+cache. Elsewhere it makes files of its own, up to 1 GB and a tenth of the free space,
+and removes them at the end, also after kill -9. It reads 1 MB at a time in order, 4 kB
+at random, and whole shards with more and more threads and processes; it opens files and
+asks for their size. It reads around the page cache (O_DIRECT) or with a cold one, and
+with a warm one. A disk, a file server or a store keeps a cache of its own. --write also
+writes files as checkpoints are written. Under horovodrun, with one process a host, all
+hosts measure at the same time.
 
-The second form brings the shards of a data set into a shard cache before a run.
+The last form brings the shards of a data set into a shard cache before a run.
 
 On stdout: a table, the number of accelerators that the storage feeds, and one JSON
 object as the last line. With --report_dir the object is stored for python -m
@@ -23,8 +24,9 @@ benchmarks.report. On stderr: progress. Exit code: 0 done, 1 an error.
 from __future__ import annotations
 
 import dataclasses
+import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tfpipe
@@ -33,10 +35,12 @@ from benchmarks.options import data_access
 from benchmarks.planning import published
 from benchmarks.reporting import answers, output
 from benchmarks.reporting.progress import Progress
-from benchmarks.storage_probe import feeds, probe, probe_files, summary
+from benchmarks.storage_probe import feeds, probe, probe_files, reads, summary
 from benchmarks.storage_probe.workers import Workers
+from benchmarks.system.machine import Host
 from tfpipe import cli
 from tfpipe.cli import progress as bars
+from tfpipe.errors import count_of
 
 _LEAST_SECONDS = 0.1
 _PLACE = "DIR_OR_URL"
@@ -53,6 +57,11 @@ class StorageOptions:
         "Most threads, and most processes, that read at the same time.",
         least=1,
         most=256,
+    )
+    write: bool = cli.flag(
+        False,
+        "Also write files as checkpoints are: up to 64 MiB each, fsync, rename. Takes "
+        "at most a tenth of the free space.",
     )
     for_model: tuple[str, ...] = cli.flag(
         ("resnet50", "inception_v4"),
@@ -92,34 +101,37 @@ def run(config: StorageOptions) -> None:
         # First, so that an unusable folder is known before the work.
         pathlib.Path(config.report_dir).mkdir(parents=True, exist_ok=True)
     now = output.now()
+    hosts = _Hosts.join()
     progress = Progress()
     progress.begin("finding or making the files")
     with (
-        progress.shown(is_first=True),
-        probe_files.opened(config.place) as files,
+        progress.shown(is_first=hosts.rank == 0),
+        probe_files.opened(config.place, writes=config.write) as files,
         Workers() as workers,
     ):
-        measured = list(
-            probe.run(
-                files,
-                workers,
-                seconds=config.seconds,
-                max_parallel=config.max_parallel,
-                begin=progress.begin,
-            )
+        measure = probe.StorageProbe(
+            files=files.part(hosts.rank, hosts.num_hosts),
+            workers=workers,
+            seconds=config.seconds,
+            max_parallel=config.max_parallel,
+            begin=progress.begin,
+            gather=hosts.gather,
         )
+        measured = list(measure.run())
     result = {
         "command": "benchmarks.storage",
         "schema_version": 1,
         "started_at": now.isoformat(timespec="seconds"),
         "config": dataclasses.asdict(config),
-        "num_ranks": 1,
+        "num_ranks": hosts.num_hosts,
         "place": files.as_json(),
         "measurements": measured,
         **_feeds(config, files, measured),
         "storage_bytes_read": sum(m.get("storage_bytes") or 0 for m in measured),
-        "environment": _environment(),
+        "environment": hosts.environment(),
     }
+    if hosts.rank:
+        return
     details = [summary.table(measured), *result["sentences"]]
     output.show(result, *answers.storage(result), details=details)
     if config.report_dir:
@@ -131,7 +143,9 @@ def _feeds(
     files: probe_files.ProbeFiles,
     measured: Sequence[dict[str, Any]],
 ) -> dict[str, Any]:
-    """Returns the best rate, the accelerators that it feeds, and both as sentences."""
+    """Returns the best rates, the accelerators fed, and both as sentences."""
+    written = [m for m in measured if m["what"] == reads.WRITE]
+    write = max(written, key=lambda m: m["megabytes_per_second"], default=None)
     best = feeds.best(measured)
     if best is None:
         return {"feeds": [], "sentences": []}
@@ -141,27 +155,83 @@ def _feeds(
         published.LARGE_RECORD_BYTES,
     )
     rows = feeds.table(rate * 1e6, sizes, config.for_model, published.ACCELERATORS)
-    sentences = [
-        f"The fastest: {rate:,.0f} MB/s with {summary.name(best)}, {best['state']}."
-    ]
+    sentences = [_fastest(measured, best)]
+    if files.beneath.caveat:
+        sentences.append(files.beneath.caveat)
     if best["seconds"] < _LEAST_SECONDS:
         sentences.append(
             f"It took {best['seconds'] * 1e3:.1f} ms, which is too short to trust: "
             "measure a larger data set, or a folder without one."
         )
+    if write:
+        sentences.append(
+            f"It writes {write['megabytes_per_second']:,.0f} MB/s with "
+            f"{count_of(write['num_threads'], 'thread')}; a file counts when it is on "
+            "the disk under its name."
+        )
     return {
         "megabytes_per_second": rate,
+        "write_megabytes_per_second": write and write["megabytes_per_second"],
         "feeds": rows,
         "sentences": [*sentences, *feeds.sentences(rows)],
     }
 
 
-def _environment() -> dict[str, Any]:
-    # After the measurements, because TensorFlow takes seconds to import.
-    from benchmarks.distributed.ranks import Ranks
-    from benchmarks.results import environment
+def _fastest(measured: Sequence[dict[str, Any]], best: Mapping[str, Any]) -> str:
+    """Returns the fastest row as a sentence, with its other try and its hosts."""
+    text = (
+        f"The fastest: {best['megabytes_per_second']:,.0f} MB/s with "
+        f"{summary.name({**best, 'is_again': False})}, {summary.seen(best)}"
+    )
+    if each := best.get("megabytes_per_second_per_host"):
+        text += f"; {len(each)} hosts: {' + '.join(f'{rate:,.0f}' for rate in each)}"
+    tries = [
+        row["megabytes_per_second"] for row in measured if summary.is_same(row, best)
+    ]
+    if len(tries) > 1:
+        text += f"; {min(tries):,.0f} in another try"
+    return f"{text}."
 
-    return environment.of_run(Ranks(), None)
+
+@dataclasses.dataclass(frozen=True)
+class _Hosts:
+    """The hosts that measure together: this host, or those of horovodrun."""
+
+    rank: int = 0
+    num_hosts: int = 1
+    world: Any = None
+
+    @classmethod
+    def join(cls) -> _Hosts:
+        """Joins the other hosts.
+
+        Raises:
+            ValueError: If a host has several processes.
+        """
+        if "HOROVOD_RANK" not in os.environ:
+            return cls()
+        from benchmarks.distributed import ranks
+
+        world = ranks.connect()
+        everyone = world.gather(Host.here())
+        if len(set(everyone)) < len(everyone):
+            raise ValueError(
+                f"benchmarks.storage must have one process a host, got {len(everyone)} "
+                f"processes on {len(set(everyone))}: horovodrun -np 2 -H "
+                "host1:1,host2:1. --max_parallel is the processes of a host."
+            )
+        return cls(world.rank, world.num_ranks, world)
+
+    def gather(self, value: Any) -> list[Any]:
+        """Returns the value of every host; acts as a barrier."""
+        return [value] if self.world is None else self.world.gather(value)
+
+    def environment(self) -> dict[str, Any]:
+        # After the measurements, because TensorFlow takes seconds to import.
+        from benchmarks.distributed.ranks import Ranks
+        from benchmarks.results import environment
+
+        return environment.of_run(self.world or Ranks(), None)
 
 
 def warm(config: WarmOptions) -> None:

@@ -127,7 +127,7 @@ def by_probe(
     measurement = probe.Measurement(what=kind, state=probe.DIRECT)
     pieces = probe_files.cut([(path, os.path.getsize(path))])
     outcomes = workers.run(probe.jobs(measurement, pieces, None, seconds, seed=seed))
-    row = probe.figures(measurement, outcomes, None)
+    row = probe.figures(measurement, [outcomes], [None])
     counts = np.asarray(outcomes[0]["counts"])
     return {
         "bytes_per_second": row["megabytes_per_second"] * 1e6,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from benchmarks.page_cache import actions
+from benchmarks.system import mounts
 from benchmarks.system.machine import Machine
 
 if TYPE_CHECKING:  # imports TensorFlow, and commands read STATES first
@@ -93,14 +94,7 @@ class CacheStatus:
     @property
     def caveat(self) -> str:
         """A sentence on memory beneath the page cache, or ""."""
-        if self.is_memory:
-            return f"The files are in memory: {self.beneath}."
-        if self.beneath:
-            return (
-                "Cold means: not in this page cache. Bytes may have come from "
-                f"{self.beneath}."
-            )
-        return ""
+        return mounts.Beneath(self.is_memory, self.beneath).caveat
 
     def as_json(self) -> dict[str, Any]:
         """Returns the fields as a dict that JSON can hold, without the machine."""

@@ -42,6 +42,11 @@ def read(
         facts |= _calibrated(result, _of_input, image_size, doubts)
     for probe in _by_time(collection.probes)[-1:]:
         facts |= _of_probe(probe)
+        if probe.get("place.is_memory"):
+            doubts.append(
+                f"{probe.name} read files in memory ({probe.text('place.beneath')}): "
+                "its rate is that of no storage. Probe the storage of the run."
+            )
     return facts, doubts
 
 
@@ -122,6 +127,7 @@ def _facts(result: Result, values: dict[str, float | str | None]) -> dict[str, F
 
 def _of_probe(result: Result) -> dict[str, Fact]:
     rate = result.figure("megabytes_per_second")
+    write = result.figure("write_megabytes_per_second")
     random = [
         value
         for row in result.items("measurements")
@@ -134,18 +140,21 @@ def _of_probe(result: Result) -> dict[str, Fact]:
         result,
         {
             "storage": rate and rate * 1e6,
+            "write": write and write * 1e6,
             "requests": max(random, default=None),
             "record": result.figure("place.mean_record_bytes"),
         },
     )
     if "storage" in facts:
-        # The rate of a single host: the rate of several hosts was not measured.
         kind = result.text("place.file_system")
         is_shared = kind not in _OF_ONE_HOST
         source = f"{facts['storage'].source}: file system {kind or 'unknown'}"
         facts["shared_storage"] = Fact(float(is_shared), source, "result")
-        if not is_shared:
-            facts["local_disk"] = facts["storage"]
+        if not is_shared and rate:
+            # All hosts together gave the rate, each from its own disk.
+            of_a_host = rate * 1e6 / (result.figure("num_ranks") or 1)
+            disk = dataclasses.replace(facts["storage"], value=of_a_host)
+            facts |= {"storage": disk, "local_disk": disk}
     return facts
 
 

@@ -164,36 +164,32 @@ def _next_of_input(result: Result, where: str) -> str | None:
 
 
 def storage(result: Result) -> list[str]:
-    """Returns the answer of benchmarks.storage: the fed accelerators, and the proof."""
-    sentences = list(result["sentences"])
+    """Returns the answer of benchmarks.storage: what it feeds, and the doubts."""
+    first, *rest = result["sentences"] or [""]
     folder = result["config"]["place"]
-    if not sentences:
-        return [f"{folder}: no whole shards could be read; --verbose says why"]
-    first, *rest = sentences
+    if not first:
+        return [f"{folder}: nothing could be read in order; --verbose says why"]
     fed = [text for text in rest if text.startswith("It feeds")]
-    remarks = [text for text in rest if text not in fed]
-    unproven = [
-        row
-        for row in result["measurements"]
-        if row.get("is_proven") is False and "skipped" not in row
-    ]
-    skipped = sum("skipped" in row for row in result["measurements"])
-    proof = "proven by the page cache"
-    if unproven:
-        worst = max(unproven, key=lambda row: row["resident_fraction"] or 0.0)
-        proof = (
-            f"NOT proven for {count_of(len(unproven), 'measurement')}: up to "
-            f"{worst['resident_fraction'] or 0:.0%} was in memory before"
+    writes = [text for text in rest if text.startswith("It writes")]
+    notes = [text for text in rest if text not in (*fed, *writes)]
+    doubts = [first.partition(": ")[2].rstrip(".")]
+    if unfit := [
+        row for row in result["measurements"] if row.get("is_proven") is False
+    ]:
+        most = max(row["resident_fraction"] or 0.0 for row in unfit)
+        doubts.append(
+            f"{count_of(len(unfit), 'measurement')} NOT in the state: up to "
+            f"{most:.0%} was in this page cache before"
         )
-    if skipped:
-        proof += f"; {skipped} left out"
-    rate = first.partition(": ")[2].rstrip(".")
+    if skipped := sum("skipped" in row for row in result["measurements"]):
+        doubts.append(f"{skipped} left out")
     return [
         f"{folder}{fed[0].removeprefix('It') if fed else ''}",
         *fed[1:2],
         *rows(
-            rate=f"{rate}; {proof}",
-            note=remarks[0] if remarks else None,
+            rate="; ".join(doubts),
+            write=writes[0].partition(" ")[2].rstrip(".") if writes else None,
+            note=notes[0] if notes else None,
             next=f"python -m benchmarks.advise --results={_folder(result)}",
         ),
     ]

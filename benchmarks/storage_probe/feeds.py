@@ -9,23 +9,24 @@ from typing import Any
 
 from benchmarks.models.accelerators import Accelerator
 
+_IN_ORDER = ("shards", "sequential")  # kinds of readings
 _IN_SENTENCE = ("h100", "v100")
 
 
 def best(measured: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """Returns the fastest reading of whole shards without help of the page cache.
+    """Returns the fastest reading in order without help of the page cache.
 
     Where memory is the storage, any reading counts.
 
     Args:
-        measured: Figures that `probe.run` yielded.
+        measured: Figures that `probe.StorageProbe.run` yielded.
 
     Returns:
-        The figures; None if no whole shards were read.
+        The figures; None if nothing was read in order.
     """
-    shards = [m for m in measured if m["what"] == "shards" and "skipped" not in m]
-    apart = [m for m in shards if m["state"] != "warm"]
-    return max(apart or shards, key=lambda m: m["megabytes_per_second"], default=None)
+    read = [m for m in measured if m["what"] in _IN_ORDER and "skipped" not in m]
+    apart = [m for m in read if m["state"] != "warm"]
+    return max(apart or read, key=lambda m: m["megabytes_per_second"], default=None)
 
 
 def table(

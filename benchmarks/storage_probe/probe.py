@@ -1,38 +1,45 @@
-"""The measurements of the probe, one after the other, each with its proof.
+"""The measurements of the probe, one after the other, each with what the kernel saw.
 
 In: a `ProbeFiles`. Out: the rate of each measurement, the percentiles of its latency,
 the part of the files that was in the page cache before, and whether the figures of the
-kernel prove the state of the measurement:
+kernel fit the state of the measurement:
 
-  direct  reads go around the page cache (O_DIRECT)
-  cold    the files were evicted before, and every byte is read once
-  warm    the files were read into the page cache before
-  remote  ranged reads from a store; nothing on this host keeps their bytes
+  direct   reads go around the page cache (O_DIRECT)
+  cold     the files were evicted before, and every byte is read once
+  warm     the files were read into the page cache before
+  remote   ranged reads from a store; nothing on this host keeps their bytes
+  durable  files are on the disk (fsync) and have their names before they count
+
+The figures are those of the page caches of the hosts that read. A disk, a hypervisor, a
+server or the file of a loop device may have caches too, see `system.mounts.Beneath`.
+Several hosts do each measurement at the same time.
 """
 
 import dataclasses
-import functools
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from benchmarks.page_cache import states
-from benchmarks.storage_probe import latencies, reads, summary
+from benchmarks.storage_probe import feeds, latencies, reads, summary
 from benchmarks.storage_probe.probe_files import PIECE_BYTES, ProbeFiles
 from benchmarks.storage_probe.reads import Job, Piece
 from benchmarks.storage_probe.workers import Workers
+from benchmarks.system import mounts
 
 SHARDS = "shards"  # beside the kinds of a job
 DIRECT, COLD, WARM, REMOTE = "direct", "cold", "warm", "remote"
+DURABLE = "durable"
 
 LARGE, SMALL = 1 << 20, 4096  # bytes of a read
+_REMOTE_BYTES = 4 << 20  # as a shard cache fetches
 _WARM_BYTES = 256 << 20  # of the files, read into the page cache
 _WARM_LIMIT = 0.99  # part of the files in memory before a warm measurement
 _FETCHED = 0.9  # part of the bytes that the kernel must have fetched
 _NAMES_SECONDS = 1.0  # to open files, or to ask for sizes
-_STEP = 4  # factor from one number of threads or processes to the next number
-_IN_MEMORY = ("tmpfs", "ramfs")
+_LEAST_GAIN = 1.05  # of the rate, for more threads to be worth a measurement
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,16 +47,18 @@ class Measurement:
     """One way to read.
 
     Attributes:
-        what: "sequential", "random", "shards", "open" or "stat".
-        state: One of "direct", "cold", "warm" and "remote".
+        what: "sequential", "random", "shards", "open", "stat" or "write".
+        state: One of "direct", "cold", "warm", "remote" and "durable".
         num_processes: Processes that read at the same time.
         num_threads: Threads of each process.
+        is_again: Whether the measurement was done before.
     """
 
     what: str
     state: str
     num_processes: int = 1
     num_threads: int = 1
+    is_again: bool = False
 
     @property
     def is_of_names(self) -> bool:
@@ -59,31 +68,92 @@ class Measurement:
     @property
     def block_bytes(self) -> int:
         """Bytes of each read."""
-        return SMALL if self.what == reads.RANDOM else LARGE
+        if self.what == reads.RANDOM:
+            return SMALL
+        return _REMOTE_BYTES if self.state == REMOTE else LARGE
 
 
-def plan(
-    *,
-    is_remote: bool,
-    is_direct: bool,
-    in_memory: bool,
-    max_parallel: int,
-    num_pieces: int,
-) -> list[Measurement]:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Growth:
+    """A measurement with more and more threads or processes, until that gains nothing.
+
+    Attributes:
+        measurement: The measurement with one thread and one process.
+        unit: "num_threads" or "num_processes".
+        counts: The numbers of threads or processes, from small to large.
+    """
+
+    measurement: Measurement
+    unit: str
+    counts: Sequence[int]
+
+    def __iter__(self) -> Iterator[Measurement]:
+        for count in self.counts:
+            yield dataclasses.replace(self.measurement, **{self.unit: count})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FileFacts:
+    """The properties of files that decide the measurements.
+
+    Attributes:
+        is_remote: Whether the files are at a URL.
+        is_direct: Whether the files can be read with O_DIRECT.
+        in_memory: Whether memory is the file system, so that no file can be cold.
+        writes: Whether files are written too.
+        num_pieces: Pieces of the files; more threads would have no shard to read.
+    """
+
+    is_remote: bool
+    is_direct: bool
+    in_memory: bool
+    writes: bool
+    num_pieces: int
+
+    @classmethod
+    def of_files(cls, files: ProbeFiles) -> "FileFacts":
+        """Returns the facts of the files on this host."""
+        in_memory = files.file_system in mounts.IN_MEMORY
+        is_apart = files.url is None and not in_memory
+        return cls(
+            is_remote=files.url is not None,
+            is_direct=is_apart and reads.can_read_direct(files.files[0], SMALL),
+            in_memory=in_memory,
+            writes=files.write_folder is not None,
+            num_pieces=len(files.pieces),
+        )
+
+    @classmethod
+    def common(cls, everywhere: Sequence["FileFacts"]) -> "FileFacts":
+        """Returns what holds on every host.
+
+        Raises:
+            ValueError: If memory is the file system of some hosts only.
+        """
+        if len({facts.in_memory for facts in everywhere}) > 1:
+            raise ValueError(
+                "DIR must be on the same storage on all hosts; on some hosts it is "
+                "tmpfs or ramfs, which is memory. Mount it everywhere."
+            )
+        return dataclasses.replace(
+            everywhere[0],
+            is_direct=all(facts.is_direct for facts in everywhere),
+            num_pieces=min(facts.num_pieces for facts in everywhere),
+        )
+
+
+def plan(facts: FileFacts, max_parallel: int) -> list[Measurement | Growth]:
     """Returns the measurements that fit the files, in order.
 
     Args:
-        is_remote: Whether the files are at a URL.
-        is_direct: Whether the files can be read with O_DIRECT.
-        in_memory: Whether memory is the storage, so that no file can be cold.
+        facts: What is known of the files.
         max_parallel: Largest number of threads, and of processes.
-        num_pieces: Pieces of the files; more threads would have no shard to read.
     """
-    cold = [] if in_memory else [REMOTE if is_remote else COLD]
-    alone = [DIRECT] if is_direct else cold
-    warm = [] if is_remote else [WARM]
-    counts = _up_to(min(max_parallel, num_pieces))
-    planned = [
+    cold = [] if facts.in_memory else [REMOTE if facts.is_remote else COLD]
+    alone = [DIRECT] if facts.is_direct else cold
+    warm = [] if facts.is_remote else [WARM]
+    counts = _up_to(min(max_parallel, facts.num_pieces))
+    planned: list[Measurement | Growth] = [
         *(Measurement(what=reads.SEQUENTIAL, state=s) for s in (*alone, *warm)),
         *(Measurement(what=reads.RANDOM, state=s) for s in (*alone, *warm)),
     ]
@@ -93,28 +163,38 @@ def plan(
             for s in alone
         ]
     for state in cold or warm:
-        shards = functools.partial(Measurement, what=SHARDS, state=state)
-        planned += [shards(num_threads=n) for n in counts]
-        planned += [shards(num_processes=n) for n in counts[1:]]
+        shards = Measurement(what=SHARDS, state=state)
+        planned.append(Growth(measurement=shards, unit="num_threads", counts=counts))
+        if counts[1:]:
+            unit = "num_processes"
+            planned.append(Growth(measurement=shards, unit=unit, counts=counts[1:]))
     if cold and warm:
         planned.append(Measurement(what=SHARDS, state=WARM, num_processes=counts[-1]))
-    for kind in (reads.STAT,) if is_remote else (reads.OPEN, reads.STAT):
+    for kind in (reads.STAT,) if facts.is_remote else (reads.OPEN, reads.STAT):
         planned += [Measurement(what=kind, state=s) for s in (*cold, *warm)]
     return planned
 
 
+def write_plan(max_parallel: int) -> Growth:
+    """Returns the measurements of writing, which end with `max_parallel` threads."""
+    write = Measurement(what=reads.WRITE, state=DURABLE)
+    return Growth(measurement=write, unit="num_threads", counts=_up_to(max_parallel))
+
+
 def _up_to(most: int) -> list[int]:
-    """Returns 1, 4, 16 and so on, and `most` at the end."""
+    """Returns 1, 2, 4, 8 and so on, and `most` at the end."""
     counts = [1]
     while counts[-1] < most:
-        counts.append(min(most, counts[-1] * _STEP))
+        counts.append(min(most, counts[-1] * 2))
     return counts
 
 
 def is_proven(
     state: str, *, resident: float | None, num_bytes: int, fetched: int | None
 ) -> bool | None:
-    """Checks whether figures of the kernel prove the state of a measurement.
+    """Checks whether figures of the kernel fit the state of a measurement.
+
+    The figures are those of the page cache of this host.
 
     Args:
         state: State of the measurement.
@@ -135,15 +215,13 @@ def is_proven(
     return None
 
 
-def run(
-    files: ProbeFiles,
-    workers: Workers,
-    *,
-    seconds: float,
-    max_parallel: int,
-    begin: Callable[[str], object],
-) -> Iterator[dict[str, Any]]:
-    """Measures each way to read.
+def _alone(value: Any) -> list[Any]:
+    return [value]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StorageProbe:
+    """The measurements of this host, in step with those of other hosts.
 
     Args:
         files: The files.
@@ -152,40 +230,78 @@ def run(
             byte is read: a second read would be warm.
         max_parallel: Largest number of threads, and of processes.
         begin: Called with the name of each measurement before it.
-
-    Yields:
-        The figures of each measurement, for JSON. A measurement whose state is
-        impossible has the reason as `skipped`, and no figures.
-
-    Raises:
-        OSError: If the files cannot be read, or a read does not come back.
+        gather: Returns the value of every host, in the order of hosts; a barrier.
     """
-    in_memory = files.file_system in _IN_MEMORY
-    is_direct = not (files.url or in_memory) and reads.can_read_direct(
-        files.files[0], SMALL
-    )
-    planned = plan(
-        is_remote=files.url is not None,
-        is_direct=is_direct,
-        in_memory=in_memory,
-        max_parallel=max_parallel,
-        num_pieces=len(files.pieces),
-    )
-    for seed, measurement in enumerate(planned):
+
+    files: ProbeFiles
+    workers: Workers
+    seconds: float
+    max_parallel: int
+    begin: Callable[[str], object]
+    gather: Callable[[Any], list[Any]] = _alone
+
+    def run(self) -> Iterator[dict[str, Any]]:
+        """Measures each way to read, and the fastest way again.
+
+        Yields:
+            The figures of each measurement, for JSON, over all hosts. A measurement
+            whose state is impossible has the reason as `skipped`, and no figures.
+
+        Raises:
+            ValueError: If the hosts have different storages.
+            OSError: If the files cannot be read, or a read does not come back.
+        """
+        facts = FileFacts.common(self.gather(FileFacts.of_files(self.files)))
+        rows = []
+        for step in plan(facts, self.max_parallel):
+            alone = isinstance(step, Measurement)
+            for row in [self._measure(step)] if alone else self._sweep(step):
+                rows.append(row)
+                yield row
+        if (best := feeds.best(rows)) is not None:
+            fields = [field.name for field in dataclasses.fields(Measurement)]
+            again = Measurement(**{name: best[name] for name in fields})
+            yield self._measure(dataclasses.replace(again, is_again=True))
+        if facts.writes:  # last, because a disk may work on after the writes
+            yield from self._sweep(write_plan(self.max_parallel))
+
+    def _sweep(self, sweep: Growth) -> Iterator[dict[str, Any]]:
+        """Yields the rows of a sweep until two in a row gain nothing."""
+        best, num_idle = 0.0, 0
+        for measurement in sweep:
+            row = self._measure(measurement)
+            yield row
+            rate = row.get("megabytes_per_second", 0.0)
+            num_idle = 0 if rate >= best * _LEAST_GAIN else num_idle + 1
+            best = max(best, rate)
+            if num_idle == 2:
+                return
+
+    def _measure(self, measurement: Measurement) -> dict[str, Any]:
         row = dataclasses.asdict(measurement)
-        begin(f"{summary.name(row)}, {measurement.state}")
-        pieces = _pieces(files, measurement)
+        self.begin(f"{summary.name(row)}, {measurement.state}")
+        pieces = _pieces(self.files, measurement, self.max_parallel)
         names = list(dict.fromkeys(name for name, _, _ in pieces))
-        resident, problem = _prepare(measurement, names, workers)
-        if problem:
-            yield {**row, "skipped": problem}
-            continue
-        limit = min(seconds, _NAMES_SECONDS) if measurement.is_of_names else seconds
-        outcomes = workers.run(jobs(measurement, pieces, files.url, limit, seed=seed))
-        yield {**row, **figures(measurement, outcomes, resident)}
+        # No host reads before the page caches of all hosts are ready.
+        ready = self.gather(_prepare(measurement, names, self.workers))
+        if problem := next((why for _, why in ready if why), None):
+            return {**row, "skipped": problem}
+        limit = self.seconds
+        if measurement.is_of_names:
+            limit = min(limit, _NAMES_SECONDS)
+        seed = zlib.crc32(repr(measurement).encode())
+        work = jobs(measurement, pieces, self.files.url, limit, seed=seed)
+        by_host = self.gather(self.workers.run(work))
+        return {**row, **figures(measurement, by_host, [part for part, _ in ready])}
 
 
-def _pieces(files: ProbeFiles, measurement: Measurement) -> Sequence[Piece]:
+def _pieces(
+    files: ProbeFiles, measurement: Measurement, max_parallel: int
+) -> Sequence[Piece]:
+    if measurement.what == reads.WRITE:
+        # Each thread has a file, and the next file beside it for a while.
+        most = files.write_bytes // (2 * max_parallel) // LARGE * LARGE
+        return [(str(files.write_folder), 0, max(LARGE, min(PIECE_BYTES, most)))]
     if measurement.is_of_names:
         return [(name, 0, 0) for name in files.names]
     if measurement.state != WARM:
@@ -262,23 +378,23 @@ def _prepare(
 
 def figures(
     measurement: Measurement,
-    outcomes: Sequence[Mapping[str, Any]],
-    resident: float | None,
+    by_host: Sequence[Sequence[Mapping[str, Any]]],
+    resident: Sequence[float | None],
 ) -> dict[str, Any]:
-    """Joins the outcomes of all processes.
+    """Joins the outcomes of all processes of all hosts.
 
     Args:
         measurement: The measurement.
-        outcomes: The result of `TimedReads.run` in each process.
-        resident: Part of the files in the page cache before.
+        by_host: For each host, the result of `TimedReads.run` in each process.
+        resident: For each host, the part of the files in the page cache before.
 
     Returns:
-        The figures of a measurement, for JSON, with seconds from the first to the last
-        read of all processes.
+        The figures of a measurement, for JSON. The seconds are those of the slowest
+        host, from the first to the last read of its processes.
     """
-    begin = min(outcome["start_ns"] for outcome in outcomes)
-    end = max(outcome["end_ns"] for outcome in outcomes)
-    seconds = max(1, end - begin) / 1e9
+    outcomes = [outcome for host in by_host for outcome in host]
+    each = [_seconds(host) for host in by_host]
+    seconds = max(each)
     num_bytes, num_reads = (
         sum(outcome[name] for outcome in outcomes)
         for name in ("num_bytes", "num_reads")
@@ -286,18 +402,35 @@ def figures(
     counts = np.sum([outcome["counts"] for outcome in outcomes], axis=0)
     fetched = [outcome["storage_bytes"] for outcome in outcomes]
     total = None if None in fetched else sum(fetched)
-    reads_bytes = not measurement.is_of_names
-    return {
-        "block_bytes": measurement.block_bytes if reads_bytes else None,
+    parts = [part for part in resident if part is not None]
+    # The host that is farthest from the state.
+    worst = min if measurement.state == WARM else max
+    part = worst(parts) if len(parts) == len(resident) else None
+    has_bytes = not measurement.is_of_names
+    joined = {
+        "block_bytes": measurement.block_bytes if has_bytes else None,
         "num_reads": num_reads,
         "num_bytes": num_bytes,
         "seconds": seconds,
-        "megabytes_per_second": num_bytes / seconds / 1e6 if reads_bytes else None,
+        "megabytes_per_second": num_bytes / seconds / 1e6 if has_bytes else None,
         "reads_per_second": num_reads / seconds,
         "latency_seconds": latencies.percentiles(counts),
         "storage_bytes": total,
-        "resident_fraction": resident,
+        "resident_fraction": part,
         "is_proven": is_proven(
-            measurement.state, resident=resident, num_bytes=num_bytes, fetched=total
+            measurement.state, resident=part, num_bytes=num_bytes, fetched=total
         ),
     }
+    if has_bytes and len(by_host) > 1:
+        joined["megabytes_per_second_per_host"] = [
+            sum(outcome["num_bytes"] for outcome in host) / of_host / 1e6
+            for host, of_host in zip(by_host, each, strict=True)
+        ]
+    return joined
+
+
+def _seconds(outcomes: Sequence[Mapping[str, Any]]) -> float:
+    """Returns the time from the first to the last read of the processes of a host."""
+    begin = min(outcome["start_ns"] for outcome in outcomes)
+    end = max(outcome["end_ns"] for outcome in outcomes)
+    return float(max(1, end - begin)) / 1e9

@@ -1,8 +1,8 @@
 """Files that the probe reads: its own, or the shards of a data set.
 
 In: a folder or a URL. Out: a `ProbeFiles`. Own files are made in a new folder below the
-folder, and removed at the end, also after Ctrl-C or SIGTERM. In a folder or store with
-an index.json, the shards are read and nothing is written.
+folder, and removed at the end, see `own_folder`. In a folder or store with an
+index.json, the shards are read. Nothing is written there, unless writing is measured.
 """
 
 import contextlib
@@ -11,16 +11,16 @@ import json
 import os
 import pathlib
 import shutil
-import signal
-import tempfile
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 import tfpipe
+from benchmarks.storage_probe import own_folder
 from benchmarks.storage_probe.reads import Piece
 from benchmarks.system import mounts
+from benchmarks.system.mounts import Beneath
 from tfpipe import errors
 
 PIECE_BYTES = 64 << 20  # a thread takes piece after piece
@@ -42,6 +42,10 @@ class ProbeFiles:
         names: Files for the measurements that open files or ask for sizes.
         is_own: Whether the probe has made the files.
         file_system: Type of a local file system; for a URL its scheme.
+        beneath: The storage beneath the page cache.
+        write_folder: Folder for the files of the write measurements; None without
+            write measurements.
+        write_bytes: Most bytes of all these files together.
         mean_record_bytes: Mean bytes of a record; None without a data set.
         name: Name of the data set, or "".
     """
@@ -51,8 +55,24 @@ class ProbeFiles:
     names: Sequence[str]
     is_own: bool
     file_system: str
+    beneath: Beneath = dataclasses.field(default_factory=Beneath)
+    write_folder: str | None = None
+    write_bytes: int = 0
     mean_record_bytes: float | None = None
     name: str = ""
+
+    def part(self, rank: int, num_ranks: int) -> "ProbeFiles":
+        """Returns the pieces for a host, so that several hosts read each byte once.
+
+        Own files are those of a host. A host reads all pieces if there are too few.
+
+        Args:
+            rank: Number of the host.
+            num_ranks: Number of hosts.
+        """
+        if self.is_own or len(self.pieces) < num_ranks:
+            return self
+        return dataclasses.replace(self, pieces=self.pieces[rank::num_ranks])
 
     @property
     def files(self) -> list[str]:
@@ -70,6 +90,8 @@ class ProbeFiles:
             "files": "own" if self.is_own else "shards",
             "data_set": self.name,
             "file_system": self.file_system,
+            "beneath": self.beneath.text,
+            "is_memory": self.beneath.is_memory,
             "num_files": len(self.files),
             "num_bytes": self.num_bytes,
             "mean_record_bytes": self.mean_record_bytes,
@@ -77,19 +99,26 @@ class ProbeFiles:
 
 
 @contextlib.contextmanager
-def opened(location: str) -> Iterator[ProbeFiles]:
+def opened(location: str, *, writes: bool = False) -> Iterator[ProbeFiles]:
     """Finds the files to read, or makes own files and removes them at the end.
 
     Args:
         location: A folder, or the URL of a data set.
+        writes: Whether to give room for write measurements too.
 
     Raises:
         ValueError: If the location is no folder, has no room for the files, or holds no
-            index at a URL, or its index does not fit its shards.
+            index at a URL, or its index does not fit its shards, or files shall be
+            written to a URL.
         OSError: If the files cannot be read or written.
         TfpipeError: If a store does not answer.
     """
     if not tfpipe.Location.from_user("The folder or URL", location).is_local:
+        if writes:
+            raise ValueError(
+                f"--write must have a folder, got {location.partition('?')[0]}: "
+                "checkpoints are written to folders."
+            )
         yield _remote(location)
         return
     if not os.path.isdir(location):
@@ -98,11 +127,24 @@ def opened(location: str) -> Iterator[ProbeFiles]:
         raise ValueError(
             f"DIR_OR_URL must be a folder or a URL, got {location}: {what}."
         )
-    folder = pathlib.Path(location)
-    if (folder / _INDEX).is_file():
-        yield _local(folder, (folder / _INDEX).read_bytes())
+    # Other processes read the files.
+    folder = pathlib.Path(location).resolve()
+    has_index = (folder / _INDEX).is_file()
+    files = _local(folder, (folder / _INDEX).read_bytes()) if has_index else None
+    if files is not None and not writes:
+        yield files
         return
-    with _own_files(folder) as files:
+    room = int(shutil.disk_usage(folder).free * _OWN_SHARE)
+    if room < _OWN_FILES * _LEAST_BYTES:
+        raise ValueError(
+            f"{folder} must have {_OWN_FILES * _LEAST_BYTES / _OWN_SHARE / 1e6:.0f} MB "
+            "free for the files of the probe. Make room, or name another folder."
+        )
+    with own_folder.create(folder) as own:
+        if files is None:
+            files = _own_files(own, room)
+        if writes:
+            files = dataclasses.replace(files, write_folder=str(own), write_bytes=room)
         yield files
 
 
@@ -120,6 +162,7 @@ def _local(folder: pathlib.Path, index: bytes) -> ProbeFiles:
         files,
         pieces=[(str(folder / p), start, stop) for p, start, stop in files.pieces],
         names=[str(folder / name) for name in files.names],
+        beneath=mounts.beneath(folder / shards[0]["name"]),
     )
 
 
@@ -193,34 +236,25 @@ def cut(files: Sequence[tuple[str, int]]) -> list[Piece]:
     ]
 
 
-@contextlib.contextmanager
-def _own_files(parent: pathlib.Path) -> Iterator[ProbeFiles]:
-    room = shutil.disk_usage(parent).free * _OWN_SHARE / _OWN_FILES
-    file_bytes = min(PIECE_BYTES, int(room) // _LEAST_BYTES * _LEAST_BYTES)
-    if not file_bytes:
-        raise ValueError(
-            f"{parent} must have {_OWN_FILES * _LEAST_BYTES / _OWN_SHARE / 1e6:.0f} MB "
-            "free for the files of the probe. Make room, or name another folder."
-        )
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="storage-probe-", dir=parent))
-    try:
-        large = [folder / f"large-{index:02}" for index in range(_OWN_FILES)]
-        small = [folder / f"small-{index:03}" for index in range(_NUM_SMALL)]
-        random = np.random.default_rng()  # a store must not find the bytes again
-        for path in large:
-            _write(path, random.bytes(file_bytes))
-        for path in small:
-            path.write_bytes(random.bytes(_SMALL_BYTES))
-        yield ProbeFiles(
-            url=None,
-            pieces=cut([(str(path), file_bytes) for path in large]),
-            names=list(map(str, small)),
-            is_own=True,
-            file_system=mounts.filesystem(folder),
-        )
-    finally:
-        with _uninterrupted():
-            shutil.rmtree(folder)
+def _own_files(folder: pathlib.Path, room: int) -> ProbeFiles:
+    """Writes the own files of at most `room` bytes."""
+    large_bytes = room // _OWN_FILES // _LEAST_BYTES * _LEAST_BYTES
+    file_bytes = min(PIECE_BYTES, large_bytes)
+    large = [folder / f"large-{index:02}" for index in range(_OWN_FILES)]
+    small = [folder / f"small-{index:03}" for index in range(_NUM_SMALL)]
+    random = np.random.default_rng()  # a store must not find the bytes again
+    for path in large:
+        _write(path, random.bytes(file_bytes))
+    for path in small:
+        path.write_bytes(random.bytes(_SMALL_BYTES))
+    return ProbeFiles(
+        url=None,
+        pieces=cut([(str(path), file_bytes) for path in large]),
+        names=list(map(str, small)),
+        is_own=True,
+        file_system=mounts.filesystem(folder),
+        beneath=mounts.beneath(large[0]),
+    )
 
 
 def _write(path: pathlib.Path, content: bytes) -> None:
@@ -228,15 +262,3 @@ def _write(path: pathlib.Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-
-
-@contextlib.contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Ignores Ctrl-C and SIGTERM while the block runs."""
-    kinds = (signal.SIGINT, signal.SIGTERM)
-    before = {kind: signal.signal(kind, signal.SIG_IGN) for kind in kinds}
-    try:
-        yield
-    finally:
-        for kind, handler in before.items():
-            signal.signal(kind, handler)

@@ -1,12 +1,14 @@
-"""The reads of a process: a job for some threads, with a time for each read.
+"""The reads and writes of a process: a job for some threads, with a time for each.
 
 In: a `Job`. Out: bytes, latencies, and the begin and the end of the reads.
 Local files are read with preadv, a store by URL with ranged reads of `tfpipe.Files`.
+Files are written as checkpoints are: whole, on the disk (fsync), and then renamed.
 """
 
 import contextlib
 import ctypes
 import dataclasses
+import functools
 import itertools
 import mmap
 import os
@@ -23,7 +25,9 @@ from benchmarks.system import probes
 Piece = tuple[str, int, int]  # path or name of a file, first byte, byte after the last
 Read = Callable[[], int]  # returns the number of bytes
 
-SEQUENTIAL, RANDOM, OPEN, STAT = KINDS = ("sequential", "random", "open", "stat")
+SEQUENTIAL, RANDOM, OPEN, STAT, WRITE = KINDS = (
+    *("sequential", "random", "open", "stat", "write"),
+)
 
 _NS = 1_000_000_000
 _HUGE_PAGE_BYTES = 2 << 20  # of x86-64, and of ARM with pages of 4 kB
@@ -35,9 +39,10 @@ class Job:
 
     Attributes:
         kind: An item of `KINDS`.
-        pieces: The bytes to read; a piece begins at a multiple of `block_bytes`.
+        pieces: The bytes to read; a piece begins at a multiple of `block_bytes`. A job
+            that writes has one piece: the folder, and the bytes of a file.
         seconds: Time after which the threads begin no read.
-        block_bytes: Bytes of a read; ignored by "open" and "stat".
+        block_bytes: Bytes of a read or a write; ignored by "open" and "stat".
         num_threads: Threads that share the pieces.
         url: The store of the pieces; None if their names are local paths.
         is_direct: Whether local reads go around the page cache (O_DIRECT).
@@ -74,6 +79,8 @@ class TimedReads:
         self._errors: list[BaseException] = []
         self._files = contextlib.ExitStack()
         self._remote = _remote(job.url)
+        if job.kind == WRITE:
+            len(self._content)  # made before the time begins
         pieces = itertools.cycle(job.pieces) if job.repeats else iter(job.pieces)
         self._pieces = _Shared(pieces)
         self._reads = [self._reads_of(thread) for thread in range(job.num_threads)]
@@ -139,6 +146,8 @@ class TimedReads:
         if job.kind == STAT:
             stat = self._remote.size if self._remote else os.stat
             return (lambda path=path: _stat(stat, path) for path, _, _ in self._pieces)
+        if job.kind == WRITE:
+            return self._writes(thread)
         if job.kind == RANDOM:
             return self._random(self._blocks(thread))
         return self._sequential()
@@ -146,15 +155,35 @@ class TimedReads:
     def _sequential(self) -> Iterator[Read]:
         """Yields the reads of piece after piece; the threads share the pieces."""
         job, size = self._job, self._job.block_bytes
+        if self._remote:
+            yield from self._ranged(
+                (name, offset, min(offset + size, stop))
+                for name, start, stop in self._pieces
+                for offset in range(start, stop, size)
+            )
+            return
         buffers = [whole_memory(size)]
         for name, start, stop in self._pieces:
             offsets = range(start, stop, size)
-            if self._remote:
-                yield from self._ranged((name, o, min(o + size, stop)) for o in offsets)
-                continue
             with _opened(name, is_direct=job.is_direct) as file:
                 for offset in offsets:
                     yield lambda at=offset, file=file: os.preadv(file, buffers, at)
+
+    def _writes(self, thread: int) -> Iterator[Read]:
+        """Yields the writing of a file again and again, each time with other bytes."""
+        folder, _, file_bytes = self._job.pieces[0]
+        path = os.path.join(folder, f"checkpoint-{os.getpid()}-{thread}")
+        starts = np.random.default_rng(self._job.seed + thread)
+        while True:
+            start = int(starts.integers(self._job.block_bytes))
+            content = self._content[start : start + file_bytes]
+            yield lambda content=content: _save(path, content, self._job.block_bytes)
+
+    @functools.cached_property
+    def _content(self) -> memoryview:
+        """Random bytes, a block more than a file has."""
+        num_bytes = self._job.pieces[0][2] + self._job.block_bytes
+        return memoryview(np.random.default_rng().bytes(num_bytes))
 
     def _blocks(self, thread: int) -> list[tuple[str, int]]:
         """Returns the blocks of a thread, in random order; all blocks are whole."""
@@ -196,6 +225,21 @@ class TimedReads:
     def _ranged(self, ranges: Iterable[Piece]) -> Iterator[Read]:
         get = self._remote.read_view
         return (lambda piece=piece: len(get(*piece)) for piece in ranges)
+
+
+def _save(path: str, content: memoryview, block_bytes: int) -> int:
+    """Writes a file as a checkpoint: on the disk, and only then under its name."""
+    partial = f"{path}.part"
+    with open(partial, "wb", buffering=0) as file:
+        for offset in range(0, len(content), block_bytes):
+            block = content[offset : offset + block_bytes]
+            while block:
+                block = block[os.write(file.fileno(), block) :]
+        os.fsync(file.fileno())
+    os.replace(partial, path)
+    with _opened(os.path.dirname(path), is_direct=False) as folder:
+        os.fsync(folder)  # the name
+    return len(content)
 
 
 class _Shared:

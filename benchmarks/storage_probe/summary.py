@@ -15,17 +15,30 @@ _NAMES = {
     "shards": "whole shards",
     "open": "open a file",
     "stat": "ask for the size of a file",
+    "write": "write, fsync, rename",
 }
 COLUMNS = ("MB/s", "reads/s", *(f"{name.replace('_', '.')} ms" for name in PERCENTILES))
-_PROOF = {True: "proven", False: "NOT proven", None: "no proof"}
+# By state: what the kernel's figures say, which know this page cache alone.
+_SEEN = {
+    "direct": "around this page cache",
+    "cold": "not in this page cache",
+    "warm": "in this page cache",
+}
 
 
 def name(row: Mapping[str, Any]) -> str:
     """Returns the name of a measurement, such as "whole shards, 4 threads"."""
     text = _NAMES.get(row["what"], row["what"])
+    again = ", again" if row.get("is_again") else ""
     if row["num_processes"] > 1:
-        return f"{text}, {row['num_processes']} processes"
-    return f"{text}, {count_of(row['num_threads'], 'thread')}"
+        return f"{text}, {row['num_processes']} processes{again}"
+    return f"{text}, {count_of(row['num_threads'], 'thread')}{again}"
+
+
+def is_same(row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Checks whether two rows with figures are tries of the same measurement."""
+    names = ("what", "state", "num_processes", "num_threads")
+    return "skipped" not in row and all(row[name] == other[name] for name in names)
 
 
 def cells(row: Mapping[str, Any]) -> list[str]:
@@ -39,16 +52,25 @@ def cells(row: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def seen(row: Mapping[str, Any]) -> str:
+    """Returns the state of a measurement as the kernel saw it.
+
+    "not in this page cache" says nothing of caches in disks, servers and hypervisors.
+    """
+    state = str(row["state"])
+    if state not in _SEEN or row["what"] in ("open", "stat"):
+        return state
+    if row["is_proven"] is None:
+        return f"{state}: the kernel does not tell"
+    return f"{state}: {'' if row['is_proven'] else 'NOT '}{_SEEN[state]}"
+
+
 def proof(row: Mapping[str, Any]) -> str:
-    """Returns the state of a measurement with its proof, or why it was left out."""
+    """Returns `seen` with the part in memory before, or why a row is left out."""
     if "skipped" in row:
         return f"{row['state']}: left out. {row['skipped']}"
-    if row["state"] == "remote" or row["what"] in ("open", "stat"):
-        return str(row["state"])
-    text = f"{row['state']}, {_PROOF[row['is_proven']]}"
-    if row["resident_fraction"] is not None:
-        text += f", {row['resident_fraction']:.1%} in memory before"
-    return text
+    part = row["resident_fraction"]
+    return seen(row) + (f", {part:.1%} there before" if part is not None else "")
 
 
 def table(rows: Iterable[Mapping[str, Any]]) -> str:

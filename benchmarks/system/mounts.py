@@ -34,6 +34,18 @@ class Beneath:
     is_memory: bool = False
     text: str = ""
 
+    @property
+    def caveat(self) -> str:
+        """A sentence on memory that may have given the bytes, or ""."""
+        if self.is_memory:
+            return f"The files are in memory: {self.text}."
+        if self.text:
+            return (
+                "Cold means: not in this page cache. Bytes may have come from "
+                f"{self.text}."
+            )
+        return ""
+
 
 def mount_point(path: str | os.PathLike[str]) -> str:
     """Returns the folder at which the file system of a path is mounted."""

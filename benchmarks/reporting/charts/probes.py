@@ -17,6 +17,7 @@ _STATES = {
     "cold": "cold page cache",
     "warm": "warm page cache",
     "remote": "by URL",
+    "durable": "on the disk",
 }
 _NAMES = {
     "sequential": "1 MB in order",
@@ -24,10 +25,11 @@ _NAMES = {
     "shards": "shards",
     "open": "open a file",
     "stat": "size of a file",
+    "write": "write a file",
 }
 _PERCENTILES = ("p50", "p90", "p99", "p99_9")
 _LABEL_PIXELS = 150  # the longest name is whole, also on a small screen
-_PROOF = {True: "proven", False: "not so", None: "unknown"}
+_AGREES = {True: "yes", False: "no", None: "unknown"}
 
 
 def storage_rates(probes: Sequence[Result]) -> list[Chart]:
@@ -54,7 +56,14 @@ def _chart(index: int, result: Result) -> Chart | None:
         sentences,
         frame.legend(states),
         plots,
-        ["Reading", "Page cache", "Proof", "In memory before", "MB/s", "Reads/s"]
+        [
+            "Reading",
+            "This page cache",
+            "By the kernel",
+            "In it before",
+            "MB/s",
+            "Reads/s",
+        ]
         + [f"{name.replace('_', '.')}, ms" for name in _PERCENTILES],
         [_row(m) for m in measured],
     )
@@ -78,7 +87,7 @@ def _name(row: Mapping[str, Any]) -> str:
         count = as_number(row.get(f"num_{unit}")) or 1
         if count > 1:
             text += f", {count:g} {unit}"
-    return text
+    return f"{text}, again" if row.get("is_again") else text
 
 
 def _doubts(measured: Sequence[Any]) -> list[str]:
@@ -101,7 +110,7 @@ def _row(row: Mapping[str, Any]) -> list[str]:
     return [
         _name(row),
         _state(row),
-        _PROOF[proof if isinstance(proof, bool) else None],
+        _AGREES[proof if isinstance(proof, bool) else None],
         frame.percent(as_number(row.get("resident_fraction"))),
         frame.amount(as_number(row.get("megabytes_per_second"))),
         frame.amount(as_number(row.get("reads_per_second"))),

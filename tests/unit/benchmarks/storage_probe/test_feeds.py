@@ -48,16 +48,17 @@ def _measured(what: str, state: str, rate: float) -> dict[str, Any]:
     return {"what": what, "state": state, "megabytes_per_second": rate}
 
 
-def test_best_is_not_the_page_cache() -> None:
+def test_best_is_the_fastest_row_outside_of_the_page_cache() -> None:
     cold = [_measured("shards", "cold", rate) for rate in (100.0, 300.0, 200.0)]
     others = [
         _measured("shards", "warm", 9000.0),
-        _measured("sequential", "direct", 800.0),
+        _measured("random", "direct", 900.0),
+        _measured("write", "durable", 700.0),
         {"what": "shards", "state": "cold", "skipped": "the kernel refuses it"},
     ]
+    direct = _measured("sequential", "direct", 800.0)
 
-    best = feeds.best([*others, *cold])
-
-    assert best == cold[1]
+    assert feeds.best([*others, *cold]) == cold[1]
+    assert feeds.best([*others, direct, *cold]) == direct
     assert feeds.best(others) == others[0], "memory is the storage"
     assert feeds.best(others[1:]) is None

@@ -1,66 +1,94 @@
 """The plan for each kind of place, the proof of a state, and joined figures."""
 
+import dataclasses
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 
-from benchmarks.storage_probe import latencies, probe
-from benchmarks.storage_probe.probe import Measurement
+from benchmarks.storage_probe import feeds, latencies, probe, reads
+from benchmarks.storage_probe.probe import FileFacts, Measurement, StorageProbe
 from benchmarks.storage_probe.probe_files import ProbeFiles
 from benchmarks.storage_probe.reads import Job
 from benchmarks.storage_probe.workers import Workers
 
-_LOCAL: dict[str, Any] = {
-    "is_remote": False,
-    "is_direct": True,
-    "in_memory": False,
-    "max_parallel": 8,
-    "num_pieces": 100,
-}
+_LOCAL = FileFacts(
+    is_remote=False, is_direct=True, in_memory=False, writes=False, num_pieces=100
+)
+
+
+def _planned(facts: FileFacts = _LOCAL, *, max_parallel: int = 8) -> list[Measurement]:
+    planned = [
+        measurement
+        for step in probe.plan(facts, max_parallel)
+        for measurement in ([step] if isinstance(step, Measurement) else step)
+    ]
+    assert len(set(planned)) == len(planned)
+    return planned
 
 
 def _states(what: str, **changes: Any) -> list[tuple[str, int, int]]:
-    plan = probe.plan(**{**_LOCAL, **changes})
-    assert len(set(plan)) == len(plan)
-    return [(m.state, m.num_processes, m.num_threads) for m in plan if m.what == what]
+    most = changes.pop("max_parallel", 8)
+    planned = _planned(dataclasses.replace(_LOCAL, **changes), max_parallel=most)
+    return [
+        (m.state, m.num_processes, m.num_threads) for m in planned if m.what == what
+    ]
 
 
 def test_disk_is_read_directly_cold_and_warm() -> None:
     assert _states("sequential") == [("direct", 1, 1), ("warm", 1, 1)]
     assert _states("random") == [("direct", 1, 1), ("warm", 1, 1), ("direct", 1, 8)]
-    shards = [("cold", 1, 1), ("cold", 1, 4), ("cold", 1, 8), ("cold", 4, 1)]
-    assert _states("shards") == [*shards, ("cold", 8, 1), ("warm", 8, 1)]
+    assert _states("shards") == [
+        *(("cold", 1, threads) for threads in (1, 2, 4, 8)),
+        *(("cold", processes, 1) for processes in (2, 4, 8)),
+        ("warm", 8, 1),
+    ]
     assert _states("open") == _states("stat") == [("cold", 1, 1), ("warm", 1, 1)]
 
 
 def test_cold_stands_for_direct_where_the_file_system_refuses_it() -> None:
-    states = {m.state for m in probe.plan(**{**_LOCAL, "is_direct": False})}
+    planned = _planned(dataclasses.replace(_LOCAL, is_direct=False))
 
-    assert states == {"cold", "warm"}
+    assert {m.state for m in planned} == {"cold", "warm"}
 
 
 def test_memory_is_only_warm_and_a_store_only_remote() -> None:
-    memory = probe.plan(**{**_LOCAL, "is_direct": False, "in_memory": True})
-    store = probe.plan(**{**_LOCAL, "is_direct": False, "is_remote": True})
+    not_direct = dataclasses.replace(_LOCAL, is_direct=False)
+    memory = _planned(dataclasses.replace(not_direct, in_memory=True))
+    store = _planned(dataclasses.replace(not_direct, is_remote=True))
 
     assert {m.state for m in memory} == {"warm"}
     assert {m.state for m in store} == {"remote"}
-    assert {m.what for m in memory} == {*probe.reads.KINDS, "shards"}
+    read = {kind for kind in reads.KINDS if kind != "write"}
+    assert {m.what for m in memory} == {*read, "shards"}
     assert {m.what for m in store} == {"sequential", "random", "shards", "stat"}
+    large = {m.block_bytes for m in store if m.what in ("sequential", "shards")}
+    assert large == {4 << 20}, "as a shard cache fetches"
 
 
 def test_one_thread_at_most() -> None:
     assert _states("random", max_parallel=1) == [("direct", 1, 1), ("warm", 1, 1)]
     assert _states("shards", max_parallel=1) == [("cold", 1, 1), ("warm", 1, 1)]
+    assert len(list(probe.write_plan(1))) == 1
 
 
 def test_no_more_threads_than_pieces_read_whole_shards() -> None:
     assert _states("shards", num_pieces=3) == [
-        *(("cold", 1, 1), ("cold", 1, 3), ("cold", 3, 1), ("warm", 3, 1))
+        *(("cold", 1, threads) for threads in (1, 2, 3)),
+        *(("cold", processes, 1) for processes in (2, 3)),
+        ("warm", 3, 1),
     ]
     assert ("direct", 1, 8) in _states("random", num_pieces=3)
+
+
+def test_hosts_do_what_all_of_them_can() -> None:
+    other = dataclasses.replace(_LOCAL, is_direct=False, num_pieces=3)
+
+    assert FileFacts.common([_LOCAL, other]) == other
+    memory = dataclasses.replace(_LOCAL, in_memory=True)
+    with pytest.raises(ValueError, match="must be on the same storage on all hosts"):
+        FileFacts.common([_LOCAL, memory])
 
 
 @pytest.mark.parametrize(
@@ -139,7 +167,7 @@ def test_figures_of_processes_join() -> None:
     second = _outcome(10.5, 14.0, [9_000_000] * 100, 100_000_000)
     one = Measurement(what="shards", state="cold", num_processes=2)
 
-    found = probe.figures(one, [first, second], 0.0)
+    found = probe.figures(one, [[first, second]], [0.0])
 
     assert found["seconds"] == 4.0  # from the first start to the last end
     assert found["megabytes_per_second"] == 100.0
@@ -154,23 +182,47 @@ def test_unknown_bytes_of_one_process_leave_the_sum_unknown() -> None:
     outcomes = [_outcome(0, 1, [5], 100), _outcome(0, 1, [5], None)]
     one = Measurement(what="open", state="cold")
 
-    found = probe.figures(one, outcomes, None)
+    found = probe.figures(one, [outcomes], [None])
 
     assert found["storage_bytes"] is None
     assert found["megabytes_per_second"] is None  # an open reads no bytes
     assert found["reads_per_second"] == 2.0
 
 
-class _Workers(Workers):
-    """Stands for the processes: notes what is asked, and refuses to drop caches."""
+def test_figures_of_hosts_are_those_of_all_in_the_time_of_the_slowest() -> None:
+    """The clocks of two hosts have nothing in common."""
+    fast = [_outcome(10.0, 12.0, [1_000] * 300, 300_000_000)]
+    slow = [_outcome(9000.0, 9004.0, [1_000] * 100, 100_000_000)]
+    one = Measurement(what="shards", state="cold")
 
-    def __init__(self) -> None:
+    found = probe.figures(one, [fast, slow], [0.0, 0.3])
+
+    assert found["seconds"] == 4.0
+    assert found["megabytes_per_second"] == 100.0
+    assert found["megabytes_per_second_per_host"] == [150.0, 25.0]
+    assert (found["resident_fraction"], found["is_proven"]) == (0.3, False)
+    warm = probe.figures(
+        Measurement(what="shards", state="warm"), [fast, slow], [1.0, 0.3]
+    )
+    assert (warm["resident_fraction"], warm["is_proven"]) == (0.3, False)
+
+
+class _Workers(Workers):
+    """Stands for the processes: notes what is asked, and refuses to drop caches.
+
+    Args:
+        rates: Rate of a reading of shards in MB/s, by its number of threads.
+    """
+
+    def __init__(self, rates: Mapping[int, float] | None = None) -> None:
         super().__init__()
         self.asked: list[str] = []
+        self._rates = rates or {}
 
     def run(self, jobs: Sequence[Job]) -> list[dict[str, Any]]:
         self.asked.append(f"{len(jobs)} {jobs[0].kind}")
-        return [_outcome(0, 1, [1000], 1_000_000) for _ in jobs]
+        rate = self._rates.get(jobs[0].num_threads, 1.0) / len(jobs) ** 2
+        return [_outcome(0, 1 / rate, [1000], 1_000_000) for _ in jobs]
 
     def act(self, action: str, files: Sequence[str]) -> dict[str, Any]:
         self.asked.append(action)
@@ -179,28 +231,77 @@ class _Workers(Workers):
         return {"num_bytes": 100, "resident_bytes": 0}
 
 
-def test_state_is_made_and_measured_before_each_reading(tmp_path: pathlib.Path) -> None:
+@pytest.fixture
+def place(tmp_path: pathlib.Path) -> ProbeFiles:
     path = tmp_path / "a"
     path.write_bytes(bytes(100))
-    place = ProbeFiles(
+    return ProbeFiles(
         url=None,
-        pieces=[(str(path), 0, 100)],
+        pieces=[(str(path), 0, 100)] * 64,
         names=[str(path)],
         is_own=False,
         file_system="ext4",
     )
+
+
+def _probe(place: ProbeFiles, workers: Workers, **changes: Any) -> StorageProbe:
+    options = {"seconds": 9.0, "max_parallel": 1, "begin": str, **changes}
+    return StorageProbe(files=place, workers=workers, **options)
+
+
+def test_state_is_made_and_measured_before_each_reading(place: ProbeFiles) -> None:
     workers, begun = _Workers(), list[str]()
 
-    found = list(
-        probe.run(place, workers, seconds=9, max_parallel=1, begin=begun.append)
-    )
+    found = list(_probe(place, workers, begin=begun.append).run())
 
     cold = workers.asked.index("evict")
     assert workers.asked[cold : cold + 3] == ["evict", "measure", "1 sequential"]
-    assert workers.asked[-4:] == ["drop_caches", "1 open", "drop_caches", "1 stat"]
-    assert begun[-1] == "ask for the size of a file, 1 thread, warm"
+    first, last = [i for i, ask in enumerate(workers.asked) if ask == "drop_caches"]
+    between = ["drop_caches", "1 open", "drop_caches", "1 stat"]
+    assert workers.asked[first : last + 2] == between
+    assert "ask for the size of a file, 1 thread, warm" in begun
     (skipped, _) = (m for m in found if m["what"] == "open")
     assert skipped["skipped"] == "Only root can make names cold: Permission denied"
     assert "num_reads" not in skipped
-    (shards, _) = (m for m in found if m["what"] == "shards")
-    assert (shards["resident_fraction"], shards["is_proven"]) == (0.0, True)
+    shards = [m for m in found if m["what"] == "shards" and m["state"] == "cold"]
+    assert {(m["resident_fraction"], m["is_proven"]) for m in shards} == {(0.0, True)}
+
+
+def test_threads_grow_until_two_numbers_gain_nothing(place: ProbeFiles) -> None:
+    workers = _Workers({1: 100.0, 2: 180.0, 4: 350.0, 8: 360.0, 16: 340.0, 32: 900.0})
+
+    found = list(_probe(place, workers, max_parallel=64).run())
+
+    rows = [m for m in found if (m["what"], m["state"]) == ("shards", "cold")]
+    threads = [m["num_threads"] for m in rows if m["num_processes"] == 1]
+    assert threads == [1, 2, 4, 8, 16, 8], "the fastest is measured again"
+    assert [m["is_again"] for m in rows if m["num_threads"] == 8] == [False, True]
+    assert feeds.best(found) in rows
+
+
+def test_writes_come_last_and_with_little_room_are_small(place: ProbeFiles) -> None:
+    workers = _Workers()
+    files = dataclasses.replace(place, write_folder="/room", write_bytes=20 << 20)
+
+    found = list(_probe(files, workers, max_parallel=2).run())
+
+    assert [m["num_threads"] for m in found if m["what"] == "write"] == [1, 2]
+    assert found[-1]["what"] == "write"
+    one = Measurement(what="write", state="durable")
+    for room, size in ((20 << 20, 5 << 20), (1 << 40, 64 << 20), (1, 1 << 20)):
+        files = dataclasses.replace(files, write_bytes=room)
+        assert probe._pieces(files, one, 2) == [("/room", 0, size)]
+
+
+def test_all_hosts_stop_a_measurement_that_one_host_cannot_do(
+    place: ProbeFiles,
+) -> None:
+    def gather(value: Any) -> list[Any]:
+        is_ready = isinstance(value, tuple)
+        return [value, (None, "The other host says no.") if is_ready else value]
+
+    found = list(_probe(place, _Workers(), gather=gather).run())
+
+    assert {m["skipped"] for m in found} == {
+        *("The other host says no.", "Only root can make names cold: Permission denied")
+    }

@@ -1,15 +1,31 @@
 """Own files are always removed; of a data set, shards are chosen and checked."""
 
+import contextlib
+import dataclasses
 import itertools
 import json
 import os
 import pathlib
 import shutil
+import tempfile
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from benchmarks.storage_probe import probe_files
+from benchmarks.storage_probe import own_folder, probe_files
+
+
+@pytest.fixture(autouse=True)
+def made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder that this process makes and removes."""
+
+    @contextlib.contextmanager
+    def make(parent: pathlib.Path) -> Iterator[pathlib.Path]:
+        with tempfile.TemporaryDirectory(dir=parent) as folder:
+            yield pathlib.Path(folder)
+
+    monkeypatch.setattr(own_folder, "create", make)
 
 
 @pytest.fixture
@@ -168,3 +184,41 @@ def test_pieces_cover_a_file_once() -> None:
     assert found[0][1] == 0
     assert all(a[2] == b[1] for a, b in itertools.pairwise(found[:3]))
     assert found[3] == ("b", 0, 3)
+
+
+@pytest.mark.usefixtures("little_room")
+def test_room_for_writes_is_given_when_asked(tmp_path: pathlib.Path) -> None:
+    _data_set(tmp_path, a=100, b=0, c=50)
+
+    with probe_files.opened(str(tmp_path), writes=True) as files:
+        folder = pathlib.Path(str(files.write_folder))
+        assert (folder.parent, files.write_bytes) == (tmp_path, 17 << 20)
+        assert files.num_bytes == 150, "the shards are read all the same"
+
+    assert not folder.exists()
+    with (
+        pytest.raises(ValueError, match="--write must have a folder, got s3://bucket"),
+        probe_files.opened("s3://bucket/a", writes=True),
+    ):
+        pass
+
+
+def test_hosts_read_each_byte_of_a_data_set_once(tmp_path: pathlib.Path) -> None:
+    _data_set(tmp_path, a=100, b=20, c=50)
+    with probe_files.opened(str(tmp_path)) as files:
+        parts = [files.part(rank, 2).pieces for rank in range(2)]
+
+        assert sorted([*parts[0], *parts[1]]) == sorted(files.pieces)
+        assert files.part(3, 4) == files, "too few pieces"
+        own = dataclasses.replace(files, is_own=True)
+        assert own.part(1, 2) == own
+
+
+def test_relative_folder_is_the_same_for_other_processes(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _data_set(tmp_path, a=100)
+    monkeypatch.chdir(tmp_path)
+
+    with probe_files.opened(".") as files:
+        assert files.files == [str(tmp_path / "a")]
