@@ -21,9 +21,11 @@ input, accelerator_utilization that of compute; `binding` is one word for what h
 run back; `steady_state` says whether the rate is that of the input, or of what was read
 ahead; `records` counts how often each record was used, over all ranks; `cache` says
 whether the timed steps were fed by storage or by memory. The result is printed before a
-file is written. On stderr: a bar on a terminal, else a line every 10 s. Exit code: 0
-done, 1 an error, 2 done but a gate of --require was not met, or the runs of --repeat
-did not agree.
+file is written. On stderr: a bar on a terminal, else a line every 10 s. SIGTERM to any
+rank ends a training with --checkpoint_dir after a step, on all ranks, with a
+checkpoint: the same command goes on there. Exit code: 0 done, 1 an error, 2 done but a
+gate of --require was not met, or the runs of --repeat did not agree, 75 saved after
+SIGTERM.
 """
 
 import os
@@ -91,6 +93,20 @@ def exit_code(result: dict[str, Any]) -> int:
     return 0 if agree and all(gate["passed"] for gate in result["gates"]) else 2
 
 
+def _end_stopped(stopped: Any, config: Config) -> int:
+    """Says on rank 0 how a training that SIGTERM ended goes on; returns the code."""
+    from benchmarks.distributed import stopping
+
+    if stopped.error is not None:  # it was printed when it happened
+        return 1
+    print(
+        f"{stopped} The checkpoint is in --checkpoint_dir={config.checkpoint_dir}: the "
+        "same command goes on there.",
+        file=sys.stderr,
+    )
+    return stopping.EXIT_CODE
+
+
 def train(config: Config) -> int:
     """Runs what the flags say, prints the result, and returns the exit code.
 
@@ -105,7 +121,7 @@ def train(config: Config) -> int:
         # TensorFlow reads the variable when it is imported.
         os.environ.setdefault("TF_GPU_THREAD_MODE", "gpu_private")
     # These import TensorFlow, which takes seconds: the flags are right by now.
-    from benchmarks.distributed import numa, ranks
+    from benchmarks.distributed import numa, ranks, stopping
     from benchmarks.training import run
 
     world = ranks.connect()
@@ -117,7 +133,10 @@ def train(config: Config) -> int:
         )
     # take_seat is collective: it would hang if an elastic run lost a rank in it.
     seat = None if config.elastic else numa.take_seat(world)
-    result = run.run(config, world, seat=seat, show=print_result)
+    try:
+        result = run.run(config, world, seat=seat, show=print_result)
+    except stopping.StoppedError as stopped:
+        return _end_stopped(stopped, config) if world.is_first else 0
     # Rank 0 gives the exit code: horovodrun ends all ranks as soon as one fails.
     if not world.now().is_first:
         return 0

@@ -71,6 +71,7 @@ def watched(
     timeout: float,
     *,
     is_elastic: bool = False,
+    is_ended_by_sigterm: bool = True,
     end: Callable[[str], None] = end_process,
 ) -> Iterator[Beat]:
     """Ends the process if another rank is lost while the block runs.
@@ -85,6 +86,7 @@ def watched(
             `Beat.loop`, also before the first step; and without a report anywhere.
         is_elastic: Whether elastic Horovod handles a dead rank, by an error in the
             other ranks. A stopped rank, or a rank without data, still ends the others.
+        is_ended_by_sigterm: Whether SIGTERM ends the process, after its last words.
         end: Called with the message if a rank is lost, in another thread.
 
     Raises:
@@ -104,7 +106,7 @@ def watched(
     liveness = Liveness(peers=peers, num_ranks=ranks.num_ranks, timeout=timeout)
     watch = _Watch(ranks.rank, liveness, others, beat, is_elastic, end)
     threading.Thread(target=watch.run, name="watch", daemon=True).start()
-    with _last_words(watch):
+    with _last_words(watch) if is_ended_by_sigterm else contextlib.nullcontext():
         try:
             yield beat
         except BaseException as error:

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 import tfpipe
 from benchmarks.distributed.ranks import Ranks
+from benchmarks.distributed.stopping import StoppedError
 from benchmarks.page_cache.meter import Pause
 from benchmarks.training import metrics, steps
 from benchmarks.training.checkpoint import Checkpoint
@@ -80,6 +81,7 @@ def train_from(
 
     Raises:
         ValueError: If no step is left to time.
+        StoppedError: If SIGTERM ended the training; both are saved then.
     """
 
     def end_epoch(state: tfpipe.State, pause: Pause) -> None:
@@ -92,15 +94,20 @@ def train_from(
 
     model = training.model
     function = steps.make_train_step(model, training.optimizer, setting, ranks)
-    done = run_steps(
-        setting,
-        ranks,
-        function,
-        setting.num_steps(state),
-        state,
-        end_epoch=end_epoch,
-        after_step=after_step,
-    )
+    try:
+        done = run_steps(
+            setting,
+            ranks,
+            function,
+            setting.num_steps(state),
+            state,
+            end_epoch=end_epoch,
+            after_step=after_step,
+        )
+    except StoppedError as stopped:
+        if stopped.state.step:  # the end of an epoch has saved already
+            checkpoint.save(stopped.state)
+        raise StoppedError(stopped.state, checkpoint.error) from None
     not_finite = metrics.not_finite_loss(done.traces)
     # A run that ends with an epoch has saved already. A lost model must not replace the
     # last sound model.

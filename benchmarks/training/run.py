@@ -21,6 +21,7 @@ import tensorflow as tf
 import tfpipe
 from benchmarks.distributed.numa import Seat
 from benchmarks.distributed.ranks import Ranks
+from benchmarks.distributed.stopping import Stop, StoppedError
 from benchmarks.distributed.watch import Beat, watched
 from benchmarks.options.config import Config
 from benchmarks.reporting import binding, gates, mlperf_storage, output
@@ -59,21 +60,38 @@ def run(
             cache was not in the state of the config.
         TfpipeError: If the data set is not complete, or too many records are damaged.
         OSError: If a folder cannot be written.
+        StoppedError: If SIGTERM ended the training; with --checkpoint_dir only.
     """
     # Wrong gates and folders are errors before the work starts.
     required = [gates.Gate.parse(text) for text in config.require]
     gates.refuse_unmeasured(required, config.measured | _measured_here(config, ranks))
-    progress = Progress()
-    with _watched(config, ranks) as beat, progress.shown(is_first=ranks.is_first):
+    progress, stop = Progress(), Stop()
+    listens = (
+        stop.listening() if _saves_at_sigterm(config) else contextlib.nullcontext()
+    )
+    stopped: StoppedError | None = None
+    with (
+        listens,
+        _watched(config, ranks) as beat,
+        progress.shown(is_first=ranks.is_first),
+    ):
         if config.report_dir and ranks.is_first:
             pathlib.Path(config.report_dir).mkdir(parents=True, exist_ok=True)
         # Reads the index of the data set and composes the pipeline of the rank.
         setting = dataclasses.replace(
-            make_setting(config, ranks, seat=seat), beat=beat, progress=progress
+            make_setting(config, ranks, seat=seat),
+            beat=beat,
+            progress=progress,
+            stop=stop,
         )
         if ranks.is_first:
             cli_output.tell(*_header(setting, ranks))
-        result = _result(setting, ranks, required)
+        try:
+            result = _result(setting, ranks, required)
+        except StoppedError as error:  # no error for the watch: all ranks end here
+            stopped = error
+    if stopped is not None:
+        raise stopped
     # The figures are printed before a file can fail or another rank can be lost.
     if ranks.now().is_first:
         path = _report_path(config, result)
@@ -88,7 +106,14 @@ def _watched(config: Config, ranks: Ranks) -> AbstractContextManager[Beat]:
     """Watches the ranks, except in elastic training, which has its own watch."""
     if config.elastic:
         return contextlib.nullcontext(Beat())
-    return watched(ranks, config.rank_timeout)
+    is_ended = not _saves_at_sigterm(config)
+    return watched(ranks, config.rank_timeout, is_ended_by_sigterm=is_ended)
+
+
+def _saves_at_sigterm(config: Config) -> bool:
+    """Whether SIGTERM saves a checkpoint; elastic training goes on without the rank."""
+    saves = config.mode == "train" and config.checkpoint_dir is not None
+    return saves and not config.elastic
 
 
 def _result(setting: Setting, ranks: Ranks, required: Sequence[Gate]) -> dict[str, Any]:

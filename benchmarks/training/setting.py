@@ -14,6 +14,7 @@ import tfpipe
 from benchmarks.distributed import numa
 from benchmarks.distributed.numa import Seat
 from benchmarks.distributed.ranks import Ranks
+from benchmarks.distributed.stopping import Stop
 from benchmarks.distributed.watch import Beat
 from benchmarks.models import catalog
 from benchmarks.models.accelerators import Emulation
@@ -51,6 +52,7 @@ class Setting:
         empty_caches: Shard caches of a cold run; None otherwise.
         beat: Reports of the rank to the watch over the ranks.
         progress: Reports of the rank to the reader of stderr.
+        stop: Whether SIGTERM asks for the end of the training.
     """
 
     config: Config
@@ -62,6 +64,7 @@ class Setting:
     empty_caches: EmptyCaches | None = None
     beat: Beat = dataclasses.field(default_factory=Beat)
     progress: Progress = dataclasses.field(default_factory=Progress)
+    stop: Stop = dataclasses.field(default_factory=Stop)
 
     @property
     def index(self) -> Any:

@@ -24,7 +24,9 @@ from benchmarks.training.setting import Setting
 
 Batch = dict[str, tf.Tensor]
 Sums = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
-TrainFunction = Callable[[Batch], tuple[Sums, tf.Tensor, tf.Tensor, tf.Tensor]]
+TrainFunction = Callable[
+    [Batch, tf.Tensor], tuple[Sums, tf.Tensor, tf.Tensor, tf.Tensor]
+]
 
 _MOMENTUM = 0.9
 _REFERENCE_BATCH = 256  # the global batch that --learning_rate is given for
@@ -47,6 +49,8 @@ class StepResult(NamedTuple):
             was there, by `time.perf_counter`; None if the ranks average nothing.
         is_sound: Whether the loss is finite on every rank, which all ranks learn in the
             same step; True if the step trains nothing.
+        is_last: Whether SIGTERM has come to any rank before the step, which all ranks
+            learn in the same step.
     """
 
     num_examples: int
@@ -54,6 +58,7 @@ class StepResult(NamedTuple):
     num_correct: int = 0
     averaging: tuple[float, float] | None = None
     is_sound: bool = True
+    is_last: bool = False
 
     @property
     def sync_seconds(self) -> float:
@@ -163,9 +168,15 @@ def make_train_step(
         fp16=setting.config.fp16_allreduce,
     )
 
+    stop = setting.stop
+    asked = tf.zeros([]), tf.ones([])
+
     def step(batch: Batch) -> StepResult:
-        sums, mean_loss, done_at, averaged_at = function(batch)
-        result = _outcome(sums)._replace(is_sound=math.isfinite(mean_loss))
+        sums, means, done_at, averaged_at = function(batch, asked[stop.is_asked])
+        mean_loss, share_asked = means.numpy().tolist()
+        result = _outcome(sums)._replace(
+            is_sound=math.isfinite(mean_loss), is_last=share_asked > 0
+        )
         if ranks.num_ranks == 1:
             return result
         averaged_at = float(averaged_at)
@@ -280,7 +291,7 @@ def make_step(
     optimizer = keras.optimizers.SGD(0.01, momentum=_MOMENTUM)
     optimizer.build(model.trainable_variables)
     function = _train_function(model, optimizer, pipeline, Ranks())
-    return lambda batch: function(batch)[1]
+    return lambda batch: function(batch, tf.zeros([]))[1][0]
 
 
 def to_device(dataset: tf.data.Dataset) -> tf.data.Dataset:
@@ -304,10 +315,12 @@ def _train_function(
 ) -> TrainFunction:
     """Returns a function that optimizes the model for a batch.
 
-    It returns the sums of this rank's batch, the mean loss over all ranks, and the
-    times of the last gradient of this rank and of the last average over ranks: float64,
-    of `time.perf_counter`, 0 without other ranks. The loss is averaged with the
-    gradients, so that no step has one more operation to wait for.
+    The function takes a batch, and float32 [], 1 to ask all ranks for the end of the
+    training. It returns the sums of this rank's batch; the means over all ranks of the
+    loss and of the request, float32 [2]; and the times of the last gradient of this
+    rank and of the last average over ranks: float64, of `time.perf_counter`, 0 without
+    other ranks. Loss and request are averaged with the gradients, so that no step has
+    one more operation to wait for.
     """
     # Horovod and the tape need the tf.Variable inside each Keras variable.
     variables = [variable.value for variable in model.trainable_variables]
@@ -331,16 +344,19 @@ def _train_function(
         optimizer.apply(gradients, model.trainable_variables)
 
     @tf.function
-    def step(batch: Batch) -> tuple[Sums, tf.Tensor, tf.Tensor, tf.Tensor]:
+    def step(
+        batch: Batch, asked: tf.Tensor
+    ) -> tuple[Sums, tf.Tensor, tf.Tensor, tf.Tensor]:
         gradients, sums = differentiate(batch)
         averages = ranks.average(gradients, fp16=fp16)
-        (mean_loss,) = ranks.average([sums[0]])  # an overflow must stay visible
+        # Not float16: an overflow of the loss must stay visible.
+        (means,) = ranks.average([tf.stack([sums[0], asked])])
         update(averages)
         if ranks.num_ranks == 1:
             never = tf.zeros([], tf.float64)
-            return sums, mean_loss, never, never
+            return sums, means, never, never
         done_at, averaged_at = (_time_of(t, on_host) for t in (gradients, averages))
-        return sums, mean_loss, done_at, averaged_at
+        return sums, means, done_at, averaged_at
 
     return step
 

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 import tfpipe
 from benchmarks.distributed.ranks import Ranks
+from benchmarks.distributed.stopping import StoppedError
 from benchmarks.page_cache.meter import Pause
 from benchmarks.reporting import steady_state
 from benchmarks.reporting.progress import Progress
@@ -76,6 +77,7 @@ def run_steps(
     Raises:
         TfpipeError: If the ranks were not given the same run.
         RuntimeError: If the data ends before the last step.
+        StoppedError: On every rank, if SIGTERM came to any rank before its last step.
         ValueError: If a loss is not finite before a step is timed.
     """
     tfpipe.preflight(setting.pipeline, ranks.gather, state=state)
@@ -107,6 +109,8 @@ def run_steps(
                 ranks.gather(None)  # a barrier: all ranks start together
                 sampler.start_timing()  # first: it takes some milliseconds
                 recorder.start_timing()
+        if step.is_last and index + 1 < sum(num_steps):
+            raise StoppedError(state)
         setting.progress.begin("joining the figures of all ranks")
         traces = ranks.gather(recorder.trace())
     if index < num_warmup:  # the last step was still a warm-up step
@@ -195,6 +199,7 @@ def _steps(
             outcome = function(batch)
             ended = time.perf_counter()
             averaging = outcome.averaging or (ended, ended)
+            is_lost = not (outcome.is_sound or setting.config.allow_nan)
             yield Step(
                 times=StepTimes(ready, fed, *averaging, ended),
                 loss=outcome.loss,
@@ -202,13 +207,14 @@ def _steps(
                 num_examples=outcome.num_examples,
                 record_ids=_record_ids(batch),
                 windows_begun=next(begun),
+                is_last=outcome.is_last and not is_lost,
             )
             bar.update()
             if not math.isnan(outcome.loss):
                 bar.set_postfix_str(f"loss {outcome.loss:.3f}", refresh=False)
             num_done += 1
             beat(num_done)
-            if not (outcome.is_sound or setting.config.allow_nan):
+            if is_lost or outcome.is_last:
                 return
     if num_done < num_steps:
         raise RuntimeError(f"The input ended after {num_done} of {num_steps} steps.")

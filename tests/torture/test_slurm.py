@@ -2,9 +2,11 @@
 
 import os
 import pathlib
+import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -75,6 +77,52 @@ def test_training_job_of_the_examples(
     ]
     records = result["records"]
     assert records["times_used_min"] == records["times_used_max"] == 1
+
+
+def test_training_job_is_stopped_before_its_limit_and_goes_on(
+    first: cluster.Host,
+    data_dir: pathlib.Path,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The signal comes by `scancel`, as it comes before a time limit."""
+    monkeypatch.setenv("HOROVODRUN_OPTIONS", "--network-interfaces eth0")
+    script = shutil.copy(horovodrun.ROOT / "examples/train.sbatch", tmp_path)
+    log, saved, num_epochs = tmp_path / "job.log", tmp_path / "saved", 100
+    done = subprocess.run(
+        first.command(
+            *("sbatch", "--parsable", f"--output={log}"),
+            *("--nodes=2", "--ntasks-per-node=1", script, f"--data_dir={data_dir}"),
+            *("--model=tiny", "--image_size=32", "--batch_size=2"),
+            *(f"--num_epochs={num_epochs}", f"--checkpoint_dir={saved}"),
+        ),
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, **horovodrun.environment()},
+    )
+    job = done.stdout.strip()
+
+    _wait_until(log, lambda: (saved / "checkpoint").exists())
+    first.run("scancel", "--signal=TERM", "--batch", job)
+    _wait_until(log, lambda: '"command"' in log.read_text())
+
+    text = log.read_text()
+    found = re.search(r"SIGTERM ended epoch (\d+) after step (\d+)\.", text)
+    assert found is not None, text
+    epoch, step = map(int, found.groups())
+    last = next(line for line in text.splitlines() if '"command"' in line)
+    result = horovodrun.result(subprocess.CompletedProcess([], 0, last, ""))
+    assert result["resumed"]
+    assert result["records"]["num_used"] == (num_epochs - epoch) * 24 - step * 4
+    assert "Restarts=1" in first.run("scontrol", "show", "job", job)
+
+
+def _wait_until(log: pathlib.Path, is_true: Callable[[], bool]) -> None:
+    end = time.monotonic() + END_SECONDS
+    while not is_true():
+        assert time.monotonic() < end, log.read_text()
+        time.sleep(0.1)
 
 
 def test_conversion_as_an_array_of_tasks(

@@ -17,10 +17,12 @@ from tests.support.servers.s3_server import die_with_parent
 START_SECONDS = 30.0
 
 # No authentication, no control groups: a test machine has neither munge nor cgroups.
+# A job that is put back into the queue waits as long as a credential lasts.
 _SETTINGS = """ClusterName=box
 SlurmctldHost={first}
 AuthType=auth/none
 CredType=cred/none
+AuthInfo=cred_expire=5
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SelectType=select/linear
