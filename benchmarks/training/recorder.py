@@ -31,7 +31,6 @@ class Step(NamedTuple):
         num_examples: Examples in the batch of the rank, without padding.
         record_ids: int64 [num_examples], the records of the batch.
         windows_begun: Number of shuffle windows whose first records the batch holds.
-        is_last: Whether SIGTERM makes it the last step of all ranks.
     """
 
     times: StepTimes
@@ -40,7 +39,6 @@ class Step(NamedTuple):
     num_examples: int
     record_ids: npt.NDArray[np.int64]
     windows_begun: int = 0
-    is_last: bool = False
 
 
 class Epoch(NamedTuple):

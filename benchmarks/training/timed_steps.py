@@ -109,8 +109,6 @@ def run_steps(
                 ranks.gather(None)  # a barrier: all ranks start together
                 sampler.start_timing()  # first: it takes some milliseconds
                 recorder.start_timing()
-        if step.is_last and index + 1 < sum(num_steps):
-            raise StoppedError(state)
         setting.progress.begin("joining the figures of all ranks")
         traces = ranks.gather(recorder.trace())
     if index < num_warmup:  # the last step was still a warm-up step
@@ -199,7 +197,6 @@ def _steps(
             outcome = function(batch)
             ended = time.perf_counter()
             averaging = outcome.averaging or (ended, ended)
-            is_lost = not (outcome.is_sound or setting.config.allow_nan)
             yield Step(
                 times=StepTimes(ready, fed, *averaging, ended),
                 loss=outcome.loss,
@@ -207,15 +204,16 @@ def _steps(
                 num_examples=outcome.num_examples,
                 record_ids=_record_ids(batch),
                 windows_begun=next(begun),
-                is_last=outcome.is_last and not is_lost,
             )
             bar.update()
             if not math.isnan(outcome.loss):
                 bar.set_postfix_str(f"loss {outcome.loss:.3f}", refresh=False)
             num_done += 1
             beat(num_done)
-            if is_lost or outcome.is_last:
+            if not (outcome.is_sound or setting.config.allow_nan):
                 return
+            if outcome.is_last and num_done < num_steps:
+                raise StoppedError(source.advance(state, num_done))
     if num_done < num_steps:
         raise RuntimeError(f"The input ended after {num_done} of {num_steps} steps.")
 
