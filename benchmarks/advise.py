@@ -208,6 +208,17 @@ class AdviseOptions:
     )
 
 
+# The flags without an effect, by the question.
+UNUSED = (
+    cli.Unused("--mode=infer", lambda o: o.mode == "infer", ("write", "exchange_ms")),
+    cli.Unused(
+        "An answer without --storage and --results",
+        lambda o: not (o.storage or o.storage_gbps is not None or o.results),
+        ("shared_storage",),
+    ),
+)
+
+
 def facts_of(options: AdviseOptions) -> dict[str, Fact]:
     """Returns the facts that the flags give.
 
@@ -329,7 +340,11 @@ def advise(options: AdviseOptions) -> None:
         output.write(result, output.path_in(folder, "advise", output.now()))
 
 
-COMMANDS = (cli.Command(AdviseOptions, advise, arguments=("results",), groups=GROUPS),)
+COMMANDS = (
+    cli.Command(
+        AdviseOptions, advise, arguments=("results",), groups=GROUPS, unused=UNUSED
+    ),
+)
 
 if __name__ == "__main__":
     cli.run(*COMMANDS)

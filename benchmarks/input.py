@@ -185,20 +185,36 @@ class InputConfig(DataOptions):
         return rate
 
 
-def refuse_unused(config: InputConfig) -> None:
-    """Checks that no flag is given that would be in the result, without an effect.
-
-    Raises:
-        ValueError: If such a flag has another value than its default.
-    """
-    if config.pipeline is not None:
-        names = ("preset", "image_size", "batch_size", "whole_batches")
-        reading = ("read_from", "shard_cache_dir", "shard_cache_max_gb")
-        cli.refuse(config, "--pipeline", *names, *reading)
-    if "tune" not in config.do:
-        names = ("cpu_budget", "ram_budget_bytes", "disk_budget_bytes", "cache_dir")
-        why = f"--do={','.join(config.do)}, which has no tune,"
-        cli.refuse(config, why, *names, "any_order", "demand", "tuning")
+# The flags without an effect, by what a command measures.
+UNUSED = (
+    cli.Unused(
+        "--pipeline",
+        lambda c: c.pipeline is not None,
+        (
+            *("preset", "image_size", "batch_size", "whole_batches"),
+            *("read_from", "shard_cache_dir", "shard_cache_max_gb"),
+        ),
+    ),
+    cli.Unused(
+        "--pipeline without headspace",
+        lambda c: c.pipeline is not None and "headspace" not in c.do,
+        ("seed",),
+    ),
+    cli.Unused(
+        "--pipeline without headspace and --demand",
+        lambda c: c.pipeline and "headspace" not in c.do and not c.demand,
+        ("model",),
+    ),
+    cli.Unused(
+        "A measurement without tune",
+        lambda c: "tune" not in c.do,
+        (
+            *("cpu_budget", "ram_budget_bytes", "disk_budget_bytes", "cache_dir"),
+            *("any_order", "demand", "tuning"),
+        ),
+    ),
+    cli.Unused("--do=tune", lambda c: c.do == ("tune",), ("seconds",)),
+)
 
 
 def make_pipeline(
@@ -530,11 +546,10 @@ def measure(config: InputConfig) -> None:
     """Runs and prints the parts that the flags ask for.
 
     Raises:
-        ValueError: If flags have no effect, or do not fit the data or the pipeline.
+        ValueError: If flags do not fit the data or the pipeline.
         TfpipeError: If the data set is not complete.
         OSError: If a file cannot be written.
     """
-    refuse_unused(config)
     from benchmarks.distributed import numa, ranks
 
     limit = TimeLimit(config.time_limit, used=seconds_since_start())
@@ -552,6 +567,7 @@ COMMANDS = (
         measure,
         arguments=("data_dir",),
         groups=GROUPS,
+        unused=UNUSED,
         cleans_up=False,
     ),
 )

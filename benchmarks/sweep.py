@@ -154,7 +154,8 @@ def check_run(words: Sequence[str]) -> None:
         RemoteError: If the index of a data set cannot be read by its URL.
     """
     config = config_of(words)
-    options_of_run.refuse_unused(config)
+    cli.refuse_unused(config, options_of_run.UNUSED)
+    options_of_run.refuse_unmeasured(config)
     for text in config.require:
         gates.Gate.parse(text)
     if config.is_remote:

@@ -111,11 +111,11 @@ def train(config: Config) -> int:
     """Runs what the flags say, prints the result, and returns the exit code.
 
     Raises:
-        ValueError: If flags have no effect, or do not fit the data.
+        ValueError: If flags do not fit the data, or gates cannot be measured.
         OSError: If a file cannot be read or written.
         TfpipeError: If the data set is not complete.
     """
-    options.refuse_unused(config)
+    options.refuse_unmeasured(config)
     if config.as_nvidia:
         config = config.spelled_out()
         # TensorFlow reads the variable when it is imported.
@@ -155,6 +155,7 @@ COMMANDS = (
         train,
         arguments=("data_dir",),
         groups=options.GROUPS,
+        unused=options.UNUSED,
         cleans_up=False,
     ),
 )

@@ -332,29 +332,37 @@ def _check_caches(config: Config) -> None:
         )
 
 
-def refuse_unused(config: Config) -> None:
-    """Checks that no flag is given that would be in the result, without an effect.
+_OF_TRAINING = ("learning_rate", "allow_nan", "fp16_allreduce", "as_nvidia")
+_OF_SHARDS = ("read_from", "shard_cache_dir", "shard_cache_max_gb")
+
+# The flags without an effect, by the mode of a run.
+UNUSED = (
+    cli.Unused("--mode={mode}", lambda c: c.mode != "train", _OF_TRAINING),
+    cli.Unused(
+        "--mode=eval",
+        lambda c: c.mode == "eval",
+        ("num_steps", "num_epochs", "num_warmup_steps", "seed"),
+    ),
+    cli.Unused(
+        "--synthetic",
+        lambda c: c.synthetic,
+        ("tuning", "whole_batches", "on_error", "max_faults", *_OF_SHARDS),
+    ),
+    cli.Unused(
+        "An emulated accelerator",
+        lambda c: c.is_emulated,
+        ("precision", "data_format", "xla", "num_classes", *_OF_TRAINING),
+    ),
+    cli.Unused("--read_only", lambda c: c.read_only, ("image_size", "whole_batches")),
+    cli.Unused("--on_error=raise", lambda c: c.on_error == "raise", ("max_faults",)),
+)
+
+
+def refuse_unmeasured(config: Config) -> None:
+    """Checks that the run can measure the metrics of its gates.
 
     Raises:
-        ValueError: If such a flag has another value than its default.
+        ValueError: If it cannot.
     """
-    if config.mode != "train":
-        names = ("learning_rate", "allow_nan", "fp16_allreduce", "as_nvidia")
-        cli.refuse(config, f"--mode={config.mode}", *names)
-    if config.mode == "eval":
-        names = ("num_steps", "num_epochs", "num_warmup_steps", "seed")
-        cli.refuse(config, "--mode=eval", *names)
-    if config.synthetic:
-        names = ("tuning", "whole_batches", "on_error", "max_faults")
-        reading = ("read_from", "shard_cache_dir", "shard_cache_max_gb")
-        cli.refuse(config, "--synthetic", *names, *reading)
-    if config.is_emulated:
-        names = ("precision", "data_format", "xla", "learning_rate")
-        others = ("num_classes", "allow_nan", "fp16_allreduce", "as_nvidia")
-        cli.refuse(config, "An emulated accelerator", *names, *others)
-    if config.read_only:
-        cli.refuse(config, "--read_only", "image_size", "whole_batches")
-    if config.on_error == "raise":
-        cli.refuse(config, "--on_error=raise", "max_faults")
     required = [gates.Gate.parse(text) for text in config.require]
     gates.refuse_unmeasured(required, config.measured | {"gpu", "link"})

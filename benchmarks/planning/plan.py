@@ -334,6 +334,9 @@ class Sweep:
             _check_strong(self)
         for placement in self.all_placements():
             placement.on(self.hosts)
+        if not any(run.needs_horovodrun for run in self.runs()):
+            why = "A sweep of runs of one rank on this host"
+            cli.refuse(self, why, "horovodrun_arguments")
 
     @property
     def horovodrun_words(self) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ _NAMES = {
     "command": ["Command", "call", "run"],
     "fields": [
         *("argument", "changed", "flag", "gigabytes", "group", "nested"),
-        *("refuse", "required"),
+        *("refuse", "refuse_unused", "required", "Unused"),
     ],
     "flags": ["from_flags", "options", "parse"],
     "signals": ["terminated_as_interrupted"],
@@ -39,6 +39,7 @@ if TYPE_CHECKING:  # the names above, for readers of types
         run as run,
     )
     from tfpipe.cli.fields import (
+        Unused as Unused,
         argument as argument,
         changed as changed,
         flag as flag,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:  # the names above, for readers of types
         group as group,
         nested as nested,
         refuse as refuse,
+        refuse_unused as refuse_unused,
         required as required,
     )
     from tfpipe.cli.flags import (

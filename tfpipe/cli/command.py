@@ -46,6 +46,7 @@ class Command:
         make: Makes the options of the values of the given flags, by field. Default:
             the class.
         groups: Titles of the groups of flags, in the order of the help.
+        unused: The flags that have no effect in a mode, which are refused there.
         hint: Takes the options and an error of `work`; returns a sentence to follow
             the message, or "".
         cleans_up: Whether SIGTERM interrupts the work, as Ctrl-C does. Without it the
@@ -59,6 +60,7 @@ class Command:
     rest: str | None = None
     make: Callable[..., Any] | None = None
     groups: tuple[str, ...] = ()
+    unused: tuple[fields.Unused, ...] = ()
     hint: Callable[[Any, BaseException], str] = lambda options, error: ""
     cleans_up: bool = True
 
@@ -92,13 +94,15 @@ class Command:
         Raises:
             ValueError: If a word is wrong.
         """
-        return flags.parse(
+        options = flags.parse(
             self.options,
             words,
             arguments=self.arguments,
             rest=self.rest,
             make=self.make,
         )
+        fields.refuse_unused(options, self.unused)
+        return options
 
 
 Say = Callable[[str], str]

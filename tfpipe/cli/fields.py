@@ -458,6 +458,37 @@ def refuse(options: Any, why: str, *names: str) -> None:
         raise ValueError(f"{why} does not use {', '.join(unused)}. Leave it out.")
 
 
+@dataclasses.dataclass(frozen=True)
+class Unused:
+    """Fields without an effect in a mode of a command, for `Command.unused`.
+
+    Attributes:
+        why: The mode in a message. A field in braces stands for its value, as in
+            "--mode={mode}".
+        when: Takes the options; returns whether the mode holds.
+        names: Names of the fields.
+    """
+
+    why: str
+    when: Callable[[Any], bool]
+    names: tuple[str, ...]
+
+
+def refuse_unused(options: Any, table: Iterable[Unused]) -> None:
+    """Checks that no field has a value without an effect.
+
+    Args:
+        options: The options.
+        table: The modes, and the fields without an effect in each.
+
+    Raises:
+        ValueError: If such a field has another value than its default.
+    """
+    for row in table:
+        if row.when(options):
+            refuse(options, row.why.format_map(vars(options)), *row.names)
+
+
 def gigabytes(text: str) -> int:
     """Returns the bytes of a number of GB, for `parse` of a flag.
 

@@ -15,8 +15,9 @@ from benchmarks import (
     sweep,
     train,
 )
-from benchmarks.options.config import Config, refuse_unused
+from benchmarks.options.config import UNUSED as UNUSED_IN_A_RUN, Config
 from benchmarks.reporting import gates
+from tfpipe import cli
 from tfpipe.cli import fields
 
 
@@ -125,7 +126,7 @@ def test_flag_that_would_have_no_effect_is_refused(
     config = Config(**{"data_dir": "x", **values})
 
     with pytest.raises(ValueError, match=message):
-        refuse_unused(config)
+        cli.refuse_unused(config, UNUSED_IN_A_RUN)
 
 
 # Modes, and the flags that have no effect in each, besides those of other modes.
@@ -183,12 +184,70 @@ def test_each_flag_is_used_or_refused_in_each_mode(mode: str) -> None:
     refused = set()
     for name, value in _OTHER_VALUES.items():
         try:
-            refuse_unused(Config(**fields_of_mode, **{name: value}))
+            config = Config(**fields_of_mode, **{name: value})
+            cli.refuse_unused(config, UNUSED_IN_A_RUN)
         except ValueError:
             refused.add(name)
 
     refused.discard("num_epochs" if "synthetic" in fields_of_mode else "")
     assert refused == unused - {"read_from"}
+
+
+_COMMANDS = {
+    "train": train,
+    "input": input_command,
+    "sweep": sweep,
+    "storage": storage,
+    "service": service,
+    "report": report,
+    "advise": advise,
+}
+# For each command and mode: the words of the mode, and the flags without an effect.
+_REFUSED: list[tuple[str, str, str]] = [
+    ("train", "DIR --mode=infer", "--learning_rate=1 --allow_nan --fp16_allreduce"),
+    ("train", "DIR --mode=infer", "--as_nvidia --max_faults=3"),
+    ("train", "DIR --mode=eval --checkpoint_dir=C", "--num_steps=3 --num_epochs=2"),
+    ("train", "DIR --mode=eval --checkpoint_dir=C", "--num_warmup_steps=3 --seed=1"),
+    ("train", "--synthetic", "--tuning=T --whole_batches=no --on_error=skip"),
+    ("train", "DIR --emulate=h100", "--precision=float16 --xla --num_classes=9"),
+    ("train", "DIR --step_time_ms=5", "--data_format=NCHW --allow_nan --as_nvidia"),
+    ("train", "DIR --step_time_ms=5 --read_only", "--image_size=64"),
+    ("train", "DIR --step_time_ms=5 --read_only", "--whole_batches=yes"),
+    ("input", "--pipeline=m:f", "--preset=imagenet_eval --image_size=64"),
+    ("input", "--pipeline=m:f", "--batch_size=3 --whole_batches=no"),
+    ("input", "--pipeline=m:f --do=throughput", "--seed=3 --model=tiny"),
+    ("input", "DIR --do=throughput,profile", "--cpu_budget=1 --ram_budget_gb=1"),
+    ("input", "DIR --do=throughput", "--any_order --demand=100 --tuning=T"),
+    ("input", "DIR --do=tune", "--seconds=5"),
+    ("advise", "--mode=infer --storage=5GB/s", "--write=1GB/s --exchange_ms=1"),
+    ("advise", "--model=vgg16", "--shared_storage=no"),
+    ("sweep", "--sweep_dir=S --data_dirs=D", "--horovodrun_arguments=-x"),
+    ("sweep", "--sweep_dir=S --data_dirs=D", "--max_ranks=3"),
+    ("sweep", "--sweep_dir=S --data_dirs=D", "--mount_dir=M --shard_cache_dir=C"),
+]
+
+
+@pytest.mark.parametrize(("command", "mode", "flags"), _REFUSED)
+def test_flag_without_an_effect_is_refused_at_the_start(
+    command: str, mode: str, flags: str
+) -> None:
+    (parser, *_) = _COMMANDS[command].COMMANDS
+    parser.parse(mode.split())
+
+    for flag in flags.split():
+        name = flag.partition("=")[0]
+        with pytest.raises(ValueError, match=rf"{name}\b"):
+            parser.parse([*mode.split(), flag])
+
+
+@pytest.mark.parametrize("module", _COMMANDS.values())
+def test_tables_of_unused_flags_name_fields_of_their_options(
+    module: ModuleType,
+) -> None:
+    for command in module.COMMANDS:
+        names = {option.field for option in fields.options_of(command.options)}
+        for row in command.unused:
+            assert names.issuperset(row.names), row.why
 
 
 def test_flags_that_may_have_a_url_are_those_of_data_sets() -> None:
