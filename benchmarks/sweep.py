@@ -49,7 +49,8 @@ from benchmarks.planning import presets, published_rows, sweep_tables as tables
 from benchmarks.planning.plan import Run, Sweep
 from benchmarks.planning.session import Session
 from benchmarks.planning.sweep_run import FAILED_DIR, horovodrun
-from benchmarks.reporting import answers as answer_lines, gates, output
+from benchmarks.reporting import answers as answer_lines, output
+from benchmarks.results import gates
 from tfpipe import cli
 
 _START = cli.group("How runs are started")

@@ -13,7 +13,7 @@ from benchmarks.options import data_access, settings_file
 from benchmarks.options.data_access import DataOptions
 from benchmarks.page_cache import states
 from benchmarks.planning import published
-from benchmarks.reporting import gates
+from benchmarks.results import gates
 from tfpipe import cli
 
 _LENGTH = cli.group("How long")

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from benchmarks.planning.scenario import Scenario
 
 # The first of equal ceilings binds.
-RESOURCES = ("accelerator", "cpu", "storage", "link", "requests")
+# Names are the words of reporting/binding.py; storage has two ceilings.
+RESOURCES = ("accelerator", "cores", "storage", "network", "requests")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,6 +53,11 @@ class Prediction:
     busy_share: float
     demand: Demand
     needs: Demand
+
+    @property
+    def word(self) -> str:
+        """The binding resource as a word of `reporting.binding`."""
+        return "storage" if self.binding == "requests" else self.binding
 
     @property
     def next_binding(self) -> str:
@@ -108,9 +114,9 @@ def _ceilings(scenario: Scenario) -> dict[str, float]:
     step_seconds = work.step_seconds + scenario.exchange_seconds
     return {
         "accelerator": scenario.num_accelerators * work.batch_size / step_seconds,
-        "cpu": scenario.num_hosts * host.num_cores / work.cpu_seconds,
+        "cores": scenario.num_hosts * host.num_cores / work.cpu_seconds,
         "storage": _rate(num_storages * storage.bytes_per_second, read_bytes),
-        "link": _rate(scenario.num_hosts * host.link_bytes_per_second, read_bytes),
+        "network": _rate(scenario.num_hosts * host.link_bytes_per_second, read_bytes),
         "requests": _rate(
             num_storages * storage.requests_per_second * storage.request_bytes,
             read_bytes,

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from benchmarks.models import catalog
 from benchmarks.planning.facts import KEYS, Fact
+from benchmarks.results import checks
 from benchmarks.results.collection import Collection, Result, as_number
 
 # A pipeline with fewer busy cores waits for another resource.
@@ -41,7 +42,7 @@ def read(
     for result in _by_time(collection.inputs)[-1:]:
         facts |= _calibrated(result, _of_input, image_size, doubts)
     for probe in _by_time(collection.probes)[-1:]:
-        facts |= _of_probe(probe)
+        facts |= _calibrated(probe, _of_probe, None, doubts)
         if probe.get("place.is_memory"):
             doubts.append(
                 f"{probe.name} read files in memory ({probe.text('place.beneath')}): "
@@ -102,6 +103,8 @@ def _image_size(result: Result) -> float | None:
 def _marks(result: Result) -> list[str]:
     """Returns why the figures of a result may not hold for other runs."""
     reasons = []
+    if result.get("command") == checks.STORAGE:
+        return []
     if result.get("steady_state.reached") is None:
         reasons.append("it does not say whether it was steady")
     others = result.figure("host_load.others_cpu_fraction") or 0

@@ -86,7 +86,7 @@ def _payoff(
         limit: A further resource with its ceiling in images/s.
     """
     predicted = ceilings.predict(after)
-    rate, binding = predicted.images_per_second, predicted.binding
+    rate, binding = predicted.images_per_second, predicted.word
     if limit[1] < rate:
         binding, rate = limit
     gain = rate / ceilings.predict(before).images_per_second
@@ -257,7 +257,7 @@ def _remote(whole: Facts, before: Scenario) -> Payoff:
         f"{rate * pixels / before.num_hosts / 1e9:,.2f} GB/s of pixels into each host",
         source=f"pixels of uint8; {_SERVICE_SOURCE}; on the trainer: "
         f"{_READ_ONLY_MS[1]}",
-        limit=("link", link / pixels),
+        limit=("network", link / pixels),
     )
 
 

@@ -20,7 +20,7 @@ _MANY_EPOCHS = 64
 
 _LEFT = 0.05
 _NOTHING = 1e-4
-_WORKING, _READING = ("accelerator", "cpu"), ("storage", "link", "requests")
+_WORKING, _READING = ("accelerator", "cores"), ("storage", "network", "requests")
 _RUN_STEPS = 500  # MLPerf Storage: steps of an epoch
 _RUN_MEMORIES = 5  # MLPerf Storage: data over the memory of all hosts
 _BYTES_PER_PARAMETER = 8  # a weight and its momentum, float32

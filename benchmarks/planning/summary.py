@@ -20,9 +20,9 @@ from tfpipe.errors import count_of
 
 _BINDING = {
     "accelerator": "the accelerators",
-    "cpu": "the CPUs of the hosts",
+    "cores": "the cores of the hosts",
     "storage": "the storage",
-    "link": "the links of the hosts",
+    "network": "the network of the hosts",
     "requests": "the requests of the storage",
 }
 _DOING = {"train": "training", "infer": "running"}
@@ -60,7 +60,7 @@ def answer(
         "stall_fraction": 1 - predicted.busy_share,
         "cpu_seconds_per_example": scenario.work.cpu_seconds,
         "cores_per_accelerator": predicted.needs.cores / scenario.num_accelerators,
-        "binding": predicted.binding,
+        "binding": predicted.word,
         "sentences": _sentences(whole, scenario, mode),
         "service": _service(scenario, whole).as_json(),
         "facts": facts.as_json(whole),
@@ -98,7 +98,7 @@ def _row(
         "num_accelerators": num_accelerators,
         "num_hosts": scenario.num_hosts,
         "images_per_second": predicted.images_per_second,
-        "binding": predicted.binding,
+        "binding": predicted.word,
         "busy_share": predicted.busy_share,
         "cores_used": predicted.demand.cores,
         "cores_share": predicted.demand.cores
@@ -106,7 +106,7 @@ def _row(
         "storage_bytes_per_second": predicted.demand.storage_bytes_per_second,
         "requests_per_second": predicted.demand.requests_per_second,
         "first_epoch_images_per_second": cold.images_per_second,
-        "first_epoch_binding": cold.binding,
+        "first_epoch_binding": cold.word,
         "first_epoch_storage_bytes_per_second": cold.demand.storage_bytes_per_second,
         "first_epoch_requests_per_second": cold.demand.requests_per_second,
         "ceilings": _finite(predicted.ceilings),
@@ -168,7 +168,7 @@ def _service(scenario: Scenario, whole: Facts) -> tfpipe.ServicePayoff:
     """Returns whether a service on other hosts would pay, for all hosts together."""
     limits = ceilings.predict(scenario).ceilings
     return tfpipe.ServicePayoff(
-        rate=limits["cpu"],
+        rate=limits["cores"],
         num_cores=scenario.num_hosts * scenario.host.num_cores,
         demand=limits["accelerator"],
         bytes_per_image=3 * facts.figure(whole, "image_size") ** 2,

@@ -77,7 +77,8 @@ def _storage(result: Result) -> str | None:
     read = result.get("storage_megabytes_per_second")
     state = (result.get("cache") or {}).get("label") or "unknown"
     came = "an unknown part" if read is None else f"{read:,.1f}"
-    text = f"{came} of {consumed:,.1f} MB/s came from disk ({state})"
+    giver = _GIVERS.get(str((result.get("storage") or {}).get("tier")), "storage")
+    text = f"{came} of {consumed:,.1f} MB/s came from {giver} ({state})"
     if (busy := (result.get("telemetry") or {}).get("host_cpu_fraction")) is not None:
         text += f"; CPU {busy:.0%}"
     if (
@@ -85,6 +86,17 @@ def _storage(result: Result) -> str | None:
     ) is not None:
         text += f", other processes {others:.0%}"
     return text
+
+
+# The giver of the bytes beyond the memory of the hosts, by tier.
+_GIVERS = {
+    "local": "disk",
+    "mount": "the server or the program of the mount",
+    "remote": "the server",
+    "shard_cache": "the server or the shard cache",
+    "ram": "disk",
+    "decoded_ram": "disk",
+}
 
 
 def _steps(result: Result) -> str:

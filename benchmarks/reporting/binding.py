@@ -1,17 +1,17 @@
-"""The resource that held a run back, as one word, from the result of the run.
+"""The resource behind the largest loss of a run, as a word.
 
 | word                           | the largest loss on the critical path           |
 |--------------------------------|-------------------------------------------------|
 | accelerator                    | none: the input kept up, and the model decides  |
 | cores, network, storage, input | input, and the resource that explains it        |
 | communication                  | the averages over ranks                         |
-| host                           | ranks that were stopped, late or without a core |
+| host                           | stopped ranks, late ranks, ranks without a core |
 """
 
 from collections.abc import Mapping
 from typing import Any
 
-# The remedy for each word. "input" stands for stages that wait for other stages.
+# The remedy for each word. "input": stages wait for other stages.
 REMEDIES: Mapping[str, str] = {
     "accelerator": "nothing: the input keeps up",
     "cores": "python -m benchmarks.input --data_dir=DIR --do=tune, or more cores",
@@ -23,12 +23,12 @@ REMEDIES: Mapping[str, str] = {
     "host": "a quiet host: critical_path names the late ranks and steps",
 }
 
-# Shares of the time, of the cores and of the bytes from which a resource binds.
+# Shares of the time, of the cores and of the bytes of a binding resource, at least.
 _MOST_LOST, _FULL, _MANY = 0.05, 0.85, 0.05
 
 
 def of_run(result: Mapping[str, Any]) -> str:
-    """Returns the resource that held a run back, one of `REMEDIES`.
+    """Returns the resource behind the largest loss, an item of `REMEDIES`.
 
     Args:
         result: The result of benchmarks.train; an older one has only its stall.

@@ -56,7 +56,7 @@ def make_page(
         headline=headline.of_page(collection),
         verdict=_verdict(collection),
         gates=tables.gates(collection),
-        findings=_findings(collection),
+        findings=_findings(collection, old),
         left_out=collection.left_out,
         runs=tables.runs(collection.groups),
         inputs=[_input(result) for result in collection.inputs],
@@ -126,7 +126,7 @@ def _verdict(collection: Collection) -> tuple[str, str]:
     return "bad", f"{failed} of {len(passed)} gates {verb} not met."
 
 
-def _findings(collection: Collection) -> list[tuple[str, str]]:
+def _findings(collection: Collection, old: Collection | None) -> list[tuple[str, str]]:
     """Returns the sentences for every reader: the class and the text of each."""
     findings = []
     if len(collection.groups) <= _MAX_SENTENCES:  # a table says more about many groups
@@ -135,11 +135,9 @@ def _findings(collection: Collection) -> list[tuple[str, str]]:
             for group in collection.groups
         ]
     findings += [("warn", text) for text in _doubtful(collection.groups)]
-    findings += [
-        ("warn", f"{group.label}: {gate['gate']}: {gate['text']}")
-        for group, _, gate in tables.all_gates(collection)
-        if str(gate.get("text")).startswith("Altered")
-    ]
+    findings += [("warn", text) for text in _altered(collection)]
+    if old is not None:
+        findings += [("warn", text) for text in _altered(old, "Compared with ")]
     doubts = [text for result in collection.advice for text in result.items("doubts")]
     findings += [("warn", str(text)) for text in doubts]
     for sweep in collection.sweeps:
@@ -151,6 +149,19 @@ def _findings(collection: Collection) -> list[tuple[str, str]]:
                 text = f"{failure.get('run', 'a run')}: {failure.get('error', '')}"
                 findings.append(("warn", f"A run of the sweep failed. {text}"))
     return list(dict.fromkeys(findings))
+
+
+def _altered(collection: Collection, before: str = "") -> list[str]:
+    """Returns a sentence for each result that contradicts itself."""
+    runs = [(group.label, r) for group in collection.groups for r in group.results]
+    parts = (collection.inputs, collection.probes)
+    others = [*parts, collection.sweeps, collection.advice]
+    named = [*runs, *((r.name, r) for results in others for r in results)]
+    return [
+        f"{before}{name}: Altered, not to be trusted. {' '.join(result.faults)}"
+        for name, result in named
+        if result.faults
+    ]
 
 
 def _doubtful(groups: Sequence[Group]) -> list[str]:
@@ -188,8 +199,6 @@ def _doubts(group: Group) -> dict[str, str]:
 def _warnings(result: Result) -> dict[str, str]:
     """Returns the doubts about the figures of a result, by kind."""
     warnings = {}
-    if result.faults:
-        warnings["altered"] = f"Altered, not to be trusted. {' '.join(result.faults)}"
     if result.get("steady_state.reached") is False:
         text = result.text("steady_state.text")
         warnings["steady"] = text or "The run did not reach its steady state."

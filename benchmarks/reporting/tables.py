@@ -16,7 +16,6 @@ from benchmarks.reporting.charts.frame import (
     with_interval,
 )
 from benchmarks.reporting.compare import FIGURES, Change, Pair
-from benchmarks.reporting.gates import Gate
 from benchmarks.results.collection import (
     Collection,
     Group,
@@ -36,29 +35,11 @@ def all_gates(
 ) -> list[tuple[Group, Result, Mapping[str, Any]]]:
     """Returns every gate, computed again, with its group and its result."""
     return [
-        (group, result, _again(gate, result))
+        (group, result, gate)
         for group in collection.groups
         for result in group.results
-        for gate in result.items("gates")
-        if isinstance(gate, Mapping)
+        for gate in result.gates
     ]
-
-
-def _again(gate: Mapping[str, Any], result: Result) -> Mapping[str, Any]:
-    """Returns a gate with the verdict on the figures; a stored verdict may be wrong."""
-    try:
-        parsed = Gate.parse(str(gate.get("gate")))
-        verdict = parsed.check(result.document)
-    except (ValueError, TypeError, KeyError):
-        return gate  # of an older version
-    measured = parsed.measured(result.document)
-    if measured is None or verdict.passed == (gate.get("passed") is True):
-        return gate
-    if result.get("not_finite_loss"):
-        return gate
-    text = f"Altered: the file says otherwise. {verdict.text}"
-    new = {"passed": verdict.passed, "text": text, "measured": measured}
-    return {**gate, **new, "limit": parsed.limit, "margin": parsed.margin(measured)}
 
 
 def gates(collection: Collection) -> Table | None:

@@ -9,17 +9,19 @@ result with a contradiction was altered, or its program has a fault; reports say
   | examples_per_second | steps * batch * ranks / seconds, without padding       |
   | shares of the time  | 0 to 1; those of the critical path add up to 1         |
   | label of an epoch   | what its bytes say                                     |
+  | verdict of a gate   | what the figures say                                   |
   | config_digest       | the digest of the options                              |
   | digest              | the digest of all other keys                           |
 """
 
 import hashlib
+import itertools
 import json
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from benchmarks.results import tree
+from benchmarks.results import gates, tree
 from benchmarks.results.train_result import EpochBytes, TrainResult
 
 TRAIN, INPUT, SWEEP = "benchmarks.train", "benchmarks.input", "benchmarks.sweep"
@@ -52,14 +54,14 @@ def faults(document: Mapping[str, Any]) -> list[str]:
         )
     if document.get("command") != TRAIN:
         return problems
-    try:
-        result = tree.read(TrainResult, document)
-    except ValueError as error:
-        return [*problems, f"A value has another type than a result has: {error}"]
-    options = digest(document.get("config") or {})
+    result, wrong = tree.decode(TrainResult, document)
+    problems += [f"A value has another type than a result has: {w}" for w in wrong]
+    config = document.get("config")
+    options = digest(config if isinstance(config, Mapping) else {})
     if result.config_digest not in (None, options):
         problems.append("Its options were altered: their digest differs.")
-    return [*problems, *_rate(result), *_shares(result), *_labels(result)]
+    contradictions = (_rate(result), _shares(result), _labels(result))
+    return [*problems, *itertools.chain(*contradictions), *_verdicts(document)]
 
 
 def _rate(result: TrainResult) -> Iterator[str]:
@@ -101,6 +103,13 @@ def _labels(result: TrainResult) -> Iterator[str]:
                 f"Epoch {epoch.epoch} is labelled {epoch.label}, but {share:.1%} of "
                 "its bytes came from storage."
             )
+
+
+def _verdicts(document: Mapping[str, Any]) -> Iterator[str]:
+    both = zip(gates.stored(document), gates.again(document), strict=True)
+    for stored, now in both:
+        if (now.get("passed") is True) != (stored.get("passed") is True):
+            yield f"The file says otherwise of a gate. {now.get('text')}"
 
 
 def _storage_share(epoch: EpochBytes) -> float | None:

@@ -17,7 +17,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.results import checks, tree
+from benchmarks.results import checks, gates, tree
 from benchmarks.results.checks import ADVISE, INPUT, STORAGE, SWEEP, TRAIN, WITH_RESULT
 from benchmarks.results.train_result import TrainResult
 
@@ -44,16 +44,18 @@ class Result:
 
     @functools.cached_property
     def values(self) -> TrainResult:
-        """The typed values; those of an empty result if a value has a wrong type."""
-        try:
-            return tree.read(TrainResult, self.document)
-        except ValueError:
-            return TrainResult()
+        """The typed values; a value of a wrong type has its default."""
+        return tree.decode(TrainResult, self.document)[0]
 
     @functools.cached_property
     def faults(self) -> list[str]:
         """A sentence for each contradiction within the result; see `checks`."""
         return checks.faults(self.document)
+
+    @functools.cached_property
+    def gates(self) -> list[dict[str, Any]]:
+        """The gates, with the verdicts that the figures give."""
+        return gates.again(self.document)
 
     def get(self, path: str) -> Any:
         """Returns the value at a path with dots; None where a part is missing."""
@@ -307,9 +309,13 @@ def environment(result: Result) -> dict[str, Any]:
 
 
 def machines(result: Result) -> list[str]:
-    """Returns the machines of a run: the boot of each, or else its name."""
+    """Returns the machines of a run, the same before and after a reboot.
+
+    A repeat may follow a reboot: cores, memory and name of the machine stay. Results of
+    older versions have the boot of a machine only.
+    """
     hosts = result.values.environment.hosts
-    return sorted({host.boot_id or host.name for host in hosts})
+    return sorted({host.machine_id or host.boot_id or host.name for host in hosts})
 
 
 def _groups(results: Sequence[Result]) -> list[Group]:
@@ -379,7 +385,7 @@ def _parts(result: Result) -> dict[str, str]:
         "precision": values.config.precision or "",
         "image": f"{values.config.image_size or 'own'} pixels",
         "hosts": short_name(", ".join(result.hosts)),
-        "boot": ", ".join(name[:8] for name in machines(result)),
+        "machine": ", ".join(name[:8] for name in machines(result)),
         **{
             f"environment {key}": f"{key} {short_name(str(value))}"
             for key, value in environment(result).items()

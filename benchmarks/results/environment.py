@@ -17,6 +17,8 @@ from benchmarks.distributed.ranks import Ranks
 from benchmarks.results import versions
 from benchmarks.system.machine import Host
 
+_MACHINE_ID = pathlib.Path("/etc/machine-id")
+
 
 def of_run(world: Ranks, index: Any) -> dict[str, Any]:
     """Returns the environment of a run, with its hosts and data; all ranks call it.
@@ -75,6 +77,7 @@ def hosts(world: Ranks) -> list[dict[str, Any]]:
     """
     here = {
         "name": platform.node(),
+        "machine_id": machine_id(),
         "boot_id": tfpipe.host.boot_id(),
         "cpu": tfpipe.host.cpu_model(),
         "num_cpus": os.cpu_count(),
@@ -84,6 +87,23 @@ def hosts(world: Ranks) -> list[dict[str, Any]]:
     for rank, (host, described) in enumerate(world.gather((Host.here(), here))):
         by_host.setdefault(host, {**described, "ranks": []})["ranks"].append(rank)
     return list(by_host.values())
+
+
+def machine_id() -> str:
+    """Returns a digest of the machine, which is the same after a reboot.
+
+    The digest holds the name, /etc/machine-id, the processor, the cores, the memory in
+    whole GB, and the GPUs. The rate of a machine depends on them. The page cache ends
+    with a boot, so its proofs use the boot id.
+    """
+    try:
+        own = _MACHINE_ID.read_text().strip()
+    except OSError:  # a container may have none
+        own = ""
+    memory = round(tfpipe.host.ram_bytes() / 1e9)
+    gpus = [_gpu_name(gpu) for gpu in tf.config.list_physical_devices("GPU")]
+    parts = (platform.node(), own, tfpipe.host.cpu_model(), os.cpu_count(), memory)
+    return hashlib.sha256(repr((*parts, gpus)).encode()).hexdigest()[:16]
 
 
 def paths(pipeline: tfpipe.Pipeline) -> dict[str, str]:

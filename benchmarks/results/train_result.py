@@ -50,7 +50,10 @@ class DescribedHost:
 
     Attributes:
         name: Name of the host.
-        boot_id: Text that the kernel draws at its start: one machine has one.
+        machine_id: Digest of name, machine-id, processor, cores and memory: the same
+            after a reboot. Results are repeats on equal machines.
+        boot_id: Text that the kernel draws at its start. Proofs of the page cache
+            belong to a boot.
         cpu: Name of the processor.
         num_cpus: Number of its cores.
         ram_bytes: Its memory.
@@ -58,6 +61,7 @@ class DescribedHost:
     """
 
     name: str = ""
+    machine_id: str | None = None
     boot_id: str | None = None
     cpu: str | None = None
     num_cpus: int | None = None

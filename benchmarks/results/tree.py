@@ -1,23 +1,25 @@
 """Typed values from JSON: frozen dataclasses, checked when they are read.
 
-In: a dataclass and a JSON value. Out: an instance, or an error that names the path of
-the first wrong value; and the JSON Schema of the dataclass. A key that is missing takes
-the default of its field, and an unknown key is ignored: results of other versions are
-read too.
+In: a dataclass and a JSON value. Out: an instance, and a sentence for each value of a
+wrong type, which takes the default of its field. A key that is missing or null takes
+the default too, and an unknown key is ignored: results of other versions are read too.
 
   read(Point, {"x": 1.0})           -> Point(x=1.0)
   read(Point, {"x": "far"})         -> ValueError: x must be a number, got 'far'
+  decode(Point, {"x": "far"})       -> Point(x=0.0), ["x must be a number, got 'far'."]
 """
 
 import dataclasses
+import functools
 import math
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, Union
 
 T = TypeVar("T")
 Schema = dict[str, Any]
+_Note = Callable[[str], None]
 
 _KINDS: Mapping[type, tuple[tuple[type, ...], str, str]] = {
     bool: ((bool,), "true or false", "boolean"),
@@ -25,6 +27,7 @@ _KINDS: Mapping[type, tuple[tuple[type, ...], str, str]] = {
     float: ((int, float), "a number", "number"),
     str: ((str,), "a text", "string"),
 }
+_ABSENT = object()
 
 
 def read(kind: type[T], value: Any) -> T:
@@ -37,61 +40,109 @@ def read(kind: type[T], value: Any) -> T:
     Raises:
         ValueError: If a value has another type, or a dataclass refuses its fields.
     """
-    return typing.cast(T, _read(kind, value, ""))
+    typed, problems = decode(kind, value)
+    if problems:
+        raise ValueError(problems[0])
+    return typed
 
 
-def _read(kind: Any, value: Any, path: str) -> Any:
+def decode(kind: type[T], value: Any) -> tuple[T, list[str]]:
+    """Returns a JSON value as a typed one, and a sentence for each wrong value.
+
+    A wrong item of a list is left out.
+
+    Raises:
+        ValueError: If the value itself is no such dataclass.
+    """
+    problems: list[str] = []
+    return typing.cast(T, _read(kind, value, "", problems.append)), problems
+
+
+def _read(kind: Any, value: Any, path: str, note: _Note) -> Any:
     if kind is Any:
         return value
-    if choices := _choices(kind):
-        if value is None:
-            return None
-        return _read(choices, value, path)
+    if inner := _optional(kind):
+        return None if value is None else _or(None, inner, value, path, note)
     if dataclasses.is_dataclass(kind):
-        return _dataclass(kind, value, path)
-    origin, inner = typing.get_origin(kind), typing.get_args(kind)
+        return _dataclass(kind, value, path, note)
+    origin, parts = typing.get_origin(kind), typing.get_args(kind)
     if origin is tuple:
         items = _require(isinstance(value, list | tuple), value, "a list", path)
-        return tuple(_read(inner[0], x, f"{path}[{n}]") for n, x in enumerate(items))
+        read = [_or(_ABSENT, parts[0], x, f"{path}[{n}]", note) for n, x in items]
+        return tuple(item for item in read if item is not _ABSENT)
     if origin is not None:  # a mapping by names
-        pairs = _require(isinstance(value, Mapping), value, "an object", path).items()
-        return {key: _read(inner[1], x, f"{path}.{key}") for key, x in pairs}
+        pairs = _require(isinstance(value, Mapping), value, "an object", path)
+        named = {k: _or(_ABSENT, parts[1], x, f"{path}.{k}", note) for k, x in pairs}
+        return {key: item for key, item in named.items() if item is not _ABSENT}
     accepted, text, _ = _KINDS[kind]
     is_right = isinstance(value, accepted) and (
         kind is bool or not isinstance(value, bool)
     )
-    _require(is_right and _is_finite(value), value, text, path)
+    if not is_right or not _is_finite(value):
+        raise _wrong(value, text, path)
     return float(value) if kind is float else value
 
 
-def _dataclass(kind: Any, value: Any, path: str) -> Any:
-    _require(isinstance(value, Mapping), value, "an object", path)
-    hints = typing.get_type_hints(kind)
-    fields = {
-        field.name: _read(
-            hints[field.name], value[field.name], f"{path}.{field.name}".lstrip(".")
+def _or(default: Any, kind: Any, value: Any, path: str, note: _Note) -> Any:
+    """Returns a typed value; the default, and a note, for a value of another type."""
+    try:
+        return _read(kind, value, path, note)
+    except ValueError as error:
+        note(str(error))
+        return default
+
+
+def _dataclass(kind: Any, value: Any, path: str, note: _Note) -> Any:
+    if not isinstance(value, Mapping):
+        raise _wrong(value, "an object", path)
+    fields = {}
+    for name, hint, has_default in _fields(kind):
+        inside = f"{path}.{name}".lstrip(".")
+        if value.get(name) is not None:
+            read = _or if has_default else _strictly
+            fields[name] = read(_ABSENT, hint, value[name], inside, note)
+        elif not has_default:
+            raise _wrong(None, "there", inside)
+    return kind(**{k: item for k, item in fields.items() if item is not _ABSENT})
+
+
+def _strictly(_: Any, kind: Any, value: Any, path: str, note: _Note) -> Any:
+    return _read(kind, value, path, note)
+
+
+@functools.cache
+def _fields(kind: Any) -> list[tuple[str, Any, bool]]:
+    """Returns name and type of each field, and whether the field has a default."""
+    hints, missing = typing.get_type_hints(kind), dataclasses.MISSING
+    return [
+        (
+            field.name,
+            hints[field.name],
+            field.default is not missing or field.default_factory is not missing,
         )
         for field in dataclasses.fields(kind)
-        if field.name in value
-    }
-    for field in dataclasses.fields(kind):
-        has_default = field.default is not dataclasses.MISSING
-        if not has_default and field.default_factory is dataclasses.MISSING:
-            _require(field.name in value, None, "there", f"{path}.{field.name}")
-    return kind(**fields)
+    ]
 
 
 def _require(is_right: bool, value: Any, text: str, path: str) -> Any:
+    """Returns the indexed items of a list, or the pairs of an object."""
     if not is_right:
-        raise ValueError(f"{path or 'the result'} must be {text}, got {value!r:.60}.")
-    return value
+        raise _wrong(value, text, path)
+    return value.items() if isinstance(value, Mapping) else enumerate(value)
+
+
+def _wrong(value: Any, text: str, path: str) -> ValueError:
+    return ValueError(f"{path or 'the result'} must be {text}, got {value!r:.60}.")
 
 
 def _is_finite(value: Any) -> bool:
-    return not isinstance(value, float) or math.isfinite(value)
+    try:  # a whole number of JSON may be too large
+        return not isinstance(value, int | float) or math.isfinite(value)
+    except OverflowError:
+        return False
 
 
-def _choices(kind: Any) -> Any:
+def _optional(kind: Any) -> Any:
     """Returns the type of a value that may also be null; None for other types."""
     if typing.get_origin(kind) not in (Union, types.UnionType):
         return None
@@ -103,18 +154,14 @@ def schema(kind: Any) -> Schema:
     """Returns the JSON Schema of a type; other keys than those of the type may be."""
     if kind is Any:
         return {}
-    if choices := _choices(kind):
-        return {"anyOf": [schema(choices), {"type": "null"}]}
+    if inner := _optional(kind):
+        return {"anyOf": [schema(inner), {"type": "null"}]}
     if dataclasses.is_dataclass(kind):
-        hints = typing.get_type_hints(kind)
-        names = [field.name for field in dataclasses.fields(kind)]
-        return {
-            "type": "object",
-            "properties": {name: schema(hints[name]) for name in names},
-        }
-    inner = typing.get_args(kind)
+        properties = {name: schema(hint) for name, hint, _ in _fields(kind)}
+        return {"type": "object", "properties": properties}
+    parts = typing.get_args(kind)
     if typing.get_origin(kind) is tuple:
-        return {"type": "array", "items": schema(inner[0])}
-    if inner:
-        return {"type": "object", "additionalProperties": schema(inner[1])}
+        return {"type": "array", "items": schema(parts[0])}
+    if parts:
+        return {"type": "object", "additionalProperties": schema(parts[1])}
     return {"type": _KINDS[kind][2]}

@@ -1,6 +1,6 @@
 """Probes of counters: processor, memory, network, storage, GPUs.
 
-In: files of the kernel (through psutil) and NVML. Out: functions that read some
+In: files of the kernel (through psutil) and NVML. Out: functions that read
 counters and gauges of this process or of its host; the units are in the names.
 """
 
@@ -18,13 +18,13 @@ from benchmarks.system import host_load, mounts, network
 
 _PROC = pathlib.Path("/proc")
 _BLOCK_DEVICES = pathlib.Path("/sys/dev/block")
-COST_LIMIT = 0.01  # largest part of a core that reading a figure again and again takes
+COST_LIMIT = 0.01  # largest part of a core for repeated reading of a figure
 # psutil raises NotImplementedError where the kernel lacks a file, as in some sandboxes.
 UNREADABLE = (OSError, ValueError, NotImplementedError, psutil.Error)
 
 
 class Reading(NamedTuple):
-    """Counters, which only grow, and gauges: numbers, or lists with one a device."""
+    """Counters, which only grow, and gauges: numbers or lists, by device."""
 
     counters: Mapping[str, float] = {}
     gauges: Mapping[str, float | list[float]] = {}
@@ -34,19 +34,19 @@ Probe = Callable[[], Reading]
 
 
 def own_storage_bytes() -> int:
-    """Returns the bytes that storage delivered to this process so far.
+    """Returns the bytes from storage to this process so far.
 
     Raises:
         OSError: If the kernel does not say.
     """
     process = psutil.Process()
-    if not hasattr(process, "io_counters"):  # psutil has it where /proc/self/io is
+    if not hasattr(process, "io_counters"):  # absent without /proc/self/io
         raise OSError("the kernel does not count the bytes that a process reads")
     return int(process.io_counters().read_bytes)
 
 
 def process_storage_bytes() -> int | None:
-    """Returns the bytes that storage delivered to this process; None if unknown.
+    """Returns the bytes from storage to this process; None if unknown.
 
     Page-cache hits are not counted. The kernel counts the reads of its own file
     systems; for FUSE and the like see `page_cache.states.CacheStatus`.
@@ -60,11 +60,11 @@ def process_storage_bytes() -> int | None:
 def cpu_seconds(times: Any) -> tuple[float, float]:
     """Sums CPU times of the host over its cores, from `psutil.cpu_times`.
 
-    Busy is every state but idle and waiting for storage. Stolen time, which the
-    hypervisor gave to other machines, is busy too: nobody on this host can use it.
+    Busy is every state but idle and waiting for storage. Stolen time, a gift of the
+    hypervisor to other machines, is busy too: nobody on this host can use stolen time.
 
     Returns:
-        Seconds that were busy, and seconds in all.
+        Busy seconds, and seconds in all.
     """
     # The times of guests, which follow the first eight, are within user and nice.
     total = sum(times[:8])
@@ -84,7 +84,7 @@ def parse_peak_rss(text: str) -> int:
 
 
 def parse_nfs(text: str, mount_point: str) -> int:
-    """Returns the bytes that an NFS server sent for a mount.
+    """Returns the bytes from an NFS server for a mount.
 
     Args:
         text: Contents of /proc/self/mountstats.
@@ -132,8 +132,8 @@ def _run_cpu(_: object) -> Probe:
     def probe() -> Reading:
         seconds = 0.0
         for running in (process, *process.children(recursive=True)):
-            with contextlib.suppress(psutil.NoSuchProcess):  # it has just ended
-                # A child that has ended is in the children's time of its parent.
+            with contextlib.suppress(psutil.NoSuchProcess):  # the child has just ended
+                # An ended child is in the children's time of its parent.
                 seconds += sum(running.cpu_times()[:4])
         return Reading(counters={"process_tree_cpu_seconds": seconds})
 
@@ -178,7 +178,7 @@ def _process(_: object) -> Probe:
         # psutil has no peak on Linux, and ru_maxrss includes the process before exec.
         peak = parse_peak_rss(_read("self/status"))
         return Reading(
-            # psutil's CPU time of a process is in ticks of 10 ms; this clock is finer.
+            # psutil's CPU time of a process is in ticks of 10 ms.
             counters={"process_cpu_seconds": time.process_time()},
             gauges={"process_rss_bytes": rss, "process_peak_rss_bytes": peak},
         )
@@ -257,16 +257,16 @@ def _gpus(_: object) -> Probe:
 
 
 def gpu_probe(nvml: Any) -> Probe:
-    """Makes a probe of the GPUs that the ranks of this host use.
+    """Makes a probe of the GPUs of the ranks of this host.
 
-    It reads the utilization of each, 0 to 1, memory in use, power in W and the clock of
-    the multiprocessors in MHz, and the energy of all of them together.
+    The probe reads the utilization of each GPU, 0 to 1, memory in use, power in W and
+    the clock of the multiprocessors in MHz, and the energy of all of them together.
 
     Args:
         nvml: The module `pynvml`.
 
     Raises:
-        OSError: If there is no driver or no GPU. The probe raises it too.
+        OSError: If there is no driver or no GPU. The probe raises the same error.
     """
     try:
         nvml.nvmlInit()
@@ -301,7 +301,7 @@ def _read_gpus(nvml: Any, gpus: Sequence[Any]) -> Reading:
 
 
 def used_gpus(environment: Mapping[str, str], num_gpus: int) -> list[int]:
-    """Returns the numbers of the GPUs that the ranks of this host use.
+    """Returns the numbers of the GPUs of the ranks of this host.
 
     Rank i of a host uses the i-th GPU that CUDA may see.
 

@@ -2,7 +2,7 @@
 
 In: the probes, read once a second by a thread. Out: the samples, a flat dict for one
 process and its host, and one dict for all ranks; the units are in the names. A figure
-that cannot be read is left out, and `absent` says why.
+without a reading is left out, and `absent` says why.
 """
 
 import contextlib
@@ -20,9 +20,9 @@ from benchmarks.system import probes
 from benchmarks.system.machine import Host
 from benchmarks.system.probes import COST_LIMIT, UNREADABLE, Probe, Reading
 
-# Entries of `Sampler.figures` that are no figures.
+# Entries of `Sampler.figures` besides figures.
 _TEXTS = ("absent", "host_id", "machine_id", "started_at", "ended_at")
-# Counters that are told as rates too.
+# Counters with a rate too.
 _RATED = {
     *("network_received_bytes", "network_sent_bytes"),
     *("rdma_received_bytes", "rdma_sent_bytes"),
@@ -37,7 +37,7 @@ class Sample(NamedTuple):
 
 
 class _Paced:
-    """A probe that is read less often the more CPU time it takes: 1 % of a core."""
+    """A probe with a slower rhythm the more CPU time a reading takes: 1 % of a core."""
 
     def __init__(self, probe: Probe) -> None:
         self._probe = probe
@@ -46,7 +46,7 @@ class _Paced:
         self._reading = Reading()
 
     def read(self, *, anew: bool) -> Reading:
-        """Returns a new reading, or the last one if it is too early without `anew`."""
+        """Returns a new reading, or the last reading if a new one is too early."""
         now = time.monotonic()
         if anew or now - self._read_at >= self._cost / COST_LIMIT:
             start = time.thread_time()
@@ -57,7 +57,7 @@ class _Paced:
 
 
 class Sampler:
-    """Reads all probes at regular times, in a thread that runs inside its `with`.
+    """Reads all probes at regular times, in a thread within the `with` block.
 
         with Sampler("DIR") as sampler:
             ...
@@ -102,7 +102,7 @@ class Sampler:
         self._take(anew=True)
 
     def start_timing(self) -> None:
-        """Forgets all samples so far, which were warm-up, and takes a first one."""
+        """Forgets the samples of the warm-up, and takes a first sample."""
         with self._lock:
             self._samples.clear()
             self._started_at = _now()
@@ -158,7 +158,7 @@ class Sampler:
             self._samples.append(self._read(anew=anew))
 
     def _read(self, *, anew: bool) -> Sample:
-        """Reads the probes, without what was left out; the lock must be held."""
+        """Reads the probes, without the pauses; the lock must be held."""
         left_out = self._left_out
         seconds = time.monotonic() - left_out.seconds
         counters: dict[str, Any] = {}
@@ -190,7 +190,7 @@ def summarize_samples(samples: Sequence[Sample]) -> dict[str, Any]:
 
     host_cpu_fraction, 0 to 1, is the busy part of all cores of the host;
     host_cpu_fraction_max is the largest such part between two consecutive samples. A
-    name that is missing from a sample is missing from the figures.
+    name is missing from the figures if a sample lacks the name.
 
     Args:
         samples: At least two, in the order of time.
@@ -222,7 +222,7 @@ def summarize_samples(samples: Sequence[Sample]) -> dict[str, Any]:
 
 
 def columns(readings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Returns name -> array of its values, for the names that every reading has."""
+    """Returns name -> array of values, for the names in every reading."""
     names = [name for name in readings[0] if all(name in row for row in readings)]
     return {name: np.array([row[name] for row in readings]) for name in names}
 
@@ -232,12 +232,12 @@ def summarize(
 ) -> dict[str, Any]:
     """Joins the figures of all ranks in one dict.
 
-    Figures of a process become lists with one value a rank. Figures of a host become
-    lists with one value a host, which its local rank 0 measured. None stands for a
-    value that is missing. host_cpu_fraction is the mean over hosts.
+    Figures of a process become lists with a value a rank. Figures of a host become
+    lists with a value a host, measured by its local rank 0. None stands for a missing
+    value. host_cpu_fraction is the mean over hosts.
 
     Args:
-        ranks: What `Sampler.figures` returned on each rank, in the order of ranks.
+        ranks: The result of `Sampler.figures` on each rank, in the order of ranks.
         local_ranks: Number of each rank on its host, from 0.
     """
     hosts = [

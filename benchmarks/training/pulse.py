@@ -1,8 +1,8 @@
 """The pulse of a process: times in which it did not run at all.
 
-In: a thread that wakes up again and again. Out: begin and end of each time in which the
-thread did not wake up and the process used no core: it was stopped, its machine was
-paused, or it got no core. A process that computes is not silent.
+In: a thread with a short, regular sleep. Out: begin and end of the silences, in which
+the thread did not wake up and the process used no core: the process was stopped, its
+machine was paused, or no core was free. A process with busy cores is not silent.
 """
 
 import threading
@@ -14,7 +14,7 @@ LEAST_SECONDS = 0.1  # a busy host delays a thread by less
 
 
 class Pulse:
-    """Finds the silences of the process inside its `with`.
+    """Finds the silences of the process within a `with` block.
 
     Args:
         clock: Returns seconds, of the clock of the steps.
@@ -50,9 +50,9 @@ class Pulse:
         return taken
 
     def beat(self) -> None:
-        """Looks at the clocks; records the time since the last look if it was silent.
+        """Looks at the clocks; records a silence since the last look.
 
-        Any thread may call it.
+        Any thread may call the method.
         """
         with self._lock:
             (then, cpu), now = self._last, (self._clock(), self._cpu_clock())

@@ -24,10 +24,10 @@ from benchmarks.distributed.ranks import Ranks
 from benchmarks.distributed.stopping import Stop, StoppedError
 from benchmarks.distributed.watch import Beat, watched
 from benchmarks.options.config import Config
-from benchmarks.reporting import binding, gates, mlperf_storage, output
-from benchmarks.reporting.gates import Gate
+from benchmarks.reporting import binding, mlperf_storage, output
 from benchmarks.reporting.progress import Progress
-from benchmarks.results import checks, environment
+from benchmarks.results import checks, environment, gates
+from benchmarks.results.gates import Gate
 from benchmarks.system import network, probes
 from benchmarks.training import bars, cache_state, elastic, loop
 from benchmarks.training.setting import Setting, make_setting

@@ -1,8 +1,8 @@
 """The loop itself: batches go through a step function, each step timed.
 
-In: a `Setting`, a step function and how many steps to run. Out: what every rank
-measured, and the figures that all modes share. critical_path.py says what the times of
-a step are; all are of `time.perf_counter`, which no one can set.
+In: a `Setting`, a step function and how many steps to run. Out: the measurements of
+every rank, and the figures of all modes. critical_path.py explains the times of a step;
+all times are of `time.perf_counter`, a clock without resets.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ class TimedSteps:
     Attributes:
         traces: The measurements of each rank, in the order of ranks.
         state: How far the data was read.
-        figures: The figures that every mode reports.
+        figures: The figures of every mode.
     """
 
     traces: Sequence[Trace]
@@ -60,8 +60,8 @@ def run_steps(
 ) -> TimedSteps:
     """Runs warm-up and timed steps, on all ranks together.
 
-    A step whose loss is not finite on a rank is the last one, unless the config allows
-    it; the figures are then those of the steps so far.
+    A run ends after a step with a loss that is not finite, unless the config allows
+    such a loss; the figures are then the figures of the steps so far.
 
     Args:
         setting: The setting of the rank.
@@ -70,9 +70,9 @@ def run_steps(
         num_steps: Number of warm-up steps and of timed steps.
         state: Where in the data to start.
         num_epochs: Epochs after which the data ends; None to repeat it.
-        end_epoch: Called after each epoch with the state, and with a pause whose time
-            is not counted; ranks must enter and leave the pause together.
-        after_step: Called on every rank with each step and the state after it.
+        end_epoch: Called after each epoch with the state, and with a pause without
+            timing; ranks must enter and leave the pause together.
+        after_step: Called on every rank with each step and the state after the step.
 
     Raises:
         TfpipeError: If the ranks were not given the same run.
@@ -107,7 +107,7 @@ def run_steps(
             if index + 1 == num_warmup:
                 meter.start(state)
                 ranks.gather(None)  # a barrier: all ranks start together
-                sampler.start_timing()  # first: it takes some milliseconds
+                sampler.start_timing()  # first: the call takes some milliseconds
                 recorder.start_timing()
         setting.progress.begin("joining the figures of all ranks")
         traces = ranks.gather(recorder.trace())
@@ -145,7 +145,7 @@ def _figures(
 def _over_time(
     ranks: Ranks, sampler: telemetry.Sampler, traces: Sequence[Trace]
 ) -> dict[str, Any]:
-    """Returns what all ranks sampled: sums, series and the load of the hosts."""
+    """Returns the samples of all ranks: sums, series and the load of the hosts."""
     edges = time_series.make_edges(
         max(trace.seconds for trace in traces), len(traces[0].end_seconds)
     )
@@ -177,7 +177,7 @@ def _steps(
     num_steps: int,
     ranks: Ranks,
 ) -> Iterator[Step]:
-    """Yields each step when it is done, and shows a progress bar on rank 0."""
+    """Yields each finished step, and shows a progress bar on rank 0."""
     source = setting.pipeline.source
     starts = source.window_starts(state)
     begun = steady_state.windows_begun(starts, source.batch_size)
@@ -221,7 +221,7 @@ def _steps(
 def _tell(
     progress: Progress, step: Step, num_done: int, num_steps: tuple[int, int]
 ) -> None:
-    """Reports a step, and the phase that begins after it, if one does."""
+    """Reports a step, and the phase after the step, if a phase begins."""
     num_warmup, num_timed = num_steps
     progress.step(step.num_examples, step.times.fed - step.times.ready)
     if num_done == max(1, num_warmup):
@@ -242,7 +242,7 @@ def _record_ids(batch: Batch) -> npt.NDArray[np.int64]:
 
 
 def _faults(setting: Setting, ranks: Ranks) -> dict[str, Any]:
-    """Returns the damaged records that any rank met, each once."""
+    """Returns the damaged records of all ranks, without duplicates."""
     log = setting.pipeline.faults
     met = ranks.gather([] if log is None else log.faults)
     faults = {(fault.shard, fault.byte_offset): fault for rank in met for fault in rank}

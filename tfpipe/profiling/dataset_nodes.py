@@ -1,6 +1,6 @@
-"""The datasets that a stage becomes in tf.data: their parallel calls and buffers.
+"""The datasets of a stage in tf.data: their parallel calls and buffers.
 
-In: a dataset, or an iterator that runs. Out: parallelism and buffer sizes. The choices
+In: a dataset, or an iterator in use. Out: parallelism and buffer sizes. The choices
 of AUTOTUNE are known from TensorFlow 2.17 on.
 """
 
@@ -17,7 +17,7 @@ from tfpipe.tuning import AUTOTUNE
 
 
 def chosen_parallelism(iterator: tf.data.Iterator) -> dict[str, dict[str, float]]:
-    """Returns the parallelism and the buffer sizes that AUTOTUNE has chosen so far.
+    """Returns the parallelism and the buffer sizes of AUTOTUNE so far.
 
     Example:
         >>> from tfpipe.profiling import dataset_nodes
@@ -27,7 +27,7 @@ def chosen_parallelism(iterator: tf.data.Iterator) -> dict[str, dict[str, float]
         >>> chosen = dataset_nodes.chosen_parallelism(iterator)
 
     Args:
-        iterator: `iter(dataset)`, from which elements were taken.
+        iterator: `iter(dataset)`, after its first elements.
 
     Returns:
         For each node of the dataset with a knob, by its name and number, as in
@@ -48,18 +48,18 @@ def chosen_parallelism(iterator: tf.data.Iterator) -> dict[str, dict[str, float]
 
 
 def can_tell_buffers() -> bool:
-    """Checks whether this TensorFlow can tell what a running dataset holds: 2.17 on."""
+    """Checks whether TensorFlow tells the buffers of a dataset in use: from 2.17 on."""
     return hasattr(tf.data.experimental, "get_model_proto")
 
 
 def buffered_bytes(
     iterator: tf.data.Iterator, stages: Sequence[Sequence[tf.data.Dataset]]
 ) -> list[int]:
-    """Returns the bytes that are in the buffers of each stage now.
+    """Returns the bytes in the buffers of each stage now.
 
     Args:
-        iterator: The iterator of the dataset that the stages make.
-        stages: The datasets that each stage added, in the order of the data.
+        iterator: The iterator of the dataset of the stages.
+        stages: The datasets of each stage, in the order of the data.
 
     Raises:
         NotImplementedError: On TensorFlow 2.16, which does not tell.
@@ -83,7 +83,7 @@ class Concurrency:
     """How a stage runs.
 
     Attributes:
-        calls: Elements that it works on at the same time; AUTOTUNE leaves the number
+        calls: Elements in work at the same time; AUTOTUNE leaves the number
             to tf.data.
         kind: See `limits.StageCost`.
     """
@@ -95,8 +95,8 @@ class Concurrency:
 def concurrency(stage: object, added: Sequence[tf.data.Dataset]) -> Concurrency:
     """Tells how a stage with every knob set runs, from its knob or its datasets.
 
-    A `Dataset.map` of plain ops without num_parallel_calls counts as AUTOTUNE, since
-    tf.data makes it parallel (Options.experimental_optimization.map_parallelization).
+    A `Dataset.map` of plain ops without num_parallel_calls counts as AUTOTUNE: by
+    Options.experimental_optimization.map_parallelization tf.data makes it parallel.
     """
     if (known := concurrency_of_knob(stage)) is not None:
         return known
@@ -110,7 +110,7 @@ def concurrency(stage: object, added: Sequence[tf.data.Dataset]) -> Concurrency:
 
 
 def concurrency_of_knob(stage: object) -> Concurrency | None:
-    """Tells how a stage runs from its knob; None for a stage without one."""
+    """Tells how a stage runs from its knob; None for a stage without a knob."""
     knobs: dict[str, Kind] = {
         "num_parallel_calls": "parallel",
         "num_parallel_reads": "reader",
@@ -126,7 +126,7 @@ def added(
 ) -> list[tf.data.Dataset]:
     """Returns the datasets after `before` up to `after`, in the order of the data.
 
-    It follows tf.data's list of inputs, as long as a dataset has exactly one.
+    The chain follows tf.data's list of inputs, as long as a dataset has a single input.
 
     Args:
         before: The dataset to begin after; None begins with the source.
@@ -187,6 +187,6 @@ def _chain(iterator: tf.data.Iterator) -> list[Any]:
     chain, number = [], model.output
     while number in model.nodes:
         chain.append(model.nodes[number])
-        # Further inputs are those of one element of an interleave.
+        # Further inputs belong to an element of an interleave.
         number = next(iter(model.nodes[number].inputs), 0)
     return chain

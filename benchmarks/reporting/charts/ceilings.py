@@ -17,11 +17,12 @@ _LINE = {"type": "line", "strokeWidth": 2.5}
 _DOT = {"type": "point", "size": 60, "filled": True, "color": "var(--text)"}
 _NAMES = {
     "accelerator": "demand of the accelerators",
-    "cpu": "CPUs of the hosts",
+    "cores": "cores of the hosts",
     "storage": "storage",
-    "link": "links of the hosts",
+    "network": "network of the hosts",
     "requests": "requests of the storage",
 }
+_OLD_NAMES = {"cores": "cpu", "network": "link"}  # in results of older versions
 _TITLES = {
     "ceilings": ("images_per_second", "With full caches"),
     "first_epoch_ceilings": ("first_epoch_images_per_second", "In the first epoch"),
@@ -78,7 +79,9 @@ def _name(result: Result) -> str:
 
 def _ceiling(row: Mapping[str, Any], kind: str, key: str) -> float | None:
     ceilings = row.get(kind)
-    return as_number(ceilings.get(key)) if isinstance(ceilings, Mapping) else None
+    if not isinstance(ceilings, Mapping):
+        return None
+    return as_number(ceilings.get(key, ceilings.get(_OLD_NAMES.get(key))))
 
 
 def _lines(rows: Sequence[Mapping[str, Any]], kind: str) -> list[Spec]:

@@ -177,7 +177,7 @@ def _series(groups: Sequence[Group], *, is_weak: bool, is_apart: bool) -> Scalin
     for group in groups:
         num_ranks = _ranks(group)
         rates.setdefault(num_ranks, []).extend(group.rates)
-        own = [gate for result in group.results for gate in result.items("gates")]
+        own = [gate for result in group.results for gate in result.gates]
         gates.setdefault(num_ranks, []).extend(own)
     first = groups[0].median
     batch = first.figure("config.batch_size") or 0

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import tfpipe
-from benchmarks.reporting import gates
+from benchmarks.results import gates
 
 ERROR = "[1]<stderr>:Error: --model=bad must be good."
 

@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.options.config import Config
-from benchmarks.reporting import gates
+from benchmarks.results import gates
 from benchmarks.training import loop, run
 from benchmarks.training.setting import make_setting
 from tests.support.data.trees import SYNSETS, convert

@@ -16,7 +16,7 @@ from benchmarks import (
     train,
 )
 from benchmarks.options.config import UNUSED as UNUSED_IN_A_RUN, Config
-from benchmarks.reporting import gates
+from benchmarks.results import gates
 from tfpipe import cli
 from tfpipe.cli import fields
 

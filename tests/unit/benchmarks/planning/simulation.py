@@ -27,7 +27,7 @@ Floats = npt.NDArray[np.float64]
 # Returns factors with mean 1, of the given shape.
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Floats]
 
-RESOURCES = ("accelerator", "cpu", "storage", "link", "requests", "readers")
+RESOURCES = ("accelerator", "cores", "storage", "network", "requests", "readers")
 
 
 def constant(_: np.random.Generator, shape: tuple[int, ...]) -> Floats:
@@ -187,8 +187,8 @@ class _Run:
         self._stations = {
             "readers": _Station(scenario.num_accelerators),
             "storage": _Station(1 if scenario.storage.is_shared else num_hosts),
-            "link": _Station(num_hosts),
-            "cpu": _Station(num_hosts),
+            "network": _Station(num_hosts),
+            "cores": _Station(num_hosts),
         }
         work, cores = scenario.work, scenario.host.num_cores
         slowness = behaviour.host(random, (num_hosts, 1))
@@ -234,7 +234,7 @@ class _Run:
         )
 
     def _totals(self) -> dict[str, Floats]:
-        stations = ("readers", "link", "cpu")
+        stations = ("readers", "network", "cores")
         return {k: np.array(v) for k, v in self._worked.items()} | {
             name: self._stations[name].worked.copy() for name in stations
         }
@@ -269,8 +269,8 @@ class _Run:
         services = {
             "readers": num_requests * behaviour.request_seconds / behaviour.num_readers,
             "storage": np.maximum(by_bytes, by_requests),
-            "link": num_bytes / self._scenario.host.link_bytes_per_second,
-            "cpu": self._cpu_seconds,
+            "network": num_bytes / self._scenario.host.link_bytes_per_second,
+            "cores": self._cpu_seconds,
         }
         # A rank asks for a batch when there is room for it, and in order.
         begun = self._asked = np.maximum(self._asked, self._taken[0])

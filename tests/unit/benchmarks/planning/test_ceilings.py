@@ -31,9 +31,9 @@ def test_ceilings_by_hand():
     got = ceilings.predict(_scenario())
     want = {
         "accelerator": 8000.0,
-        "cpu": 20_000.0,
+        "cores": 20_000.0,
         "storage": 15_000.0,
-        "link": 20_000.0,
+        "network": 20_000.0,
         "requests": 10_000.0,
     }
     assert got.ceilings == pytest.approx(want)
@@ -47,7 +47,7 @@ def test_ceilings_by_hand():
     ("changes", "binding", "rate"),
     [
         ({"exchange_seconds": 0.1}, "accelerator", 4000.0),
-        ({"host": PlannedHost(num_accelerators=4, num_cores=1.5)}, "cpu", 3000.0),
+        ({"host": PlannedHost(num_accelerators=4, num_cores=1.5)}, "cores", 3000.0),
         ({"storage": Storage(bytes_per_second=1e8)}, "storage", 1000.0),
         (
             {"storage": Storage(bytes_per_second=1e8, is_shared=False)},
@@ -69,7 +69,7 @@ def test_ceilings_by_hand():
                     num_accelerators=4, num_cores=9, link_bytes_per_second=1e8
                 )
             },
-            "link",
+            "network",
             2000.0,
         ),
         ({"cached_fraction": 1.0}, "accelerator", 8000.0),
@@ -84,7 +84,7 @@ def test_binding(changes, binding, rate):
 def test_what_is_cached_is_read_once():
     cached = _scenario(cached_fraction=1.0)
     warm = ceilings.predict(cached)
-    assert warm.ceilings["storage"] == warm.ceilings["link"] == math.inf
+    assert warm.ceilings["storage"] == warm.ceilings["network"] == math.inf
     assert warm.demand.storage_bytes_per_second == 0
     cold = ceilings.predict(ceilings.first_epoch(cached))
     assert cold.demand.storage_bytes_per_second == pytest.approx(8e8)

@@ -45,13 +45,13 @@ def factors(*values: float) -> simulation.Draw:
     ("scenario", "binding"),
     [
         (BASE, "accelerator"),
-        (replaced(BASE, work={"cpu_seconds": 0.05}), "cpu"),
+        (replaced(BASE, work={"cpu_seconds": 0.05}), "cores"),
         (replaced(BASE, storage={"bytes_per_second": 50e6}), "storage"),
         (
             replaced(BASE, storage={"bytes_per_second": 9e6, "is_shared": False}),
             "storage",
         ),
-        (replaced(BASE, host={"link_bytes_per_second": 9e6}), "link"),
+        (replaced(BASE, host={"link_bytes_per_second": 9e6}), "network"),
         (
             replaced(
                 BASE, storage={"requests_per_second": 500, "request_bytes": 100e3}
@@ -142,7 +142,7 @@ def test_one_slow_host_holds_all_others_back() -> None:
 
     # Its 8 cores make 8 / (4 x 0.02) images/s, a quarter of those of all hosts.
     assert steady.images_per_second == pytest.approx(4 * 100, rel=0.02)
-    assert steady.bound_by == "cpu"
+    assert steady.bound_by == "cores"
 
 
 def test_the_first_epoch_finds_empty_caches() -> None:

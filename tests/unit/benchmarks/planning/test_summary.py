@@ -37,7 +37,7 @@ def test_an_answer_says_what_binds_in_its_first_sentence():
         "72 V100 on 9 hosts with 8 each, training resnet50 at 224 pixels with 0% of "
         "the bytes cached, are bound by the accelerators: 51,264 images/s, 100% busy; "
         "the storage must give 5.9 GB/s, and 66.1 of 360 cores (18%) are busy.",
-        "The next limit is the CPUs of the hosts, at 279,372 images/s.",
+        "The next limit is the cores of the hosts, at 279,372 images/s.",
         "360 cores at 776 images/s a core give 279,372 images/s, and the step takes "
         "51,264: a tfpipe.Service would not pay.",
     ]
@@ -150,7 +150,7 @@ def test_remedies_of_few_cores():
     assert remote.binding == "accelerator"
     assert "25 cores on other hosts, and 2.15 GB/s" in remote.cost
     narrow = _payoffs(accelerator="h100_mlperf_storage", cores="4", link="1GB/s")
-    assert narrow["preprocessing on other hosts"].binding == "link"
+    assert narrow["preprocessing on other hosts"].binding == "network"
     whole = _payoffs(accelerator="h100_mlperf_storage", cores="4")
     assert not whole["whole batches"].pays
     entries = _payoffs(accelerator="h100_mlperf_storage", cores="4", entry_points="yes")

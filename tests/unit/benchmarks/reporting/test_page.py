@@ -415,7 +415,7 @@ def test_what_was_altered_is_shown_as_altered(tmp_path: pathlib.Path) -> None:
         "Altered, not to be trusted. The file was altered after it was written" in text
     )
     assert "2 of 2 gates are not met" in text
-    assert "Altered: the file says otherwise. au&gt;=90% is not met" in text
+    assert "The file says otherwise of a gate. au&gt;=90% is not met" in text
 
 
 def test_the_headline_is_the_answer_and_its_doubt() -> None:

@@ -82,6 +82,25 @@ def test_repeats_are_runs_of_equal_settings(
     assert len(found.groups) == num_groups
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "num_groups"),
+    [
+        ({"boot_id": "1", "machine_id": "m"}, {"boot_id": "2", "machine_id": "m"}, 1),
+        ({"boot_id": "1", "machine_id": "m"}, {"boot_id": "1", "machine_id": "n"}, 2),
+        ({"boot_id": "1"}, {"boot_id": "2"}, 2),  # of an older version
+    ],
+)
+def test_repeats_may_be_before_and_after_a_reboot(
+    first: dict[str, Any], second: dict[str, Any], num_groups: int
+) -> None:
+    runs = [
+        Result(name, TRAIN | {"environment": {"hosts": [{"name": "a", **host}]}})
+        for name, host in (("a", first), ("b", second))
+    ]
+
+    assert len(results.collect(runs).groups) == num_groups
+
+
 def test_labels_name_what_differs() -> None:
     documents = [
         sample_results.train(num_ranks=2),

@@ -45,6 +45,17 @@ def test_this_host():
     assert min(host["num_cpus"], host["ram_bytes"]) > 0
 
 
+def test_a_machine_stays_the_same_after_a_reboot(
+    monkeypatch,
+):
+    before = environment.machine_id()
+    monkeypatch.setattr(environment.tfpipe.host, "boot_id", lambda: "the next boot")
+    after = environment.machine_id()
+    monkeypatch.setattr(environment.tfpipe.host, "ram_bytes", lambda: 7 << 40)
+
+    assert before == after != environment.machine_id()
+
+
 def test_data_is_told_by_its_shards_and_not_by_its_converter():
     found = environment.data(DATA)
 

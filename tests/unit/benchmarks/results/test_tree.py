@@ -51,6 +51,23 @@ def test_a_wrong_value_is_named(value: Any, message: str) -> None:
         tree.read(Branch, value)
 
 
+def test_a_wrong_value_takes_the_default_and_the_others_stay() -> None:
+    value = {"leaves": [{"name": "a", "size": "far"}, {}], "shares": {"x": 1, "y": []}}
+
+    typed, problems = tree.decode(Branch, value)
+
+    assert typed == Branch((Leaf("a", None),), {"x": 1.0})
+    assert problems == [
+        "leaves[0].size must be a number, got 'far'.",
+        "leaves[1].name must be there, got None.",
+        "shares.y must be a number, got [].",
+    ]
+
+
+def test_null_is_a_missing_value() -> None:
+    assert tree.read(Branch, {"leaves": None, "shares": None}) == Branch()
+
+
 def test_a_result_is_read_as_typed_values() -> None:
     result = tree.read(train_result.TrainResult, sample_results.train(num_ranks=2))
 

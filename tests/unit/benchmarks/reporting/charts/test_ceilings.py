@@ -10,14 +10,14 @@ def test_each_resource_with_a_limit_has_a_line() -> None:
 
     assert [label for label, _ in chart.legend] == [
         "demand of the accelerators",
-        "CPUs of the hosts",
+        "cores of the hosts",
         "storage",
-        "links of the hosts",
+        "network of the hosts",
     ]
     warm, cold = (plot.spec["data"]["values"] for plot in chart.plots)
     # Memory holds the data: neither storage nor link has a line there.
     assert {point["what"] for point in warm} == {
-        *("demand of the accelerators", "CPUs of the hosts")
+        *("demand of the accelerators", "cores of the hosts")
     }
     storage = [point for point in cold if point["what"] == "storage"]
     assert [point["number"] for point in storage] == [1, 2, 4, 8, 16, 32, 64, 72]

@@ -1,12 +1,12 @@
-"""benchmarks.reporting.gates: what a run must reach."""
+"""benchmarks.results.gates: what a run must reach."""
 
 import json
 import math
 
 import pytest
 
-from benchmarks.reporting import gates
-from benchmarks.reporting.gates import Gate
+from benchmarks.results import gates
+from benchmarks.results.gates import Gate
 
 
 @pytest.mark.parametrize(

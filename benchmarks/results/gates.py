@@ -239,6 +239,30 @@ def check(gates: Sequence[Gate], result: Mapping[str, Any]) -> list[dict[str, An
     return [_document(gate, result) for gate in gates]
 
 
+def again(result: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Returns the gates of a stored result, with the verdicts that its figures give.
+
+    A gate of an older version, and a metric without a figure, keep the stored verdict.
+    """
+    return [_again(gate, result) for gate in stored(result)]
+
+
+def stored(result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Returns the gates of a stored result, with the stored verdicts."""
+    listed = result.get("gates")
+    listed = listed if isinstance(listed, list | tuple) else ()
+    return [gate for gate in listed if isinstance(gate, Mapping)]
+
+
+def _again(stored: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        now = _document(Gate.parse(str(stored.get("gate"))), result)
+    except (ValueError, TypeError, KeyError):
+        return dict(stored)
+    is_same = now["passed"] == (stored.get("passed") is True)
+    return dict(stored) if is_same or now["measured"] is None else {**stored, **now}
+
+
 def _document(gate: Gate, result: Mapping[str, Any]) -> dict[str, Any]:
     verdict, measured = gate.check(result), gate.measured(result)
     if broken := result.get("not_finite_loss"):
