@@ -9,6 +9,7 @@ without Horovod a single rank, which communicates with nobody. A test of Horovod
 import dataclasses
 import json
 import os
+import socket
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -79,6 +80,16 @@ class Ranks:
             return [value]
         values: list[Any] = hvd.allgather_object(value)
         return values
+
+    def hosts(self) -> tuple[int, ...]:
+        """Returns the number of each rank's host, from 0; all ranks call it together.
+
+        Hosts are told apart by the names that the launcher gave them.
+        """
+        name = os.environ.get("HOROVOD_HOSTNAME") or socket.gethostname()
+        names = self.gather(name)
+        distinct = list(dict.fromkeys(names))
+        return tuple(distinct.index(name) for name in names)
 
 
 class Committed(ObjectState):  # type: ignore[misc]

@@ -67,6 +67,12 @@ class Config(DataOptions):
         "records: as they are in the shards. images: decoded and resized once; crops "
         "for training are then parts of these smaller images.",
     )
+    affinity: int | None = data_access.INPUT(
+        None,
+        "Epochs for which a host reads, and keeps in its shard cache, the same part of "
+        "the records. Default: every host reads other records in each epoch.",
+        least=1,
+    )
     on_error: Literal["raise", "skip"] = data_access.INPUT(
         "raise",
         "What happens at a damaged record or image. raise: stop and name it. skip: "
@@ -337,7 +343,9 @@ _OF_SHARDS = ("read_from", "shard_cache_dir", "shard_cache_max_gb")
 
 # The flags without an effect, by the mode of a run.
 UNUSED = (
-    cli.Unused("--mode={mode}", lambda c: c.mode != "train", _OF_TRAINING),
+    cli.Unused(
+        "--mode={mode}", lambda c: c.mode != "train", (*_OF_TRAINING, "affinity")
+    ),
     cli.Unused(
         "--mode=eval",
         lambda c: c.mode == "eval",
@@ -346,7 +354,7 @@ UNUSED = (
     cli.Unused(
         "--synthetic",
         lambda c: c.synthetic,
-        ("tuning", "whole_batches", "on_error", "max_faults", *_OF_SHARDS),
+        ("tuning", "whole_batches", "on_error", "max_faults", "affinity", *_OF_SHARDS),
     ),
     cli.Unused(
         "An emulated accelerator",

@@ -272,6 +272,8 @@ def _pipeline(
         remainder="drop" if is_training else "pad",
         on_error=config.on_error,
         max_faults=config.max_faults,
+        affinity=config.affinity,
+        hosts=None if config.affinity is None else ranks.hosts(),
     )
     pipeline = preset(
         source,
