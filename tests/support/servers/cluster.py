@@ -14,6 +14,7 @@ files of the machine. They cannot show kernel NFS, RDMA, delays or packet loss.
 import argparse
 import contextlib
 import dataclasses
+import json
 import os
 import pathlib
 import shlex
@@ -124,6 +125,12 @@ class Cluster:
         state = "down" if cut else "up"
         self.switch.run("ip", "link", "set", f"to-{host.name}", state)
 
+    def sent_bytes(self, host: Host) -> int:
+        """Returns the bytes that a host has sent over its link so far."""
+        text = self.switch.run("ip", "-s", "-j", "link", "show", f"to-{host.name}")
+        count: int = json.loads(text)[0]["stats64"]["rx"]["bytes"]
+        return count
+
     @contextlib.contextmanager
     def s3(self, host: Host, folder: pathlib.Path) -> Iterator[dict[str, str]]:
         """Runs an S3 server on a host; yields the variables of its users."""
@@ -139,7 +146,13 @@ class Cluster:
         num_hosts: int | None = None,
         options: Sequence[str] = (),
     ) -> list[str]:
-        """Returns the command line that starts Python on ranks of the first hosts."""
+        """Returns the command line that starts Python on ranks of the first hosts.
+
+        horovodrun needs two hosts for `--network-interfaces`, so a single rank starts
+        without it.
+        """
+        if ranks_per_host == num_hosts == 1:
+            return self.hosts[0].command(sys.executable, *arguments)
         used = self.hosts[:num_hosts]
         slots = ",".join(f"{host.name}:{ranks_per_host}" for host in used)
         launch = horovodrun.command(
