@@ -6,6 +6,7 @@ from types import ModuleType
 import pytest
 
 from studies import (
+    affinity,
     conversion,
     cores,
     decode,
@@ -20,7 +21,17 @@ from studies.shard_cache import __main__ as shard_cache
 from tfpipe.cli import fields
 
 STUDIES = [
-    *(conversion, cores, decode, loaders, scale, service, shard_cache, storage),
+    *(
+        affinity,
+        conversion,
+        cores,
+        decode,
+        loaders,
+        scale,
+        service,
+        shard_cache,
+        storage,
+    ),
     *(tables, tuning),
 ]
 
