@@ -1,22 +1,21 @@
-"""Which records come together if each host keeps its part, and what cost 1,024 ranks?
+"""How random is an order by host, and is the order of 1,024 ranks cheap?
 
   python -m studies.affinity --num_rounds=3
 
-Question: what does the affinity of hosts cost in randomness? The order is computed for
-16,384 records in 64 shards, which 4 hosts with 2 ranks each read for 64 epochs: without
-affinity, and with 1, 4, 16 and 64 epochs. The table says for each
+Question: does the affinity of hosts cost randomness? The study computes the order of
+16,384 records in 64 shards on 4 hosts with 2 ranks each, for 64 epochs: without
+affinity, and with 1, 4, 16 and 64 epochs. The first table has for each affinity
 
-- how often two random records come in the batch of all ranks, over the epochs, and the
-  variance of the count over its mean: 1 for pairs that meet by chance;
-- the same for the batch of one rank;
-- the hosts that read a record, and the records that the record met in batches of a
-  rank, over the epochs;
+- the batches of all ranks with both of two random records, over the epochs, and the
+  variance of the count over its mean: 1 for pairs by chance;
+- the same for the batch of a rank;
+- the hosts of a record, and its companions in batches of a rank, over the epochs;
 - the distance on disk of two records of a rank's batch, over the size of the split.
 
-A second table has 16 to 1,024 ranks, 8 on each host, on 10,000 shards of 1,000 records:
+The second table has 16 to 1,024 ranks, 8 on a host, on 10,000 shards of 1,000 records:
 CPU-seconds and memory of the first windows of all ranks, in a whole epoch and in the
-rest of an epoch that a quarter more ranks began; and the shards that a host keeps, over
-its share. No image is read. The last line on stdout is a JSON object.
+rest of an epoch begun by a quarter more ranks; and the shards of a host, over its
+share. No image is read. The last line on stdout is a JSON object.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ def _of_hosts(affinity: int, num_ranks: int, each: int) -> dict[str, Any]:
 
 
 def positions(order: Order, epoch: int) -> tuple[Ints, Ints]:
-    """Returns the rank and the step in which an epoch reads each record.
+    """Returns the rank and the step of every record in an epoch.
 
     Returns:
         rank: int64 [num_records].
@@ -81,18 +80,18 @@ def positions(order: Order, epoch: int) -> tuple[Ints, Ints]:
     """
     rank, step = (np.empty(order.num_records, np.int64) for _ in range(2))
     begin = EpochPosition(epoch)
-    for number in range(order.num_ranks):
-        windows = order.windows(number, begin)
+    for reader in range(order.num_ranks):
+        windows = order.windows(reader, begin)
         records = np.concatenate(
-            [order.window(number, begin, index).records() for index in windows]
+            [order.window(reader, begin, index).records() for index in windows]
         )
-        rank[records] = number
+        rank[records] = reader
         step[records] = np.arange(len(records)) // order.batch_size
     return rank, step
 
 
 def randomness(job: Job) -> dict[str, float]:
-    """Returns what the epochs of an order have in common with chance."""
+    """Returns the figures of the first table."""
     order = job.order()
     random = np.random.default_rng(_SEED)
     pairs = random.integers(order.num_records, size=(2, NUM_PAIRS))
@@ -109,8 +108,8 @@ def randomness(job: Job) -> dict[str, float]:
         of_rank += same_step & (rank[pairs[0]] == rank[pairs[1]])
         hosts[np.arange(len(rank)), rank // 2] = True
         batch = step * order.num_ranks + rank
-        for known, record in zip(met, watched, strict=True):
-            known |= set(np.flatnonzero(batch == batch[record]).tolist())
+        for companions, record in zip(met, watched, strict=True):
+            companions |= set(np.flatnonzero(batch == batch[record]).tolist())
         neighbors = np.argsort(batch, kind="stable").reshape(-1, order.batch_size)
         random.permuted(neighbors, axis=1, out=neighbors)
         distances.append(np.abs(np.diff(neighbors, axis=1)).mean())
@@ -120,13 +119,13 @@ def randomness(job: Job) -> dict[str, float]:
         "together_in_rank": of_rank.mean(),
         "dispersion_in_rank": of_rank.var() / of_rank.mean(),
         "hosts_of_a_record": hosts.sum(1).mean(),
-        "records_met": float(np.mean([len(known) - 1 for known in met])),
+        "records_met": float(np.mean([len(companions) - 1 for companions in met])),
         "distance": float(np.mean(distances)) / order.num_records,
     }
 
 
 def cost_of_ranks(num_ranks: int) -> dict[str, float]:
-    """Returns what the first windows of all ranks cost in one process."""
+    """Returns the figures of the second table."""
 
     def order(count: int) -> Order:
         return Order(
@@ -173,7 +172,7 @@ def _summaries(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def table(rows: Mapping[str, Mapping[str, Any]]) -> str:
-    """Returns rows of figures as a table, a line for each row."""
+    """Returns rows of figures as a table, a line for a row."""
     names = list(next(iter(rows.values())))
     lines = [" " * 10 + "".join(f"{name:>20}" for name in names)]
     for label, row in rows.items():
