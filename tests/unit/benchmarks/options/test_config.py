@@ -134,17 +134,18 @@ _EMULATED = {"precision", "data_format", "xla", "learning_rate", "num_classes"}
 _EMULATED |= {"allow_nan", "fp16_allreduce", "as_nvidia"}
 _OF_TRAINING = {"learning_rate", "allow_nan", "fp16_allreduce", "as_nvidia"}
 _NO_RECORDS = {"tuning", "whole_batches", "on_error", "max_faults", "read_from"}
+_NO_RECORDS |= {"affinity"}
 UNUSED: dict[str, tuple[dict[str, object], set[str]]] = {
     "train": ({"data_dir": "x"}, {"max_faults"}),
     "infer": (
         {"data_dir": "x", "mode": "infer"},
-        _OF_TRAINING | {"max_faults"},
+        _OF_TRAINING | {"max_faults", "affinity"},
     ),
     "eval": (
         {"data_dir": "x", "mode": "eval", "checkpoint_dir": "y"},
         {"num_steps", "num_epochs", "num_warmup_steps", "seed"}
         | _OF_TRAINING
-        | {"max_faults"},
+        | {"max_faults", "affinity"},
     ),
     "synthetic": ({"synthetic": True}, _NO_RECORDS),
     "emulated": ({"data_dir": "x", "step_time_ms": 1.0}, _EMULATED | {"max_faults"}),
@@ -164,7 +165,7 @@ _OTHER_VALUES: dict[str, object] = {
     **{"num_epochs": 2, "num_warmup_steps": 1, "seed": 3, "repeat": 2},
     **{"rank_timeout": 9.0, "tuning": "x", "report_dir": "x", "model": "tiny"},
     **{"allow_nan": True, "xla": True, "link_gbps": 10.0},
-    **{"fp16_allreduce": True, "as_nvidia": True},
+    **{"fp16_allreduce": True, "as_nvidia": True, "affinity": 2},
 }
 # Flags that say what runs or where records are: contradictions are tested above.
 _MODES = {
