@@ -17,7 +17,8 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_design",
 ]
-exclude_patterns = ["reference/flags.md"]  # the site has a page for each command
+# The site has a page for each command in place of all flags on one page.
+exclude_patterns = ["reference/flags.md"]
 nitpicky = False
 
 myst_enable_extensions = ["colon_fence", "deflist"]

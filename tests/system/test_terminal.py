@@ -1,18 +1,13 @@
 """A real terminal gets at most seven lines of each command, the answer first."""
 
-import fcntl
 import os
 import pathlib
-import pty
 import re
 import shlex
 import signal
-import struct
 import subprocess
 import sys
-import termios
-import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import PIL.ExifTags
 import PIL.Image
@@ -20,57 +15,11 @@ import pytest
 
 from tests.support.data import golden
 from tests.support.processes import horovodrun
-from tests.support.processes.warm_python import MAX_SECONDS, WarmPython
+from tests.support.processes.terminal import COLUMNS, on_terminal, terminal
+from tests.support.processes.warm_python import WarmPython
 from tfpipe.cli import output
 
 ROOT = pathlib.Path(__file__).parents[2]
-COLUMNS = 80
-
-
-def _terminal() -> tuple[int, int]:
-    """Returns both ends of a terminal of 80 columns; programs get the second one."""
-    other, own = pty.openpty()
-    fcntl.ioctl(own, termios.TIOCSWINSZ, struct.pack("4H", 24, COLUMNS, 0, 0))
-    return other, own
-
-
-def _on_terminal(
-    words: Sequence[str], environment: Mapping[str, str], folder: pathlib.Path
-) -> tuple[int, list[str]]:
-    """Returns the exit code, and the lines after the progress bar."""
-    other, own = _terminal()
-    with subprocess.Popen(
-        words,
-        cwd=folder,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=own,
-        stderr=own,
-    ) as process:
-        os.close(own)
-        timer = threading.Timer(MAX_SECONDS, process.kill)
-        timer.start()
-        text = _all_of(other, process)
-        timer.cancel()
-    lines = [line.rstrip("\r") for line in text.split("\n")]
-    last_of_bar = max((i for i, line in enumerate(lines) if "\r" in line), default=-1)
-    return process.returncode, [line for line in lines[last_of_bar + 1 :] if line]
-
-
-def _all_of(terminal: int, process: "subprocess.Popen[bytes]") -> str:
-    """Returns all that a program prints; a service gets Ctrl-C when it serves."""
-    parts = []
-    try:
-        while part := os.read(terminal, 65536):
-            parts.append(part)
-            if b"tfpipe.Service(" in part:
-                process.send_signal(signal.SIGINT)
-    except OSError:
-        pass  # the last program has closed the terminal
-    os.close(terminal)
-    return b"".join(parts).decode(errors="replace")
-
-
 _TINY = "--model=tiny --image_size=32 --batch_size=4"
 _ADVISE = "benchmarks.advise --model=resnet50 --accelerator=v100 --storage_gbps=1"
 _EXPORT = "converters.export records --format=webdataset --output_dir="
@@ -139,7 +88,7 @@ def test_answer_has_seven_lines(
     for each in earlier:
         _without_reader([*warm_python.command, "-m", *shlex.split(each)], scene)
 
-    code, lines = _on_terminal(command, golden.environment(), scene)
+    code, lines = on_terminal(command, golden.environment(), scene)
     closed_code, told = _without_reader(command, scene)
 
     assert code == closed_code == (1 if "damaged" in line else 0), (lines, told)
@@ -177,7 +126,7 @@ def test_two_ranks_answer_on_the_terminal_of_horovodrun(scene: pathlib.Path) -> 
     environment = horovodrun.environment()
     environment.pop("TF_CPP_MIN_LOG_LEVEL")
 
-    code, printed = _on_terminal(
+    code, printed = on_terminal(
         horovodrun.command(2, *words.split()), environment, scene
     )
 
@@ -212,7 +161,7 @@ def test_rank_has_the_terminal_of_its_launcher(
     name: str, is_terminal: bool, expected: str, tmp_path: pathlib.Path
 ) -> None:
     (tmp_path / name).write_text(LAUNCHER)
-    other, own = _terminal()
+    other, own = terminal()
     reader, pipe = os.pipe()
     environment = {**os.environ, "HOROVOD_RANK": "0", "PYTHONPATH": str(ROOT)}
 

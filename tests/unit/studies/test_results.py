@@ -96,10 +96,10 @@ step_times_ms.100.read_only.au .1%: | steps of 100 ms
 clauses.all.query.median .2f: | none |
 clauses.all.num_chosen ,d: | none |
 clauses.classes.total.median .2f: | `width
-# feed 2026-11-26-affinity
-affinity.64.records_met ,.0f: - **Several hosts.**
-affinity.4.records_met ,.0f: - **Several hosts.**
-affinity.none.records_met ,.0f: - **Several hosts.**
+# order 2026-11-26-affinity
+affinity.64.records_met ,.0f: Two hosts behind
+affinity.4.records_met ,.0f: Two hosts behind
+affinity.none.records_met ,.0f: Two hosts behind
 # predictions 2026-11-23-advice-this-host
 rows.0.measured_images_per_second .1f: | 1 | 32 | 108.8
 """
