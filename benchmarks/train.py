@@ -124,12 +124,14 @@ def train(config: Config) -> int:
     from benchmarks.distributed import numa, ranks, stopping
     from benchmarks.training import run
 
+    threads = ranks.set_inter_op_threads() if config.as_nvidia else None
     world = ranks.connect()
     if config.as_nvidia and world.is_first:
         cli_output.tell(
             f"--as_nvidia: --precision={config.precision} --xla --fp16_allreduce "
             f"--data_format={config.data_format}, "
-            f"TF_GPU_THREAD_MODE={os.environ['TF_GPU_THREAD_MODE']}"
+            f"TF_GPU_THREAD_MODE={os.environ['TF_GPU_THREAD_MODE']}, "
+            f"{threads} inter-op threads"
         )
     # take_seat is collective: it would hang if an elastic run lost a rank in it.
     seat = None if config.elastic else numa.take_seat(world)

@@ -61,6 +61,18 @@ class Config(DataOptions):
         "ahead are used, at least 10; a tenth of all steps if epochs are too short.",
         least=0,
     )
+    trace_steps: str | None = _LENGTH(
+        None,
+        "First step and step after the last, such as 20:25, for a trace of rank 0 by "
+        "TensorFlow's profiler. Steps count from 0, with the warm-up. Traced steps are "
+        "slower. TensorBoard shows the folder trace of --report_dir.",
+        shown="A:B",
+    )
+    find_batch_size: bool = _MODEL(
+        False,
+        "Run with the largest batch that fits in the memory of every GPU. Random "
+        "images are tried first: the batch doubles, and then the gap halves.",
+    )
     ram_cache: Literal["records", "images"] | None = data_access.RECORDS(
         None,
         "Keep the split in the memory of each rank, filled before the first step. "
@@ -97,7 +109,8 @@ class Config(DataOptions):
         False,
         "Compute as NVIDIA's example of ResNet-50 does. Stands for "
         "--precision=float16 --xla --fp16_allreduce, channels last as Tensor Cores "
-        "like them, and TF_GPU_THREAD_MODE=gpu_private. Your --precision is kept.",
+        "like them, TF_GPU_THREAD_MODE=gpu_private, and inter-op threads for the cores "
+        "of a rank. Your --precision is kept.",
     )
     learning_rate: float | None = _MODEL(
         None,
@@ -192,6 +205,8 @@ class Config(DataOptions):
         self._check_data()
         self._check_bars()
         self._check_elastic()
+        self._check_batch()
+        _check_trace(self)
         _check_emulated(self)
         _check_caches(self)
 
@@ -239,6 +254,23 @@ class Config(DataOptions):
                 "--step_time_ms."
             )
 
+    def _check_batch(self) -> None:
+        if self.find_batch_size and (self.batch_size is not None or self.elastic):
+            raise ValueError(
+                "--find_batch_size finds the batch before the first step: it excludes "
+                "--batch_size and --elastic."
+            )
+
+    @property
+    def traced_steps(self) -> range | None:
+        """The steps of --trace_steps; None without the flag."""
+        if self.trace_steps is None:
+            return None
+        first, colon, stop = self.trace_steps.partition(":")
+        if not (colon and first.isdecimal() and stop.isdecimal()):
+            return range(0)
+        return range(int(first), int(stop))
+
     @property
     def is_emulated(self) -> bool:
         """Whether a step time replaces the model."""
@@ -285,6 +317,22 @@ class Config(DataOptions):
             return None
         by_name = settings_file.accelerators_with(self.accelerators_file)
         return accelerators.find(by_name, self.emulate, self.model, self.mode)
+
+
+def _check_trace(config: Config) -> None:
+    if config.trace_steps is None:
+        return
+    if not config.traced_steps:
+        raise ValueError(
+            "--trace_steps must be two numbers A:B with 0 <= A < B, got "
+            f"{config.trace_steps}."
+        )
+    if config.report_dir is None or config.bars or config.repeat > 1 or config.elastic:
+        raise ValueError(
+            f"--trace_steps={config.trace_steps} is a trace of one run, in the folder "
+            "of --report_dir: it must have --report_dir, and excludes --bars, --repeat "
+            "and --elastic."
+        )
 
 
 def _check_emulated(config: Config) -> None:
@@ -349,7 +397,7 @@ UNUSED = (
     cli.Unused(
         "--mode=eval",
         lambda c: c.mode == "eval",
-        ("num_steps", "num_epochs", "num_warmup_steps", "seed"),
+        ("num_steps", "num_epochs", "num_warmup_steps", "seed", "find_batch_size"),
     ),
     cli.Unused(
         "--synthetic",
@@ -359,7 +407,10 @@ UNUSED = (
     cli.Unused(
         "An emulated accelerator",
         lambda c: c.is_emulated,
-        ("precision", "data_format", "xla", "num_classes", *_OF_TRAINING),
+        (
+            *("precision", "data_format", "xla", "num_classes", "find_batch_size"),
+            *_OF_TRAINING,
+        ),
     ),
     cli.Unused("--read_only", lambda c: c.read_only, ("image_size", "whole_batches")),
     cli.Unused("--on_error=raise", lambda c: c.on_error == "raise", ("max_faults",)),

@@ -17,11 +17,11 @@ import tfpipe
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.distributed.stopping import StoppedError
 from benchmarks.page_cache.meter import Pause
-from benchmarks.training import metrics, steps
+from benchmarks.training import metrics, steps, trace
 from benchmarks.training.checkpoint import Checkpoint
 from benchmarks.training.recorder import Step, Trace
 from benchmarks.training.setting import Setting
-from benchmarks.training.timed_steps import run_steps
+from benchmarks.training.timed_steps import TimedSteps, run_steps
 
 
 def train(setting: Setting, ranks: Ranks) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def train_from(
     model = training.model
     function = steps.make_train_step(model, training.optimizer, setting, ranks)
     try:
-        done = run_steps(
+        done = _run_steps(
             setting,
             ranks,
             function,
@@ -137,7 +137,7 @@ def evaluate(setting: Setting, ranks: Ranks) -> dict[str, Any]:
     # The first step compiles and fills the pipeline: its accuracy counts, its time not.
     num_warmup = max(setting.num_warmup_steps(start, num_steps), min(1, num_steps - 1))
     warmup_and_timed = (num_warmup, num_steps - num_warmup)
-    done = run_steps(setting, ranks, function, warmup_and_timed, start, num_epochs=1)
+    done = _run_steps(setting, ranks, function, warmup_and_timed, start, num_epochs=1)
     result = metrics.learning(done.traces)
     _report_faults(setting)
     return {
@@ -168,7 +168,7 @@ def infer(setting: Setting, ranks: Ranks) -> dict[str, Any]:
         _restore(model, setting, ranks)
     function = steps.make_infer_step(model, setting)
     start = tfpipe.State()
-    done = run_steps(setting, ranks, function, setting.num_steps(start), start)
+    done = _run_steps(setting, ranks, function, setting.num_steps(start), start)
     return {
         **done.figures,
         "padding_fraction": _padding(setting, done.traces),
@@ -176,12 +176,25 @@ def infer(setting: Setting, ranks: Ranks) -> dict[str, Any]:
     }
 
 
+def _run_steps(
+    setting: Setting,
+    ranks: Ranks,
+    function: steps.StepFunction,
+    num_steps: tuple[int, int],
+    state: tfpipe.State,
+    **others: Any,
+) -> TimedSteps:
+    """Does the same as `run_steps`, with a trace of the steps of --trace_steps."""
+    with trace.traced(function, setting.config, ranks, sum(num_steps)) as traced:
+        return run_steps(setting, ranks, traced, num_steps, state, **others)
+
+
 def _emulate(setting: Setting, ranks: Ranks) -> dict[str, Any]:
     """Feeds an emulated accelerator; no model is built."""
     seconds = setting.emulated_seconds
     function = steps.make_emulated_step(setting, ranks, seconds)
     start = tfpipe.State()
-    done = run_steps(setting, ranks, function, setting.num_steps(start), start)
+    done = _run_steps(setting, ranks, function, setting.num_steps(start), start)
     figures = {**done.figures, "emulated_seconds_per_step": seconds}
     if setting.config.mode == "infer":
         figures["padding_fraction"] = _padding(setting, done.traces)

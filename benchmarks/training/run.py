@@ -29,7 +29,7 @@ from benchmarks.reporting.progress import Progress
 from benchmarks.results import checks, environment, gates
 from benchmarks.results.gates import Gate
 from benchmarks.system import network, probes
-from benchmarks.training import bars, cache_state, elastic, loop
+from benchmarks.training import bars, batch_search, cache_state, elastic, loop
 from benchmarks.training.setting import Setting, make_setting
 from tfpipe.cli import output as cli_output
 
@@ -77,6 +77,8 @@ def run(
     ):
         if config.report_dir and ranks.is_first:
             pathlib.Path(config.report_dir).mkdir(parents=True, exist_ok=True)
+        if config.find_batch_size:
+            config = _with_largest_batch(config, ranks, progress)
         # Reads the index of the data set and composes the pipeline of the rank.
         setting = dataclasses.replace(
             make_setting(config, ranks, seat=seat),
@@ -100,6 +102,15 @@ def run(
         if path is not None:
             _write_report(path, setting, result)
     return result
+
+
+def _with_largest_batch(config: Config, ranks: Ranks, progress: Progress) -> Config:
+    """Returns the config with the largest batch that fits, in place of its flag."""
+    progress.begin("finding the largest batch that fits")
+    batch_size = batch_search.find(config, ranks)
+    if ranks.is_first:
+        cli_output.tell(f"--find_batch_size: --batch_size={batch_size}")
+    return dataclasses.replace(config, find_batch_size=False, batch_size=batch_size)
 
 
 def _watched(config: Config, ranks: Ranks) -> AbstractContextManager[Beat]:

@@ -6,6 +6,7 @@ would. timed_steps.py reads the batches and times the steps.
 """
 
 import contextlib
+import gc
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -117,6 +118,12 @@ def _keras_defaults(config: Config) -> Iterator[None]:
     finally:
         keras.config.set_dtype_policy(policy)
         keras.config.set_image_data_format(layout)
+
+
+def forget_models() -> None:
+    """Gives back the memory of models that nothing refers to."""
+    keras.backend.clear_session()
+    gc.collect()
 
 
 def make_optimizer(

@@ -10,7 +10,7 @@ import pytest
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.models import architectures
 from benchmarks.options.config import Config
-from benchmarks.training import loop, run
+from benchmarks.training import loop, run, steps, trace
 from benchmarks.training.setting import make_setting
 from tests.support.faults.damage import flip
 
@@ -180,3 +180,30 @@ def test_damaged_record_is_skipped_and_named(
     assert fault["reason"] == "crc"
     assert "Skipped 1 record." in capsys.readouterr().err
     assert [epoch["num_examples"] for epoch in result["epochs"]] == [23, 23]
+
+
+def test_first_rank_traces_the_chosen_steps(
+    data_dir: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    result = _train(data_dir, num_epochs=1, report_dir=str(tmp_path), trace_steps="2:4")
+
+    assert result["num_timed_steps"] + result["num_warmup_steps"] == 6
+    (file,) = tmp_path.glob("trace/plugins/profile/*/*.xplane.pb")
+    assert file.stat().st_size > 0
+    with pytest.raises(ValueError, match="--trace_steps=5:7 must end within the 6"):
+        _train(data_dir, num_epochs=1, report_dir="unused", trace_steps="5:7")
+
+
+def test_trace_ends_with_a_run_that_ends_early(tmp_path: pathlib.Path) -> None:
+    config = Config(synthetic=True, report_dir=str(tmp_path), trace_steps="1:9")
+
+    def step(_: object) -> steps.StepResult:
+        return steps.StepResult(num_examples=1)
+
+    with trace.traced(step, config, Ranks(), 9) as traced:
+        for _ in range(3):
+            traced({})
+    with trace.traced(step, config, Ranks(rank=1, num_ranks=2), 9) as other:
+        assert other is step, "the first rank alone is traced"
+
+    assert len([*tmp_path.glob("trace/plugins/profile/*/*.xplane.pb")]) == 1

@@ -3,6 +3,7 @@
 import pytest
 import tensorflow as tf
 
+import tfpipe
 from benchmarks.distributed import ranks as ranks_module
 from benchmarks.distributed.ranks import Ranks
 
@@ -25,3 +26,20 @@ def test_ranks_beyond_the_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> N
 
     with pytest.raises(ValueError, match="got 2 ranks and 1 GPUs"):
         ranks_module._take_gpu(Ranks(num_ranks=2, num_local_ranks=2))
+
+
+@pytest.mark.parametrize(
+    ("cores", "local_ranks", "threads"), [(40, "8", 3), (96, "8", 10), (2, "1", 2)]
+)
+def test_inter_op_threads_are_the_share_of_a_rank(
+    monkeypatch: pytest.MonkeyPatch, cores: int, local_ranks: str, threads: int
+) -> None:
+    given: list[int] = []
+    monkeypatch.setattr(
+        tf.config.threading, "set_inter_op_parallelism_threads", given.append
+    )
+    monkeypatch.setattr(tfpipe.host, "num_cores", lambda: cores)
+    monkeypatch.setenv("HOROVOD_LOCAL_SIZE", local_ranks)
+
+    assert ranks_module.set_inter_op_threads() == threads
+    assert given == [threads]

@@ -78,6 +78,22 @@ from tfpipe.cli import fields
             "--ram_cache=images decodes each image alone",
         ),
         ({"data_dir": "x", "shard_cache_max_gb": 1.0}, "is the limit of --shard_cach"),
+        (
+            {"synthetic": True, "find_batch_size": True, "batch_size": 8},
+            "excludes --batch_size and --elastic",
+        ),
+        *(
+            (
+                {"synthetic": True, "report_dir": "r", "trace_steps": text},
+                f"--trace_steps must be two numbers A:B .* got {text}",
+            )
+            for text in ("3", "3:3", "5:2", "a:b", "-1:3", "1:2:3", "")
+        ),
+        ({"synthetic": True, "trace_steps": "1:2"}, "it must have --report_dir"),
+        (
+            {"synthetic": True, "trace_steps": "1:2", "report_dir": "r", "repeat": 2},
+            "excludes --bars, --repeat and --elastic",
+        ),
     ],
 )
 def test_contradictions_are_errors(fields: dict[str, object], message: str) -> None:
@@ -131,7 +147,7 @@ def test_flag_that_would_have_no_effect_is_refused(
 
 # Modes, and the flags that have no effect in each, besides those of other modes.
 _EMULATED = {"precision", "data_format", "xla", "learning_rate", "num_classes"}
-_EMULATED |= {"allow_nan", "fp16_allreduce", "as_nvidia"}
+_EMULATED |= {"allow_nan", "fp16_allreduce", "as_nvidia", "find_batch_size"}
 _OF_TRAINING = {"learning_rate", "allow_nan", "fp16_allreduce", "as_nvidia"}
 _NO_RECORDS = {"tuning", "whole_batches", "on_error", "max_faults", "read_from"}
 _NO_RECORDS |= {"affinity"}
@@ -143,7 +159,7 @@ UNUSED: dict[str, tuple[dict[str, object], set[str]]] = {
     ),
     "eval": (
         {"data_dir": "x", "mode": "eval", "checkpoint_dir": "y"},
-        {"num_steps", "num_epochs", "num_warmup_steps", "seed"}
+        {"num_steps", "num_epochs", "num_warmup_steps", "seed", "find_batch_size"}
         | _OF_TRAINING
         | {"max_faults", "affinity"},
     ),
@@ -166,12 +182,14 @@ _OTHER_VALUES: dict[str, object] = {
     **{"rank_timeout": 9.0, "tuning": "x", "report_dir": "x", "model": "tiny"},
     **{"allow_nan": True, "xla": True, "link_gbps": 10.0},
     **{"fp16_allreduce": True, "as_nvidia": True, "affinity": 2},
+    **{"find_batch_size": True},
 }
 # Flags that say what runs or where records are: contradictions are tested above.
 _MODES = {
     *("data_dir", "mode", "synthetic", "emulate", "accelerators_file", "step_time_ms"),
     *("read_only", "bars", "elastic", "checkpoint_dir", "ram_cache", "cache"),
     *("read_from", "shard_cache_dir", "shard_cache_max_gb", "require"),
+    "trace_steps",
 }
 
 
