@@ -61,13 +61,6 @@ class Config(DataOptions):
         "ahead are used, at least 10; a tenth of all steps if epochs are too short.",
         least=0,
     )
-    trace_steps: str | None = _LENGTH(
-        None,
-        "First step and step after the last, such as 20:25, for a trace of rank 0 by "
-        "TensorFlow's profiler. Steps count from 0, with the warm-up. Traced steps are "
-        "slower. TensorBoard shows the folder trace of --report_dir.",
-        shown="A:B",
-    )
     find_batch_size: bool = _MODEL(
         False,
         "Run with the largest batch that fits in the memory of every GPU. Random "
@@ -183,6 +176,13 @@ class Config(DataOptions):
         None,
         "Save the model here after each epoch. A run resumes from the newest "
         "checkpoint here.",
+    )
+    trace_steps: str | None = data_access.KEPT(
+        None,
+        "First step and step after the last, such as 20:25, for a trace of rank 0 by "
+        "TensorFlow's profiler. Steps count from 0, with the warm-up. Traced steps are "
+        "slower. TensorBoard shows the folder trace of --report_dir.",
+        shown="A:B",
     )
     rank_timeout: float = _WRONG(
         300.0,
