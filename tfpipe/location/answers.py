@@ -43,6 +43,7 @@ _RIGHTS["abfs"] = _RIGHTS["az"]
 
 _MADE_BY = "External AWS credential provider: "
 _REFUSED = r"status code: 40[13]\b|Unauthenticated|ExpiredToken|InvalidToken"
+_WHOLE = "RangeNotSupported|non-partial response"
 # Pattern of the text, and remedy; the first that fits counts.
 _REMEDIES = (
     (
@@ -84,7 +85,7 @@ _REMEDIES = (
         "Check the bucket's name; make it if it is new.",
     ),
     (
-        r"RangeNotSupported|non-partial response",
+        _WHOLE,
         "Use a web server that can send ranges of bytes.",
     ),
 )
@@ -128,6 +129,11 @@ class Answer:
         return (
             re.search(r"status code: 400.*<Code>RequestTimeout<", self.text) is not None
         )
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether a whole file came where a range was asked."""
+        return re.search(_WHOLE, self.text) is not None
 
     def explain(self) -> tuple[bool, str, str]:
         """Returns whether only the file is missing, what came back, and a remedy."""

@@ -18,6 +18,8 @@ from tfpipe.location import folders
 from tfpipe.location.location import OBJECT_SCHEMES, Location
 
 _WRITES = ("writing", "removing")
+# The processes that have used a URL: this one, or those it was forked from.
+_processes: set[int] = set()
 
 
 @dataclasses.dataclass(frozen=True, init=False)
@@ -39,7 +41,8 @@ class Files:
         location: URL or path of the folder. Nothing is read before a method is called.
         time_limit: Seconds that a request may take with all its retries, > 0, at most
             a day. A stalled connection counts. A large file is uploaded with one
-            request a part. Paths and hdfs:// have only the limits of their own systems.
+            request a part. Paths have only the limits of their own systems, and for
+            hdfs:// the name node must answer in time.
 
     Raises:
         ValueError: If an argument is wrong, see `Location.from_user`.
@@ -195,6 +198,8 @@ class Files:
     def _asked(self, what: str, name: str) -> Iterator[None]:
         """Turns every error of a request into a `RemoteError`."""
         shown = self._shown(name)  # refuses a name that leaves the folder
+        if not self.location.is_local:
+            _require_own_process()
         start = time.monotonic()
         try:
             yield
@@ -215,6 +220,20 @@ class Files:
             ) from None
 
 
+def _require_own_process() -> None:
+    """Refuses a process whose threads of connections were lost in a fork.
+
+    A request would wait forever.
+    """
+    if _processes and os.getpid() not in _processes:
+        raise errors.RemoteError(
+            "A process that was made by fork cannot read or write URLs after its "
+            "parent did. Start it with the method spawn or forkserver of "
+            "multiprocessing."
+        )
+    _processes.add(os.getpid())
+
+
 def _open(location: Location, time_limit: float) -> Any:
     if location.is_local:
         return folders.LocalFolder(location.path)
@@ -222,4 +241,6 @@ def _open(location: Location, time_limit: float) -> Any:
         from tfpipe.location import object_store  # of no use to a folder
 
         return object_store.ObjectStore(location, time_limit)
-    return folders.FsspecFolder(location)
+    from tfpipe.location import hdfs
+
+    return hdfs.HdfsFolder(location, time_limit)

@@ -23,7 +23,7 @@ from typing import Any
 
 from tfpipe import errors
 
-# Schemes of obstore. fsspec has the other schemes.
+# Schemes of obstore.
 OBJECT_SCHEMES = ("s3", "gs", "az", "abfs", "http", "https")
 
 # Schemes of Hadoop and Google for the same stores.

@@ -22,6 +22,8 @@ from tfpipe.location.location import Location
 if TYPE_CHECKING:
     import obstore.store
 
+# A server that sends no ranges can give files up to this size.
+_MOST_WHOLE_BYTES = 64 << 20
 UPLOAD_PART_BYTES = 8 << 20
 UPLOAD_CONNECTIONS = 4
 
@@ -33,9 +35,6 @@ _STALL_SHARE = 0.1
 _FIRST_BACKOFF = datetime.timedelta(seconds=0.1)
 
 Result = TypeVar("Result")
-
-# The processes that have used obstore: this one, or those it was forked from.
-_processes: set[int] = set()
 
 
 class ObjectStore:
@@ -73,25 +72,13 @@ class ObjectStore:
                 f"{self._location.shown} cannot be used: {came_back}. {login}"
             ) from None
 
-    @property
-    def _client(self) -> ModuleType:
-        """Is obstore, unless its threads were lost in a fork: it would wait forever."""
-        if _processes and os.getpid() not in _processes:
-            raise errors.RemoteError(
-                "A process that was made by fork cannot read or write URLs after its "
-                "parent did. Start it with the method spawn or forkserver of "
-                "multiprocessing."
-            )
-        _processes.add(os.getpid())
-        return self._obstore
-
     def _ask(self, request: Callable[[ModuleType, Any], Result]) -> Result:
         """Sends a request, and again where obstore does not know that it may.
 
         A store that is refused gets the keys of the profile once more, if these have
         changed.
         """
-        client, store = self._client, self._store
+        client, store = self._obstore, self._store
         end = time.monotonic() + _RETRY_SHARE * self._time_limit
         while True:
             try:
@@ -117,11 +104,19 @@ class ObjectStore:
         return self._ask(lambda client, store: bytes(client.get(store, name).bytes()))
 
     def read_range(self, name: str, start: int, stop: int) -> memoryview:
-        return self._ask(
-            lambda client, store: memoryview(
-                client.get_range(store, name, start=start, end=stop)
-            )
-        )
+        def read(client: ModuleType, store: Any) -> memoryview:
+            try:
+                return memoryview(client.get_range(store, name, start=start, end=stop))
+            except Exception as error:
+                # Some servers say that a range is a whole file, as rclone's.
+                if not answers.Answer(error).is_whole:
+                    raise
+                whole = client.get(store, name)
+                if int(whole.meta["size"]) > _MOST_WHOLE_BYTES:
+                    raise
+                return memoryview(whole.bytes())[start:stop]
+
+        return self._ask(read)
 
     def size(self, name: str) -> int:
         return int(self._head(name)["size"])

@@ -65,8 +65,8 @@ class S3Server:
 
     def __init__(self, folder: pathlib.Path, ip: str = "127.0.0.1") -> None:
         self._folder, self._ip = folder, ip
-        self._ports = dict(zip(_PARTS, _free_ports(len(_PARTS)), strict=True))
-        self._grpc = dict(zip(_PARTS, _free_ports(len(_PARTS)), strict=True))
+        self._ports = dict(zip(_PARTS, free_ports(len(_PARTS)), strict=True))
+        self._grpc = dict(zip(_PARTS, free_ports(len(_PARTS)), strict=True))
         self._process: subprocess.Popen[bytes] | None = None
         self.address = f"http://{ip}:{self._ports['s3']}"
 
@@ -144,7 +144,7 @@ def _store(address: str) -> S3Store:
     )
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:

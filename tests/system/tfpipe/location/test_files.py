@@ -367,7 +367,9 @@ def test_a_process_made_by_fork_says_that_it_cannot_use_urls(s3_folder: str) -> 
     assert "spawn" in result.stdout
 
 
-def test_a_web_server_is_read(tmp_path: pathlib.Path) -> None:
+def test_a_web_server_is_read(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos/shard").write_bytes(b"0123456789")
     with web_server.serve(tmp_path) as address:
@@ -384,6 +386,9 @@ def test_a_web_server_is_read(tmp_path: pathlib.Path) -> None:
     with web_server.serve(tmp_path, has_ranges=False) as address:
         files = Files(f"{address}/photos")
 
+        assert files.read_range("shard", 0, 10) == b"0123456789"
+        assert files.read_range("shard", 2, 5) == b"234"
+        monkeypatch.setattr(object_store, "_MOST_WHOLE_BYTES", 9)
         with pytest.raises(errors.RemoteError, match="send ranges"):
             files.read_range("shard", 2, 5)
 
