@@ -412,6 +412,8 @@ def _write_rows(
         if compared:
             # One thread finds the images of a file in their order.
             connection.execute("SET threads = 1")
+            # DuckDB fetches pages ahead, with a copy more, also those of a disk.
+            connection.execute("SET disable_parquet_prefetching = true")
             count = _of_file((file, str(count)) for file, count in compared.items())
             file = f"if({count} IS NULL, '', {_FILE})"
             found = f"{_FIND}(nullif({file}, ''), {num_bytes}, {data}[1:{count}])"

@@ -25,7 +25,7 @@ _LOCK_NAME = "table.lock"
 _KEPT_BYTES = 16 << 20
 # First bytes of a value that are compared with the file. The size of the value stands
 # before the value, and headers stand between pages.
-HEAD_BYTES = 16
+HEAD_BYTES = 12
 _SIZE = struct.Struct("<I")
 _SEARCHED = (HEAD_BYTES + _SIZE.size, 64 << 10, 1 << 20, 16 << 20)
 
