@@ -148,7 +148,8 @@ class CachedElements:
     ) -> tuple[Array, Array]:
         records = _record_ids(num_records, first_record)
         rows = self.rows(records)
-        sound = self.store.have[rows] == store.KEPT
+        # A record to make again is made when it is taken.
+        sound = np.isin(self.store.have[rows], (store.KEPT, store.AGAIN))
         order = _order(len(records), seed)
         passed_on = order[skip : skip + take]
         self.store.put_damaged(rows[passed_on][~sound[passed_on]])

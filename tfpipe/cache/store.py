@@ -7,8 +7,11 @@ and ranks, so it cannot change them. Imports no TensorFlow.
 
 import contextlib
 import dataclasses
+import errno
+import functools
 import os
 import pathlib
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from typing import IO, Any, Protocol
@@ -22,8 +25,9 @@ from tfpipe.location import atomic
 Array = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]
 
-# Values of `have`: the record is not stored, is stored, or was damaged when read.
-MISSING, KEPT, DAMAGED = 0, 1, 2
+# Values of `have`: the record is not stored, is stored, was damaged when read, or was
+# stored and must be made again, because others changed the files.
+MISSING, KEPT, DAMAGED, AGAIN = range(4)
 
 COMPLETE_NAME = "complete"
 _HAVE_NAME, _CRCS_NAME = "have", "crcs"
@@ -72,13 +76,11 @@ class DamagedRowsError(Exception):
 
 
 class RecordStore(Protocol):
-    """The methods of both kinds of store; any number of threads may call them.
+    """The methods of both kinds of store; any number of threads may call them."""
 
-    Attributes:
-        have: uint8 [num_records], MISSING, KEPT or DAMAGED.
-    """
-
-    have: Array
+    @property
+    def have(self) -> Array:
+        """uint8 [num_records], MISSING, KEPT or DAMAGED."""
 
     def put(self, records: Ints, columns: Sequence[Array]) -> None:
         """Stores records: one column [n, ...] a feature."""
@@ -94,7 +96,7 @@ class RecordStore(Protocol):
         """
 
     def forget(self, records: Ints) -> None:
-        """Takes records as not stored, so that they are stored again."""
+        """Takes stored records as AGAIN, so that they are stored again."""
 
     def describe(self) -> str:
         """Returns the number of stored records and the place of the store."""
@@ -120,11 +122,16 @@ class RamStore:
     """
 
     def __init__(self, features: Sequence[StoredFeature], num_records: int) -> None:
-        self.have: Array = np.zeros(num_records, np.uint8)
+        self._have: Array = np.zeros(num_records, np.uint8)
         self._columns: list[Array] = [
             np.empty((num_records, *feature.shape), feature.dtype)
             for feature in features
         ]
+
+    @property
+    def have(self) -> Array:
+        """uint8 [num_records], MISSING, KEPT or DAMAGED."""
+        return self._have
 
     def put(self, records: Ints, columns: Sequence[Array]) -> None:
         for kept, column in zip(self._columns, columns, strict=True):
@@ -138,13 +145,13 @@ class RamStore:
         return [kept[records] for kept in self._columns]
 
     def forget(self, records: Ints) -> None:
-        self.have[records] = MISSING
+        self.have[records] = AGAIN
 
     def describe(self) -> str:
         return f"{_how_full(self.have)}, in RAM"
 
     def close(self) -> None:
-        self.have, self._columns = np.zeros(0, np.uint8), []
+        self._have, self._columns = np.zeros(0, np.uint8), []
 
 
 class DiskStore:
@@ -173,19 +180,27 @@ class DiskStore:
         lock: IO[bytes],
     ) -> None:
         self.folder = folder
-        self.have: Array = np.memmap(folder / _HAVE_NAME, np.uint8, "r+")
-        self._crcs: Array = np.memmap(folder / _CRCS_NAME, np.uint32, "r+")
+        shape = (num_records,)
+        self._have = _Rows(folder / _HAVE_NAME, np.uint8, shape, lost=AGAIN)
+        self._crcs = _Rows(folder / _CRCS_NAME, np.uint32, shape)
         self._in_use = lock
         self._putting = threading.Lock()
         num_strings = sum(feature.is_string for feature in features)
-        self._segments = _Segments(folder, max_bytes=string_bytes * num_strings)
+        self._segments = _Segments(
+            folder, self._have, max_bytes=string_bytes * num_strings
+        )
         self._columns = [
-            _Strings(folder, number, self._segments)
+            _Strings(folder, number, self._segments, num_records)
             if feature.is_string
             else _Numbers(folder / f"{number}.numbers", feature, num_records)
             for number, feature in enumerate(features)
         ]
         self._complete = self.is_complete
+
+    @property
+    def have(self) -> Array:
+        """uint8 [num_records], MISSING, KEPT or DAMAGED."""
+        return self._have.array()
 
     @property
     def is_complete(self) -> bool:
@@ -205,8 +220,9 @@ class DiskStore:
             with self._segments.all_or_nothing():
                 for kept, column in zip(self._columns, columns, strict=True):
                     kept.put(records[new], column[new])
-            self._crcs[records[new]] = _crcs(records[new], [c[new] for c in columns])
-            if self._complete and len(new):
+            crcs = _crcs(records[new], [c[new] for c in columns])
+            self._crcs.array()[records[new]] = crcs
+            if self._complete and len(new) and self._is_there():
                 self._sync()  # After a crash `have` of a complete store is trusted.
             self.have[records[new]] = KEPT
         self._finish_if_full()
@@ -223,30 +239,38 @@ class DiskStore:
             OSError: If a file cannot be read.
         """
         columns = [kept.get(records) for kept in self._columns]
-        if (wrong := _crcs(records, columns) != self._crcs[records]).any():
+        if (wrong := _crcs(records, columns) != self._crcs.array()[records]).any():
             raise DamagedRowsError(records[wrong])
         return columns
 
     def forget(self, records: Ints) -> None:
-        self.have[records] = MISSING
+        self.have[records] = AGAIN
 
     def describe(self) -> str:
         return f"{_how_full(self.have)}, in {self.folder}"
 
     def close(self) -> None:
-        self.have, self._columns = np.zeros(0, np.uint8), []
-        self._crcs = np.zeros(0, np.uint32)
+        for rows in (self._have, self._crcs, *self._columns):
+            rows.close()
+        self._columns = []
         self._segments.close()
         self._in_use.close()
 
     def _finish_if_full(self) -> None:
-        if self._complete or not (self.have != MISSING).all():
+        if self._complete or not np.isin(self.have, (KEPT, DAMAGED)).all():
+            return
+        if not self._is_there():
+            _say_removed(self.folder)
             return
         with atomic.locked(self.folder / "finish"):
             if not self.is_complete:
                 self._sync()
                 atomic.write(self.folder / COMPLETE_NAME, b"")
         self._complete = True
+
+    def _is_there(self) -> bool:
+        """Whether the folder is still the opened folder, and was not removed."""
+        return self._have.is_at(self.folder / _HAVE_NAME)
 
     def _sync(self) -> None:
         for path in self.folder.iterdir():
@@ -296,38 +320,102 @@ def _how_full(have: Array) -> str:
     return f"{text}, {damaged} damaged" if damaged else text
 
 
-class _Numbers:
+@functools.cache
+def _say_removed(folder: pathlib.Path) -> None:
+    print(
+        f"cache: {folder} was removed while it was in use. This run keeps its records "
+        "to its end; the next run makes the cache again.",
+        file=sys.stderr,
+    )
+
+
+class _Rows:
+    """An array in a file of a fixed size, under a memory map.
+
+    A part of the file that others cut off can be written again.
+
+    Args:
+        path: The file.
+        dtype: dtype of the array.
+        shape: Shape of the array.
+        lost: The value of bytes that others cut off.
+    """
+
+    def __init__(
+        self,
+        path: pathlib.Path,
+        dtype: npt.DTypeLike,
+        shape: tuple[int, ...],
+        *,
+        lost: int = 0,
+    ) -> None:
+        self._lost = lost
+        self._file = path.open("r+b")
+        self._array: Array = np.asarray(np.memmap(self._file, dtype, "r+", shape=shape))
+
+    def array(self) -> Array:
+        """Returns the array, whose file is whole now: a cut file kills the process."""
+        if not self._file.closed:
+            descriptor, num_bytes = self._file.fileno(), self._array.nbytes
+            if (size := os.fstat(descriptor).st_size) < num_bytes:
+                os.posix_fallocate(descriptor, 0, num_bytes)
+                self._array.reshape(-1).view(np.uint8)[size:] = self._lost
+        return self._array
+
+    def is_at(self, path: pathlib.Path) -> bool:
+        """Whether the file still has its path."""
+        try:
+            return os.path.samestat(os.stat(path), os.fstat(self._file.fileno()))
+        except OSError:
+            return False
+
+    def close(self) -> None:
+        """Closes the file; the array has no rows then."""
+        self._array = self._array[:0].copy()
+        self._file.close()
+
+
+class _Numbers(_Rows):
     def __init__(
         self, path: pathlib.Path, feature: StoredFeature, num_records: int
     ) -> None:
-        shape = (num_records, *feature.shape)
-        self._rows: Array = np.memmap(path, feature.dtype, "r+", shape=shape)
+        super().__init__(path, feature.dtype, (num_records, *feature.shape))
 
     def put(self, records: Ints, column: Array) -> None:
-        self._rows[records] = column
+        self.array()[records] = column
 
     def get(self, records: Ints) -> Array:
-        return np.asarray(self._rows[records])
+        return np.asarray(self.array()[records])
 
 
 class _Strings:
     def __init__(
-        self, folder: pathlib.Path, number: int, segments: "_Segments"
+        self,
+        folder: pathlib.Path,
+        number: int,
+        segments: "_Segments",
+        num_records: int,
     ) -> None:
-        self._places: Ints = np.memmap(folder / f"{number}.places", np.int64, "r+")
-        self._lengths: Ints = np.memmap(folder / f"{number}.lengths", np.int64, "r+")
+        shape = (num_records,)
+        self._places = _Rows(folder / f"{number}.places", np.int64, shape)
+        self._lengths = _Rows(folder / f"{number}.lengths", np.int64, shape)
         self._segments = segments
+        segments.lengths.append(self._lengths)
+
+    def close(self) -> None:
+        self._places.close()
+        self._lengths.close()
 
     def put(self, records: Ints, column: Array) -> None:
         lengths = np.array([len(value) for value in column], np.int64)
         first = self._segments.append(b"".join(column))
         # Other processes write the same length, and the same bytes at another place.
-        self._lengths[records] = lengths
-        self._places[records] = first + np.cumsum(lengths) - lengths
+        self._lengths.array()[records] = lengths
+        self._places.array()[records] = first + np.cumsum(lengths) - lengths
 
     def get(self, records: Ints) -> Array:
-        places = self._places[records].tolist()
-        lengths = self._lengths[records].tolist()
+        places = self._places.array()[records].tolist()
+        lengths = self._lengths.array()[records].tolist()
         result = np.empty(len(records), object)
         result[:] = [
             self._segments.read(place, length)
@@ -339,8 +427,10 @@ class _Strings:
 class _Segments:
     """The files of strings: this process appends to a file of its own."""
 
-    def __init__(self, folder: pathlib.Path, *, max_bytes: int) -> None:
-        self._folder = folder
+    def __init__(self, folder: pathlib.Path, have: _Rows, *, max_bytes: int) -> None:
+        self._folder, self._have = folder, have
+        # The lengths of the strings of each feature.
+        self.lengths: list[_Rows] = []
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
         self._own = self._number = self._owner = -1
@@ -357,8 +447,20 @@ class _Segments:
             self._end = end if owner == self._owner else 0
             raise
 
+    def _kept_bytes(self) -> int:
+        """Returns the bytes of all strings in use, without those made again."""
+        is_kept = self._have.array() == KEPT
+        return sum(int(rows.array()[is_kept].sum()) for rows in self.lengths)
+
     def append(self, data: bytes) -> int:
-        """Appends bytes and returns the place of the first; one thread at a time."""
+        """Appends bytes and returns the place of the first; one thread at a time.
+
+        Raises:
+            OSError: If the strings are larger than the shards, or the disk is full.
+        """
+        is_full = self._end + len(data) > self._max_bytes
+        if is_full and self._kept_bytes() + len(data) <= self._max_bytes:
+            self._owner = -1  # the rest goes to a new file
         if self._owner != os.getpid():
             self._number, self._own = self._create()
             self._owner, self._end = os.getpid(), 0
@@ -376,22 +478,26 @@ class _Segments:
         return self._number << _OFFSET_BITS | offset
 
     def read(self, place: int, length: int) -> bytes:
-        """Returns the bytes at a place, or fewer if a file is missing or shorter.
+        """Returns the bytes at a place, or fewer if a file is missing or damaged.
 
         The CRC of the row tells.
+
+        Raises:
+            OSError: If this host cannot open or read any file now.
         """
         number, offset = place >> _OFFSET_BITS, place & ((1 << _OFFSET_BITS) - 1)
-        with self._lock:
-            if number not in self._readers:
-                try:
-                    descriptor = os.open(self._path(number), os.O_RDONLY)
-                except FileNotFoundError:
-                    return b""
-                self._readers[number] = descriptor
-        size = os.fstat(self._readers[number]).st_size
-        return os.pread(
-            self._readers[number], max(0, min(length, size - offset)), offset
-        )
+        try:
+            with self._lock:
+                if number not in self._readers:
+                    path = self._path(number)
+                    self._readers[number] = os.open(path, os.O_RDONLY)
+            size = os.fstat(self._readers[number]).st_size
+            length = max(0, min(length, size - offset))
+            return os.pread(self._readers[number], length, offset)
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+                raise
+            return b""
 
     def close(self) -> None:
         """Closes all files."""
@@ -405,6 +511,9 @@ class _Segments:
         self.close()
 
     def _create(self) -> tuple[int, int]:
+        if not self._folder.exists():
+            _say_removed(self._folder)
+            self._folder.mkdir(parents=True, exist_ok=True)
         number = len(list(self._folder.glob("*.segment")))
         while True:
             with contextlib.suppress(FileExistsError):

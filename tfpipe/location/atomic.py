@@ -9,6 +9,7 @@ import fcntl
 import os
 import pathlib
 from collections.abc import Iterator
+from typing import IO
 
 
 @contextlib.contextmanager
@@ -61,14 +62,17 @@ def write(path: pathlib.Path, content: bytes, *, fsync: bool = True) -> None:
 
 
 @contextlib.contextmanager
-def locked(path: pathlib.Path) -> Iterator[None]:
+def locked(path: pathlib.Path) -> Iterator[IO[bytes]]:
     """Holds the lock of a file, after waiting for other processes and threads.
 
     The file is made if it is missing. The lock ends with the process.
+
+    Yields:
+        The open file.
     """
     with open(path, "ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        yield file
 
 
 def sync(path: pathlib.Path) -> None:

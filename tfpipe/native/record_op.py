@@ -136,10 +136,8 @@ def hold(place: Mapping[str, tf.Tensor]) -> tf.Tensor:
     Returns:
         variant of that shape, for `read` and `held_bytes`: the record with header and
         footer. The records of a call share a buffer, which is freed with the last of
-        these records.
-
-    Raises:
-        tf.errors.UnavailableError: When it runs, if a file cannot be opened or read.
+        these records. A record whose file cannot be opened or read is held as this
+        error, which `read` and `held_bytes` raise.
     """
     return op.module().tfpipe_hold_records(**{name: place[name] for name in _PLACE})
 
@@ -155,6 +153,7 @@ def held_bytes(held: tf.Tensor) -> tf.Tensor:
 
     Raises:
         tf.errors.DataLossError: When it runs, if the file ended before the record.
+        tf.errors.UnavailableError: When it runs, if the file could not be read.
     """
     return op.module().tfpipe_held_bytes(held=held)
 

@@ -7,7 +7,6 @@ TensorFlow.
 """
 
 import contextlib
-import errno
 import fcntl
 import os
 import pathlib
@@ -22,18 +21,28 @@ from typing import NamedTuple
 import numpy as np
 
 from tfpipe.location import atomic
-from tfpipe.shard_cache import next_use, store as stores
-from tfpipe.shard_cache.pieces import BLOCK_BYTES
+from tfpipe.shard_cache import disk, store as stores
 from tfpipe.shard_cache.store import PieceStore, SplitContent
 from tfpipe.shard_cache.users import User
+from tfpipe.shard_cache.victims import Victims
 
-VERSION = "tfpipe shard cache 1"
+VERSION = "tfpipe shard cache 2"
 # Seconds without growth after a write failed for lack of room.
 _FULL_SECONDS = 10.0
+# Seconds between two looks for the pieces of killed processes.
+_ABANDONED_SECONDS = 1.0
 # Share of the disk's free bytes for a cache by default.
 _SHARE = 0.8
 
 _FINGERPRINT = re.compile(r"[0-9a-f]{32}")
+
+
+class _Opened(NamedTuple):
+    """A split, opened by the process."""
+
+    content: SplitContent
+    store: PieceStore
+    user: User
 
 
 class Granted(NamedTuple):
@@ -72,8 +81,9 @@ class Directory:
     ) -> None:
         self.path = path
         self._clock = clock
-        self._full_until = -1.0
-        self._open_stores: dict[str, PieceStore] = {}
+        self._full_until = self._looked_at = -np.inf
+        self._opened: list[_Opened] = []
+        self._stores_by_name: dict[str, PieceStore] = {}
         self._said: set[str] = set()
         try:
             _prepare(path)
@@ -82,15 +92,45 @@ class Directory:
                 _clean(path, self._stores())
                 used = sum(store.num_bytes() for store in self._stores())
         except OSError as error:
-            raise _unusable(path, error) from None
+            raise unusable(path, error) from None
         if max_bytes is None:
-            disk = os.statvfs(path)
-            max_bytes = int(_SHARE * (disk.f_bavail * disk.f_frsize + used))
+            status = os.statvfs(path)
+            max_bytes = int(_SHARE * (status.f_bavail * status.f_frsize + used))
         self.max_bytes = max_bytes
 
-    def locked(self) -> contextlib.AbstractContextManager[None]:
-        """Holds the lock of the directory."""
-        return atomic.locked(self.path / "lock")
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Holds the lock of the directory, and makes removed folders again.
+
+        Raises:
+            OSError: If the directory was removed, and cannot be made again.
+        """
+        path = self.path / "lock"
+        while True:
+            if not self.path.exists():
+                self.path.mkdir(parents=True, exist_ok=True)
+            with atomic.locked(path) as file:
+                if not _is_at(path, file.fileno()):
+                    continue  # removed before the lock was held
+                for opened in self._opened:
+                    self._restore(opened)
+                yield
+                return
+
+    def _restore(self, opened: _Opened) -> None:
+        """Makes an opened store again, empty, after its folder was removed."""
+        store, user = opened.store, opened.user
+        if store.is_closed or (store.is_same() and user.is_there()):
+            return
+        if not store.is_same():
+            _check_version(self.path)
+            if not stores.is_whole(store.folder):
+                self.say_once(f"{store.folder} was removed while it was in use. ")
+                shutil.rmtree(store.folder, ignore_errors=True)
+                stores.create(store.folder, opened.content)
+            store.open()
+            store.settle()
+        user.renew()
 
     def open(self, content: SplitContent) -> tuple[PieceStore, User]:
         """Opens the store of a content, or creates it.
@@ -109,21 +149,25 @@ class Directory:
                 store.settle()
                 os.utime(folder / "manifest.json")
                 user = User(folder / "users", len(store.marks))
+                self._opened.append(_Opened(content, store, user))
                 self._trim()
                 return store, user
         except OSError as error:
-            raise _unusable(self.path, error) from None
+            raise unusable(self.path, error) from None
 
     def _trim(self) -> None:
         """Evicts pieces if an earlier process had a larger max_bytes."""
         all_stores = self._stores()
         too_many = sum(store.num_bytes() for store in all_stores) - self.max_bytes
-        if too_many > 0:
-            _MakingRoom(all_stores, self._said).free(too_many, 0)
+        while too_many > 0:
+            freed = Victims(all_stores, self._say_unread).free(too_many, 0)
+            if not freed:
+                return
+            too_many -= freed
 
     def close(self) -> None:
         """Ends all claims of this object."""
-        for store in self._open_stores.values():
+        for store in self._stores_by_name.values():
             store.close()
 
     def load(self) -> tuple[int, int]:
@@ -133,8 +177,10 @@ class Directory:
         """
         with self.locked():
             used = [store for store in self._stores() if store.users.are_there()]
-            num_readers = sum(store.users.num_readers() for store in used)
-            return max(num_readers, 1), sum(int(s.costs.sum()) for s in used)
+            for store in used:
+                store.users.look()
+            num_readers = sum(len(store.users.readers()) for store in used)
+            return max(num_readers, 1), sum(store.total_cost for store in used)
 
     def note_full_disk(self) -> None:
         """Keeps the cache from growing for a while."""
@@ -158,8 +204,7 @@ class Directory:
             used = sum(store.num_bytes() for store in all_stores)
             is_full = self._clock() < self._full_until
             room = 0 if is_full else self.max_bytes - used
-            making_room = _MakingRoom(all_stores, self._said)
-            readers = store.users.readers() if ahead else []
+            victims = None
             for piece in pieces:
                 mark = store.marks[piece]
                 if mark == stores.WRONG:
@@ -170,76 +215,58 @@ class Directory:
                     continue
                 cost = int(store.costs[piece])
                 if cost > room:
-                    least = next_use.distance(readers, piece) if ahead else 0
-                    room += making_room.free(cost - room, least)
+                    if victims is None:
+                        room += self._free_abandoned(all_stores)
+                        victims = Victims(all_stores, self._say_unread)
+                    least = victims.distance(store, piece) if ahead else 0
+                    room += victims.free(cost - room, least)
                 if cost > room:
                     granted.no_room.append(piece)
                     if ahead:
                         break
                     continue
                 if store.claim(piece):
-                    store.marks[piece] = stores.FETCHING
+                    store.begin(piece)
                     granted.pieces.append(piece)
                     room -= cost
         return granted
 
     def give_up(self, store: PieceStore, piece: int) -> None:
-        """Ends the claim of a piece that could not be fetched or written."""
+        """Ends the claim of a piece after its fetch or write failed."""
         with self.locked():
-            store.drop(piece)
-            store.unclaim(piece)
+            if store.has_claim(piece):  # a store made again has no claims
+                store.drop(piece)
+                store.unclaim(piece)
 
-    def _stores(self) -> list[PieceStore]:
-        """Returns all stores of the directory, under its lock."""
-        stores_now = []
-        for entry in list(os.scandir(self.path)):
-            if not _FINGERPRINT.fullmatch(entry.name):
-                continue
-            store = self._open_stores.get(entry.name)
-            try:
-                if store is None or not store.is_same():
-                    store = PieceStore(self.path / entry.name)
-            except stores.NOT_WHOLE:
-                continue  # the process that opens it says so
-            self._open_stores[entry.name] = store
-            stores_now.append(store)
-        return stores_now
+    def mend(self, store: PieceStore, pieces: Iterable[int]) -> None:
+        """Drops pieces whose local bytes are missing, cut, wrong or unreadable.
 
-
-class _MakingRoom:
-    """Evicts pieces under the directory's lock, the pieces used farthest away first.
-
-    The victims are sorted when the first piece is evicted.
-    """
-
-    def __init__(self, all_stores: list[PieceStore], said: set[str]) -> None:
-        self._stores, self._said = all_stores, said
-        self._victims: Iterator[tuple[int, PieceStore, int]] | None = None
-        self._next: tuple[int, PieceStore, int] | None = None
-
-    def free(self, num_bytes: int, least: int) -> int:
-        """Evicts pieces whose next use is farther away than `least`.
-
-        Returns:
-            The freed bytes; fewer than `num_bytes` if no piece may go.
+        A missing, cut or unreadable file is made anew, without pieces.
         """
-        freed = 0
-        if self._victims is None:
-            freed = sum(map(_free_abandoned, self._stores))
-            self._victims = self._sorted()
-            self._next = next(self._victims, None)
-        while freed < num_bytes and self._next is not None:
-            distance, store, piece = self._next
-            if distance <= least:
-                break
-            self._next = next(self._victims, None)
-            if distance > next_use.NEVER:
-                self._say_once(store)
-            if _evict(store, piece):
-                freed += int(store.costs[piece])
-        return freed
+        with self.locked():
+            for piece in pieces:
+                if store.marks[piece] < stores.PRESENT:
+                    continue
+                shard = int(store.shard[piece])
+                self.say_once(
+                    f"{store.path(shard)} was removed or damaged on the local disk "
+                    "while it was in use. "
+                )
+                if _is_readable(store, piece):
+                    store.drop(piece)
+                else:
+                    store.remake(shard)
 
-    def _say_once(self, store: PieceStore) -> None:
+    def say_once(self, text: str) -> None:
+        """Prints the first damage of the cache in the process, and its cost."""
+        if not self._said & {"mended"}:
+            self._said.add("mended")
+            _say(
+                f"{text}Only what is missing is fetched again, and no record is lost. "
+                f"Further damage in {self.path} is mended in silence."
+            )
+
+    def _say_unread(self, store: PieceStore) -> None:
         if store.folder.name not in self._said:
             self._said.add(store.folder.name)
             _say(
@@ -247,24 +274,50 @@ class _MakingRoom:
                 f"pieces in {store.folder} make room."
             )
 
-    def _sorted(self) -> Iterator[tuple[int, PieceStore, int]]:
-        """Yields (distance, store, piece) of possible victims, the best first."""
-        unused = [store for store in self._stores if not store.users.are_there()]
-        unused.sort(key=lambda store: -_last_opened(store))
-        candidates = []
-        for store in self._stores:
-            distances = next_use.distances(store.users.readers(), len(store.marks))
-            if store in unused:
-                # Farther away than any piece of a data set in use.
-                distances += unused.index(store) + 1
-            is_there = store.marks >= stores.WRONG
-            candidates.append(next_use.candidates(distances, is_there))
-        sizes = [len(pieces) for pieces, _ in candidates]
-        owner = np.repeat(np.arange(len(candidates)), sizes)
-        pieces, distance = map(np.concatenate, zip(*candidates, strict=True))
-        for index in np.argsort(-distance, kind="stable"):
-            store = self._stores[owner[index]]
-            yield int(distance[index]), store, int(pieces[index])
+    def _free_abandoned(self, all_stores: list[PieceStore]) -> int:
+        """Frees the pieces of processes killed while they fetched."""
+        if self._clock() < self._looked_at + _ABANDONED_SECONDS:
+            return 0
+        self._looked_at = self._clock()
+        return sum(map(_free_abandoned, all_stores))
+
+    def _stores(self) -> list[PieceStore]:
+        """Returns all stores of the directory, under its lock."""
+        stores_now = []
+        for entry in list(os.scandir(self.path)):
+            if not _FINGERPRINT.fullmatch(entry.name):
+                continue
+            store = self._stores_by_name.get(entry.name)
+            try:
+                if store is None or not store.is_same():
+                    store = PieceStore(self.path / entry.name)
+            except stores.NOT_WHOLE:
+                continue  # the process that opens it says so
+            self._stores_by_name[entry.name] = store
+            stores_now.append(store)
+        return stores_now
+
+
+def _is_readable(store: PieceStore, piece: int) -> bool:
+    """Returns whether the file of a piece can be read on.
+
+    Raises:
+        OSError: If the host cannot open or read any file now.
+    """
+    try:
+        return store.is_whole(int(store.shard[piece])) and bool(store.read(piece))
+    except OSError as error:
+        if error.errno in disk.SHORTAGE:
+            raise
+        return False
+
+
+def _is_at(path: pathlib.Path, descriptor: int) -> bool:
+    """Returns whether an open file still has its path."""
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
 
 
 def _claim_abandoned(store: PieceStore, piece: int) -> bool:
@@ -282,7 +335,7 @@ def _claim_abandoned(store: PieceStore, piece: int) -> bool:
 
 
 def _free_abandoned(store: PieceStore) -> int:
-    """Frees the pieces of processes that were killed while they fetched."""
+    """Frees the pieces of processes killed while they fetched."""
     freed = 0
     for piece in np.flatnonzero(store.marks == stores.FETCHING).tolist():
         if _claim_abandoned(store, piece):
@@ -290,18 +343,6 @@ def _free_abandoned(store: PieceStore) -> int:
             store.unclaim(piece)
             freed += int(store.costs[piece])
     return freed
-
-
-def _evict(store: PieceStore, piece: int) -> bool:
-    """Evicts a piece, unless a reader has come to need the piece."""
-    mark = store.marks[piece]
-    # A reader first publishes its needs and then looks at the marks.
-    store.marks[piece] = stores.FETCHING
-    if store.users.do_need(piece):
-        store.marks[piece] = mark
-        return False
-    store.drop(piece)
-    return True
 
 
 def _create(folder: pathlib.Path, content: SplitContent) -> None:
@@ -320,10 +361,6 @@ def _clean(path: pathlib.Path, all_stores: list[PieceStore]) -> None:
             shutil.rmtree(store.folder)
 
 
-def _last_opened(store: PieceStore) -> float:
-    return (store.folder / "manifest.json").stat().st_mtime
-
-
 def _forget_wrong(store: PieceStore) -> None:
     """Drops pieces with a wrong digest: the data set may have been repaired."""
     for piece in np.flatnonzero(store.marks == stores.WRONG).tolist():
@@ -335,10 +372,10 @@ def _prepare(path: pathlib.Path) -> None:
     path.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=path) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        stores.lock_byte(file.fileno(), 1, fcntl.F_WRLCK)
-        file.write(bytes(2 * BLOCK_BYTES))
+        disk.lock_byte(file.fileno(), 1, fcntl.F_WRLCK)
+        file.write(bytes(2 * disk.BLOCK_BYTES))
         file.flush()
-        stores.punch(file.fileno(), 0, BLOCK_BYTES)
+        disk.punch(file.fileno(), 0, disk.BLOCK_BYTES)
 
 
 def _check_version(path: pathlib.Path) -> None:
@@ -353,22 +390,11 @@ def _check_version(path: pathlib.Path) -> None:
         )
 
 
-def _unusable(path: pathlib.Path, error: OSError) -> ValueError:
-    remedy = "Give a folder that this user can write to."
-    if error.errno in (errno.EEXIST, errno.ENOTDIR):
-        remedy = "Give a folder, not a file."
-    elif error.errno in (errno.ENOSPC, errno.EDQUOT):
-        remedy = "Free some room there, or give a folder on another disk."
-    elif error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO):
-        remedy = "Run again when the folder can be used."
-    elif error.errno in (errno.EOPNOTSUPP, errno.ENOLCK, errno.ENOSYS, errno.EINVAL):
-        remedy = (
-            "Its file system cannot lock files or free a part of a file. Give a folder "
-            "on a local disk (ext4, xfs, btrfs or tmpfs)."
-        )
+def unusable(path: pathlib.Path, error: OSError) -> ValueError:
+    """Returns the error of a folder unfit for a cache, with a remedy."""
     return ValueError(
         f"ShardCache.directory must be usable as a cache, got {path}: "
-        f"{error.strerror or error}. {remedy}"
+        f"{error.strerror or error}. {disk.remedy(error.errno)}"
     )
 
 

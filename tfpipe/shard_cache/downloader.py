@@ -7,11 +7,11 @@ host fetches a piece. `Wishes` hands out the work of the threads. Imports no Ten
 
 import atexit
 import collections
+import contextlib
 import threading
 import time
 import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +20,7 @@ import numpy.typing as npt
 from tfpipe import errors
 from tfpipe.errors import count_of
 from tfpipe.shard_cache import store as stores
-from tfpipe.shard_cache.directory import Directory
+from tfpipe.shard_cache.directory import Granted
 from tfpipe.shard_cache.fetch import Fetcher
 from tfpipe.shard_cache.publish import Publisher
 from tfpipe.shard_cache.store import PieceStore
@@ -62,7 +62,7 @@ class Wishes:
         self.failed: dict[int, tuple[float, Exception]] = {}
         self.last_failure: Exception | None = None
 
-    @contextmanager
+    @contextlib.contextmanager
     def awaited(self, pieces: Sequence[int]) -> Iterator[None]:
         """Keeps the bytes and errors of these pieces until the end of the block."""
         with self._lock:
@@ -208,7 +208,7 @@ class Downloader:
         # Pieces that are damaged in the remote store, whether there is room or not.
         self.is_damaged: npt.NDArray[np.bool_] = np.zeros(num_pieces, np.bool_)
         self._wishes = Wishes()
-        self._publisher = Publisher(fetcher)
+        self._publisher = Publisher(fetcher, fetcher.pieces)
         self._starting = threading.Lock()
         self._threads: list[threading.Thread] = []
 
@@ -237,8 +237,8 @@ class Downloader:
                 than the time limit.
             BadIndexError: If a shard has another digest than the index says.
         """
-        marks, wishes = self._store.marks, self._wishes
-        if (marks[pieces] >= stores.PRESENT).all():
+        store, wishes = self._store, self._wishes
+        if (store.marks[pieces] >= stores.PRESENT).all():
             return {}
         self._start()
         wanted = pieces.tolist()
@@ -247,7 +247,7 @@ class Downloader:
             while missing := [
                 piece
                 for piece in wanted
-                if marks[piece] < stores.PRESENT and piece not in wishes.in_memory
+                if store.marks[piece] < stores.PRESENT and piece not in wishes.in_memory
             ]:
                 waiting.check(missing)
                 wishes.wait_for(missing, _POLL_SECONDS)
@@ -271,10 +271,10 @@ class Downloader:
             RemoteError: If a piece cannot be fetched.
             BadIndexError: If a shard has another digest than the index says.
         """
-        marks, wishes = self._store.marks, self._wishes
+        store, wishes = self._store, self._wishes
         self._start()
         is_first = True
-        while is_first or (marks[pieces] == stores.FETCHING).any():
+        while is_first or (store.marks[pieces] == stores.FETCHING).any():
             is_first, wishes.last_failure = False, None
             self.ahead(reader, pieces)
             yield
@@ -282,38 +282,44 @@ class Downloader:
                 yield
             if wishes.last_failure is not None:
                 raise wishes.last_failure
-            if (marks[pieces] == stores.FETCHING).any():
+            if (store.marks[pieces] == stores.FETCHING).any():
                 time.sleep(_POLL_SECONDS)  # another process fetches it
         while self._publisher.is_busy:
             time.sleep(_POLL_SECONDS)
             yield
         yield
-        for piece in pieces[marks[pieces] == stores.WRONG].tolist():
+        for piece in pieces[store.marks[pieces] == stores.WRONG].tolist():
             raise _wrong(self._store, piece)
 
     def _work(self) -> None:
         while (work := self._wishes.next()) is not None:
             if isinstance(work, Claim):
-                self._wishes.claimed(*_claim(self._directory, self._store, work))
+                self._wishes.claimed(*_claim(self._fetcher, work))
             else:
                 self._run(work)
 
     def _run(self, task: FetchTask) -> None:
         result: memoryview | Exception | None
         try:
-            result, mark = self._fetcher.download(task.piece)
-            if self._store.is_closed:
-                return  # the claim has ended
-            self.is_new[task.piece] = True
-            self.is_damaged[task.piece] = mark == stores.DAMAGED
-            if task.has_room and self._fetcher.keep(task.piece, result, mark):
-                result = None
-                self._publisher.add(int(self._store.shard[task.piece]))
+            result = self._fetched(task)
         except Exception as error:
             result = error
-            if task.has_room:
-                self._directory.give_up(self._store, task.piece)
+            if task.has_room and not self._store.is_closed:
+                with contextlib.suppress(OSError):  # the end of the claim ends it too
+                    self._directory.give_up(self._store, task.piece)
         self._wishes.done(task.piece, result)
+
+    def _fetched(self, task: FetchTask) -> memoryview | None:
+        """Fetches a piece; returns its bytes, or None if the store keeps them."""
+        content, mark = self._fetcher.download(task.piece)
+        if self._store.is_closed:
+            return content  # the claim has ended
+        self.is_new[task.piece] = True
+        self.is_damaged[task.piece] = mark == stores.DAMAGED
+        if not task.has_room or not self._fetcher.keep(task.piece, content, mark):
+            return content
+        self._publisher.add(int(self._store.shard[task.piece]))
+        return None
 
     def end(self) -> None:
         """Asks the threads to end."""
@@ -338,11 +344,12 @@ def _end(downloader: "weakref.ref[Downloader]") -> None:
 
 
 def _claim(
-    directory: Directory, store: PieceStore, claim: Claim
+    fetcher: Fetcher, claim: Claim
 ) -> tuple[list[FetchTask], dict[int, Exception], bool]:
     """Returns the arguments of `Wishes.claimed`."""
+    store = fetcher.store
     try:
-        granted = directory.reserve(store, claim.pieces, ahead=claim.is_ahead)
+        granted = _reserved(fetcher, claim)
     except Exception as error:  # a thread that ends would leave its reader waiting
         return [], dict.fromkeys(claim.pieces, error), False
     tasks = [FetchTask(piece, has_room=True) for piece in granted.pieces]
@@ -351,6 +358,17 @@ def _claim(
         return tasks, failed, bool(granted.no_room)
     tasks += [FetchTask(piece, has_room=False) for piece in granted.no_room]
     return tasks, failed, False
+
+
+def _reserved(fetcher: Fetcher, claim: Claim) -> Granted:
+    """Reserves the pieces of a claim; none if the disk cannot be written."""
+    try:
+        return fetcher.directory.reserve(
+            fetcher.store, claim.pieces, ahead=claim.is_ahead
+        )
+    except OSError as error:
+        fetcher.note_unwritable(error)
+        return Granted([], claim.pieces, [])
 
 
 class _Wait:

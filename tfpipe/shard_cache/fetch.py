@@ -6,7 +6,6 @@ store. Lines on stderr name wrong bytes, which are fetched again. Imports no Ten
 
 import collections
 import dataclasses
-import errno
 import itertools
 import random
 import sys
@@ -17,7 +16,7 @@ import xxhash
 
 from tfpipe import errors
 from tfpipe.location.files import Files
-from tfpipe.shard_cache import pieces as cuts, store as stores
+from tfpipe.shard_cache import disk, pieces as cuts, store as stores
 from tfpipe.shard_cache.directory import Directory
 from tfpipe.shard_cache.pieces import Pieces
 from tfpipe.shard_cache.store import PieceStore
@@ -57,14 +56,18 @@ class Fetcher:
         time_limit: float,
     ) -> None:
         self._files, self.directory, self.store = files, directory, store
-        self._pieces, self.time_limit = pieces, time_limit
+        self.pieces, self.time_limit = pieces, time_limit
         self._lock = threading.Lock()
         self.counts = Counts()
         self.ended = threading.Event()
         self._said: set[str] = set()
 
-    def download(self, piece: int) -> tuple[memoryview, int]:
+    def download(self, piece: int, *, is_anew: bool = False) -> tuple[memoryview, int]:
         """Returns the bytes of a piece and its mark, PRESENT or DAMAGED.
+
+        Args:
+            piece: Number of the piece.
+            is_anew: Whether the bytes must come from the store itself.
 
         Raises:
             RemoteError: If the store does not answer, or gives wrong bytes until the
@@ -91,22 +94,23 @@ class Fetcher:
                     f"{self.time_limit} s. Check the store and the connection to it."
                 )
             self.say(f"{fault} It is fetched again.")
-            self.ended.wait(pause)
+            if self.ended.wait(pause):
+                raise errors.RemoteError(f"{fault} The shard cache is closed.")
         raise AssertionError("unreachable")
 
     def _ask(self, piece: int) -> tuple[memoryview, str | None]:
         """Requests a piece once; returns its bytes and the fault in them, if any."""
-        shard = self.store.shards[self._pieces.shard[piece]]
-        start, stop = int(self._pieces.start[piece]), int(self._pieces.stop[piece])
+        shard = self.store.shards[self.pieces.shard[piece]]
+        start, stop = int(self.pieces.start[piece]), int(self.pieces.stop[piece])
         content = self._files.read_view(shard.name, start, stop)
-        fault = cuts.fault(content, self._pieces.record_sizes(piece))
+        fault = cuts.fault(content, self.pieces.record_sizes(piece))
         with self._lock:
             self.counts.num_requests += 1
             self.counts.bytes_from_server += len(content)
             self.counts.num_faults += fault is not None
         if fault is None:
             return content, None
-        record = self._pieces.first_in_shard(piece) + fault[0]
+        record = self.pieces.first_in_shard(piece) + fault[0]
         url = (self._files.location / shard.name).shown
         return content, (
             f"{url}: bytes {start} to {stop} came back wrong, at record {record}: "
@@ -114,27 +118,43 @@ class Fetcher:
         )
 
     def keep(self, piece: int, content: memoryview, mark: int) -> bool:
-        """Writes a claimed piece and ends the claim; returns False on a full disk.
+        """Writes a claimed piece and ends the claim.
+
+        Returns:
+            False if the disk cannot be written, or others removed the file.
 
         Raises:
-            OSError: If the disk fails otherwise; the claim holds then.
+            OSError: If this host fails otherwise; the claim holds then.
         """
         try:
             self.store.write(piece, content)
-        except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise
-            self.directory.note_full_disk()
+        except FileNotFoundError:
             self.directory.give_up(self.store, piece)
-            self.say_once(
-                f"the disk of {self.directory.path} is full, although the cache may "
-                f"have {self.directory.max_bytes} bytes. Reading goes on with the "
-                "room there is, and through memory."
-            )
             return False
+        except OSError as error:
+            self.note_unwritable(error)
+            self.directory.give_up(self.store, piece)
+            return False
+        if not self.store.has_claim(piece):
+            return False  # the store was made again meanwhile
         self.store.marks[piece] = mark
         self.store.unclaim(piece)
         return True
+
+    def note_unwritable(self, error: OSError) -> None:
+        """Reads through memory for a while, because the disk cannot be written.
+
+        Raises:
+            OSError: The error, if it is not one of the disk.
+        """
+        if error.errno not in disk.NOT_WRITABLE:
+            raise error
+        self.directory.note_full_disk()
+        state = "is full" if disk.is_full(error) else f"fails: {error.strerror}"
+        self.say_once(
+            f"the disk of {self.directory.path} {state}. Reading goes on with the "
+            f"pieces there are, and through memory. {disk.remedy(error.errno)}"
+        )
 
     def say_once(self, text: str) -> None:
         """Prints a line, once in the process."""

@@ -6,12 +6,12 @@ the rule is Belady's optimal rule and no guess (L. A. Belady, "A study of replac
 algorithms for a virtual-storage computer", IBM Systems Journal 5(2), 1966). The module
 is pure numpy.
 
-Time is counted in records of a reader. All ranks read equally fast, so the times of
-several readers can be compared.
+Time is counted in windows of a reader. All ranks read equally fast, so the distances of
+several readers, in records, can be compared.
 """
 
 import collections
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -19,23 +19,29 @@ import numpy.typing as npt
 
 from tfpipe.shards.records import Ints
 
-# The time of an unplanned use.
+# The next use of a piece without a planned use; windows are numbered from 1 on.
+NO_USE = 0
+# The distance of a piece without a planned use.
 NEVER = 1 << 61
 # The distance of a piece in use.
 PINNED = -1
 
 _FIRST_CAPACITY = 1024
 
+Uses = npt.NDArray[np.int32]
+
 
 class PlannedWindow(NamedTuple):
     """A window of a plan.
 
     Attributes:
+        window: Number of the window, from 1 on.
         time: Records of the plan before the window.
         first_use: Number of its first use; every piece of a window is a use.
         pieces: int64, sorted: its pieces, without repeats.
     """
 
+    window: int
     time: int
     first_use: int
     pieces: Ints
@@ -47,20 +53,25 @@ class UsePlan:
     Planning and releasing a window take time in proportion to its pieces.
 
     Args:
-        use: int64 [num_pieces], is set to the time of the next use of every piece, or
-            to NEVER. The array may be memory that other processes read too.
+        use: int32 [num_pieces], is set to the window of the next use of every piece, or
+            to NO_USE. The array may be memory that other processes read too.
+
+    Attributes:
+        use: The argument; another array with the same content may take its place.
+        time: Records of all windows so far.
+        windows: The windows that are not released.
     """
 
-    def __init__(self, use: Ints) -> None:
-        use[:] = NEVER
-        self.time = 0
+    def __init__(self, use: Uses) -> None:
+        use[:] = NO_USE
+        self.use, self.time = use, 0
         self.windows: collections.deque[PlannedWindow] = collections.deque()
-        self._use = use
+        self._next_window = 1
         # Number of the last planned use of each piece.
         self._last: Ints = np.full(len(use), -1, np.int64)
-        # A ring: index n % capacity has the time of the use after use number n. Uses
+        # A ring: index n % capacity has the window of the use after use number n. Uses
         # from _base on are not released.
-        self._following: Ints = np.full(_FIRST_CAPACITY, NEVER, np.int64)
+        self._following: Ints = np.zeros(_FIRST_CAPACITY, np.int64)
         self._base = self._end = 0
 
     def add(self, pieces: Ints, num_records: int) -> None:
@@ -70,20 +81,22 @@ class UsePlan:
         capacity = len(self._following)
         before = self._last[pieces]
         is_planned = before >= self._base
-        self._following[before[is_planned] % capacity] = self.time
-        self._following[numbers % capacity] = NEVER
-        self._use[pieces[~is_planned]] = self.time
+        window = self._next_window
+        self._following[before[is_planned] % capacity] = window
+        self._following[numbers % capacity] = NO_USE
+        self.use[pieces[~is_planned]] = window
         self._last[pieces] = numbers
-        self.windows.append(PlannedWindow(self.time, self._end, pieces))
+        self.windows.append(PlannedWindow(window, self.time, self._end, pieces))
         self._end += len(pieces)
         self.time += num_records
+        self._next_window += 1
 
     def release(self) -> None:
-        """Removes the first window; its pieces get the time of their next use."""
-        _, first_use, pieces = self.windows.popleft()
+        """Removes the first window; its pieces get the window of their next use."""
+        _, _, first_use, pieces = self.windows.popleft()
         self._base = first_use + len(pieces)
         numbers = np.arange(first_use, self._base)
-        self._use[pieces] = self._following[numbers % len(self._following)]
+        self.use[pieces] = self._following[numbers % len(self._following)]
 
     def _grow(self, count: int) -> None:
         kept = np.arange(self._base, self._end)
@@ -92,36 +105,46 @@ class UsePlan:
         while len(kept) + count > capacity:
             capacity *= 2
         if capacity > len(old):
-            self._following = np.full(capacity, NEVER, np.int64)
+            self._following = np.zeros(capacity, np.int64)
             self._following[kept % capacity] = old[kept % len(old)]
 
 
-def distances(readers: Sequence[Ints], num_pieces: int) -> Ints:
-    """Returns the distance of the next use of every piece.
+class ReaderRow(NamedTuple):
+    """The next uses of a reader, in memory that all processes of the host share.
+
+    Attributes:
+        header: int64 [4]: whether the reader is active, the number of its current
+            window, the number of the last window that is pinned, and the records of a
+            window.
+        use: int32 [num_pieces], see `UsePlan`.
+    """
+
+    header: Ints
+    use: Uses
+
+
+def distances(
+    readers: Iterable[ReaderRow], outside: Iterable[Ints], pieces: Ints
+) -> Ints:
+    """Returns the distance of the next use of some pieces.
 
     Args:
-        readers: int64 [2 + num_pieces] for each reader: the time now, the end of the
-            time in which its pieces are pinned, and the next use of every piece.
-        num_pieces: Number of pieces.
+        readers: The readers of all processes.
+        outside: Pieces that are in use outside of any reader.
+        pieces: The pieces to look at.
 
     Returns:
-        int64 [num_pieces]: records until the first use by any reader, at most NEVER;
-        PINNED for pieces in use.
+        int64 [n]: records until the first use by any reader, at most NEVER; PINNED for
+        pieces in use.
     """
-    nearest: Ints = np.full(num_pieces, NEVER, np.int64)
-    for reader in readers:
-        now, pinned_until, use = int(reader[0]), int(reader[1]), reader[2:]
-        np.minimum(nearest, use - now, out=nearest)
-        nearest[use <= pinned_until] = PINNED
+    nearest: Ints = np.full(len(pieces), NEVER, np.int64)
+    for header, use in readers:
+        _, now, pinned_until, num_records = header.tolist()
+        window = use[pieces].astype(np.int64)
+        is_planned = window != NO_USE
+        records = np.where(is_planned, (window - now) * num_records, NEVER)
+        np.minimum(nearest, records, out=nearest)
+        nearest[is_planned & (window <= pinned_until)] = PINNED
+    for pinned in outside:
+        nearest[np.isin(pieces, pinned)] = PINNED
     return nearest
-
-
-def distance(readers: Sequence[Ints], piece: int) -> int:
-    """Returns the distance of a single piece, at least 0."""
-    return max(min((int(row[2 + piece] - row[0]) for row in readers), default=NEVER), 0)
-
-
-def candidates(distance: Ints, is_there: npt.NDArray[np.bool_]) -> tuple[Ints, Ints]:
-    """Returns the possible victims, and their distances."""
-    pieces = np.flatnonzero(is_there & (distance > PINNED))
-    return pieces, distance[pieces]

@@ -6,6 +6,7 @@ pieces of later windows are asked for ahead. Imports no TensorFlow.
 """
 
 import collections
+import contextlib
 import dataclasses
 import itertools
 import os
@@ -17,13 +18,13 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from tfpipe.location.files import Files
-from tfpipe.shard_cache import next_use, store as stores
-from tfpipe.shard_cache.directory import Directory
+from tfpipe.shard_cache import store as stores
+from tfpipe.shard_cache.directory import Directory, unusable
 from tfpipe.shard_cache.downloader import Downloader
 from tfpipe.shard_cache.fetch import Fetcher
 from tfpipe.shard_cache.pieces import Wanted, fault
 from tfpipe.shard_cache.store import MemoryFiles
-from tfpipe.shard_cache.users import User
+from tfpipe.shard_cache.users import ReaderUse, User
 from tfpipe.shards.ranges import RecordRanges
 from tfpipe.shards.records import Ints
 
@@ -40,6 +41,10 @@ _AHEAD_SHARE, _AHEAD_SHARE_IF_SMALL = 4, 32
 _PLANNED_AT_ONCE = 256
 # Seconds between two counts of the other readers of the host.
 _MEASURE_SECONDS = 10.0
+# Number of the need of `OpenCache.bring`.
+_BROUGHT = 0
+# Tries to get the right bytes of a piece from the local disk.
+_MENDING_TRIES = 2
 # A reader pins the last window, the current window and the next window.
 _NUM_PINNED = 3
 
@@ -121,7 +126,7 @@ class OpenCache:
         finalizer = weakref.finalize(self, _end, self.downloader, self.user)
         finalizer.atexit = False  # the exit of the process ends a `Downloader` itself
         self._bringing = threading.Lock()
-        self._brought: tuple[Ints, MemoryFiles] | None = None
+        self._brought: MemoryFiles | None = None
 
     def reader(self, upcoming: Callable[[], Iterator[RecordRanges]]) -> "Reader":
         """Returns a reader of windows, whose next windows are fetched ahead.
@@ -152,11 +157,10 @@ class OpenCache:
         wanted = self.pieces.wanted(ranges)
         with self._bringing:
             if self._brought is not None:
-                self.user.outside[2 + self._brought[0]] = next_use.NEVER
-                self._brought[1].close()
-            self.user.outside[2 + wanted.pieces] = 0
-            self._brought = wanted.pieces, MemoryFiles()
-            return self.local_paths(wanted, self._brought[1])
+                self._brought.close()
+            self.user.pin(_BROUGHT, wanted.pieces)
+            self._brought = MemoryFiles()
+            return self.local_paths(wanted, self._brought)
 
     def fill(self) -> Iterator[int]:
         """Fetches all pieces for which there is room; yields the bytes in the cache.
@@ -165,9 +169,8 @@ class OpenCache:
             RemoteError: If a piece cannot be fetched.
             BadIndexError: If a shard has another digest than the index says.
         """
-        key, row = self.user.take_row()
-        # All pieces are used equally soon: no piece makes room for another.
-        row[2:] = 1
+        key, use = self.take_row()
+        use.need_all()
         sizes = self.pieces.stop - self.pieces.start
         everything = np.arange(len(self.pieces))
         try:
@@ -191,23 +194,35 @@ class OpenCache:
         """
         piece = int(np.searchsorted(self.pieces.first, record, side="right")) - 1
         sizes = self.pieces.record_sizes(piece)
-        mark = int(self.store.marks[piece])
-        if mark == stores.DAMAGED:
-            return None
-        content = self.store.read(piece) if mark == stores.PRESENT else memoryview(b"")
-        if fault(content, sizes) is not None:
-            content, fetched = self._fetcher.download(piece)
-            if fetched == mark == stores.PRESENT:
-                self.store.write(piece, content)
-                shard = self.store.path(int(self.pieces.shard[piece]))
-                self._fetcher.say_once(
-                    f"{shard}: bytes {self.pieces.start[piece]} to "
-                    f"{self.pieces.stop[piece]} were damaged on the local disk, and "
-                    "were fetched again."
-                )
+        content = self._right_bytes(piece)
         begin = int(self.pieces.byte_offsets[record] - self.pieces.start[piece])
         index = record - int(self.pieces.first[piece])
-        return bytes(content[begin : begin + sizes[index]])
+        return None if content is None else bytes(content[begin:][: sizes[index]])
+
+    def _bytes_of(self, piece: int) -> memoryview:
+        """Returns the bytes of a piece, whether it is damaged in the store or not."""
+        content = self._right_bytes(piece)
+        return self._fetcher.download(piece)[0] if content is None else content
+
+    def _right_bytes(self, piece: int) -> memoryview | None:
+        """Returns the bytes of a piece; None if the store itself has it damaged."""
+        wanted, sizes = np.array([piece]), self.pieces.record_sizes(piece)
+        with self.user.pinned(wanted):
+            for _ in range(_MENDING_TRIES):
+                in_memory = self.downloader.require(wanted)
+                if self.downloader.is_damaged[piece]:
+                    return None
+                if piece in in_memory:
+                    return in_memory[piece]
+                if self.store.marks[piece] == stores.DAMAGED:
+                    return None
+                with contextlib.suppress(OSError):  # unreadable: as if it were wrong
+                    content = self.store.read(piece)
+                    if fault(content, sizes) is None:
+                        return content
+                self.directory.mend(self.store, [piece])
+        content, mark = self._fetcher.download(piece)  # the disk damages all it gets
+        return content if mark == stores.PRESENT else None
 
     def are_sound(self, ranges: RecordRanges) -> bool:
         """Returns whether no piece of some records is damaged in the remote store.
@@ -227,6 +242,7 @@ class OpenCache:
         """
         start = time.perf_counter()
         memory = self.downloader.require(wanted.pieces)
+        memory |= self._mended(wanted.pieces)
         self._count(wanted, time.perf_counter() - start)
         self._is_reading_through = bool(memory)
         paths = [self.paths[shard] for shard in wanted.shard.tolist()]
@@ -235,11 +251,37 @@ class OpenCache:
             extents = np.unique(wanted.extent[np.isin(wanted.piece, [*memory])])
             for part in np.flatnonzero(np.isin(wanted.extent, extents)).tolist():
                 piece, extent = int(wanted.piece[part]), int(wanted.extent[part])
-                content = memory.get(piece) or self.store.read(piece)
+                content = memory.get(piece) or self._bytes_of(piece)
                 shard = int(wanted.shard[extent])
                 in_memory.add(shard, int(self.pieces.start[piece]), content)
                 paths[extent] = in_memory.path(shard)
         return paths
+
+    def _mended(self, pieces: Ints) -> dict[int, memoryview]:
+        """Fetches pieces again whose files were removed or cut by others.
+
+        Returns:
+            The bytes of such pieces for which the disk or the cache has no room.
+        """
+        there = pieces[self.store.marks[pieces] >= stores.PRESENT]
+        shards = np.unique(self.pieces.shard[there]).tolist()
+        broken = [shard for shard in shards if not self.store.is_whole(shard)]
+        if not broken:
+            return {}
+        lost = there[np.isin(self.pieces.shard[there], broken)]
+        self.directory.mend(self.store, lost.tolist())
+        return self.downloader.require(lost)
+
+    def take_row(self) -> tuple[int, ReaderUse]:
+        """Returns the number and the row of a new reader of this process.
+
+        Raises:
+            ValueError: If the process has too many readers, or the disk has no room.
+        """
+        try:
+            return self.user.take_row()
+        except OSError as error:
+            raise unusable(self.directory.path, error) from None
 
     def _count(self, wanted: Wanted, seconds: float) -> None:
         is_new = self.downloader.is_new
@@ -288,9 +330,10 @@ class Reader:
     ) -> None:
         self._cache, self._upcoming = cache, upcoming
         self._costs = cache.store.costs
-        self._key, self._row = cache.user.take_row()
+        self._key, self._use = cache.take_row()
         self._in_memory: collections.deque[MemoryFiles] = collections.deque()
         self._is_closed, self._measured = False, -_MEASURE_SECONDS
+        self._now = 0  # records of the plan before the current window
         self._start()
         self._plan_more()
         least = sum(list(self._bytes)[:_NUM_PINNED]) * self._num_readers
@@ -305,7 +348,8 @@ class Reader:
 
     def _start(self) -> None:
         """Plans windows anew."""
-        self._plan, self._windows = next_use.UsePlan(self._row[2:]), self._upcoming()
+        self._use.start()
+        self._plan, self._windows = self._use.plan, self._upcoming()
         # Windows of the plan that were handed out, and the bytes of all later windows.
         self._num_held, self._bytes = 0, collections.deque[int]()
 
@@ -316,7 +360,7 @@ class Reader:
     def _plan_more(self) -> None:
         """Plans windows, a few at once, until the plan is long enough."""
         self._measure()
-        now, num_bytes = int(self._row[0]), sum(self._bytes)
+        now, num_bytes = self._now, sum(self._bytes)
         for _ in range(_PLANNED_AT_ONCE):
             is_long = self._plan.time - now > self._least_records
             if is_long and num_bytes > self._ahead_bytes and len(self._bytes) > 2:
@@ -396,8 +440,9 @@ class Reader:
             windows = self._plan.windows
         self._bytes.popleft()
         self._plan_more()
-        self._row[1] = windows[min(held + 1, len(windows) - 1)].time
-        self._row[0] = windows[held].time
+        pinned_until = windows[min(held + 1, len(windows) - 1)].window
+        self._use.hand_out(windows[held].window, pinned_until, num_records)
+        self._now = windows[held].time
         self._num_held += 1
 
     def _ahead(self, pieces: Ints) -> Ints:

@@ -19,8 +19,6 @@ from tfpipe.shards.records import Ints
 # A request of this size uses a fast connection well, and a window has many.
 _MOST_BYTES = 4 << 20
 _FRAME_BYTES = records.HEADER_BYTES + records.FOOTER_BYTES
-# Disks are allocated in blocks, so a piece may take parts of two blocks more.
-BLOCK_BYTES = 4096
 
 
 class Wanted(NamedTuple):

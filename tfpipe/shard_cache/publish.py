@@ -1,31 +1,40 @@
 """Publishing: a whole shard is compared with the digest in the index, and synced.
 
 In: the numbers of shards whose pieces may all be there. Out: published shards, kept
-after a reboot; or pieces that are marked as wrong. Imports no TensorFlow.
+after a reboot; or pieces that are marked as wrong. Shards that are whole at the same
+time are checked and synced together, so that the disk waits once for many shards.
+Imports no TensorFlow.
 """
 
+import concurrent.futures
+import contextlib
 import os
 import pathlib
 import queue
 import threading
+from collections.abc import Iterator, Sequence
 
 import xxhash
 
-from tfpipe.shard_cache import store as stores
+from tfpipe.shard_cache import pieces as cuts, store as stores
 from tfpipe.shard_cache.fetch import Fetcher
+from tfpipe.shard_cache.pieces import Pieces
 
 _READ_BYTES = 1 << 20
+# Shards that are checked and synced at once, and the threads for it.
+_MOST_SHARDS, _NUM_THREADS = 256, 16
 
 
 class Publisher:
-    """Publishes the shards of a split in a thread of its own.
+    """Publishes the shards of a split in an own thread.
 
     Args:
         fetcher: Fetches pieces.
+        pieces: Pieces of the split.
     """
 
-    def __init__(self, fetcher: Fetcher) -> None:
-        self._fetcher = fetcher
+    def __init__(self, fetcher: Fetcher, pieces: Pieces) -> None:
+        self._fetcher, self._pieces = fetcher, pieces
         self._directory, self._store = fetcher.directory, fetcher.store
         self._shards: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._num_left = 0
@@ -36,7 +45,8 @@ class Publisher:
 
     def start(self) -> None:
         """Starts the thread; publishes the shards that a killed process left whole."""
-        for shard in range(len(self._store.shards)):
+        there = self._store.shard[self._store.marks == stores.PRESENT]
+        for shard in sorted(set(there.tolist())):
             self.add(shard)
         self.thread.start()
 
@@ -50,23 +60,40 @@ class Publisher:
     @property
     def is_busy(self) -> bool:
         """Whether a shard is yet to be published."""
-        return self._num_left > 0
+        return self._num_left > 0 and self.thread.is_alive()
 
     def end(self) -> None:
-        """Ends the thread after the current shard."""
+        """Ends the thread after the current shards."""
         self._shards.put(None)
 
     def _run(self) -> None:
-        while (shard := self._shards.get()) is not None:
+        with concurrent.futures.ThreadPoolExecutor(_NUM_THREADS) as threads:
+            while shards := self._next_shards():
+                try:
+                    if not self._fetcher.ended.is_set():
+                        self._publish(shards, threads)
+                except Exception as error:
+                    names = [self._store.shards[shard].name for shard in shards]
+                    self._fetcher.say_once(f"{names[0]} is not published: {error}")
+                finally:
+                    with self._lock:
+                        self._num_left -= len(shards)
+
+    def _next_shards(self) -> list[int]:
+        """Waits for a shard; returns the shards that are whole now, none at the end."""
+        shards: list[int] = []
+        next_shard = self._shards.get()
+        while next_shard is not None:
+            shards.append(next_shard)
+            if len(shards) == _MOST_SHARDS:
+                return shards
             try:
-                if not self._fetcher.ended.is_set():
-                    self._publish(shard)
-            except Exception as error:
-                name = self._store.shards[shard].name
-                self._fetcher.say_once(f"{name} is not published: {error}")
-            finally:
-                with self._lock:
-                    self._num_left -= 1
+                next_shard = self._shards.get_nowait()
+            except queue.Empty:
+                return shards
+        if shards:
+            self._shards.put(None)
+        return shards
 
     def _is_whole(self, shard: int) -> bool:
         """Returns whether a shard is whole and not damaged, but not published."""
@@ -74,43 +101,80 @@ class Publisher:
         is_whole = bool(len(marks) and (marks == stores.PRESENT).all())
         return is_whole and not self._store.published(shard).exists()
 
-    def _publish(self, shard: int) -> None:
-        """Publishes a whole shard if it has the index's digest.
+    def _publish(
+        self,
+        shards: Sequence[int],
+        threads: concurrent.futures.ThreadPoolExecutor,
+    ) -> None:
+        """Publishes whole shards with the digest of the index.
 
         A shard with another digest is fetched again. If the digest stays wrong, its
         pieces are marked as wrong.
         """
-        claim = len(self._store.marks) + shard
-        if not self._is_whole(shard) or not self._store.claim(claim):
-            return
-        try:
-            if self._publish_if_right(shard):
-                return
-            name = self._store.shards[shard].name
-            shown = (self._store.location / name).shown
-            self._fetcher.say(
-                f"{shown} has another digest than index.json says, though each record "
-                "has right CRCs. It is fetched again."
-            )
-            there = self._store.pieces_of(shard)
-            for piece in range(there.start, there.stop):
-                self._store.write(piece, self._fetcher.download(piece)[0])
-            if not self._publish_if_right(shard, or_wrong=True):
-                self._fetcher.say(f"{shown} has another digest again, and is not used.")
-        finally:
-            self._store.unclaim(claim)
+        with self._claimed(shards) as claimed:
+            are_right = list(threads.map(self._is_right, claimed))
+            wrong = [
+                s for s, right in zip(claimed, are_right, strict=True) if not right
+            ]
+            with self._directory.locked():
+                for shard in set(claimed) - set(wrong):
+                    if self._is_whole(shard):  # no piece was evicted meanwhile
+                        self._store.published(shard).touch()
+            for shard in wrong:
+                self._publish_again(shard)
 
-    def _publish_if_right(self, shard: int, *, or_wrong: bool = False) -> bool:
-        """Returns False if the shard is whole, but its digest is wrong."""
-        is_right = _digest(self._store.path(shard)) == self._store.shards[shard].digest
+    @contextlib.contextmanager
+    def _claimed(self, shards: Sequence[int]) -> Iterator[list[int]]:
+        """Yields the whole shards, without the shards of other processes."""
+        num_pieces = len(self._store.marks)
+        claimed: list[int] = []
+        try:
+            for shard in dict.fromkeys(shards):
+                if self._is_whole(shard) and self._store.claim(num_pieces + shard):
+                    claimed.append(shard)
+            yield claimed
+        finally:
+            for shard in claimed:
+                self._store.unclaim(num_pieces + shard)
+
+    def _is_right(self, shard: int) -> bool:
+        """Returns whether a shard has its digest, after it was brought to the disk."""
+        with contextlib.suppress(OSError):  # its pieces are looked at then
+            return _digest(self._store.path(shard)) == self._store.shards[shard].digest
+        return False
+
+    def _publish_again(self, shard: int) -> None:
+        """Mends and publishes a shard with another digest than the index's."""
+        there = self._store.pieces_of(shard)
+        numbers = range(there.start, there.stop)
+        if damaged := [piece for piece in numbers if self._is_damaged_here(piece)]:
+            self._directory.mend(self._store, damaged)
+            return
+        name = self._store.shards[shard].name
+        shown = (self._store.location / name).shown
+        self._fetcher.say(
+            f"{shown} has another digest than index.json says, though each record "
+            "has right CRCs. It is fetched again."
+        )
+        for piece in numbers:
+            self._store.write(piece, self._fetcher.download(piece, is_anew=True)[0])
+        is_right = self._is_right(shard)
         with self._directory.locked():
             if not self._is_whole(shard):
-                return True  # a piece was evicted meanwhile
+                return  # a piece was evicted meanwhile
             if is_right:
                 self._store.published(shard).touch()
-            elif or_wrong:
-                self._store.marks[self._store.pieces_of(shard)] = stores.WRONG
-        return is_right
+                return
+            self._store.marks[there] = stores.WRONG
+        self._fetcher.say(f"{shown} has another digest again, and is not used.")
+
+    def _is_damaged_here(self, piece: int) -> bool:
+        """Returns whether the local disk has other bytes than the store gave."""
+        try:
+            content = self._store.read(piece)
+        except OSError:
+            return True
+        return cuts.fault(content, self._pieces.record_sizes(piece)) is not None
 
 
 def _digest(path: pathlib.Path) -> str:

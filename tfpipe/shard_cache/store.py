@@ -6,32 +6,35 @@ about fetching and evicting. Imports no TensorFlow.
 
     manifest.json       the split, its shards, and the boot in which the marks were made
     layout.npy          int64 [3, num_pieces]: shard, first byte, last byte + 1
-    marks               uint8 [num_pieces], see ABSENT and the following names
+    marks               int64: bytes of the pieces that are not ABSENT;
+                        uint8 [num_pieces]: see ABSENT and the following names
     claims              locked at byte p while a process fetches piece p
     shards/NAME         the bytes of a shard; holes where pieces are absent
     published/NAME      exists if the whole shard has the index's digest and is on disk
     users/ID            locked by a process; the next uses of its readers
 """
 
-import ctypes
+import contextlib
 import dataclasses
 import fcntl
 import json
 import os
 import pathlib
 import shutil
-import struct
+import stat
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import xxhash
 
 from tfpipe import host
 from tfpipe.location import atomic
 from tfpipe.location.location import Location
-from tfpipe.shard_cache.pieces import BLOCK_BYTES, Pieces
-from tfpipe.shard_cache.users import Users, allocate
+from tfpipe.shard_cache.disk import BLOCK_BYTES, allocate, lock_byte, punch
+from tfpipe.shard_cache.pieces import Pieces
+from tfpipe.shard_cache.users import Users
 from tfpipe.shards import index
 from tfpipe.shards.index import Shard
 from tfpipe.shards.records import Ints
@@ -44,39 +47,9 @@ ABSENT, FETCHING, WRONG, PRESENT, DAMAGED = range(5)
 # Errors of `PieceStore` for a folder that is not whole, as after a power failure.
 NOT_WHOLE = (OSError, EOFError, ValueError, KeyError, TypeError)
 
-_PUNCH_HOLE_KEEP_SIZE = 1 | 2
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-def punch(descriptor: int, start: int, stop: int) -> None:
-    """Frees the whole blocks of a part of a file; the part then reads as zeros.
-
-    Raises:
-        OSError: If the file system cannot free a part of a file.
-    """
-    offset, length = ctypes.c_long(start), ctypes.c_long(stop - start)
-    if _libc.fallocate(descriptor, _PUNCH_HOLE_KEEP_SIZE, offset, length):
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code))
-
-
-def lock_byte(descriptor: int, offset: int, kind: int) -> bool:
-    """Locks or unlocks a byte of a file; the kernel ends locks of killed processes.
-
-    Args:
-        descriptor: The file, opened for writing.
-        offset: Offset of the byte.
-        kind: fcntl.F_WRLCK or F_UNLCK.
-
-    Returns:
-        False if another process holds the lock.
-    """
-    lock = struct.pack("hhqqi4x", kind, os.SEEK_SET, offset, 1, 0)
-    try:
-        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, lock)
-    except (BlockingIOError, PermissionError):
-        return False
-    return True
+_COUNTER_BYTES = 8
+_FOLDERS = ("shards", "published", "users")
+_FILES = ("manifest.json", "layout.npy", "marks", "claims")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -99,7 +72,8 @@ class SplitContent:
     def fingerprint(self) -> str:
         """A digest of the split and its shards, 32 hexadecimal digits."""
         shards = [dataclasses.astuple(shard) for shard in self.shards]
-        return index.digest(repr((self.split, shards, self.pieces.first.tolist())))
+        first = xxhash.xxh3_128_hexdigest(self.pieces.first.tobytes())
+        return index.digest(repr((self.split, shards, first)))
 
 
 def create(folder: pathlib.Path, content: SplitContent) -> None:
@@ -110,14 +84,14 @@ def create(folder: pathlib.Path, content: SplitContent) -> None:
     """
     temporary = folder.with_name(f".{folder.name}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
-    for name in ("shards", "published", "users"):
+    for name in _FOLDERS:
         (temporary / name).mkdir(parents=True)
     pieces = content.pieces
     np.save(
         temporary / "layout.npy", np.stack([pieces.shard, pieces.start, pieces.stop])
     )
     with open(temporary / "marks", "xb") as file:
-        allocate(file.fileno(), max(len(pieces), 1))
+        allocate(file.fileno(), 0, _COUNTER_BYTES + len(pieces))
     (temporary / "claims").touch()
     manifest = {
         "place": content.location.text,
@@ -127,6 +101,11 @@ def create(folder: pathlib.Path, content: SplitContent) -> None:
     }
     _write_manifest(temporary, manifest)
     temporary.rename(folder)
+
+
+def is_whole(folder: pathlib.Path) -> bool:
+    """Returns whether no file or folder of a store was removed."""
+    return all(os.path.exists(folder / name) for name in (*_FOLDERS, *_FILES))
 
 
 def _write_manifest(folder: pathlib.Path, manifest: dict[str, Any]) -> None:
@@ -149,23 +128,44 @@ class PieceStore:
     def __init__(self, folder: pathlib.Path) -> None:
         self.folder = folder
         self._claims, self.is_closed = -1, False
-        self._manifest = json.loads((folder / "manifest.json").read_text("utf-8"))
+        if not is_whole(folder):
+            raise ValueError(f"{folder} must have {', '.join((*_FOLDERS, *_FILES))}.")
+        self._read_manifest()
         self.shards = [Shard(**shard) for shard in self._manifest["shards"]]
         self.location = Location(self._manifest["place"])
         self.split: str = self._manifest["split"]
         self.shard, self.start, self.stop = np.load(folder / "layout.npy")
-        num_pieces = len(self.shard)
-        shape = max(num_pieces, 1)
-        marks = np.memmap(folder / "marks", np.uint8, "r+", shape=(shape,))
-        # A plain array: indexing a memmap makes a new memmap.
-        self.marks: npt.NDArray[np.uint8] = np.asarray(marks)[:num_pieces]
         # The most bytes of a piece on the disk: whole blocks.
         self.costs: Ints = self.stop + -self.stop % BLOCK_BYTES
         self.costs -= self.start - self.start % BLOCK_BYTES
+        self.total_cost = int(self.costs.sum())
+        self.open()
+
+    def _read_manifest(self) -> None:
+        text = (self.folder / "manifest.json").read_text("utf-8")
+        self._manifest: dict[str, Any] = json.loads(text)
+
+    def open(self) -> None:
+        """Opens the files that the processes of the host share, the first time or anew.
+
+        Raises:
+            NOT_WHOLE: If a file is missing or damaged.
+        """
+        self._read_manifest()
+        shape = (_COUNTER_BYTES + len(self.shard),)
+        path = self.folder / "marks"
+        if path.stat().st_size != shape[0]:
+            raise ValueError(f"{path} must have {shape[0]} bytes.")
+        # Plain arrays: indexing a memmap makes a new memmap.
+        shared = np.asarray(np.memmap(path, np.uint8, "r+", shape=shape))
+        claims = os.open(self.folder / "claims", os.O_RDWR | os.O_CLOEXEC)
+        self._used: Ints = shared[:_COUNTER_BYTES].view(np.int64)
+        self.marks: npt.NDArray[np.uint8] = shared[_COUNTER_BYTES:]
+        if self._claims >= 0:
+            os.close(self._claims)
         # The claims of this process: its own locks do not stop it.
-        self._claimed: set[int] = set()
-        self._claims = os.open(folder / "claims", os.O_RDWR | os.O_CLOEXEC)
-        self.users = Users(folder / "users", num_pieces)
+        self._claims, self._claimed = claims, set[int]()
+        self.users = Users(self.folder / "users", len(self.shard))
 
     def close(self) -> None:
         """Ends all claims."""
@@ -178,13 +178,15 @@ class PieceStore:
         self.close()
 
     def is_same(self) -> bool:
-        """Whether the folder is still the opened store, and was not made anew.
-
-        Raises:
-            OSError: If the folder is gone.
-        """
-        there, opened = os.stat(self.folder / "claims"), os.fstat(self._claims)
-        return os.path.samestat(there, opened)
+        """Whether the folder is still the opened store, and was not removed."""
+        if self.is_closed:
+            return True
+        try:
+            there = os.stat(self.folder / "claims")
+        except OSError:
+            return False
+        is_opened = os.path.samestat(there, os.fstat(self._claims))
+        return is_opened and is_whole(self.folder)
 
     def path(self, shard: int) -> pathlib.Path:
         """Returns the local file of a shard."""
@@ -196,7 +198,11 @@ class PieceStore:
 
     def num_bytes(self) -> int:
         """Returns the bytes on disk of all pieces, present or on their way."""
-        return int(self.costs[self.marks != ABSENT].sum())
+        return int(self._used[0])
+
+    def recount(self) -> None:
+        """Counts the bytes anew: killed processes leave too large a count."""
+        self._used[0] = int(self.costs[self.marks != ABSENT].sum())
 
     def pieces_of(self, shard: int) -> slice:
         """Returns the pieces of a shard."""
@@ -218,16 +224,17 @@ class PieceStore:
                 f"ShardCache.directory must be used by one host, but another host uses "
                 f"{self.folder} now. Give each host a folder on a disk of its own."
             )
-        for shard_index, shard in enumerate(self.shards):
-            path, published = self.path(shard_index), self.published(shard_index)
-            is_whole = path.exists() and path.stat().st_size == shard.num_bytes
-            if not is_whole or (is_new_boot and not published.exists()):
-                published.unlink(missing_ok=True)
-                with open(path, "wb") as file:
-                    file.truncate(shard.num_bytes)
-                self.marks[self.pieces_of(shard_index)] = ABSENT
+        sizes = {e.name: e.stat().st_size for e in os.scandir(self.folder / "shards")}
+        published = set(os.listdir(self.folder / "published"))
+        for number in np.unique(self.shard[self.marks != ABSENT]).tolist():
+            shard = self.shards[number]
+            is_whole = sizes.get(shard.name) == shard.num_bytes
+            is_published = shard.name in published
+            if not is_whole or (is_new_boot and not is_published):
+                self.remake(number)
             elif is_new_boot:
-                self.marks[self.pieces_of(shard_index)] = PRESENT
+                self.marks[self.pieces_of(number)] = PRESENT
+        self.recount()
         if is_new_boot:
             self._manifest["boot_id"] = boot_id
             _write_manifest(self.folder, self._manifest)
@@ -239,22 +246,71 @@ class PieceStore:
         self._claimed.add(key)
         return True
 
+    def has_claim(self, key: int) -> bool:
+        """Returns whether this process holds the lock of a piece."""
+        return key in self._claimed
+
     def unclaim(self, key: int) -> None:
         """Ends a claim."""
-        lock_byte(self._claims, key, fcntl.F_UNLCK)
+        if key in self._claimed and not self.is_closed:
+            lock_byte(self._claims, key, fcntl.F_UNLCK)
         self._claimed.discard(key)
+
+    def begin(self, piece: int) -> None:
+        """Marks a claimed piece as on its way, under the directory's lock."""
+        if not self.is_whole(int(self.shard[piece])):
+            self.remake(int(self.shard[piece]))
+        # A kill between the lines leaves too large a count, and never too small a one.
+        self._used[0] += self.costs[piece]
+        self.marks[piece] = FETCHING
+
+    def is_whole(self, shard: int) -> bool:
+        """Returns whether the file of a shard is there with its size."""
+        try:
+            status = os.stat(self.path(shard))
+        except OSError:
+            return False
+        is_file = stat.S_ISREG(status.st_mode)
+        return is_file and status.st_size == self.shards[shard].num_bytes
+
+    def remake(self, shard: int) -> None:
+        """Makes the file of a shard anew, without pieces, under the directory's lock.
+
+        Pieces on their way stay so.
+
+        Raises:
+            OSError: If the file cannot be made.
+        """
+        there = self.pieces_of(shard)
+        for piece in range(there.start, there.stop):
+            if self.marks[piece] >= WRONG:
+                self._forget(piece)
+        for path in (self.published(shard), self.path(shard)):
+            if path.is_dir():
+                shutil.rmtree(path)
+            path.unlink(missing_ok=True)
+        with open(self.path(shard), "xb") as file:
+            file.truncate(self.shards[shard].num_bytes)
+
+    def _forget(self, piece: int) -> None:
+        self.marks[piece] = ABSENT
+        self._used[0] -= self.costs[piece]
 
     def write(self, piece: int, content: memoryview) -> None:
         """Writes the bytes of a claimed piece.
 
         Raises:
-            OSError: If the disk is full or damaged.
+            OSError: If the file was removed, or the disk is full or damaged.
         """
         with open(self.path(int(self.shard[piece])), "r+b", buffering=0) as file:
             _write(file.fileno(), content, int(self.start[piece]))
 
     def read(self, piece: int) -> memoryview:
-        """Returns the bytes of a present piece."""
+        """Returns the bytes of a present piece; fewer if its file was cut.
+
+        Raises:
+            OSError: If the file cannot be read.
+        """
         start, stop = int(self.start[piece]), int(self.stop[piece])
         with open(self.path(int(self.shard[piece])), "rb", buffering=0) as file:
             return memoryview(os.pread(file.fileno(), stop - start, start))
@@ -263,9 +319,13 @@ class PieceStore:
         """Frees the bytes of a piece, under the directory's lock."""
         shard = int(self.shard[piece])
         self.published(shard).unlink(missing_ok=True)
-        with open(self.path(shard), "r+b", buffering=0) as file:
+        with (
+            contextlib.suppress(FileNotFoundError),  # removed by others: it is free
+            open(self.path(shard), "r+b", buffering=0) as file,
+        ):
             punch(file.fileno(), *self._freed(piece))
-        self.marks[piece] = ABSENT
+        if self.marks[piece] != ABSENT:
+            self._forget(piece)
 
     def _freed(self, piece: int) -> tuple[int, int]:
         """Returns the part of the file to free: whole blocks without other pieces.

@@ -15,7 +15,7 @@ from tfpipe import errors
 from tfpipe.stages.basic import Example, as_it_is, batch_or_empty, keeps_count
 from tfpipe.stages.faults import FaultLog
 from tfpipe.stages.shuffle import shuffled
-from tfpipe.stages.stand_in import Spare, read_damaged
+from tfpipe.stages.stand_in import ReadAgain, Spare, read_damaged
 from tfpipe.stages.traced import traced
 from tfpipe.tuning import Tuning
 
@@ -76,6 +76,7 @@ class Interleave:
     read_buffer_bytes: int | None = None
     faults: FaultLog | None = dataclasses.field(default=None, compare=False)
     _spare: Spare | None = dataclasses.field(default=None, compare=False, repr=False)
+    _read_again: ReadAgain = dataclasses.field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         knobs = ["num_parallel_reads", "read_buffer_bytes"]
@@ -98,27 +99,32 @@ class Interleave:
 
     def at_start(self, run: "RunFacts") -> "Interleave":
         """Returns the stage with the sound windows, for a window without any."""
-        return dataclasses.replace(self, _spare=Spare(run.sound))
+        again = getattr(run.source, "read_again", None)
+        return dataclasses.replace(self, _spare=Spare(run.sound), _read_again=again)
 
     def __call__(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
         # Two windows are in memory: a window is passed on while the next is read.
         spare = self._spare or Spare(lambda: dataset)
         stage = dataclasses.replace(self, _spare=spare)
-        return dataset.map(as_it_is(stage._reader())).prefetch(1).unbatch()
+        read = stage._reader("origin" in dataset.element_spec)
+        return dataset.map(as_it_is(read)).prefetch(1).unbatch()
 
     def sound(self, dataset: tf.data.Dataset, log: FaultLog | None) -> tf.data.Dataset:
         """Returns the sound records; only `log` counts damaged records."""
         stage = dataclasses.replace(self, faults=log, _spare=None)
-        records = dataset.map(as_it_is(stage._reader())).prefetch(1).unbatch()
+        read = stage._reader("origin" in dataset.element_spec)
+        records = dataset.map(as_it_is(read)).prefetch(1).unbatch()
         return records.filter(as_it_is(lambda record: record["is_real"]))
 
-    def _reader(self) -> Callable[[Example], Example]:
+    def _reader(self, is_cached: bool) -> Callable[[Example], Example]:
         """Returns the function from a window to its records."""
         knobs = (self.num_parallel_reads, self.read_buffer_bytes)
-        if self.faults is None:
+        log, spare = self.faults, self._spare
+        if log is None and not is_cached:
             # A damaged record raises, so nothing of this pipeline is in the graph.
-            return traced(_read_window, *knobs, None, None)
-        return functools.partial(_read_window, *knobs, self.faults, self._spare)
+            return traced(_read_window, *knobs, None, None, None)
+        again = log.read_again if log and log.read_again else self._read_again
+        return functools.partial(_read_window, *knobs, log, spare, again)
 
 
 def _read_window(
@@ -126,6 +132,7 @@ def _read_window(
     read_buffer_bytes: int | None,
     faults: FaultLog | None,
     spare: Spare | None,
+    read_again: ReadAgain,
     window: Example,
 ) -> Example:
     """Returns the records to pass on from a window, as `Interleave` says."""
@@ -135,7 +142,7 @@ def _read_window(
     records = tf.cond(
         tf.size(records["record"], tf.int64) == num_records,
         lambda: records | {"is_real": tf.fill([num_records], window["is_real"])},
-        lambda: read_damaged(window, faults, spare),
+        lambda: read_damaged(window, faults, spare, read_again),
     )
     # tf.slice is a single op; value[start:stop] with tensors is ten.
     begin, size = tf.stack([window["skip"]]), tf.stack([window["take"]])

@@ -35,6 +35,7 @@ from tfpipe.stages.faults import (
 
 Example = dict[str, tf.Tensor]
 Array = npt.NDArray[Any]
+ReadAgain = Callable[[int], bytes | None] | None
 
 
 class Spare:
@@ -125,6 +126,8 @@ def check_record(record: bytes, num_left: int) -> ReadRecord:
     return _checked(record[records.HEADER_BYTES :])
 
 
+# The reason of a record in a local file of a shard cache that cannot be read: no fault.
+_UNREADABLE = "unreadable"
 _BAD_HEADER = ReadRecord(b"", "header", "the header (length and its CRC) is damaged")
 
 
@@ -138,7 +141,9 @@ def _checked(body: bytes) -> ReadRecord:
     return ReadRecord(data, "crc" if detail else "", detail)
 
 
-def read_damaged(window: Example, log: FaultLog | None, spare: Spare | None) -> Example:
+def read_damaged(
+    window: Example, log: FaultLog | None, spare: Spare | None, read_again: ReadAgain
+) -> Example:
     """Reads a window record by record, in the order in which the window is passed on.
 
     The next sound record of the window stands in for a damaged record, at the end of
@@ -150,6 +155,7 @@ def read_damaged(window: Example, log: FaultLog | None, spare: Spare | None) -> 
         log: Log that counts the damaged records; None raises at the first.
         spare: Windows to search for a sound record, if the window has none. With None
             the data of such a window is empty.
+        read_again: See `FaultLog`; of the source, for windows from a shard cache.
 
     Returns:
         record: string [w]
@@ -160,9 +166,10 @@ def read_damaged(window: Example, log: FaultLog | None, spare: Spare | None) -> 
     names += ["skip", "take"]
     seed = window.get("shuffle_seed", tf.zeros([2], tf.int64))
     origin = window.get("origin", window["path"])
+    again = read_again if "origin" in window else None
 
     def read(*values: Array) -> tuple[Array, ...]:
-        return _read_window(log, spare, *values)
+        return _read_window(log, spare, again, *values)
 
     record, record_id, is_real = tf.numpy_function(
         read,
@@ -179,6 +186,7 @@ def read_damaged(window: Example, log: FaultLog | None, spare: Spare | None) -> 
 def _read_window(
     log: FaultLog | None,
     spare: Spare | None,
+    read_again: ReadAgain,
     path: Array,
     num_records: Array,
     first_record: Array,
@@ -190,14 +198,17 @@ def _read_window(
     origin: Array,
 ) -> tuple[Array, ...]:
     ids = _record_ids(num_records, first_record)
-    read = _read_records(np.repeat(path, num_records), offsets)
+    is_cached = read_again is not None
+    paths = np.repeat(path, num_records)
+    read = _read_records(paths, offsets, is_cached=is_cached)
     order = np.arange(len(ids))
     if seed.any():
         order = philox.shuffled(len(ids), tuple(seed.tolist()))
     origins = np.repeat(origin, num_records)
     for position in sorted(order[skip : skip + take].tolist()):
         if read[position].reason:
-            read[position] = _from_store(log, int(ids[position])) or read[position]
+            stored = _from_store(read_again, int(ids[position]))
+            read[position] = stored or read[position]
         if (record := read[position]).reason:
             shard, offset = os.fsdecode(origins[position]), int(offsets[position])
             _report(log, record, shard, offset, int(ids[position]))
@@ -218,9 +229,9 @@ def _read_window(
     )
 
 
-def _from_store(log: FaultLog | None, record_id: int) -> ReadRecord | None:
+def _from_store(read_again: ReadAgain, record_id: int) -> ReadRecord | None:
     """Reads a damaged record from its store; None without a store."""
-    record = log.read_again(record_id) if log and log.read_again else None
+    record = read_again(record_id) if read_again else None
     return None if record is None else check_record(record, len(record))
 
 
@@ -230,13 +241,27 @@ def _record_ids(num_records: Array, first_record: Array) -> Array:
     return np.concatenate([np.arange(n) + first for n, first in parts])
 
 
-def _read_records(paths: Array, offsets: Array) -> list[ReadRecord]:
-    """Reads the records of a window alone; one file is open at a time."""
+def _read_records(
+    paths: Array, offsets: Array, *, is_cached: bool = False
+) -> list[ReadRecord]:
+    """Reads the records of a window alone; one file is open at a time.
+
+    Args:
+        paths: The file of each record.
+        offsets: The byte offset of each record.
+        is_cached: Whether a file that cannot be read is no error: its records have the
+            reason _UNREADABLE then.
+    """
     read: dict[int, ReadRecord] = {}
     for path in sorted(set(paths.tolist())):
         with tf.io.gfile.GFile(os.fsdecode(path), "rb") as file:
             for position in np.flatnonzero(paths == path).tolist():
-                read[position] = read_record(file, int(offsets[position]))
+                try:
+                    read[position] = read_record(file, int(offsets[position]))
+                except OSError as error:
+                    if not is_cached:
+                        raise
+                    read[position] = ReadRecord(b"", _UNREADABLE, str(error))
     return [read[position] for position in range(len(paths))]
 
 
@@ -261,6 +286,8 @@ def _first_sound(window: Any) -> tuple[bytes, int]:
 def _report(
     log: FaultLog | None, record: ReadRecord, path: str, offset: int, record_id: int
 ) -> None:
+    if record.reason == _UNREADABLE:
+        raise OSError(record.detail)
     fault = Fault(
         reason=record.reason,
         shard=path,
@@ -400,11 +427,8 @@ def _tried_again(
     record_ids = chunk["record_id"].numpy()
     failed = np.setdiff1d(np.arange(len(record_ids)), positions)
     for position in failed.tolist():
-        element = {name: value[position] for name, value in chunk.items()}
         record_id = int(record_ids[position])
-        result, detail = tried(functools.partial(apply, element))
-        if result is None and (held := _held_again(log, chunk, position)) is not None:
-            result, detail = tried(functools.partial(apply, element | {"held": held}))
+        result, detail = _applied(log, apply, chunk, position)
         if result is not None:
             again[position] = result
             continue
@@ -421,8 +445,32 @@ def _tried_again(
     return again
 
 
+def _applied(
+    log: FaultLog, apply: Callable[[Example], Example], chunk: Example, position: int
+) -> tuple[Example | None, str]:
+    """Applies ops to an element, and again with the record as its store has it.
+
+    Returns:
+        See `tried`.
+
+    Raises:
+        OSError: If files, memory or a network of this host failed.
+    """
+    element = {name: value[position] for name, value in chunk.items()}
+    failure = None
+    try:
+        result, detail = tried(functools.partial(apply, element))
+    except OSError as error:  # perhaps of a file of a shard cache
+        result, detail, failure = None, "", error
+    if result is None and (held := _held_again(log, chunk, position)) is not None:
+        return tried(functools.partial(apply, element | {"held": held}))
+    if failure is not None:
+        raise failure
+    return result, detail
+
+
 def _held_again(log: FaultLog, chunk: Example, position: int) -> tf.Tensor | None:
-    """Returns a damaged record as its store has it; None without a sound record."""
+    """Returns a damaged or unreadable record as its store has it; None without one."""
     if "held" not in chunk or log.read_again is None:
         return None
     if _reason(chunk, position, "")[0] == "decode":
@@ -479,6 +527,8 @@ def _held(held: tf.Tensor, path: str, offset: int) -> ReadRecord:
         record = record_op.held_bytes(held).numpy()
     except tf.errors.DataLossError as error:
         return ReadRecord(b"", "cut", message(error))
+    except tf.errors.UnavailableError as error:
+        return ReadRecord(b"", _UNREADABLE, message(error))
     try:
         num_left = os.stat(path).st_size - offset
     except OSError:

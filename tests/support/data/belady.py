@@ -18,7 +18,7 @@ def optimal_hits(windows: Iterable[Ints], costs: Ints, max_bytes: int) -> float:
         costs: int64 [num_pieces], bytes of every piece.
         max_bytes: Bytes of the cache; the cache is empty at first.
     """
-    use: Ints = np.empty(len(costs), np.int64)
+    use = np.zeros(len(costs), np.int32)
     plan = next_use.UsePlan(use)
     for pieces in windows:
         # A piece is a window of its own, as in Belady's sequence of references.
@@ -26,6 +26,7 @@ def optimal_hits(windows: Iterable[Ints], costs: Ints, max_bytes: int) -> float:
             plan.add(np.array([piece]), 1)
     is_there = np.zeros(len(costs), np.bool_)
     hits, left, num_uses = 0, max_bytes, plan.time
+    never = np.iinfo(np.int32).max
     while plan.windows:
         piece = int(plan.windows[0].pieces[0])
         plan.release()
@@ -36,7 +37,8 @@ def optimal_hits(windows: Iterable[Ints], costs: Ints, max_bytes: int) -> float:
         left -= int(costs[piece])
         while left < 0:
             # The piece itself may go as well, right after its use.
-            victim = int(np.argmax(np.where(is_there, use, -1)))
+            later = np.where(use == next_use.NO_USE, never, use)
+            victim = int(np.argmax(np.where(is_there, later, -1)))
             is_there[victim] = False
             left += int(costs[victim])
     return hits / max(num_uses, 1)

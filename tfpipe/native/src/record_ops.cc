@@ -140,24 +140,28 @@ std::string CheckRange(int64_t size, int64_t begin, int64_t count) {
 }
 
 // Reads records into a buffer, file by file, and checks each record while its bytes are
-// in the processor's caches. Calls use(i, record, cut, damage) for each record:
+// in the processor's caches. Calls use(i, record, cut, damage, error) for each record:
 //
-//   record      cut                                 damage
-//   the record  empty                               empty, or the fault by the CRCs
-//   no tensor   why the file cannot hold the record empty
+//   record      cut                                 damage                    error
+//   the record  empty                               empty, or of the CRCs     0
+//   no tensor   why the file cannot hold the record empty                     0
+//   no tensor   empty                               empty                     errno
 //
-// Stops at the first error of `use` or of a file.
+// Stops at the first error of `use`.
 template <typename Use>
 Status ReadEach(OpKernelContext* context, Use use) {
   Ranges ranges;
   TF_RETURN_IF_ERROR(GetRanges(context, &ranges));
   const Parts parts = ByFile(ranges);
   std::vector<std::string> cut(ranges.count);
+  std::vector<int> errors(ranges.count);
   int64_t total = 0;
   for (const auto& [path, records] : parts) {
     struct stat status;
-    if (stat(path.c_str(), &status) != 0) return HostError(path, errno);
+    const int error = stat(path.c_str(), &status) == 0 ? 0 : errno;
     for (const int64_t i : records) {
+      errors[i] = error;
+      if (error != 0) continue;
       cut[i] = CheckRange(status.st_size, ranges.begin[i], ranges.second[i]);
       if (cut[i].empty()) total += ranges.second[i];
     }
@@ -166,23 +170,23 @@ Status ReadEach(OpKernelContext* context, Use use) {
   TF_RETURN_IF_ERROR(buffer.Allocate(total));
   for (const auto& [path, records] : parts) {
     const OpenFiles::Use file = OpenFiles::Get()->Open(path);
-    if (!file->is_open()) return HostError(path, file->error());
     for (const int64_t i : records) {
       const int64_t count = ranges.second[i];
       Tensor record;
       std::string damage;
-      if (cut[i].empty()) {
+      int& error = errors[i];
+      if (error == 0 && !file->is_open()) error = file->error();
+      if (error == 0 && cut[i].empty()) {
         record = buffer.Take(count);
-        const int error = file->Read(ranges.begin[i], count, BytesOf(record));
+        error = file->Read(ranges.begin[i], count, BytesOf(record));
         if (error == RecordFile::kCutShort) {
           cut[i] = "it is cut short";
-        } else if (error != 0) {
-          return HostError(path, error);
-        } else {
+          error = 0;
+        } else if (error == 0) {
           damage = CheckRecord(BytesOf(record), count);
         }
       }
-      TF_RETURN_IF_ERROR(use(i, record, cut[i], damage));
+      TF_RETURN_IF_ERROR(use(i, record, cut[i], damage, error));
     }
   }
   return Status();
@@ -257,13 +261,15 @@ class ReadRecordsOp : public ParsingOp {
     OP_REQUIRES_OK(context, Allocate(context, &outputs));
     const auto path = context->input(0).flat<tensorflow::tstring>();
     const auto begin = context->input(1).flat<int64_t>();
-    OP_REQUIRES_OK(context, ReadEach(context, [&](int64_t i, const Tensor& record,
-                                                  const std::string& cut,
-                                                  const std::string& damage) {
-                     std::string fault = cut.empty() ? damage : cut;
-                     if (fault.empty()) fault = Parse(record, i, outputs);
-                     return fault.empty() ? Status() : Fault(path(i), begin(i), fault);
-                   }));
+    OP_REQUIRES_OK(
+        context,
+        ReadEach(context, [&](int64_t i, const Tensor& record, const std::string& cut,
+                              const std::string& damage, int error) {
+          if (error != 0) return HostError(path(i), error);
+          std::string fault = cut.empty() ? damage : cut;
+          if (fault.empty()) fault = Parse(record, i, outputs);
+          return fault.empty() ? Status() : Fault(path(i), begin(i), fault);
+        }));
   }
 };
 
@@ -278,8 +284,14 @@ REGISTER_OP("TfpipeHoldRecords")
     .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::UnchangedShape);
 
-// A record that is cut or damaged is no error here: the parsing op reports it. The CRCs
-// are checked here because the bytes are still in the processor's caches.
+// A record that is cut, damaged or in an unreadable file is no error here: the parsing
+// op reports the record. The CRCs are checked here because the bytes are still in the
+// processor's caches. A held tensor has a type and a shape:
+//
+//   uint8 [n]     the record
+//   int8 [n]      a damaged record
+//   string []     why the file cannot hold the record
+//   string [1]    why the file cannot be read
 class HoldRecordsOp : public tensorflow::OpKernel {
  public:
   explicit HoldRecordsOp(OpKernelConstruction* context) : OpKernel(context) {}
@@ -288,26 +300,42 @@ class HoldRecordsOp : public tensorflow::OpKernel {
     Tensor* held;
     OP_REQUIRES_OK(context,
                    context->allocate_output(0, context->input(0).shape(), &held));
+    const auto path = context->input(0).flat<tensorflow::tstring>();
     auto holds = held->flat<tensorflow::Variant>();
-    OP_REQUIRES_OK(context, ReadEach(context, [&](int64_t i, const Tensor& record,
-                                                  const std::string& cut,
-                                                  const std::string& damage) {
-                     Tensor kept = record;
-                     if (!cut.empty()) {
-                       kept = Tensor(tensorflow::DT_STRING, TensorShape({}));
-                       kept.scalar<tensorflow::tstring>()() = cut;
-                     } else if (!damage.empty()) {
-                       kept = Tensor(tensorflow::DT_INT8, record.shape());
-                       memcpy(kept.data(), record.data(), record.NumElements());
-                     }
-                     holds(i) = kept;
-                     return Status();
-                   }));
+    OP_REQUIRES_OK(
+        context,
+        ReadEach(context, [&](int64_t i, const Tensor& record, const std::string& cut,
+                              const std::string& damage, int error) {
+          Tensor kept = record;
+          if (error != 0) {
+            kept = Tensor(tensorflow::DT_STRING, TensorShape({1}));
+            kept.flat<tensorflow::tstring>()(0) =
+                std::string(HostError(path(i), error).message());
+          } else if (!cut.empty()) {
+            kept = Tensor(tensorflow::DT_STRING, TensorShape({}));
+            kept.scalar<tensorflow::tstring>()() = cut;
+          } else if (!damage.empty()) {
+            kept = Tensor(tensorflow::DT_INT8, record.shape());
+            memcpy(kept.data(), record.data(), record.NumElements());
+          }
+          holds(i) = kept;
+          return Status();
+        }));
   }
 };
 
 REGISTER_KERNEL_BUILDER(Name("TfpipeHoldRecords").Device(tensorflow::DEVICE_CPU),
                         HoldRecordsOp);
+
+// Returns the error of a held record whose file could not be read.
+Status HeldError(const Tensor& held, int64_t i) {
+  const Tensor* record = held.flat<tensorflow::Variant>()(i).get<Tensor>();
+  if (record == nullptr || record->dtype() != tensorflow::DT_STRING ||
+      record->dims() != 1)
+    return Status();
+  return tensorflow::errors::Unavailable(
+      std::string(record->flat<tensorflow::tstring>()(0)));
+}
 
 // Finds a held record. Returns an empty string, or the reason why there is no record.
 std::string FindHeld(const Tensor& held, int64_t i, const Tensor** record) {
@@ -348,6 +376,7 @@ class ParseHeldOp : public ParsingOp {
     OP_REQUIRES_OK(context, Allocate(context, &outputs));
     for (int64_t i = 0; i < held.NumElements(); ++i) {
       const Tensor* record;
+      OP_REQUIRES_OK(context, HeldError(held, i));
       std::string fault = FindHeld(held, i, &record);
       if (fault.empty() && record->dtype() == tensorflow::DT_INT8)
         fault = CheckRecord(BytesOf(*record), record->NumElements());
@@ -377,6 +406,7 @@ class HeldBytesOp : public tensorflow::OpKernel {
     OP_REQUIRES_OK(context, context->allocate_output(0, held.shape(), &content));
     for (int64_t i = 0; i < held.NumElements(); ++i) {
       const Tensor* record;
+      OP_REQUIRES_OK(context, HeldError(held, i));
       const std::string fault = FindHeld(held, i, &record);
       OP_REQUIRES(context, fault.empty(),
                   DataLoss("A record that is held: ", fault, "."));

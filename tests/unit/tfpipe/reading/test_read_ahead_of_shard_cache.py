@@ -127,16 +127,6 @@ def test_windows_in_memory_are_read_and_freed(data_dir, tmp_path, monkeypatch):
     assert open_in_memory() <= of_other_tests
 
 
-def test_a_file_of_the_cache_that_vanishes_is_an_error(data_dir, tmp_path):
-    for pipeline in both(data_dir, tmp_path, on_error="skip", max_faults=24):
-        pipeline.source.shard_cache.fill(data_dir, "train")
-        for path in tmp_path.glob("*/*/shards/train-00000*"):
-            path.unlink()
-        with pytest.raises(tf.errors.OpError, match="No such file"):
-            batches(pipeline)
-        assert pipeline.faults.faults == []
-
-
 def flip(path: pathlib.Path) -> None:
     """Changes a bit in the middle of every record of a file, and in its headers."""
     content = bytearray(path.read_bytes())
@@ -176,9 +166,7 @@ def test_damage_on_the_local_disk_costs_a_fetch_and_no_record(
         assert pipeline.faults.faults == []
     said = capfd.readouterr().err
     in_place = kind in ("bits", "zeros")
-    assert (
-        "were damaged on the local disk, and were fetched again" in said
-    ) == in_place
+    assert ("no record is lost" in said) == in_place
     # The files are whole again.
     for pipeline, right in zip(
         both(data_dir, tmp_path, **options), expected, strict=True

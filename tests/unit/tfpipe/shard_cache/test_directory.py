@@ -9,7 +9,7 @@ import pytest
 from tests.support.data.shards import make_shards
 from tfpipe import host
 from tfpipe.location.location import Location
-from tfpipe.shard_cache import pieces as cuts, store as stores
+from tfpipe.shard_cache import disk, pieces as cuts
 from tfpipe.shard_cache.directory import Directory
 from tfpipe.shard_cache.store import ABSENT, FETCHING, PRESENT, SplitContent
 
@@ -58,6 +58,22 @@ def blocks(path):
     return sum(file.stat().st_blocks * 512 for file in path.rglob("shards/*"))
 
 
+def needs(user):
+    """A reader of a user, and the function that sets its next uses.
+
+    The function takes the current window, the last window that is pinned, and the next
+    uses by piece. All other pieces keep theirs.
+    """
+    reader = user.take_row()[1]
+
+    def set_uses(now, pinned_until, uses):
+        for piece, window in uses.items():
+            reader.plan.use[piece] = window
+        reader.hand_out(now, pinned_until, 1)
+
+    return set_uses
+
+
 def check_bytes(made, store):
     for piece in np.flatnonzero(store.marks == PRESENT).tolist():
         path = made.folder / store.shards[store.shard[piece]].name
@@ -70,14 +86,14 @@ def test_any_order_of_uses_keeps_the_budget_and_all_bytes(tmp_path, made):
     content = content_of(made)
     directory = Directory(tmp_path, 30_000)
     store, user = directory.open(content)
-    _, row = user.take_row()
+    set_uses = needs(user)
     random = np.random.default_rng(0)
 
     for now in range(1, 300):
         wanted = random.choice(len(content.pieces), 2, replace=False)
-        row[2:] = now + random.integers(1, 100, len(store.marks))
-        row[2 + wanted] = now
-        row[0] = row[1] = now
+        later = now + random.integers(1, 100, len(store.marks))
+        later[wanted] = now
+        set_uses(now, now, dict(enumerate(later)))
         granted = fetch(directory, store, made, wanted.tolist())
         assert not granted.no_room
         assert (store.marks[wanted] == PRESENT).all()
@@ -99,20 +115,20 @@ def room_for(store, count):
 def test_the_piece_used_last_goes_and_one_that_is_needed_stays(tmp_path, even):
     directory = Directory(tmp_path, 1 << 30)
     store, user = directory.open(content_of(even))
-    _, row = user.take_row()
-    row[2:7] = [0, 50, 90, 10, 20]
+    set_uses = needs(user)
+    set_uses(1, 1, {0: 1, 1: 50, 2: 90, 3: 10, 4: 20})
     directory.max_bytes = room_for(store, 3)
     fetch(directory, store, even, [0, 1, 2])
 
     # 3 is used before 2, so it may be fetched ahead; then 1 would have to go for 4.
     assert fetch(directory, store, even, [3], ahead=True).pieces == [3]
     assert store.marks[:5].tolist() == [PRESENT, PRESENT, ABSENT, PRESENT, ABSENT]
-    row[2 + 4] = 60
+    set_uses(1, 1, {4: 60})
     assert fetch(directory, store, even, [4], ahead=True).no_room == [4]
     # It is needed now: the farthest goes, the pinned piece 0 stays.
     assert fetch(directory, store, even, [4]).pieces == [4]
     assert store.marks[:5].tolist() == [PRESENT, ABSENT, ABSENT, PRESENT, PRESENT]
-    row[:2], row[2:7] = 100, 100
+    set_uses(100, 100, dict.fromkeys(range(5), 100))
     assert fetch(directory, store, even, [1, 2]).no_room == [1, 2]
 
 
@@ -133,7 +149,7 @@ def test_data_that_nobody_reads_goes_first_the_oldest_at_first(
         opened.append(store)
     used = sum(store.num_bytes() for store in opened)
     store, user = directory.open(content_of(made))
-    _, row = user.take_row()
+    set_uses = needs(user)
     fetch(directory, store, made, [0])
     directory.max_bytes = used + room_for(store, 1)
 
@@ -146,7 +162,7 @@ def test_data_that_nobody_reads_goes_first_the_oldest_at_first(
     assert said.count("other-0") == 1
     assert "other-1" not in said
     check_bytes(others[0], opened[0])
-    row[2:4] = 0
+    set_uses(1, 1, {0: 1, 1: 1})
     fetch(directory, store, made, range(2, len(store.marks)))
     assert all((other.marks == ABSENT).all() for other in opened)
     # Nothing of them is left for the next process.
@@ -205,10 +221,10 @@ def test_a_full_disk_keeps_the_cache_from_growing_for_a_while(tmp_path, even):
     now = 0.0
     directory = Directory(tmp_path, 1 << 30, clock=lambda: now)
     store, user = directory.open(content_of(even))
-    _, row = user.take_row()
-    row[2] = 5
+    set_uses = needs(user)
+    set_uses(1, 1, {0: 5})
     fetch(directory, store, even, [0])
-    row[:2], row[2], row[3:5] = 1, 50, 1
+    set_uses(2, 2, {0: 50, 1: 2, 2: 2})
     directory.note_full_disk()
 
     assert fetch(directory, store, even, [1, 2]).no_room == [2]
@@ -293,8 +309,8 @@ def test_a_file_that_was_changed_and_a_folder_that_is_not_whole_are_filled_anew(
     [
         (lambda path: path.write_text("x"), "Give a folder, not a file"),
         (
-            lambda path: (path.mkdir(), (path / "version").write_text("2")),
-            "must hold a 'tfpipe shard cache 1', got '2'",
+            lambda path: (path.mkdir(), (path / "version").write_text("1")),
+            "must hold a 'tfpipe shard cache 2', got '1'",
         ),
     ],
 )
@@ -312,6 +328,6 @@ def test_a_file_system_without_locks_or_holes_is_refused(tmp_path, monkeypatch):
 
     for name in ("punch", "lock_byte"):
         with monkeypatch.context() as patch:
-            patch.setattr(stores, name, fail)
+            patch.setattr(disk, name, fail)
             with pytest.raises(ValueError, match="Give a folder on a local disk"):
                 Directory(tmp_path / name, None)

@@ -5,7 +5,7 @@ from hypothesis import given, settings, strategies as st
 
 from tests.support.data import belady
 from tfpipe.shard_cache import next_use
-from tfpipe.shard_cache.next_use import NEVER, PINNED
+from tfpipe.shard_cache.next_use import NEVER, NO_USE, PINNED, ReaderRow
 
 NUM_PIECES = 12
 WINDOWS = st.lists(
@@ -17,10 +17,10 @@ WINDOWS = st.lists(
 @settings(deadline=None)
 @given(WINDOWS, st.lists(st.booleans(), max_size=40))
 def test_a_plan_knows_the_next_use_of_each_piece(windows, steps):
-    use = np.zeros(NUM_PIECES, np.int64)
+    use = np.zeros(NUM_PIECES, np.int32)
     plan = next_use.UsePlan(use)
-    kept: list[tuple[int, list[int]]] = []
-    time, left = 0, list(windows)
+    kept: list[tuple[int, int, list[int]]] = []
+    number, time, left = 1, 0, list(windows)
 
     for is_release in steps:
         if is_release and kept:
@@ -28,55 +28,52 @@ def test_a_plan_knows_the_next_use_of_each_piece(windows, steps):
             plan.release()
         elif left:
             pieces = left.pop(0)
-            kept.append((time, pieces))
+            kept.append((number, time, pieces))
             plan.add(np.array(pieces, np.int64), 7)
-            time += 7
+            number, time = number + 1, time + 7
         expected = [
-            next((at for at, held in kept if piece in held), NEVER)
+            next((at for at, _, held in kept if piece in held), NO_USE)
             for piece in range(NUM_PIECES)
         ]
         assert use.tolist() == expected
-        assert [w.time for w in plan.windows] == [at for at, _ in kept]
+        windows_now = [(planned.window, planned.time) for planned in plan.windows]
+        assert windows_now == [(at, before) for at, before, _ in kept]
     assert plan.time == time
 
 
 def test_a_long_plan_keeps_its_ring():
-    use = np.zeros(3000, np.int64)
+    use = np.zeros(3000, np.int32)
     plan = next_use.UsePlan(use)
     everything = np.arange(3000)
     for _ in range(4):
         plan.add(everything, 10)
     plan.release()
     plan.add(everything[:5], 10)
-    for expected in (20, 30):
+    for expected in (3, 4):
         plan.release()
         assert (use == expected).all()
     plan.release()
-    assert use[:5].tolist() == [40] * 5
-    assert (use[5:] == NEVER).all()
+    assert use[:5].tolist() == [5] * 5
+    assert (use[5:] == NO_USE).all()
 
 
-def row(now, pinned_until, use):
-    return np.array([now, pinned_until, *use], np.int64)
+def row(now, pinned_until, num_records, use):
+    header = np.array([1, now, pinned_until, num_records], np.int64)
+    return ReaderRow(header, np.array(use, np.int32))
 
 
 def test_the_reader_that_is_first_counts_and_what_is_needed_is_pinned():
     readers = [
-        row(100, 110, [100, 110, 111, 150, NEVER]),
-        row(0, 5, [NEVER, NEVER, 60, 20, NEVER]),
+        row(100, 110, 8, [100, 110, 111, 150, NO_USE, NO_USE]),
+        row(1, 5, 16, [NO_USE, NO_USE, 60, 21, NO_USE, NO_USE]),
     ]
 
-    found = next_use.distances(readers, 5)
+    found = next_use.distances(readers, [np.array([5])], np.arange(6))
 
-    assert found[:4].tolist() == [PINNED, PINNED, 11, 20]
-    assert found[4] == NEVER - 100
-    assert next_use.distance(readers, 3) == 20
-    assert next_use.distance(readers, 0) == 0
-    assert next_use.distances([], 2).tolist() == [NEVER, NEVER]
-    is_there = np.array([True, True, True, False, True])
-    pieces, distance = next_use.candidates(found, is_there)
-    assert pieces.tolist() == [2, 4]
-    assert distance.tolist() == [11, NEVER - 100]
+    assert found.tolist() == [PINNED, PINNED, 88, 320, NEVER, PINNED]
+    some = next_use.distances(readers, [], np.array([3, 0]))
+    assert some.tolist() == [320, PINNED]
+    assert next_use.distances([], [], np.arange(2)).tolist() == [NEVER, NEVER]
 
 
 def most_hits(uses, capacity, there=frozenset()):

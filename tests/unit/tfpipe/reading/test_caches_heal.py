@@ -1,0 +1,212 @@
+"""Whatever others do to a cache while a job reads costs a fetch, and no record.
+
+A table over damage, kinds of cache and ways of reading. A pipeline reads several
+epochs; its cache is damaged between batches. All batches are those of an untouched
+cache, no record counts as damaged, and a single line names the folder of the cache.
+"""
+
+import contextlib
+import itertools
+import os
+import pathlib
+import shutil
+
+import pytest
+
+import tfpipe
+from tests.support.data.native_op import native_op, needs_native  # noqa: F401
+from tests.support.data.presets import preset_over
+from tests.unit.tfpipe.reading.test_read_ahead import SMALL, assert_equal
+from tfpipe.shard_cache import fetch, pieces as cuts
+
+NUM_EPOCHS = 3
+# Batches before which the cache is damaged.
+DAMAGED_BEFORE = (2, 7, 8)
+
+
+@pytest.fixture(autouse=True)
+def _small_pieces(monkeypatch):
+    monkeypatch.setattr(cuts, "_MOST_BYTES", 3000)
+    monkeypatch.setattr(fetch, "_FIRST_PAUSE_SECONDS", 0.0)
+
+
+def files_of(folder: pathlib.Path, pattern: str) -> list[pathlib.Path]:
+    return sorted(path for path in folder.glob(pattern) if path.is_file())
+
+
+def flip(path: pathlib.Path) -> None:
+    content = bytearray(path.read_bytes())
+    for position in range(0, len(content), 97):
+        content[position] ^= 1
+    write(path, content)
+
+
+def write(path: pathlib.Path, content: bytes) -> None:
+    with open(path, "r+b") as file:
+        file.write(content)
+
+
+def block(path: pathlib.Path) -> None:
+    """Puts a folder in the place of a file: nobody can read such a file."""
+    path.unlink()
+    with contextlib.suppress(FileExistsError):  # the job was faster
+        path.mkdir()
+
+
+def of_each(pattern: str, harm):
+    def damage(folder: pathlib.Path) -> None:
+        for path in files_of(folder, pattern):
+            harm(path)
+
+    return damage
+
+
+def of_one(pattern: str, harm):
+    return lambda folder: [harm(path) for path in files_of(folder, pattern)[:1]]
+
+
+def remove_folder(folder: pathlib.Path) -> None:
+    """Removes a folder whose user may at once make it again."""
+    if folder.exists():
+        aside = folder.with_name(f"{folder.name} aside")
+        folder.rename(aside)
+        shutil.rmtree(aside)
+
+
+def remove(pattern: str):
+    return lambda folder: [remove_folder(path) for path in folder.glob(pattern)]
+
+
+def halve(path: pathlib.Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+SHARDS = "*/shards/train-*"
+SHARD_CACHE = {
+    "the folder is removed": remove_folder,
+    "the split is removed": remove("*[0-9a-f]"),
+    "all shards are removed": remove("*/shards"),
+    "the users are removed": remove("*/users"),
+    "a shard is removed": of_one(SHARDS, pathlib.Path.unlink),
+    "each shard is removed": of_each(SHARDS, pathlib.Path.unlink),
+    "each shard is cut": of_each(SHARDS, halve),
+    "each shard is empty": of_each(SHARDS, lambda path: os.truncate(path, 0)),
+    "bits flip": of_each(SHARDS, flip),
+    "bytes are zeros": of_each(SHARDS, lambda p: write(p, bytes(p.stat().st_size))),
+    "a shard cannot be read": of_one(SHARDS, block),
+}
+DISK_CACHE = {
+    "the folder is removed": remove_folder,
+    "strings are removed": of_each("*/*.segment", pathlib.Path.unlink),
+    "strings are cut": of_each("*/*.segment", halve),
+    "strings are flipped": of_each("*/*.segment", flip),
+    "numbers are cut": of_each("*/*.numbers", halve),
+    "numbers are flipped": of_each("*/*.numbers", flip),
+    "places are cut": of_each("*/*.places", halve),
+    "the list is cut": of_each("*/have", lambda path: os.truncate(path, 0)),
+    "CRCs are cut": of_each("*/crcs", halve),
+}
+
+
+def read(pipeline, harm=lambda: None):
+    """The batches of several epochs; `harm` is called between some of the batches."""
+    batches = []
+    iterator = pipeline.build(num_epochs=NUM_EPOCHS).as_numpy_iterator()
+    for number in itertools.count():
+        if number in DAMAGED_BEFORE:
+            harm()
+        batch = next(iterator, None)
+        if batch is None:
+            return batches
+        batches.append(batch)
+
+
+def lines_of(capfd, folder) -> list[str]:
+    said = capfd.readouterr().err
+    return [line for line in said.splitlines() if str(folder) in line]
+
+
+@needs_native
+@pytest.mark.parametrize("reading", ["native", "tensorflow"])
+@pytest.mark.parametrize("damage", SHARD_CACHE)
+def test_a_shard_cache_heals_while_a_job_reads(
+    data_dir, tmp_path, capfd, damage, reading
+):
+    def make(name):
+        return preset_over(
+            tfpipe.imagenet_train,
+            data_dir,
+            reading=reading,
+            shard_cache=tfpipe.ShardCache(tmp_path / name),
+            **(SMALL | {"with_record_id": True, "window_size": 4}),
+        )
+
+    expected = read(make("untouched"))
+    capfd.readouterr()
+    pipeline, folder = make("harmed"), tmp_path / "harmed"
+
+    found = read(pipeline, lambda: SHARD_CACHE[damage](folder))
+
+    assert_equal(found, expected)
+    assert pipeline.faults.faults == []
+    lines = lines_of(capfd, folder)
+    assert len(lines) <= 1
+    assert all("no record is lost" in line for line in lines)
+    # The cache is whole again.
+    assert_equal(read(make("harmed")), expected)
+
+
+@pytest.mark.parametrize("reading", ["interleave", "interleave with a log"])
+@pytest.mark.parametrize("damage", SHARD_CACHE)
+def test_records_heal_in_a_pipeline_without_a_preset(
+    data_dir, tmp_path, damage, reading
+):
+    log = tfpipe.FaultLog(0) if reading.endswith("log") else None
+
+    def make(log, **options):
+        source = tfpipe.TFRecordSource(
+            data_dir, "train", window_size=4, batch_size=4, **options
+        )
+        stages = [tfpipe.Interleave(faults=log), tfpipe.Batch(4)]
+        return tfpipe.Pipeline(source, stages)
+
+    expected = read(make(None))
+    cached = make(log, shard_cache=tfpipe.ShardCache(tmp_path / "c"))
+
+    found = read(cached, lambda: SHARD_CACHE[damage](tmp_path / "c"))
+
+    assert_equal(found, expected)
+
+
+@pytest.mark.parametrize("kept", ["records", "images"])
+@pytest.mark.parametrize("damage", DISK_CACHE)
+def test_a_cache_on_disk_heals_while_a_job_reads(
+    data_dir, tmp_path, capfd, damage, kept
+):
+    def make(cache):
+        source = tfpipe.TFRecordSource(data_dir, "train", window_size=4, batch_size=4)
+        parse = tfpipe.Parse(label_base=1, as_converted=True)
+        crop = tfpipe.CenterCrop(image_size=8, fraction=1.0, crop_op="stock")
+        ops = [parse, crop]
+        before, after = ([], ops) if kept == "records" else (ops, [])
+        maps = [[tfpipe.Map(*part)] if part else [] for part in (before, after)]
+        stages = [tfpipe.Interleave(), *maps[0], *cache, *maps[1]]
+        stages.append(tfpipe.Batch(4))
+        return tfpipe.Pipeline(source, stages)
+
+    expected = read(make([]))
+    folder = tmp_path / "cache"
+    cache = tfpipe.Cache("disk", folder)
+    capfd.readouterr()
+
+    found = read(make([cache]), lambda: DISK_CACHE[damage](folder))
+
+    assert_equal(found, expected)
+    lines = [line for line in lines_of(capfd, folder) if "records there" not in line]
+    assert len(lines) <= 1
+    cache.close()
+    # The next run fills the cache again where the cache is not whole.
+    again = tfpipe.Cache("disk", folder)
+    assert_equal(read(make([again])), expected)
+    assert "24 of 24 records there" in again.describe()
+    again.close()
