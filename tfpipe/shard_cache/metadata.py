@@ -115,12 +115,14 @@ def _read_index(files: Files) -> bytes:
 
 
 def _bring_catalog(files: Files, whole: index.Index, path: pathlib.Path) -> None:
+    """Fetches the catalog, once for all processes of the host that need the catalog."""
     wanted = (whole.files or {}).get(index.CATALOG_NAME)
-    if path.exists() and wanted in (None, index.describe_file(path)):
-        return
-    if wanted is None and not files.exists(index.CATALOG_NAME):
-        return
-    _fetch(files, wanted, path)
+    with atomic.locked(path.with_name(f".{path.name}.lock")):
+        if path.exists() and wanted in (None, index.describe_file(path)):
+            return
+        if wanted is None and not files.exists(index.CATALOG_NAME):
+            return
+        _fetch(files, wanted, path)
 
 
 def bring_side_file(

@@ -217,7 +217,9 @@ def test_a_file_that_cannot_be_read_is_no_damage(path, message):
 
     for read in (
         lambda: record_op.read(place, "image", KEYS),
-        lambda: record_op.hold(place),
+        # A held record says why there is none, so that a cache can be asked for it.
+        lambda: record_op.held_bytes(record_op.hold(place)),
+        lambda: record_op.read(place | {"held": record_op.hold(place)}, "image", KEYS),
     ):
         with pytest.raises(tf.errors.UnavailableError, match=f"{path}.*{message}"):
             read()
