@@ -478,16 +478,22 @@ TFPIPE_INLINE bool SkipAcs(const AcTable& table, Bits* b) {
   }
 }
 
-// Reads a block into `block` if kWanted, otherwise skips the block. Adds the DC
-// difference to `last` (T.81, F.2.1.3.1). Returns whether the block was sound.
+// Adds the DC difference to `last` (T.81, F.2.1.3.1). Returns whether the code exists,
+// and the value is in range.
+TFPIPE_INLINE bool TakeLastDc(const DcTable& table, int* last, Bits* b) {
+  int difference;
+  Refill(b);
+  if (!TakeDc(table, b, &difference)) return false;
+  *last += difference;
+  return *last == static_cast<JCOEF>(*last);
+}
+
+// Reads a block into `block` if kWanted, otherwise skips the block. Returns whether the
+// block was sound.
 template <bool kWanted>
 TFPIPE_INLINE bool TakeBlock(const DcTable& dc, const AcTable& ac, int* last, Bits* b,
                              JCOEF* block) {
-  int difference;
-  Refill(b);
-  if (!TakeDc(dc, b, &difference)) return false;
-  *last += difference;
-  if (*last != static_cast<JCOEF>(*last)) return false;
+  if (!TakeLastDc(dc, last, b)) return false;
   if (!kWanted) return SkipAcs(ac, b);
   block[0] = static_cast<JCOEF>(*last);
   return TakeAcs(ac, b, block);

@@ -98,7 +98,7 @@ inline CropBox Scaled(const CropBox& box, int ratio) {
 // Starts decoding. Afterwards libjpeg gives the rows of the crop box. Returns the
 // column of the first wanted pixel in such a row.
 inline int Start(Decoder* decoder, const Format& format, const EntryPoints* points,
-                 CropBox* box) {
+                 CropBox* box, Scratch* scratch) {
   jpeg_decompress_struct* info = &decoder->info;
   const int times = std::min(box->height / format.height, box->width / format.width);
   int ratio = 1;
@@ -115,10 +115,16 @@ inline int Start(Decoder* decoder, const Format& format, const EntryPoints* poin
   JDIMENSION left = box->left, width = box->width;
   jpeg_crop_scanline(info, &left, &width);
   if (decoder->huffman != nullptr && IsPlain(*info)) {
-    // MCUs across, as jpeg_crop_scanline counts.
-    const int side = info->min_DCT_scaled_size *
-                     (info->num_components == 1 ? 1 : info->max_h_samp_factor);
-    Begin(*info, left / side, (left + width - 1) / side, points, decoder->huffman);
+    // Pixels of an MCU, as jpeg_crop_scanline counts.
+    const bool is_gray = info->num_components == 1;
+    const int side = info->min_DCT_scaled_size,
+              mcu_width = side * (is_gray ? 1 : info->max_h_samp_factor),
+              mcu_height = side * (is_gray ? 1 : info->max_v_samp_factor);
+    RowReader* reader = &scratch->reader;
+    Begin(*info, static_cast<int>(left) / mcu_width,
+          static_cast<int>(left + width - 1) / mcu_width, points, reader);
+    const int last_row = (box->top + box->height - 1) / mcu_height;
+    BeginTwoRows(*info, static_cast<unsigned>(last_row), reader);
     TakeOver(info);
   }
   const JDIMENSION top = box->top;
@@ -197,7 +203,7 @@ inline void ReadRow(Decoder* decoder, const Format& format, const CropBox& box,
 
 inline void Decode(Decoder* decoder, const Format& format, const EntryPoints* points,
                    CropBox box, bool flip, Scratch* scratch, void* pixels) {
-  const int begin = Start(decoder, format, points, &box);
+  const int begin = Start(decoder, format, points, &box, scratch);
   const jpeg_decompress_struct& info = decoder->info;
   Prepare(format, box, flip, size_t{info.output_width} * info.output_components,
           scratch);

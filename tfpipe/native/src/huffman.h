@@ -362,12 +362,11 @@ inline void FillTables(const jpeg_decompress_struct& info, Huffman* h) {
   }
 }
 
-// Starts at the first MCU. In each row, the MCUs from `first_column` to `last_column`
-// are wanted. `points` may be null; entry points that do not fit the image are not
-// used.
-inline void Begin(const jpeg_decompress_struct& info, int first_column, int last_column,
-                  const EntryPoints* points, Huffman* h) {
-  FillTables(info, h);
+// Starts at the first MCU, with tables that are filled. In each row, the MCUs from
+// `first_column` to `last_column` are wanted. `points` may be null; entry points that
+// do not fit the image are not used.
+inline void BeginScan(const jpeg_decompress_struct& info, int first_column,
+                      int last_column, const EntryPoints* points, Huffman* h) {
   const uint8_t* data = info.src->next_input_byte;
   h->end = data + info.src->bytes_in_buffer;
   h->column = 0;
@@ -391,6 +390,13 @@ inline void Begin(const jpeg_decompress_struct& info, int first_column, int last
       points->num_mcus == uint64_t{info.MCUs_per_row} * info.MCU_rows_in_scan;
   h->points = fit ? points : nullptr;
   memset(h->last_dc, 0, sizeof(h->last_dc));
+}
+
+// Fills the tables, and starts at the first MCU.
+inline void Begin(const jpeg_decompress_struct& info, int first_column, int last_column,
+                  const EntryPoints* points, Huffman* h) {
+  FillTables(info, h);
+  BeginScan(info, first_column, last_column, points, h);
 }
 
 }  // namespace tfpipe

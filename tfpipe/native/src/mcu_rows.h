@@ -11,9 +11,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <vector>
+
 #include "decoder.h"
 #include "huffman.h"
 #include "idct.h"
+#include "two_rows.h"
 
 // The first members of libjpeg's private objects, unchanged since 1991.
 struct jpeg_inverse_dct {
@@ -39,9 +42,18 @@ struct jpeg_input_controller {
 
 namespace tfpipe {
 
+// Reads the MCUs of a row, or of two rows in turns: the pixels of the second row then
+// wait until libjpeg asks for them. `next` uses the tables of the reader.
 struct RowReader : Huffman {
-  alignas(32)
-      JBLOCK blocks[D_MAX_BLOCKS_IN_MCU];  // of one MCU; libjpeg needs the alignment
+  // Of an MCU of each row; libjpeg needs the alignment.
+  alignas(32) JBLOCK blocks[2][D_MAX_BLOCKS_IN_MCU];
+  unsigned last_row;     // the last row of MCUs that may be the second row of two
+  unsigned waiting_row;  // the row of MCUs in `pixels`, or the number of rows
+  Huffman next;          // at the second row
+  std::vector<JSAMPLE> pixels;
+  std::vector<JSAMPROW> rows;  // of all components, in `pixels`
+
+  int num_wanted() const { return last_column - first_column + 1; }
 };
 
 inline boolean OnMcu(j_decompress_ptr info, JBLOCKROW* blocks) {
@@ -56,18 +68,24 @@ struct RowBlock : Block {
   JDIMENSION step;  // columns from one MCU to the next
 };
 
+// The blocks of an MCU in a row of MCUs.
 struct RowBlocks {
+  JSAMPIMAGE output;
+  JBLOCK* coefficients;
+  JDIMENSION row;
+  int first_column, column;  // the first wanted MCU, and the next MCU
   int count;
   RowBlock blocks[D_MAX_BLOCKS_IN_MCU];
 };
 
 // Lists the blocks of an MCU (T.81, A.2.3), without blocks beyond the edge of the image
-// (A.2.4). `offset` counts the MCUs from the first wanted MCU of the row.
-inline void FillBlocks(const jpeg_decompress_struct& info, bool last_column,
-                       JDIMENSION offset, JBLOCK* coefficients, JSAMPIMAGE output,
-                       RowBlocks* list) {
+// (A.2.4).
+inline void FillBlocks(const jpeg_decompress_struct& info, RowBlocks* list) {
   list->count = 0;
-  const bool last_row = info.input_iMCU_row + 1 == info.total_iMCU_rows;
+  JBLOCK* coefficients = list->coefficients;
+  const auto offset = static_cast<JDIMENSION>(list->column - list->first_column);
+  const bool last_column = list->column + 1 == static_cast<int>(info.MCUs_per_row);
+  const bool last_row = list->row + 1 == info.total_iMCU_rows;
   for (int i = 0; i < info.comps_in_scan; ++i) {
     jpeg_component_info* component = info.cur_comp_info[i];
     const auto size = static_cast<JDIMENSION>(component->DCT_scaled_size);
@@ -76,7 +94,7 @@ inline void FillBlocks(const jpeg_decompress_struct& info, bool last_column,
     const int height = last_row ? component->last_row_height : component->MCU_height;
     for (int y = 0; y < height; ++y) {
       JSAMPARRAY rows =
-          output[component->component_index] + static_cast<JDIMENSION>(y) * size;
+          list->output[component->component_index] + static_cast<JDIMENSION>(y) * size;
       for (int x = 0; x < width; ++x) {
         const JDIMENSION column = offset * step + static_cast<JDIMENSION>(x) * size;
         list->blocks[list->count++] = {{coefficients[y * component->MCU_width + x],
@@ -108,30 +126,135 @@ inline void TransformMcu(j_decompress_ptr info, RowBlocks* list) {
   for (int i = 0; i < list->count; ++i) list->blocks[i].column += list->blocks[i].step;
 }
 
+// Writes the pixels of the next wanted MCU of a row.
+inline void PutMcu(j_decompress_ptr info, RowBlocks* list) {
+  if (list->column == list->first_column ||
+      list->column + 1 == static_cast<int>(info->MCUs_per_row)) {
+    FillBlocks(*info, list);
+  }
+  TransformMcu(info, list);
+  ++list->column;
+}
+
+// Calls `use` with the index of each component, and the height and width of its pixels
+// in the wanted MCUs of a row.
+template <typename Use>
+inline void EachComponent(const jpeg_decompress_struct& info, int num_wanted,
+                          const Use& use) {
+  for (int i = 0; i < info.comps_in_scan; ++i) {
+    const jpeg_component_info& component = *info.cur_comp_info[i];
+    use(component.component_index, component.MCU_height * component.DCT_scaled_size,
+        component.MCU_width * component.DCT_scaled_size * num_wanted);
+  }
+}
+
+// Makes room for the pixels of the second row. Fills its rows of pixels by component.
+inline void MakeRoom(const jpeg_decompress_struct& info, RowReader* reader,
+                     JSAMPARRAY* output) {
+  size_t num_pixels = 0, num_rows = 0;
+  EachComponent(info, reader->num_wanted(), [&](int, int height, int width) {
+    num_rows += static_cast<size_t>(height);
+    num_pixels += static_cast<size_t>(height) * static_cast<size_t>(width);
+  });
+  if (reader->pixels.size() < num_pixels) reader->pixels.resize(num_pixels);
+  if (reader->rows.size() < num_rows) reader->rows.resize(num_rows);
+  JSAMPROW pixels = reader->pixels.data();
+  JSAMPARRAY row = reader->rows.data();
+  EachComponent(info, reader->num_wanted(), [&](int index, int height, int width) {
+    output[index] = row;
+    for (int y = 0; y < height; ++y, pixels += width) *row++ = pixels;
+  });
+}
+
+// Moves to the first wanted MCU of the row that begins at MCU `begin`.
+inline bool MoveToRow(const jpeg_decompress_struct& info, uint32_t begin, Huffman* h) {
+  h->num_passed = begin + static_cast<unsigned>(h->first_column) - h->mcu;
+  return CatchUp(h, info);
+}
+
+// Reads a row of MCUs and the next row, and writes the pixels of the wanted MCUs.
+inline bool TakeTwoRows(j_decompress_ptr info, RowReader* reader, JSAMPIMAGE output) {
+  JSAMPARRAY second_output[MAX_COMPONENTS];
+  MakeRoom(*info, reader, second_output);
+  const unsigned row = info->input_iMCU_row, num_columns = info->MCUs_per_row;
+  const int column = reader->first_column;
+  RowBlocks list = {output, reader->blocks[0], row, column, column, 0, {}};
+  RowBlocks second = {second_output, reader->blocks[1], row + 1, column, column, 0, {}};
+  const uint32_t begin = row * num_columns;
+  RowTaker taker, second_taker;
+  if (!MoveToRow(*info, begin, reader) ||
+      !MoveToRow(*info, begin + num_columns, &reader->next) ||
+      !StartRow(reader, reader->blocks[0], &taker) ||
+      !StartRow(&reader->next, reader->blocks[1], &second_taker) ||
+      !TakeInTurns(
+          &taker, &second_taker, [info, &list] { PutMcu(info, &list); },
+          [info, &second] { PutMcu(info, &second); })) {
+    return false;
+  }
+  reader->mcu += static_cast<unsigned>(reader->num_wanted());
+  reader->next.mcu += static_cast<unsigned>(reader->num_wanted());
+  reader->num_passed = begin + num_columns - reader->mcu;
+  reader->waiting_row = row + 1;
+  return true;
+}
+
+// Copies the pixels of the row that TakeTwoRows read before.
+inline void CopyWaitingRow(const jpeg_decompress_struct& info, RowReader* reader,
+                           JSAMPIMAGE output) {
+  JSAMPARRAY row = reader->rows.data();
+  EachComponent(info, reader->num_wanted(), [&](int index, int height, int width) {
+    for (int y = 0; y < height; ++y)
+      memcpy(output[index][y], *row++, static_cast<size_t>(width));
+  });
+  reader->num_passed += info.MCUs_per_row;
+}
+
 // Reads a row of MCUs, and writes the pixels of the wanted MCUs.
+inline bool TakeRow(j_decompress_ptr info, RowReader* reader, JSAMPIMAGE output) {
+  JBLOCKROW blocks[D_MAX_BLOCKS_IN_MCU];
+  for (int i = 0; i < info->blocks_in_MCU; ++i) blocks[i] = &reader->blocks[0][i];
+  const size_t num_bytes = static_cast<size_t>(info->blocks_in_MCU) * sizeof(JBLOCK);
+  const int first = reader->first_column;
+  RowBlocks list = {output, reader->blocks[0], info->input_iMCU_row, first, first, 0,
+                    {}};
+  for (int i = 0; i < static_cast<int>(info->MCUs_per_row); ++i) {
+    const bool wanted = i >= first && i <= reader->last_column;
+    if (wanted) memset(reader->blocks[0], 0, num_bytes);
+    if (!TakeMcu(reader, *info, wanted ? blocks : nullptr)) return false;
+    if (wanted) PutMcu(info, &list);
+  }
+  return true;
+}
+
+// Writes the pixels of the wanted MCUs of a row.
 inline int OnRow(j_decompress_ptr info, JSAMPIMAGE output) {
   Decoder* decoder = static_cast<Decoder*>(info->client_data);
   auto* reader = static_cast<RowReader*>(decoder->huffman);
-  JBLOCKROW blocks[D_MAX_BLOCKS_IN_MCU];
-  for (int i = 0; i < info->blocks_in_MCU; ++i) blocks[i] = &reader->blocks[i];
-  const size_t num_bytes = static_cast<size_t>(info->blocks_in_MCU) * sizeof(JBLOCK);
-  const int first = reader->first_column, end = static_cast<int>(info->MCUs_per_row);
-  RowBlocks list;
-  for (int i = 0; i < end; ++i) {
-    const bool wanted = i >= first && i <= reader->last_column;
-    if (wanted) memset(reader->blocks, 0, num_bytes);
-    OnMcu(info, wanted ? blocks : nullptr);
-    if (!wanted) continue;
-    if (i == first || i + 1 == end) {
-      FillBlocks(*info, i + 1 == end, static_cast<JDIMENSION>(i - first),
-                 reader->blocks, output, &list);
-    }
-    TransformMcu(info, &list);
+  if (info->input_iMCU_row == reader->waiting_row) {
+    CopyWaitingRow(*info, reader, output);
+  } else {
+    const auto take = info->input_iMCU_row < reader->last_row ? TakeTwoRows : TakeRow;
+    if (!take(info, reader, output)) longjmp(decoder->jump, kOdd);
   }
   ++info->output_iMCU_row;
   if (++info->input_iMCU_row < info->total_iMCU_rows) return JPEG_ROW_COMPLETED;
   info->inputctl->finish_input_pass(info);
   return JPEG_SCAN_COMPLETED;
+}
+
+// Begins to read in turns the rows of MCUs up to `last_row`, the last row of the crop
+// box. Needs entry points. Without a gap between the wanted MCUs of two rows, the way
+// from the entry point to the second row would take the time that is saved.
+inline void BeginTwoRows(const jpeg_decompress_struct& info, unsigned last_row,
+                         RowReader* reader) {
+  reader->last_row = 0;
+  reader->waiting_row = info.total_iMCU_rows;
+  const EntryPoints* points = reader->points;
+  const auto gap = info.MCUs_per_row - static_cast<unsigned>(reader->num_wanted());
+  if (points == nullptr || 2 * gap < points->step) return;
+  reader->last_row = last_row;
+  reader->next.skipped = reader->skipped;
+  BeginScan(info, reader->first_column, reader->last_column, points, &reader->next);
 }
 
 // Takes over the MCUs. Decoding must have started.
