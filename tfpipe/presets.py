@@ -248,9 +248,10 @@ class _Arguments(ImageOptions):
         own = {n: getattr(self, n) for n in names if getattr(self, n) is not None}
         if isinstance(self.data, TFRecordSource):
             if own:
+                arguments = ", ".join(f"{n}={value!r}" for n, value in own.items())
                 raise ValueError(
-                    f"{', '.join(own)} must be given to the TFRecordSource, got them "
-                    "beside it. A preset takes them for a folder only."
+                    "A preset with a TFRecordSource must get no argument about "
+                    f"reading, got {arguments}. Change the source instead."
                 )
             return self.data
         usual: dict[str, Any] = {"split": "train", "batch_size": 32}
