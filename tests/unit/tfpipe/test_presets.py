@@ -654,7 +654,7 @@ def test_an_op_for_labels_leaves_float_pixels_as_they_are(data_dir):
 def test_numbers_beside_a_source_are_refused(data_dir):
     source = tfpipe.TFRecordSource(data_dir, "train", batch_size=4)
 
-    with pytest.raises(ValueError, match=r"batch_size, rank must be given to the TFR"):
+    with pytest.raises(ValueError, match="got batch_size=4, rank=0"):
         train(source, batch_size=4, rank=0)
     with pytest.raises(ValueError, match=r"must have remainder='pad', got 'drop'"):
         evaluate(source)

@@ -121,9 +121,9 @@ inline void Open(Decoder* decoder, const uint8_t* jpeg, size_t size) {
   }
 }
 
-// Forgets the image: its memory, and the tables of its header. Open may follow. A new
-// libjpeg object would ask the processor for its instructions (CPUID), which takes
-// microseconds on a virtual machine.
+// Forgets the image: memory, and tables of the header. Open may follow. A new libjpeg
+// object would ask the processor for the kinds of instructions (CPUID): microseconds on
+// a virtual machine.
 inline void Close(Decoder* decoder) {
   jpeg_decompress_struct* info = &decoder->info;
   jpeg_abort_decompress(info);

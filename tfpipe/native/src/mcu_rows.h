@@ -42,8 +42,8 @@ struct jpeg_input_controller {
 
 namespace tfpipe {
 
-// Reads the MCUs of a row, or of two rows in turns: the pixels of the second row then
-// wait until libjpeg asks for them. `next` uses the tables of the reader.
+// Reads the MCUs of a row, or of two rows in turns. The pixels of the second row then
+// wait until libjpeg asks for the row. `next` uses the tables of the reader.
 struct RowReader : Huffman {
   // Of an MCU of each row; libjpeg needs the alignment.
   alignas(32) JBLOCK blocks[2][D_MAX_BLOCKS_IN_MCU];

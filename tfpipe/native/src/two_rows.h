@@ -87,8 +87,8 @@ TFPIPE_INLINE bool TakeWithin(RowTaker* t, uint32_t pair) {
   return true;
 }
 
-// Takes the look-up for which TakeWithin returned false: it ends the block, or no
-// look-up holds the next symbol. Calls `put` after the last block of an MCU. Returns
+// Takes the look-up for which TakeWithin returned false: the block ends, or no look-up
+// holds the next symbol. Calls `put` after the last block of an MCU. Returns
 // whether the data are sound.
 template <typename Put>
 TFPIPE_INLINE bool TakeEnd(RowTaker* t, uint32_t pair, const Put& put) {
