@@ -248,11 +248,41 @@ def _series_json(session: Session) -> list[dict[str, Any]]:
 
 
 def _point_json(point: scaling.Point, repeats: Repeats) -> dict[str, Any]:
+    bound = [binding.of_run(result) for result in repeats.results]
+    telemetry = [result.get("telemetry") or {} for result in repeats.results]
+    received = telemetry[-1].get("network_received_megabytes_per_second_per_host")
     return {
         **dataclasses.asdict(point),
         "num_hosts": repeats.placement.num_hosts,
+        "ideal_examples_per_second": _ideal(repeats),
         "stall_fraction": repeats.mean("stall_fraction"),
         "accelerator_utilization": repeats.mean("accelerator_utilization"),
+        "binding": max(dict.fromkeys(bound), key=bound.count),
+        "critical_path": _critical_path(repeats),
+        "host_cpu_fraction": known_mean(
+            [t.get("host_cpu_fraction") for t in telemetry]
+        ),
+        "network_utilization": repeats.mean("network_utilization"),
+        "received_mb_per_second_per_host": received,
         "cache": _cache(repeats),
         "gates_met": repeats.are_gates_met,
     }
+
+
+def _critical_path(repeats: Repeats) -> dict[str, float] | None:
+    """Returns the mean share of each part of the time; None if no run knows it."""
+    paths = [result.get("critical_path") or {} for result in repeats.results]
+    shares = [path["shares"] for path in paths if "shares" in path]
+    if not shares:
+        return None
+    return {part: known_mean([s[part] for s in shares]) or 0.0 for part in shares[0]}
+
+
+def _ideal(repeats: Repeats) -> float | None:
+    """Returns the images/s of emulated accelerators that never wait, or None."""
+    first = repeats.results[0]
+    seconds = first.get("emulated_seconds_per_step")
+    batch_size = (first.get("config") or {}).get("batch_size")
+    if not seconds or not batch_size:
+        return None
+    return float(repeats.placement.num_ranks * batch_size / seconds)

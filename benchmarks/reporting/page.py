@@ -19,6 +19,7 @@ from benchmarks.reporting.charts import (
     ceilings,
     curves,
     frame,
+    placements,
     probes,
     published,
     ranks,
@@ -81,7 +82,7 @@ def _charts(collection: Collection) -> list[Chart]:
     charts = [
         *curves.over_time(groups),
         ranks.scaling_chart(groups, collection.sweeps),
-        *ranks.placements(collection.sweeps),
+        *placements.charts(collection.sweeps),
         bars.three_bars(groups),
         *published.beside_publications(collection.sweeps),
         *tiers.rates_and_bytes(collection.sweeps),

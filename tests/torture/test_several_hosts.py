@@ -5,10 +5,13 @@ files. TORTURE=1 runs the tests.
 """
 
 import contextlib
+import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -158,3 +161,32 @@ def test_training_reads_a_store_of_another_host(
     records = horovodrun.result(done)["records"]
     assert records["times_used_min"] == records["times_used_max"] == 1
     assert records["num_on_several_ranks"] == 0
+
+
+def test_plain_ssh_trains_without_horovodrun(
+    hosts: Cluster, data_dir: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """SIGTERM ends the first training with the code of rank 0; the second goes on."""
+    script = horovodrun.ROOT / "examples/train_ssh.py"
+    words = ("host1:1,host2:1", "eth0", f"--data_dir={data_dir}", "--model=tiny")
+    words += ("--image_size=32", "--batch_size=2", f"--checkpoint_dir={tmp_path}")
+    first = hosts.hosts[0]
+
+    process = _python(first, script, *words, "--num_epochs=10000")
+    end = time.monotonic() + END_SECONDS
+    while not (tmp_path / "checkpoint").exists():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    process.terminate()
+    _, stderr = process.communicate(timeout=END_SECONDS)
+    assert process.returncode == 75, stderr
+    ended = re.search(r"SIGTERM ended epoch (\d+) after step (\d+)\.", stderr)
+    assert ended is not None
+    epoch, step = map(int, ended.groups())
+
+    stdout = _output(_python(first, script, *words, f"--num_epochs={epoch + 3}"))
+    result = json.loads(stdout.splitlines()[-1])
+    names = [host["name"] for host in result["environment"]["hosts"]]
+    assert names == ["host1", "host2"]
+    assert result["records"]["num_used"] == 3 * 24 - 4 * step

@@ -7,7 +7,7 @@ gates in words.
 
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from benchmarks.reporting.charts import frame, scaling
@@ -66,68 +66,6 @@ def scaling_chart(groups: Sequence[Group], sweeps: Sequence[Result]) -> Chart | 
         [*columns, "Gates"],
         rows,
     )
-
-
-def placements(sweeps: Sequence[Result]) -> list[Chart]:
-    """Draws equal numbers of ranks on one host and on several, as bars."""
-    return frame.of_each(sweeps, _placements)
-
-
-_PLACEMENT_COLUMNS = ("Run", "Hosts x ranks", "Runs", "Images/s", "Of the first", "AU")
-
-
-def _placements(index: int, sweep: Result) -> Chart | None:
-    plots, rows, sentences = [], [], []
-    for label, points in _placed(sweep):
-        most = max(rate for _, _, rate in points)
-        first, base = points[0][0], points[0][2]
-        bars = [
-            {"placement": name, "rate": rate, "shown": frame.amount(rate)}
-            for name, _, rate in points
-        ]
-        x = frame.bar_length("rate", "images/s", most * 1.25)  # room for the number
-        encoding = {"x": x, "y": frame.bar_names("placement")}
-        layer = frame.labelled_bars(encoding, {"value": frame.color(0)}, label="shown")
-        height = frame.bar_height(len(bars))
-        plots.append(Plot(label, frame.spec(bars, height=height, layer=layer)))
-        others = [f"{name} {rate / base:.1%}" for name, _, rate in points[1:]]
-        sentences.append(f"{label}: of the rate of {first}, {', '.join(others)}.")
-        rows += [
-            [
-                *(label, name, f"{as_number(values.get('num_repeats')) or 1:g}"),
-                frame.amount(rate),
-                frame.percent(rate / base),
-                frame.percent(as_number(values.get("accelerator_utilization"))),
-            ]
-            for name, values, rate in points
-        ]
-    title = "The same ranks on one host and on several"
-    columns = _PLACEMENT_COLUMNS
-    return (
-        Chart(f"placements-{index}", title, sentences, [], plots, columns, rows)
-        if plots
-        else None
-    )
-
-
-def _placed(
-    sweep: Result,
-) -> Iterator[tuple[str, list[tuple[str, Mapping[str, Any], float]]]]:
-    """Yields a label, and name, figures and rate of the placements of equal ranks."""
-    for series in sweep.items("series"):
-        by_ranks: dict[float, list[tuple[str, Mapping[str, Any], float]]] = {}
-        points = series.get("points", ()) if isinstance(series, Mapping) else ()
-        for values in (point for point in points if isinstance(point, Mapping)):
-            ranks, hosts, rate = (
-                as_number(values.get(key))
-                for key in ("num_ranks", "num_hosts", "examples_per_second")
-            )
-            if ranks and hosts and rate:
-                name = f"{hosts:g} x {ranks / hosts:g}"
-                by_ranks.setdefault(ranks, []).append((name, values, rate))
-        for ranks, several in by_ranks.items():
-            if len(several) > 1:
-                yield f"{series.get('model')}, {ranks:g} ranks", several
 
 
 def _of_groups(groups: Sequence[Group]) -> list[ScalingSeries]:

@@ -104,20 +104,3 @@ def test_runs_of_other_versions_are_on_no_line_together() -> None:
     old = {"environment": sample_results.ENVIRONMENT | {"tensorflow": "2.16.2"}}
 
     assert ranks.scaling_chart(_groups(_run(1, 50.0) | old, _run(2, 150.0)), []) is None
-
-
-def test_placements_of_equal_ranks_are_one_chart() -> None:
-    points = [
-        {"num_ranks": 8, "num_hosts": hosts, "examples_per_second": rate}
-        for hosts, rate in ((1, 1000.0), (2, 970.0), (4, 950.0))
-    ]
-    points.append({"num_ranks": 1, "num_hosts": 1, "examples_per_second": 130.0})
-    document = {"series": [{"model": "resnet50", "points": points}]}
-
-    (chart,) = ranks.placements([Result("sweep", document)])
-
-    assert [row[1] for row in chart.rows] == ["1 x 8", "2 x 4", "4 x 2"]
-    assert chart.sentences == [
-        "resnet50, 8 ranks: of the rate of 1 x 8, 2 x 4 97.0%, 4 x 2 95.0%."
-    ]
-    assert ranks.placements([Result("sweep", {"series": [{"points": [3]}]})]) == []
