@@ -38,7 +38,7 @@ class _Placed(NamedTuple):
     rate: float
     values: Mapping[str, Any]
 
-    def number(self, key: str) -> float | None:
+    def figure(self, key: str) -> float | None:
         """Returns a figure; None if the document has no such number."""
         return as_number(self.values.get(key))
 
@@ -86,7 +86,7 @@ def verdict(placed: Sequence[_Placed]) -> str:
         return f"{text} What binds: {', '.join(bindings)}."
     (name,) = bound
     text += f" What binds everywhere: {name}."
-    cores = [each.number("host_cpu_fraction") or 0.0 for each in placed]
+    cores = [each.figure("host_cpu_fraction") or 0.0 for each in placed]
     if name == "accelerator" and max(cores) > _SPARE_CORES:
         text += (
             f" The cores were {max(cores):.0%} busy: with faster accelerators they "
@@ -143,7 +143,7 @@ def _rates(placed: Sequence[_Placed]) -> Spec:
         {
             "placement": each.name,
             "rate": each.rate,
-            "ideal": each.number("ideal_examples_per_second"),
+            "ideal": each.figure("ideal_examples_per_second"),
             "shown": frame.amount(each.rate),
         }
         for each in placed
@@ -160,7 +160,7 @@ def _rates(placed: Sequence[_Placed]) -> Spec:
 
 
 def _row(label: str, placed: Sequence[_Placed], each: _Placed) -> list[str]:
-    ideal = each.number("ideal_examples_per_second")
+    ideal = each.figure("ideal_examples_per_second")
     shares = each.values.get("critical_path") or {}
     received = each.values.get("received_mb_per_second_per_host") or ()
     numbers = [frame.amount(as_number(rate)) for rate in received]
@@ -169,10 +169,10 @@ def _row(label: str, placed: Sequence[_Placed], each: _Placed) -> list[str]:
         frame.amount(each.rate),
         frame.percent(each.rate / placed[0].rate),
         frame.percent(ideal and each.rate / ideal),
-        frame.percent(each.number("accelerator_utilization")),
+        frame.percent(each.figure("accelerator_utilization")),
         each.binding or "—",
         *(frame.percent(as_number(shares.get(part))) for part in _PARTS),
-        frame.percent(each.number("host_cpu_fraction")),
+        frame.percent(each.figure("host_cpu_fraction")),
         ", ".join(numbers) or "—",
-        frame.percent(each.number("network_utilization")),
+        frame.percent(each.figure("network_utilization")),
     ]
