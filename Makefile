@@ -171,7 +171,7 @@ docs: venv  ## Build the site of the documents: build/site/index.html
 
 .PHONY: torture
 torture: venv  ## Hundreds of kills, faults and damaged inputs: about an hour
-	TORTURE=1 pytest -q -n 2 --dist loadfile tests/torture
+	TORTURE=1 pytest -q -n 2 --dist loadfile tests/torture tests/system/docs
 
 .PHONY: mutants
 mutants: venv  ## Small faults in the rooms that guard data, which the unit tests must see: half an hour

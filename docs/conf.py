@@ -30,6 +30,7 @@ autodoc_class_signature = "mixed"
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_custom_sections = ["Element"]
+highlight_language = "none"  # what docstrings show by spaces is mostly no code
 default_role = "literal"  # `name` is code in docstrings
 
 html_theme = "furo"

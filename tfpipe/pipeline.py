@@ -19,6 +19,7 @@ from tfpipe.consumers.numpy_batches import NumpyBatches
 from tfpipe.consumers.preprocess import Images
 from tfpipe.consumers.reminder import Reminder
 from tfpipe.ops import identity
+from tfpipe.pages import page
 from tfpipe.reading import building
 from tfpipe.reading.building import Source, Stage, Wrapper
 from tfpipe.reading.state import State
@@ -438,6 +439,9 @@ class Pipeline:
         lines += [f"   on the device: {op!r}" for op in self.device_ops]
         lines += [f"   path: {n.replace('_', ' ')} {c}" for n, c in self.paths.items()]
         return "\n".join([*lines, f"   {self.tuning!r}"])
+
+    def _repr_html_(self) -> str:
+        return page.printed(str(self))
 
 
 def _require_stage(number: int, stage: object) -> None:

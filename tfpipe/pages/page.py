@@ -5,6 +5,7 @@ room stand beside those of the package: base.css.j2 has the look, macros.html.j2
 tables, cards and figures. Each text is escaped, so a name cannot become markup.
 """
 
+import html
 from typing import Any, NamedTuple
 
 
@@ -67,6 +68,16 @@ def render(package: str, template: str, /, **values: Any) -> str:
         keep_trailing_newline=True,
     )
     return environment.get_template(template).render(**values)
+
+
+def printed(text: str) -> str:
+    """Returns a printed text as HTML, in which columns stay columns: for notebooks.
+
+    Example:
+        >>> printed("a  <b>")
+        '<pre>a  &lt;b&gt;</pre>'
+    """
+    return f"<pre>{html.escape(text)}</pre>"
 
 
 def verbatim(text: str) -> Any:

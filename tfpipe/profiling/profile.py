@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from tfpipe.pages import page
 from tfpipe.pipeline import Pipeline
 from tfpipe.profiling import bottleneck, dataset_nodes
 from tfpipe.profiling.bottleneck import Bottleneck
@@ -252,6 +253,9 @@ class PipelineProfile:
 
     def __str__(self) -> str:
         return _as_text(self, *self._unit)
+
+    def _repr_html_(self) -> str:
+        return page.printed(str(self))
 
     @property
     def _unit(self) -> tuple[int, str]:

@@ -18,6 +18,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfpipe import errors
+from tfpipe.pages import page
 from tfpipe.pipeline import Pipeline
 from tfpipe.profiling import prefixes, timed_reader
 from tfpipe.service.paying import ServicePayoff
@@ -122,6 +123,9 @@ class HeadspaceFigures:
             for rates in self.rates
         ]
         return "\n".join([*lines, self.sentence])
+
+    def _repr_html_(self) -> str:
+        return page.printed(str(self))
 
     def as_json(self) -> dict[str, Any]:
         """The figures as plain values."""

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tfpipe import errors, host, tuning
+from tfpipe.pages import page
 from tfpipe.pipeline import Pipeline
 from tfpipe.profiling.host_share import HostShare
 from tfpipe.profiling.profile import PipelineProfile
@@ -106,6 +107,9 @@ class Search:
         head = f"{'tried':50} {'elements/s':>10} {'CPU ms':>8}  ratio"
         lines = [head, *map(str, self.trials), *self.notes, self.sentence]
         return "\n".join([*lines, self.service.sentence] if self.service else lines)
+
+    def _repr_html_(self) -> str:
+        return page.printed(str(self))
 
     @property
     def sentence(self) -> str:
