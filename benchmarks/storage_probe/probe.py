@@ -27,7 +27,6 @@ from benchmarks.storage_probe import feeds, latencies, reads, summary
 from benchmarks.storage_probe.probe_files import PIECE_BYTES, ProbeFiles
 from benchmarks.storage_probe.reads import Job, Piece
 from benchmarks.storage_probe.workers import Workers
-from benchmarks.system import mounts
 
 SHARDS = "shards"  # beside the kinds of a job
 DIRECT, COLD, WARM, REMOTE = "direct", "cold", "warm", "remote"
@@ -99,7 +98,7 @@ class FileFacts:
     Attributes:
         is_remote: Whether the files are at a URL.
         is_direct: Whether the files can be read with O_DIRECT.
-        in_memory: Whether memory is the file system, so that no file can be cold.
+        in_memory: Whether memory is the storage, so that no file can be cold.
         writes: Whether files are written too.
         num_pieces: Pieces of the files; more threads would have no shard to read.
     """
@@ -113,7 +112,7 @@ class FileFacts:
     @classmethod
     def of_files(cls, files: ProbeFiles) -> "FileFacts":
         """Returns the facts of the files on this host."""
-        in_memory = files.file_system in mounts.IN_MEMORY
+        in_memory = files.beneath.is_memory
         is_apart = files.url is None and not in_memory
         return cls(
             is_remote=files.url is not None,
@@ -128,12 +127,12 @@ class FileFacts:
         """Returns what holds on every host.
 
         Raises:
-            ValueError: If memory is the file system of some hosts only.
+            ValueError: If memory is the storage of some hosts only.
         """
         if len({facts.in_memory for facts in everywhere}) > 1:
             raise ValueError(
                 "DIR must be on the same storage on all hosts; on some hosts it is "
-                "tmpfs or ramfs, which is memory. Mount it everywhere."
+                "memory. Mount it everywhere."
             )
         return dataclasses.replace(
             everywhere[0],

@@ -12,6 +12,7 @@ from benchmarks.storage_probe.probe import FileFacts, Measurement, StorageProbe
 from benchmarks.storage_probe.probe_files import ProbeFiles
 from benchmarks.storage_probe.reads import Job
 from benchmarks.storage_probe.workers import Workers
+from benchmarks.system.mounts import Beneath
 
 _LOCAL = FileFacts(
     is_remote=False, is_direct=True, in_memory=False, writes=False, num_pieces=100
@@ -305,3 +306,14 @@ def test_all_hosts_stop_a_measurement_that_one_host_cannot_do(
     assert {m["skipped"] for m in found} == {
         *("The other host says no.", "Only root can make names cold: Permission denied")
     }
+
+
+def test_memory_beneath_a_disk_is_never_cold(place: ProbeFiles) -> None:
+    """As ext4 on a loop device on tmpfs, or on zram."""
+    files = dataclasses.replace(place, beneath=Beneath(True, "zram0"))
+    workers = _Workers()
+
+    found = list(_probe(files, workers).run())
+
+    assert {m["state"] for m in found} == {"warm"}
+    assert "evict" not in workers.asked
