@@ -165,7 +165,7 @@ def _row(label: str, placed: Sequence[_Placed], each: _Placed) -> list[str]:
     received = each.values.get("received_mb_per_second_per_host") or ()
     numbers = [frame.amount(as_number(rate)) for rate in received]
     return [
-        *(label, each.name, f"{each.number('num_repeats') or 1:g}"),
+        *(label, each.name, f"{each.figure('num_repeats') or 1:g}"),
         frame.amount(each.rate),
         frame.percent(each.rate / placed[0].rate),
         frame.percent(ideal and each.rate / ideal),
