@@ -14,6 +14,8 @@ import sys
 import time
 from collections.abc import Iterator
 
+from tfpipe.location import atomic
+
 _POLL_SECONDS = 0.01
 _SILENT_SECONDS = 1.0
 
@@ -54,7 +56,8 @@ def _lock(descriptor: int, path: pathlib.Path, *, wait: bool) -> bool:
     start = time.monotonic()
     while True:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with atomic.naming(path):
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if not wait:
                 return False
@@ -64,7 +67,8 @@ def _lock(descriptor: int, path: pathlib.Path, *, wait: bool) -> bool:
             break
         time.sleep(_POLL_SECONDS)
     print(f"Waiting for the process that has locked {path}.", file=sys.stderr)
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    with atomic.naming(path):
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
     return True
 
 
@@ -102,7 +106,8 @@ def is_held(path: pathlib.Path) -> bool:
     except FileNotFoundError:
         return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with atomic.naming(path):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
     finally:

@@ -307,7 +307,7 @@ def new_file(path: pathlib.Path, job: Job) -> Iterator["NewFile"]:
         atomic.new_file(path, part=part_path(path, job), fsync=job.fsync) as part,
         open(part, "wb", buffering=0) as opened,
     ):
-        file = NewFile(opened.fileno())
+        file = NewFile(opened.fileno(), path)
         yield file
         file.flush()
 
@@ -315,8 +315,9 @@ def new_file(path: pathlib.Path, job: Job) -> Iterator["NewFile"]:
 class NewFile:
     """An open file that is written in large batches; counts its bytes."""
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, path: pathlib.Path) -> None:
         self._descriptor = descriptor
+        self._path = path
         self._pending: list[bytes] = []
         self._num_written = 0
         self.num_bytes = 0
@@ -332,11 +333,12 @@ class NewFile:
         """Writes what is still in memory."""
         pending, self._pending = self._pending, []
         num_left = self.num_bytes - self._num_written
-        num_left -= os.writev(self._descriptor, pending)
-        if num_left:  # the disk is nearly full, and the next write raises an error
-            rest = memoryview(b"".join(pending))[-num_left:]
-            while rest:
-                rest = rest[os.write(self._descriptor, rest) :]
+        with atomic.naming(self._path):
+            num_left -= os.writev(self._descriptor, pending)
+            if num_left:  # the disk is nearly full, and the next write raises an error
+                rest = memoryview(b"".join(pending))[-num_left:]
+                while rest:
+                    rest = rest[os.write(self._descriptor, rest) :]
         self._num_written = self.num_bytes
 
 

@@ -55,7 +55,7 @@ def write(path: pathlib.Path, content: bytes, *, fsync: bool = True) -> None:
         OSError: If the file cannot be written.
     """
     part = path.with_name(f".{path.name}.tmp")
-    with new_file(path, part=part, fsync=fsync):
+    with naming(path), new_file(path, part=part, fsync=fsync):
         part.write_bytes(content)
     if fsync:
         sync(path.parent)
@@ -71,7 +71,8 @@ def locked(path: pathlib.Path) -> Iterator[IO[bytes]]:
         The open file.
     """
     with open(path, "ab") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        with naming(path):
+            fcntl.flock(file, fcntl.LOCK_EX)
         yield file
 
 
@@ -83,6 +84,21 @@ def sync(path: pathlib.Path) -> None:
     """
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        with naming(path):
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@contextlib.contextmanager
+def naming(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Names a file in errors of the system that name none: those of open files.
+
+    Reading, writing, fsync(2) and flock(2) know a descriptor and no path.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            error.filename = os.fspath(path)
+        raise

@@ -464,11 +464,11 @@ def catalog_connection() -> "Iterator[duckdb.DuckDBPyConnection]":
 
     Rows keep their order, and files their bytes. All connections share one database, so
     make only temporary tables, which end with the connection.
+
+    Raises:
+        OSError: If the system refuses a file, see `sql.system_error`.
     """
-    with (
-        _database().cursor() as connection,
-        sql.Interruptible(connection.interrupt),
-    ):
+    with _database().cursor() as connection, sql.guarded(connection):
         yield connection
 
 
@@ -579,10 +579,9 @@ def _from_catalog(
         with catalog_connection() as connection:
             return fetch(connection.execute(query, [one_file(path), *values]))
     except (sql.engine().Error, ValueError) as error:
-        why = str(error).splitlines()[0]
-        if isinstance(error, sql.engine().IOException) and path.exists():
-            raise unreadable(path, OSError(0, why)) from error
-        raise _bad_catalog(data_dir, why) from error
+        raise _bad_catalog(data_dir, str(error).splitlines()[0]) from error
+    except OSError as error:
+        raise unreadable(path, error) from error
 
 
 def _bad_catalog(data_dir: Path, why: str) -> errors.BadIndexError:

@@ -7,8 +7,10 @@ Python's own modules until a connection is made.
 """
 
 import contextlib
+import errno
 import glob
 import os
+import re
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     import duckdb
 
 _ENDING = (signal.SIGINT, signal.SIGTERM)
+_QUOTED = re.compile(r'"(.+)"')
 # The rows of the Parquet file whose `one_file` is a parameter of the query.
 PARQUET = "read_parquet(?, hive_partitioning = false)"
 # The same with file_row_number.
@@ -94,9 +97,47 @@ def connected(**settings: Any) -> Iterator["duckdb.DuckDBPyConnection"]:
 
     Raises:
         KeyboardInterrupt: In place of any error, if such a signal came.
+        OSError: If the system refuses a file, see `system_error`.
     """
-    with connect(**settings) as connection, Interruptible(connection.interrupt):
+    with connect(**settings) as connection, guarded(connection):
         yield connection
+
+
+@contextlib.contextmanager
+def guarded(connection: "duckdb.DuckDBPyConnection") -> Iterator[None]:
+    """A block whose queries end at signals, and raise the errors of the system.
+
+    Raises:
+        KeyboardInterrupt: In place of any error, if such a signal came.
+        OSError: If the system refuses a file, see `system_error`.
+    """
+    try:
+        with Interruptible(connection.interrupt):
+            yield
+    except engine().IOException as error:
+        system = system_error(error)
+        if system is None:
+            raise
+        raise system from error
+
+
+def system_error(error: Exception) -> OSError | None:
+    """Returns the error of the system that an error of DuckDB repeats, or None.
+
+    DuckDB has the same class for a disk that fails and for some damaged files of
+    Parquet. The words of strerror(3) tell them apart.
+
+    Example:
+        >>> text = 'IO Error: Cannot open file "a.parquet": Permission denied'
+        >>> system_error(duckdb.IOException(text))
+        PermissionError(13, 'Permission denied')
+    """
+    said = str(error).partition("\n")[0]
+    for number in errno.errorcode if isinstance(error, engine().IOException) else ():
+        if said.endswith(f": {os.strerror(number)}"):
+            path = _QUOTED.search(said)
+            return OSError(number, os.strerror(number), path and path[1])
+    return None
 
 
 class Interruptible:

@@ -1,3 +1,4 @@
+import errno
 import os
 import resource
 
@@ -92,3 +93,21 @@ def test_part_that_is_a_link_to_the_file_is_removed(tmp_path):
         os.link(path, part)
 
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("error", "name"),
+    [
+        (OSError(errno.EIO, "Input/output error"), "the file"),
+        (OSError(errno.EIO, "Input/output error", "another"), "another"),
+        (OSError("a message of its own"), None),
+    ],
+)
+def test_an_error_names_its_file(error: OSError, name: str | None) -> None:
+    with (
+        pytest.raises(OSError, match=r"error|own") as raised,
+        atomic.naming("the file"),
+    ):
+        raise error
+
+    assert raised.value.filename == name

@@ -7,7 +7,7 @@ import duckdb
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
-from tfpipe.shards.sql import identifier, one_file, quoted
+from tfpipe.shards.sql import connected, identifier, one_file, quoted, system_error
 
 HOSTILE = (
     *("it's", "'", "''", 'say "x"', '"', "back\\slash", "x\\", "\\'", "two\nlines"),
@@ -82,3 +82,29 @@ def test_what_is_not_unicode_is_refused_by_name(text: str) -> None:
         one_file("a\\b*")
     with pytest.raises(ValueError, match="at least one character"):
         identifier("")
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "is_of_system"),
+    [
+        ("IOException", 'IO Error: Cannot open file "a": Permission denied', True),
+        ("IOException", 'IO Error: Cannot read file "a": Stale file handle', True),
+        ("IOException", 'IO Error: No files found that match "a"', False),
+        ("IOException", "IO Error: INT32 converted type can only be set", False),
+        ("InvalidInputException", "No magic bytes: Permission denied", False),
+    ],
+)
+def test_an_error_of_the_system_is_no_damage(
+    kind: str, text: str, is_of_system: bool
+) -> None:
+    error = getattr(duckdb, kind)(text)
+    system = system_error(error)
+
+    assert (system is not None) == is_of_system
+    if system is not None:
+        assert (system.filename, system.strerror) == ("a", text.rpartition(": ")[2])
+    with (
+        pytest.raises(OSError if is_of_system else duckdb.Error, match=r"\w"),
+        connected(),
+    ):
+        raise error

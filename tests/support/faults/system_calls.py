@@ -1,0 +1,138 @@
+"""Faults at chosen system calls of a command, by strace.
+
+In: a command line, and a folder whose files it uses. Out: the calls that concern the
+folder, and the command run again with a fault at one of these calls: an errno, a kill,
+or a delay. Unlike a preloaded library, strace sees calls that libc makes inside, and
+calls of threads, of C++ and of other processes that the command starts.
+"""
+
+import dataclasses
+import os
+import pathlib
+import random
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+
+# Calls that open, read, write, list, change or remove files, by the errnos that they
+# may give: open(2), read(2), write(2), fsync(2), rename(2), mmap(2).
+_SPACE = ("ENOSPC", "EDQUOT", "EIO")
+_OPENING = ("EMFILE", "ENFILE", "ENOMEM", "EIO", "ESTALE", "EACCES")
+ERRNOS = {
+    **dict.fromkeys(("openat", "mkdir", "unlink", "rmdir"), (*_OPENING, "ENOSPC")),
+    **dict.fromkeys(("read", "pread64"), ("EIO", "ESTALE", "ENOMEM", "EINTR")),
+    **dict.fromkeys(("write", "pwrite64"), (*_SPACE, "EINTR")),
+    **dict.fromkeys(("fsync", "fdatasync", "ftruncate", "fallocate"), _SPACE),
+    **dict.fromkeys(("rename", "renameat2", "link"), (*_SPACE, "ESTALE")),
+    **dict.fromkeys(("getdents64", "newfstatat", "fstat"), ("EIO", "ESTALE", "ENOMEM")),
+    **dict.fromkeys(("lseek", "flock", "copy_file_range"), ("EIO", "ENOLCK")),
+    **dict.fromkeys(("mmap",), ("ENOMEM",)),
+}
+_CALL = re.compile(r"^\d+ +(\w+)\((.*)$")
+_PATH = re.compile(r'<(/[^>]*)>|"(/[^"]*)"')
+_SECONDS = 120
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class Injection:
+    """A fault at a system call.
+
+    Attributes:
+        name: The name of the call.
+        path: The file or folder that the call concerns.
+        count: The fault comes at the count-th such call of a thread, from 1.
+        action: The fault in the words of strace: "error=EIO", "signal=SIGKILL" or
+            "delay_enter=200ms".
+    """
+
+    name: str
+    path: str
+    count: int
+    action: str
+
+
+def why_not() -> str | None:
+    """Returns why no fault can be injected on this machine, or None if one can."""
+    if not (strace := shutil.which("strace")):
+        return "strace is not installed: apt-get install -y strace"
+    done = subprocess.run(
+        [strace, "-f", "-o", os.devnull, "true"], capture_output=True, check=False
+    )
+    return f"strace may trace no process: {done.stderr!r}" if done.returncode else None
+
+
+def calls_of(words: Sequence[str], folder: pathlib.Path) -> list[tuple[str, str]]:
+    """Runs a command, which must succeed.
+
+    Returns:
+        The name and the path of each system call that concerns a file in the folder.
+    """
+    done, log = _traced(words, f"--trace={','.join(ERRNOS)}", "-y")
+    assert done.returncode == 0, done.stderr
+    calls = []
+    for line in log.splitlines():
+        if not (match := _CALL.match(line)):
+            continue  # a signal, an exit, or the end of a call that was interrupted
+        name, rest = match.groups()
+        paths = [named or quoted for named, quoted in _PATH.findall(rest)]
+        calls += [(name, p) for p in paths if p.startswith(f"{folder}/")][:1]
+    return calls
+
+
+def choose(
+    calls: Sequence[tuple[str, str]], count: int, *, seed: int
+) -> list[Injection]:
+    """Returns injections; equal for equal seeds.
+
+    Each name comes as often as the others, and each path of a name likewise.
+    """
+    dice = random.Random(seed)
+    names = sorted({name for name, _ in calls})
+    chosen = []
+    for _ in range(count):
+        name = dice.choice(names)
+        path = dice.choice(sorted({path for n, path in calls if n == name}))
+        action = dice.choice(("error", "error", "signal", "delay_enter"))
+        value = {"signal": "SIGKILL", "delay_enter": "200ms"}.get(action)
+        value = value or dice.choice(ERRNOS[name])
+        number = dice.randint(1, calls.count((name, path)))
+        chosen.append(Injection(name, path, number, f"{action}={value}"))
+    return chosen
+
+
+def run(
+    words: Sequence[str], injection: Injection
+) -> tuple["subprocess.CompletedProcess[str]", bool]:
+    """Runs a command with a fault.
+
+    Returns:
+        How the command ended, and whether the fault came: another order of threads may
+        make fewer such calls.
+
+    Raises:
+        subprocess.TimeoutExpired: If the command does not end within two minutes.
+    """
+    name, count = injection.name, injection.count
+    done, log = _traced(
+        words,
+        *(f"--trace={name}", f"--trace-path={injection.path}"),
+        f"--inject={name}:{injection.action}:when={count}",
+    )
+    return done, any(word in log for word in ("(INJECTED)", "(DELAYED)", "SIGKILL"))
+
+
+def _traced(
+    words: Sequence[str], *options: str
+) -> tuple["subprocess.CompletedProcess[str]", str]:
+    with tempfile.NamedTemporaryFile("r", errors="replace") as log:
+        done = subprocess.run(
+            ["strace", "-f", "-qq", "-s", "0", "-o", log.name, *options, *words],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=_SECONDS,
+        )
+        return done, log.read()
