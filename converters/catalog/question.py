@@ -157,8 +157,7 @@ def _open_catalog(
         )
         missing = [name for name in _NEEDED if name not in file.columns]
     except (duckdb.Error, OSError) as error:
-        system = error if isinstance(error, OSError) else sql.system_error(error)
-        if system is not None:
+        if system := sql.system_error(error):
             raise index.unreadable(path, system) from error
         raise errors.BadIndexError(
             f"{path} cannot be read: {first_line(error)} Convert the data set again."

@@ -122,7 +122,7 @@ def guarded(connection: "duckdb.DuckDBPyConnection") -> Iterator[None]:
 
 
 def system_error(error: Exception) -> OSError | None:
-    """Returns the error of the system that an error of DuckDB repeats, or None.
+    """Returns the error of the system that an error is or repeats, or None.
 
     DuckDB has the same class for a disk that fails and for some damaged files of
     Parquet. The words of strerror(3) tell them apart.
@@ -132,6 +132,8 @@ def system_error(error: Exception) -> OSError | None:
         >>> system_error(duckdb.IOException(text))
         PermissionError(13, 'Permission denied')
     """
+    if isinstance(error, OSError):
+        return error
     said = str(error).partition("\n")[0]
     for number in errno.errorcode if isinstance(error, engine().IOException) else ():
         if said.endswith(f": {os.strerror(number)}"):
