@@ -79,6 +79,11 @@ _REMEDIES = (
         "The store sends the request elsewhere. Set the region of the bucket "
         "(AWS_REGION) and its own endpoint (AWS_ENDPOINT_URL).",
     ),
+    (
+        r"status code: 412",
+        "The file is another one than when the data set was opened: the data set was "
+        "replaced or copied again while it was read. Start the run again.",
+    ),
     (r"status code: 416", "The file is too short: copy it again."),
     (
         r"NoSuchBucket|ContainerNotFound",

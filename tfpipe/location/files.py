@@ -7,6 +7,7 @@ a remedy. No error holds credentials.
 
 import contextlib
 import dataclasses
+import functools
 import os
 import pathlib
 import time
@@ -43,6 +44,9 @@ class Files:
             a day. A stalled connection counts. A large file is uploaded with one
             request a part. Paths have only the limits of their own systems, and for
             hdfs:// the name node must answer in time.
+        is_pinned: Whether each file must stay as it is when `names` first lists it:
+            reading a range of another version is an error. Only object stores with
+            ETags tell.
 
     Raises:
         ValueError: If an argument is wrong, see `Location.from_user`.
@@ -51,20 +55,28 @@ class Files:
 
     location: Location
     time_limit: float
+    is_pinned: bool
     _folder: Any = dataclasses.field(init=False, repr=False, compare=False)
 
     def __init__(
-        self, location: str | os.PathLike[str] | Location, time_limit: float = 60.0
+        self,
+        location: str | os.PathLike[str] | Location,
+        time_limit: float = 60.0,
+        *,
+        is_pinned: bool = False,
     ) -> None:
         location = Location.from_user("location", location, owner=self)
         errors.settle(self, "location", location)
         errors.settle(self, "time_limit", time_limit)
         errors.settle_numbers(self, ["time_limit"], above=0, most=86_400)
-        errors.settle(self, "_folder", _open(location, self.time_limit))
+        errors.settle(self, "is_pinned", is_pinned)
+        errors.settle_bools(self, "is_pinned")
+        errors.settle(self, "_folder", _open(location, self.time_limit, is_pinned))
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A pickle then holds neither connections nor credentials.
-        return (type(self), (self.location, self.time_limit))
+        make = functools.partial(type(self), is_pinned=self.is_pinned)
+        return (make, (self.location, self.time_limit))
 
     def read(self, name: str) -> bytes:
         """Returns the content of a file; all bytes come within the time limit.
@@ -234,13 +246,13 @@ def _require_own_process() -> None:
     _processes.add(os.getpid())
 
 
-def _open(location: Location, time_limit: float) -> Any:
+def _open(location: Location, time_limit: float, is_pinned: bool) -> Any:
     if location.is_local:
         return folders.LocalFolder(location.path)
     if location.scheme in OBJECT_SCHEMES:
         from tfpipe.location import object_store  # of no use to a folder
 
-        return object_store.ObjectStore(location, time_limit)
+        return object_store.ObjectStore(location, time_limit, is_pinned=is_pinned)
     from tfpipe.location import hdfs
 
     return hdfs.HdfsFolder(location, time_limit)

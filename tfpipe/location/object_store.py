@@ -44,13 +44,18 @@ class ObjectStore:
         location: A URL of `location.OBJECT_SCHEMES`.
         time_limit: Seconds that one request may take with all its retries, > 0. A large
             file is written with several requests.
+        is_pinned: Whether a range of a file that was listed before must come from the
+            same version of the file, by its ETag.
 
     Raises:
         RemoteError: If obstore is not installed or refuses the settings.
     """
 
-    def __init__(self, location: Location, time_limit: float) -> None:
+    def __init__(
+        self, location: Location, time_limit: float, *, is_pinned: bool = False
+    ) -> None:
         self._location, self._time_limit = location, time_limit
+        self._is_pinned, self._tags = is_pinned, dict[str, str]()
         self._lock = threading.Lock()
         try:
             import obstore
@@ -105,8 +110,9 @@ class ObjectStore:
 
     def read_range(self, name: str, start: int, stop: int) -> memoryview:
         def read(client: ModuleType, store: Any) -> memoryview:
+            options = {"range": (start, stop), **self._pin(name)}
             try:
-                return memoryview(client.get_range(store, name, start=start, end=stop))
+                return memoryview(client.get(store, name, options=options).bytes())
             except Exception as error:
                 # Some servers say that a range is a whole file, as rclone's.
                 if not answers.Answer(error).is_whole:
@@ -129,13 +135,18 @@ class ObjectStore:
         return self._ask(lambda client, store: dict(client.head(store, name)))
 
     def names(self) -> dict[str, int]:
-        return self._ask(
-            lambda client, store: {
-                entry["path"]: entry["size"]
-                for page in client.list(store)
-                for entry in page
-            }
+        entries = self._ask(
+            lambda client, store: [e for page in client.list(store) for e in page]
         )
+        tags = {entry["path"]: entry["e_tag"] for entry in entries if entry["e_tag"]}
+        if self._is_pinned:  # the first listing counts
+            self._tags = {**tags, **self._tags}
+        return {entry["path"]: entry["size"] for entry in entries}
+
+    def _pin(self, name: str) -> dict[str, str]:
+        """Returns the condition that a file is still the listed one."""
+        tag = self._tags.get(name, "W/")
+        return {} if tag.startswith("W/") else {"if_match": tag}
 
     def write(self, name: str, content: bytes) -> None:
         self._ask(lambda client, store: client.put(store, name, content))

@@ -124,7 +124,8 @@ def find_storage(
     directory = _default_directory() if cache is None else cache.directory
     if choice == "auto":
         cache = ShardCache(directory)
-    files = Files(location, *([] if cache is None else [cache.time_limit]))
+    limit = [] if cache is None else [cache.time_limit]
+    files = Files(location, *limit, is_pinned=True)
     folder = metadata.bring(files, pathlib.Path(directory) / INDEX_FOLDER)
     if choice == "auto":
         _say_once(os.fspath(directory))

@@ -183,7 +183,8 @@ class ShardCache:
             pieces = cuts.cut(sizes, byte_offsets, num_bytes)
         except errors.BadIndexError as error:
             raise errors.BadIndexError(f"{os.fspath(index_folder)}: {error}") from None
-        files = dataclasses.replace(files, time_limit=self.time_limit)
+        if files.time_limit != self.time_limit:  # a copy would lose the listing
+            files = dataclasses.replace(files, time_limit=self.time_limit)
         content = store.SplitContent(
             location=files.location, split=split, shards=shards, pieces=pieces
         )

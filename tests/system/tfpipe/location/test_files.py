@@ -395,3 +395,23 @@ def test_a_web_server_is_read(
 
 def _times(fault: Fault, times: int | None) -> Fault:
     return dataclasses.replace(fault, times=times)
+
+
+def test_a_listed_file_that_is_replaced_is_named_as_such(s3_folder: str) -> None:
+    files = pickle.loads(pickle.dumps(Files(s3_folder, is_pinned=True)))
+    writer = Files(s3_folder)
+    writer.write("shard", b"0123456789")
+    assert files.read_range("shard", 2, 5) == b"234"
+    assert files.names() == {"shard": 10}
+    assert files.read_range("shard", 2, 5) == b"234"
+
+    writer.write("shard", b"9876543210")
+    for _ in range(2):  # a later listing changes nothing
+        with pytest.raises(errors.RemoteError, match="replaced or copied again") as got:
+            files.read_range("shard", 2, 5)
+        assert f"{s3_folder}/shard" in str(got.value)
+        files.names()
+
+    writer.write("shard", b"0123456789")
+    assert files.read_range("shard", 2, 5) == b"234"
+    assert writer.read_range("shard", 2, 5) == b"234"

@@ -198,3 +198,21 @@ def test_a_pipeline_by_url_does_what_one_of_a_folder_does(
     assert statistics is not None
     assert statistics.bytes_from_server == sum(s.num_bytes for s in here.source.shards)
     assert here.source.cache_statistics() is None
+
+
+@pytest.mark.parametrize("on_error", ["raise", "skip"])
+def test_a_data_set_that_is_replaced_after_it_was_opened_is_named_as_such(
+    on_error: str, shards_url: str, tmp_path: pathlib.Path
+) -> None:
+    cache = tfpipe.ShardCache(tmp_path)
+    pipeline = make(shards_url, shard_cache=cache, on_error=on_error)
+    files = Files(shards_url)
+    for name in files.names("train-"):
+        content = bytearray(files.read(name))
+        content[len(content) // 2] ^= 1
+        files.write(name, bytes(content))
+
+    with pytest.raises(tf.errors.OpError, match="replaced or copied again"):
+        digest(pipeline.build(epoch=1))
+
+    assert pipeline.faults is None or pipeline.faults.faults == []

@@ -245,6 +245,7 @@ def test_a_pickle_is_the_same_files_without_credentials(
     assert pickle.loads(data) == files
     assert (
         repr(files)
-        == "Files(location=Location(text='s3://bucket/photos'), time_limit=7)"
+        == "Files(location=Location(text='s3://bucket/photos'), time_limit=7, "
+        "is_pinned=False)"
     )
     assert b"the/secret" not in data
