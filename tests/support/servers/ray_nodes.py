@@ -15,16 +15,27 @@ from collections.abc import Callable, Iterator, Mapping
 import psutil
 
 HOST = "127.0.0.1"
-_START_SECONDS = 120
-# A node aborts if its own helpers need longer, as they do on a busy host.
+_START_SECONDS = 300
+_MAX_STARTS = 3
+# A busy host is slow, and no process of Ray may take that for a loss: a node without
+# an answer is stopped, and a process without a head prints its stack and ends.
 _LIMITS = {
     "RAY_AUTH_MODE": "token",
-    "RAY_agent_register_timeout_ms": "60000",
+    "RAY_NUM_REDIS_GET_RETRIES": "300",  # tries to find the head, one a second
+    "RAY_agent_register_timeout_ms": "300000",
+    "RAY_gcs_rpc_server_connect_timeout_s": "300",
+    "RAY_gcs_rpc_server_reconnect_timeout_s": "300",
+    "RAY_gcs_server_request_timeout_seconds": "300",
+    "RAY_memory_monitor_refresh_ms": "0",  # the memory of other tests ends no worker
+    "RAY_py_gcs_connect_timeout_s": "300",
+    "RAY_raylet_start_wait_time_s": "300",
+    "RAY_worker_register_timeout_seconds": "300",
 }
-# The head notices within a second that a node is gone.
+# The head asks each node several times a second. A node that is gone refuses at once,
+# and is given up after three refusals; a node that is slow has a minute.
 _CONFIG = (
     '{"health_check_initial_delay_ms": 0, "health_check_period_ms": 300, '
-    '"health_check_timeout_ms": 3000, "health_check_failure_threshold": 3}'
+    '"health_check_timeout_ms": 60000, "health_check_failure_threshold": 3}'
 )
 
 
@@ -79,21 +90,33 @@ class Cluster:
         self._folder = folder
         own = _LIMITS | {"RAY_AUTH_TOKEN": secrets.token_hex(32)}
         self.environment = {**os.environ, **own, **variables}
-        (port,) = _free_ports(1)
-        self.address = f"{HOST}:{port}"
+        self.address = ""
         self.nodes: list[Node] = []
+
+    def start(self, num_nodes: int) -> None:
+        """Starts all nodes, and waits until each does tasks.
+
+        Ray ends a node that needs more than 30 s to start: a busy host gets more tries.
+        """
+        for left in reversed(range(_MAX_STARTS)):
+            try:
+                self._start_all(num_nodes)
+                return
+            except AssertionError:
+                self.close()
+                if not left:
+                    raise
+
+    def _start_all(self, num_nodes: int) -> None:
+        (port,) = _free_ports(1)  # another process may take the port first
+        self.address = f"{HOST}:{port}"
         flags = ("--head", f"--port={port}", f"--system-config={_CONFIG}")
-        self._start(*flags, f"--temp-dir={folder}", "--include-dashboard=false")
+        self._start(*flags, f"--temp-dir={self._folder}", "--include-dashboard=false")
         self._wait(self._head_answers)
-
-    def add(self) -> None:
-        """Starts one more node."""
-        self._start(f"--address={self.address}")
-
-    def wait(self) -> None:
-        """Waits until every node does tasks."""
+        for _ in range(num_nodes - 1):
+            self._start(f"--address={self.address}")
         pattern = "session_latest/runtime_env_agent_port_*"
-        self._wait(lambda: len(list(self._folder.glob(pattern))) == len(self.nodes))
+        self._wait(lambda: len([*self._folder.glob(pattern)]) == num_nodes)
 
     def _head_answers(self) -> bool:
         host, port = self.address.split(":")
@@ -125,8 +148,8 @@ class Cluster:
 
     def close(self) -> None:
         """Kills all nodes."""
-        for node in reversed(self.nodes):
-            node.kill()
+        while self.nodes:
+            self.nodes.pop().kill()
 
 
 @contextlib.contextmanager
@@ -143,9 +166,7 @@ def cluster(num_nodes: int, **variables: str) -> Iterator[Cluster]:
     ) as folder:
         made = Cluster(pathlib.Path(folder), variables)
         try:
-            for _ in range(num_nodes - 1):
-                made.add()
-            made.wait()
+            made.start(num_nodes)
             yield made
         finally:
             made.close()

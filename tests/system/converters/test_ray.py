@@ -100,7 +100,7 @@ def test_a_lost_node_changes_no_byte(
     _, shard = _writer(nodes.nodes[1], converter)
     done = [path.stem for path in (tmp_path / "ray" / WORK_DIR_NAME).glob("*/*.done")]
     nodes.nodes[1].kill()
-    output, errors = converter.communicate(timeout=120)
+    output, errors = converter.communicate(timeout=300)
 
     assert (converter.returncode, errors) == (0, "")
     assert json.loads(output.splitlines()[-1])["num_shards"] == 10
@@ -119,7 +119,7 @@ def test_a_stopped_run_goes_on_without_the_cluster(
     writer, _ = _writer(nodes.nodes[0], converter)
     writer.resume()
     converter.terminate()
-    _, errors = converter.communicate(timeout=60)
+    _, errors = converter.communicate(timeout=300)
 
     assert converter.returncode == 1
     assert errors.startswith("Error: interrupted. Complete shards are kept.")
@@ -147,8 +147,8 @@ def test_images_come_from_a_url_shards_go_to_one_and_an_error_is_one_line(
 
     fails = _start(nodes, tmp_path / "bad", tmp_path / "out", "--not_an_image=fail")
     uploads = _start(nodes, raw_url, out_url)
-    _, errors = fails.communicate(timeout=120)
-    _, upload_errors = uploads.communicate(timeout=120)
+    _, errors = fails.communicate(timeout=300)
+    _, upload_errors = uploads.communicate(timeout=300)
 
     assert (fails.returncode, errors.count("\n")) == (1, 1), errors
     assert re.match(rf"Error: {bad}/\d+\.JPEG: .* choose another policy\.\n", errors)
