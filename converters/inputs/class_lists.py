@@ -7,10 +7,13 @@ classes with numbers in the input, and, from our own data sets, labels and texts
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from converters.inputs.folders import Folder
-from tfpipe.shards.sql import about_parquet, connected
+from tfpipe.shards.sql import about_parquet
+
+if TYPE_CHECKING:
+    import duckdb
 
 EXPORT_NAME, INDEX_NAME, CLASSES_NAME = "export.json", "index.json", "classes.tsv"
 _FEATURES_NAME = "features.json"
@@ -115,20 +118,20 @@ def _num_classes(folder: Folder, label_keys: Sequence[str]) -> int:
         return 0
 
 
-def of_parquet(paths: Sequence[str], column: str) -> ClassList:
+def of_parquet(
+    connection: "duckdb.DuckDBPyConnection", paths: Sequence[str], column: str
+) -> ClassList:
     """Returns the classes in the Hugging Face metadata of Parquet files.
 
     The column of the label holds a number or a list of numbers.
     """
-    lists: dict[str, list[str]] = {}
-    with connected() as connection:
-        for path in paths:
-            row = connection.execute(
-                f"SELECT decode(value) FROM {about_parquet('kv_metadata', path)} "
-                "WHERE decode(key) = 'huggingface'"
-            ).fetchone()
-            if names := _class_names(row[0] if row else "", column):
-                lists[path] = names
+    metadata = connection.execute(
+        f"SELECT file_name, decode(value) FROM {about_parquet('kv_metadata', *paths)} "
+        "WHERE decode(key) = 'huggingface'"
+    )
+    said = dict(metadata.fetchall())
+    lists = {path: _class_names(said.get(path, ""), column) for path in paths}
+    lists = {path: names for path, names in lists.items() if names}
     if not lists:
         return NO_LIST
     first = next(iter(lists))

@@ -10,7 +10,7 @@ import os
 import pathlib
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from converters.inputs import class_lists, folders
 from converters.inputs.class_lists import ClassList
@@ -28,6 +28,9 @@ from converters.inputs.tables import (
 from converters.inputs.tables.columns import Columns
 from tfpipe.location.location import Location
 from tfpipe.shards import index
+
+if TYPE_CHECKING:
+    import duckdb
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -97,29 +100,32 @@ class TableReader(Columns, Reader):
         is_known = all(each.states() for each in sources.values())
         if not is_known:
             _name_earlier_rows(folder, source.shown)
-        path = scan.scan(sources, self.query, columns, folder, by_file)
-        try:
-            with sql.connected(folder) as connection:
-                states = source.states()
+        with sql.connected(folder) as connection:
+            path = scan.scan(connection, sources, self.query, columns, folder, by_file)
+            try:
                 listed = rows.read(
                     connection,
                     path,
                     self,
                     root,
                     split,
-                    states,
+                    source.states(),
                     may_say_split=meaning.split is None and meaning.split_names,
                 )
-        except Exception:
-            if not is_known:  # the rows may be corrected without a trace
-                path.unlink()
-            raise
-        listed = listed.with_list(self._class_list(source))
+            except Exception:
+                if not is_known:  # the rows may be corrected without a trace
+                    path.unlink()
+                raise
+            listed = listed.with_list(self._class_list(connection, source))
         if not os.path.isdir(top := os.path.expanduser(self.input)):
             return listed
         return listed._replace(apart=[*listed.folders_of_images(), Location(top)])
 
-    def _class_list(self, source: table_sources.TableSource) -> ClassList:
+    def _class_list(
+        self,
+        connection: "duckdb.DuckDBPyConnection",
+        source: table_sources.TableSource,
+    ) -> ClassList:
         """Returns the classes that come with a table; a query may give others."""
         if self.query is not None or source.kind != table_sources.PARQUET:
             return class_lists.NO_LIST
@@ -127,7 +133,7 @@ class TableReader(Columns, Reader):
         own = class_lists.exported(folder)
         if own.origin or source.is_remote:
             return own
-        return class_lists.of_parquet(source.files, self.label_column)
+        return class_lists.of_parquet(connection, source.files, self.label_column)
 
 
 def _name_earlier_rows(folder: pathlib.Path, shown: str) -> None:

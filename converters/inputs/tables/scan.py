@@ -65,6 +65,7 @@ ByFile = Mapping[str, Sequence[str]]
 
 
 def scan(
+    connection: "duckdb.DuckDBPyConnection",
     sources: Mapping[str, TableSource],
     query: str | None,
     columns: Columns,
@@ -74,6 +75,8 @@ def scan(
     """Reads the rows of a table, and returns the Parquet file of their values.
 
     Args:
+        connection: A connection of `sql.connected`; after a query it reads the Parquet
+            file alone.
         sources: Tables by their name in the query, with INPUT.
         query: A SELECT; None takes all rows of INPUT.
         columns: Names of columns of the result.
@@ -93,11 +96,7 @@ def scan(
     copies.mkdir(exist_ok=True)
     try:
         near = {n: table_sources.near(s, copies / n) for n, s in sources.items()}
-        with (
-            sql.connected(folder) as connection,
-            spool.opened(folder) as images,
-            _line_named(near.values(), columns),
-        ):
+        with spool.opened(folder) as images, _line_named(near.values(), columns):
             _create_functions(connection, images)
             source, lines = near[INPUT], copies / f"{INPUT}.jsonl"
             if len(near) == 1 and source.is_database:
@@ -111,7 +110,8 @@ def scan(
                 _write_rows(connection, rows, columns, compared, part)
             else:
                 files = _make_views(connection, near, columns, copies, by_file)
-                with _only_select(connection, query, near, [*files, part]) as rows:
+                files += [part, path]
+                with _only_select(connection, query, near, files) as rows:
                     _write_rows(connection, rows, columns, {}, part)
         for file, state in itertools.chain.from_iterable(map(dict.items, states)):
             require_same(Location(file), state)
