@@ -14,6 +14,7 @@ Other blocks (```sh for other hosts, ```json) are not run.
 """
 
 import copy
+import difflib
 import json
 import os
 import pathlib
@@ -223,10 +224,14 @@ def check(path: pathlib.Path, reader: Reader) -> None:
         path: The page.
         reader: The reader who follows it.
     """
-    now = followed(path.read_text(), reader)
+    text = path.read_text()
+    now = followed(text, reader)
     if os.environ.get("REWRITE_GOLDEN"):
         path.write_text(now)
-    assert now == path.read_text()
+        return
+    lines = difflib.unified_diff(text.splitlines(), now.splitlines(), lineterm="")
+    difference = "\n".join(lines)
+    assert not difference, difference
 
 
 def followed(text: str, reader: Reader) -> str:
@@ -281,9 +286,12 @@ def _agree(shown: str, printed: str, *, varies: bool) -> bool:
 
 
 def _lines(text: str) -> list[str]:
-    """Returns the lines of an output, with a mask for what differs between runs."""
+    """Returns the lines of an output, with a mask for what differs between runs.
+
+    A line that goes on, indented below, is joined: its break depends on its figures.
+    """
     found = []
-    for line in text.strip().splitlines():
+    for line in re.sub(r"\n {10}(?=\S)", " ", text.strip()).splitlines():
         for pattern, mask in _MASKED:
             line = pattern.sub(mask, line)
         if line.strip() and not _OF_THE_HOST.match(line):
