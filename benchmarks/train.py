@@ -37,6 +37,8 @@ from typing import Any
 from benchmarks.options import config as options
 from benchmarks.options.config import Config
 from benchmarks.reporting import answers, mlperf_storage, output
+from benchmarks.results import tree
+from benchmarks.results.train_result import TrainResult
 from tfpipe import cli
 from tfpipe.cli import output as cli_output
 
@@ -48,7 +50,7 @@ def print_result(result: dict[str, Any], path: pathlib.Path | None) -> None:
         result: The result of the run.
         path: File that will hold the result.
     """
-    answer = answers.train(result, path)
+    answer = answers.train(tree.decode(TrainResult, result)[0], path)
     output.show(result, *answer, details=_details(result))
 
 

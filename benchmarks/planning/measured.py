@@ -6,11 +6,13 @@ name. The newest result of each command counts, and the source of a fact names i
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from benchmarks.models import catalog
 from benchmarks.planning.facts import KEYS, Fact
 from benchmarks.results import checks
-from benchmarks.results.collection import Collection, Result, as_number
+from benchmarks.results.collection import Collection, Result, RunResult, T
+from benchmarks.results.other_results import InputResult, StorageResult
 
 # A pipeline with fewer busy cores waits for another resource.
 _LEAST_BUSY = 0.7
@@ -43,30 +45,30 @@ def read(
         facts |= _calibrated(result, _of_input, image_size, doubts)
     for probe in _by_time(collection.probes)[-1:]:
         facts |= _calibrated(probe, _of_probe, None, doubts)
-        if probe.get("place.is_memory"):
+        if (probed := probe.values.place).is_memory:
             doubts.append(
-                f"{probe.name} read files in memory ({probe.text('place.beneath')}): "
+                f"{probe.name} read files in memory ({probed.beneath}): "
                 "its rate is that of no storage. Probe the storage of the run."
             )
     return facts, doubts
 
 
-def _by_time(results: Sequence[Result]) -> list[Result]:
+def _by_time(results: Sequence[Result[T]]) -> list[Result[T]]:
     return sorted(results, key=lambda result: (result.started, result.name))
 
 
 def _calibrated(
-    result: Result,
-    facts_of: Callable[[Result], dict[str, Fact]],
+    result: Result[T],
+    facts_of: Callable[[Result[T]], dict[str, Fact]],
     image_size: float | None,
     doubts: list[str],
 ) -> dict[str, Fact]:
     """Returns the facts of a result without a fault; doubts grow by its doubts."""
-    name = f"{result.text('command')}, {result.name}"
+    name = f"{result.values.command}, {result.name}"
     facts = {} if result.faults else facts_of(result)
     if reasons := _refusals(result, image_size):
         doubts.append(f"{name} is no calibration: {'; '.join(reasons)}. {_ASKED}")
-        is_other = len(reasons) > 1 or result.get("steady_state.reached") is not False
+        is_other = len(reasons) > 1 or result.values.steady_state.reached is not False
         # Settings hold all the same, and so does the time of steps that waited.
         refused = {"cpu_ms", *(_OF_ITS_IMAGES if is_other else ())}
         return {key: fact for key, fact in facts.items() if key not in refused}
@@ -84,10 +86,10 @@ _OF_ITS_IMAGES = ("images_per_second", "image_size", "record")
 _ASKED = "Measure it again, or give --cpu_ms and --images_per_second."
 
 
-def _refusals(result: Result, image_size: float | None) -> list[str]:
+def _refusals(result: Result[Any], image_size: float | None) -> list[str]:
     """Returns why the figures of a result answer another question."""
     reasons = [fault.removesuffix(".") for fault in result.faults]
-    if result.get("steady_state.reached") is False:
+    if result.values.steady_state.reached is False:
         reasons.append("it did not reach its steady state")
     size = _image_size(result)
     if image_size and size and size != image_size:
@@ -95,49 +97,49 @@ def _refusals(result: Result, image_size: float | None) -> list[str]:
     return reasons
 
 
-def _image_size(result: Result) -> float | None:
-    model = catalog.MODELS.get(result.text("config.model"))
-    return result.figure("config.image_size") or (model and float(model.image_size))
+def _image_size(result: Result[Any]) -> float | None:
+    config = result.values.config
+    model = catalog.MODELS.get(config.model)
+    return config.image_size or (float(model.image_size) if model else None)
 
 
-def _marks(result: Result) -> list[str]:
+def _marks(result: Result[Any]) -> list[str]:
     """Returns why the figures of a result may not hold for other runs."""
-    reasons = []
-    if result.get("command") == checks.STORAGE:
+    values, reasons = result.values, []
+    if values.command == checks.STORAGE:
         return []
-    if result.get("steady_state.reached") is None:
+    if values.steady_state.reached is None:
         reasons.append("it does not say whether it was steady")
-    others = result.figure("host_load.others_cpu_fraction") or 0
+    others = values.host_load.others_cpu_fraction or 0
     if others > _BUSY:
         reasons.append(f"other processes took {others:.0%} of the cores")
-    if result.cache == "warm" or result.get("cache.size_rule.met") is False:
+    if result.cache == "warm" or values.cache.size_rule.met is False:
         reasons.append("its data fit in memory")
     return reasons
 
 
-def _facts(result: Result, values: dict[str, float | str | None]) -> dict[str, Fact]:
+def _facts(
+    result: Result[Any], values: dict[str, float | str | None]
+) -> dict[str, Fact]:
     """Returns the values that a result has, with its name as their source.
 
     A figure of 0 was not measured, but a 0 for "no" is an answer.
     """
-    source = f"{result.text('command')}, {result.name}"
+    source = f"{result.values.command}, {result.name}"
     return {
-        name: Fact(value, source, "result")
+        name: Fact(value if isinstance(value, str) else float(value), source, "result")
         for name, value in values.items()
         if value or (value == 0 and KEYS[name].kind == "yes")
     }
 
 
-def _of_probe(result: Result) -> dict[str, Fact]:
-    rate = result.figure("megabytes_per_second")
-    write = result.figure("write_megabytes_per_second")
+def _of_probe(result: Result[StorageResult]) -> dict[str, Fact]:
+    values = result.values
+    rate, write = values.megabytes_per_second, values.write_megabytes_per_second
     random = [
-        value
-        for row in result.items("measurements")
-        if isinstance(row, dict)
-        and row.get("what") == "random"
-        and row.get("state") != "warm"
-        and (value := as_number(row.get("reads_per_second")))
+        row.reads_per_second
+        for row in values.measurements
+        if row.what == "random" and row.state != "warm" and row.reads_per_second
     ]
     facts = _facts(
         result,
@@ -145,32 +147,32 @@ def _of_probe(result: Result) -> dict[str, Fact]:
             "storage": rate and rate * 1e6,
             "write": write and write * 1e6,
             "requests": max(random, default=None),
-            "record": result.figure("place.mean_record_bytes"),
+            "record": values.place.mean_record_bytes,
         },
     )
     if "storage" in facts:
-        kind = result.text("place.file_system")
+        kind = values.place.file_system
         is_shared = kind not in _OF_ONE_HOST
         source = f"{facts['storage'].source}: file system {kind or 'unknown'}"
         facts["shared_storage"] = Fact(float(is_shared), source, "result")
         if not is_shared and rate:
             # All hosts together gave the rate, each from its own disk.
-            of_a_host = rate * 1e6 / (result.figure("num_ranks") or 1)
+            of_a_host = rate * 1e6 / (values.num_ranks or 1)
             disk = dataclasses.replace(facts["storage"], value=of_a_host)
             facts |= {"storage": disk, "local_disk": disk}
     return facts
 
 
-def _of_input(result: Result) -> dict[str, Fact]:
+def _of_input(result: Result[InputResult]) -> dict[str, Fact]:
     facts = _facts(
         result,
         {
-            "cpu_ms": (result.figure("cpu_seconds_per_example") or 0) * 1e3,
+            "cpu_ms": (result.values.cpu_seconds_per_example or 0) * 1e3,
             **_paths(result),
             **_host_and_data(result),
         },
     )
-    rate, cores = result.figure("examples_per_second"), facts.get("cores")
+    rate, cores = result.values.examples_per_second, facts.get("cores")
     if rate and cores and "cpu_ms" in facts:
         busy = rate * float(facts["cpu_ms"].value) / 1e3 / float(cores.value)
         if _LEAST_BUSY <= busy < 1:
@@ -184,25 +186,24 @@ def _of_input(result: Result) -> dict[str, Fact]:
     return facts
 
 
-def _of_run(result: Result) -> dict[str, Fact]:
-    batch = result.figure("config.batch_size")
-    compute = result.figure("compute_seconds_per_step")
-    rate = result.figure("examples_per_second")
-    consumed = result.figure("consumed_megabytes_per_second")
+def _of_run(result: RunResult) -> dict[str, Fact]:
+    values, config = result.values, result.values.config
+    batch, compute = config.batch_size, values.compute_seconds_per_step
+    rate, consumed = values.examples_per_second, values.consumed_megabytes_per_second
     # The step time of an emulated accelerator is exact; a busy host measures a longer
     # time.
-    own = result.figure("emulation.examples_per_second")
-    ranks, hosts = result.figure("num_ranks"), len(result.items("environment.hosts"))
+    own = values.emulation and values.emulation.examples_per_second
+    ranks, hosts = values.num_ranks, len(values.environment.hosts)
     # Without a GPU the model's computation is in the CPU time of a real run.
-    is_input_alone = result.kind == "emulated" or bool(result.items("environment.gpus"))
-    cpu = result.figure("cpu_seconds_per_example") if is_input_alone else None
+    is_input_alone = result.kind == "emulated" or bool(values.environment.gpus)
+    cpu = values.cpu_seconds_per_example if is_input_alone else None
     return _facts(
         result,
         {
-            "model": result.text("config.model"),
-            "accelerator": result.text("config.emulate"),
+            "model": config.model,
+            "accelerator": config.emulate,
             "batch_size": batch,
-            "image_size": result.figure("config.image_size"),
+            "image_size": config.image_size,
             **_paths(result),
             "images_per_second": own or (batch and compute and batch / compute),
             "num_accelerators": ranks,
@@ -214,12 +215,12 @@ def _of_run(result: Result) -> dict[str, Fact]:
     )
 
 
-def _paths(result: Result) -> dict[str, float | None]:
+def _paths(result: Result[Any]) -> dict[str, float | None]:
     """Returns whether each faster path ran; None if the result does not say."""
+    paths = result.values.paths
     return {
-        name: None if path is None else float(path == "yes")
+        name: float(paths[name] == "yes") if name in paths else None
         for name in ("whole_batches", "entry_points")
-        for path in [result.get(f"paths.{name}")]
     }
 
 
@@ -230,12 +231,12 @@ def _per_host(num_ranks: float | None, num_hosts: int) -> float | None:
     return num_ranks / num_hosts
 
 
-def _host_and_data(result: Result) -> dict[str, float | str | None]:
-    records = result.figure("environment.data.num_records")
-    num_bytes = result.figure("environment.data.num_bytes")
+def _host_and_data(result: Result[Any]) -> dict[str, float | str | None]:
+    host, data = result.values.environment, result.values.environment.data
+    records, num_bytes = (data.num_records, data.num_bytes) if data else (None, None)
     return {
-        "cores": result.figure("environment.num_cpus"),
-        "ram": result.figure("environment.ram_bytes"),
+        "cores": host.num_cpus,
+        "ram": host.ram_bytes,
         "num_images": records,
         "record": records and num_bytes and num_bytes / records,
     }

@@ -19,12 +19,11 @@ from typing import Any, NamedTuple
 from benchmarks.models import catalog
 from benchmarks.page_cache import states
 from benchmarks.planning.placement import Placement, count_slots
+from benchmarks.results.collection import RunResult
 from tfpipe import cli
 
 SCALINGS = ("weak", "strong")
 NO_ACCELERATOR = "none"
-
-Result = Mapping[str, Any]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -523,15 +522,15 @@ def _check_strong(sweep: Sweep) -> None:
                 )
 
 
-def estimate_seconds(run: Run, finished: Mapping[Run, Result]) -> float | None:
+def estimate_seconds(run: Run, finished: Mapping[Run, RunResult]) -> float | None:
     """Returns the mean duration, in seconds, of the finished repeats of a run.
 
     Only runs with the same settings count, because nothing predicts how long another
     model, batch or number of ranks takes. None if no such run has finished.
     """
     seconds = [
-        result["sweep"]["seconds"]
+        result.values.sweep.seconds
         for other, result in finished.items()
-        if dataclasses.replace(other, repeat=run.repeat) == run
+        if result.values.sweep and dataclasses.replace(other, repeat=run.repeat) == run
     ]
     return statistics.mean(seconds) if seconds else None

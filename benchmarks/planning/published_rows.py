@@ -11,8 +11,9 @@ from typing import Any
 
 from benchmarks.models import catalog
 from benchmarks.planning import published
-from benchmarks.planning.plan import NO_ACCELERATOR, Result
-from benchmarks.planning.session import Repeats, known_mean
+from benchmarks.planning.plan import NO_ACCELERATOR
+from benchmarks.planning.session import Repeats
+from benchmarks.results.train_result import SourceBytes, TrainResult
 
 MET = {None: "-", True: "met", False: "not met"}
 _HEAD = (
@@ -49,12 +50,12 @@ def as_json(repeats: Repeats) -> dict[str, Any]:
         be. rate_over_published: ratio of the rates of an accelerator, or None.
     """
     series, num_ranks = repeats.series, repeats.placement.num_ranks
-    results = repeats.results
-    config: Mapping[str, Any] = results[0].get("config") or {}
-    rate = statistics.mean(repeats.rates)
-    mode = series.mode or config.get("mode") or "train"
-    accelerator = series.accelerator or config.get("emulate")
-    accelerator = None if accelerator == NO_ACCELERATOR else accelerator
+    first = repeats.values[0]
+    config, rate = first.config, statistics.mean(repeats.rates)
+    mode = series.mode or config.mode or "train"
+    emulated = series.accelerator or config.emulate
+    accelerator = None if emulated == NO_ACCELERATOR else emulated
+    hosts = repeats.placement.num_hosts or len(first.environment.hosts) or None
     row = published.find(
         model=series.model,
         mode=mode,
@@ -62,25 +63,24 @@ def as_json(repeats: Repeats) -> dict[str, Any]:
         num_accelerators=num_ranks,
         is_local=(series.tier or "").startswith("local_"),
     )
-    batch_size = series.batch_size_per_rank(num_ranks)
     per_rank = rate / num_ranks
-    different = _differences(row, results[0]) if row else ""
+    different = _differences(row, first) if row else ""
     return {
         **dataclasses.asdict(series),
         "mode": mode,
-        "batch_size": batch_size or config.get("batch_size"),
+        "batch_size": series.batch_size_per_rank(num_ranks) or config.batch_size,
         "accelerator": accelerator,
         "num_ranks": num_ranks,
-        "num_hosts": repeats.placement.num_hosts or _num_hosts(results[0]),
-        "kind": results[0].get("kind"),
-        "precision": config.get("precision"),
-        "num_repeats": len(results),
+        "num_hosts": hosts,
+        "kind": first.kind,
+        "precision": config.precision,
+        "num_repeats": len(repeats.results),
         "examples_per_second": rate,
         "examples_per_second_per_rank": per_rank,
-        "consumed_megabytes_per_second": repeats.mean("consumed_megabytes_per_second"),
-        "storage_megabytes_per_second": known_mean([_storage(r) for r in results]),
-        "host_cpu_fraction": known_mean([_host_cpu(result) for result in results]),
-        **_accelerator(results),
+        "consumed_megabytes_per_second": repeats.mean(_consumed),
+        "storage_megabytes_per_second": repeats.mean(_storage),
+        "host_cpu_fraction": repeats.mean(lambda r: r.telemetry.host_cpu_fraction),
+        **_accelerator(repeats),
         "gates_met": repeats.are_gates_met,
         "published": row and row.as_json(),
         "not_compared": different,
@@ -90,50 +90,37 @@ def as_json(repeats: Repeats) -> dict[str, Any]:
     }
 
 
-def _num_hosts(result: Result) -> int | None:
-    return len((result.get("environment") or {}).get("hosts") or ()) or None
-
-
-def _differences(row: published.Publication, result: Result) -> str:
+def _differences(row: published.Publication, result: TrainResult) -> str:
     """Returns why a run must not be compared with a published row; "" if it may be."""
-    config: Mapping[str, Any] = result.get("config") or {}
-    model = catalog.MODELS[row.model]
-    megabytes = result.get("consumed_megabytes_per_second")
+    config, model = result.config, catalog.MODELS[row.model]
+    megabytes, rate = result.consumed_megabytes_per_second, result.examples_per_second
     return row.differences(
-        image_size=config.get("image_size") or model.image_size,
-        decodes=not config.get("read_only") and not config.get("synthetic"),
-        record_bytes=megabytes and megabytes * 1e6 / result["examples_per_second"],
+        image_size=config.image_size or model.image_size,
+        decodes=not config.read_only and not config.synthetic,
+        record_bytes=megabytes and rate and megabytes * 1e6 / rate,
     )
 
 
-def _storage(result: Result) -> float | None:
+def _consumed(result: TrainResult) -> float | None:
+    return result.consumed_megabytes_per_second
+
+
+def _storage(result: TrainResult) -> float | None:
     """Returns the MB/s from servers and disks in the timed steps."""
-    section = result.get("storage") or {}
-    sources = [section.get(name) for name in ("bytes_from_server", "bytes_from_disk")]
-    if None in sources:
-        return result.get("storage_megabytes_per_second")
-    return sum(sources) / result["timed_seconds"] / 1e6
+    source = result.storage or SourceBytes()
+    server, disk = source.bytes_from_server, source.bytes_from_disk
+    if server is None or disk is None or not result.timed_seconds:
+        return result.storage_megabytes_per_second
+    return (server + disk) / result.timed_seconds / 1e6
 
 
-def _host_cpu(result: Result) -> float | None:
-    return (result.get("telemetry") or {}).get("host_cpu_fraction")
-
-
-def _accelerator(results: Sequence[Result]) -> dict[str, Any]:
+def _accelerator(repeats: Repeats) -> dict[str, Any]:
     """Returns the busy share of the accelerators, and its source."""
-    used = known_mean([_gpu(result) for result in results])
+    used = repeats.mean(lambda r: r.telemetry.gpu_utilization)
     if used is not None:
         return {"accelerator_busy_fraction": used, "accelerator_busy_of": "gpu"}
-    busy = known_mean([result.get("accelerator_utilization") for result in results])
+    busy = repeats.mean(lambda r: r.accelerator_utilization)
     return {"accelerator_busy_fraction": busy, "accelerator_busy_of": "steps"}
-
-
-def _gpu(result: Result) -> float | None:
-    """Returns the mean use of all GPUs of all hosts, 0 to 1; None if unknown."""
-    telemetry = result.get("telemetry") or {}
-    hosts = telemetry.get("gpu_utilization_mean_per_host") or ()
-    used = [value for host in hosts for value in host or () if value is not None]
-    return statistics.mean(used) if used else None
 
 
 def lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -13,8 +13,10 @@ from typing import Any, NamedTuple
 
 from benchmarks.planning import find_ranks, sweep_run
 from benchmarks.planning.placement import Placement
-from benchmarks.planning.plan import Result, Run, Series, Sweep
+from benchmarks.planning.plan import Run, Series, Sweep
 from benchmarks.results import versions
+from benchmarks.results.collection import RunResult, environment
+from benchmarks.results.train_result import TrainResult
 from tfpipe.cli import progress
 
 
@@ -41,21 +43,26 @@ class Repeats(NamedTuple):
 
     series: Series
     placement: Placement
-    results: Sequence[Result]
+    results: Sequence[RunResult]
 
-    def mean(self, name: str) -> float | None:
+    @property
+    def values(self) -> list[TrainResult]:
+        """The figures of the runs."""
+        return [result.values for result in self.results]
+
+    def mean(self, get: Callable[[TrainResult], float | None]) -> float | None:
         """Returns the mean of a figure; None if a run does not know the figure."""
-        return known_mean([result.get(name) for result in self.results])
+        return known_mean([get(values) for values in self.values])
 
     @property
     def rates(self) -> list[float]:
         """Images/s of the runs."""
-        return [float(result["examples_per_second"]) for result in self.results]
+        return [values.examples_per_second or 0.0 for values in self.values]
 
     @property
     def are_gates_met(self) -> bool | None:
         """Whether all runs met all gates; None without gates."""
-        passed = [gate["passed"] for r in self.results for gate in r.get("gates", ())]
+        passed = [gate.passed for result in self.results for gate in result.gates]
         return all(passed) if passed else None
 
 
@@ -84,7 +91,7 @@ class Session:
     folder: pathlib.Path
     data_dir_of: Callable[[Run], str | None]
     is_dry: bool = False
-    results: dict[Run, Result] = dataclasses.field(default_factory=dict)
+    results: dict[Run, RunResult] = dataclasses.field(default_factory=dict)
     errors: dict[Run, str] = dataclasses.field(default_factory=dict)
     stale: dict[Run, pathlib.Path | None] = dataclasses.field(default_factory=dict)
     answers: dict[Series, dict[str, Any] | None] = dataclasses.field(
@@ -113,7 +120,7 @@ class Session:
                 self._start(run)
                 bar.update()
 
-    def stored(self, run: Run) -> Result | None:
+    def stored(self, run: Run) -> RunResult | None:
         """Returns the result of a run on the present data; None without a result.
 
         Raises:
@@ -149,8 +156,9 @@ class Session:
         """Returns versions and machine of new runs; of the first result on hosts."""
         if not self.sweep.hosts:
             return versions.here()
-        first = next(iter(self.results.values()), {}).get("environment") or {}
-        return {name: first.get(name) for name in versions.here()}
+        first = next(iter(self.results.values()), None)
+        described = environment(first) if first else {}
+        return {name: described.get(name) for name in versions.here()}
 
     def _digest(self, run: Run) -> str | None:
         return sweep_run.data_digest(self.data_dir_of(run))
@@ -211,11 +219,17 @@ class Session:
         ]
 
 
-def result_line(run: Run, result: Result) -> str:
+def result_line(run: Run, result: RunResult) -> str:
     """Returns the outcome of a run, for people."""
-    line = f"{run.name}: {result['examples_per_second']:.1f} images/s "
-    line += f"in {time_text(result['sweep']['seconds'])}"
-    return line + "".join(f"; {gate['text']}" for gate in result.get("gates", ()))
+    values = result.values
+    line = f"{run.name}: {values.examples_per_second or 0:.1f} images/s "
+    line += f"in {time_text(duration(result))}"
+    return line + "".join(f"; {gate.text}" for gate in result.gates)
+
+
+def duration(result: RunResult) -> float:
+    """Returns the seconds that a run of a sweep took."""
+    return result.values.sweep.seconds if result.values.sweep else 0.0
 
 
 def time_text(seconds: float) -> str:
@@ -225,9 +239,9 @@ def time_text(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
-def missed_gates(result: Result) -> list[str]:
+def missed_gates(result: RunResult) -> list[str]:
     """Returns the sentences of the gates that a run did not meet."""
-    return [gate["text"] for gate in result.get("gates", ()) if not gate["passed"]]
+    return [gate.text for gate in result.gates if not gate.passed]
 
 
 def _answer_text(answer: find_ranks.Answer, gates: str, missed: Sequence[str]) -> str:

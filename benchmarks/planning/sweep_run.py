@@ -23,9 +23,10 @@ from collections.abc import Mapping, Sequence
 from typing import IO, Any, NamedTuple
 
 import tfpipe
-from benchmarks.planning.plan import Result, Run
+from benchmarks.planning.plan import Run
 from benchmarks.reporting import output
-from benchmarks.results import checks, versions
+from benchmarks.results import versions
+from benchmarks.results.collection import Result, RunResult, environment
 from benchmarks.system import child_process
 from tfpipe.errors import count_of
 
@@ -43,7 +44,7 @@ _TAIL_BYTES = 4000
 class RunEnd(NamedTuple):
     """The end of a run: its result, its error, or both if a file cannot be written."""
 
-    result: Result | None
+    result: RunResult | None
     error: str
 
 
@@ -66,7 +67,7 @@ def data_digest(data_dir: str | None) -> str | None:
     return hashlib.sha256(content).hexdigest()
 
 
-def read_result(folder: pathlib.Path, run: Run) -> Result | None:
+def read_result(folder: pathlib.Path, run: Run) -> RunResult | None:
     """Returns the stored result of a run; None if the run has none.
 
     Raises:
@@ -74,14 +75,18 @@ def read_result(folder: pathlib.Path, run: Run) -> Result | None:
     """
     path = folder / f"{run.name}.json"
     try:
-        result: Result = json.loads(path.read_text(encoding="utf-8"))
-        if Run.from_json(result["sweep"]["run"]) != run:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        result: RunResult = Result(run.name, document)
+        values = result.values
+        if values.sweep is None or Run.from_json(values.sweep.run) != run:
             raise KeyError("run")
-        result["sweep"]["seconds"], result["timed_seconds"]
-        result["examples_per_second"], result["stall_fraction"]
+        if not values.sweep.seconds or None in (
+            *(values.timed_seconds, values.examples_per_second, values.stall_fraction),
+        ):
+            raise KeyError("seconds, timed_seconds, examples_per_second")
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(
             f"{path} must be the result of {run.name}, and is not: {error!r}. Remove "
             "it, or choose another --sweep_dir."
@@ -89,7 +94,7 @@ def read_result(folder: pathlib.Path, run: Run) -> Result | None:
     return result
 
 
-def why_stale(result: Result, digest: str | None, now: Mapping[str, Any]) -> str:
+def why_stale(result: RunResult, digest: str | None, now: Mapping[str, Any]) -> str:
     """Returns why a result must not stand beside new ones; "" if it may.
 
     Args:
@@ -98,11 +103,12 @@ def why_stale(result: Result, digest: str | None, now: Mapping[str, Any]) -> str
         digest: What `data_digest` returns now.
         now: The versions and the machine of new runs, from `versions.here`.
     """
-    if result["sweep"].get("data_digest", digest) != digest:
+    stored = result.document["sweep"].get("data_digest", digest)
+    if stored != digest:
         return "its data have changed since"
-    if faults := checks.faults(result):
-        return faults[0].removesuffix(".")
-    changed = versions.changes(result.get("environment") or {}, now)
+    if result.faults:
+        return result.faults[0].removesuffix(".")
+    changed = versions.changes(environment(result), now)
     return f"other versions or another machine: {', '.join(changed)}" if changed else ""
 
 
@@ -149,10 +155,9 @@ def keep_result(
     error = _error(run, code, result, tail, timeout)
     if result is not None and not error:
         kept = output.sealed({**result, "sweep": about})
-        if error := _write(kept, path):
-            return RunEnd(kept, error)
-        failed.unlink(missing_ok=True)
-        return RunEnd(kept, "")
+        if not (error := _write(kept, path)):
+            failed.unlink(missing_ok=True)
+        return RunEnd(Result(run.name, kept), error)
     ending = {"exit_code": code, "error": error, "stderr": tail, "result": result}
     document = {"command": "benchmarks.sweep", "schema_version": 1} | about | ending
     _write(document, failed)
@@ -160,7 +165,11 @@ def keep_result(
 
 
 def _error(
-    run: Run, code: int | None, result: Result | None, tail: str, timeout: float
+    run: Run,
+    code: int | None,
+    result: Mapping[str, Any] | None,
+    tail: str,
+    timeout: float,
 ) -> str:
     """Returns why a run has no result; "" if its result counts."""
     if code is None:

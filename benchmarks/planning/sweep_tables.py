@@ -6,7 +6,7 @@ dry run, and the document for the last line and for sweep.json.
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from benchmarks.planning import find_ranks, published_rows
@@ -15,16 +15,26 @@ from benchmarks.planning.published_rows import MET, or_dash
 from benchmarks.planning.session import (
     Repeats,
     Session,
+    duration,
     known_mean,
     missed_gates,
     time_text,
 )
 from benchmarks.reporting import binding
 from benchmarks.reporting.charts import scaling
+from benchmarks.results.train_result import SourceBytes
 
-BYTES = (
-    *("bytes_from_server", "bytes_from_disk"),
-    *("bytes_from_page_cache", "bytes_from_ram_cache"),
+BYTES: Mapping[str, Callable[[SourceBytes], float | None]] = {
+    "bytes_from_server": lambda source: source.bytes_from_server,
+    "bytes_from_disk": lambda source: source.bytes_from_disk,
+    "bytes_from_page_cache": lambda source: source.bytes_from_page_cache,
+    "bytes_from_ram_cache": lambda source: source.bytes_from_ram_cache,
+}
+_NOTHING = SourceBytes(
+    bytes_from_server=0,
+    bytes_from_disk=0,
+    bytes_from_page_cache=0,
+    bytes_from_ram_cache=0,
 )
 _BYTES_TITLES = ("server", "disk", "page cache", "RAM cache")
 
@@ -103,8 +113,8 @@ def _series_row(point: scaling.Point, repeats: Repeats) -> str:
         f"{or_dash(point.examples_per_second_interval, '.1f'):>9}"
         f"{or_dash(point.speedup, '.2f'):>10}"
         f"{or_dash(point.efficiency, '.1%'):>12}{interval:>18}"
-        f"{or_dash(repeats.mean('stall_fraction'), '.1%'):>8}"
-        f"{or_dash(repeats.mean('accelerator_utilization'), '.1%'):>8}"
+        f"{or_dash(repeats.mean(lambda r: r.stall_fraction), '.1%'):>8}"
+        f"{or_dash(repeats.mean(lambda r: r.accelerator_utilization), '.1%'):>8}"
         f"{_cache(repeats) or '-':>9}{MET[repeats.are_gates_met]:>9}"
     )
 
@@ -131,8 +141,8 @@ def _placement_lines(points: Sequence[tuple[scaling.Point, Repeats]]) -> list[st
 
 def _cache(repeats: Repeats) -> str | None:
     """Returns the measured label, "/" between several labels; None if unknown."""
-    labels = {(r.get("cache") or {}).get("label") for r in repeats.results} - {None}
-    return "/".join(sorted(labels)) or None
+    labels = {values.cache.label for values in repeats.values}
+    return "/".join(sorted(label for label in labels if label)) or None
 
 
 def tier_json(repeats: Repeats) -> dict[str, Any]:
@@ -144,8 +154,8 @@ def tier_json(repeats: Repeats) -> dict[str, Any]:
         and None if a run does not know the bytes.
     """
     rates = repeats.rates
-    bound = [binding.of_run(result) for result in repeats.results]
-    sections = [result.get("storage") for result in repeats.results]
+    bound = [binding.of_run(values) for values in repeats.values]
+    sections = [values.storage or _NOTHING for values in repeats.values]
     return {
         **dataclasses.asdict(repeats.series),
         "num_ranks": repeats.placement.num_ranks,
@@ -153,14 +163,11 @@ def tier_json(repeats: Repeats) -> dict[str, Any]:
         "examples_per_second": known_mean(rates),
         "examples_per_second_min": min(rates),
         "examples_per_second_max": max(rates),
-        "cpu_seconds_per_example": repeats.mean("cpu_seconds_per_example"),
-        "stall_fraction": repeats.mean("stall_fraction"),
+        "cpu_seconds_per_example": repeats.mean(lambda r: r.cpu_seconds_per_example),
+        "stall_fraction": repeats.mean(lambda r: r.stall_fraction),
         "binding": max(dict.fromkeys(bound), key=bound.count),
-        "state": "/".join(sorted({(s or {}).get("state", "") for s in sections})),
-        **{
-            name: known_mean([(s or {name: 0}).get(name) for s in sections])
-            for name in BYTES
-        },
+        "state": "/".join(sorted({section.state for section in sections})),
+        **{name: known_mean([get(s) for s in sections]) for name, get in BYTES.items()},
     }
 
 
@@ -215,7 +222,7 @@ def document(session: Session) -> dict[str, Any]:
         "config": dataclasses.asdict(sweep),
         "num_runs": len(runs),
         "num_done": len(results),
-        "seconds": sum(result["sweep"]["seconds"] for result in results.values()),
+        "seconds": sum(duration(result) for result in results.values()),
         "failed": [
             {"run": run.name, "error": error} for run, error in session.errors.items()
         ],
@@ -232,7 +239,7 @@ def document(session: Session) -> dict[str, Any]:
         "series": [] if sweep.tiers else _series_json(session),
         "find_ranks": answers if sweep.find_ranks else None,
         "results": [f"{run.name}.json" for run in results],
-        "environment": first["environment"] if first else None,
+        "environment": first.document.get("environment") if first else None,
     }
 
 
@@ -248,22 +255,22 @@ def _series_json(session: Session) -> list[dict[str, Any]]:
 
 
 def _point_json(point: scaling.Point, repeats: Repeats) -> dict[str, Any]:
-    bound = [binding.of_run(result) for result in repeats.results]
-    telemetry = [result.get("telemetry") or {} for result in repeats.results]
-    received = telemetry[-1].get("network_received_megabytes_per_second_per_host")
+    bound = [binding.of_run(values) for values in repeats.values]
+    hosts = repeats.values[-1].telemetry
     return {
         **dataclasses.asdict(point),
         "num_hosts": repeats.placement.num_hosts,
         "ideal_examples_per_second": _ideal(repeats),
-        "stall_fraction": repeats.mean("stall_fraction"),
-        "accelerator_utilization": repeats.mean("accelerator_utilization"),
+        "stall_fraction": repeats.mean(lambda r: r.stall_fraction),
+        "accelerator_utilization": repeats.mean(lambda r: r.accelerator_utilization),
         "binding": max(dict.fromkeys(bound), key=bound.count),
         "critical_path": _critical_path(repeats),
-        "host_cpu_fraction": known_mean(
-            [t.get("host_cpu_fraction") for t in telemetry]
-        ),
-        "network_utilization": repeats.mean("network_utilization"),
-        "received_mb_per_second_per_host": received,
+        "host_cpu_fraction": repeats.mean(lambda r: r.telemetry.host_cpu_fraction),
+        "network_utilization": repeats.mean(lambda r: r.network_utilization),
+        "received_mb_per_second_per_host": list(
+            hosts.network_received_megabytes_per_second_per_host
+        )
+        or None,
         "cache": _cache(repeats),
         "gates_met": repeats.are_gates_met,
     }
@@ -271,8 +278,8 @@ def _point_json(point: scaling.Point, repeats: Repeats) -> dict[str, Any]:
 
 def _critical_path(repeats: Repeats) -> dict[str, float] | None:
     """Returns the mean share of each part of the time; None if no run knows it."""
-    paths = [result.get("critical_path") or {} for result in repeats.results]
-    shares = [path["shares"] for path in paths if "shares" in path]
+    paths = [values.critical_path.shares for values in repeats.values]
+    shares = [path for path in paths if path]
     if not shares:
         return None
     return {part: known_mean([s[part] for s in shares]) or 0.0 for part in shares[0]}
@@ -280,9 +287,8 @@ def _critical_path(repeats: Repeats) -> dict[str, float] | None:
 
 def _ideal(repeats: Repeats) -> float | None:
     """Returns the images/s of emulated accelerators that never wait, or None."""
-    first = repeats.results[0]
-    seconds = first.get("emulated_seconds_per_step")
-    batch_size = (first.get("config") or {}).get("batch_size")
+    first = repeats.values[0]
+    seconds, batch_size = first.emulated_seconds_per_step, first.config.batch_size
     if not seconds or not batch_size:
         return None
-    return float(repeats.placement.num_ranks * batch_size / seconds)
+    return repeats.placement.num_ranks * batch_size / seconds

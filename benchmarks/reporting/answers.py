@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.reporting import binding
+from benchmarks.results.train_result import GateAnswer, TrainResult
 from tfpipe.cli.output import rows
 from tfpipe.errors import count_of
 
@@ -16,7 +17,7 @@ Result = Mapping[str, Any]
 _VERBS = {"eval": "evaluates", "infer": "infers"}
 
 
-def train(result: Result, path: object) -> list[str]:
+def train(result: TrainResult, path: object) -> list[str]:
     """Returns the answer of benchmarks.train.
 
     Args:
@@ -29,62 +30,43 @@ def train(result: Result, path: object) -> list[str]:
             bound_by=_bound(result),
             storage=_storage(result),
             steps=_steps(result),
-            gate=_gates(result["gates"]),
+            gate=_gates(result.gates),
             next=_next(result),
             details=str(path) if path else "--verbose, or --report_dir=DIR to keep it",
         ),
     ]
 
 
-def _run_line(result: Result) -> str:
-    config = result["config"]
-    num_hosts = (result.get("telemetry") or {}).get("num_hosts", 1)
-    ranks = count_of(result["num_ranks"], "rank")
+def _run_line(result: TrainResult) -> str:
+    config, num_hosts = result.config, result.telemetry.num_hosts
+    ranks = count_of(result.num_ranks or 1, "rank")
     if num_hosts > 1:
         ranks += f" on {count_of(num_hosts, 'host')}"
-    parts = [config["model"], ranks]
-    if config["mode"] in _VERBS:
-        parts[0] += f" {_VERBS[config['mode']]}"
-    if config.get("synthetic"):
+    parts = [config.model, ranks]
+    if config.mode in _VERBS:
+        parts[0] += f" {_VERBS[config.mode]}"
+    if config.synthetic:
         parts.append("synthetic data")
-    if emulation := result.get("emulation"):
-        parts.append(f"emulated {emulation['accelerator']}")
-    text = f"{', '.join(parts)}: {result['examples_per_second']:,.0f} images/s"
-    if (busy := result.get("accelerator_utilization")) is not None:
-        who = "accelerators'" if result.get("emulation") else "model's own"
+    if result.emulation:
+        parts.append(f"emulated {result.emulation.accelerator}")
+    text = f"{', '.join(parts)}: {result.examples_per_second or 0:,.0f} images/s"
+    if (busy := result.accelerator_utilization) is not None:
+        who = "accelerators'" if result.emulation else "model's own"
         text += f" ({busy:.1%} of the {who} rate)"
-    if "num_evaluated" in result:
-        text += f"; accuracy {result['accuracy']:.4f}"
+    if result.num_evaluated is not None:
+        text += f"; accuracy {result.accuracy:.4f}"
     return text
 
 
-def _bound(result: Result) -> str:
-    stall = result["stall_fraction"]
+def _bound(result: TrainResult) -> str:
+    stall = result.stall_fraction or 0.0
     text = f"{binding.of_run(result)}: waited for input {stall:.1%} of the time"
-    if shares := (result.get("critical_path") or {}).get("shares"):
-        if result["num_ranks"] > 1:
+    if shares := result.critical_path.shares:
+        if (result.num_ranks or 1) > 1:
             text += f", communicated {shares['communication']:.1%}"
         text += f", was late {shares['late']:.1%}"
-    if cause := (result.get("stragglers") or {}).get("cause"):
-        text += f"; rank {result['stragglers']['slowest_rank']} is late by its {cause}"
-    return text
-
-
-def _storage(result: Result) -> str | None:
-    consumed = result.get("consumed_megabytes_per_second")
-    if consumed is None:
-        return None
-    read = result.get("storage_megabytes_per_second")
-    state = (result.get("cache") or {}).get("label") or "unknown"
-    came = "an unknown part" if read is None else f"{read:,.1f}"
-    giver = _GIVERS.get(str((result.get("storage") or {}).get("tier")), "storage")
-    text = f"{came} of {consumed:,.1f} MB/s came from {giver} ({state})"
-    if (busy := (result.get("telemetry") or {}).get("host_cpu_fraction")) is not None:
-        text += f"; CPU {busy:.0%}"
-    if (
-        others := (result.get("host_load") or {}).get("others_cpu_fraction")
-    ) is not None:
-        text += f", other processes {others:.0%}"
+    if cause := result.stragglers.cause:
+        text += f"; rank {result.stragglers.slowest_rank} is late by its {cause}"
     return text
 
 
@@ -99,39 +81,58 @@ _GIVERS = {
 }
 
 
-def _steps(result: Result) -> str:
-    steady = result["steady_state"]
-    text = "steady" if steady["reached"] else "NOT steady"
-    if (drift := steady.get("drift")) is not None:
-        text += f", drift {abs(drift - 1):.0%}"
-    median, slow = (result[f"step_seconds_p{p}"] * 1e3 for p in (50, 99))
-    text += f"; p50 {median:,.3g} ms, p99 {slow:,.3g} ms"
-    if epochs := result.get("epochs"):
-        text += f"; loss {epochs[-1]['loss']:.3g}"
+def _storage(result: TrainResult) -> str | None:
+    consumed, read = (
+        result.consumed_megabytes_per_second,
+        result.storage_megabytes_per_second,
+    )
+    if consumed is None:
+        return None
+    came = "an unknown part" if read is None else f"{read:,.1f}"
+    tier = result.storage.tier if result.storage else ""
+    text = f"{came} of {consumed:,.1f} MB/s came from {_GIVERS.get(tier, 'storage')} "
+    text += f"({result.cache.label or 'unknown'})"
+    if (busy := result.telemetry.host_cpu_fraction) is not None:
+        text += f"; CPU {busy:.0%}"
+    if (others := result.host_load.others_cpu_fraction) is not None:
+        text += f", other processes {others:.0%}"
     return text
 
 
-def _gates(gates: Sequence[Mapping[str, Any]]) -> str | None:
+def _steps(result: TrainResult) -> str:
+    steady = result.steady_state
+    text = "NOT steady" if steady.reached is False else "steady"
+    if steady.drift is not None:
+        text += f", drift {abs(steady.drift - 1):.0%}"
+    times = (result.step_seconds_p50, result.step_seconds_p99)
+    median, slow = ((seconds or 0.0) * 1e3 for seconds in times)
+    text += f"; p50 {median:,.3g} ms, p99 {slow:,.3g} ms"
+    if result.epochs and (loss := result.epochs[-1].loss) is not None:
+        text += f"; loss {loss:.3g}"
+    return text
+
+
+def _gates(gates: Sequence[GateAnswer]) -> str | None:
     if not gates:
         return None
-    missed = [gate["text"] for gate in gates if not gate["passed"]]
+    missed = [gate.text for gate in gates if not gate.passed]
     if not missed:
-        return gates[0]["text"] if len(gates) == 1 else f"all {len(gates)} are met"
+        return gates[0].text if len(gates) == 1 else f"all {len(gates)} are met"
     more = f" ({len(missed) - 1} more not met)" if len(missed) > 1 else ""
     return missed[0].replace(" is not met: ", ": NOT met, ") + more
 
 
-def _next(result: Result) -> str:
-    if broken := result.get("not_finite_loss"):
-        return str(broken["text"])
-    if not result.get("reproducibility", {}).get("reproducible", True):
+def _next(result: TrainResult) -> str:
+    if result.not_finite_loss:
+        return result.not_finite_loss.text
+    if result.reproducibility and result.reproducibility.reproducible is False:
         return "repeat on a quiet host: the runs did not agree"
-    steady = result["steady_state"]
-    if not steady["reached"]:
-        return str(steady["text"]).partition(": ")[2]
-    if "bars" in result:
-        return str(result["bars"]["sentence"])
-    folder = str(result["config"].get("data_dir") or "DIR")
+    steady = result.steady_state
+    if steady.reached is False:
+        return steady.text.partition(": ")[2]
+    if result.bars:
+        return result.bars.sentence
+    folder = result.config.data_dir or "DIR"
     return binding.REMEDIES[binding.of_run(result)].replace("DIR", folder)
 
 

@@ -9,7 +9,8 @@
 """
 
 from collections.abc import Mapping
-from typing import Any
+
+from benchmarks.results.train_result import SourceBytes, TrainResult
 
 # The remedy for each word. "input": stages wait for other stages.
 REMEDIES: Mapping[str, str] = {
@@ -27,15 +28,13 @@ REMEDIES: Mapping[str, str] = {
 _MOST_LOST, _FULL, _MANY = 0.05, 0.85, 0.05
 
 
-def of_run(result: Mapping[str, Any]) -> str:
+def of_run(result: TrainResult) -> str:
     """Returns the resource behind the largest loss, an item of `REMEDIES`.
 
     Args:
         result: The result of benchmarks.train; an older one has only its stall.
     """
-    shares = (result.get("critical_path") or {}).get("shares") or {
-        "input": result["stall_fraction"]
-    }
+    shares = result.critical_path.shares or {"input": result.stall_fraction or 0.0}
     losses = {part: shares.get(part, 0.0) for part in (*_WORDS, "input")}
     part = max(losses, key=losses.__getitem__)
     if losses[part] <= _MOST_LOST:
@@ -46,18 +45,15 @@ def of_run(result: Mapping[str, Any]) -> str:
 _WORDS = {"communication": "communication", "late": "host"}
 
 
-def _of_input(result: Mapping[str, Any]) -> str:
-    """Returns why a run waited for input: busy cores, else where the bytes came from.
+def _of_input(result: TrainResult) -> str:
+    """Returns why a run waited for input: busy cores, else the source of the bytes.
 
     If all bytes were in memory, the stages of the pipeline waited for other stages.
     """
-    if ((result.get("telemetry") or {}).get("host_cpu_fraction") or 0.0) >= _FULL:
+    if (result.telemetry.host_cpu_fraction or 0.0) >= _FULL:
         return "cores"
-    section: Mapping[str, Any] = result.get("storage") or {}
-    server, disk = (section.get(f"bytes_from_{name}") or 0 for name in _READ)
-    if max(server, disk) > _MANY * section.get("consumed_bytes", 0):
+    source = result.storage or SourceBytes()
+    server, disk = source.bytes_from_server or 0.0, source.bytes_from_disk or 0.0
+    if max(server, disk) > _MANY * (source.consumed_bytes or 0.0):
         return "network" if server >= disk else "storage"
     return "input"
-
-
-_READ = ("server", "disk")

@@ -8,12 +8,13 @@ the steps of a single run. The interval of a change is Welch's (Biometrika 34, 1
 import dataclasses
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from benchmarks.reporting import intervals
 from benchmarks.results import collection as results
-from benchmarks.results.collection import Group, Result
+from benchmarks.results.collection import Group, RunResult
+from benchmarks.results.train_result import TrainResult
 
 _Z_95 = 1.96  # a deviation of a result is this many standard deviations of its steps
 
@@ -23,27 +24,31 @@ class ComparedFigure(NamedTuple):
 
     Attributes:
         title: Name with the unit.
-        path: Path in a result, with dots.
+        get: Returns the value of a result.
         scale: Factor from the value in the result to the unit of the title.
         more_is_better: Whether a larger value is an improvement.
         is_share: Whether the value is 0 to 1, so that a change is in points.
     """
 
     title: str
-    path: str
+    get: Callable[[TrainResult], float | None]
     scale: float = 1.0
     more_is_better: bool = False
     is_share: bool = False
 
 
+IMAGES_PER_SECOND = ComparedFigure(
+    "Images/s", lambda r: r.examples_per_second, more_is_better=True
+)
 FIGURES = (
-    ComparedFigure("Images/s", "examples_per_second", more_is_better=True),
+    IMAGES_PER_SECOND,
     ComparedFigure(
-        "Accelerator utilization", "accelerator_utilization", 1, True, is_share=True
+        *("Accelerator utilization", lambda r: r.accelerator_utilization, 1, True),
+        is_share=True,
     ),
-    ComparedFigure("Stall", "stall_fraction", is_share=True),
-    ComparedFigure("Step p99, ms", "step_seconds_p99", 1e3),
-    ComparedFigure("CPU, ms an image", "cpu_seconds_per_example", 1e3),
+    ComparedFigure("Stall", lambda r: r.stall_fraction, is_share=True),
+    ComparedFigure("Step p99, ms", lambda r: r.step_seconds_p99, 1e3),
+    ComparedFigure("CPU, ms an image", lambda r: r.cpu_seconds_per_example, 1e3),
 )
 
 
@@ -125,9 +130,8 @@ def rate(group: Group) -> Estimate | None:
     if len(group.rates) != 1:
         return _of_repeats(group.rates)
     (mean,) = group.rates
-    result = group.results[0]
-    deviation = result.figure("examples_per_second_deviation")
-    steps = result.figure("num_timed_steps") or 0
+    result = group.results[0].values
+    deviation, steps = result.examples_per_second_deviation, result.num_timed_steps or 0
     if deviation is None or steps < 2:
         return Estimate(mean)
     # Neighboring steps resemble each other, so the noise is at least as large.
@@ -145,10 +149,9 @@ def _of_repeats(values: Sequence[float]) -> Estimate | None:
 
 
 def _estimate(group: Group, figure: ComparedFigure) -> Estimate | None:
-    if figure.path == "examples_per_second":
+    if figure is IMAGES_PER_SECOND:
         return rate(group)
-    values = [v for r in group.results if (v := r.figure(figure.path)) is not None]
-    return _of_repeats([value * figure.scale for value in values])
+    return _of_repeats([value * figure.scale for value in group.figures(figure.get)])
 
 
 def change(figure: ComparedFigure, old: Estimate, new: Estimate) -> Change:
@@ -208,14 +211,14 @@ def _pair(old: Group, new: Group) -> Pair:
     return Pair(old, new, _differences(old.median, new.median), changes)
 
 
-def _identity(result: Result) -> tuple[Any, ...]:
-    config = ("mode", "model", "batch_size", "image_size", "precision", "cache", "bars")
-    values = (result.get(f"config.{key}") for key in config)
+def _identity(result: RunResult) -> tuple[Any, ...]:
+    names = ("mode", "model", "batch_size", "image_size", "precision", "cache", "bars")
+    values = (str(result.options.get(name)) for name in names)
     where = (result.kind, result.accelerator, result.data)
-    return (*map(str, values), *where, result.figure("num_ranks"))
+    return (*values, *where, result.values.num_ranks)
 
 
-def _differences(old: Result, new: Result) -> list[str]:
+def _differences(old: RunResult, new: RunResult) -> list[str]:
     differences = []
     if old.hosts != new.hosts:
         hosts = (", ".join(result.hosts) or "?" for result in (old, new))

@@ -50,7 +50,7 @@ def answer(group: Group) -> str:
     text = f"{name}: {rate} images/s on {_accelerators(group)}"
     if (share := _share(result, estimate.mean if estimate else 0.0)) is not None:
         text += f", {share:.1%} of {'its' if result.num_ranks == 1 else 'their'} rate"
-    elif (busy := group.mean("accelerator_utilization")) is not None:
+    elif (busy := group.mean(lambda r: r.accelerator_utilization)) is not None:
         text += f", computing {busy:.1%} of the time"
     return f"{text}."
 
@@ -87,10 +87,10 @@ def doubt(group: Group) -> str:
         parts.append("no data was read")
     elif text := _FROM.get(result.cache):
         parts.append(text)
-    if values.steady_state and not values.steady_state.reached:
+    if values.steady_state.reached is False:
         parts.append("the run was not steady")
-    others = values.host_load and values.host_load.others_cpu_fraction
-    if others and others > _BUSY:
+    others = values.host_load.others_cpu_fraction or 0.0
+    if others > _BUSY:
         parts.append(f"other processes took {others:.0%} of the cores")
     if not parts:
         return ""
@@ -101,14 +101,15 @@ def doubt(group: Group) -> str:
 def reached(group: Group) -> str:
     """Returns the outcome of a run in a sentence."""
     result, estimate = group.median, compare.rate(group)
-    if result.text("config.mode") == "eval":
-        accuracy, count = group.mean("accuracy"), result.figure("num_evaluated")
+    if result.values.config.mode == "eval":
+        accuracy = group.mean(lambda r: r.accuracy)
+        count = result.values.num_evaluated
         images = "" if count is None else f" of {count:,.0f} validation images"
         return f"right on {frame.percent(accuracy)}{images}."
     if estimate is None:
         return "the result has no images/s."
     text = f"{frame.amount(estimate.mean)} images/s"
-    if (stall := group.mean("stall_fraction")) is not None:
+    if (stall := group.mean(lambda r: r.stall_fraction)) is not None:
         text += f", waiting for input {frame.percent(stall)} of the time"
     if result.kind == "emulated":
         text += f"; the accelerator is emulated ({result.accelerator or 'unknown'})"

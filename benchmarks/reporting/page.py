@@ -8,7 +8,7 @@ import base64
 import io
 import pathlib
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import PIL.Image
@@ -28,6 +28,8 @@ from benchmarks.reporting.charts import (
 from benchmarks.reporting.charts.frame import Chart
 from benchmarks.results import checks
 from benchmarks.results.collection import Collection, Group, Result
+from benchmarks.results.other_results import InputResult
+from benchmarks.results.train_result import TrainResult
 from tfpipe.errors import count_of
 from tfpipe.pages import page
 
@@ -114,7 +116,7 @@ def _summary(collection: Collection) -> str:
 
 def _verdict(collection: Collection) -> tuple[str, str]:
     """Returns a class of the style sheet, and whether all gates are met in words."""
-    passed = [gate.get("passed") is True for _, _, gate in tables.all_gates(collection)]
+    passed = [gate.passed for _, gate in tables.all_gates(collection)]
     failed = passed.count(False)
     if not passed:
         return "none", "No gate was set for these runs."
@@ -139,25 +141,26 @@ def _findings(collection: Collection, old: Collection | None) -> list[tuple[str,
     findings += [("warn", text) for text in _altered(collection)]
     if old is not None:
         findings += [("warn", text) for text in _altered(old, "Compared with ")]
-    doubts = [text for result in collection.advice for text in result.items("doubts")]
-    findings += [("warn", str(text)) for text in doubts]
-    for sweep in collection.sweeps:
-        for answer in sweep.items("find_ranks.answers"):
-            if isinstance(answer, Mapping) and (text := answer.get("text")):
-                findings.append(("", f"{answer.get('model', '')}: {text}"))
-        for failure in sweep.items("failed"):
-            if isinstance(failure, Mapping):
-                text = f"{failure.get('run', 'a run')}: {failure.get('error', '')}"
-                findings.append(("warn", f"A run of the sweep failed. {text}"))
+    findings += [
+        ("warn", t) for advice in collection.advice for t in advice.values.doubts
+    ]
+    for sweep in (result.values for result in collection.sweeps):
+        answers = sweep.find_ranks.answers
+        findings += [("", f"{a.model}: {a.text}") for a in answers if a.text]
+        findings += [
+            ("warn", f"A run of the sweep failed. {failure.run}: {failure.error}")
+            for failure in sweep.failed
+        ]
     return list(dict.fromkeys(findings))
 
 
 def _altered(collection: Collection, before: str = "") -> list[str]:
     """Returns a sentence for each result that contradicts itself."""
-    runs = [(group.label, r) for group in collection.groups for r in group.results]
-    parts = (collection.inputs, collection.probes)
-    others = [*parts, collection.sweeps, collection.advice]
-    named = [*runs, *((r.name, r) for results in others for r in results)]
+    named: list[tuple[str, Result[Any]]]
+    named = [(group.label, r) for group in collection.groups for r in group.results]
+    others: list[Result[Any]] = [*collection.inputs, *collection.probes]
+    others += [*collection.sweeps, *collection.advice]
+    named += [(result.name, result) for result in others]
     return [
         f"{before}{name}: Altered, not to be trusted. {' '.join(result.faults)}"
         for name, result in named
@@ -185,35 +188,35 @@ def _doubts(group: Group) -> dict[str, str]:
     """Returns the doubts about the figures of a group, by kind."""
     warnings: dict[str, list[str]] = {}
     for result in group.results:
-        for kind, text in _warnings(result).items():
+        for kind, text in _warnings(result.values).items():
             warnings.setdefault(kind, []).append(text)
     total = len(group.results)
     doubts = {
         kind: texts[0] + (f" ({len(texts)} of {total} repeats)" if total > 1 else "")
         for kind, texts in warnings.items()
     }
-    if group.median.get("stragglers.cause"):
-        doubts["straggler"] = group.median.text("stragglers.text")
+    if group.values.stragglers.cause:
+        doubts["straggler"] = group.values.stragglers.text
     return doubts
 
 
-def _warnings(result: Result) -> dict[str, str]:
+def _warnings(result: TrainResult) -> dict[str, str]:
     """Returns the doubts about the figures of a result, by kind."""
     warnings = {}
-    if result.get("steady_state.reached") is False:
-        text = result.text("steady_state.text")
+    if result.steady_state.reached is False:
+        text = result.steady_state.text
         warnings["steady"] = text or "The run did not reach its steady state."
-    asked, measured = result.text("config.cache"), result.text("cache.label")
+    asked, measured = result.config.cache, result.cache.label
     if asked in ("cold", "warm") and measured and measured != asked:
         text = f"--cache={asked} was asked for, but the cache was {measured}."
         warnings["cache"] = text
-    if result.get("cache.size_rule.met") is False:
-        warnings["size"] = result.text("cache.size_rule.text")
-    if (result.figure("host_load.others_cpu_fraction") or 0) > _BUSY:
-        warnings["busy"] = result.text("host_load.text")
-    if result.get("reproducibility.reproducible") is False:
-        spread = result.figure("reproducibility.spread")
-        warnings["spread"] = f"Its repeats differ by {frame.percent(spread)}."
+    if result.cache.size_rule.met is False:
+        warnings["size"] = result.cache.size_rule.text
+    if (result.host_load.others_cpu_fraction or 0) > _BUSY:
+        warnings["busy"] = result.host_load.text
+    repeats = result.reproducibility
+    if repeats and repeats.reproducible is False:
+        warnings["spread"] = f"Its repeats differ by {frame.percent(repeats.spread)}."
     return {kind: text for kind, text in warnings.items() if text}
 
 
@@ -238,24 +241,23 @@ def _comparison(old: Collection, new: Collection) -> dict[str, Any]:
     }
 
 
-def _input(result: Result) -> dict[str, Any]:
+def _input(result: Result[InputResult]) -> dict[str, Any]:
     """Returns the sentences and the table of a result of benchmarks.input."""
-    sentences = []
-    rate = result.figure("examples_per_second")
-    if rate is not None:
-        cpu = frame.milliseconds(result.figure("cpu_seconds_per_example"))
-        speed = f"{frame.amount(rate)} images/s"
+    sentences, values = [], result.values
+    if values.examples_per_second is not None:
+        cpu = frame.milliseconds(values.cpu_seconds_per_example)
+        speed = f"{frame.amount(values.examples_per_second)} images/s"
         sentences.append(f"Alone it feeds {speed} at {cpu} ms of CPU time each.")
-    paths = ("profile.bottleneck.sentence", "tune.sentence", "headspace.sentence")
-    sentences += [text for path in paths if (text := result.text(path))]
-    return {"name": result.name, "sentences": sentences, "table": tables.trials(result)}
+    parts = (values.profile.bottleneck, values.tune, values.headspace)
+    sentences += [part.sentence for part in parts if part.sentence]
+    return {"name": result.name, "sentences": sentences, "table": tables.trials(values)}
 
 
 def _details(collection: Collection) -> list[dict[str, Any]]:
     """Returns flags, pipeline and first batch of each run, to repeat the run."""
     budget = _PICTURES_BYTES
     details = []
-    shown = [
+    shown: list[tuple[str, str, Result[Any], Sequence[Result[Any]]]] = [
         (f"run-{g.index}", g.label, g.median, g.results) for g in collection.groups
     ]
     shown += [
@@ -268,7 +270,7 @@ def _details(collection: Collection) -> list[dict[str, Any]]:
     ]
     for name, label, result, repeats in shown:
         # The picture of benchmarks.input is a chart of an older version.
-        path = None if result.get("command") == checks.INPUT else result.picture
+        path = None if result.values.command == checks.INPUT else result.picture
         picture = None if path is None else _jpeg(path)
         is_too_much = picture is not None and len(picture) > budget
         budget -= 0 if picture is None or is_too_much else len(picture)
@@ -278,7 +280,7 @@ def _details(collection: Collection) -> list[dict[str, Any]]:
                 "label": label,
                 "files": [repeat.name for repeat in repeats],
                 "command": command_line(result),
-                "pipeline": "\n".join(map(str, result.items("pipeline"))),
+                "pipeline": "\n".join(result.values.pipeline),
                 "picture": None if is_too_much else picture,
                 "is_picture_left_out": is_too_much,
             }
@@ -286,15 +288,15 @@ def _details(collection: Collection) -> list[dict[str, Any]]:
     return details
 
 
-def command_line(result: Result) -> str:
+def command_line(result: Result[Any]) -> str:
     """Returns the command that repeats a run, from the stored options."""
-    config = result.get("config")
-    words = ["python", "-m", str(result.get("command"))]
-    num_ranks = result.figure("num_ranks") or 1
-    if num_ranks > 1:
-        more = map(str, result.items("sweep.run.horovodrun_arguments"))
-        words = ["horovodrun", "-np", f"{num_ranks:g}", *more, *words]
-    for key, value in config.items() if isinstance(config, Mapping) else ():
+    values = result.values
+    words = ["python", "-m", values.command]
+    if (num_ranks := values.num_ranks or 1) > 1:
+        swept = values.sweep.run if values.sweep else {}
+        more = map(str, swept.get("horovodrun_arguments") or ())
+        words = ["horovodrun", "-np", f"{num_ranks}", *more, *words]
+    for key, value in result.options.items():
         # Zero is a value, although it equals False.
         if value is None or value is False or value in ("", []) or key == "report_dir":
             continue

@@ -23,6 +23,8 @@ from benchmarks.results.collection import (
     as_number,
     short_name,
 )
+from benchmarks.results.other_results import InputResult
+from benchmarks.results.train_result import GateAnswer
 from tfpipe.pages.page import Cell, Table
 
 
@@ -30,12 +32,10 @@ def _number(text: str, note: str = "") -> Cell:
     return Cell(text, note, is_number=True)
 
 
-def all_gates(
-    collection: Collection,
-) -> list[tuple[Group, Result, Mapping[str, Any]]]:
-    """Returns every gate, computed again, with its group and its result."""
+def all_gates(collection: Collection) -> list[tuple[Group, GateAnswer]]:
+    """Returns every gate, computed again, with its group."""
     return [
-        (group, result, gate)
+        (group, gate)
         for group in collection.groups
         for result in group.results
         for gate in result.gates
@@ -44,13 +44,12 @@ def all_gates(
 
 def gates(collection: Collection) -> Table | None:
     """Returns a row for each run with gates; runs that miss a gate come first."""
-    by_group: dict[int, tuple[Group, dict[str, list[Mapping[str, Any]]]]] = {}
+    by_group: dict[int, tuple[Group, dict[str, list[GateAnswer]]]] = {}
     names: dict[str, None] = {}
-    for group, _, gate in all_gates(collection):
-        name = str(gate.get("gate", "?"))
-        names[name] = None
+    for group, gate in all_gates(collection):
+        names[gate.gate] = None
         _, own = by_group.setdefault(group.index, (group, {}))
-        own.setdefault(name, []).append(gate)
+        own.setdefault(gate.gate, []).append(gate)
     if not by_group:
         return None
     rows = [
@@ -64,13 +63,12 @@ def gates(collection: Collection) -> Table | None:
     return Table("Gates, runs that miss one first", ["Run", *names], rows)
 
 
-def _gate(repeats: Sequence[Mapping[str, Any]]) -> Cell:
+def _gate(repeats: Sequence[GateAnswer]) -> Cell:
     """Returns the verdict of the worst repeat, with its distance to the limit."""
-    missed = [gate for gate in repeats if gate.get("passed") is not True]
+    missed = [gate for gate in repeats if not gate.passed]
     among = missed or repeats
     worst = min(among, key=lambda gate: m if (m := _margin(gate)) is not None else 0)
-    margin, measured = _margin(worst), as_number(worst.get("measured"))
-    text = str(worst.get("text") or "")
+    margin, measured, text = _margin(worst), worst.measured, worst.text
     if margin is None or measured is None:
         note = text
     elif missed and margin >= 0:
@@ -78,7 +76,7 @@ def _gate(repeats: Sequence[Mapping[str, Any]]) -> Cell:
         is_unsteady = "steady state" in text
         note = "limit met, but not in a steady state" if is_unsteady else text
     else:
-        is_share = "%" in str(worst.get("gate", ""))
+        is_share = "%" in worst.gate
         value = percent(measured) if is_share else f"{measured:,.6g}"
         size = f"{abs(margin) * 100:.1f} points" if is_share else f"{abs(margin):,.3g}"
         note = f"{value}, {size} {'short' if missed else 'to spare'}"
@@ -87,12 +85,12 @@ def _gate(repeats: Sequence[Mapping[str, Any]]) -> Cell:
     return Cell("✗ Not met" if missed else "✓ Met", note, "bad" if missed else "good")
 
 
-def _margin(gate: Mapping[str, Any]) -> float | None:
+def _margin(gate: GateAnswer) -> float | None:
     """Returns the distance to the limit, below 0 on the wrong side."""
-    measured, limit = as_number(gate.get("measured")), as_number(gate.get("limit"))
-    if measured is None or limit is None:
-        return as_number(gate.get("margin"))
-    return limit - measured if "<" in str(gate.get("gate", "")) else measured - limit
+    if gate.measured is None or gate.limit is None:
+        return gate.margin
+    margin = gate.measured - gate.limit
+    return -margin if "<" in gate.gate else margin
 
 
 def runs(groups: Sequence[Group]) -> Table | None:
@@ -114,61 +112,45 @@ def runs(groups: Sequence[Group]) -> Table | None:
 
 
 def _run(group: Group) -> list[Cell]:
-    result, estimate = group.median, compare.rate(group)
-    mode = result.text("config.mode")
-    name = short_name(result.text("config.model")) or "unknown model"
+    result, values, estimate = group.median, group.values, compare.rate(group)
+    config = values.config
+    mode = "" if config.mode in ("", "train") else f" {config.mode}"
+    name = f"{group.index}. {short_name(config.model) or 'unknown model'}{mode}"
     hosts = list(dict.fromkeys(h for r in group.results for h in r.hosts))
     host = ", ".join(hosts[:3]) + (f" and {len(hosts) - 3} more" * (len(hosts) > 3))
-    middle, slow = (milliseconds(group.mean(f"step_seconds_p{p}")) for p in (50, 99))
+    middle = milliseconds(group.mean(lambda r: r.step_seconds_p50))
+    slow = milliseconds(group.mean(lambda r: r.step_seconds_p99))
     repeats = f"{len(group.rates)} repeats" if len(group.rates) > 1 else ""
     rate = "—" if estimate is None else with_interval(estimate.mean, estimate.interval)
-    storage = amount(group.mean("storage_megabytes_per_second"))
-    cache = result.cache
     day, _, time = result.started.partition(" ")
     clock = f"{time} UTC" if time else ""
+    size = f"{config.image_size} pixels" if config.image_size else ""
+    cache = Cell(
+        result.cache or "—",
+        mark="warn" if result.cache == "mixed" else "",
+        folded=values.cache.text,
+    )
     return [
-        Cell(
-            f"{group.index}. {name}{'' if mode in ('', 'train') else f' {mode}'}",
-            result.data,
-            "",
-            f"run-{group.index}",
-        ),
+        Cell(name, result.data, "", f"run-{group.index}"),
         Cell(result.kind, result.accelerator, f"badge {result.kind}"),
         Cell(day or "—", ", ".join(filter(None, (clock, host))), "date"),
-        _number(_whole(result.figure("num_ranks"))),
-        _number(_whole(result.figure("config.batch_size")), _of_images(result)),
-        Cell(
-            cache or "—",
-            mark="warn" if cache == "mixed" else "",
-            folded=result.text("cache.text"),
+        _number(_whole(values.num_ranks)),
+        _number(
+            _whole(config.batch_size), ", ".join(filter(None, (config.precision, size)))
         ),
+        cache,
         _number(rate, repeats),
-        _number(percent(group.mean("accelerator_utilization"))),
-        _number(percent(group.mean("stall_fraction"))),
+        _number(percent(group.mean(lambda r: r.accelerator_utilization))),
+        _number(percent(group.mean(lambda r: r.stall_fraction))),
         _number(f"p50 {middle}", f"p99 {slow}"),
-        _number(storage),
-        _number(percent(group.mean("telemetry.host_cpu_fraction"))),
-        _number(percent(_gpu(result))),
+        _number(amount(group.mean(lambda r: r.storage_megabytes_per_second))),
+        _number(percent(group.mean(lambda r: r.telemetry.host_cpu_fraction))),
+        _number(percent(values.telemetry.gpu_utilization)),
     ]
-
-
-def _of_images(result: Result) -> str:
-    """Returns precision and image size of a run, as far as the result says them."""
-    config = result.values.config
-    size = f"{config.image_size} pixels" if config.image_size else ""
-    return ", ".join(filter(None, (config.precision, size)))
 
 
 def _whole(value: float | None) -> str:
     return "—" if value is None else f"{value:,g}"
-
-
-def _gpu(result: Result) -> float | None:
-    """Returns the mean use of all GPUs of all hosts, 0 to 1."""
-    hosts = result.items("telemetry.gpu_utilization_mean_per_host")
-    flat = [gpu for host in hosts for gpu in (host if isinstance(host, list) else [])]
-    used = [value for gpu in flat if (value := as_number(gpu)) is not None]
-    return sum(used) / len(used) if used else None
 
 
 def changes(pairs: Sequence[Pair]) -> Table | None:
@@ -214,21 +196,18 @@ def _change(change: Change | None) -> Cell:
     return Cell(f"{text}{word}", f"{values}, {noise}", mark)
 
 
-def trials(result: Result) -> Table | None:
+def trials(result: InputResult) -> Table | None:
     """Returns the settings that benchmarks.input tried and that did not fail."""
-    rows = []
-    for trial in result.items("tune.trials"):
-        if not isinstance(trial, Mapping) or trial.get("error"):
-            continue
-        ratio = amount(as_number(trial.get("ratio")))
-        rows.append(
-            [
-                Cell(str(trial.get("name", "?"))),
-                _number(amount(as_number(trial.get("elements_per_second")))),
-                _number(milliseconds(as_number(trial.get("cpu_seconds_per_element")))),
-                Cell(f"{ratio} of {trial.get('against', '?')}"),
-            ]
-        )
+    rows = [
+        [
+            Cell(trial.name),
+            _number(amount(trial.elements_per_second)),
+            _number(milliseconds(trial.cpu_seconds_per_element)),
+            Cell(f"{amount(trial.ratio)} of {trial.against}"),
+        ]
+        for trial in result.tune.trials
+        if not trial.error
+    ]
     columns = ("Setting", "Batches/s", "CPU, ms a batch", "Ratio")
     return Table("Settings that were tried", columns, rows) if rows else None
 
@@ -236,11 +215,12 @@ def trials(result: Result) -> Table | None:
 def environment(collection: Collection) -> Table | None:
     """Returns a column for each environment; rows that differ are marked."""
     columns: dict[str, tuple[list[str], dict[str, str]]] = {}
+    named: list[tuple[str, Result[Any]]]
     named = [(str(g.index), r) for g in collection.groups for r in g.results]
     named += [(f"input {i}", r) for i, r in enumerate(collection.inputs, 1)]
     named += [(f"storage {i}", r) for i, r in enumerate(collection.probes, 1)]
     for name, result in named:
-        described = result.get("environment")
+        described = result.document.get("environment")
         if not isinstance(described, Mapping) or not described:
             continue
         values = _flat(described)

@@ -60,8 +60,8 @@ def faults(document: Mapping[str, Any]) -> list[str]:
     options = digest(config if isinstance(config, Mapping) else {})
     if result.config_digest not in (None, options):
         problems.append("Its options were altered: their digest differs.")
-    contradictions = (_rate(result), _shares(result), _labels(result))
-    return [*problems, *itertools.chain(*contradictions), *_verdicts(document)]
+    looks = (_rate, _shares, _labels, _verdicts)
+    return [*problems, *itertools.chain(*(look(result) for look in looks))]
 
 
 def _rate(result: TrainResult) -> Iterator[str]:
@@ -83,7 +83,7 @@ def _rate(result: TrainResult) -> Iterator[str]:
 
 
 def _shares(result: TrainResult) -> Iterator[str]:
-    shares = dict(result.critical_path.shares if result.critical_path else {})
+    shares = dict(result.critical_path.shares)
     if shares and abs(sum(shares.values()) - 1) > _EXACT:
         yield f"The shares of the time add up to {sum(shares.values()):.4g}, not to 1."
     shares |= {key: getattr(result, key) for key in _SHARES}
@@ -93,7 +93,7 @@ def _shares(result: TrainResult) -> Iterator[str]:
 
 
 def _labels(result: TrainResult) -> Iterator[str]:
-    for epoch in result.cache.epochs if result.cache else ():
+    for epoch in result.cache.epochs:
         share = _storage_share(epoch)
         if share is None:
             continue
@@ -105,11 +105,10 @@ def _labels(result: TrainResult) -> Iterator[str]:
             )
 
 
-def _verdicts(document: Mapping[str, Any]) -> Iterator[str]:
-    both = zip(gates.stored(document), gates.again(document), strict=True)
-    for stored, now in both:
-        if (now.get("passed") is True) != (stored.get("passed") is True):
-            yield f"The file says otherwise of a gate. {now.get('text')}"
+def _verdicts(result: TrainResult) -> Iterator[str]:
+    for stored, now in zip(result.gates, gates.again(result), strict=True):
+        if now.passed != stored.passed:
+            yield f"The file says otherwise of a gate. {now.text}"
 
 
 def _storage_share(epoch: EpochBytes) -> float | None:

@@ -2,8 +2,8 @@
 
 In: folders with the JSON results of benchmarks.train, benchmarks.input,
 benchmarks.storage, benchmarks.sweep and benchmarks.advise, or single files. Out: a
-`Collection`. Every key of a result may be missing or have another type, because results
-of older versions are read too.
+`Collection` of typed values. A key that is missing or of another type has its default,
+because results of older versions are read too.
 """
 
 import dataclasses
@@ -14,23 +14,36 @@ import pathlib
 import re
 import statistics
 import unicodedata
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, TypeVar, cast
 
 from benchmarks.results import checks, gates, tree
 from benchmarks.results.checks import ADVISE, INPUT, STORAGE, SWEEP, TRAIN, WITH_RESULT
-from benchmarks.results.train_result import TrainResult
+from benchmarks.results.other_results import (
+    AdviceResult,
+    InputResult,
+    StorageResult,
+    SweepResult,
+)
+from benchmarks.results.train_result import GateAnswer, MeasuredResult, TrainResult
 
 # Options that change no figure: for files, waiting and gates.
 _NOT_SETTINGS = {"report_dir", "checkpoint_dir", "rank_timeout", "require", "repeat"}
 _TIME_IN_NAME = re.compile(r"(\d{4})(\d\d)(\d\d)-(\d\d)(\d\d)(\d\d)")
 _MAX_NAME = 60  # letters of a name in a label
 _PICTURES = (".jpg", ".jpeg", ".png")
+_TYPES: Mapping[str, type[MeasuredResult]] = {
+    INPUT: InputResult,
+    STORAGE: StorageResult,
+    SWEEP: SweepResult,
+    ADVISE: AdviceResult,
+}
+T = TypeVar("T", bound=MeasuredResult)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Result:
-    """One JSON document.
+class Result(Generic[T]):
+    """One JSON document, and its typed values.
 
     Attributes:
         name: Name of its file without suffix, unique in a `Collection`.
@@ -43,9 +56,10 @@ class Result:
     picture: pathlib.Path | None = None
 
     @functools.cached_property
-    def values(self) -> TrainResult:
+    def values(self) -> T:
         """The typed values; a value of a wrong type has its default."""
-        return tree.decode(TrainResult, self.document)[0]
+        kind = _TYPES.get(str(self.document.get("command")), TrainResult)
+        return cast(T, tree.decode(kind, self.document)[0])
 
     @functools.cached_property
     def faults(self) -> list[str]:
@@ -53,34 +67,15 @@ class Result:
         return checks.faults(self.document)
 
     @functools.cached_property
-    def gates(self) -> list[dict[str, Any]]:
+    def gates(self) -> list[GateAnswer]:
         """The gates, with the verdicts that the figures give."""
-        return gates.again(self.document)
+        values: MeasuredResult = self.values
+        return gates.again(values) if isinstance(values, TrainResult) else []
 
-    def get(self, path: str) -> Any:
-        """Returns the value at a path with dots; None where a part is missing."""
-        value: Any = self.document
-        for part in path.split("."):
-            value = value.get(part) if isinstance(value, Mapping) else None
-        return value
-
-    def figure(self, path: str) -> float | None:
-        """Returns a finite number, or None where there is none."""
-        return as_number(self.get(path))
-
-    def figures(self, path: str) -> list[float | None]:
-        """Returns a list with None in place of every item but finite numbers."""
-        return [as_number(item) for item in self.items(path)]
-
-    def items(self, path: str) -> list[Any]:
-        """Returns a list; an empty list where there is none."""
-        value = self.get(path)
-        return list(value) if isinstance(value, list | tuple) else []
-
-    def text(self, path: str) -> str:
-        """Returns a text; an empty text where there is none."""
-        value = self.get(path)
-        return value if isinstance(value, str) else ""
+    @functools.cached_property
+    def options(self) -> dict[str, Any]:
+        """All options of the run, of any version, to compare and to repeat it."""
+        return _mapping(self.document.get("config"))
 
     @property
     def kind(self) -> str:
@@ -104,18 +99,19 @@ class Result:
         """Name of the data set, or else of its folder; empty for synthetic data."""
         if self.kind == "synthetic":
             return ""
-        folder = self.text("config.data_dir").rstrip("/").rpartition("/")[2]
-        return self.text("environment.data.name") or folder
+        folder = (self.values.config.data_dir or "").rstrip("/").rpartition("/")[2]
+        data = self.values.environment.data
+        return (data.name if data else None) or folder
 
     @property
     def cache(self) -> str:
         """Measured state of the page cache, or the wanted state."""
-        return self.text("cache.label") or self.text("cache.state")
+        return self.values.cache.label or self.values.cache.state or ""
 
     @property
     def started(self) -> str:
         """Date and time in UTC, to the minute; an empty text where no time is known."""
-        if text := self.text("started_at"):
+        if text := self.values.started_at:
             return text[:16].replace("T", " ")
         if match := _TIME_IN_NAME.search(self.name):
             year, month, day, hour, minute, _ = match.groups()
@@ -125,16 +121,17 @@ class Result:
     @property
     def hosts(self) -> list[str]:
         """Names of the hosts."""
-        hosts = self.items("environment.hosts")
-        names = [host.get("name") for host in hosts if isinstance(host, Mapping)]
-        return [name for name in names if isinstance(name, str)]
+        return [host.name for host in self.values.environment.hosts if host.name]
 
-    @property
-    def rates(self) -> list[float]:
-        """Images/s of every run in the result; several with --repeat."""
-        several = self.figures("reproducibility.examples_per_second_per_run")
-        single = [self.figure("examples_per_second")]
-        return [rate for rate in several or single if rate is not None]
+
+RunResult = Result[TrainResult]
+
+
+def rates(run: RunResult) -> list[float]:
+    """Returns images/s of every run in a result; several with --repeat."""
+    several = run.values.reproducibility
+    every = several.examples_per_second_per_run if several else ()
+    return [r for r in every or (run.values.examples_per_second,) if r is not None]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -149,24 +146,31 @@ class Group:
 
     index: int
     label: str
-    results: Sequence[Result]
+    results: Sequence[RunResult]
+
+    @functools.cached_property
+    def median(self) -> RunResult:
+        """The repeat of the median rate, for charts."""
+        ordered = sorted(self.results, key=lambda r: r.values.examples_per_second or 0)
+        return ordered[(len(ordered) - 1) // 2]
 
     @property
-    def median(self) -> Result:
-        """The repeat of the median rate, for charts."""
-        ordered = sorted(
-            self.results, key=lambda r: r.figure("examples_per_second") or 0
-        )
-        return ordered[(len(ordered) - 1) // 2]
+    def values(self) -> TrainResult:
+        """The figures of the median repeat."""
+        return self.median.values
 
     @property
     def rates(self) -> list[float]:
         """Images/s of all repeats."""
-        return [rate for result in self.results for rate in result.rates]
+        return [rate for result in self.results for rate in rates(result)]
 
-    def mean(self, path: str) -> float | None:
+    def figures(self, get: Callable[[TrainResult], float | None]) -> list[float]:
+        """Returns a figure of each repeat with the figure."""
+        return [v for r in self.results if (v := get(r.values)) is not None]
+
+    def mean(self, get: Callable[[TrainResult], float | None]) -> float | None:
         """Returns the mean of a figure over the repeats with the figure."""
-        values = [v for r in self.results if (v := r.figure(path)) is not None]
+        values = self.figures(get)
         return statistics.fmean(values) if values else None
 
 
@@ -184,14 +188,14 @@ class Collection:
     """
 
     groups: Sequence[Group]
-    inputs: Sequence[Result]
-    probes: Sequence[Result]
-    sweeps: Sequence[Result]
-    advice: Sequence[Result]
+    inputs: Sequence[Result[InputResult]]
+    probes: Sequence[Result[StorageResult]]
+    sweeps: Sequence[Result[SweepResult]]
+    advice: Sequence[Result[AdviceResult]]
     left_out: Sequence[str]
 
     @property
-    def results(self) -> list[Result]:
+    def results(self) -> list[Result[Any]]:
         """All results of runs, without the documents of sweeps and predictions."""
         runs = [result for group in self.groups for result in group.results]
         return [*runs, *self.inputs, *self.probes]
@@ -218,7 +222,7 @@ def read(paths: Sequence[pathlib.Path], *, flag: str = "--results") -> Collectio
         ValueError: If there is no result.
         OSError: If a path does not exist or cannot be read.
     """
-    valid: list[Result] = []
+    valid: list[Result[Any]] = []
     left_out: list[str] = []
     files = (file for path in paths for file in _files(path))
     for path in dict.fromkeys(files):
@@ -245,7 +249,9 @@ def read(paths: Sequence[pathlib.Path], *, flag: str = "--results") -> Collectio
     return collect(valid, left_out=left_out)
 
 
-def collect(results: Sequence[Result], *, left_out: Sequence[str] = ()) -> Collection:
+def collect(
+    results: Sequence[Result[Any]], *, left_out: Sequence[str] = ()
+) -> Collection:
     """Returns results by their command, and repeats grouped.
 
     Args:
@@ -253,7 +259,7 @@ def collect(results: Sequence[Result], *, left_out: Sequence[str] = ()) -> Colle
         left_out: A sentence for every file without a result.
     """
     by_command = {
-        command: [r for r in results if r.get("command") == command]
+        command: [r for r in results if r.document.get("command") == command]
         for command in WITH_RESULT
     }
     return Collection(
@@ -289,26 +295,25 @@ def _document(path: pathlib.Path) -> tuple[dict[str, Any] | None, str]:
     return document, ""
 
 
-def settings(result: Result) -> dict[str, Any]:
+def settings(result: RunResult) -> dict[str, Any]:
     """Returns the settings of repeats: options, paths and the number of ranks."""
-    config = result.get("config")
-    options = dict(config) if isinstance(config, Mapping) else {}
+    options, values = result.options, result.values
     kept = {key: options[key] for key in sorted(options.keys() - _NOT_SETTINGS)}
     # The paths say what ran with an option "auto".
-    paths = result.get("paths")
-    kept |= paths if isinstance(paths, dict) else {}
-    return {"num_ranks": result.get("num_ranks"), "kind": result.kind, **kept}
+    return {"num_ranks": values.num_ranks, "kind": result.kind, **kept, **values.paths}
 
 
-def environment(result: Result) -> dict[str, Any]:
+def environment(result: Result[Any]) -> dict[str, Any]:
     """Returns versions and hardware, without the names of hosts."""
-    values = result.get("environment")
-    if not isinstance(values, dict):
-        return {}
+    values = _mapping(result.document.get("environment"))
     return {key: value for key, value in values.items() if key != "hosts"}
 
 
-def machines(result: Result) -> list[str]:
+def _mapping(value: Any) -> dict[str, Any]:
+    return dict(value) if isinstance(value, Mapping) else {}
+
+
+def machines(result: RunResult) -> list[str]:
     """Returns the machines of a run, the same before and after a reboot.
 
     A repeat may follow a reboot: cores, memory and name of the machine stay. Results of
@@ -318,9 +323,9 @@ def machines(result: Result) -> list[str]:
     return sorted({host.machine_id or host.boot_id or host.name for host in hosts})
 
 
-def _groups(results: Sequence[Result]) -> list[Group]:
+def _groups(results: Sequence[RunResult]) -> list[Group]:
     """Returns the repeats together, and the groups in an order for readers."""
-    repeats: dict[str, list[Result]] = {}
+    repeats: dict[str, list[RunResult]] = {}
     for result in results:
         same = [settings(result), result.cache, environment(result)]
         same += [machines(result), bool(result.faults)]
@@ -333,14 +338,15 @@ def _groups(results: Sequence[Result]) -> list[Group]:
     ]
 
 
-def _order(result: Result) -> tuple[Any, ...]:
-    names = (result.text("config.mode"), result.text("config.model"))
+def _order(result: RunResult) -> tuple[Any, ...]:
+    values, config = result.values, result.values.config
+    names = (config.mode, config.model)
     where = (result.kind, result.accelerator, result.data)
-    sizes = (result.figure(path) or 0 for path in ("config.batch_size", "num_ranks"))
+    sizes = (config.batch_size or 0, values.num_ranks or 0)
     return (*names, *where, result.cache, *sizes, result.started, result.name)
 
 
-def _labels(results: Sequence[Result]) -> list[str]:
+def _labels(results: Sequence[RunResult]) -> list[str]:
     """Returns model and ranks of every run, and the settings unlike other runs."""
     parts = [_parts(result) for result in results]
     always = {"model", "ranks"}
@@ -368,22 +374,21 @@ def short_name(text: str) -> str:
     return text
 
 
-def _parts(result: Result) -> dict[str, str]:
-    ranks, batch = result.figure("num_ranks"), result.figure("config.batch_size")
-    mode = result.text("config.mode")
+def _parts(result: RunResult) -> dict[str, str]:
+    values, config = result.values, result.values.config
+    ranks, batch, mode = values.num_ranks, config.batch_size, config.mode
     kind = f"{result.kind} {result.accelerator}".strip()
-    values = result.values
     return {
         "mode": "" if mode == "train" else mode,
-        "model": short_name(result.text("config.model")) or "unknown model",
+        "model": short_name(config.model) or "unknown model",
         "ranks": "" if ranks is None else f"{ranks:g} rank{'s' if ranks != 1 else ''}",
         "batch": "" if batch is None else f"batch {batch:g}",
         "kind": "" if kind == "real" else kind,
         "data": short_name(result.data),
-        "tier": short_name(result.text("storage.tier")),
+        "tier": short_name(values.storage.tier if values.storage else ""),
         "cache": result.cache if result.cache != "as_is" else "",
-        "precision": values.config.precision or "",
-        "image": f"{values.config.image_size or 'own'} pixels",
+        "precision": config.precision or "",
+        "image": f"{config.image_size or 'own'} pixels",
         "hosts": short_name(", ".join(result.hosts)),
         "machine": ", ".join(name[:8] for name in machines(result)),
         **{

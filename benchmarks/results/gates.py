@@ -6,27 +6,22 @@ pass if the result lacks its metric.
 """
 
 import dataclasses
-import math
 import operator
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from benchmarks.results.train_result import BarRates, GateAnswer, TrainResult
 from tfpipe import errors
 
-
-class Verdict(NamedTuple):
-    """The answer of a check, and a sentence with the measured values."""
-
-    passed: bool
-    text: str
+_Of = Callable[[TrainResult], float | None]
 
 
 class Metric(NamedTuple):
-    """Place of a metric in a result.
+    """A metric of a result.
 
     Attributes:
-        key: Path in the result, with dots.
+        get: Returns the value of a result; None if the result has none.
         scale: Factor from the value in the result to the metric, as 1e3 from s to ms.
         is_ratio: Whether the metric is a ratio, so that a limit may be in percent.
         at_most_one: Whether the metric is a share, 0 to 1.
@@ -36,7 +31,7 @@ class Metric(NamedTuple):
             every run does.
     """
 
-    key: str
+    get: _Of
     scale: float = 1.0
     is_ratio: bool = False
     at_most_one: bool = False
@@ -55,38 +50,58 @@ NEEDS: Mapping[str, str] = {
 }
 
 
-def _share(key: str, *, is_timed: bool = True, needs: str = "") -> Metric:
-    return Metric(key, is_ratio=True, at_most_one=True, is_timed=is_timed, needs=needs)
+def _share(get: _Of, *, is_timed: bool = True, needs: str = "") -> Metric:
+    return Metric(get, is_ratio=True, at_most_one=True, is_timed=is_timed, needs=needs)
 
 
-_SLOWEST = Metric("stragglers.slowest_over_others", is_ratio=True)
+def _part(name: str) -> Metric:
+    return _share(lambda r: r.critical_path.shares.get(name))
+
+
+def _bars(get: Callable[[BarRates], float | None]) -> Metric:
+    return Metric(
+        lambda r: get(r.bars) if r.bars else None, is_ratio=True, needs="bars"
+    )
+
+
+_SLOWEST = Metric(lambda r: r.stragglers.slowest_over_others, is_ratio=True)
+_CONSUMED = Metric(lambda r: r.consumed_megabytes_per_second, needs="records")
 
 METRICS: Mapping[str, Metric] = {
-    "stall": _share("stall_fraction"),
-    "sync": _share("sync_fraction"),
-    "communication": _share("critical_path.shares.communication"),
-    "late": _share("critical_path.shares.late"),
-    "au": _share("accelerator_utilization"),
-    "au_mlperf_storage": _share("accelerator_utilization_mlperf_storage"),
-    "network": _share("network_utilization", needs="link"),
-    "gpu": _share("gpu_utilization", needs="gpu"),
-    "accuracy": _share("accuracy", is_timed=False, needs="learning"),
-    "host_cpu": _share("telemetry.host_cpu_fraction"),
-    "others_cpu": _share("host_load.others_cpu_fraction"),
-    "stolen": _share("host_load.stolen_fraction"),
-    "run_queue": _share("host_load.run_queue_wait_fraction"),
-    "real/synthetic": Metric("bars.real_over_synthetic", is_ratio=True, needs="bars"),
-    "input/synthetic": Metric("bars.input_over_synthetic", is_ratio=True, needs="bars"),
-    "drift": Metric("steady_state.drift", is_ratio=True),
-    "spread": Metric("reproducibility.spread", is_ratio=True, needs="repeats"),
+    "stall": _share(lambda r: r.stall_fraction),
+    "sync": _share(lambda r: r.sync_fraction),
+    "communication": _part("communication"),
+    "late": _part("late"),
+    "au": _share(lambda r: r.accelerator_utilization),
+    "au_mlperf_storage": _share(lambda r: r.accelerator_utilization_mlperf_storage),
+    "network": _share(lambda r: r.network_utilization, needs="link"),
+    "gpu": _share(lambda r: r.gpu_utilization, needs="gpu"),
+    "accuracy": _share(lambda r: r.accuracy, is_timed=False, needs="learning"),
+    "host_cpu": _share(lambda r: r.telemetry.host_cpu_fraction),
+    "others_cpu": _share(lambda r: r.host_load.others_cpu_fraction),
+    "stolen": _share(lambda r: r.host_load.stolen_fraction),
+    "run_queue": _share(lambda r: r.host_load.run_queue_wait_fraction),
+    "real/synthetic": _bars(lambda bars: bars.real_over_synthetic),
+    "input/synthetic": _bars(lambda bars: bars.input_over_synthetic),
+    "drift": Metric(lambda r: r.steady_state.drift, is_ratio=True),
+    "spread": Metric(
+        lambda r: r.reproducibility.spread if r.reproducibility else None,
+        is_ratio=True,
+        needs="repeats",
+    ),
     "slowest/others": _SLOWEST,
     "slowest/median": _SLOWEST,  # the name of this gate in older scripts
-    "examples_per_second": Metric("examples_per_second"),
-    "consumed_mb_per_second": Metric("consumed_megabytes_per_second", needs="records"),
-    "storage_mb_per_second": Metric("storage_megabytes_per_second"),
-    "cpu_ms_per_example": Metric("cpu_seconds_per_example", 1e3),
-    "first_batch_seconds": Metric("time_to_first_batch_seconds", is_timed=False),
-    **{f"p{p}_step_ms": Metric(f"step_seconds_p{p}", 1e3) for p in (50, 90, 95, 99)},
+    "examples_per_second": Metric(lambda r: r.examples_per_second),
+    "consumed_mb_per_second": _CONSUMED,
+    "storage_mb_per_second": Metric(lambda r: r.storage_megabytes_per_second),
+    "cpu_ms_per_example": Metric(lambda r: r.cpu_seconds_per_example, 1e3),
+    "first_batch_seconds": Metric(
+        lambda r: r.time_to_first_batch_seconds, is_timed=False
+    ),
+    "p50_step_ms": Metric(lambda r: r.step_seconds_p50, 1e3),
+    "p90_step_ms": Metric(lambda r: r.step_seconds_p90, 1e3),
+    "p95_step_ms": Metric(lambda r: r.step_seconds_p95, 1e3),
+    "p99_step_ms": Metric(lambda r: r.step_seconds_p99, 1e3),
 }
 
 _COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
@@ -159,49 +174,45 @@ class Gate:
     def __str__(self) -> str:
         return f"{self.metric}{self.comparison}{self._show(self.limit)}"
 
-    def measured(self, result: Mapping[str, Any]) -> float | None:
-        """Returns the metric of a result, in its unit; None if the result has none.
-
-        A value that is not a number is NaN.
-        """
+    def measured(self, result: TrainResult) -> float | None:
+        """Returns the metric of a result, in its unit; None if the result has none."""
         metric = METRICS[self.metric]
-        value: Any = result
-        for part in metric.key.split("."):
-            value = value.get(part) if isinstance(value, Mapping) else None
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            return None
-        return value * metric.scale
+        value = metric.get(result)
+        return None if value is None else value * metric.scale
 
     def margin(self, measured: float) -> float:
         """Returns by how much a value is on the good side of the limit, in its unit."""
         distance = measured - self.limit
         return distance if self.comparison.startswith(">") else -distance
 
-    def check(self, result: Mapping[str, Any]) -> Verdict:
-        """Checks whether a result passes; a result without the metric does not.
+    def check(self, result: TrainResult) -> GateAnswer:
+        """Returns whether a result passes; a result without the metric does not.
 
-        No metric of the timed steps passes if the run did not reach a steady state.
+        No metric of the timed steps passes if the run did not reach a steady state, and
+        no metric at all if a loss was not finite.
         """
         metric, measured = METRICS[self.metric], self.measured(result)
-        if measured is None:
-            return Verdict(
-                False,
-                f"{self} is not met: the result has no {metric.key}, which "
-                "such a run does not measure.",
-            )
-        if math.isnan(measured):
-            return Verdict(False, f"{self} is not met: {metric.key} is not a number.")
-        steady = result.get("steady_state", {"reached": True})
-        if metric.is_timed and not steady["reached"]:
-            text = steady["text"]
-            return Verdict(
-                False,
-                f"{self} is not met: got {self._show(measured)}, "
-                f"{text[0].lower()}{text[1:]}",
-            )
-        passed = _COMPARISONS[self.comparison](measured, self.limit)
-        met = "is met" if passed else "is not met"
-        return Verdict(passed, f"{self} {met}: got {self._show(measured)}.")
+        steady, broken = result.steady_state, result.not_finite_loss
+        passed, why = False, ""
+        if broken:
+            why = broken.text
+        elif measured is None:
+            why = "the result has no such figure: a run of this kind does not measure "
+            why += "the metric, or the figure was not finite."
+        elif metric.is_timed and steady.reached is False:
+            unsteady = f"{steady.text[:1].lower()}{steady.text[1:]}"
+            why = f"got {self._show(measured)}, {unsteady}"
+        else:
+            passed = _COMPARISONS[self.comparison](measured, self.limit)
+            why = f"got {self._show(measured)}."
+        return GateAnswer(
+            gate=str(self),
+            passed=passed,
+            text=f"{self} {'is met' if passed else 'is not met'}: {why}",
+            measured=measured,
+            limit=self.limit,
+            margin=None if measured is None else self.margin(measured),
+        )
 
     def _show(self, value: float) -> str:
         if METRICS[self.metric].at_most_one:
@@ -228,51 +239,27 @@ def refuse_unmeasured(gates: Sequence[Gate], has: Collection[str]) -> None:
             )
 
 
-def check(gates: Sequence[Gate], result: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Returns the verdict of each gate on a result, for JSON.
+def check(gates: Sequence[Gate], result: TrainResult) -> list[GateAnswer]:
+    """Returns the verdict of each gate on a result.
 
-    The keys are gate, passed, text, measured, limit and margin; the last three are in
-    the unit of the metric. margin is below 0 on the wrong side of the limit. measured
-    and margin are None if the result has no such number. A run whose loss was not
-    finite meets no gate.
+    measured, limit and margin are in the unit of the metric. margin is below 0 on the
+    wrong side of the limit. measured and margin are None if the result has no such
+    number.
     """
-    return [_document(gate, result) for gate in gates]
+    return [gate.check(result) for gate in gates]
 
 
-def again(result: Mapping[str, Any]) -> list[dict[str, Any]]:
+def again(result: TrainResult) -> list[GateAnswer]:
     """Returns the gates of a stored result, with the verdicts that its figures give.
 
     A gate of an older version, and a metric without a figure, keep the stored verdict.
     """
-    return [_again(gate, result) for gate in stored(result)]
+    return [_again(stored, result) for stored in result.gates]
 
 
-def stored(result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Returns the gates of a stored result, with the stored verdicts."""
-    listed = result.get("gates")
-    listed = listed if isinstance(listed, list | tuple) else ()
-    return [gate for gate in listed if isinstance(gate, Mapping)]
-
-
-def _again(stored: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
+def _again(stored: GateAnswer, result: TrainResult) -> GateAnswer:
     try:
-        now = _document(Gate.parse(str(stored.get("gate"))), result)
-    except (ValueError, TypeError, KeyError):
-        return dict(stored)
-    is_same = now["passed"] == (stored.get("passed") is True)
-    return dict(stored) if is_same or now["measured"] is None else {**stored, **now}
-
-
-def _document(gate: Gate, result: Mapping[str, Any]) -> dict[str, Any]:
-    verdict, measured = gate.check(result), gate.measured(result)
-    if broken := result.get("not_finite_loss"):
-        verdict = Verdict(False, f"{gate} is not met: {broken['text']}")
-    if measured is not None and not math.isfinite(measured):
-        measured = None
-    return {
-        "gate": str(gate),
-        **verdict._asdict(),
-        "measured": measured,
-        "limit": gate.limit,
-        "margin": None if measured is None else gate.margin(measured),
-    }
+        now = Gate.parse(stored.gate).check(result)
+    except ValueError:
+        return stored
+    return stored if now.passed == stored.passed or now.measured is None else now

@@ -5,6 +5,7 @@ have is None. docs/reference/results.schema.json is the JSON Schema of this tree
 """
 
 import dataclasses
+import statistics
 from collections.abc import Mapping
 from typing import Any
 
@@ -91,6 +92,8 @@ class Environment:
         python: Version.
         kernel: Version.
         cpu: Processor of the host of rank 0.
+        num_cpus: Number of its cores that rank 0 may use.
+        ram_bytes: Its memory.
         gpus: Names of the GPUs of the host of rank 0.
         driver: Version of the driver of the GPUs.
         cuda: Version that TensorFlow was built with.
@@ -108,6 +111,8 @@ class Environment:
     python: str | None = None
     kernel: str | None = None
     cpu: str | None = None
+    num_cpus: int | None = None
+    ram_bytes: float | None = None
     gpus: tuple[str, ...] = ()
     driver: str | None = None
     cuda: str | None = None
@@ -146,24 +151,91 @@ class CacheProof:
     state: str | None = None
     text: str = ""
     epochs: tuple[EpochBytes, ...] = ()
-    size_rule: SizeRule | None = None
+    size_rule: SizeRule = SizeRule()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SourceBytes:
+    """The tier that fed the timed steps, and the bytes from each source."""
+
+    tier: str = ""
+    state: str = ""
+    consumed_bytes: float | None = None
+    bytes_from_server: float | None = None
+    bytes_from_disk: float | None = None
+    bytes_from_page_cache: float | None = None
+    bytes_from_ram_cache: float | None = None
+    text: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SteadyState:
-    """Whether the timed steps were steady, and the change of their rate."""
+    """Whether the timed steps were steady, and the change of their rate.
 
-    reached: bool = True
+    `reached` is None in results of versions without a steady state.
+    """
+
+    reached: bool | None = None
     drift: float | None = None
     text: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HostLoad:
-    """The share of the cores that other processes took."""
+    """The load of other processes and machines, as shares of the cores."""
 
     others_cpu_fraction: float | None = None
+    stolen_fraction: float | None = None
+    run_queue_wait_fraction: float | None = None
     text: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SampledHosts:
+    """Figures of the hosts: use of cores, GPUs and links."""
+
+    num_hosts: int = 1
+    host_cpu_fraction: float | None = None
+    gpu_utilization_mean_per_host: tuple[Numbers | None, ...] = ()
+    gpu_energy_joules_per_host: Numbers = ()
+    network_received_megabytes_per_second_per_host: Numbers = ()
+    network_sent_megabytes_per_second_per_host: Numbers = ()
+    network_link_bytes_per_second_max_per_host: Numbers = ()
+
+    @property
+    def gpu_utilization(self) -> float | None:
+        """The mean use of all GPUs of all hosts, 0 to 1."""
+        hosts = self.gpu_utilization_mean_per_host
+        used = [gpu for host in hosts for gpu in host or () if gpu is not None]
+        return statistics.fmean(used) if used else None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TimeSeries:
+    """Figures over time: seconds since the start of timing, and a value for each."""
+
+    seconds: Numbers = ()
+    examples_per_second: Numbers = ()
+    wait_fraction: Numbers = ()
+    storage_megabytes_per_second: Numbers = ()
+    resident_fraction: Numbers = ()
+    host_cpu_fraction: Numbers = ()
+    gpu_utilization: Numbers = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StepHistogram:
+    """Counts of steps by duration; there is an edge more than counts."""
+
+    edges_seconds: Numbers = ()
+    counts: Numbers = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StepWaits:
+    """Waits of some steps for the input."""
+
+    wait_seconds_p99: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -175,11 +247,59 @@ class PathShares:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Stragglers:
+    """The slowest rank, its time over the time of the others, and the cause."""
+
+    slowest_rank: int | None = None
+    slowest_over_others: float | None = None
+    cause: str | None = None
+    text: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BarRates:
+    """The rates of the input alone, of the model alone, and of both."""
+
+    input_examples_per_second: float | None = None
+    synthetic_examples_per_second: float | None = None
+    real_examples_per_second: float | None = None
+    real_over_synthetic: float | None = None
+    input_over_synthetic: float | None = None
+    sentence: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reproducibility:
+    """The rates of several runs, and whether they agree."""
+
+    examples_per_second_per_run: Numbers = ()
+    spread: float | None = None
+    reproducible: bool | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LearnedEpoch:
+    """Loss and accuracy of an epoch of training, counted from 0."""
+
+    epoch: int
+    loss: float | None = None
+    accuracy: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NotFiniteLoss:
+    """The first step with a loss that is not finite."""
+
+    step: int | None = None
+    text: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class GateAnswer:
     """A gate, whether it is met, and the sentence about it."""
 
-    gate: str
-    passed: bool
+    gate: str = "?"
+    passed: bool = False
     text: str = ""
     measured: float | None = None
     limit: float | None = None
@@ -204,64 +324,153 @@ class EmulatedRate:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainResult:
-    """A result of benchmarks.train. Units stand in the names.
+class SweptRun:
+    """A run of a sweep: its settings, its duration and its data.
 
     Attributes:
+        run: The settings, the fields of a `Run`.
+        seconds: Duration of the run.
+        data_digest: Digest of the data set; None in results of older versions.
+    """
+
+    run: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    seconds: float = 0.0
+    data_digest: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MeasuredResult:
+    """The common figures of benchmarks.train, benchmarks.input and benchmarks.storage.
+
+    Attributes:
+        command: Name of the command.
         schema_version: Version of the format.
         kind: "real", "synthetic" or "emulated"; None in results of older versions.
         started_at: Date and time in UTC.
-        config: All options.
-        config_digest: Digest of the options.
-        resumed: Whether the run began at a checkpoint.
+        config: The options that figures depend on.
+        config_digest: Digest of all options.
         digest: Digest of all other keys of the file.
+        paths: Which of the faster paths the pipeline took, by name.
+        pipeline: The pipeline, a line a stage.
         num_ranks: Number of ranks.
         examples_per_second: Rate of all ranks together.
+        cpu_seconds_per_example: CPU time of an example.
+        cache: The state of the page cache.
+        storage: The bytes of each source.
+        steady_state: Whether the figures were steady.
+        host_load: What other processes took.
+        environment: Versions, hardware, hosts and data.
+        sweep: What a sweep adds.
+    """
+
+    command: str = ""
+    schema_version: int | None = None
+    kind: str | None = None
+    started_at: str | None = None
+    config: Options = Options()
+    config_digest: str | None = None
+    digest: str | None = None
+    paths: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    pipeline: tuple[str, ...] = ()
+    num_ranks: int | None = None
+    examples_per_second: float | None = None
+    cpu_seconds_per_example: float | None = None
+    cache: CacheProof = CacheProof()
+    storage: SourceBytes | None = None
+    steady_state: SteadyState = SteadyState()
+    host_load: HostLoad = HostLoad()
+    environment: Environment = Environment()
+    sweep: SweptRun | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainResult(MeasuredResult):
+    """A result of benchmarks.train. Units stand in the names.
+
+    Attributes:
+        resumed: Whether the run began at a checkpoint.
+        emulation: The emulated accelerator.
+        binding: The resource behind the largest loss.
+        examples_per_second_deviation: 1.96 standard deviations, from step to step.
         examples_per_second_per_rank: Rate of each rank.
         num_timed_steps: Number of timed steps.
         timed_seconds: Time from the common start to the end of the last rank.
         padding_fraction: Share of padding in the batches.
         stall_fraction: Share of the time that waits for input.
         accelerator_utilization: Share of the time that computes.
+        accelerator_utilization_mlperf_storage: The same by the rules of MLPerf Storage.
         sync_fraction: Share of the time that waits for other ranks.
+        network_utilization: Use of the busiest link, 0 to 1.
+        gpu_utilization: Mean use of the GPUs, 0 to 1.
+        time_to_first_batch_seconds: Time until the first batch.
         consumed_bytes: Size of the records of the timed steps.
+        consumed_megabytes_per_second: Their rate.
         storage_bytes_read: Bytes of them that storage gave.
-        cpu_seconds_per_example: CPU time of an example.
+        storage_megabytes_per_second: Their rate.
+        compute_seconds_per_step: Mean over the ranks.
+        emulated_seconds_per_step: Configured time of an emulated step.
+        wait_seconds_per_step_per_rank: Wait for input of each rank.
+        compute_seconds_per_step_per_rank: Computation of each rank.
+        sync_seconds_per_step_per_rank: Wait for other ranks of each rank.
+        step_seconds_p50: Percentile of the time of a step; and so on.
+        window_steps: Waits of steps with a new shuffle window.
+        other_steps: Waits of the other steps.
+        step_histogram: Durations of steps.
         critical_path: The shares of the time.
-        emulation: The emulated accelerator.
-        cache: The state of the page cache.
-        steady_state: Whether the steps were steady.
-        host_load: What other processes took.
+        stragglers: The slowest rank.
+        telemetry: Use of the hosts.
+        time_series: Figures over time.
+        accuracy: Accuracy of the last epoch, 0 to 1.
+        num_evaluated: Number of evaluated images.
+        epochs: Learning by epoch.
+        not_finite_loss: The first loss that is not finite.
+        bars: Input alone, model alone, both.
+        reproducibility: Several runs.
         gates: The gates.
-        environment: Versions, hardware, hosts and data.
     """
 
-    schema_version: int | None = None
-    kind: str | None = None
-    started_at: str | None = None
-    config: Options = Options()
-    config_digest: str | None = None
     resumed: bool | None = None
-    digest: str | None = None
-    num_ranks: int | None = None
-    examples_per_second: float | None = None
-    examples_per_second_per_rank: Numbers | None = None
+    emulation: EmulatedRate | None = None
+    binding: str | None = None
+    examples_per_second_deviation: float | None = None
+    examples_per_second_per_rank: Numbers = ()
     num_timed_steps: int | None = None
     timed_seconds: float | None = None
     padding_fraction: float | None = None
     stall_fraction: float | None = None
     accelerator_utilization: float | None = None
+    accelerator_utilization_mlperf_storage: float | None = None
     sync_fraction: float | None = None
+    network_utilization: float | None = None
+    gpu_utilization: float | None = None
+    time_to_first_batch_seconds: float | None = None
     consumed_bytes: float | None = None
+    consumed_megabytes_per_second: float | None = None
     storage_bytes_read: float | None = None
-    cpu_seconds_per_example: float | None = None
-    critical_path: PathShares | None = None
-    emulation: EmulatedRate | None = None
-    cache: CacheProof | None = None
-    steady_state: SteadyState | None = None
-    host_load: HostLoad | None = None
+    storage_megabytes_per_second: float | None = None
+    compute_seconds_per_step: float | None = None
+    emulated_seconds_per_step: float | None = None
+    wait_seconds_per_step_per_rank: Numbers = ()
+    compute_seconds_per_step_per_rank: Numbers = ()
+    sync_seconds_per_step_per_rank: Numbers = ()
+    step_seconds_p50: float | None = None
+    step_seconds_p90: float | None = None
+    step_seconds_p95: float | None = None
+    step_seconds_p99: float | None = None
+    window_steps: StepWaits = StepWaits()
+    other_steps: StepWaits = StepWaits()
+    step_histogram: StepHistogram = StepHistogram()
+    critical_path: PathShares = PathShares()
+    stragglers: Stragglers = Stragglers()
+    telemetry: SampledHosts = SampledHosts()
+    time_series: TimeSeries = TimeSeries()
+    accuracy: float | None = None
+    num_evaluated: int | None = None
+    epochs: tuple[LearnedEpoch, ...] = ()
+    not_finite_loss: NotFiniteLoss | None = None
+    bars: BarRates | None = None
+    reproducibility: Reproducibility | None = None
     gates: tuple[GateAnswer, ...] = ()
-    environment: Environment = Environment()
 
 
 def json_schema() -> dict[str, Any]:

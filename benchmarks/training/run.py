@@ -26,8 +26,9 @@ from benchmarks.distributed.watch import Beat, watched
 from benchmarks.options.config import Config
 from benchmarks.reporting import binding, mlperf_storage, output
 from benchmarks.reporting.progress import Progress
-from benchmarks.results import checks, environment, gates
+from benchmarks.results import checks, environment, gates, tree
 from benchmarks.results.gates import Gate
+from benchmarks.results.train_result import TrainResult
 from benchmarks.system import network, probes
 from benchmarks.training import bars, batch_search, cache_state, elastic, loop
 from benchmarks.training.setting import Setting, make_setting
@@ -155,9 +156,9 @@ def _result(setting: Setting, ranks: Ranks, required: Sequence[Gate]) -> dict[st
         "environment": environment.of_run(ranks, setting.index),
     }
     result |= _use_of_host(result, config)
-    result["binding"] = binding.of_run(result)
-    result["gates"] = gates.check(required, result)
-    return result
+    typed, _ = tree.decode(TrainResult, result)
+    answered = [dataclasses.asdict(gate) for gate in gates.check(required, typed)]
+    return {**result, "binding": binding.of_run(typed), "gates": answered}
 
 
 def _measured_here(config: Config, ranks: Ranks) -> set[str]:

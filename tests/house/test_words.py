@@ -19,7 +19,7 @@ from tests.house.words import (
 CEILINGS = {
     "tfpipe": (3.2, 112),
     "converters": (3.8, 305),
-    "benchmarks": (3.4, 1),
+    "benchmarks": (3.4, 2),  # `place` is a key of JSON
     "studies": (1.4, 0),
     "native": (2.6, 0),
 }

@@ -5,48 +5,56 @@ names at their left may be long.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from benchmarks.reporting import compare
 from benchmarks.reporting.charts import frame
 from benchmarks.reporting.charts.frame import Chart, Plot, Spec
 from benchmarks.results import collection as results
-from benchmarks.results.collection import Group, Result, as_number
+from benchmarks.results.collection import Group, Result
+from benchmarks.results.other_results import InputResult, StageShare
+from benchmarks.results.train_result import BarRates, Numbers, TrainResult
 
-_BARS = {"input": "input alone", "synthetic": "model alone", "real": "both together"}
-_PARTS = {"wait": "waiting for input", "compute": "computing", "sync": "other ranks"}
+_Of = Callable[[TrainResult], float | None]
+_BARS: Mapping[str, Callable[[BarRates], float | None]] = {
+    "input alone": lambda bars: bars.input_examples_per_second,
+    "model alone": lambda bars: bars.synthetic_examples_per_second,
+    "both together": lambda bars: bars.real_examples_per_second,
+}
+_PARTS: Mapping[str, Callable[[TrainResult], Numbers]] = {
+    "waiting for input": lambda result: result.wait_seconds_per_step_per_rank,
+    "computing": lambda result: result.compute_seconds_per_step_per_rank,
+    "other ranks": lambda result: result.sync_seconds_per_step_per_rank,
+}
 _COST_COLUMNS = (
     *("Stage", "Processor, ms an image", "Waiting, ms an image"),
     "Could do, images/s",
 )
-_COSTS = {"cpu": "processor", "wait": "waiting"}
+_COSTS: Mapping[str, Callable[[StageShare], float | None]] = {
+    "processor": lambda stage: stage.cpu_seconds_per_output,
+    "waiting": lambda stage: stage.wait_seconds_per_output,
+}
 
 
 def three_bars(groups: Sequence[Group]) -> Chart | None:
     """Draws the input alone, the model alone, and both, for runs with --bars."""
     plots, rows, sentences = [], [], []
     for group in groups:
-        values = {
-            name: group.mean(f"bars.{key}_examples_per_second")
-            for key, name in _BARS.items()
-        }
-        bars = [
-            {"what": name, "rate": value}
-            for name, value in values.items()
-            if value is not None
-        ]
+        values = {name: group.mean(_of_bars(get)) for name, get in _BARS.items()}
+        bars = [{"what": n, "rate": v} for n, v in values.items() if v is not None]
         if not bars:
             continue
-        if sentence := group.median.text("bars.sentence"):
-            sentences.append(f"{group.label}: {sentence}")
+        if group.values.bars and group.values.bars.sentence:
+            sentences.append(f"{group.label}: {group.values.bars.sentence}")
         plots.append(Plot(group.label, _rates(bars)))
-        ratio = group.mean("bars.real_over_synthetic")
+        ratio = group.mean(_of_bars(lambda bars: bars.real_over_synthetic))
         rows.append(
             [group.label, *map(frame.amount, values.values()), frame.percent(ratio)]
         )
     if not plots:
         return None
-    columns = ["Run", *(f"{name}, images/s" for name in _BARS.values())]
+    columns = ["Run", *(f"{name}, images/s" for name in _BARS)]
     return Chart(
         "bars",
         "Input alone, model alone, both together",
@@ -58,37 +66,29 @@ def three_bars(groups: Sequence[Group]) -> Chart | None:
     )
 
 
+def _of_bars(get: Callable[[BarRates], float | None]) -> _Of:
+    return lambda result: None if result.bars is None else get(result.bars)
+
+
 def _rates(bars: Sequence[Spec]) -> Spec:
-    """Returns bars of images/s with a number at the end."""
+    """Returns bars of images/s with a number at the end, and intervals if known."""
     names = frame.bar_names("what")
-    most = max(max(bar["rate"], bar.get("high", 0)) for bar in bars)
-    tooltip = [
+    tooltip: Any = [
         frame.category("what", title="what"),
         frame.quantity("rate", title="images/s", format=",.1f"),
     ]
-    encoding = {
-        "x": frame.bar_length(
-            "rate", "images/s", most * 1.2, ticks=5
-        ),  # room for the number
-        "y": names,
-        "tooltip": tooltip,
-        "color": {"value": frame.color(0)},
-    }
-    layers: list[Spec] = [{"mark": {"type": "bar"}, "encoding": encoding}]
-    end = "rate"
+    drawing = frame.number_bars(bars, names, "rate", "images/s", tooltip=tooltip)
     if any("high" in bar for bar in bars):
-        end = "high"
         ends = {"x": frame.quantity("low"), "x2": {"field": "high"}}
         rule = {"type": "rule", "strokeWidth": 2, "stroke": "var(--text)"}
-        layers.append({"mark": rule, "encoding": {**ends, "y": names}})
-    text = {"type": "text", "align": "left", "dx": 5}
-    label = {
-        "x": frame.quantity(end),
-        "y": names,
-        "text": frame.quantity("rate", format=",.0f"),
-    }
-    layers.append({"mark": text, "encoding": label})
-    return frame.spec(bars, height=frame.bar_height(len(bars)), layer=layers)
+        bar, text = drawing["layer"]
+        text["encoding"] |= {"x": {**text["encoding"]["x"], "field": "high"}}
+        drawing["layer"] = [
+            bar,
+            {"mark": rule, "encoding": {**ends, "y": names}},
+            text,
+        ]
+    return drawing
 
 
 def storages(groups: Sequence[Group]) -> Chart | None:
@@ -147,18 +147,18 @@ def _storage_row(group: Group) -> list[str]:
         result.data,
         result.cache or "unknown",
         frame.with_interval(estimate.mean, estimate.interval) if estimate else "—",
-        frame.percent(group.mean("accelerator_utilization")),
-        frame.amount(group.mean("storage_megabytes_per_second")),
+        frame.percent(group.mean(lambda r: r.accelerator_utilization)),
+        frame.amount(group.mean(lambda r: r.storage_megabytes_per_second)),
     ]
 
 
 def _without_storage(group: Group) -> str:
     result = group.median
-    ranks, batch = result.figure("num_ranks"), result.figure("config.batch_size")
+    config, ranks = result.values.config, result.values.num_ranks
     kind = "" if result.kind == "real" else f", {result.kind} {result.accelerator}"
     return (
-        f"{results.short_name(result.text('config.model'))}, {_whole(ranks)} "
-        f"rank{'s' if ranks != 1 else ''}, batch {_whole(batch)}{kind}"
+        f"{results.short_name(config.model)}, {_whole(ranks)} "
+        f"rank{'s' if ranks != 1 else ''}, batch {_whole(config.batch_size)}{kind}"
     )
 
 
@@ -170,30 +170,25 @@ def per_rank(groups: Sequence[Group]) -> Chart | None:
     """Draws the parts of a step by rank: input, computing, other ranks."""
     plots, rows, sentences = [], [], []
     for group in groups:
-        result = group.median
-        parts = {
-            name: result.figures(f"{key}_seconds_per_step_per_rank")
-            for key, name in _PARTS.items()
-        }
+        result = group.values
+        parts = {name: get(result) for name, get in _PARTS.items()}
         parts = {name: values for name, values in parts.items() if values}
         num_ranks = max(map(len, parts.values()), default=0)
         if num_ranks < 2:
             continue
-        if result.get("stragglers.cause") and (text := result.text("stragglers.text")):
-            sentences.append(f"{group.label}: {text}")
+        if result.stragglers.cause and result.stragglers.text:
+            sentences.append(f"{group.label}: {result.stragglers.text}")
         bars = [
             {"rank": f"rank {rank}", "part": name, "ms": value * 1e3, "order": order}
             for order, (name, values) in enumerate(parts.items())
             for rank, value in enumerate(values)
             if value is not None
         ]
-        plots.append(
-            Plot(group.label, _stacked(bars, "rank", num_ranks, list(_PARTS.values())))
-        )
+        plots.append(Plot(group.label, _stacked(bars, "rank", num_ranks, list(_PARTS))))
         for rank in range(num_ranks):
             cells = [
                 frame.milliseconds(values[rank] if rank < len(values) else None)
-                for values in (parts.get(name, []) for name in _PARTS.values())
+                for values in (parts.get(name, ()) for name in _PARTS)
             ]
             rows.append([group.label, str(rank), *cells])
     if not plots:
@@ -202,9 +197,9 @@ def per_rank(groups: Sequence[Group]) -> Chart | None:
         "ranks",
         "What each rank waits for",
         sentences,
-        frame.legend(list(_PARTS.values())),
+        frame.legend(list(_PARTS)),
         plots,
-        ["Run", "Rank", *(f"{name}, ms a step" for name in _PARTS.values())],
+        ["Run", "Rank", *(f"{name}, ms a step" for name in _PARTS)],
         rows,
     )
 
@@ -231,36 +226,36 @@ def _stacked(
     )
 
 
-def pipeline_costs(inputs: Sequence[Result]) -> Chart | None:
+def pipeline_costs(inputs: Sequence[Result[InputResult]]) -> Chart | None:
     """Draws the costs of the stages, from profiles of benchmarks.input."""
     plots, rows, sentences = [], [], []
     for result in inputs:
-        stages = [s for s in result.items("profile.stages") if isinstance(s, Mapping)]
-        count = result.figure("profile.examples_per_output") or 1
+        profile = result.values.profile
+        count = profile.examples_per_output or 1
         bars = []
-        for index, stage in enumerate(stages):
-            name = f"{index} {stage.get('name', '')}"
+        for index, stage in enumerate(profile.stages):
+            name = f"{index} {stage.name}"
             cells = []
-            for order, (key, part) in enumerate(_COSTS.items()):
-                seconds = as_number(stage.get(f"{key}_seconds_per_output"))
+            for order, (part, get) in enumerate(_COSTS.items()):
+                seconds = get(stage)
                 cells.append(frame.milliseconds(seconds and seconds / count))
                 if seconds is not None:
                     ms = seconds / count * 1e3
                     bar = {"stage": name, "part": part, "ms": ms, "order": order}
                     bars.append(bar)
-            most = as_number(stage.get("max_rate"))
-            rows.append([name, *cells, frame.amount(most and most * count)])
+            rate = stage.max_rate and stage.max_rate * count
+            rows.append([name, *cells, frame.amount(rate)])
         if bars:
-            plots.append(Plot(result.name, _costs(bars, len(stages))))
-            if sentence := result.text("profile.bottleneck.sentence"):
-                sentences.append(sentence)
+            plots.append(Plot(result.name, _costs(bars, len(profile.stages))))
+            if profile.bottleneck.sentence:
+                sentences.append(profile.bottleneck.sentence)
     if not plots:
         return None
     return Chart(
         "pipeline-costs",
         "What each stage of the pipeline costs",
         sentences,
-        frame.legend(list(_COSTS.values())),
+        frame.legend(list(_COSTS)),
         plots,
         _COST_COLUMNS,
         rows,
@@ -268,6 +263,6 @@ def pipeline_costs(inputs: Sequence[Result]) -> Chart | None:
 
 
 def _costs(bars: Sequence[Spec], num_stages: int) -> Spec:
-    drawing = _stacked(bars, "stage", num_stages, list(_COSTS.values()))
+    drawing = _stacked(bars, "stage", num_stages, list(_COSTS))
     drawing["encoding"]["x"]["title"] = "ms an image, in one thread"
     return drawing

@@ -5,13 +5,15 @@ accelerators. Lines are the demand of the accelerators and the ceiling of each r
 points are the predicted rates.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 from benchmarks.reporting.charts import frame
 from benchmarks.reporting.charts.frame import Chart, Plot, Spec
-from benchmarks.results.collection import Result, as_number
+from benchmarks.results.collection import Result
+from benchmarks.results.other_results import AdviceResult, PredictedRow
 
+Ceilings = Mapping[str, float | None]
+_Of = Callable[[PredictedRow], float | None]
 _HEIGHT = 260
 _LINE = {"type": "line", "strokeWidth": 2.5}
 _DOT = {"type": "point", "size": 60, "filled": True, "color": "var(--text)"}
@@ -23,77 +25,72 @@ _NAMES = {
     "requests": "requests of the storage",
 }
 _OLD_NAMES = {"cores": "cpu", "network": "link"}  # in results of older versions
-_TITLES = {
-    "ceilings": ("images_per_second", "With full caches"),
-    "first_epoch_ceilings": ("first_epoch_images_per_second", "In the first epoch"),
+_TITLES: Mapping[str, tuple[_Of, Callable[[PredictedRow], Ceilings]]] = {
+    "With full caches": (lambda row: row.images_per_second, lambda row: row.ceilings),
+    "In the first epoch": (
+        lambda row: row.first_epoch_images_per_second,
+        lambda row: row.first_epoch_ceilings,
+    ),
 }
 _COLUMNS = ("Accelerators", "Hosts", "images/s", "Bound by", "Busy", "CPU")
 _COLUMNS += ("1st epoch, images/s", "1st epoch, GB/s", "Bound by, 1st epoch")
 
 
-def demand(advice: Sequence[Result]) -> list[Chart]:
+def demand(advice: Sequence[Result[AdviceResult]]) -> list[Chart]:
     """Draws demand and ceilings of each prediction."""
     return frame.of_each(advice, _chart)
 
 
-def _chart(index: int, result: Result) -> Chart | None:
-    rows = [
-        row
-        for row in result.items("rows")
-        if isinstance(row, Mapping) and as_number(row.get("num_accelerators"))
-    ]
-    drawn = {key: _lines(rows, key) for key in _TITLES}
+def _chart(index: int, result: Result[AdviceResult]) -> Chart | None:
+    rows = [row for row in result.values.rows if row.num_accelerators]
+    drawn = {title: _lines(rows, *get) for title, get in _TITLES.items()}
     if len(rows) < 2 or not all(drawn.values()):
         return None
     used = [
         name
-        for key, name in _NAMES.items()
-        if any(_ceiling(row, kind, key) for row in rows for kind in _TITLES)
+        for name in _NAMES.values()
+        if any(point["what"] == name for points in drawn.values() for point in points)
     ]
-    if drawn["ceilings"] == drawn["first_epoch_ceilings"]:
-        del drawn["first_epoch_ceilings"]
-    plots = [
-        Plot(_TITLES[key][1] if len(drawn) > 1 else "In each epoch", _draw(lines, used))
-        for key, lines in drawn.items()
-    ]
+    full, first = drawn.values()
+    if full == first:
+        drawn = {"In each epoch": full}
     return Chart(
         f"ceilings-{index}",
         f"Predicted: demand and ceilings, {_name(result)}",
         [
-            *(text for text in result.items("sentences") if isinstance(text, str)),
+            *result.values.sentences,
             "Lines are the images a second that each resource allows; points are "
             "those that come out.",
         ],
         frame.legend(used),
-        plots,
+        [Plot(title, _draw(lines, used)) for title, lines in drawn.items()],
         _COLUMNS,
         [_texts(row) for row in rows],
     )
 
 
-def _name(result: Result) -> str:
+def _name(result: Result[AdviceResult]) -> str:
     """Returns model and accelerator of a prediction."""
-    names = (result.text(f"facts.{key}.value") for key in ("model", "accelerator"))
-    return " on ".join(name for name in names if name) or result.name
+    facts = result.values.facts
+    names = (facts[key].value for key in ("model", "accelerator") if key in facts)
+    return " on ".join(str(name) for name in names if name) or result.name
 
 
-def _ceiling(row: Mapping[str, Any], kind: str, key: str) -> float | None:
-    ceilings = row.get(kind)
-    if not isinstance(ceilings, Mapping):
-        return None
-    return as_number(ceilings.get(key, ceilings.get(_OLD_NAMES.get(key))))
-
-
-def _lines(rows: Sequence[Mapping[str, Any]], kind: str) -> list[Spec]:
+def _lines(
+    rows: Sequence[PredictedRow],
+    rate: _Of,
+    ceilings: Callable[[PredictedRow], Ceilings],
+) -> list[Spec]:
     """Returns the ceiling of each limited resource, and the predicted rate."""
     points = []
     for row in rows:
-        rate = as_number(row.get(_TITLES[kind][0]))
-        point = {"number": as_number(row["num_accelerators"]), "reached": rate}
+        point = {"number": row.num_accelerators, "reached": rate(row)}
+        allowed = ceilings(row)
         points += [
             {**point, "what": name, "rate": ceiling}
             for key, name in _NAMES.items()
-            if rate and (ceiling := _ceiling(row, kind, key))
+            if rate(row)
+            and (ceiling := allowed.get(key, allowed.get(_OLD_NAMES.get(key, ""))))
         ]
     return points
 
@@ -129,16 +126,16 @@ def _draw(points: Sequence[Spec], names: Sequence[str]) -> Spec:
     )
 
 
-def _texts(row: Mapping[str, Any]) -> list[str]:
-    first_bytes = as_number(row.get("first_epoch_storage_bytes_per_second"))
+def _texts(row: PredictedRow) -> list[str]:
+    first_bytes = row.first_epoch_storage_bytes_per_second
     return [
-        f"{as_number(row.get('num_accelerators')) or 0:,.0f}",
-        f"{as_number(row.get('num_hosts')) or 1:,.0f}",
-        frame.amount(as_number(row.get("images_per_second"))),
-        _NAMES.get(str(row.get("binding")), "—"),
-        frame.percent(as_number(row.get("busy_share"))),
-        frame.percent(as_number(row.get("cores_share"))),
-        frame.amount(as_number(row.get("first_epoch_images_per_second"))),
+        f"{row.num_accelerators:,}",
+        f"{row.num_hosts:,}",
+        frame.amount(row.images_per_second),
+        _NAMES.get(row.binding, "—"),
+        frame.percent(row.busy_share),
+        frame.percent(row.cores_share),
+        frame.amount(row.first_epoch_images_per_second),
         frame.amount(None if first_bytes is None else first_bytes / 1e9),
-        _NAMES.get(str(row.get("first_epoch_binding")), "—"),
+        _NAMES.get(row.first_epoch_binding, "—"),
     ]

@@ -5,12 +5,13 @@ repeat stands for a group.
 """
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from benchmarks.reporting.charts import frame
 from benchmarks.reporting.charts.frame import Chart, Plot, Spec
-from benchmarks.results.collection import Group, Result, as_number
+from benchmarks.results.collection import Group
+from benchmarks.results.train_result import Numbers, TimeSeries, TrainResult
 
 # Points of a curve: a result may have 600, and a page of many runs must stay small.
 _MAX_POINTS, _LEAST_POINTS, _POINTS_OF_ALL_RUNS = 200, 40, 1200
@@ -21,34 +22,41 @@ _LEAST_RISE = 0.1  # of the resident share, if the run has filled a cache
 
 
 class Curve(NamedTuple):
-    """A figure of `time_series`: key, name, and whether the figure is a share."""
+    """A figure of `TimeSeries`: name, values, and whether the figure is a share."""
 
-    key: str
     title: str
+    get: Callable[[TimeSeries], Numbers]
     is_share: bool = False
 
 
+_STORAGE = Curve("From storage, MB/s", lambda s: s.storage_megabytes_per_second)
+_RATE = Curve("Images/s", lambda s: s.examples_per_second)
+_RESIDENT = Curve("Data in memory", lambda s: s.resident_fraction, True)
 _CURVES = (
-    Curve("examples_per_second", "Images/s"),
-    Curve("wait_fraction", "Waiting for input", True),
-    Curve("storage_megabytes_per_second", "From storage, MB/s"),
-    Curve("resident_fraction", "Data in memory", True),
-    Curve("host_cpu_fraction", "Processors of the hosts", True),
-    Curve("gpu_utilization", "GPUs", True),
+    _RATE,
+    Curve("Waiting for input", lambda s: s.wait_fraction, True),
+    _STORAGE,
+    _RESIDENT,
+    Curve("Processors of the hosts", lambda s: s.host_cpu_fraction, True),
+    Curve("GPUs", lambda s: s.gpu_utilization, True),
 )
-
-_STEP_TIMES = (
-    *((f"p{p}, ms", f"step_seconds_p{p}") for p in (50, 90, 95, 99)),
-    ("wait p99 of steps with a new window, ms", "window_steps.wait_seconds_p99"),
-    ("wait p99 of other steps, ms", "other_steps.wait_seconds_p99"),
-)
+_STEP_TIMES: Mapping[str, Callable[[TrainResult], float | None]] = {
+    "p50, ms": lambda r: r.step_seconds_p50,
+    "p90, ms": lambda r: r.step_seconds_p90,
+    "p95, ms": lambda r: r.step_seconds_p95,
+    "p99, ms": lambda r: r.step_seconds_p99,
+    "wait p99 of steps with a new window, ms": lambda r: (
+        r.window_steps.wait_seconds_p99
+    ),
+    "wait p99 of other steps, ms": lambda r: r.other_steps.wait_seconds_p99,
+}
 
 Points = list[tuple[float, float]]
 
 
 def over_time(groups: Sequence[Group]) -> list[Chart]:
     """Draws every figure over time, with a line where the cache of a run is full."""
-    measured = [group for group in groups if _series(group.median)]
+    measured = [group for group in groups if _series(group.values)]
     share = _POINTS_OF_ALL_RUNS // max(1, len(measured))
     num_points = min(_MAX_POINTS, max(_LEAST_POINTS, share))
     return [_over_time(some, chart, num_points) for chart, some in _by_colors(measured)]
@@ -64,38 +72,34 @@ def _title(title: str, chart: int) -> str:
     return title if chart == 1 else f"{title}, more runs ({chart})"
 
 
-def _series(result: Result) -> dict[str, Points]:
+def _series(result: TrainResult) -> dict[Curve, Points]:
     """Returns seconds and values of the measured figures."""
-    seconds = result.figures("time_series.seconds")
+    measured = result.time_series
     series = {}
     for curve in _CURVES:
-        values = result.figures(f"time_series.{curve.key}")
-        points = [
-            (second, value)
-            for second, value in zip(seconds, values, strict=False)
-            if second is not None and value is not None
-        ]
+        pairs = zip(measured.seconds, curve.get(measured), strict=False)
+        points = [(s, v) for s, v in pairs if s is not None and v is not None]
         if len(points) > 1:
-            series[curve.key] = points
+            series[curve] = points
     return series
 
 
 def _over_time(groups: Sequence[Group], chart: int, num_points: int) -> Chart:
-    measured = {group.label: _series(group.median) for group in groups}
+    measured = {group.label: _series(group.values) for group in groups}
     labels = list(measured)
     knees = {
         label: time
         for label, series in measured.items()
-        if (time := knee(series.get("resident_fraction", []))) is not None
+        if (time := knee(series.get(_RESIDENT, []))) is not None
     }
     plots = [
         Plot(curve.title, _lines(curve, runs, labels, knees))
         for curve in _CURVES
         if (
             runs := {
-                label: _thinned(series[curve.key], num_points)
+                label: _thinned(series[curve], num_points)
                 for label, series in measured.items()
-                if curve.key in series
+                if curve in series
             }
         )
     ]
@@ -134,14 +138,11 @@ def knee(resident: Points) -> float | None:
     return time if time <= first + 0.9 * (last - first) else None
 
 
-def _knee_sentence(label: str, time: float, series: Mapping[str, Points]) -> str:
+def _knee_sentence(label: str, time: float, series: Mapping[Curve, Points]) -> str:
     text = f"{label}: the cache is full after {frame.amount(time)} s."
     changes = []
-    for key, unit in (
-        ("storage_megabytes_per_second", "MB/s from storage"),
-        ("examples_per_second", "images/s"),
-    ):
-        points = series.get(key, [])
+    for curve, unit in ((_STORAGE, "MB/s from storage"), (_RATE, "images/s")):
+        points = series.get(curve, [])
         before = [value for second, value in points if second <= time]
         after = [value for second, value in points if second > time]
         if before and after:
@@ -213,7 +214,7 @@ def _zoom() -> Spec:
     }
 
 
-def _table(label: str, series: Mapping[str, Points]) -> list[list[str]]:
+def _table(label: str, series: Mapping[Curve, Points]) -> list[list[str]]:
     """Returns some rows of numbers, at equal distances in time."""
     times = sorted({second for points in series.values() for second, _ in points})
     step = max(1, len(times) // _TABLE_ROWS)
@@ -221,7 +222,7 @@ def _table(label: str, series: Mapping[str, Points]) -> list[list[str]]:
     for time in times[step - 1 :: step]:
         cells = []
         for curve in _CURVES:
-            points = series.get(curve.key, [])
+            points = series.get(curve, [])
             value = dict(points).get(time)
             cells.append((frame.percent if curve.is_share else frame.amount)(value))
         rows.append([label, frame.amount(time), *cells])
@@ -230,14 +231,13 @@ def _table(label: str, series: Mapping[str, Points]) -> list[list[str]]:
 
 def step_times(groups: Sequence[Group]) -> list[Chart]:
     """Draws how many steps take how long."""
-    measured = [group for group in groups if _shares(group.median)]
+    measured = [group for group in groups if _shares(group.values)]
     return [_step_times(some, chart) for chart, some in _by_colors(measured)]
 
 
-def _shares(result: Result) -> list[Spec]:
+def _shares(result: TrainResult) -> list[Spec]:
     """Returns the bins of the step histogram with their share of all steps."""
-    edges = result.figures("step_histogram.edges_seconds")
-    counts = result.figures("step_histogram.counts")
+    edges, counts = result.step_histogram.edges_seconds, result.step_histogram.counts
     total = sum(count or 0 for count in counts)
     if not total or len(edges) != len(counts) + 1 or None in edges:
         return []
@@ -254,7 +254,7 @@ def _shares(result: Result) -> list[Spec]:
 
 def _step_times(groups: Sequence[Group], chart: int) -> Chart:
     labels = [group.label for group in groups]
-    rows = [row | {"run": g.label} for g in groups for row in _shares(g.median)]
+    rows = [row | {"run": g.label} for g in groups for row in _shares(g.values)]
     return Chart(
         f"steps-{chart}",
         _title("Time of a step", chart),
@@ -264,7 +264,7 @@ def _step_times(groups: Sequence[Group], chart: int) -> Chart:
         ],
         frame.legend(labels),
         [Plot("All ranks", _histogram(rows, labels))],
-        ["Run", *(title for title, _ in _STEP_TIMES)],
+        ["Run", *_STEP_TIMES],
         [[group.label, *_percentiles(group)] for group in groups],
     )
 
@@ -295,32 +295,23 @@ def _histogram(rows: Sequence[Spec], labels: Sequence[str]) -> Spec:
 
 
 def _percentiles(group: Group) -> list[str]:
-    return [frame.milliseconds(group.mean(path)) for _, path in _STEP_TIMES]
+    return [frame.milliseconds(group.mean(get)) for get in _STEP_TIMES.values()]
 
 
 def learning(groups: Sequence[Group]) -> list[Chart]:
     """Draws loss and accuracy over the epochs of training."""
-    measured = [group for group in groups if _epochs(group.median)]
+    measured = [group for group in groups if _epochs(group.values)]
     return [_learning(some, chart) for chart, some in _by_colors(measured)]
 
 
-def _epochs(result: Result) -> list[tuple[float, float | None, float | None]]:
+def _epochs(result: TrainResult) -> list[tuple[float, float | None, float | None]]:
     """Returns epoch from 1, loss and accuracy of the epochs."""
-    return [
-        (
-            epoch + 1,
-            as_number(item.get("loss")),
-            as_number(item.get("accuracy")),
-        )
-        for item in result.items("epochs")
-        if isinstance(item, Mapping)
-        and (epoch := as_number(item.get("epoch"))) is not None
-    ]
+    return [(each.epoch + 1, each.loss, each.accuracy) for each in result.epochs]
 
 
 def _learning(groups: Sequence[Group], chart: int) -> Chart:
     labels = [group.label for group in groups]
-    measured = {group.label: _epochs(group.median) for group in groups}
+    measured = {group.label: _epochs(group.values) for group in groups}
     plots = []
     for column, title, form in ((1, "Loss", ",.3~r"), (2, "Accuracy", ".0%")):
         rows = [

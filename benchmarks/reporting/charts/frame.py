@@ -8,7 +8,7 @@ data: no text of a result becomes part of an expression.
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from benchmarks.results.collection import Result
+from benchmarks.results.collection import Result, T
 
 Spec = dict[str, Any]
 
@@ -73,7 +73,7 @@ class Chart(NamedTuple):
 
 
 def of_each(
-    results: Sequence[Result], draw: Callable[[int, Result], Chart | None]
+    results: Sequence[Result[T]], draw: Callable[[int, Result[T]], Chart | None]
 ) -> list[Chart]:
     """Returns the charts of results that have a figure to draw.
 
@@ -96,7 +96,7 @@ def library() -> str:
     return str(vl_convert.javascript_bundle())
 
 
-def color(index: int) -> str:
+def _color(index: int) -> str:
     """Returns the color of a series as a variable of the style sheet."""
     return f"var(--c{index % MAX_COLORS + 1})"
 
@@ -106,7 +106,7 @@ def colors(labels: Sequence[str]) -> Spec:
     return {
         "scale": {
             "domain": list(labels),
-            "range": [color(index) for index in range(len(labels))],
+            "range": [_color(index) for index in range(len(labels))],
         },
         "legend": None,
     }
@@ -114,7 +114,7 @@ def colors(labels: Sequence[str]) -> Spec:
 
 def legend(labels: Sequence[str]) -> list[tuple[str, str]]:
     """Returns the texts and colors of labels."""
-    return [(label, color(index)) for index, label in enumerate(labels)]
+    return [(label, _color(index)) for index, label in enumerate(labels)]
 
 
 def spec(rows: Sequence[Spec], *, height: int, **rest: Any) -> Spec:
@@ -144,25 +144,38 @@ def category(field: str, **more: Any) -> Spec:
     return {"field": field, "type": "nominal", **more}
 
 
-def bar_length(field: str, title: str, most: float, *, ticks: int = 4) -> Spec:
-    """Returns the channel for the length of bars, from 0 to `most`."""
-    scale = {"domain": [0, most or 1]}
-    return quantity(field, title=title, scale=scale, axis={"tickCount": ticks})
-
-
-def labelled_bars(encoding: Spec, color: Spec, label: str) -> list[Spec]:
-    """Returns layers of bars with a text at the end.
+def number_bars(
+    rows: Sequence[Spec],
+    name: Spec,
+    value: str,
+    title: str,
+    *,
+    color: Spec | None = None,
+    most: float = 0.0,
+    **channels: Spec,
+) -> Spec:
+    """Returns a drawing of horizontal bars, each with its number at the end.
 
     Args:
-        encoding: Channels of the bars and of the texts.
-        color: Channel for the color of the bars.
-        label: Field of the texts.
+        rows: The data.
+        name: Channel for the names of the bars, from `bar_names`.
+        value: Field of the lengths.
+        title: Unit of the lengths.
+        color: Channel for the colors; None for a single color.
+        most: A value beside the bars that the axis must reach.
+        channels: More channels of bars and numbers, such as yOffset and tooltip.
     """
+    shown = [{**row, "shown": amount(row[value])} for row in rows]
+    longest = max(most, *(row[value] for row in rows)) * 1.3  # room for the number
+    x = quantity(value, title=title, scale={"domain": [0, longest or 1]})
+    both = {"x": {**x, "axis": {"tickCount": 4}}, "y": name, **channels}
     text = {"type": "text", "align": "left", "dx": 5}
-    return [
-        {"mark": {"type": "bar"}, "encoding": {**encoding, "color": color}},
-        {"mark": text, "encoding": {**encoding, "text": category(label)}},
+    hue = color or {"value": _color(0)}
+    layer = [
+        {"mark": {"type": "bar"}, "encoding": {**both, "color": hue}},
+        {"mark": text, "encoding": {**both, "text": category("shown")}},
     ]
+    return spec(shown, height=bar_height(len(rows)), layer=layer)
 
 
 def bar_height(num_bars: int) -> int:

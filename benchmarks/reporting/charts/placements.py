@@ -5,12 +5,12 @@ of each placement beside the ideal, the critical path, and in the table what bin
 the traffic of each host.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
 
 from benchmarks.reporting.charts import frame
 from benchmarks.reporting.charts.frame import Chart, Plot, Spec
-from benchmarks.results.collection import Result, as_number
+from benchmarks.results.collection import Result
+from benchmarks.results.other_results import SweepResult, SweptPoint
 
 # Placements whose rates differ by less are as good as each other.
 TOLERANCE = 0.03
@@ -25,36 +25,13 @@ _COLUMNS = (
 )
 
 
-class _Placed(NamedTuple):
-    """A placement of a series.
-
-    Attributes:
-        name: Hosts x ranks of each host.
-        rate: Images/s of all ranks.
-        values: The figures of the point in the document of the sweep.
-    """
-
-    name: str
-    rate: float
-    values: Mapping[str, Any]
-
-    def figure(self, key: str) -> float | None:
-        """Returns a figure; None if the document has no such number."""
-        return as_number(self.values.get(key))
-
-    @property
-    def binding(self) -> str:
-        """The resource that binds; empty if unknown."""
-        return str(self.values.get("binding") or "")
-
-
-def charts(sweeps: Sequence[Result]) -> list[Chart]:
+def charts(sweeps: Sequence[Result[SweepResult]]) -> list[Chart]:
     """Draws equal numbers of ranks on one host and on several."""
     return frame.of_each(sweeps, _chart)
 
 
-def _chart(index: int, sweep: Result) -> Chart | None:
-    series = list(_series(sweep))
+def _chart(index: int, sweep: Result[SweepResult]) -> Chart | None:
+    series = list(_series(sweep.values))
     if not series:
         return None
     plots = [plot for label, placed in series for plot in _plots(label, placed)]
@@ -69,15 +46,16 @@ def _chart(index: int, sweep: Result) -> Chart | None:
     )
 
 
-def verdict(placed: Sequence[_Placed]) -> str:
+def verdict(placed: Sequence[SweptPoint]) -> str:
     """Returns whether the placement matters, and what binds, in a sentence or two."""
     first, *others = placed
-    rates = [each.rate for each in placed]
+    rates = [each.examples_per_second for each in placed]
     bound = {each.binding for each in placed}
     if min(rates) >= max(rates) * (1 - TOLERANCE):
         text = f"placement does not matter within {TOLERANCE:.0%}."
     else:
-        shares = [f"{each.name} {each.rate / first.rate:.1%}" for each in others]
+        base = first.examples_per_second
+        shares = [f"{p.name} {p.examples_per_second / base:.1%}" for p in others]
         text = f"placement matters: of the rate of {first.name}, {', '.join(shares)}."
     if bound == {""}:
         return text
@@ -86,7 +64,7 @@ def verdict(placed: Sequence[_Placed]) -> str:
         return f"{text} What binds: {', '.join(bindings)}."
     (name,) = bound
     text += f" What binds everywhere: {name}."
-    cores = [each.figure("host_cpu_fraction") or 0.0 for each in placed]
+    cores = [each.host_cpu_fraction or 0.0 for each in placed]
     if name == "accelerator" and max(cores) > _SPARE_CORES:
         text += (
             f" The cores were {max(cores):.0%} busy: with faster accelerators they "
@@ -95,37 +73,31 @@ def verdict(placed: Sequence[_Placed]) -> str:
     return text
 
 
-def _series(sweep: Result) -> Iterator[tuple[str, list[_Placed]]]:
+def _series(sweep: SweepResult) -> Iterator[tuple[str, list[SweptPoint]]]:
     """Yields a label, and the placements of equal ranks."""
-    for series in sweep.items("series"):
-        by_ranks: dict[float, list[_Placed]] = {}
-        points = series.get("points", ()) if isinstance(series, Mapping) else ()
-        for values in (point for point in points if isinstance(point, Mapping)):
-            ranks, hosts, rate = (
-                as_number(values.get(key))
-                for key in ("num_ranks", "num_hosts", "examples_per_second")
-            )
-            if ranks and hosts and rate:
-                name = f"{hosts:g} x {ranks / hosts:g}"
-                by_ranks.setdefault(ranks, []).append(_Placed(name, rate, values))
+    for series in sweep.series:
+        by_ranks: dict[int, list[SweptPoint]] = {}
+        for point in series.points:
+            if point.num_ranks and point.num_hosts and point.examples_per_second:
+                by_ranks.setdefault(point.num_ranks, []).append(point)
         for ranks, several in by_ranks.items():
             if len(several) > 1:
-                words = [series.get("model"), series.get("accelerator")]
-                named = " on ".join(str(word) for word in words if word)
-                yield f"{named}, {ranks:g} ranks", several
+                words = (series.model, series.accelerator)
+                yield f"{' on '.join(filter(None, words))}, {ranks} ranks", several
 
 
-def _plots(label: str, placed: Sequence[_Placed]) -> Iterator[Plot]:
+def _plots(label: str, placed: Sequence[SweptPoint]) -> Iterator[Plot]:
     yield Plot(label, _rates(placed))
     bars = [
         {"placement": each.name, "part": part, "share": share, "order": order}
         for each in placed
         for order, part in enumerate(_PARTS)
-        if (share := as_number((each.values.get("critical_path") or {}).get(part)))
+        if (share := each.critical_path.get(part))
     ]
     if bars:
+        length = frame.quantity("share", title="share of the time")
         encoding = {
-            "x": frame.bar_length("share", "share of the time", 1.0),
+            "x": {**length, "scale": {"domain": [0, 1]}, "axis": {"tickCount": 4}},
             "y": frame.bar_names("placement"),
             "color": frame.category("part", **frame.colors(_PARTS)),
             "order": frame.quantity("order"),
@@ -137,42 +109,37 @@ def _plots(label: str, placed: Sequence[_Placed]) -> Iterator[Plot]:
         yield Plot(f"{label}: critical path", drawing)
 
 
-def _rates(placed: Sequence[_Placed]) -> Spec:
+def _rates(placed: Sequence[SweptPoint]) -> Spec:
     """Draws the rates as bars, and the ideal as a tick on each."""
     bars: list[Spec] = [
         {
             "placement": each.name,
-            "rate": each.rate,
-            "ideal": each.figure("ideal_examples_per_second"),
-            "shown": frame.amount(each.rate),
+            "rate": each.examples_per_second,
+            "ideal": each.ideal_examples_per_second,
         }
         for each in placed
     ]
-    most = max(max(bar["rate"], bar["ideal"] or 0) for bar in bars)
-    x = frame.bar_length("rate", "images/s", most * 1.25)  # room for the number
-    y = frame.bar_names("placement")
-    layer = frame.labelled_bars(
-        {"x": x, "y": y}, {"value": frame.color(0)}, label="shown"
-    )
+    names = frame.bar_names("placement")
+    most = max(bar["ideal"] or 0.0 for bar in bars)
+    drawing = frame.number_bars(bars, names, "rate", "images/s", most=most)
+    ideal = {**drawing["layer"][0]["encoding"]["x"], "field": "ideal"}
     tick = {"type": "tick", "thickness": 2, "color": "var(--text)"}
-    layer.append({"mark": tick, "encoding": {"x": {**x, "field": "ideal"}, "y": y}})
-    return frame.spec(bars, height=frame.bar_height(len(bars)), layer=layer)
+    drawing["layer"].append({"mark": tick, "encoding": {"x": ideal, "y": names}})
+    return drawing
 
 
-def _row(label: str, placed: Sequence[_Placed], each: _Placed) -> list[str]:
-    ideal = each.figure("ideal_examples_per_second")
-    shares = each.values.get("critical_path") or {}
-    received = each.values.get("received_mb_per_second_per_host") or ()
-    numbers = [frame.amount(as_number(rate)) for rate in received]
+def _row(label: str, placed: Sequence[SweptPoint], each: SweptPoint) -> list[str]:
+    rate, ideal = each.examples_per_second, each.ideal_examples_per_second
+    numbers = [frame.amount(mb) for mb in each.received_mb_per_second_per_host]
     return [
-        *(label, each.name, f"{each.figure('num_repeats') or 1:g}"),
-        frame.amount(each.rate),
-        frame.percent(each.rate / placed[0].rate),
-        frame.percent(ideal and each.rate / ideal),
-        frame.percent(each.figure("accelerator_utilization")),
+        *(label, each.name, f"{each.num_repeats}"),
+        frame.amount(rate),
+        frame.percent(rate / placed[0].examples_per_second),
+        frame.percent(ideal and rate / ideal),
+        frame.percent(each.accelerator_utilization),
         each.binding or "—",
-        *(frame.percent(as_number(shares.get(part))) for part in _PARTS),
-        frame.percent(each.figure("host_cpu_fraction")),
+        *(frame.percent(each.critical_path.get(part)) for part in _PARTS),
+        frame.percent(each.host_cpu_fraction),
         ", ".join(numbers) or "—",
-        frame.percent(each.figure("network_utilization")),
+        frame.percent(each.network_utilization),
     ]

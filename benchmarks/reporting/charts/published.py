@@ -4,12 +4,13 @@ In: documents of benchmarks.sweep, whose rows have the nearest published row. Ou
 chart of a document, with the numbers in the columns of the publications.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from benchmarks.reporting.charts import frame
 from benchmarks.reporting.charts.frame import Chart, Plot, Spec
-from benchmarks.results.collection import Result, as_number
+from benchmarks.results.collection import Result
+from benchmarks.results.other_results import SweepResult, SweptRow
+from tfpipe.errors import count_of
 
 _MEASURED, _PUBLISHED = "this sweep, a rank", "published, a GPU"
 _COLUMNS = (
@@ -18,24 +19,17 @@ _COLUMNS = (
     *("Published, a GPU", "Ours", "Storage, MB/s", "CPU"),
     *("Accelerator", "On", "Source"),
 )
-_TELLING = ("tier", "data_dir", "cache", "accelerator", "scaling")
-
-Row = Mapping[str, Any]
 
 
-def beside_publications(sweeps: Sequence[Result]) -> list[Chart]:
+def beside_publications(sweeps: Sequence[Result[SweepResult]]) -> list[Chart]:
     """Draws the sweeps that have a published row."""
     return frame.of_each(sweeps, _chart)
 
 
-def _chart(index: int, sweep: Result) -> Chart | None:
-    rows = [
-        row
-        for row in sweep.items("rows")
-        if isinstance(row, Mapping) and _number(row, "examples_per_second_per_rank")
-    ]
-    names = {id(row): _name(row, rows) for row in rows}
-    drawn = [(names[id(row)], row) for row in rows if _of_gpu(row)]
+def _chart(index: int, sweep: Result[SweepResult]) -> Chart | None:
+    rows = [row for row in sweep.values.rows if row.examples_per_second_per_rank]
+    named = [(_name(row, rows), row) for row in rows]
+    drawn = [pair for pair in named if _of_gpu(pair[1])]
     if not drawn:
         return None
     return Chart(
@@ -45,103 +39,81 @@ def _chart(index: int, sweep: Result) -> Chart | None:
         frame.legend([_MEASURED, _PUBLISHED]),
         [Plot("Images/s of one accelerator", _bars(drawn))],
         _COLUMNS,
-        [_texts(names[id(row)], row) for row in rows],
+        [_texts(name, row) for name, row in named],
     )
 
 
-def _number(row: Row, *path: str) -> float | None:
-    value: Any = row
-    for key in path:
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return as_number(value)
+def _of_gpu(row: SweptRow) -> float | None:
+    return row.published.images_per_second_per_accelerator
 
 
-def _text(row: Row, key: str) -> str:
-    published = row.get("published")
-    value = published.get(key) if isinstance(published, Mapping) else None
-    return str(value) if value else "—"
-
-
-def _of_gpu(row: Row) -> float | None:
-    return _number(row, "published", "images_per_second_per_accelerator")
-
-
-def _name(row: Row, rows: Sequence[Row]) -> str:
+def _name(row: SweptRow, rows: Sequence[SweptRow]) -> str:
     """Returns model, mode and ranks of a row, and the other settings that differ."""
-    mode = row.get("mode")
-    more = [
-        str(row[key])
-        for key in _TELLING
-        if row.get(key) and len({str(other.get(key)) for other in rows}) > 1
-    ]
-    ranks = _number(row, "num_ranks") or 1
-    model = f"{row.get('model')}{'' if mode == 'train' else f' {mode}'}"
-    words = [model, f"{ranks:g} rank{'s' if ranks != 1 else ''}"]
-    if row.get("tier"):
+    model = f"{row.model}{'' if row.mode == 'train' else f' {row.mode}'}"
+    words = [model, count_of(row.num_ranks, "rank")]
+    if row.tier:
         # The tier says data set and cache, and comes first: a small screen cuts names.
-        return ", ".join([str(row["tier"]), *words])
+        return ", ".join([row.tier, *words])
+    settings = [(r.data_dir, r.cache, r.accelerator, r.scaling) for r in rows]
+    own = (row.data_dir, row.cache, row.accelerator, row.scaling)
+    columns = zip(own, zip(*settings, strict=True), strict=True)
+    more = [word for word, words in columns if word and len(set(words)) > 1]
     return ", ".join([*words, *more])
 
 
-def _sentence(name: str, row: Row) -> str:
+def _sentence(name: str, row: SweptRow) -> str:
     published = frame.amount(_of_gpu(row))
-    ours = frame.amount(_number(row, "examples_per_second_per_rank"))
-    text = f"{name}: {ours} images/s a rank; published {published} a GPU"
-    if different := row.get("not_compared"):
-        return f"{text}, on {_on(row)}; not compared: {different}."
-    return f"{text}, on {_on(row)}."
+    ours = frame.amount(row.examples_per_second_per_rank)
+    text = f"{name}: {ours} images/s a rank; published {published} a GPU, on {_on(row)}"
+    apart = f"; not compared: {row.not_compared}" if row.not_compared else ""
+    return f"{text}{apart}."
 
 
-def _on(row: Row) -> str:
+def _on(row: SweptRow) -> str:
     """Returns the accelerators of the published row, such as 72 v100."""
-    count = _number(row, "published", "num_accelerators")
-    return "—" if count is None else f"{count:g} {_text(row, 'accelerator')}"
+    there = row.published
+    count = there.num_accelerators
+    return "—" if count is None else f"{count} {there.accelerator or '—'}"
 
 
-def _texts(name: str, row: Row) -> list[str]:
-    met = {None: "—", True: "met", False: "not met"}.get(row.get("gates_met"), "—")
-    ratio = _number(row, "rate_over_published")
-    batch = _number(row, "batch_size")
+def _texts(name: str, row: SweptRow) -> list[str]:
+    met = {None: "—", True: "met", False: "not met"}[row.gates_met]
+    there, ratio = row.published, row.rate_over_published
     return [
         name,
-        *(str(row.get(key) or "—") for key in ("kind", "precision", "num_hosts")),
-        "—" if batch is None else f"{batch:g}",
-        *(
-            frame.amount(_number(row, key))
-            for key in (
-                *("examples_per_second", "examples_per_second_per_rank"),
-                *("consumed_megabytes_per_second", "storage_megabytes_per_second"),
-            )
-        ),
-        frame.percent(_number(row, "host_cpu_fraction")),
-        frame.percent(_number(row, "accelerator_busy_fraction")),
+        *(str(v or "—") for v in (row.kind, row.precision, row.num_hosts)),
+        str(row.batch_size or "—"),
+        frame.amount(row.examples_per_second),
+        frame.amount(row.examples_per_second_per_rank),
+        frame.amount(row.consumed_megabytes_per_second),
+        frame.amount(row.storage_megabytes_per_second),
+        frame.percent(row.host_cpu_fraction),
+        frame.percent(row.accelerator_busy_fraction),
         met,
         frame.amount(_of_gpu(row)),
         "—" if ratio is None else f"{ratio:.0%}",
-        frame.amount(_number(row, "published", "storage_megabytes_per_second")),
-        frame.percent(_number(row, "published", "host_cpu_fraction")),
-        frame.percent(_number(row, "published", "accelerator_busy_fraction")),
+        frame.amount(there.storage_megabytes_per_second),
+        frame.percent(there.host_cpu_fraction),
+        frame.percent(there.accelerator_busy_fraction),
         _on(row),
-        _text(row, "source"),
+        there.source or "—",
     ]
 
 
-def _bars(drawn: Sequence[tuple[str, Row]]) -> Spec:
+def _bars(drawn: Sequence[tuple[str, SweptRow]]) -> Spec:
     """Returns two bars for each row, with numbers."""
     bars = [
-        {"run": name, "of": owner, "rate": rate, "shown": frame.amount(rate)}
+        {"run": name, "of": owner, "rate": rate or 0.0}
         for name, row in drawn
         for owner, rate in (
-            (_MEASURED, _number(row, "examples_per_second_per_rank") or 0.0),
-            (_PUBLISHED, _of_gpu(row) or 0.0),
+            (_MEASURED, row.examples_per_second_per_rank),
+            (_PUBLISHED, _of_gpu(row)),
         )
     ]
-    widest = max(bar["rate"] for bar in bars)
-    encoding = {
-        "x": frame.bar_length("rate", "images/s", widest * 1.25),  # room for the number
-        "y": frame.bar_names("run"),
-        "yOffset": frame.category("of", sort=[_MEASURED, _PUBLISHED]),
-    }
-    color = frame.category("of", **frame.colors([_MEASURED, _PUBLISHED]))
-    layer = frame.labelled_bars(encoding, color, label="shown")
-    return frame.spec(bars, height=2 * frame.bar_height(len(drawn)), layer=layer)
+    return frame.number_bars(
+        bars,
+        frame.bar_names("run"),
+        *("rate", "images/s"),
+        color=frame.category("of", **frame.colors([_MEASURED, _PUBLISHED])),
+        yOffset=frame.category("of", sort=[_MEASURED, _PUBLISHED]),
+    )

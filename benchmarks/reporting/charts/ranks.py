@@ -5,16 +5,17 @@ chart with a drawing for each series, and the largest number of ranks that meets
 gates in words.
 """
 
-import dataclasses
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from benchmarks.reporting.charts import frame, scaling
 from benchmarks.reporting.charts.frame import Chart, Plot, Spec
 from benchmarks.reporting.charts.scaling import Point
 from benchmarks.results import collection as results
-from benchmarks.results.collection import Group, Result, as_number
+from benchmarks.results.collection import Group, Result
+from benchmarks.results.other_results import SweepResult, SweptPoint
+from benchmarks.results.train_result import GateAnswer
 
 _MEASURED, _IDEAL, _PASSES = "measured", "ideal", "gates are met"
 _COLORS = {_MEASURED: "var(--c1)", _IDEAL: "var(--soft)", _PASSES: "var(--good)"}
@@ -30,11 +31,13 @@ class ScalingSeries(NamedTuple):
     """
 
     label: str
-    points: Sequence[Point]
+    points: Sequence[Point | SweptPoint]
     passing: Sequence[int] | None
 
 
-def scaling_chart(groups: Sequence[Group], sweeps: Sequence[Result]) -> Chart | None:
+def scaling_chart(
+    groups: Sequence[Group], sweeps: Sequence[Result[SweepResult]]
+) -> Chart | None:
     """Draws the rate of each series over the number of ranks."""
     drawn = _of_groups(groups)
     # The page of a sweep's folder has the runs themselves, with more figures.
@@ -72,7 +75,7 @@ def _of_groups(groups: Sequence[Group]) -> list[ScalingSeries]:
     alike: dict[str, list[Group]] = {}
     for group in groups:
         result = group.median
-        ranks, batch = result.figure("num_ranks"), result.figure("config.batch_size")
+        ranks, batch = result.values.num_ranks, result.values.config.batch_size
         if not group.rates or min(group.rates) <= 0 or not ranks or ranks < 1:
             continue
         common = results.settings(result) | {"num_ranks": 0, "batch_size": 0}
@@ -106,72 +109,48 @@ def _lines(groups: Sequence[Group]) -> list[list[Group]]:
 
 
 def _ranks(group: Group) -> int:
-    return int(group.median.figure("num_ranks") or 1)
+    return group.values.num_ranks or 1
 
 
 def _series(groups: Sequence[Group], *, is_weak: bool, is_apart: bool) -> ScalingSeries:
     rates: dict[int, list[float]] = {}
-    gates: dict[int, list[Any]] = {}
+    gates: dict[int, list[GateAnswer]] = {}
     for group in groups:
         num_ranks = _ranks(group)
         rates.setdefault(num_ranks, []).extend(group.rates)
         own = [gate for result in group.results for gate in result.gates]
         gates.setdefault(num_ranks, []).extend(own)
     first = groups[0].median
-    batch = first.figure("config.batch_size") or 0
-    whole = batch * (first.figure("num_ranks") or 1)
+    batch = first.values.config.batch_size or 0
+    whole = batch * (first.values.num_ranks or 1)
     words = [
-        results.short_name(first.text("config.model")),
+        results.short_name(first.values.config.model),
         f"batch {batch:g} a rank" if is_weak else f"batch {whole:g} in all",
         "" if first.kind == "real" else f"{first.kind} {first.accelerator}".strip(),
         results.short_name(first.data),
         first.cache,
         f"on {', '.join(first.hosts)}" if is_apart else "",
     ]
-    passing = [n for n, own in sorted(gates.items()) if own and _are_met(own)]
+    passing = [
+        n for n, own in sorted(gates.items()) if own and all(g.passed for g in own)
+    ]
     label = ", ".join(word for word in words if word)
     return ScalingSeries(
         label, scaling.points(rates), passing if any(gates.values()) else None
     )
 
 
-def _are_met(gates: Sequence[Any]) -> bool:
-    return all(isinstance(g, Mapping) and g.get("passed") is True for g in gates)
-
-
-def _of_sweeps(sweeps: Sequence[Result]) -> list[ScalingSeries]:
+def _of_sweeps(sweeps: Sequence[Result[SweepResult]]) -> list[ScalingSeries]:
     drawn = []
-    for sweep in sweeps:
-        for series in sweep.items("series"):
-            if not isinstance(series, Mapping):
-                continue
-            points = [
-                point
-                for values in series.get("points") or ()
-                if (point := _point(values))
-            ]
-            words = (series.get(key) for key in ("model", "scaling", "data_dir"))
-            label = ", ".join(str(word) for word in words if word)
-            if batch := series.get("batch_size"):
-                label += f", batch {batch}"
-            if points:
-                drawn.append(ScalingSeries(label, points, None))
+    for series in (each for sweep in sweeps for each in sweep.values.series):
+        words = (series.model, series.scaling, series.data_dir)
+        label = ", ".join(word for word in words if word)
+        if series.batch_size:
+            label += f", batch {series.batch_size}"
+        points = [p for p in series.points if p.num_ranks and p.examples_per_second]
+        if points:
+            drawn.append(ScalingSeries(label, points, None))
     return drawn
-
-
-def _point(values: Any) -> Point | None:
-    """Returns a point of a sweep's document; None without ranks or rate."""
-    if not isinstance(values, Mapping):
-        return None
-    names = [field.name for field in dataclasses.fields(Point)]
-    numbers = {name: as_number(values.get(name)) for name in names}
-    if not numbers["num_ranks"] or not numbers["examples_per_second"]:
-        return None
-    whole: dict[str, Any] = {
-        "num_ranks": int(numbers["num_ranks"]),
-        "num_repeats": int(numbers["num_repeats"] or 1),
-    }
-    return Point(**numbers | whole)
 
 
 def _sentence(series: ScalingSeries) -> str:
@@ -188,7 +167,7 @@ def _sentence(series: ScalingSeries) -> str:
     return text
 
 
-def _efficiency(point: Point) -> str:
+def _efficiency(point: Point | SweptPoint) -> str:
     text = frame.percent(point.efficiency)
     low, high = point.efficiency_low, point.efficiency_high
     if point.num_ranks > 1 and low is not None and high is not None:
@@ -196,7 +175,7 @@ def _efficiency(point: Point) -> str:
     return text
 
 
-def _met(series: ScalingSeries, point: Point) -> str:
+def _met(series: ScalingSeries, point: Point | SweptPoint) -> str:
     if series.passing is None:
         return "—"
     return "met" if point.num_ranks in series.passing else "not met"

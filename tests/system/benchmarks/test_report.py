@@ -99,10 +99,10 @@ def test_page_of_a_training_and_an_evaluation(
 
     line = _report(f"--results={tmp_path}", f"--output={path}")
 
-    found = {r.text("config.mode"): r for r in results.read([tmp_path]).results}
+    found = {r.values.config.mode: r for r in results.read([tmp_path]).results}
     assert sorted(found) == ["eval", "train"]
     text = path.read_text()
-    assert f"{found['train'].figure('examples_per_second'):,.0f}" in text
+    assert f"{found['train'].values.examples_per_second:,.0f}" in text
     assert "validation images" in text
     assert 'id="learning-1"' in text
     assert text.count("data:image/jpeg;base64,") == 2

@@ -16,6 +16,7 @@ from benchmarks.planning import sweep_run
 from benchmarks.planning.plan import Run, Sweep, estimate_seconds
 from benchmarks.planning.presets import GATE, PRESETS, with_preset
 from benchmarks.reporting import output
+from benchmarks.results.collection import Result
 from tests.support.processes import commands, stand_in_train
 
 SYNTHETIC = ("--synthetic",)
@@ -138,7 +139,8 @@ def test_a_result_of_an_older_sweep_keeps_its_name_and_is_read(
 
     assert f"{run.name}.json" == path.name
     found = sweep_run.read_result(tmp_path, run)
-    assert found == kept
+    assert found is not None
+    assert found.document == kept
     assert not sweep_run.why_stale(found, "any digest", {})  # it holds none
 
 
@@ -720,7 +722,9 @@ def test_success_removes_the_record_of_the_failure(
     result, error = sweep_run.keep_result(tmp_path, run, timeout=60, digest=None)
 
     assert error == ""
-    assert json.loads(json.dumps(result)) == sweep_run.read_result(tmp_path, run)
+    stored = sweep_run.read_result(tmp_path, run)
+    assert None not in (result, stored)
+    assert json.loads(json.dumps(result.document)) == stored.document
     assert not failed.exists()
 
 
@@ -793,7 +797,7 @@ def test_a_duration_is_that_of_finished_repeats(
 ) -> None:
     base = {"model": "a", "num_ranks": 1, "batch_size": 8, "data_dir": "d"}
     finished = {
-        Run(**base, repeat=repeat): {"sweep": {"seconds": seconds}}
+        Run(**base, repeat=repeat): Result("", {"sweep": {"seconds": seconds}})
         for repeat, seconds in ((1, 40.0), (2, 30.0))
     }
 

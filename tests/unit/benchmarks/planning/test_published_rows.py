@@ -7,6 +7,7 @@ from typing import Any
 from benchmarks.planning import published_rows
 from benchmarks.planning.plan import Sweep
 from benchmarks.planning.session import Repeats
+from benchmarks.results.collection import Result
 
 
 def _result(rate: float, **more: Any) -> dict[str, Any]:
@@ -27,7 +28,9 @@ def _result(rate: float, **more: Any) -> dict[str, Any]:
 def _rows(sweep: Sweep, *results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     pairs = itertools.product(sweep.series(), sweep.all_placements())
     rows = [
-        published_rows.as_json(Repeats(series, placement, own))
+        published_rows.as_json(
+            Repeats(series, placement, [Result("", each) for each in own])
+        )
         for (series, placement), own in zip(pairs, results, strict=True)
         if own
     ]

@@ -264,7 +264,9 @@ def test_results_of_other_versions(document):
 def test_calibrations_that_say_little_are_refused_or_marked(
     more: dict[str, object], image_size: float | None, reason: str, is_used: bool
 ) -> None:
-    run = sample_results.train(kind="emulated", cache="cold", more=more)
+    run = sample_results.train(
+        kind="emulated", cache="cold", more={"gates": [], **more}
+    )
 
     found, doubts = measured.read(_collect(run=run), image_size=image_size)
 

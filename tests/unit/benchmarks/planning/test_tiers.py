@@ -9,6 +9,9 @@ from benchmarks.planning import sweep_tables as tables
 from benchmarks.planning.plan import TIERS, Run, Sweep
 from benchmarks.planning.session import Repeats
 from benchmarks.reporting import binding
+from benchmarks.results import tree
+from benchmarks.results.collection import Result
+from benchmarks.results.train_result import TrainResult
 
 PLACES: dict[str, Any] = {
     "data_dirs": ("local",),
@@ -152,7 +155,7 @@ def _on_path(stall: float = 0.0, **losses: float) -> dict[str, Any]:
     ],
 )
 def test_binding_resource(result: dict[str, Any], expected: str) -> None:
-    assert binding.of_run(result) == expected
+    assert binding.of_run(tree.read(TrainResult, result)) == expected
 
 
 def test_table_has_a_row_for_each_tier_that_ran() -> None:
@@ -163,8 +166,12 @@ def test_table_has_a_row_for_each_tier_that_ran() -> None:
     (placement,) = sweep.all_placements()
     fast = {**_result(bytes_from_disk=None), "examples_per_second": 300.0}
     finished = [
-        Repeats(cold, placement, [_result(bytes_from_disk=2e6), fast]),
-        Repeats(synthetic, placement, [{**_result(), "storage": None}]),
+        Repeats(
+            cold,
+            placement,
+            [Result("", _result(bytes_from_disk=2e6)), Result("", fast)],
+        ),
+        Repeats(synthetic, placement, [Result("", {**_result(), "storage": None})]),
     ]
 
     rows = [tables.tier_json(repeats) for repeats in finished]

@@ -25,7 +25,8 @@ def _compare(path: pathlib.Path) -> str:
 
 
 def _sweep(path: pathlib.Path) -> str:
-    return sweep_run.why_stale(json.loads(path.read_text()), None, {})
+    document = json.loads(path.read_text())
+    return sweep_run.why_stale(collection.Result("old", document), None, {})
 
 
 def _advise(path: pathlib.Path) -> str:

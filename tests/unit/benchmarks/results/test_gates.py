@@ -1,12 +1,14 @@
 """benchmarks.results.gates: what a run must reach."""
 
+import dataclasses
 import json
 import math
 
 import pytest
 
-from benchmarks.results import gates
+from benchmarks.results import gates, tree
 from benchmarks.results.gates import Gate
+from benchmarks.results.train_result import TrainResult
 
 
 @pytest.mark.parametrize(
@@ -45,6 +47,15 @@ def test_what_is_no_gate_is_refused(text, message):
         Gate.parse(text)
 
 
+def _typed(result):
+    return tree.decode(TrainResult, result)[0]
+
+
+def _checked(gates_, result):
+    found = gates.check(gates_, _typed(result))
+    return json.loads(json.dumps([dataclasses.asdict(gate) for gate in found]))
+
+
 UNSTEADY = {"reached": False, "text": "Not in a steady state: too short."}
 
 
@@ -59,14 +70,14 @@ UNSTEADY = {"reached": False, "text": "Not in a steady state: too short."}
         ("p99_step_ms<=50", {"step_seconds_p99": 0.06}, False, "got 60."),
         ("slowest/median<=1.1", {"stragglers": {"slowest_over_others": 2}}, False, "2"),
         ("slowest/others<=2", {"stragglers": {"slowest_over_others": 2}}, True, "2"),
-        ("au_mlperf_storage>=90%", {}, False, "no accelerator_utilization_mlperf"),
+        ("au_mlperf_storage>=90%", {}, False, "has no such figure"),
         (
             "au_mlperf_storage>=90%",
             {"accelerator_utilization_mlperf_storage": None},
             False,
-            "the result has no accelerator_utilization_mlperf_storage",
+            "the result has no such figure",
         ),
-        ("slowest/median<=1.1", {"stragglers": None}, False, "has no stragglers.slow"),
+        ("slowest/median<=1.1", {"stragglers": None}, False, "has no such figure"),
         (
             "drift<=110%",
             {"steady_state": {"reached": True, "drift": 1.2}},
@@ -86,12 +97,12 @@ UNSTEADY = {"reached": False, "text": "Not in a steady state: too short."}
             True,
             "is met",
         ),
-        ("stall<=100%", {"stall_fraction": math.nan}, False, "is not a number"),
+        ("stall<=100%", {"stall_fraction": math.nan}, False, "was not finite"),
         ("stall<=100%", {"stall_fraction": True}, False, "the result has no"),
     ],
 )
 def test_check(text, result, passed, words):
-    verdict = Gate.parse(text).check(result)
+    verdict = Gate.parse(text).check(_typed(result))
 
     assert verdict.passed is passed
     assert words in verdict.text
@@ -105,9 +116,9 @@ def test_a_comparison_is_one_of_four():
 def test_verdicts_are_for_json_and_in_order():
     wanted = [Gate.parse("stall<=3%"), Gate.parse("examples_per_second>=1000")]
 
-    found = gates.check(wanted, {"stall_fraction": 0.0, "examples_per_second": 1.5})
+    found = _checked(wanted, {"stall_fraction": 0.0, "examples_per_second": 1.5})
 
-    assert json.loads(json.dumps(found)) == [
+    assert found == [
         {
             "gate": "stall<=3%",
             "passed": True,
@@ -129,7 +140,7 @@ def test_verdicts_are_for_json_and_in_order():
 
 @pytest.mark.parametrize("value", [None, math.nan, math.inf])
 def test_no_number_has_no_margin(value):
-    (found,) = gates.check([Gate.parse("p99_step_ms<=50")], {"step_seconds_p99": value})
+    (found,) = _checked([Gate.parse("p99_step_ms<=50")], {"step_seconds_p99": value})
 
     assert (found["measured"], found["margin"]) == (None, None)
     assert not found["passed"]
@@ -140,7 +151,7 @@ def test_timed_metrics_of_a_run_without_steady_state_do_not_pass():
     result = {"stall_fraction": 0.0, "accuracy": 0.9, "steady_state": steady}
 
     stall, accuracy = (
-        gate.check(result)
+        gate.check(_typed(result))
         for gate in (Gate.parse("stall<=3%"), Gate.parse("accuracy>=0.8"))
     )
 
@@ -154,7 +165,7 @@ def test_every_metric_has_a_gate_that_says_what_it_is(metric):
     gate = Gate(metric, "<=", 0.5)
 
     assert Gate.parse(str(gate)) == gate
-    assert gates.METRICS[metric].key in gate.check({}).text
+    assert "is not met: the result has no such figure" in gate.check(_typed({})).text
 
 
 def test_a_quiet_host_can_be_required():
@@ -162,16 +173,16 @@ def test_a_quiet_host_can_be_required():
     result = {"host_load": load | {"run_queue_wait_fraction": None}}
     texts = ["others_cpu<=5%", "stolen<=1%", "run_queue<=5%"]
 
-    found = gates.check([Gate.parse(text) for text in texts], result)
+    found = _checked([Gate.parse(text) for text in texts], result)
 
     assert [one["passed"] for one in found] == [False, True, False]
-    assert "the result has no host_load.run_queue_wait_fraction" in found[2]["text"]
+    assert "the result has no such figure" in found[2]["text"]
 
 
 def test_a_run_whose_loss_was_not_finite_meets_no_gate():
     result = {"stall_fraction": 0.0, "not_finite_loss": {"text": "It was NaN."}}
 
-    (found,) = gates.check([Gate.parse("stall<=3%")], result)
+    (found,) = _checked([Gate.parse("stall<=3%")], result)
 
     assert found == {
         "gate": "stall<=3%",
@@ -210,6 +221,6 @@ def test_gates_of_the_critical_path_of_the_network_and_of_gpus():
     }
     texts = ["late<=1%", "communication<=20%", "network<=90%", "gpu>=90%"]
 
-    found = gates.check([Gate.parse(text) for text in texts], result)
+    found = _checked([Gate.parse(text) for text in texts], result)
 
     assert [verdict["passed"] for verdict in found] == [False, True, True, True]

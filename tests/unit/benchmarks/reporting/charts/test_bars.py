@@ -74,4 +74,6 @@ def test_costs_of_stages_are_for_an_image() -> None:
 
     assert chart is not None
     assert chart.rows == [["0 Map", "1.00", "—", "1,600"]]
-    assert bars.pipeline_costs([Result("input", {"command": "x"})]) is None
+    assert (
+        bars.pipeline_costs([Result("input", {"command": "benchmarks.input"})]) is None
+    )

@@ -44,4 +44,9 @@ def test_one_drawing_where_no_cache_holds_anything() -> None:
 def test_documents_without_figures_have_no_chart() -> None:
     row = {"num_accelerators": 1, "ceilings": 3}
     for rows in ([], ["x", 3], [{"num_accelerators": "8"}], [row, row]):
-        assert ceilings.demand([Result("advice", {"rows": rows})]) == []
+        assert (
+            ceilings.demand(
+                [Result("advice", {"command": "benchmarks.advise", "rows": rows})]
+            )
+            == []
+        )

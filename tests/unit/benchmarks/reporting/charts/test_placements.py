@@ -6,8 +6,13 @@ import pytest
 
 from benchmarks.reporting.charts import placements
 from benchmarks.results.collection import Result
+from benchmarks.results.other_results import SweepResult
 
 SHARES = {"input": 0.3, "compute": 0.6, "communication": 0.1, "late": 0.0}
+
+
+def _sweep(document: dict[str, Any]) -> Result[SweepResult]:
+    return Result("sweep", {"command": "benchmarks.sweep", **document})
 
 
 def _point(hosts: int, rate: float, **values: Any) -> dict[str, Any]:
@@ -16,7 +21,7 @@ def _point(hosts: int, rate: float, **values: Any) -> dict[str, Any]:
 
 def _sentence(*points: dict[str, Any]) -> str:
     document = {"series": [{"model": "resnet50", "points": list(points)}]}
-    (chart,) = placements.charts([Result("sweep", document)])
+    (chart,) = placements.charts([_sweep(document)])
     (sentence,) = chart.sentences
     return sentence.removeprefix("resnet50, 8 ranks: ")
 
@@ -33,7 +38,7 @@ def test_equal_ranks_are_one_chart_with_what_each_host_received() -> None:
     points.append({"num_ranks": 1, "num_hosts": 1, "examples_per_second": 130.0})
     series = {"model": "resnet50", "accelerator": "h100", "points": points}
 
-    (chart,) = placements.charts([Result("sweep", {"series": [series]})])
+    (chart,) = placements.charts([_sweep({"series": [series]})])
 
     assert [row[:2] for row in chart.rows] == [
         ["resnet50 on h100, 8 ranks", name] for name in ("1 x 8", "2 x 4", "4 x 2")
@@ -85,6 +90,6 @@ def test_busy_cores_are_a_doubt_about_the_verdict() -> None:
 
 def test_a_sweep_without_placements_has_no_chart() -> None:
     documents = [{"series": [{"points": [3]}]}, {"series": [{"points": []}]}]
-    sweeps = [Result("sweep", document) for document in documents]
+    sweeps = [_sweep(document) for document in documents]
 
     assert placements.charts(sweeps) == []

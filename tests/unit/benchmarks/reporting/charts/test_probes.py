@@ -79,4 +79,4 @@ def test_no_chart_without_figures() -> None:
     assert not probes.storage_rates(
         [Result("a", {**sample_results.storage(), "measurements": skipped})]
     )
-    assert not probes.storage_rates([Result("a", {})])
+    assert not probes.storage_rates([Result("a", {"command": "benchmarks.storage"})])

@@ -5,7 +5,12 @@ from typing import Any
 from benchmarks.reporting.charts import ranks
 from benchmarks.results import collection as results
 from benchmarks.results.collection import Group, Result
+from benchmarks.results.other_results import SweepResult
 from tests.support.data import sample_results
+
+
+def _sweep(document: dict[str, Any]) -> Result[SweepResult]:
+    return Result("sweep", {"command": "benchmarks.sweep", **document})
 
 
 def _groups(*documents: dict[str, Any]) -> list[Group]:
@@ -77,7 +82,13 @@ def test_document_of_a_sweep_is_drawn_unless_its_runs_are_there() -> None:
     assert alone.rows[2][3:6] == ["2,900 ± 58", "3.87", "96.7% (94.7% to 98.7%)"]
     assert beside is not None
     assert [row[1] for row in beside.rows] == ["1", "2"]
-    odd = Result("odd", {"series": [{"points": [{"num_ranks": 1}, 3]}, None]})
+    odd = Result(
+        "odd",
+        {
+            "command": "benchmarks.sweep",
+            "series": [{"points": [{"num_ranks": 1}, 3]}, None],
+        },
+    )
     assert ranks.scaling_chart([], [odd]) is None
 
 

@@ -4,6 +4,11 @@ from typing import Any
 
 from benchmarks.reporting.charts import tiers
 from benchmarks.results.collection import Result
+from benchmarks.results.other_results import SweepResult
+
+
+def _sweep(document: dict[str, Any]) -> Result[SweepResult]:
+    return Result("sweep", {"command": "benchmarks.sweep", **document})
 
 
 def _row(tier: str, rate: float, **more: Any) -> dict[str, Any]:
@@ -16,7 +21,7 @@ def test_each_tier_has_a_bar_and_its_bytes() -> None:
         _row("ram", 100.0, bytes_from_ram_cache=1e6, bytes_from_disk=None),
     ]
 
-    (chart,) = tiers.rates_and_bytes([Result("sweep", {"tiers": rows})])
+    (chart,) = tiers.rates_and_bytes([_sweep({"tiers": rows})])
 
     rates, given = (plot.spec["data"]["values"] for plot in chart.plots)
     assert [(bar["tier"], bar["rate"]) for bar in rates] == [
@@ -34,7 +39,7 @@ def test_each_tier_has_a_bar_and_its_bytes() -> None:
 def test_settings_tell_rows_of_one_tier_apart() -> None:
     rows = [_row("ram", 1.0), _row("ram", 2.0, model="vgg16", num_ranks=2)]
 
-    (chart,) = tiers.rates_and_bytes([Result("sweep", {"tiers": rows})])
+    (chart,) = tiers.rates_and_bytes([_sweep({"tiers": rows})])
 
     assert [plot.title for plot in chart.plots] == ["Rate"]  # nobody knows a byte
     assert [row[0] for row in chart.rows] == [
@@ -44,4 +49,4 @@ def test_settings_tell_rows_of_one_tier_apart() -> None:
 
 def test_other_sweeps_have_no_chart() -> None:
     for document in ({}, {"tiers": []}, {"tiers": ["x", {"tier": "ram"}]}):
-        assert tiers.rates_and_bytes([Result("sweep", document)]) == []
+        assert tiers.rates_and_bytes([_sweep(document)]) == []
