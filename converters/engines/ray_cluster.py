@@ -39,7 +39,8 @@ REACH_SECONDS = 10.0
 # A task that was lost this often is taken for the reason why workers die.
 MAX_LOST = 4
 _POLL_SECONDS = 0.1
-# Seconds in which a task must stop when a run stops; then its worker is killed.
+# Seconds in which a task must stop when a run stops; the end of the connection then
+# kills its worker.
 _GRACE_SECONDS = 5.0
 # Tasks that wait on the cluster for each CPU, so that no CPU waits for the driver.
 _TASKS_PER_CPU = 2
@@ -378,17 +379,18 @@ def _get(reference: Any) -> Any:
 
 
 def _stop(references: list[Any]) -> None:
-    """Ends tasks within a few seconds; a worker that does not stop is killed."""
+    """Ends tasks within a few seconds; the end of the connection kills the others.
+
+    A task that is killed by itself may still answer: Ray then ends this process with
+    its own stack in place of the error.
+    """
     import ray
 
     with contextlib.suppress(ray.exceptions.RayError, ConnectionError):
-        for force in (False, True):
-            for reference in references:
-                ray.cancel(reference, force=force)
-            if references:
-                _, references = ray.wait(
-                    references, num_returns=len(references), timeout=_GRACE_SECONDS
-                )
+        for reference in references:
+            ray.cancel(reference)
+        if references:
+            ray.wait(references, num_returns=len(references), timeout=_GRACE_SECONDS)
 
 
 def _call(function: Callable[[Any], Any], task: Any) -> _Done[Any]:
