@@ -152,7 +152,8 @@ def _fake_gcs(folder: pathlib.Path) -> Iterator[Store]:
 
 
 _NGINX = """
-user root; worker_processes 1; daemon off; pid {folder}/pid; error_log {folder}/error.log;
+user root; worker_processes 1;
+daemon off; pid {folder}/pid; error_log {folder}/error.log;
 events {{ worker_connections 256; }}
 http {{ access_log off; client_body_temp_path {folder}/1; proxy_temp_path {folder}/2;
   fastcgi_temp_path {folder}/3; uwsgi_temp_path {folder}/4; scgi_temp_path {folder}/5;

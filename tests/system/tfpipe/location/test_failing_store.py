@@ -39,7 +39,7 @@ FEW = [
 
 @needs_native
 @pytest.mark.parametrize(
-    ("answer", "reading"), itertools.product(ANSWERS, WAYS) if IS_LONG else FEW
+    ("answer", "reading"), [*itertools.product(ANSWERS, WAYS)] if IS_LONG else FEW
 )
 def test_no_answer_of_a_store_is_a_fault(
     answer: str,
