@@ -131,7 +131,10 @@ def _verdict(collection: Collection) -> tuple[str, str]:
 
 def _findings(collection: Collection, old: Collection | None) -> list[tuple[str, str]]:
     """Returns the sentences for every reader: the class and the text of each."""
-    findings = []
+    charts_of_placements = placements.charts(collection.sweeps)
+    findings = [
+        ("", text) for chart in charts_of_placements for text in chart.sentences
+    ]
     if len(collection.groups) <= _MAX_SENTENCES:  # a table says more about many groups
         findings += [
             ("", f"{group.label}: {headline.reached(group)}")

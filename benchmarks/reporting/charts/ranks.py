@@ -148,7 +148,8 @@ def _of_sweeps(sweeps: Sequence[Result[SweepResult]]) -> list[ScalingSeries]:
         if series.batch_size:
             label += f", batch {series.batch_size}"
         points = [p for p in series.points if p.num_ranks and p.examples_per_second]
-        if points:
+        # Equal ranks on other hosts are no line: charts.placements draws them.
+        if len(points) == 1 or len({point.num_ranks for point in points}) > 1:
             drawn.append(ScalingSeries(label, points, None))
     return drawn
 

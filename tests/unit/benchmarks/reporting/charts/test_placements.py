@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.reporting.charts import placements
+from benchmarks.reporting.charts import placements, ranks
 from benchmarks.results.collection import Result
 from benchmarks.results.other_results import SweepResult
 
@@ -86,6 +86,12 @@ def test_busy_cores_are_a_doubt_about_the_verdict() -> None:
     assert text.endswith(
         "The cores were 60% busy: with faster accelerators they may bind."
     )
+
+
+def test_equal_ranks_alone_are_no_line_of_scaling() -> None:
+    series = {"model": "resnet50", "points": [_point(1, 100.0), _point(2, 99.0)]}
+
+    assert ranks.scaling_chart([], [_sweep({"series": [series]})]) is None
 
 
 def test_a_sweep_without_placements_has_no_chart() -> None:
