@@ -6,6 +6,7 @@
 | cores, network, storage, input | input, and the resource that explains it        |
 | communication                  | the averages over ranks                         |
 | host                           | stopped ranks, late ranks, ranks without a core |
+|                                | input, and other processes took most cores      |
 """
 
 from collections.abc import Mapping
@@ -25,7 +26,7 @@ REMEDIES: Mapping[str, str] = {
 }
 
 # Shares of the time, of the cores and of the bytes of a binding resource, at least.
-_MOST_LOST, _FULL, _MANY = 0.05, 0.85, 0.05
+_MOST_LOST, _FULL, _MANY, _HALF = 0.05, 0.85, 0.05, 0.5
 
 
 def of_run(result: TrainResult) -> str:
@@ -51,7 +52,8 @@ def _of_input(result: TrainResult) -> str:
     If all bytes were in memory, the stages of the pipeline waited for other stages.
     """
     if (result.telemetry.host_cpu_fraction or 0.0) >= _FULL:
-        return "cores"
+        others = result.host_load.others_cpu_fraction or 0.0
+        return "host" if others >= _HALF else "cores"
     source = result.storage or SourceBytes()
     server, disk = source.bytes_from_server or 0.0, source.bytes_from_disk or 0.0
     if max(server, disk) > _MANY * (source.consumed_bytes or 0.0):

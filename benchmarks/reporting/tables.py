@@ -79,7 +79,8 @@ def _gate(repeats: Sequence[GateAnswer]) -> Cell:
         is_share = "%" in worst.gate
         value = percent(measured) if is_share else f"{measured:,.6g}"
         size = f"{abs(margin) * 100:.1f} points" if is_share else f"{abs(margin):,.3g}"
-        note = f"{value}, {size} {'short' if missed else 'to spare'}"
+        beyond = "over" if "<" in worst.gate else "short"
+        note = f"{value}, {size} {beyond if missed else 'to spare'}"
     if missed and len(repeats) > 1:
         note = note.rstrip(".") + f", in {len(missed)} of {len(repeats)} repeats"
     return Cell("✗ Not met" if missed else "✓ Met", note, "bad" if missed else "good")

@@ -142,6 +142,8 @@ def _on_path(stall: float = 0.0, **losses: float) -> dict[str, Any]:
         (_result(stall=0.05), "accelerator"),
         (_result(stall=0.0, kind="emulated"), "accelerator"),
         (_result(busy=0.9, bytes_from_server=1000), "cores"),
+        (_result(busy=0.9) | {"host_load": {"others_cpu_fraction": 0.49}}, "cores"),
+        (_result(busy=0.9) | {"host_load": {"others_cpu_fraction": 0.85}}, "host"),
         (_result(bytes_from_server=1000), "network"),
         (_result(bytes_from_server=100, bytes_from_disk=900), "storage"),
         (_result(bytes_from_disk=50), "input"),  # 5 % bind nothing
