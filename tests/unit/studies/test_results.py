@@ -89,6 +89,9 @@ ways.compressed.ratio .2f: `python -m studies.service
 # studies 2026-11-23-storage-probe
 readings.0.ratio .3f: `storage` reads
 readings.1.ratio .3f: `storage` reads
+# studies 2026-11-26-object-store
+ratio .2f: `object_store` reads
+cpu_ratio .2f: `object_store` reads
 # studies 2026-11-22-dlio
 step_times_ms.25.dlio.au .1%: | steps of 25 ms
 step_times_ms.100.read_only.au .1%: | steps of 100 ms
