@@ -18,9 +18,10 @@ NAMES = sorted(path.name for path in RESULTS.glob("*.json"))
 # format of a figure with its least and its most ends in an s.
 FIGURES = """
 # performance 2026-11-26-decode
+ways.tfpipe_foreign_uint8.cpu_ratio .2fs: | the same, shards of another
+# performance 2026-11-26-decode-two-rows
 ways.tfpipe_default_uint8.cpu_ratio .2fs: | `imagenet_train`, nothing set |
 ways.tfpipe_whole_float32.cpu_ratio .2fs: | the same as float32, as
-ways.tfpipe_foreign_uint8.cpu_ratio .2fs: | the same, shards of another
 ways.entries_default_uint8.cpu_ratio .2fs: | nothing set, data with [entry
 ways.tfpipe_eval_uint8.cpu_ratio .2fs: | `imagenet_eval`, over
 ways.entries_eval_uint8.cpu_ratio .2fs: | `imagenet_eval`, over
@@ -70,7 +71,7 @@ cases.one reader.tuned_of_autotune .2f: | one reader
 cases.64 threads.tuned_of_best .2f: Batches have 32
 cases.cache that does not fit.tuned_of_best .2f: Batches have 32
 cases.tiny batch copies.tuned_of_best .2f: Batches have 32
-# entry_points 2026-11-26-decode
+# entry_points 2026-11-26-decode-two-rows
 ways.tfpipe_default_uint8.cpu_ratio .2fs: | `imagenet_train`, nothing set |
 ways.entries_eval_uint8.cpu_ratio .2fs: | `imagenet_eval`, over
 # entry_points 2026-11-23-decode-large
