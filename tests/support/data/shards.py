@@ -150,9 +150,10 @@ class ScriptedFiles(Files):
         *,
         change: Callable[[str, int, bytes], bytes] = _unchanged,
         time_limit: float = 60.0,
+        is_pinned: bool = False,
         asked: list[tuple[str, int, int]] | None = None,
     ) -> None:
-        super().__init__(location, time_limit)
+        super().__init__(location, time_limit, is_pinned=is_pinned)
         errors.settle(self, "change", change)
         errors.settle(self, "asked", [] if asked is None else asked)
 
