@@ -5,10 +5,12 @@ index.json and catalog.parquet, for readers like a local data set; side files fo
 readers; and the proof that all shards are there. Imports no TensorFlow.
 """
 
+import contextlib
+import fcntl
 import os
 import pathlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from tfpipe import errors
@@ -33,8 +35,8 @@ def bring(files: Files, folder: pathlib.Path) -> pathlib.Path:
     """Brings index.json and catalog.parquet of a data set into a local folder.
 
     An index.json has a folder of its own, named by its digest: data sets and their
-    versions do not mix. A catalog of an earlier call is checked and kept. Several
-    processes may bring the same files at once.
+    versions do not mix. A catalog of an earlier call is checked and kept. If several
+    processes bring the same files at once, the first fetches the catalog for all.
 
     Args:
         files: The data set.
@@ -56,10 +58,23 @@ def bring(files: Files, folder: pathlib.Path) -> pathlib.Path:
     target = folder / index.describe(content).digest
     target.mkdir(exist_ok=True)
     kept = target / index.INDEX_NAME
-    if not kept.exists() or kept.read_bytes() != content:
-        Files(str(target)).write(index.INDEX_NAME, content)
-    _bring_catalog(files, whole, target / index.CATALOG_NAME)
+    with _locked(target):
+        if not kept.exists() or kept.read_bytes() != content:
+            Files(str(target)).write(index.INDEX_NAME, content)
+        _bring_catalog(files, whole, target / index.CATALOG_NAME)
     return target
+
+
+@contextlib.contextmanager
+def _locked(folder: pathlib.Path) -> Iterator[None]:
+    """Holds the lock of a folder, where its file system has locks of folders."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def check_sizes(files: Files, shards: Sequence[index.Shard]) -> None:
@@ -115,14 +130,12 @@ def _read_index(files: Files) -> bytes:
 
 
 def _bring_catalog(files: Files, whole: index.Index, path: pathlib.Path) -> None:
-    """Fetches the catalog, once for all processes of the host that need the catalog."""
     wanted = (whole.files or {}).get(index.CATALOG_NAME)
-    with atomic.locked(path.with_name(f".{path.name}.lock")):
-        if path.exists() and wanted in (None, index.describe_file(path)):
-            return
-        if wanted is None and not files.exists(index.CATALOG_NAME):
-            return
-        _fetch(files, wanted, path)
+    if path.exists() and wanted in (None, index.describe_file(path)):
+        return
+    if wanted is None and not files.exists(index.CATALOG_NAME):
+        return
+    _fetch(files, wanted, path)
 
 
 def bring_side_file(

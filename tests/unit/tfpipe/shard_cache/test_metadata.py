@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -49,16 +50,29 @@ def test_another_version_of_the_index_has_a_folder_of_its_own(
     assert index.load(first).name != "other"
 
 
-def test_many_may_bring_the_same_at_once(
-    data_dir: pathlib.Path, tmp_path: pathlib.Path
+def test_many_may_bring_the_same_at_once_and_the_catalog_comes_once(
+    data_dir: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    files = Files(str(data_dir))
+    files, fetched = Files(str(data_dir)), []
+
+    def download(
+        files: Files,
+        name: str,
+        path: pathlib.Path,
+        num_bytes: int,
+        right: Callable[..., None] = metadata.download,
+    ) -> None:
+        fetched.append(name)
+        right(files, name, path, num_bytes)
+
+    monkeypatch.setattr(metadata, "download", download)
     with ThreadPoolExecutor(8) as pool:
         folders = set(
             pool.map(lambda _: metadata.bring(files, tmp_path / "cache"), range(16))
         )
 
     assert len(folders) == 1
+    assert fetched == [index.CATALOG_NAME]
     assert sorted(path.name for path in folders.pop().iterdir()) == [
         index.CATALOG_NAME,
         index.INDEX_NAME,
