@@ -105,6 +105,12 @@ class Users:
         outside = [file.pinned() for file in self._files.values()]
         return next_use.distances(self.readers(), outside, pieces)
 
+    def are_using(self, piece: int) -> bool:
+        """Returns whether a process that `look` found has a piece in use."""
+        return any(
+            next_use.NO_USE < row.use[piece] <= row.header[2] for row in self.readers()
+        ) or any(piece in file.pinned() for file in self._files.values())
+
     def are_there(self) -> bool:
         """Whether a live process uses the store."""
         return any(is_locked(self._folder / name) for name in os.listdir(self._folder))

@@ -117,7 +117,7 @@ def _evict(store: PieceStore, piece: int) -> int:
     mark = store.marks[piece]
     # A reader first publishes its needs and then looks at the marks.
     store.marks[piece] = stores.FETCHING
-    if store.users.distances(np.array([piece]))[0] == next_use.PINNED:
+    if store.users.are_using(piece):
         store.marks[piece] = mark
         return 0
     store.drop(piece)

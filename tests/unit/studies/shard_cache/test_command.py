@@ -1,8 +1,10 @@
 """studies.shard_cache: rates and claims, from made-up figures."""
 
+import pathlib
+
 import pytest
 
-from studies.shard_cache import __main__ as study
+from studies.shard_cache import __main__ as study, capacity
 
 
 def _run(seconds: float) -> dict[str, float]:
@@ -42,6 +44,37 @@ def test_claims(ratio: float, rate: float, hits: float, met: list[bool]) -> None
 
     assert [claim["met"] for claim in checked] == met
     assert "points below optimal hits, cache of 50% <= 5" in checked[2]["claim"]
+
+
+@pytest.mark.parametrize(
+    ("opened", "users", "rate", "met"),
+    [
+        (2.0, 100.0, 1400.0, [True, True, True]),
+        (2.1, 100.1, 1399.0, [False, False, False]),
+    ],
+)
+def test_claims_of_a_full_cache_are_about_10_terabytes(
+    opened: float, users: float, rate: float, met: list[bool]
+) -> None:
+    row = {
+        "open_seconds": opened,
+        "users_megabytes": users,
+        "megabytes_per_second": rate,
+    }
+
+    rows = [row | {"terabytes": size} for size in (1.0, 10.0, 100.0)]
+    checked = study.claims({"capacity": rows})
+
+    assert [claim["met"] for claim in checked] == met
+
+
+def test_a_small_full_cache_is_measured_and_removed(tmp_path: pathlib.Path) -> None:
+    found = capacity.row(0.01, 2, tmp_path / "cache")
+
+    assert found["pieces"] == 9 * 256
+    assert 0 < found["users_megabytes"] < 1
+    assert found["reserve_milliseconds"] > 0
+    assert not (tmp_path / "cache").exists()
 
 
 def test_claims_of_parts_that_did_not_run_are_absent() -> None:
