@@ -1,4 +1,4 @@
-"""What a full shard cache costs at the size of large data sets, without their bytes.
+"""A full shard cache at the size of large data sets, without their bytes: its cost.
 
 In: sizes of data sets and a number of ranks. Out: the time to open the cache, the bytes
 of its readers, and the time to make room for pieces. The files are sparse, and marks
