@@ -2,7 +2,7 @@
 
 In: sizes of data sets and a number of ranks. Out: the time to open the cache, the bytes
 of its readers, and the time to make room for pieces. The files are sparse, and marks
-say that a fifth of the pieces is there: no byte is fetched, and each request evicts.
+say a fifth of the pieces is there: no byte is fetched, and all requests evict.
 """
 
 import contextlib
@@ -32,12 +32,12 @@ _WINDOW_RECORDS = 1024
 
 
 def row(terabytes: float, num_ranks: int, folder: pathlib.Path) -> dict[str, float]:
-    """Measures a cache of a data set of a size.
+    """Measures the cache of a data set.
 
     Args:
         terabytes: Size of the data set.
-        num_ranks: Number of processes that read; the measurement has a reader for each.
-        folder: Folder for the cache; it must not exist, and is removed at the end.
+        num_ranks: Number of readers.
+        folder: A new folder for the cache, removed at the end.
 
     Returns:
         terabytes, pieces, open_seconds, users_megabytes, reserve_milliseconds,
@@ -112,7 +112,7 @@ def _fill(store: stores.PieceStore, random: np.random.Generator) -> None:
 def _reading(
     users: list[User], num_pieces: int, random: np.random.Generator
 ) -> Iterator[None]:
-    """Gives each user a reader with a planned use of every piece."""
+    """Gives all users a reader with a planned use of every piece."""
     for user in users:
         _, reader = user.take_row()
         reader.plan.use[:] = random.integers(3, 10**5, num_pieces)
@@ -127,7 +127,7 @@ def _reading(
 def _requests(
     directory: Directory, store: stores.PieceStore
 ) -> tuple[list[float], list[float]]:
-    """Returns the seconds and CPU-seconds of requests; each request evicts."""
+    """Returns the seconds and CPU-seconds of requests, all of them with evictions."""
     absent = np.flatnonzero(store.marks == stores.ABSENT)
     seconds, cpu_seconds = [], []
     for begin in range(0, _NUM_REQUESTS * _BATCH, _BATCH):
