@@ -190,3 +190,29 @@ def test_plain_ssh_trains_without_horovodrun(
     names = [host["name"] for host in result["environment"]["hosts"]]
     assert names == ["host1", "host2"]
     assert result["records"]["num_used"] == 3 * 24 - 4 * step
+
+
+def test_tasks_of_several_hosts_write_to_a_url(
+    hosts: Cluster,
+    raw_dir: pathlib.Path,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with hosts.s3(hosts.hosts[2], tmp_path / "s3") as variables:
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        url = "s3://photos/tasks"
+        tasks = [
+            _python(
+                host,
+                *_convert(raw_dir, url),
+                *("--num_tasks=2", f"--task_index={index}", f"--work_dir={tmp_path}"),
+            )
+            for index, host in enumerate(hosts.hosts[:2])
+        ]
+        for task in tasks:
+            _output(task)
+        check = ("-m", "converters.verify", url, "--level=crc", "--json")
+        text = _output(_python(hosts.hosts[0], *check))
+
+    assert json.loads(text.splitlines()[-1])["command"] == "converters.verify"
