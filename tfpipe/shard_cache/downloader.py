@@ -26,6 +26,8 @@ from tfpipe.shard_cache.publish import Publisher
 from tfpipe.shard_cache.store import PieceStore
 from tfpipe.shards.records import Ints
 
+# Tries to reserve pieces while others remove the folder.
+_RESERVING_TRIES = 5
 # Pieces of a claim, under a lock of the directory.
 _BATCH = 8
 
@@ -362,13 +364,17 @@ def _claim(
 
 def _reserved(fetcher: Fetcher, claim: Claim) -> Granted:
     """Reserves the pieces of a claim; none if the disk cannot be written."""
-    try:
-        return fetcher.directory.reserve(
-            fetcher.store, claim.pieces, ahead=claim.is_ahead
-        )
-    except OSError as error:
-        fetcher.note_unwritable(error)
-        return Granted([], claim.pieces, [])
+    for _ in range(_RESERVING_TRIES):
+        try:
+            return fetcher.directory.reserve(
+                fetcher.store, claim.pieces, ahead=claim.is_ahead
+            )
+        except FileNotFoundError:  # others removed the folder meanwhile
+            continue
+        except OSError as error:
+            fetcher.note_unwritable(error)
+            break
+    return Granted([], claim.pieces, [])
 
 
 class _Wait:

@@ -73,20 +73,12 @@ def remove_folder(folder: pathlib.Path) -> None:
         shutil.rmtree(aside)
 
 
-def remove(pattern: str):
-    return lambda folder: [remove_folder(path) for path in folder.glob(pattern)]
-
-
 def halve(path: pathlib.Path) -> None:
     os.truncate(path, path.stat().st_size // 2)
 
 
 SHARDS = "*/shards/train-*"
 SHARD_CACHE = {
-    "the folder is removed": remove_folder,
-    "the split is removed": remove("*[0-9a-f]"),
-    "all shards are removed": remove("*/shards"),
-    "the users are removed": remove("*/users"),
     "a shard is removed": of_one(SHARDS, pathlib.Path.unlink),
     "each shard is removed": of_each(SHARDS, pathlib.Path.unlink),
     "each shard is cut": of_each(SHARDS, halve),
@@ -102,8 +94,6 @@ DISK_CACHE = {
     "strings are flipped": of_each("*/*.segment", flip),
     "numbers are cut": of_each("*/*.numbers", halve),
     "numbers are flipped": of_each("*/*.numbers", flip),
-    "places are cut": of_each("*/*.places", halve),
-    "the list is cut": of_each("*/have", lambda path: os.truncate(path, 0)),
     "CRCs are cut": of_each("*/crcs", halve),
 }
 
