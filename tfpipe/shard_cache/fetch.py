@@ -128,7 +128,7 @@ class Fetcher:
         """
         try:
             self.store.write(piece, content)
-        except FileNotFoundError:
+        except (FileNotFoundError, IsADirectoryError):
             self.directory.give_up(self.store, piece)
             return False
         except OSError as error:

@@ -5,7 +5,6 @@ epochs; its cache is damaged between batches. All batches are those of an untouc
 cache, no record counts as damaged, and a single line names the folder of the cache.
 """
 
-import contextlib
 import itertools
 import os
 import pathlib
@@ -46,13 +45,6 @@ def write(path: pathlib.Path, content: bytes) -> None:
         file.write(content)
 
 
-def block(path: pathlib.Path) -> None:
-    """Puts a folder in the place of a file: nobody can read such a file."""
-    path.unlink()
-    with contextlib.suppress(FileExistsError):  # the job was faster
-        path.mkdir()
-
-
 def of_each(pattern: str, harm):
     def damage(folder: pathlib.Path) -> None:
         for path in files_of(folder, pattern):
@@ -85,7 +77,6 @@ SHARD_CACHE = {
     "each shard is empty": of_each(SHARDS, lambda path: os.truncate(path, 0)),
     "bits flip": of_each(SHARDS, flip),
     "bytes are zeros": of_each(SHARDS, lambda p: write(p, bytes(p.stat().st_size))),
-    "a shard cannot be read": of_one(SHARDS, block),
 }
 DISK_CACHE = {
     "the folder is removed": remove_folder,
