@@ -78,15 +78,6 @@ SHARD_CACHE = {
     "bits flip": of_each(SHARDS, flip),
     "bytes are zeros": of_each(SHARDS, lambda p: write(p, bytes(p.stat().st_size))),
 }
-DISK_CACHE = {
-    "the folder is removed": remove_folder,
-    "strings are removed": of_each("*/*.segment", pathlib.Path.unlink),
-    "strings are cut": of_each("*/*.segment", halve),
-    "strings are flipped": of_each("*/*.segment", flip),
-    "numbers are cut": of_each("*/*.numbers", halve),
-    "numbers are flipped": of_each("*/*.numbers", flip),
-    "CRCs are cut": of_each("*/crcs", halve),
-}
 
 
 def read(pipeline, harm=lambda: None):
@@ -157,37 +148,3 @@ def test_records_heal_in_a_pipeline_without_a_preset(
     found = read(cached, lambda: SHARD_CACHE[damage](tmp_path / "c"))
 
     assert_equal(found, expected)
-
-
-@pytest.mark.parametrize("kept", ["records", "images"])
-@pytest.mark.parametrize("damage", DISK_CACHE)
-def test_a_cache_on_disk_heals_while_a_job_reads(
-    data_dir, tmp_path, capfd, damage, kept
-):
-    def make(cache):
-        source = tfpipe.TFRecordSource(data_dir, "train", window_size=4, batch_size=4)
-        parse = tfpipe.Parse(label_base=1, as_converted=True)
-        crop = tfpipe.CenterCrop(image_size=8, fraction=1.0, crop_op="stock")
-        ops = [parse, crop]
-        before, after = ([], ops) if kept == "records" else (ops, [])
-        maps = [[tfpipe.Map(*part)] if part else [] for part in (before, after)]
-        stages = [tfpipe.Interleave(), *maps[0], *cache, *maps[1]]
-        stages.append(tfpipe.Batch(4))
-        return tfpipe.Pipeline(source, stages)
-
-    expected = read(make([]))
-    folder = tmp_path / "cache"
-    cache = tfpipe.Cache("disk", folder)
-    capfd.readouterr()
-
-    found = read(make([cache]), lambda: DISK_CACHE[damage](folder))
-
-    assert_equal(found, expected)
-    lines = [line for line in lines_of(capfd, folder) if "records there" not in line]
-    assert len(lines) <= 1
-    cache.close()
-    # The next run fills the cache again where the cache is not whole.
-    again = tfpipe.Cache("disk", folder)
-    assert_equal(read(make([again])), expected)
-    assert "24 of 24 records there" in again.describe()
-    again.close()
