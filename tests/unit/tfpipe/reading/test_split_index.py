@@ -54,7 +54,9 @@ def test_a_url_has_a_cache_by_default_and_says_once_where(
     assert found.cache == tfpipe.ShardCache(str(tmp_path))
     assert found.folder == str(tmp_path / "index" / "digest")
     assert brought[0] == (found.files, tmp_path / "index")
-    assert found.files == Files("s3://bucket/photos", found.cache.time_limit)
+    assert found.files == Files(
+        "s3://bucket/photos", found.cache.time_limit, is_pinned=True
+    )
     (line,) = capsys.readouterr().err.splitlines()
     assert str(tmp_path) in line
     assert "TFPIPE_SHARD_CACHE" in line
