@@ -190,7 +190,7 @@ def _publish_complete(
     replace.old_files(job.output_dir, new)
     catalog = job_dir / index.CATALOG_NAME
     fragments = [write_shard.fragment_path(job_dir / name) for name in new]
-    with _catalog_errors(catalog), index.catalog_connection() as connection:
+    with index.catalog_connection() as connection, _catalog_errors(catalog):
         extras.write_catalog(connection, fragments, catalog, job.more_columns)
         # Another writer makes copies on purpose: they are no finding.
         copies = duplicates.NONE
