@@ -2,8 +2,7 @@
 
 In: the stores of a directory, under its lock. Out: freed bytes. The rule is Belady's
 rule on a random sample of the pieces: the victims are the farthest of about 2,000
-pieces, so the cost of a victim does not grow with the cache. Measured against the rule
-on all pieces, the sample loses less than a hit in a thousand.
+pieces, so the cost of a victim does not grow with the cache.
 """
 
 import collections

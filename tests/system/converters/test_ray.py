@@ -62,7 +62,7 @@ def _start(
 def _writer(
     nodes: Sequence[ray_nodes.Node], converter: "subprocess.Popen[str]"
 ) -> tuple[psutil.Process, str]:
-    """Stops a process of the nodes while it writes a shard; returns it and the shard."""
+    """Stops a process that writes a shard; returns the process and the shard."""
     while converter.poll() is None:
         for process in itertools.chain(*(node.processes() for node in nodes)):
             try:

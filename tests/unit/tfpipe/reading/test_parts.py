@@ -104,7 +104,9 @@ def test_a_share_that_gives_no_record_is_refused(data_dir):
     with pytest.raises(ValueError, match="0 records cannot give 1 rank"):
         tfpipe.imagenet_eval(data_dir, validation_fraction=0.001)
     source = tfpipe.TFRecordSource(data_dir, "train")
-    with pytest.raises(ValueError, match="about reading, got validation_fraction=0.1"):
+    with pytest.raises(
+        ValueError, match=r"about reading, got validation_fraction=0\.1"
+    ):
         tfpipe.imagenet_train(source, validation_fraction=0.1)
 
 
