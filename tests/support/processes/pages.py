@@ -77,7 +77,7 @@ for line in inputs:
 
 
 class Programs:
-    """What a reader has on PATH: `python`, `tfpipe` and `horovodrun`.
+    """The PATH of a reader: `python`, `tfpipe` and `horovodrun`.
 
     Attributes:
         python: The path of `python`.

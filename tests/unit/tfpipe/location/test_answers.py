@@ -1,4 +1,4 @@
-"""What is said about an error of a store, and whether to ask again."""
+"""Messages say why a store refused, and which errors are worth another try."""
 
 import pytest
 
