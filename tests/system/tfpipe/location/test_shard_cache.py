@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import time
@@ -112,6 +113,8 @@ def test_killed_processes_lose_nothing_and_break_nothing(workers, made):
     while len(workers.asked()) < 14:
         assert killed[0].poll() is None
         time.sleep(0.005)
+    for process in killed:  # nobody takes over what another was about to fetch
+        process.send_signal(signal.SIGSTOP)
     for process in killed:
         process.kill()
         process.communicate()
