@@ -125,7 +125,10 @@ class Run:
             return train
         hosts = ("-H", ",".join(self.hosts)) if self.hosts else ()
         ranks = ("-np", str(self.num_ranks), *hosts)
-        return [horovodrun, *ranks, *self.horovodrun_arguments, *train]
+        words = self.horovodrun_arguments
+        if len(self.hosts) == 1:
+            words = _without_interfaces(words)
+        return [horovodrun, *ranks, *words, *train]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -420,6 +423,21 @@ class Sweep:
             for run in self.runs_of(series, placement)
         ]
         return sorted(dict.fromkeys(runs), key=lambda run: run.repeat)
+
+
+def _without_interfaces(words: Sequence[str]) -> tuple[str, ...]:
+    """Returns words for ranks of one host: horovodrun refuses an interface there.
+
+    Such ranks use the loopback interface, which a placement such as 2x4 must not use.
+    """
+    kept, words = [], list(words)
+    while words:
+        word = words.pop(0)
+        if not word.startswith("--network-interface"):
+            kept.append(word)
+        elif "=" not in word:
+            del words[:1]
+    return tuple(kept)
 
 
 def _check_ranks(sweep: Sweep) -> None:

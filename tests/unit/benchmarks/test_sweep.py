@@ -193,6 +193,29 @@ def test_command(num_ranks: int, expected: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
+    "words", [("--network-interfaces", "e0"), ("--network-interface=e0",)]
+)
+@pytest.mark.parametrize("hosts", [("a:4",), ("a:2", "b:2")])
+def test_an_interface_is_for_several_hosts(
+    hosts: tuple[str, ...], words: tuple[str, ...]
+) -> None:
+    """horovodrun refuses an interface beside the loopback for ranks of one host."""
+    run = Run(
+        model="tiny",
+        num_ranks=4,
+        batch_size=4,
+        data_dir="d",
+        repeat=1,
+        hosts=hosts,
+        horovodrun_arguments=("-p", "1", *words),
+    )
+
+    expected = ["-p", "1", *(words if len(hosts) > 1 else ()), sys.executable]
+    command = run.command("HVD")
+    assert command[command.index("-p") :][: len(expected)] == expected
+
+
+@pytest.mark.parametrize(
     ("values", "message"),
     [
         ({}, "One of --data_dirs and, after --, --synthetic must be given"),
