@@ -65,13 +65,38 @@ class S3Server:
 
     def __init__(self, folder: pathlib.Path, ip: str = "127.0.0.1") -> None:
         self._folder, self._ip = folder, ip
-        self._ports = dict(zip(_PARTS, free_ports(len(_PARTS)), strict=True))
-        self._grpc = dict(zip(_PARTS, free_ports(len(_PARTS)), strict=True))
         self._process: subprocess.Popen[bytes] | None = None
-        self.address = f"http://{ip}:{self._ports['s3']}"
+        self._has_started = False
+        self._choose_ports()
+
+    def _choose_ports(self) -> None:
+        ports = free_ports(2 * len(_PARTS))
+        self._ports = dict(zip(_PARTS, ports[::2], strict=True))
+        self._grpc = dict(zip(_PARTS, ports[1::2], strict=True))
+        self.address = f"http://{self._ip}:{self._ports['s3']}"
 
     def start(self) -> None:
-        """Starts the server and returns when it takes and gives files."""
+        """Starts the server and returns when it takes and gives files.
+
+        Another process may take a free port before the server does. The server then
+        ends, and a server that never started before starts with other ports.
+        """
+        self._launch()
+        end = time.monotonic() + START_SECONDS
+        while (fault := self._fault()) is not None:
+            assert self._process is not None
+            has_ended = self._process.poll() is not None
+            if time.monotonic() > end or (has_ended and self._has_started):
+                self.kill()
+                raise RuntimeError(f"{_WEED} did not start: {fault}")
+            if has_ended:
+                self.kill()
+                self._choose_ports()
+                self._launch()
+            time.sleep(0.05)
+        self._has_started = True
+
+    def _launch(self) -> None:
         data, identities = self._folder / "data", self._folder / "identities.json"
         data.mkdir(parents=True, exist_ok=True)
         identities.write_text(json.dumps({"identities": [_IDENTITY]}))
@@ -88,12 +113,6 @@ class S3Server:
             self._process = subprocess.Popen(
                 command, stdout=log, stderr=log, preexec_fn=die_with_parent
             )
-        end = time.monotonic() + START_SECONDS
-        while (fault := self._fault()) is not None:
-            if time.monotonic() > end or self._process.poll() is not None:
-                self.kill()
-                raise RuntimeError(f"{_WEED} did not start: {fault}")
-            time.sleep(0.05)
 
     def kill(self) -> None:
         """Kills the server with SIGKILL; its data stay."""
