@@ -5,6 +5,7 @@
 | accelerator                    | none: the input kept up, and the model decides  |
 | cores, network, storage, input | input, and the resource that explains it        |
 | communication                  | the averages over ranks                         |
+| cores                          | the averages, whose threads waited for a core   |
 | host                           | stopped ranks, late ranks, ranks without a core |
 |                                | input, and other processes took most cores      |
 """
@@ -40,10 +41,26 @@ def of_run(result: TrainResult) -> str:
     part = max(losses, key=losses.__getitem__)
     if losses[part] <= _MOST_LOST:
         return "accelerator"
+    if part == "communication" and _waits_for_cores(result):
+        return _of_full_cores(result)
     return _WORDS.get(part) or _of_input(result)
 
 
 _WORDS = {"communication": "communication", "late": "host"}
+
+
+def _cores_are_full(result: TrainResult) -> bool:
+    return (result.telemetry.host_cpu_fraction or 0.0) >= _FULL
+
+
+def _waits_for_cores(result: TrainResult) -> bool:
+    waits = result.host_load.run_queue_wait_fraction or 0.0
+    return _cores_are_full(result) and waits >= _HALF
+
+
+def _of_full_cores(result: TrainResult) -> str:
+    others = result.host_load.others_cpu_fraction or 0.0
+    return "host" if others >= _HALF else "cores"
 
 
 def _of_input(result: TrainResult) -> str:
@@ -51,9 +68,8 @@ def _of_input(result: TrainResult) -> str:
 
     If all bytes were in memory, the stages of the pipeline waited for other stages.
     """
-    if (result.telemetry.host_cpu_fraction or 0.0) >= _FULL:
-        others = result.host_load.others_cpu_fraction or 0.0
-        return "host" if others >= _HALF else "cores"
+    if _cores_are_full(result):
+        return _of_full_cores(result)
     source = result.storage or SourceBytes()
     server, disk = source.bytes_from_server or 0.0, source.bytes_from_disk or 0.0
     if max(server, disk) > _MANY * (source.consumed_bytes or 0.0):

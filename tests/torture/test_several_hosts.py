@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -19,6 +20,7 @@ import pytest
 from tests.support.data.trees import JOB_X, JobDigests, digests
 from tests.support.faults.torture import IS_LONG
 from tests.support.processes import horovodrun
+from tests.support.servers import hdfs_server
 from tests.support.servers.cluster import Cluster, Host, cluster_or_skip
 
 pytestmark = pytest.mark.skipif(not IS_LONG, reason="TORTURE=1 runs them: 2 minutes")
@@ -131,20 +133,36 @@ def test_service_of_several_hosts_delivers_each_record_once(
     assert int(count) == 24
 
 
+@contextlib.contextmanager
+def _store(
+    hosts: Cluster, name: str, folder: pathlib.Path
+) -> Iterator[tuple[str, dict[str, str]]]:
+    """Runs a store on the network of the third host; yields a URL and variables."""
+    host = hosts.hosts[2]
+    if name == "s3":
+        with hosts.s3(host, folder) as variables:
+            yield "s3://photos/records", variables
+    else:
+        if not hdfs_server.is_installed():
+            pytest.skip("Java and HADOOP_JARS are missing, see BUILD.md")
+        with hosts.hdfs(host, folder) as name_node:
+            yield f"hdfs://{name_node}/records", {}
+
+
+@pytest.mark.parametrize("name", ["s3", "hdfs"])
 def test_training_reads_a_store_of_another_host(
     hosts: Cluster,
+    name: str,
     raw_dir: pathlib.Path,
     tmp_path: pathlib.Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The server listens on the network of the third host alone."""
-    store = hosts.hosts[2]
-    url = "s3://photos/records"
-    with hosts.s3(store, tmp_path / "s3") as variables:
-        for name, value in variables.items():
-            monkeypatch.setenv(name, value)
+    with _store(hosts, name, tmp_path / name) as (url, variables):
+        for variable, value in variables.items():
+            monkeypatch.setenv(variable, value)
         monkeypatch.setenv("TFPIPE_SHARD_CACHE", str(tmp_path / "cache"))
         _output(_python(hosts.hosts[0], *_convert(raw_dir, url)))
+        before = hosts.sent_bytes(hosts.hosts[2])
         done = subprocess.run(
             hosts.horovodrun(
                 1,
@@ -157,10 +175,75 @@ def test_training_reads_a_store_of_another_host(
             check=False,
             env={**os.environ, **horovodrun.environment()},
         )
+        sent = hosts.sent_bytes(hosts.hosts[2]) - before
 
-    records = horovodrun.result(done)["records"]
+    result = horovodrun.result(done)
+    records = result["records"]
     assert records["times_used_min"] == records["times_used_max"] == 1
     assert records["num_on_several_ranks"] == 0
+    assert sent >= result["consumed_bytes"] > 0
+
+
+@pytest.mark.parametrize("minutes", [-7, 7])
+def test_training_on_hosts_whose_clocks_are_minutes_apart(
+    hosts: Cluster, data_dir: pathlib.Path, minutes: int
+) -> None:
+    """The wall clock of the second host is wrong, also while checkpoints are kept."""
+    libraries = sorted(pathlib.Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
+    if not libraries:
+        pytest.skip("faketime is not installed: apt-get install faketime")
+    clock = {"LD_PRELOAD": str(libraries[0]), "FAKETIME": f"{minutes:+}m"}
+    done = subprocess.run(
+        hosts.horovodrun(
+            1,
+            *("-m", "benchmarks.train", f"--data_dir={data_dir}", "--model=tiny"),
+            *("--image_size=32", "--batch_size=2", "--num_epochs=3"),
+            num_hosts=2,
+            last_rank=clock | {"FAKETIME_DONT_FAKE_MONOTONIC": "1"},
+        ),
+        capture_output=True,
+        text=True,
+        check=False,
+        env=horovodrun.environment(),
+    )
+
+    result = horovodrun.result(done)
+    path = result["critical_path"]
+    assert sum(path["shares"].values()) == pytest.approx(1)
+    assert all(0 <= share <= 1 for share in path["shares"].values())
+    assert abs(path["clock_offset_seconds_per_rank"][1]) < 60  # of monotonic clocks
+    assert result["records"]["times_used_min"] == result["records"]["times_used_max"]
+    assert result["records"]["num_on_several_ranks"] <= 24
+
+
+def test_tasks_on_hosts_whose_clocks_are_minutes_apart(
+    hosts: Cluster,
+    raw_dir: pathlib.Path,
+    job_digests: JobDigests,
+    tmp_path: pathlib.Path,
+) -> None:
+    if shutil.which("faketime") is None:
+        pytest.skip("faketime is not installed: apt-get install faketime")
+    command = [*_convert(raw_dir, tmp_path / "out"), "--num_tasks=3"]
+    tasks = [
+        subprocess.Popen(
+            host.command(
+                *("faketime", "-f", f"{minutes:+}m", sys.executable),
+                *(*command, f"--task_index={index}"),
+            ),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=horovodrun.environment(),
+        )
+        for index, (host, minutes) in enumerate(
+            zip(hosts.hosts, (-7, 0, 7), strict=True)
+        )
+    ]
+
+    for task in tasks:
+        _output(task)
+    assert digests(tmp_path / "out") == job_digests["X"]
 
 
 def test_plain_ssh_trains_without_horovodrun(

@@ -24,12 +24,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 import pytest
 
 from tests.support.processes import horovodrun
-from tests.support.servers import s3_server
+from tests.support.servers import hdfs_server, s3_server
 from tests.support.servers.shared_server import shared
 
 START_SECONDS = 20.0
@@ -139,17 +140,26 @@ class Cluster:
         with server as document:
             yield s3_server.environment(document["address"])
 
+    @contextlib.contextmanager
+    def hdfs(self, host: Host, folder: pathlib.Path) -> Iterator[str]:
+        """Runs an HDFS on a host; yields HOST:PORT of its name node."""
+        module = hdfs_server.__name__
+        server = shared(module, folder, host.address, prefix=host.command())
+        with server as name_node:
+            yield name_node
+
     def horovodrun(
         self,
         ranks_per_host: int,
         *arguments: object,
         num_hosts: int | None = None,
         options: Sequence[str] = (),
+        last_rank: Mapping[str, str] = MappingProxyType({}),
     ) -> list[str]:
         """Returns the command line that starts Python on ranks of the first hosts.
 
         horovodrun needs two hosts for `--network-interfaces`, so a single rank starts
-        without it.
+        without it. `last_rank` holds environment variables of the last rank alone.
         """
         if ranks_per_host == num_hosts == 1:
             return self.hosts[0].command(sys.executable, *arguments)
@@ -159,6 +169,7 @@ class Cluster:
             ranks_per_host * len(used),
             *arguments,
             options=("-H", slots, "--network-interfaces", "eth0", *options),
+            last_rank=last_rank,
         )
         return self.hosts[0].command(*launch)
 

@@ -38,9 +38,9 @@ def _jars() -> list[str]:
 
 
 @contextlib.contextmanager
-def serve(folder: pathlib.Path) -> Iterator[str]:
-    """Runs both nodes and yields HOST:PORT of the name node."""
-    name_node, data_node, *others = (f"127.0.0.1:{port}" for port in free_ports(5))
+def serve(folder: pathlib.Path, ip: str = "127.0.0.1") -> Iterator[str]:
+    """Runs both nodes on an address of this host; yields HOST:PORT of the name node."""
+    name_node, data_node, *others = (f"{ip}:{port}" for port in free_ports(5))
     settings = {
         "fs.defaultFS": f"hdfs://{name_node}",
         "hadoop.tmp.dir": f"{folder}/data",

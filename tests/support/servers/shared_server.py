@@ -36,7 +36,7 @@ def session_folder(factory: pytest.TempPathFactory, name: str) -> pathlib.Path:
 @contextlib.contextmanager
 def shared(
     module: str, folder: pathlib.Path, *arguments: str, prefix: Sequence[str] = ()
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Any]:
     """Starts the server of a module, unless another process did, and uses it.
 
     Args:

@@ -136,6 +136,11 @@ def _on_path(stall: float = 0.0, **losses: float) -> dict[str, Any]:
     return {"stall_fraction": stall, "critical_path": {"shares": shares}}
 
 
+def _waiting(busy: float, queue: float, others: float = 0.0) -> dict[str, Any]:
+    load = {"others_cpu_fraction": others, "run_queue_wait_fraction": queue}
+    return {"telemetry": {"host_cpu_fraction": busy}, "host_load": load}
+
+
 @pytest.mark.parametrize(
     ("result", "expected"),
     [
@@ -152,6 +157,11 @@ def _on_path(stall: float = 0.0, **losses: float) -> dict[str, Any]:
         (_on_path(input=0.2, late=0.3), "host"),
         (_on_path(input=0.3, communication=0.2), "input"),
         (_on_path(input=0.1, communication=0.2), "communication"),
+        (_on_path(communication=0.5) | _waiting(busy=0.9, queue=0.3), "communication"),
+        (_on_path(communication=0.5) | _waiting(busy=0.5, queue=0.9), "communication"),
+        (_on_path(communication=0.5) | _waiting(busy=0.9, queue=0.9), "cores"),
+        (_on_path(communication=0.5) | _waiting(0.9, 0.9, others=0.7), "host"),
+        (_on_path(late=0.5) | _waiting(busy=0.9, queue=0.9), "host"),
         # Each rank waits for input a quarter of the time, and the job all of it.
         (_on_path(stall=0.01, input=0.8), "input"),
     ],
