@@ -50,7 +50,7 @@ _FIGURES = (
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """What the hosts and their accelerators are.
+    """The hosts of a case and their accelerators.
 
     Attributes:
         step_ms: Milliseconds of a step of 32 images on an emulated accelerator.
