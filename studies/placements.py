@@ -2,19 +2,19 @@
 
   python -m studies.placements --data_dir=DIR --save_result=FILE
 
-Question: are 1 x 4, 2 x 2 and 4 x 1 ranks equally fast, and does a run name what binds?
-Four hosts and a store are network namespaces of this machine (root, Linux). Each host
-reads the data set from the S3 server of the store, over a link of its own. The ranks
+Question: are 1 x 4, 2 x 2 and 4 x 1 ranks equally fast, and does a run name the binding resource?
+Four hosts and a store are network namespaces of this machine (root, Linux). A host
+reads the data set from the S3 server of the store, over an own link. The ranks
 wait as accelerators would.
 
-| case | step of 32 images | link of a host | what should bind |
+| case | step of 32 images | link of a host | should bind |
 |---|---|---|---|
 | link | 100 ms | 0.3 Gbit/s | the network, unless ranks use several links |
 | cores | 20 ms | 4 Gbit/s | the cores |
 | accelerator | 720 ms | 2 Gbit/s | the accelerator; half of the cores stay free |
 
 The hosts share the cores of the machine, so more hosts add links and no cores. The
-page of each case is left in --work_dir. The last line on stdout is a JSON object.
+pages of all cases are left in --work_dir. The last line on stdout is a JSON object.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from tfpipe import cli
 PLACEMENTS = ("1x4", "2x2", "4x1")
 _NUM_HOSTS = 4  # beside the store
 _URL = "s3://photos/records"
-# The word for what binds in a case with at least one of the placements.
+# The resource that binds in a case with at least one of the placements.
 _BINDINGS = {"link": "network", "cores": "cores", "accelerator": "accelerator"}
 _FIGURES = (
     *("examples_per_second", "ideal_examples_per_second", "binding"),
@@ -95,7 +95,7 @@ def run_case(
         options: The options.
 
     Returns:
-        The verdict, and the figures of each placement by its name.
+        The verdict, and the figures of the placements by name.
     """
     for host in hosts.hosts[:_NUM_HOSTS]:
         hosts.limit(host, f"{1000 * case.link_gbps:.0f}mbit")
@@ -120,7 +120,7 @@ def run_case(
 
 
 def _python(hosts: Cluster, module: str, *words: str) -> None:
-    """Runs a command on the first host; its stderr goes to that of the study.
+    """Runs a command on the first host; stderr goes to the stderr of the study.
 
     Raises:
         OSError: If the command fails.
@@ -137,23 +137,23 @@ def _figures(point: SweptPoint) -> dict[str, Any]:
 
 
 def misses(answers: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Returns what the cases should have shown and did not, in words.
+    """Returns the misses of the cases, in words.
 
     Args:
         answers: The answer of `run_case` by the name of the case.
     """
-    found = []
+    missed = []
     for name, binding in _BINDINGS.items():
         figures = answers[name]["placements"]
         named = {figure["binding"] for figure in figures.values()}
         if binding not in named:
-            found.append(
+            missed.append(
                 f"{name}: {binding} must bind, got {', '.join(sorted(named))}."
             )
     wanted = f"within {placements.TOLERANCE:.0%}"
     if wanted not in answers["accelerator"]["verdict"]:
-        found.append(f"accelerator: placements must be equal {wanted}.")
-    return found
+        missed.append(f"accelerator: placements must be equal {wanted}.")
+    return missed
 
 
 def table(answers: Mapping[str, Mapping[str, Any]]) -> str:
