@@ -2,10 +2,10 @@
 
   python -m studies.placements --data_dir=DIR --save_result=FILE
 
-Question: are 1 x 4, 2 x 2 and 4 x 1 ranks equally fast, and does a run name the binding resource?
-Four hosts and a store are network namespaces of this machine (root, Linux). A host
-reads the data set from the S3 server of the store, over an own link. The ranks
-wait as accelerators would.
+Question: are 1 x 4, 2 x 2 and 4 x 1 ranks equally fast, and does a run
+name the binding resource? Four hosts and a store are network namespaces of this machine
+(root, Linux). A host reads the data set from the S3 server of the store, over an own
+link. The ranks wait as accelerators would.
 
 | case | step of 32 images | link of a host | should bind |
 |---|---|---|---|
