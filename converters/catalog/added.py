@@ -9,7 +9,7 @@ import pathlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from converters.inputs.tables.extras import LABELS
+from tfpipe.shards.catalog import LABELS
 from tfpipe.shards.sql import identifier, read_files
 
 if TYPE_CHECKING:

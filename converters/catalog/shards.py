@@ -16,8 +16,8 @@ import xxhash
 from converters.catalog import question
 from converters.exports.copies import CopyPlan
 from converters.exports.source import Source
-from converters.inputs.tables import extras
 from converters.jobs import side_files
+from tfpipe.shards.catalog import but_usual
 from tfpipe.shards.sql import identifier, quoted
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def write_added(
     added = [name for name in columns if name.lower() not in taken]
     if not added:
         return None
-    brought = extras.others(connection.view("file").columns)
+    brought = but_usual(connection.view("file").columns)
     listed = [f"file.{identifier(name)}" for name in brought]
     listed += [f"catalog.{identifier(name)}" for name in added]
     connection.execute(

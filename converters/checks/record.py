@@ -17,7 +17,7 @@ import xxhash
 
 from converters.images import jpeg_header, soundness
 from converters.inputs.image import catalog_name
-from converters.inputs.tables import extras
+from converters.jobs.more_columns import is_key
 from tfpipe import errors
 from tfpipe.pictures import formats
 from tfpipe.shards import image_record
@@ -148,7 +148,7 @@ def schema_faults(
     wrong = list(_feature_faults(example, kinds, scalars))
     if features is None:
         others = example.keys() - FEATURES.keys()
-        for key in sorted(itertools.filterfalse(extras.is_key, others)):
+        for key in sorted(itertools.filterfalse(is_key, others)):
             wrong.append(f"feature {key} is not one of those that the converters write")
     yield from wrong
     if wrong:

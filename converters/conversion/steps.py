@@ -14,13 +14,22 @@ from typing import TYPE_CHECKING, Any
 
 from converters.conversion import summary
 from converters.engines import processes
-from converters.inputs import expected, labels, listing, meaning
+from converters.inputs import expected, exported, labels, listing, meaning
 from converters.inputs.files import path_of
 from converters.inputs.image import Image, catalog_name
 from converters.inputs.labels import Labelled
 from converters.inputs.reader import Reader, Workspace
-from converters.inputs.tables import extras, spool
-from converters.jobs import at_url, changed, duplicates, plan, run, work_dir
+from converters.inputs.tables import columns, spool
+from converters.jobs import (
+    at_url,
+    changed,
+    division,
+    duplicates,
+    more_columns,
+    plan,
+    run,
+    work_dir,
+)
 from converters.jobs.job import Job, no_boxes
 from converters.options import shared
 from converters.options.job import ConvertOptions
@@ -28,6 +37,7 @@ from tfpipe import errors, host
 from tfpipe.location.files import Files
 from tfpipe.location.location import Location
 from tfpipe.shards import index
+from tfpipe.shards.catalog import LABELS
 from tfpipe.shards.split_names import TRAIN
 
 if TYPE_CHECKING:
@@ -136,17 +146,16 @@ def make_job(command: str, options: ConvertOptions, reader: Reader) -> Job:
             label_base=options.label_base,
             label_type=options.label_type,
         )
-        labelled = labelled._replace(
-            listed=extras.with_export(labelled.listed, workspace)
-        )
+        whole = exported.with_columns(labelled.listed, workspace)
+        labelled = labelled._replace(listed=whole)
         expected.check_expected(options.expect, labelled)
         splits = labelled.listed.splits
         lines = meaning.disagreements(splits, options.label_type)
         meaning.warn(lines, strict=options.strict)
         job = _planned(command, options, reader, labelled)
         more = _more_columns(labelled, workspace)
-        own = more is not None and {*more.in_records} - {extras.LABELS}
-        recorded = {extras.IN_RECORDS_OPTION: True} if own else {}
+        own = more is not None and {*more.in_records} - {LABELS}
+        recorded = {columns.IN_RECORDS_OPTION: True} if own else {}
         options_of_job = {**job.options, **recorded}
         return dataclasses.replace(job, more_columns=more, options=options_of_job)
 
@@ -158,9 +167,8 @@ def _planned(
     listed = labelled.listed
     _require_boxes_stay_right(options, listed.boxes)
     _require_new_splits(options, listed.splits)
-    divided = labelled.divided(
-        chosen=options.classes, split_fractions=options.fractions, seed=options.seed
-    )
+    choice = options.classes, options.fractions, options.seed
+    divided = division.divide(labelled, *choice)
     input_dir = _seen(listed.folder, options)
     splits: Mapping[str, Sequence[Image]] = divided.splits
     dropped: Sequence[Mapping[str, str]] = ()
@@ -222,7 +230,7 @@ def _of_boxes(boxes: "Boxes | None") -> dict[str, Any]:
 
 def _more_columns(
     labelled: Labelled, workspace: Workspace
-) -> extras.MoreColumns | None:
+) -> more_columns.MoreColumns | None:
     """Returns what the catalog and the records get beside the images and classes."""
     listed = labelled.listed
     several, extra = listed.several, [each for each in listed.rows if each.columns]
@@ -231,7 +239,7 @@ def _more_columns(
     in_records = {n: 0 for each in extra if each.in_records for n in each.columns}
     labels_of = None
     if several:
-        in_records = {extras.LABELS: 0, **in_records}
+        in_records = {LABELS: 0, **in_records}
         labels_of = {
             image.name: [
                 labelled.labels[each] for each in several.get(image.name, [name])
@@ -240,10 +248,10 @@ def _more_columns(
             for name, images in classes.items()
             for image in images
         }
-    folder = spool.folder_in(workspace, extras.EXTRAS_NAME)
+    folder = spool.folder_in(workspace, more_columns.EXTRAS_NAME)
     images = (image.name for image in listed.images())
-    path = extras.write(folder, images, extra, labels_of)
-    return extras.MoreColumns(path=path, in_records=tuple(in_records))
+    path = more_columns.write(folder, images, extra, labels_of)
+    return more_columns.MoreColumns(path=path, in_records=tuple(in_records))
 
 
 def _require_boxes_stay_right(options: ConvertOptions, boxes: "Boxes | None") -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from converters.exports import naming, parquet, tree
 from converters.exports.plan import ExportPlan
 from converters.images.policy import Policy, policy_of
-from converters.inputs.tables import extras
+from converters.inputs.exported import COLUMNS_NAME
 
 FOLDER_COMMAND = "converters.folder"
 _COMMANDS = {
@@ -99,7 +99,7 @@ def limits(plan: ExportPlan, num_boxes: int) -> list[str]:
     if absent := sorted(set(plan.columns) - set(files)):
         lines.append(
             f"The Parquet files lack {', '.join(absent)}: its name is taken, or "
-            f"`datasets` cannot read its type. {extras.EXPORTED_NAME} holds it."
+            f"`datasets` cannot read its type. {COLUMNS_NAME} holds it."
         )
     if module is None:
         lines.append(f"No converter reads {plan.kind} files back.")

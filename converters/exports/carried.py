@@ -10,8 +10,10 @@ import json
 import pathlib
 
 from converters.exports.plan import ExportedRecord, ExportPlan, Part, read_items
-from converters.inputs.tables import extras
+from converters.inputs.exported import IN_RECORDS
+from converters.jobs import more_columns
 from tfpipe.shards import index
+from tfpipe.shards.catalog import LABELS
 from tfpipe.shards.example import locate
 from tfpipe.shards.sql import identifier, quoted, read_files
 
@@ -47,8 +49,8 @@ def write(plan: ExportPlan, folder: pathlib.Path, path: pathlib.Path) -> None:
     known = plan.source.known
     classes = ", ".join(quoted(synset) for synset, _ in known.classes)
     values = [f"r.more_{n}" for n in range(len(plan.columns))]
-    if extras.LABELS in plan.columns:
-        at = plan.columns.index(extras.LABELS)
+    if LABELS in plan.columns:
+        at = plan.columns.index(LABELS)
         number = f"x - {known.label_base} + 1"
         values[at] = f"list_transform({values[at]}, lambda x: [{classes}][{number}])"
     listed = ", ".join(
@@ -62,12 +64,12 @@ def write(plan: ExportPlan, folder: pathlib.Path, path: pathlib.Path) -> None:
             f"JOIN {read_files('parquet', [plan.rows_path])} r "
             "USING (split, shard, record) ORDER BY n.split, n.shard, n.record) "
             f"TO {quoted(path)} (FORMAT parquet, COMPRESSION zstd, "
-            f"KV_METADATA {{{extras.IN_RECORDS}: {metadata}}})"
+            f"KV_METADATA {{{IN_RECORDS}: {metadata}}})"
         )
 
 
 def _in_records(plan: ExportPlan) -> list[str]:
     """Returns the columns that the records have as features too, by the first one."""
-    keys = {extras.key_of(name): name for name in plan.columns}
+    keys = {more_columns.key_of(name): name for name in plan.columns}
     entries = locate(next(read_items(plan, plan.parts[0])).data, keys).entries
     return [name for key, name in keys.items() if key in entries]

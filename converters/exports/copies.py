@@ -20,14 +20,14 @@ from converters.exports import identical
 from converters.exports.change import Change, Changed
 from converters.exports.source import Source, damaged, read_records
 from converters.exports.tables import Tables
-from converters.inputs.tables import extras
-from converters.inputs.tables.extras import MoreColumns
 from converters.jobs import side_files, write_shard
 from converters.jobs.job import Job
+from converters.jobs.more_columns import MoreColumns
 from converters.jobs.plan import ShardPlan
 from converters.jobs.write_shard import NewShard, Task, Written
 from tfpipe import errors
 from tfpipe.shards import index, records
+from tfpipe.shards.catalog import further_columns
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,7 +110,7 @@ def more_columns(
             takes the catalog of the source.
     """
     path = path or source.folder.absolute() / index.CATALOG_NAME
-    return MoreColumns(path=path, on=_SOURCE) if extras.names(path) else None
+    return MoreColumns(path=path, on=_SOURCE) if further_columns(path) else None
 
 
 # A column of a fragment, and the column of the source that it is equal to.

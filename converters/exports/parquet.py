@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from converters.exports.plan import ExportedRecord, ExportPlan, Part
-from converters.inputs.tables import extras
 from converters.jobs import side_files
 from tfpipe.shards import index
+from tfpipe.shards.catalog import LABELS
 from tfpipe.shards.sql import connected, identifier, quoted, read_files
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ class _Contents:
         assert next(self._items, None) is None, "DuckDB asks for all rows"
 
     def _value(self, name: str, value: Any) -> Any:
-        if name == extras.LABELS and value is not None:
+        if name == LABELS and value is not None:
             return [label - self._label_base for label in value]
         return value
 
@@ -203,6 +203,6 @@ def _metadata(plan: ExportPlan, types: Mapping[str, Any]) -> dict[str, Any]:
     features = {name: feature for name, (_, feature) in _COLUMNS.items()}
     features |= {name: _feature(kind) or {} for name, kind in types.items()}
     features["label"] = label
-    if extras.LABELS in types:
-        features[extras.LABELS] = _list(label)
+    if LABELS in types:
+        features[LABELS] = _list(label)
     return {"info": {"features": features}}

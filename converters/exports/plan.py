@@ -21,11 +21,11 @@ from converters.exports import naming
 from converters.exports.source import Source, damaged, read_records
 from converters.images import jpeg_header
 from converters.inputs.image import Box
-from converters.inputs.tables import extras
 from converters.jobs import side_files
 from tfpipe import errors
 from tfpipe.pictures import formats
 from tfpipe.shards import index, records
+from tfpipe.shards.catalog import further_columns
 from tfpipe.shards.example import Located, locate
 from tfpipe.shards.sql import PARQUET, identifier, one_file, quoted, read_files
 
@@ -140,7 +140,7 @@ def make_plan(
         style = _style(connection, source, kind, paths)
         naming.add_paths(connection, style)
         catalog = source.folder / index.CATALOG_NAME
-        columns = tuple(extras.names(catalog))
+        columns = tuple(further_columns(catalog))
         own = (f"named.{name}" for name in _COLUMNS)
         more = (f"c.{identifier(name)} AS more_{n}" for n, name in enumerate(columns))
         connection.execute(

@@ -19,7 +19,7 @@ import tfpipe
 from converters.engines import processes
 from converters.exports import array_record, carried, parquet, tree, webdataset
 from converters.exports.plan import ExportedRecord, ExportPlan, Part, read_items
-from converters.inputs.tables import extras
+from converters.inputs.exported import COLUMNS_NAME
 from converters.jobs import replace, side_files, work_dir, write_shard
 from converters.jobs.job import changes_since
 from tfpipe.location import atomic
@@ -234,8 +234,8 @@ def _publish(
     for name, content in more.items():
         atomic.write(folder / _FILES_NAME / name, content, fsync=export.fsync)
     if plan.columns:
-        path = folder / _FILES_NAME / extras.EXPORTED_NAME
-        part = folder / f"{extras.EXPORTED_NAME}.part"
+        path = folder / _FILES_NAME / COLUMNS_NAME
+        part = folder / f"{COLUMNS_NAME}.part"
         with atomic.new_file(path, part=part, fsync=export.fsync):
             carried.write(plan, folder, part)
     text = json.dumps(document, indent=1).encode()

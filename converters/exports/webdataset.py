@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from converters.exports.plan import ExportedRecord, ExportPlan, Part
-from converters.inputs.tables import extras
 from tfpipe.shards import index
+from tfpipe.shards.catalog import LABELS
 
 
 def write_part(
@@ -49,7 +49,7 @@ def _facts(item: ExportedRecord, split: str, known: index.Index) -> dict[str, An
         "text": texts.get(row.label, ""),
         "width": row.width,
     }
-    if (labels := more.pop(extras.LABELS, None)) is not None:
+    if (labels := more.pop(LABELS, None)) is not None:
         facts["labels"] = labels
     if more:
         facts["columns"] = _plain(more)

@@ -10,12 +10,11 @@ listed too.
 import array
 import bisect
 import collections
-import contextlib
 import functools
+import io
 import itertools
 import math
 import os
-import xml.parsers.expat
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -210,11 +209,7 @@ def parse_xml(
         LookupError: If the encoding of the file is unknown.
         SyntaxError: If the file is not XML.
     """
-    import xml.etree.ElementTree as ElementTree
-
-    if len(data) > _SMALL_XML_BYTES:
-        _require_flat(data)
-    root = ElementTree.fromstring(data)
+    root = _root(data)
     width, height = (_number(root, f"size/{side}", "0") for side in ("width", "height"))
     synset = stem.rpartition("_")[0]
     boxes = []
@@ -234,25 +229,22 @@ def parse_xml(
     return boxes
 
 
-def _require_flat(data: bytes) -> None:
-    """Checks number and depth of the elements before they become objects."""
-    parser = xml.parsers.expat.ParserCreate()
-    count = depth = 0
+def _root(data: bytes) -> "ElementTree.Element":
+    """Returns the root of an XML file whose elements are few and in few others."""
+    import xml.etree.ElementTree as ElementTree
 
-    def count_element(step: int, *_: object) -> None:
-        nonlocal count, depth
-        count, depth = count + 1, depth + step
-        if count > 2 * _MAX_ELEMENTS or depth > _MAX_DEPTH:
+    if len(data) <= _SMALL_XML_BYTES:
+        return ElementTree.fromstring(data)
+    events = ElementTree.iterparse(io.BytesIO(data), ("start", "end"))
+    depth, root = 1, next(events)[1]
+    for number, (event, _) in enumerate(events, 1):
+        depth += 1 if event == "start" else -1
+        if number >= 2 * _MAX_ELEMENTS or depth > _MAX_DEPTH:
             raise ValueError(
                 f"it must have at most {_MAX_ELEMENTS:,} elements, nested at most "
                 f"{_MAX_DEPTH} deep, got more"
             )
-
-    parser.StartElementHandler = functools.partial(count_element, 1)
-    parser.EndElementHandler = functools.partial(count_element, -1)
-    # The caller parses the file again and reports a syntax error then.
-    with contextlib.suppress(xml.parsers.expat.ExpatError):
-        parser.Parse(data, True)
+    return root  # type: ignore[no-any-return]
 
 
 def _number(element: "ElementTree.Element", path: str, default: str) -> float:

@@ -1,21 +1,18 @@
 """The labels of the classes of an input.
 
 In: the images of an input by split and class, and the words of a user about labels.
-Out: the labels of the classes, and the images of each split with the number of their
-class. `meaning` has the rules.
+Out: the labels of the classes. `meaning` has the rules.
 """
 
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
-from converters.inputs import files, fractions, meaning
+from converters.inputs import files, meaning
 from converters.inputs.class_lists import numbered
 from converters.inputs.classes import Class, printable
-from converters.inputs.image import Image, catalog_name
+from converters.inputs.image import catalog_name
 from converters.inputs.listed import Listed
-from converters.inputs.listing import OTHER_CLASS, LeftOut
-from tfpipe.shards.split_names import TRAIN
 
 
 class Labelled(NamedTuple):
@@ -38,64 +35,6 @@ class Labelled(NamedTuple):
             Class(label, catalog_name(name), texts.get(name, printable(name)))
             for name, label in self.labels.items()
         ]
-
-    def divided(
-        self, *, chosen: Sequence[str], split_fractions: Mapping[str, float], seed: int
-    ) -> "Divided":
-        """Returns the images of each split with the number of their class.
-
-        All classes are taken if none is chosen. Without `split_fractions`, see
-        `fractions.held_out`, the splits stay as they are.
-        """
-        self._require_labels(chosen)
-        left_out: list[LeftOut] = []
-        numbers = {name: number for number, name in enumerate(self.labels)}
-        both = dict.fromkeys([*self.listed.splits, *split_fractions])
-        splits: dict[str, list[Image]] = {split: [] for split in both}
-        for split, classes in self.listed.splits.items():
-            divided = split_fractions if split == TRAIN else {}
-            for name, images in classes.items():
-                names = [image.name for image in images] if divided or chosen else []
-                if chosen and name not in chosen:
-                    left_out += (LeftOut(each, OTHER_CLASS) for each in names)
-                    continue
-                held_out = fractions.held_out(names, divided, seed)
-                for image in images:
-                    image = Image(image.name, numbers[name], *image[2:])
-                    splits[held_out.get(image.name, split)].append(image)
-        for split, images in splits.items():
-            if not images:
-                raise ValueError(
-                    f"Split {split} must have at least one image, got none. Take more "
-                    "--classes, or classes with more images, or move the folder of the "
-                    "split away."
-                )
-        return Divided(splits, left_out)
-
-    def _require_labels(self, chosen: Sequence[str]) -> None:
-        labels = self.labels
-        missing = [name for name in chosen if name not in labels]
-        if missing:
-            raise ValueError(
-                f"--classes must name classes of the input, got {missing[0]!r}. There "
-                f"are {len(labels)}, the first is {next(iter(labels))!r}."
-            )
-        taken = set(self.listed.class_names())
-        if chosen and not self.listed.several:
-            taken.intersection_update(chosen)
-        if unknown := sorted(taken - labels.keys()):
-            raise ValueError(
-                "--label_map must name every class of the input, but lacks "
-                f"{len(unknown)}, the first is {unknown[0]!r}. Add them, or choose "
-                "others with --classes."
-            )
-
-
-class Divided(NamedTuple):
-    """Images of each split with the number of their class, and names left out."""
-
-    splits: Mapping[str, Sequence[Image]]
-    left_out: Sequence[LeftOut]
 
 
 def give_labels(

@@ -20,7 +20,7 @@ from converters.images.policy import Policy
 from converters.inputs.classes import Class
 from converters.inputs.image import Box
 from converters.inputs.reading import State
-from converters.inputs.tables.extras import MoreColumns
+from converters.jobs.more_columns import MoreColumns
 from converters.jobs.plan import ShardPlan
 from tfpipe.location.files import Files
 from tfpipe.location.location import Location

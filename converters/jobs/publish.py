@@ -18,11 +18,11 @@ from typing import Any
 
 import tfpipe
 from converters.inputs import meaning
-from converters.inputs.tables import extras
 from converters.jobs import (
     at_url,
     changed,
     duplicates,
+    more_columns,
     replace,
     side_files,
     work_dir,
@@ -191,7 +191,7 @@ def _publish_complete(
     catalog = job_dir / index.CATALOG_NAME
     fragments = [write_shard.fragment_path(job_dir / name) for name in new]
     with index.catalog_connection() as connection, _catalog_errors(catalog):
-        extras.write_catalog(connection, fragments, catalog, job.more_columns)
+        more_columns.write_catalog(connection, fragments, catalog, job.more_columns)
         # Another writer makes copies on purpose: they are no finding.
         copies = duplicates.NONE
         if job.writer is None:

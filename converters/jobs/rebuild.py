@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from converters.engines import processes
 from converters.images.policy import policy_of
 from converters.inputs.classes import classes_of
-from converters.inputs.tables import extras
-from converters.jobs import work_dir, write_shard
+from converters.inputs.tables import columns
+from converters.jobs import more_columns, work_dir, write_shard
 from converters.jobs.job import Job, no_boxes
 from converters.jobs.plan import ShardPlan
 from tfpipe.location import atomic
@@ -67,9 +67,9 @@ def rebuild(
             classes=classes_of(current),
             policy=policy_of(options["policy"]),
             boxes_of=again.boxes.of if again.boxes else no_boxes,
-            more_columns=extras.in_catalog(
+            more_columns=more_columns.in_catalog(
                 data_dir / index.CATALOG_NAME,
-                in_records=bool(options.get(extras.IN_RECORDS_OPTION)),
+                in_records=bool(options.get(columns.IN_RECORDS_OPTION)),
             ),
             num_workers=num_workers,
         )

@@ -11,10 +11,10 @@ from typing import Any, Literal, TypeVar
 
 from converters.images import lossless
 from converters.images.policy import Policy
-from converters.inputs import expected, fractions
+from converters.inputs import expected
 from converters.inputs.meaning import LabelType, Meaning
 from converters.inputs.reader import Reader
-from converters.jobs import side_files
+from converters.jobs import division, side_files
 from converters.options import shared
 from tfpipe import cli
 from tfpipe.native import libraries
@@ -76,7 +76,7 @@ class ConvertOptions(shared.WritingOptions):
         "train=0.8,validation=0.1,test=0.1. The shares add up to 1. A class with fewer "
         "images than splits gives one to train first, then to validation. Default: all "
         "images stay in their split.",
-        parse=lambda text: fractions.parse(text.split(",")),
+        parse=lambda text: division.parse(text.split(",")),
         shown="PARTS",
     )
     classes: tuple[str, ...] = _labels(
@@ -193,7 +193,7 @@ class ConvertOptions(shared.WritingOptions):
         super().__post_init__()
         lossless.require(self.policy)
         side_files.require_name(self.name)
-        fractions.check(self.split_fractions)
+        division.check(self.split_fractions)
         if self.validation_fraction and self.split_fractions:
             raise ValueError(
                 "--validation_fraction and --split_fractions exclude each other. Leave "

@@ -1,13 +1,19 @@
-"""Questions about a split that its catalog answers, without an array of all records.
+"""Questions that a catalog answers, without an array of all records.
 
-In: the folder of a data set. Out: a count, a median, a name. Imports no TensorFlow.
+In: the folder of a data set, or its catalog. Out: a count, a median, a name, the names
+of columns. Imports no TensorFlow.
 """
 
 import bisect
 import itertools
+import pathlib
+from collections.abc import Iterable
 
-from tfpipe.shards import index
+from tfpipe.shards import index, sql
 from tfpipe.shards.sql import PARQUET
+
+# Column with a list of all labels of a record, where records have several.
+LABELS = "labels"
 
 
 def load_filename(
@@ -64,6 +70,23 @@ def has_label_lists(data_dir: index.Path) -> bool:
     """
     query = (
         f"SELECT count(*) FROM (DESCRIBE SELECT * FROM {PARQUET}) "
-        "WHERE column_name = 'labels' AND column_type IN ('INTEGER[]', 'BIGINT[]')"
+        f"WHERE column_name = '{LABELS}' AND column_type IN ('INTEGER[]', 'BIGINT[]')"
     )
     return bool(index.query_catalog(data_dir, query, [])[0][0])
+
+
+def types(path: pathlib.Path) -> dict[str, str]:
+    """Returns the types of DuckDB of the columns of a Parquet file, by name."""
+    with index.catalog_connection() as connection:
+        return sql.column_types(connection, sql.read_files("parquet", [path]))
+
+
+def further_columns(path: pathlib.Path) -> list[str]:
+    """Returns the columns of a Parquet file but those of every catalog."""
+    return but_usual(types(path))
+
+
+def but_usual(columns: Iterable[str]) -> list[str]:
+    """Returns the columns but those of every catalog."""
+    usual = {*index.CATALOG_COLUMNS, "file_row_number"}
+    return [name for name in columns if name.lower() not in usual]

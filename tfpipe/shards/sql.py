@@ -284,6 +284,12 @@ def about_parquet(what: str, *paths: str | os.PathLike[str]) -> str:
     return f"parquet_{what}([{files}])"
 
 
+def column_types(connection: "duckdb.DuckDBPyConnection", rows: str) -> dict[str, str]:
+    """Returns the types of the columns of rows: a table, a call or a subquery."""
+    described = connection.execute(f"DESCRIBE FROM {rows}").fetchall()
+    return {str(name): str(kind) for name, kind, *_ in described}
+
+
 def _unicode(text: str) -> str:
     """Checks that DuckDB can take a text; its own error does not name the text."""
     if any("\ud800" <= character <= "\udfff" for character in text):

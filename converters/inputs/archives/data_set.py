@@ -21,12 +21,11 @@ from converters.inputs.listing import LeftOut
 from converters.inputs.meaning import Meaning
 from converters.inputs.patterns import Archive
 from converters.inputs.reader import Reader, Workspace
-from converters.inputs.tables import extras
 from tfpipe import errors
 from tfpipe.location.files import Files
 from tfpipe.location.location import Location
 from tfpipe.shard_cache import metadata
-from tfpipe.shards import index, side_files
+from tfpipe.shards import catalog as catalogs, index, side_files
 from tfpipe.shards.sql import PARQUET, PARQUET_ROWS
 
 
@@ -84,8 +83,8 @@ class DataSetReader(Reader):
         self, listed: Listed, catalog: pathlib.Path, records_of: "_Records"
     ) -> Listed:
         """Returns the images with all their labels and the further columns."""
-        own = extras.names(catalog) if records_of else []
-        kept: Sequence[str] = [name for name in own if name != extras.LABELS]
+        own = catalogs.further_columns(catalog) if records_of else []
+        kept: Sequence[str] = [name for name in own if name != catalogs.LABELS]
         for name in self.extra_columns or ():
             if name not in kept:
                 raise ValueError(
@@ -97,8 +96,8 @@ class DataSetReader(Reader):
             return listed
         row_of = {i.name: _record(records_of, i)[2] for i in listed.images()}
         several = {}
-        if extras.LABELS in own:
-            query = f"SELECT {extras.LABELS} FROM {PARQUET}"
+        if catalogs.LABELS in own:
+            query = f"SELECT {catalogs.LABELS} FROM {PARQUET}"
             labels = index.query_catalog(catalog.parent, query, [])
             several = {n: [*map(str, labels[row][0])] for n, row in row_of.items()}
         kept = kept if self.extra_columns is None else self.extra_columns

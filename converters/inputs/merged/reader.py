@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from converters.inputs import files, labels, listing, reading
+from converters.inputs import exported, files, labels, listing, reading
 from converters.inputs.class_lists import ClassList
 from converters.inputs.image import Image
 from converters.inputs.listed import Listed, ordered
@@ -20,7 +20,7 @@ from converters.inputs.meaning import NUMBER, TEXT, LabelType, Meaning, label_ty
 from converters.inputs.merged import sources
 from converters.inputs.merged.sources import MergeSource
 from converters.inputs.reader import Reader, Workspace
-from converters.inputs.tables import columns, extras, servers
+from converters.inputs.tables import columns, servers
 from tfpipe import errors
 from tfpipe.location.location import Location
 
@@ -76,7 +76,7 @@ class MergeReader(Reader):
             recorded |= {"how": how, "on_null": self.on_null}
             recorded["file_in_names"] = self.file_in_names
         if self.extra_in_records:
-            recorded[extras.IN_RECORDS_OPTION] = True
+            recorded[columns.IN_RECORDS_OPTION] = True
         return recorded
 
     @property
@@ -129,7 +129,7 @@ def _list(
     if source.kind == sources.TREE:
         listed = listed._replace(apart=[listed.folder])
     listed = listed.named().of_type(meaning.label_type)
-    listed = extras.with_export(listed, workspace)
+    listed = exported.with_columns(listed, workspace)
     own = listed.class_names()
     if missing := sorted(set(source.class_map) - set(own)):
         raise ValueError(

@@ -4,12 +4,17 @@ In: names of columns from flags, and the columns of a table. Out: checked names.
 """
 
 import dataclasses
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 
 from tfpipe import errors
-from tfpipe.shards import index
+from tfpipe.shards import catalog, index
+from tfpipe.shards.example import Kind
+from tfpipe.shards.sql import identifier
 
 FAIL, SKIP = "fail", "skip"
+# The option of a conversion, as the index records it.
+IN_RECORDS_OPTION = "extra_in_records"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,7 +38,7 @@ class Columns:
         if self.label_separator == "":
             raise ValueError("--label_separator must be a text, got nothing.")
         for name in self.extra_columns:
-            if name.lower() in (*index.CATALOG_COLUMNS, "labels"):
+            if name.lower() in (*index.CATALOG_COLUMNS, catalog.LABELS):
                 raise ValueError(
                     f"--extra_columns must not name {name}: the catalog has a column "
                     f"of this name. Rename it in --query: SELECT {name} AS my_{name}."
@@ -76,3 +81,45 @@ class Columns:
                     f"is {times}. The columns are {', '.join(there)}.{hint}"
                 )
         return columns
+
+
+# The kind of the feature that holds values of a type of DuckDB, or lists of them.
+_KINDS: Mapping[str, Kind] = {
+    **dict.fromkeys(("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT"), "int64"),
+    **dict.fromkeys(("UTINYINT", "USMALLINT", "UINTEGER"), "int64"),
+    **dict.fromkeys(("FLOAT", "DOUBLE", "DECIMAL"), "float"),
+    **dict.fromkeys(("VARCHAR", "BLOB", "ENUM", "UUID", "JSON"), "bytes"),
+}
+# Types to which other ones are cast; all others are cast to text.
+_CASTS = {"UBIGINT": "BIGINT", "HUGEINT": "BIGINT", "UHUGEINT": "BIGINT"} | {
+    "DECIMAL": "DOUBLE"
+}
+# Digits that a float64 holds.
+MAX_DIGITS = 15
+
+
+def kind_of(name: str, type_name: str) -> Kind:
+    """Returns the kind of the feature for a column.
+
+    Args:
+        name: Name of the column.
+        type_name: Its type in DuckDB.
+
+    Raises:
+        ValueError: If no feature holds the type.
+
+    >>> kind_of("score", "DECIMAL(9,2)"), kind_of("tags", "VARCHAR[]")
+    ('float', 'bytes')
+    """
+    inner = re.sub(r"\[[0-9]*\]$", "", type_name)
+    base, _, more = inner.partition("(")
+    is_wide = base == "DECIMAL" and int(more.partition(",")[0]) > MAX_DIGITS
+    if not inner.endswith("]") and not is_wide and base in _KINDS:
+        return _KINDS[base]
+    cast = _CASTS.get(inner if base != "DECIMAL" else base, "VARCHAR")
+    raise ValueError(
+        "--extra_in_records needs columns of numbers or texts, or of lists of these, "
+        f"which a feature can hold, got {name} of type {type_name}. Cast it in --query,"
+        f" as in {identifier(name)}::{cast}, or leave out --extra_in_records: the "
+        "catalog holds every type."
+    )

@@ -20,8 +20,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from converters.inputs.tables import servers, sql
-from converters.inputs.tables.columns import Columns
-from converters.inputs.tables.extras import MAX_DIGITS
+from converters.inputs.tables.columns import MAX_DIGITS, Columns
 from converters.inputs.tables.servers import MYSQL, POSTGRESQL
 from converters.inputs.tables.spool import Spool
 from converters.inputs.tables.table_sources import SQLITE, TableSource

@@ -21,13 +21,14 @@ from typing import TYPE_CHECKING, Any
 from converters.inputs.files import paths_below_one
 from converters.inputs.meaning import Meaning
 from converters.inputs.reading import require_same
-from converters.inputs.tables import databases, extras, spool, sql, table_sources
-from converters.inputs.tables.columns import Columns
+from converters.inputs.tables import databases, spool, sql, table_sources
+from converters.inputs.tables.columns import Columns, kind_of
 from converters.inputs.tables.table_sources import CSV, JSON, PARQUET, TableSource
 from tfpipe.location.location import Location
 from tfpipe.shards.split_names import TRAIN
 from tfpipe.shards.sql import (
     about_parquet,
+    column_types,
     engine,
     identifier,
     lock,
@@ -305,7 +306,7 @@ def _json_options(
 ) -> Iterator[str]:
     """Yields the types of all columns; columns with a meaning are texts."""
     call = read_files("json", source.files, *options, "sample_size = -1")
-    types = sql.types(connection, call)
+    types = column_types(connection, call)
     del types[_FILE]
     for name in columns.texts:
         if (kind := types.get(name)) and not kind.startswith(("STRUCT", "MAP")):
@@ -399,11 +400,11 @@ def _write_rows(
             column says the places.
         path: The Parquet file.
     """
-    types = sql.types(connection, rows)
+    types = column_types(connection, rows)
     types.pop(_FILE, None)
     columns = columns.in_table(list(types))
     for name in columns.extra_columns if columns.extra_in_records else ():
-        extras.kind_of(name, types[name])
+        kind_of(name, types[name])
     if compared is None:
         image = f"unnest({identifier(columns.image_column)})"
     else:
@@ -441,7 +442,7 @@ def _image_values(
         return ("NULL::VARCHAR", image) if kind == "BLOB" else (image, "NULL::BLOB")
     inner = {}
     if kind.startswith("STRUCT(") and not kind.endswith("[]"):
-        inner = sql.types(connection, f"(SELECT {image}.* FROM {rows} AS q)")
+        inner = column_types(connection, f"(SELECT {image}.* FROM {rows} AS q)")
     if inner.get("bytes") != "BLOB":
         raise ValueError(
             f"--image_column={column} must hold text (a path or a URL), bytes (BLOB), "

@@ -43,12 +43,6 @@ def connected(folder: pathlib.Path) -> Iterator["duckdb.DuckDBPyConnection"]:
             raise kind(f"The table cannot be read: {text}.{more}") from error
 
 
-def types(connection: "duckdb.DuckDBPyConnection", rows: str) -> dict[str, str]:
-    """Returns the types of the columns of rows: a table, a call or a subquery."""
-    described = connection.execute(f"DESCRIBE FROM {rows}").fetchall()
-    return {str(name): str(kind) for name, kind, *_ in described}
-
-
 def in_one_line(error: Exception) -> str:
     """Returns the error of a database on a single line, without the query."""
     text = str(error)

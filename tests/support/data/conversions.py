@@ -19,6 +19,7 @@ from converters.inputs.meaning import USUAL, Meaning
 from converters.inputs.merged.reader import MergeReader
 from converters.inputs.reader import Reader, Workspace
 from converters.inputs.tables.reader import TableReader
+from converters.jobs import division
 from converters.jobs.job import Job
 from converters.options import job
 from converters.options.job import ConvertOptions
@@ -96,6 +97,6 @@ def read_ilsvrc(root: pathlib.Path) -> Tree:
     labelled = labels.give_labels(
         listed, label_map=None, label_base=None, label_type=None
     )
-    found = labelled.divided(chosen=(), split_fractions={}, seed=0)
+    found = division.divide(labelled, chosen=(), split_fractions={}, seed=0)
     splits = {split: sorted(images) for split, images in found.splits.items()}
     return Tree(splits, [*listed.left_out, *found.left_out], listed)

@@ -12,7 +12,7 @@ from converters.inputs import labels
 from converters.inputs.labels import Labelled
 from converters.inputs.meaning import Meaning
 from converters.inputs.reader import Workspace
-from converters.jobs import run
+from converters.jobs import division, run
 from converters.jobs.job import Job
 from tests.support.data.conversions import READERS
 from tests.support.data.inputs import KINDS, Images, convert_input
@@ -46,7 +46,7 @@ def _read(
 
 def _labels(labelled: Labelled) -> dict[str, list[int]]:
     """The labels of each split, in order."""
-    found = labelled.divided(chosen=(), split_fractions={}, seed=0).splits
+    found = division.divide(labelled, chosen=(), split_fractions={}, seed=0).splits
     values = list(labelled.labels.values())
     return {
         split: sorted(values[image.class_index] for image in images)

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from converters.exports.plan import FORMATS, Format
-from converters.inputs.tables import extras
+from converters.inputs.exported import COLUMNS_NAME
+from converters.jobs.more_columns import is_key
 from tests.support.data.carried import (
     COLUMNS,
     converted_back,
@@ -43,7 +44,7 @@ def _features(data_dir: pathlib.Path) -> Rows:
         for record in records.read(data_dir / shard.name)
     )
     return sorted(
-        tuple((key, tuple(each[key].values)) for key in each if extras.is_key(key))
+        tuple((key, tuple(each[key].values)) for key in each if is_key(key))
         for each in found
     )
 
@@ -84,7 +85,7 @@ def test_odd_names_come_back(kind: Format, tmp_path: pathlib.Path) -> None:
     done = exported(tmp_path / "set", tmp_path / "out", kind)
     back = converted_back(done, tmp_path / "back")
 
-    assert not (tmp_path / "out" / extras.EXPORTED_NAME).exists()
+    assert not (tmp_path / "out" / COLUMNS_NAME).exists()
     assert _rows(back) == _rows(tmp_path / "set")
     _same(tmp_path / "set", back)
 
@@ -168,4 +169,4 @@ def test_rows_that_do_not_fit_the_images_are_refused(tmp_path: pathlib.Path) -> 
 def _names(out: pathlib.Path) -> Rows:
     query = "SELECT filename FROM read_parquet(?) ORDER BY list_contains(labels, 'cat')"
     with index.catalog_connection() as connection:
-        return connection.execute(query, [str(out / extras.EXPORTED_NAME)]).fetchall()
+        return connection.execute(query, [str(out / COLUMNS_NAME)]).fetchall()

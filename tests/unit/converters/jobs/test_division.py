@@ -1,11 +1,11 @@
-"""converters.inputs.fractions: the images of each class, divided among splits."""
+"""jobs.division: the images of each class, divided among splits."""
 
 import collections
 import itertools
 
 import pytest
 
-from converters.inputs import fractions
+from converters.jobs import division
 from tests.support.data.conversions import conversion
 from tfpipe.shards.split_names import SPLITS
 
@@ -15,7 +15,7 @@ THREE = {"train": 0.8, "validation": 0.1, "test": 0.1}
 def divide(num_images: int, wanted: dict[str, float], seed: int = 0) -> dict[str, str]:
     """Returns the split of each image."""
     names = [f"a/{number}.jpg" for number in range(num_images)]
-    return dict.fromkeys(names, "train") | fractions.held_out(names, wanted, seed)
+    return dict.fromkeys(names, "train") | division.held_out(names, wanted, seed)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_the_choice_depends_on_names_and_seed_and_validation_not_on_test() -> No
     three = divide(50, THREE)
     names = list(three)[::-1]
 
-    again = fractions.held_out(names, THREE, 0)
+    again = division.held_out(names, THREE, 0)
 
     assert dict.fromkeys(names, "train") | again == three
     assert divide(50, THREE, seed=1) != three
@@ -90,11 +90,11 @@ def test_the_choice_depends_on_names_and_seed_and_validation_not_on_test() -> No
 )
 def test_wrong_fractions_are_errors(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=f"--split_fractions .*{message}"):
-        fractions.parse(text.split(","))
+        division.parse(text.split(","))
 
 
 def test_fractions_that_add_up_but_for_rounding_are_right() -> None:
-    thirds = fractions.parse(
+    thirds = division.parse(
         ["train=0.3333333", "validation=0.3333333", "test=0.3333333"]
     )
 

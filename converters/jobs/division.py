@@ -1,19 +1,89 @@
-"""Divides the images of a class among splits, by fractions.
+"""The images of each split that a job stores: chosen classes, divided by fractions.
 
-In: the names of the images of a class, the fractions of the splits, a seed. Out: the
-splits of images outside of the train split. The choice depends only on
-the names and the seed.
+In: images whose classes have labels, the fractions of the splits, a seed. Out: the
+images of each split. The choice depends only on the names of the images and the seed.
 """
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import xxhash
 
+from converters.inputs.image import Image
+from converters.inputs.labels import Labelled
+from converters.inputs.listing import OTHER_CLASS, LeftOut
 from tfpipe import errors
 from tfpipe.shards.split_names import SPLITS, TRAIN
 
 _SUM_TOLERANCE = 1e-6
+
+
+class Divided(NamedTuple):
+    """Images of each split with the number of their class, and names left out."""
+
+    splits: Mapping[str, Sequence[Image]]
+    left_out: Sequence[LeftOut]
+
+
+def divide(
+    labelled: Labelled,
+    chosen: Sequence[str],
+    split_fractions: Mapping[str, float],
+    seed: int,
+) -> Divided:
+    """Returns the images of each split with the number of their class.
+
+    All classes are taken if none is chosen. Without `split_fractions`, see `held_out`,
+    the splits stay as they are.
+
+    Raises:
+        ValueError: If a class has no label, a chosen class does not exist, or a split
+            has no image.
+    """
+    _require_labels(labelled, chosen)
+    left_out: list[LeftOut] = []
+    numbers = {name: index for index, name in enumerate(labelled.labels)}
+    both = dict.fromkeys([*labelled.listed.splits, *split_fractions])
+    splits: dict[str, list[Image]] = {split: [] for split in both}
+    for split, classes in labelled.listed.splits.items():
+        divided = split_fractions if split == TRAIN else {}
+        for name, images in classes.items():
+            names = [image.name for image in images] if divided or chosen else []
+            if chosen and name not in chosen:
+                left_out += (LeftOut(each, OTHER_CLASS) for each in names)
+                continue
+            split_of = held_out(names, divided, seed)
+            for image in images:
+                image = Image(image.name, numbers[name], *image[2:])
+                splits[split_of.get(image.name, split)].append(image)
+    for split, images in splits.items():
+        if not images:
+            raise ValueError(
+                f"Split {split} must have at least one image, got none. Take more "
+                "--classes, or classes with more images, or move the folder of the "
+                "split away."
+            )
+    return Divided(splits, left_out)
+
+
+def _require_labels(labelled: Labelled, chosen: Sequence[str]) -> None:
+    labels = labelled.labels
+    missing = [name for name in chosen if name not in labels]
+    if missing:
+        raise ValueError(
+            f"--classes must name classes of the input, got {missing[0]!r}. There "
+            f"are {len(labels)}, the first is {next(iter(labels))!r}."
+        )
+    taken = set(labelled.listed.class_names())
+    if chosen and not labelled.listed.several:
+        taken.intersection_update(chosen)
+    if unknown := sorted(taken - labels.keys()):
+        raise ValueError(
+            "--label_map must name every class of the input, but lacks "
+            f"{len(unknown)}, the first is {unknown[0]!r}. Add them, or choose "
+            "others with --classes."
+        )
 
 
 def parse(words: Sequence[str]) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""More columns of the catalog and features of records, from the rows of images.
+"""More columns of the catalog, and the features of records with their values.
 
 In: Parquet files with rows of images, and the labels of images with several labels.
 Out: a Parquet file with filename, labels and the extra columns; from the file, the
@@ -8,16 +8,15 @@ catalog with the extra columns, and features of the images of a shard.
 import dataclasses
 import json
 import pathlib
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from converters.inputs.image import catalog_name
-from converters.inputs.listed import ImageRows, Listed
-from converters.inputs.reader import Workspace
+from converters.inputs.listed import ImageRows
 from converters.inputs.tables import sql
+from converters.inputs.tables.columns import kind_of
 from tfpipe.location import atomic
-from tfpipe.shards import index
+from tfpipe.shards import catalog as catalogs, image_record, index
 from tfpipe.shards.example import (
     Buffers,
     Kind,
@@ -27,7 +26,7 @@ from tfpipe.shards.example import (
 )
 from tfpipe.shards.sql import (
     PARQUET,
-    about_parquet,
+    column_types,
     identifier,
     one_file,
     quoted,
@@ -39,15 +38,8 @@ if TYPE_CHECKING:
     import duckdb
 
 EXTRAS_NAME = "extras.parquet"
-LABELS = "labels"
-# The option of a conversion, as the index records it.
-IN_RECORDS_OPTION = "extra_in_records"
-# The same file in an export, and its metadata: a list of columns that are in records.
-# No reader takes a file of this ending for a table.
-EXPORTED_NAME, IN_RECORDS = "columns.pqt", "in_records"
-LABELS_KEY = "image/class/labels"
 _LARGEST_FLOAT = 3.4028234663852886e38  # of a float32
-PREFIX = "extra/"
+_PREFIX = "extra/"
 # Columns of DuckDB beside the columns of a table.
 _PART, _ROW = "tfpipe_part", "tfpipe_row"
 
@@ -79,11 +71,11 @@ def write(
         for name in images:
             fields = {**row_of.get(name, {}), "filename": catalog_name(name)}
             if labels_of is not None:
-                fields[LABELS] = labels_of[name]
+                fields[catalogs.LABELS] = labels_of[name]
             file.write(json.dumps(fields) + "\n")
     kinds = {_PART: "BIGINT", _ROW: "BIGINT", "filename": "VARCHAR"}
     if labels_of is not None:
-        kinds[LABELS] = "INTEGER[]"
+        kinds[catalogs.LABELS] = "INTEGER[]"
     query = f"FROM {read_lines([lines], kinds, sql.LONG_ROWS)}"
     part = folder / f"{EXTRAS_NAME}.part"
     with sql.connected(folder) as connection, atomic.new_file(path, part=part):
@@ -108,8 +100,8 @@ def _selects(
     """
     first: dict[str, tuple[str, str, str]] = {}
     for part, each in enumerate(rows):
-        file = _read(each.path)
-        types, values = sql.types(connection, file), ""
+        file = read_files("parquet", [each.path], "file_row_number = true")
+        types, values = column_types(connection, file), ""
         for name, column in each.columns.items():
             own = (name, types[column], each.source)
             shown, kind, source = first.setdefault(name.lower(), own)
@@ -122,53 +114,6 @@ def _selects(
                 )
             values += f", {identifier(column)} AS {identifier(shown)}"
         yield f"SELECT {part} AS {_PART}, {each.key} AS {_ROW}{values} FROM {file}"
-
-
-def _read(path: pathlib.Path) -> str:
-    return read_files("parquet", [path], "file_row_number = true")
-
-
-def with_export(listed: Listed, workspace: Workspace) -> Listed:
-    """Returns the same images with the further columns of their export.
-
-    Args:
-        listed: Images by the names of their classes.
-        workspace: Keeps a copy of the columns until the catalog is written.
-
-    Raises:
-        ValueError: If the file of columns has no row for an image.
-        RemoteError: If the file cannot be read from its URL.
-    """
-    export = listed.classes.export
-    has_own = listed.several or any(each.columns for each in listed.rows)
-    if export is None or has_own or not export.is_file(EXPORTED_NAME):
-        return listed
-    path = workspace.stack.enter_context(export.near(EXPORTED_NAME))
-    columns = {name: name for name in names(path)}
-    labels = LABELS if columns.pop(LABELS, None) else "NULL"
-    with index.catalog_connection() as connection:
-        query = f"SELECT filename, file_row_number, {labels} FROM {_read(path)}"
-        rows = {name: found for name, *found in connection.execute(query).fetchall()}
-        metadata = connection.execute(
-            f"SELECT decode(value) FROM {about_parquet('kv_metadata', path)} "
-            f"WHERE decode(key) = {quoted(IN_RECORDS)}"
-        ).fetchone()
-    row_of, several = {}, {}
-    for image in listed.images():
-        if (row := rows.get(catalog_name(image.name))) is None:
-            raise ValueError(
-                f"{export.shown(EXPORTED_NAME)} must have a row for each image of the "
-                f"export, got none for {image.name}. Leave out flags that change "
-                "names, such as --name_column and --file_in_names, or remove the file "
-                "to go without its columns."
-            )
-        row_of[image.name], classes = row
-        if classes:
-            several[image.name] = classes
-    kept = json.loads(metadata[0]) if metadata else ()
-    in_records = not columns.keys().isdisjoint(kept)
-    carried = ImageRows(path, row_of, columns, in_records)
-    return listed._replace(rows=[carried], several=several)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -222,7 +167,7 @@ class MoreColumns:
 
     def _types(self) -> dict[str, str]:
         """Returns the types of the columns for the records."""
-        types = _types(self.path) if self.in_records else {}
+        types = catalogs.types(self.path) if self.in_records else {}
         return {name: types[name] for name in self.in_records}
 
     def features(self, names: Iterable[str]) -> dict[str, dict[str, Buffers]]:
@@ -266,7 +211,9 @@ def write_catalog(
     )
     part = catalog.with_name(f"{catalog.name}.part")
     on = " AND ".join(f"c.{key} = m.{column}" for key, column in more.on.items())
-    values = ", ".join(f"m.{identifier(name)}" for name in names(more.path))
+    values = ", ".join(
+        f"m.{identifier(name)}" for name in catalogs.further_columns(more.path)
+    )
     with atomic.new_file(catalog, part=part):
         connection.execute(
             f"COPY (SELECT c.* EXCLUDE ({', '.join(('place_', *keys))}), {values} FROM "
@@ -278,22 +225,6 @@ def write_catalog(
         )
 
 
-def names(path: pathlib.Path) -> list[str]:
-    """Returns the columns of a Parquet file but those of every catalog."""
-    return others(_types(path))
-
-
-def _types(path: pathlib.Path) -> dict[str, str]:
-    with index.catalog_connection() as connection:
-        return sql.types(connection, read_files("parquet", [path]))
-
-
-def others(columns: Iterable[str]) -> list[str]:
-    """Returns the columns but those of every catalog."""
-    usual = {*index.CATALOG_COLUMNS, "file_row_number"}
-    return [name for name in columns if name.lower() not in usual]
-
-
 def in_catalog(catalog: pathlib.Path, *, in_records: bool) -> MoreColumns | None:
     """Returns the columns of a catalog for writing its records again.
 
@@ -302,61 +233,19 @@ def in_catalog(catalog: pathlib.Path, *, in_records: bool) -> MoreColumns | None
         in_records: Whether the records have all extra columns. Records always have the
             labels of images with several labels.
     """
-    columns = names(catalog)
-    kept = [name for name in columns if in_records or name == LABELS]
+    columns = catalogs.further_columns(catalog)
+    kept = [name for name in columns if in_records or name == catalogs.LABELS]
     return MoreColumns(path=catalog, in_records=kept) if kept else None
 
 
 def is_key(key: str) -> bool:
     """Whether a feature comes from labels or from an extra column."""
-    return key == LABELS_KEY or key.startswith(PREFIX)
+    return key == image_record.LABELS or key.startswith(_PREFIX)
 
 
 def key_of(name: str) -> str:
     """Returns the key of the feature of a column."""
-    return LABELS_KEY if name == LABELS else f"{PREFIX}{name}"
-
-
-# The kind of the feature that holds values of a type of DuckDB, or lists of them.
-_KINDS: Mapping[str, Kind] = {
-    **dict.fromkeys(("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT"), "int64"),
-    **dict.fromkeys(("UTINYINT", "USMALLINT", "UINTEGER"), "int64"),
-    **dict.fromkeys(("FLOAT", "DOUBLE", "DECIMAL"), "float"),
-    **dict.fromkeys(("VARCHAR", "BLOB", "ENUM", "UUID", "JSON"), "bytes"),
-}
-# Types to which other ones are cast; all others are cast to text.
-_CASTS = {"UBIGINT": "BIGINT", "HUGEINT": "BIGINT", "UHUGEINT": "BIGINT"} | {
-    "DECIMAL": "DOUBLE"
-}
-# Digits that a float64 holds.
-MAX_DIGITS = 15
-
-
-def kind_of(name: str, type_name: str) -> Kind:
-    """Returns the kind of the feature for a column.
-
-    Args:
-        name: Name of the column.
-        type_name: Its type in DuckDB.
-
-    Raises:
-        ValueError: If no feature holds the type.
-
-    >>> kind_of("score", "DECIMAL(9,2)"), kind_of("tags", "VARCHAR[]")
-    ('float', 'bytes')
-    """
-    inner = re.sub(r"\[[0-9]*\]$", "", type_name)
-    base, _, more = inner.partition("(")
-    is_wide = base == "DECIMAL" and int(more.partition(",")[0]) > MAX_DIGITS
-    if not inner.endswith("]") and not is_wide and base in _KINDS:
-        return _KINDS[base]
-    cast = _CASTS.get(inner if base != "DECIMAL" else base, "VARCHAR")
-    raise ValueError(
-        "--extra_in_records needs columns of numbers or texts, or of lists of these, "
-        f"which a feature can hold, got {name} of type {type_name}. Cast it in --query,"
-        f" as in {identifier(name)}::{cast}, or leave out --extra_in_records: the "
-        "catalog holds every type."
-    )
+    return image_record.LABELS if name == catalogs.LABELS else f"{_PREFIX}{name}"
 
 
 def _feature(kind: Kind, value: Any) -> Buffers:

@@ -1,4 +1,4 @@
-"""extras.kind_of: the columns that a feature of a record holds, by type of DuckDB."""
+"""jobs.more_columns: columns that a feature holds, by type of DuckDB."""
 
 import math
 import pathlib
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from converters.inputs.tables.extras import MoreColumns
+from converters.jobs.more_columns import MoreColumns
 from tests.support.data.conversions import conversion
 from tests.support.data.tables import examples
 from tests.support.data.trees import make_jpeg
