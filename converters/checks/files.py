@@ -235,17 +235,11 @@ def _file_fault(
     contents: DataSetFiles, path: str, expected: File, *, read: bool
 ) -> str:
     """Returns what is wrong with a file; empty if nothing is."""
-    try:
-        if (size := contents.size(path)) is None:
-            return "the index lists it, but there is no such file"
-        if size != expected.num_bytes:
-            return f"must have {expected.num_bytes} bytes as the index says, got {size}"
-        if not read:
-            return ""
-        got = contents.describe(path).digest
-    except OSError as error:
-        return f"cannot be read: {error.strerror}"
-    if got != expected.digest:
+    if (size := contents.size(path)) is None:
+        return "the index lists it, but there is no such file"
+    if size != expected.num_bytes:
+        return f"must have {expected.num_bytes} bytes as the index says, got {size}"
+    if read and (got := contents.describe(path).digest) != expected.digest:
         return f"the digest must be {expected.digest} as the index says, got {got}"
     return ""
 

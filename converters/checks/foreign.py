@@ -30,7 +30,7 @@ from converters.checks.record import (
     size_faults,
     text_of,
 )
-from converters.checks.shard import MAX_FAULTS, Fault, Findings, Request, read_shard
+from converters.checks.shard import MAX_FAULTS, Fault, Findings, Request
 from converters.engines import processes
 from converters.images import jpeg_header
 from tfpipe import errors
@@ -234,7 +234,7 @@ def _examine_records(
     """
     rows = []
     path = request.data_dir / shard.file
-    for number, record in enumerate(read_shard(path, None, on_bytes)):
+    for number, record in enumerate(records.read(path, on_bytes=on_bytes)):
         row, faults = _examine_record(path, record, request.level, facts)
         for fault in faults:
             findings.add(

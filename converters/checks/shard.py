@@ -218,7 +218,13 @@ class Request:
 
 
 def check_shard(settings: Settings, task: CheckTask) -> Findings:
-    """Reads all of a shard and checks it up to the level of the settings."""
+    """Reads all of a shard and checks it up to the level of the settings.
+
+    Raises:
+        OSError: If the shard, the catalog or a source image cannot be read: an error of
+            the system is no fault of the data.
+        RemoteError: If a URL cannot be read.
+    """
     checker = _Checker(settings, task)
     checker.check()
     return checker.findings
@@ -259,10 +265,11 @@ class _Checker:
 
     def _read(self, on_bytes: Callable[[bytes], object]) -> Iterator[records.Record]:
         offsets, name = self._task.byte_offsets, self._task.shard.name
-        if self._settings.files is None:
-            yield from read_shard(self._settings.data_dir / name, offsets, on_bytes)
-            return
         known: Sequence[int] = () if offsets is None else offsets.tolist()
+        if self._settings.files is None:
+            path = self._settings.data_dir / name
+            yield from records.read(path, byte_offsets=known, on_bytes=on_bytes)
+            return
         size = self._settings.files.size(name)
         with Ahead(self._settings.files, name, size) as shard:
             yield from records.read_from(
@@ -335,28 +342,16 @@ class _Checker:
             return
         try:
             source = read_image(self._settings.input_dir, image)
-        except (ValueError, OSError, errors.RemoteError) as error:
+        except (ValueError, FileNotFoundError, errors.MissingFileError) as error:
+            yield f"the source cannot be read: {error}"
+            return
+        except OSError as error:
+            if error.errno is not None:  # of the disk, and no fault of the data
+                raise
             yield f"the source cannot be read: {error}"
             return
         compare = pixel_faults if rewritten else source_faults
         yield from compare(example, source)
-
-
-def read_shard(
-    path: pathlib.Path,
-    byte_offsets: records.Ints | None,
-    on_bytes: Callable[[bytes], object],
-) -> Iterator[records.Record]:
-    """Reads a shard as `records.read` does, and yields a read error as a bad record."""
-    known: Sequence[int] = () if byte_offsets is None else byte_offsets.tolist()
-    end = 0
-    try:
-        for record in records.read(path, byte_offsets=known, on_bytes=on_bytes):
-            end = record.byte_offset + record.num_bytes
-            yield record
-    except OSError as error:
-        fault = f"the shard cannot be read from here on: {error.strerror}"
-        yield records.Record(end, 0, b"", fault)
 
 
 def load_rows(data_dir: pathlib.Path, split: str, number: int) -> list[CatalogRow]:

@@ -270,7 +270,7 @@ def describe_file(path: pathlib.Path) -> File:
         OSError: If the file cannot be read.
     """
     digest, num_bytes = xxhash.xxh3_128(), 0
-    with open(path, "rb") as file:
+    with open(path, "rb") as file, atomic.naming(path):
         while piece := file.read(_PIECE_BYTES):
             digest.update(piece)
             num_bytes += len(piece)
