@@ -6,6 +6,7 @@ error or a kill the old file, or no file. Imports nothing but Python's own modul
 
 import contextlib
 import fcntl
+import glob
 import os
 import pathlib
 from collections.abc import Iterator
@@ -24,23 +25,52 @@ def new_file(
         path: The file; an older file of this name is replaced.
         part: The temporary path, in the same file system. A fixed path leaves at most
             one file after a kill. None is a hidden path beside `path` with a random
-            name: several processes may then write the same file at once.
+            name: several processes may then write the same file at once. The next
+            writer removes the hidden files of killed writers.
         fsync: Whether the content must be on the disk before the rename. The rename
             itself survives a power loss only after a `sync` of the folder.
 
     Raises:
         OSError: If the file cannot be brought to the disk or renamed.
     """
-    if part is None:
-        part = path.with_name(f".{path.name}.{os.urandom(16).hex()}.partial")
+    with contextlib.ExitStack() as stack:
+        if part is None:
+            stack.enter_context(_without_leftovers(path))
+            part = path.with_name(f".{path.name}.{os.urandom(16).hex()}.partial")
+        try:
+            yield part
+            if fsync:
+                sync(part)
+            os.replace(part, path)
+        finally:
+            # A rename to another name of the same file leaves both names.
+            part.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _without_leftovers(path: pathlib.Path) -> Iterator[None]:
+    """Removes the hidden files of killed writers of a file.
+
+    A writer shares the lock of the folder until the end of the block. The system ends
+    the lock of a killed writer, so that a lock for one writer alone proves that all
+    hidden files are leftovers. A file system without locks of folders keeps the files.
+    """
     try:
-        yield part
-        if fsync:
-            sync(part)
-        os.replace(part, path)
+        folder = os.open(path.parent, os.O_RDONLY)
+    except OSError:  # the block raises the error that names the file
+        yield
+        return
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            name, digits = glob.escape(path.name), "[0-9a-f]" * 32
+            for leftover in path.parent.glob(f".{name}.{digits}.partial"):
+                leftover.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            fcntl.flock(folder, fcntl.LOCK_SH)
+        yield
     finally:
-        # A rename to another name of the same file leaves both names.
-        part.unlink(missing_ok=True)
+        os.close(folder)
 
 
 def write(path: pathlib.Path, content: bytes, *, fsync: bool = True) -> None:

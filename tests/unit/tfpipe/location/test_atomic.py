@@ -52,6 +52,31 @@ def test_error_in_the_block_leaves_the_folder_as_it_was(tmp_path, has_old):
     assert [(p.name, p.read_bytes()) for p in tmp_path.iterdir()] == before
 
 
+def test_the_next_writer_removes_what_a_killed_writer_left(tmp_path):
+    path, name = tmp_path / "a[1].bin", ".a[1].bin.{}.partial"
+    leftover = tmp_path / name.format("0f" * 16)
+    others = [tmp_path / name.format("mine"), tmp_path / f".b.{'0f' * 16}.partial"]
+    for each in (leftover, *others):
+        each.write_bytes(b"half")
+
+    with atomic.new_file(path) as part:
+        part.write_bytes(b"whole")
+
+    assert sorted(tmp_path.iterdir()) == sorted([path, *others])
+
+
+def test_the_hidden_file_of_a_writer_at_work_stays(tmp_path):
+    path = tmp_path / "file"
+
+    with atomic.new_file(path) as first:
+        first.write_bytes(b"first")
+        with atomic.new_file(path) as second:
+            second.write_bytes(b"second")
+        assert first.exists()
+
+    assert path.read_bytes() == b"first"
+
+
 def test_two_writers_of_one_file_do_not_disturb_each_other(tmp_path):
     path = tmp_path / "file"
 
