@@ -170,8 +170,9 @@ docs: venv  ## Build the site of the documents: build/site/index.html
 	@echo "file://$(CURDIR)/build/site/index.html"
 
 .PHONY: torture
-torture: venv  ## Hundreds of kills, faults and damaged inputs: about an hour
+torture: venv .venv-tf-2.21/ready  ## Kills, faults, damage by the hundred; the documents: an hour
 	TORTURE=1 pytest -q -n 2 --dist loadfile tests/torture tests/system/docs
+	TORTURE=1 .venv-tf-2.21/bin/pytest -q tests/system/docs/test_pages.py
 
 .PHONY: mutants
 mutants: venv  ## Small faults in the rooms that guard data, which the unit tests must see: half an hour

@@ -1,10 +1,10 @@
 """The pages with commands run as a reader runs them, and show what is printed.
 
-REWRITE_GOLDEN=1 writes the outputs of the pages again.
+`make test` follows the first steps of a newcomer; `make torture` all pages, on the
+reference stack and on the newest TensorFlow. REWRITE_GOLDEN=1 writes the outputs again.
 """
 
 import contextlib
-import os
 import pathlib
 import re
 import shutil
@@ -13,6 +13,7 @@ import pytest
 
 from tests.house.code import ROOT
 from tests.support.data.made_once import made_once
+from tests.support.faults.torture import IS_LONG
 from tests.support.processes import pages
 from tests.support.processes.warm_python import WarmPython
 from tests.support.servers import s3_server
@@ -28,6 +29,8 @@ PAGES = sorted(
 # The page whose folder the other pages go on with, and the end of its part.
 START, END_OF_START = ROOT / "docs/start.md", "<!-- the other pages begin here -->"
 BUCKET = "s3://bucket"
+# Pages of `make test`: one for each kind of block and reader.
+FIRST = ("own_photos", "bad_data", "s3", "convert")
 
 # No weights can be downloaded here. Those of the page on fine-tuning are trained on
 # other classes, which stand for ImageNet's.
@@ -107,6 +110,8 @@ def test_page(
     programs: pages.Programs,
     request: pytest.FixtureRequest,
 ) -> None:
+    if path.stem not in FIRST and not IS_LONG:
+        pytest.skip("TORTURE=1 follows all pages")
     text, replaced = path.read_text(), {}
     if "$ horovodrun" in text:
         pytest.importorskip("horovod")
@@ -115,8 +120,6 @@ def test_page(
         own = s3_server.environment(request.getfixturevalue("s3_address"))
         programs = programs.with_environment(own)
     if WEIGHTS in text:
-        if not os.environ.get("TORTURE"):
-            pytest.skip("the models are made four times, in a minute: TORTURE=1")
         replaced[WEIGHTS] = f"weights={str(request.getfixturevalue('weights'))!r}"
 
     with contextlib.closing(pages.FreshReader(begun, programs, replaced)) as reader:

@@ -1,6 +1,11 @@
-"""The site: built without a warning, complete, and without requests to other hosts."""
+"""The site: built without a warning, complete, and without requests to other hosts.
+
+A build takes most of a minute: `make torture` builds, `make test` makes the generated
+pages and checks all links (tests/house/test_documents.py).
+"""
 
 import html.parser
+import importlib.util
 import json
 import pathlib
 import re
@@ -13,6 +18,7 @@ import pytest
 import tfpipe
 from tests.house.code import ROOT
 from tests.support.data.made_once import made_once
+from tests.support.faults.torture import IS_LONG
 from tfpipe.cli import names
 
 pytest.importorskip("furo")
@@ -41,6 +47,8 @@ def _build(folder: pathlib.Path) -> None:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    if not IS_LONG:
+        pytest.skip("TORTURE=1: a build of the site takes 50 seconds")
     return made_once(tmp_path_factory, "site", _build) / "site"
 
 
@@ -71,10 +79,25 @@ def test_no_page_loads_anything_of_another_host(site: pathlib.Path) -> None:
     assert re.findall(r"(?:url\(|@import)\s*[\"']?(?:https?:)?//[^)]*", styles) == []
 
 
-def test_each_public_name_and_each_command_has_a_page(site: pathlib.Path) -> None:
+def test_each_public_name_and_each_command_has_a_page(tmp_path: pathlib.Path) -> None:
+    path = ROOT / "docs/site_reference.py"
+    spec = importlib.util.spec_from_file_location("site_reference", path)
+    assert spec is not None
+    assert spec.loader is not None
+    site_reference = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(site_reference)
+    site_reference.write(tmp_path)
+
     for name in tfpipe.__all__:
-        page = (site / f"generated/api/{name}.html").read_text()
-        assert f"tfpipe.{name}" in page
+        assert f"tfpipe.{name}" in (tmp_path / f"api/{name}.md").read_text()
+    for name in names.MODULES:
+        page = tmp_path / f"commands/{name.replace(' ', '_')}.md"
+        assert "## Flags" in page.read_text()
+
+
+def test_generated_pages_are_in_the_site(site: pathlib.Path) -> None:
+    for name in tfpipe.__all__:
+        assert f"tfpipe.{name}" in (site / f"generated/api/{name}.html").read_text()
     for name in names.MODULES:
         page = site / f"generated/commands/{name.replace(' ', '_')}.html"
         assert "Flags" in page.read_text()
