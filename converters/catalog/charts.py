@@ -70,7 +70,7 @@ class Chart(NamedTuple):
 def named_bars(
     pairs: Sequence[tuple[str, int]], *, most: int | None = None
 ) -> list[NamedBar]:
-    """Returns a bar for each name and number.
+    """Returns a bar for every name and number.
 
     Args:
         pairs: Names and numbers.
@@ -81,7 +81,7 @@ def named_bars(
 
 
 def ranks(numbers: Sequence[int]) -> Chart:
-    """Returns the records of each class, the largest class on the left.
+    """Returns the records of every class, the largest class on the left.
 
     Many classes share bars, which have the height of their largest class.
     """

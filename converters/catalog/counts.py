@@ -28,7 +28,7 @@ def count(connection: "duckdb.DuckDBPyConnection") -> dict[str, Any]:
         num_chosen: Number of chosen ones.
         share: Their share, 0 to 1.
         num_bytes: Bytes of the chosen records.
-        splits: Number of chosen records of each split, without those that have none.
+        splits: Number of chosen records of every split, without those that have none.
         num_classes: Number of classes with a chosen record.
         largest_classes: label, class, text and num_records of the largest classes, the
             largest first.
@@ -66,7 +66,7 @@ def count(connection: "duckdb.DuckDBPyConnection") -> dict[str, Any]:
 
 
 def count_classes(connection: "duckdb.DuckDBPyConnection") -> list[dict[str, Any]]:
-    """Counts the chosen records of each class that has any, the largest class first.
+    """Counts the chosen records of every class that has any, the largest class first.
 
     Returns:
         label, class, text and num_records of each. A label that the index does not

@@ -74,7 +74,7 @@ class Sample(NamedTuple):
 def draw(
     connection: "duckdb.DuckDBPyConnection", number: int, *, seed: int
 ) -> list[SampleRow]:
-    """Draws chosen records at random, each at most once.
+    """Draws chosen records at random, no record twice.
 
     Args:
         connection: The connection of a question.

@@ -31,7 +31,7 @@ _PREFIX = ".verifying-"
 # The features that the presets of tfpipe parse, unless they are told other keys.
 _NEEDED = (image_record.ENCODED, image_record.LABEL)
 
-# The (synset, text) pairs that come with each label.
+# The (synset, text) pairs that come with every label.
 Names = Mapping[int, set[tuple[str, str]]]
 
 
@@ -183,7 +183,7 @@ def _listed_labels(names: Names) -> Labels | None:
 
 
 def label_faults(names: Names) -> Iterator[Fault]:
-    """Yields a fault for each label that stands for more than one class."""
+    """Yields a fault for every label that stands for more than one class."""
     for label, pairs in sorted(names.items()):
         if len(pairs) > 1:
             shown = ", ".join(map(repr, sorted(pairs)[:3]))
@@ -192,7 +192,7 @@ def label_faults(names: Names) -> Iterator[Fault]:
 
 
 def split_faults(examined: Sequence[Examined]) -> Iterator[Fault]:
-    """Yields a fault for each split without a record."""
+    """Yields a fault for every split without a record."""
     for split, entries in _by_split(examined).items():
         if not any(entry.num_records for entry in entries):
             fault = f"split {split!r} has no record in any shard"

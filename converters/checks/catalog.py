@@ -1,6 +1,6 @@
 """Checks the catalog against the index: columns, rows, places, classes.
 
-In: a data set's folder and its index. Out: faults, and the byte offset of each record
+In: a data set's folder and its index. Out: faults, and the byte offset of every record
 according to the catalog. No shard is read here.
 """
 
@@ -21,7 +21,7 @@ _PLACES = ("shard", "record", "byte_offset", "num_bytes")
 def load_byte_offsets(
     known: Index, data_dir: pathlib.Path
 ) -> tuple[dict[str, Ints], list[Fault]]:
-    """Loads the byte offset of each record from the catalog, and checks the catalog.
+    """Loads the byte offset of every record from the catalog, and checks the catalog.
 
     Returns:
         byte_offsets: By the name of the shard, int64 [num_records]. A shard is left
@@ -90,7 +90,7 @@ def _place_faults(
     Args:
         shards: The shards of one split, from the index.
         table: The columns `_PLACES` of that split, int64 [num_rows] each.
-        found: The byte offsets of each shard with the right number of rows are added.
+        found: The byte offsets of every shard with the right number of rows are added.
     """
     import numpy as np  # 0.1 s that exports do without
 

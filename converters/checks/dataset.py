@@ -161,7 +161,7 @@ def _has_other_keys(known: index.Index) -> bool:
 
 
 def _adopted_features(known: index.Index) -> Mapping[str, str]:
-    """Returns the kind of each feature that all records of another tool have."""
+    """Returns the kind of every feature that all records of another tool have."""
     features = known.made_by.get("features")
     if not isinstance(features, dict):
         raise errors.BadIndexError(
@@ -187,7 +187,7 @@ def _tasks(
 
 
 def _images(request: Request, split: str) -> dict[int, dict[str, Image]]:
-    """Returns the source images of each shard of a split, by name.
+    """Returns the source images of every shard of a split, by name.
 
     Raises:
         ValueError: If the input has no image of the split.

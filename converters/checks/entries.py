@@ -1,7 +1,7 @@
 """Writes the entry points of a data set that is there, also of another tool's shards.
 
 In: the shards and the index of a data set without faults. Out: the file
-`entry_points-<split>` of each split, and the index that lists it. The shards stay as
+`entry_points-<split>` of every split, and the index that lists it. The shards stay as
 they are. `tfpipe.native.entry_file` describes the file.
 """
 

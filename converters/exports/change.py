@@ -72,7 +72,7 @@ class Change:
         mirror: Whether half of the images, drawn by the seed, are mirrored.
         factor: Ratio of the sides of enlarged images, above 1.
         quality: JPEG quality of images that are encoded, 1 to 100.
-        entry_points: Whether the entry points of each image are made.
+        entry_points: Whether the entry points of every image are made.
 
     Raises:
         ValueError: If a number is out of range, or the library for JPEGs is not built.

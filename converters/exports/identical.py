@@ -1,7 +1,7 @@
 """Files that share the bytes of another file: reflinks and hard links.
 
 In: the path of a file, and of a new one. Out: the new file, without a byte copied; or
-the news that the file system can do neither.
+the news of a file system without both.
 
 A reflink (`FICLONE` of Btrfs, XFS and others) is a file of its own whose blocks are
 shared until one of the two is written. A hard link is a second name of the same file:
@@ -18,7 +18,7 @@ from converters.jobs import write_shard
 from converters.jobs.job import Job
 from tfpipe.location import atomic
 
-# How the bytes of a shard are shared. "auto" is the first one that the disk can do.
+# How the bytes of a shard are shared. "auto" is the first way of the disk.
 By = Literal["auto", "reflink", "link", "copy"]
 _FICLONE = 0x40049409  # _IOW(0x94, 9, int), linux/fs.h
 
@@ -28,7 +28,7 @@ def share(source: pathlib.Path, path: pathlib.Path, job: Job, *, by: By) -> str:
 
     Args:
         source: The file with the bytes.
-        path: The new file; one of this name is replaced.
+        path: The new file; an old file is replaced.
         job: The job, which names the unfinished file.
         by: "reflink" or "link"; "auto" tries a reflink first.
 
@@ -80,7 +80,7 @@ def way(source: Source, folder: pathlib.Path, by: By) -> str:
     Args:
         source: The data set.
         folder: A folder in the file system of the copies.
-        by: The way that is wanted.
+        by: The wanted way.
     """
     if by != "auto" or source.files is not None:
         return "copy" if by == "auto" else by

@@ -1,4 +1,4 @@
-"""Names of exported images: from the catalog, safe, and each used once.
+"""Names of exported images: from the catalog, safe, and no name twice.
 
 In: a DuckDB table `chosen` with the catalog's rows of the records to export. Out: the
 same rows with a `path` each. A name of the catalog may be hostile or missing: no path

@@ -1,7 +1,7 @@
 """Number of copies that a test needs, with the arithmetic behind it.
 
 In: sizes as people write them (22TB, 512GB, 1.5e12), the bytes of a data set, and the
-hosts that will read it. Out: a number of copies, and the lines that explain it.
+hosts of the readers. Out: a number of copies, and lines with the reason.
 
 MLPerf Storage wants a data set of at least 5 times the memory of all hosts. Dell's
 tests wanted more than the larger of the hosts' memory and the storage's cache. A
@@ -25,9 +25,9 @@ _SIZE = re.compile(r"([0-9.]+(?:e[+-]?[0-9]+)?)\s*([kmgtp]?i?)b?", re.IGNORECASE
 
 
 def parse_bytes(text: str) -> int:
-    """Returns the bytes that a text says: 22TB, 512 GB, 1.5e12, 64GiB.
+    """Returns the bytes in a text: 22TB, 512 GB, 1.5e12, 64GiB.
 
-    Units are decimal (1 GB is 10 ** 9 bytes) except those with an i (1 GiB is 2 ** 30).
+    Units are decimal (1 GB is 10 ** 9 bytes), or binary with an i (1 GiB is 2 ** 30).
 
     Args:
         text: The text.
@@ -60,12 +60,12 @@ def shown(num_bytes: float) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """The size that a user asks for, in one of three ways.
+    """The wanted size, in three ways.
 
     Attributes:
         copies: Number of copies.
         target_bytes: Bytes of all copies together.
-        ram_bytes: Memory of one host that will read the copies.
+        ram_bytes: Memory of a host of the readers.
         num_hosts: Number of these hosts.
         ram_factor: Ratio of the data that training reads to the memory of all hosts.
         storage_cache_bytes: Cache of the storage.
@@ -110,7 +110,7 @@ class Sizing:
 
     Attributes:
         copies: Number of copies, >= 1.
-        needed_bytes: Bytes that the rule asks for; None if the copies were given.
+        needed_bytes: Bytes by the rule; None if the copies were given.
         lines: The arithmetic, for people.
     """
 
@@ -120,13 +120,13 @@ class Sizing:
 
 
 def size(wanted: Wanted, *, all_bytes: float, read_bytes: float, split: str) -> Sizing:
-    """Returns the copies that a test needs.
+    """Returns the number of copies for a test.
 
     Args:
-        wanted: What the user asks for.
-        all_bytes: Bytes of one copy, with all its splits.
-        read_bytes: Bytes of one copy that a training run reads.
-        split: Name of the split that it reads.
+        wanted: The wanted size.
+        all_bytes: Bytes of a copy, with all its splits.
+        read_bytes: Bytes of a copy for a training run.
+        split: Name of the split for the run.
     """
     if wanted.copies is not None:
         return Sizing(copies=wanted.copies, needed_bytes=None, lines=())

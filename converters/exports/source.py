@@ -29,7 +29,7 @@ Pread = Callable[[int, int], bytes]
 
 # Shards whose rows a worker keeps: it writes all copies of one, and then of the next.
 _KEPT = 2
-# Part of a shard at a URL from which on all of it is read: one request for each record
+# Part of a shard at a URL from which on all of it is read: one request for every record
 # takes longer than the bytes between them.
 _READ_WHOLE = 0.2
 _TRAIN = "train"
@@ -165,7 +165,7 @@ def read_records(
         split: Split of the shard.
         shard: Number of the shard in the split.
         rows: Rows of the records in the catalog, in the order of the records.
-        on_fault: Takes the row and the fault of each damaged record, which is not
+        on_fault: Takes the row and the fault of every damaged record, which is not
             yielded. The function may raise an error.
 
     Raises:

@@ -1,4 +1,4 @@
-"""A tree of image files: a folder for each class, and files for labels and boxes.
+"""A tree of image files: a folder for every class, and files for labels and boxes.
 
 In: the records of a plan. Out: image files, as converters.folder and
 converters.imagenet read them; boxes as PASCAL VOC XML, from which converters.imagenet
@@ -30,7 +30,7 @@ def annotation(item: ExportedRecord, synsets: Mapping[int, str]) -> str:
 
     Args:
         item: The record.
-        synsets: Synset of each label.
+        synsets: Synset of every label.
     """
     row = item.row
     sizes = (row.width, row.height, row.width, row.height)
@@ -146,7 +146,7 @@ def is_imagenet(plan: ExportPlan) -> bool:
 
 
 def _flat_labels(plan: ExportPlan) -> Sequence[str]:
-    """Returns the synset of each image of a val/ without class folders, by name."""
+    """Returns the synset of every image of a val/ without class folders, by name."""
     query = (
         f"SELECT synset FROM {PARQUET} "
         "WHERE regexp_matches(path, '^val/[^/]*$') ORDER BY path"

@@ -184,7 +184,7 @@ def count_scans(data: bytes, scan: int) -> int:
         data: Content of the file.
         scan: Offset of its first scan, as in `Header`.
     """
-    # A quick upper bound: each scan has an SOS marker, and segments may hold its bytes
+    # A quick upper bound: every scan has an SOS marker, and segments may hold its bytes
     # by chance. The codes of a scan never do.
     most = 1 + data.count(_SOS_MARKER, scan)
     if most <= SCANS_OF_ONE_DECODE:

@@ -11,7 +11,7 @@ from typing import Protocol
 from converters.images import jpeg_header, shrink
 
 # TensorFlow refuses a decoded image of 2 ** 29 bytes or more, and 3 * 178,956,970 is
-# the largest multiple of 3 below that. Pillow refuses larger images too.
+# the largest multiple of 3 below. Pillow refuses larger images too.
 MAX_PIXELS = 178_956_970
 # Decoding and encoding take 6 to 16 bytes a pixel: 64 million pixels fit into 1 GiB.
 MAX_DECODED_PIXELS = 64_000_000
@@ -31,7 +31,7 @@ class Limits(Protocol):
 
     @property
     def max_decoded_pixels(self) -> int:
-        """Most pixels of an image that the converter decodes."""
+        """Most pixels of an image for the converter to decode."""
 
     @property
     def max_image_bytes(self) -> int:
@@ -91,9 +91,9 @@ def check_jpeg(
         data: Content of the file.
         header: Its header.
         limits: The limits.
-        looks: Whether the converter decodes it to check that it decodes.
-        encodes: Whether the converter decodes it to encode it again.
-        size: Height and width that it is scaled down to; None leaves the size.
+        looks: Whether the converter decodes the image as a check.
+        encodes: Whether the converter decodes the image to encode it again.
+        size: Height and width after scaling down; None leaves the size.
 
     Raises:
         BadImageError: "too_expensive".
@@ -103,7 +103,7 @@ def check_jpeg(
     if header.multi_scan:
         num_scans = jpeg_header.count_scans(data, header.scan)
         got += f" in {num_scans} scans"
-        # Decoders go through all pixels once for each scan.
+        # Decoders go through all pixels once for every scan.
         pixels = pixels * max(num_scans, jpeg_header.SCANS_OF_ONE_DECODE)
         pixels //= jpeg_header.SCANS_OF_ONE_DECODE
         if pixels > limits.max_pixels or num_scans > MAX_SCANS:

@@ -2,7 +2,7 @@
 
 In: the bytes of a JPEG. Out: another JPEG, with one sequential scan.
 
-`rewrite` gives the same coefficients, with a restart marker after each row of blocks
+`rewrite` gives the same coefficients, with a restart marker after every row of blocks
 and Huffman tables fitted to the image. The restart markers let the native crop op find
 the rows of its crop box without decoding the rows above. For other readers the result
 is an ordinary JPEG with the same metadata.

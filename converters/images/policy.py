@@ -1,6 +1,6 @@
-"""The policy: what a converter does about each kind of image, and its limits.
+"""The policy: what a converter does about every kind of image, and its limits.
 
-In: the choice for each kind, from flags or from the index of a data set. Out: a
+In: the choice for every kind, from flags or from the index of a data set. Out: a
 `Policy` whose values are checked. No image is read here; `prepare` applies the policy.
 """
 
@@ -34,9 +34,9 @@ _STORED, _KINDS = cli.group(STORED), cli.group(KINDS)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Policy:
-    """The choices about each kind of image. The defaults suit training.
+    """The choices about every kind of image. The defaults suit training.
 
-    Each field is a flag of the commands that convert images.
+    Every field is a flag of the commands that convert images.
 
     Raises:
         ValueError: If a value is not one of its choices, or is out of range.

@@ -122,7 +122,7 @@ def _rejected(error: jpeg_header.BadImageError, policy: Policy) -> Rejected:
 
 
 def _with_restarts(prepared: Prepared) -> Prepared:
-    """Adds a restart marker after each row of blocks; the pixels stay the same."""
+    """Adds a restart marker after every row of blocks; the pixels stay the same."""
     decision = prepared.decision
     encoded, left = lossless.rewrite(prepared.encoded)
     if left:

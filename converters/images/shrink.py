@@ -59,7 +59,7 @@ def fit(
 def decoded_pixels(height: int, width: int, size: tuple[int, int]) -> int:
     """Returns the number of pixels that are decoded to scale a JPEG down.
 
-    libjpeg decodes at an eighth, a quarter or half of each side for less work.
+    libjpeg decodes at an eighth, a quarter or half of every side for less work.
     """
     ratio = min(height // (REDUCING_GAP * size[0]), width // (REDUCING_GAP * size[1]))
     scale = next((scale for scale in (8, 4, 2) if scale <= ratio), 1)

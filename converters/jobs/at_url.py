@@ -136,7 +136,7 @@ class TargetState:
     """The files at a place, and the claim that a job writes there.
 
     Attributes:
-        sizes: Bytes of each file at the place. All is empty for a job that writes to a
+        sizes: Bytes of every file at the place. All is empty for a job that writes to a
             folder.
         claim: The claim to write before anything else is changed.
         is_claimed: Whether the job has begun to change the place.

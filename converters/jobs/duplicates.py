@@ -1,6 +1,6 @@
 """Duplicates: images with the same bytes, found by their digest.
 
-In: the catalog, or the images before they are planned. Out: a group for each content
+In: the catalog, or the images before they are planned. Out: a group for every content
 that several images have, and their counts; or the images without their copies. Images
 that look alike but differ in a byte are not found.
 """
@@ -49,7 +49,7 @@ class Duplicates(NamedTuple):
     """Equal images.
 
     Attributes:
-        groups: The images of each content that several images have.
+        groups: The images of every content that several images have.
         summary: Counts of the groups.
         across: Two equal images of different splits, as `<name> (<split>)`, if any.
     """
@@ -123,7 +123,7 @@ def warnings(copies: Duplicates) -> list[str]:
 
 
 class Unique(NamedTuple):
-    """Images of each split without copies, and reports on the images left out."""
+    """Images of every split without copies, and reports on the images left out."""
 
     splits: Mapping[str, Sequence[Image]]
     rejects: Sequence[Mapping[str, str]]
@@ -143,7 +143,7 @@ def drop(
 
     Args:
         input_dir: Folder that the images' files are relative to.
-        splits: Images of each split.
+        splits: Images of every split.
         which: "same_class" keeps copies with another label; "all" leaves them out.
         num_workers: Processes that read.
 

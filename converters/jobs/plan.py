@@ -1,7 +1,7 @@
 """The plan: the shard and the place of every image, before any work.
 
-In: the images of the splits, the number of shards, a seed. Out: one `ShardPlan` for
-each shard. Planning is a pure function, so that any process can write any shard alone,
+In: the images of the splits, the number of shards, a seed. Out: a `ShardPlan` for
+every shard. Planning is a pure function, so any process can write any shard alone,
 with the same bytes.
 """
 
@@ -28,10 +28,10 @@ _MAX_OVERHEAD_BYTES = 1024
 
 @dataclasses.dataclass(frozen=True)
 class PackedImages(Sequence[Image]):
-    """Images in an eighth of their memory, unpacked at each access.
+    """Images in an eighth of their memory, unpacked at every access.
 
     The parent process keeps the images of all shards as long as a job runs. A worker
-    reads the images of one shard once.
+    reads the images of a shard once.
     """
 
     _data: bytes
@@ -59,7 +59,7 @@ def pack(images: Sequence[Image]) -> PackedImages:
 
 @dataclasses.dataclass(frozen=True)
 class ShardPlan:
-    """One shard: its split, its number in it, its file name, its images in order."""
+    """A shard: split, number in the split, file name, and images in order."""
 
     split: str
     number: int
@@ -68,12 +68,12 @@ class ShardPlan:
 
     @property
     def num_images(self) -> int:
-        """Number of records that the shard is planned to hold."""
+        """Planned number of records."""
         return len(self.images)
 
     @property
     def num_input_bytes(self) -> int:
-        """Bytes that the shard is made from."""
+        """Bytes of the images."""
         return sum(image.num_bytes for image in self.images)
 
     @property
@@ -107,15 +107,15 @@ def make_plan(
     layout: str = "inception",
     dataset_name: str = "",
 ) -> list[ShardPlan]:
-    """Shuffles each split and cuts it into shards that differ by at most one record.
+    """Shuffles every split and cuts it into shards that differ by at most one record.
 
     Args:
-        splits: Images of each split.
-        num_shards: Number of shards of each split; for None or a missing split, the
+        splits: Images of every split.
+        num_shards: Number of shards of every split; for None or a missing split, the
             size of the split decides.
         seed: Decides the order; the same seed gives the same plan.
         layout: How shards are named: a key of `side_files.LAYOUTS`.
-        dataset_name: Name of the data set, which only the layout tfds uses.
+        dataset_name: Name of the data set, for the layout tfds.
 
     Raises:
         ValueError: If a split has no image or fewer images than shards, or if TFDS

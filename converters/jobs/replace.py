@@ -108,7 +108,7 @@ def put_in_place(
         job_dir: Folder with the new files and the new index, all of them on the disk.
         output_dir: Folder that they are moved to.
         new: Names of the files, without the index.
-        fsync: Whether each step must be on the disk before the next one begins.
+        fsync: Whether every step must be on the disk before the next one begins.
 
     Raises:
         FileExistsError: As `old_files` does.

@@ -1,8 +1,8 @@
 """Runs a job: writes the shards that are not complete yet, then publishes the data set.
 
 In: a `Job`. Out: a complete data set in the output folder, or an exception and a
-working folder from which the same job goes on. Several tasks on several hosts that see
-the output folder can share a job: each task writes its own shards, and the last task
+working folder, and the same job goes on. Several tasks on several hosts with access to
+the output folder can share a job: every task writes its own shards, and the last task
 publishes the data set.
 """
 
@@ -34,7 +34,7 @@ def run(
 
     Args:
         job: The conversion.
-        on_span: Called for each shard with the times at which it was written.
+        on_span: Called for every shard with the times at which it was written.
 
     Raises:
         ValueError: If the output folder holds something else, if an image is bad and
@@ -118,7 +118,7 @@ def _write_missing(
     state: at_url.TargetState,
     on_span: Callable[[processes.Span], object],
 ) -> None:
-    """Writes the shards of this task that no earlier run completed."""
+    """Writes the unfinished shards of the task."""
     mine = job.plans[job.task_index :: job.num_tasks]
     _forget_changed(job, mine, job_dir)
     done = work_dir.completed(mine, job_dir, uploaded=state.sizes)
@@ -128,7 +128,7 @@ def _write_missing(
     # While an older data set is at the URL, the shards of the new one stay here.
     uploads = job.files is not None and not state.has_index
     missing.sort(key=lambda plan: plan.order)
-    # On a cluster, each node has room of its own for the shards that it uploads.
+    # On a cluster, every node has room of its own for the shards that it uploads.
     num_kept = 0 if job.cluster else job.num_workers
     kept = _largest(missing, num_kept) if uploads else missing
     require_space(job.output_dir, kept, 0, shrinks=job.policy.shrinks)
@@ -178,7 +178,7 @@ def _problem(job: Job, job_dir: pathlib.Path | None, versions: str) -> str:
 
     Args:
         job: The job.
-        job_dir: Its folder, if the node must see it.
+        job_dir: The folder of the job, if the node must have access.
         versions: Versions on the host of the command.
     """
     if (found := _versions()) != versions:
@@ -268,9 +268,9 @@ def require_space(
     """Checks before the start that the shards still to be written fit on the disk.
 
     Args:
-        output_dir: Folder that the shards are written to.
+        output_dir: Folder of the shards.
         plans: The shards.
-        num_complete_bytes: Bytes of their images that are written already.
+        num_complete_bytes: Bytes of their images on the disk already.
         shrinks: Whether images are made smaller. Then only the bytes that a record adds
             to its image are sure to be written.
 

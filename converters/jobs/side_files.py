@@ -34,7 +34,7 @@ SIDE_NAMES = frozenset(
     }
 )
 
-# Shard names of each layout, in TFDS's language of templates.
+# Shard names of every layout, in TFDS's language of templates.
 LAYOUTS: Mapping[str, str] = {
     "inception": "{SPLIT}-{SHARD_X_OF_Y}",
     "tfds": "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}",
@@ -112,7 +112,7 @@ def side_files(
 
     Args:
         index: The index of the data set.
-        record_places: The name of each shard, and for its records in order the byte
+        record_places: The name of every shard, and for its records in order the byte
             offset and the number of bytes, header and footer included. Places are taken
             one shard at a time.
         keys: Keys that every record has, for a data set of another tool; None stands
@@ -159,7 +159,7 @@ def classes_table(classes: Sequence[Class]) -> list[str]:
 
 
 def label_names(classes: Sequence[Class]) -> list[str]:
-    """Returns the name of each label from 0 on, as TFDS wants them.
+    """Returns the name of every label from 0 on, as TFDS wants them.
 
     Names are unique, and each is one line. Label 0 is `background` where the first
     class has label 1. Classes with the same name get their synset behind the name:

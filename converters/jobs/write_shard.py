@@ -1,8 +1,8 @@
-"""Writes one shard: every image of its plan, with checksums, and synced to the disk.
+"""Writes a shard: every image of its plan, with checksums, and synced to the disk.
 
-In: a job and a `Task`. Out: the shard, its catalog fragment (one JSON object a record)
+In: a job and a `Task`. Out: the shard, its catalog fragment (a JSON object a record)
 and, last, its marker, all in the job's folder. The marker says that both files are
-complete, and what was decided about each image. This code runs in worker processes.
+complete, and what was decided about every image. This code runs in worker processes.
 """
 
 import collections
@@ -38,7 +38,7 @@ _KEPT_BYTES = 16 << 20
 
 
 class Task(NamedTuple):
-    """One shard to write, and the boxes of its images, by name, where there are any."""
+    """A shard to write, and the boxes of its images, by name, where there are any."""
 
     plan: ShardPlan
     boxes: Mapping[str, Sequence[Box]]
@@ -59,13 +59,13 @@ class Written:
         shard: Name, size and digest of the shard, as the index lists them.
         decisions: Number of images by decision: how they were stored, or why they were
             left out.
-        changes: Name and decision of each image that is not stored byte for byte.
-        rejects: Name, reason and detail of each image that is not stored.
+        changes: Name and decision of every image that is not stored byte for byte.
+        rejects: Name, reason and detail of every image that is not stored.
         num_source_bytes: Bytes of the images as they were read.
         psnr: Peak signal-to-noise ratios in decibels between the pixels before and
             after, for a sample of the images that were scaled down or encoded again.
         num_rewritten: Number of images that were rewritten with a restart marker after
-            each row of blocks.
+            every row of blocks.
         num_bytes_saved: Bytes by which rewriting made these images smaller.
         source_digest: Digest of the digests of the images as they were read; empty in a
             marker of an earlier version.
@@ -100,7 +100,7 @@ def write_shard(job: Job, folder: pathlib.Path, task: Task) -> Written:
 
     Args:
         job: The conversion.
-        folder: Folder that the three files are written to.
+        folder: Folder of the three files.
         task: The shard.
 
     Raises:
@@ -160,7 +160,7 @@ def _write_records(job: Job, task: Task, new: "NewShard") -> None:
 
 
 def _is_read(job: Job) -> Callable[[Image], bool]:
-    """Returns whether the bytes of an image are read, which the policy decides."""
+    """Returns whether the policy reads the bytes of an image."""
     return lambda image: prepare.check_bytes(image.num_bytes, job.policy) is None
 
 
@@ -195,7 +195,7 @@ def marker_path(shard_path: pathlib.Path) -> pathlib.Path:
 
 
 def part_path(path: pathlib.Path, job: Job) -> pathlib.Path:
-    """Returns a path for a file until it is complete, another one at each call."""
+    """Returns a path for a file until it is complete, another one at every call."""
     # Another process may write the same shard, with the same bytes, also on another
     # host, where it may have the same number. By the number of the task, later runs
     # find out whether the process may still be running.
@@ -313,7 +313,7 @@ def new_file(path: pathlib.Path, job: Job) -> Iterator["NewFile"]:
 
 
 class NewFile:
-    """An open file that is written in large batches; counts its bytes."""
+    """An open file, written in large batches; counts its bytes."""
 
     def __init__(self, descriptor: int, path: pathlib.Path) -> None:
         self._descriptor = descriptor

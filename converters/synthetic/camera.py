@@ -177,7 +177,7 @@ def _stratified(
 ) -> float:
     """Draws a uniform number in [0, 1).
 
-    Every 100 consecutive numbers of images have one draw in each hundredth.
+    Every 100 consecutive numbers of images have one draw in every hundredth.
     """
     block, place = divmod(number, 100)
     coarse = int(generator(seed, split, quantity, block).permutation(100)[place])
@@ -213,7 +213,7 @@ def encode(base: Image.Image, detail: Floats, photo: Photo) -> bytes:
     Args:
         base: The picture, mode RGB.
         detail: Texture and sensor noise, float32 [height, 3 * width]: red, green and
-            blue of each pixel in turn, with a standard deviation of about 1.
+            blue of every pixel in turn, with a standard deviation of about 1.
         photo: The properties of the file.
     """
     if photo.grayscale:

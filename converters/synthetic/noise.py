@@ -1,7 +1,7 @@
 """Makes random numbers and 1/f noise for pictures, as pure functions of integers.
 
 In: a seed. Out: random generators, and `Noise`, from which pictures take clouds and
-grain. The tiles of noise are made once in each process, because an inverse Fourier
+grain. The tiles of noise are made once in every process, because an inverse Fourier
 transform for every image would cost more than the rest of the image.
 """
 
@@ -41,7 +41,7 @@ class Noise:
 
     Args:
         clouds: [side, side], 1/f noise, mostly coarse.
-        sensor: [side, 3 * side], white noise; red, green and blue of each pixel in
+        sensor: [side, 3 * side], white noise; red, green and blue of every pixel in
             turn.
         textures: Fine structure like sand, gravel and fibers. Each is laid out like
             `sensor`; the three channels differ little.

@@ -1,4 +1,4 @@
-"""Draws the object of each class of synthetic pictures: outline, hue and pattern.
+"""Draws the object of every class of synthetic pictures: outline, hue and pattern.
 
 In: the index of a class. Out: its `Look`, and the object with that look as color and
 mask for a part of a picture. Classes 0 to 99,999 look different from one another, and
@@ -37,7 +37,7 @@ _SUPERSAMPLING = 2
 
 @dataclasses.dataclass(frozen=True)
 class Look:
-    """The look of a class; each field is 0 to 9.
+    """The look of a class; every field is 0 to 9.
 
     Args:
         outline: Index into `OUTLINES`.
@@ -68,7 +68,7 @@ def look_of(class_index: int) -> Look:
     """Returns the look of a class, a one-to-one map of its five decimal digits.
 
     Classes with neighboring indices differ in several fields, because the fields are
-    sums of several digits. Each digit is multiplied by a number that has an inverse
+    sums of several digits. Every digit is multiplied by a number that has an inverse
     modulo 10, so that no two classes have the same look.
     """
     digits = [class_index // 10**place % 10 for place in range(5)]
@@ -134,9 +134,9 @@ def _colors(look: Look, rng: np.random.Generator) -> tuple[Floats, Floats]:
 def _pattern(
     look: Look, rng: np.random.Generator, noise: Noise, across: Floats, along: Floats
 ) -> Floats:
-    """Returns the fraction of the first color, 0..1, at each pixel.
+    """Returns the fraction of the first color, 0..1, at every pixel.
 
-    `across` and `along` are the coordinates of each pixel, -1..1 from edge to edge of
+    `across` and `along` are the coordinates of every pixel, -1..1 from edge to edge of
     the object.
     """
     pitch = np.float32(rng.uniform(0.9, 1.1) * 3.2 * 1.13**look.fineness * np.pi)
@@ -169,7 +169,7 @@ def _pattern(
 
 
 def _shade(rng: np.random.Generator, x: Floats, y: Floats, dents: Floats) -> Floats:
-    """Returns a brightness factor for each pixel, as of light on a dome."""
+    """Returns a brightness factor for every pixel, as of light on a dome."""
     direction = rng.uniform(0, 2 * np.pi)
     slope = rng.uniform(0.1, 0.35)
     toward = (slope * np.cos(direction) * x) + (slope * np.sin(direction) * y)[:, None]

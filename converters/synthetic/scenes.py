@@ -1,4 +1,4 @@
-"""Draws photo-like pictures in which each class has an object of its own.
+"""Draws photo-like pictures in which every class has an object of its own.
 
 In: a seed, and the numbers of a split, an image and its class. Out: one baseline JPEG,
 a pure function of these. A picture is a cluttered background that does not depend on
@@ -17,7 +17,7 @@ from converters.synthetic.noise import Floats, Noise, generator, noise
 _Color = tuple[int, ...]
 
 # While a picture is drawn it has a fourth channel, roughness: the amount of texture at
-# each pixel, as an integer.
+# every pixel, as an integer.
 _MODE = "RGBX"
 _USUAL_ROUGHNESS = 60
 # Fractions of scenes with straight edges, and with blades of grass or hair.
@@ -126,7 +126,7 @@ def _clutter(rng: np.random.Generator, width: int, height: int) -> Image.Image:
     """Draws leaves, slabs and twigs that hide one another, the nearest last.
 
     Sizes follow a power law. With occlusion, this gives the statistics of photographs
-    (the "dead leaves" model). Each shape has a dark and a bright side.
+    (the "dead leaves" model). Every shape has a dark and a bright side.
     """
     palette = _palette(rng)
     picture = _backdrop(rng, palette, width, height)
@@ -271,7 +271,7 @@ def _cast_shadow(
 
 
 def _light(rng: np.random.Generator, noise: Noise, width: int, height: int) -> Floats:
-    """Returns exposure, uneven light and darker corners as a factor for each pixel."""
+    """Returns exposure, uneven light and darker corners as a factor for every pixel."""
     x = np.linspace(-1, 1, width, dtype=np.float32) ** 2
     y = np.linspace(-1, 1, height, dtype=np.float32)[:, None] ** 2
     vignette = 1 - np.float32(rng.uniform(0, 0.2)) * (x + y)

@@ -18,7 +18,7 @@ from tests.house.words import (
 # falls: who rewrites files lowers it to the new figure. The goal is 3.5, and no name.
 CEILINGS = {
     "tfpipe": (3.2, 112),
-    "converters": (3.8, 305),
+    "converters": (3.5, 305),
     "benchmarks": (3.4, 2),  # `place` is a key of JSON
     "studies": (1.4, 0),
     "native": (2.6, 0),
