@@ -319,20 +319,21 @@ def _run(
     )
     results: dict[int, Result] = {}
     running: dict[Any, int] = {}
+    stop = f"tfpipe-stop-{os.urandom(16).hex()}"
     try:
         shared = _put(function)
         waiting = iter(enumerate(tasks))
         while len(results) < len(tasks):
             free = (num_workers or _room()) - len(running)
             for number, task in itertools.islice(waiting, max(0, free)):
-                running[call.remote(shared, task)] = number
+                running[call.remote(shared, stop, task)] = number
             done, _ = ray.wait(list(running), timeout=_POLL_SECONDS)
             for reference in done:
                 ended = _get(reference)
                 results[running.pop(reference)] = ended.result
                 on_end(ended)
     except BaseException:
-        _stop(list(running))
+        _stop(stop, list(running))
         raise
     return [results[number] for number in range(len(tasks))]
 
@@ -378,29 +379,53 @@ def _get(reference: Any) -> Any:
         ) from error
 
 
-def _stop(references: list[Any]) -> None:
+class _Stopped:
+    """An actor that does nothing: its name tells the tasks of a run to stop."""
+
+
+def _stop(name: str, references: list[Any]) -> None:
     """Ends tasks within a few seconds; the end of the connection kills the others.
 
-    A task that is killed by itself may still answer: Ray then ends this process with
-    its own stack in place of the error.
+    The tasks end themselves. Ray may answer for a task that it cancels a second time,
+    and then ends this process with its own stack in place of the error.
     """
     import ray
 
     with contextlib.suppress(ray.exceptions.RayError, ConnectionError):
-        for reference in references:
-            ray.cancel(reference)
         if references:
+            # The actor lasts as long as the variable.
+            stopped = ray.remote(_Stopped).options(name=name, num_cpus=0).remote()
             ray.wait(references, num_returns=len(references), timeout=_GRACE_SECONDS)
+            del stopped
 
 
-def _call(function: Callable[[Any], Any], task: Any) -> _Done[Any]:
+def _require_running(stop: str) -> None:
+    """Ends a task, with an InterruptedError, if its run has to stop."""
+    import ray
+
+    with contextlib.suppress(ValueError):  # no actor has the name
+        ray.get_actor(stop)
+        raise InterruptedError("The run was stopped.")
+
+
+def _call(function: Callable[[Any], Any], stop: str, task: Any) -> _Done[Any]:
     """Does a task. Runs on a node."""
-    num_images = itertools.count()
+    num_images, last = 0, time.monotonic()
+
+    def count() -> None:
+        # A question to the cluster takes as long as a small image.
+        nonlocal num_images, last
+        num_images += 1
+        if time.monotonic() - last >= _POLL_SECONDS:
+            _require_running(stop)
+            last = time.monotonic()
+
+    _require_running(stop)
     start, cpu_start = time.monotonic(), time.process_time()
-    with processes.counting(lambda: next(num_images)):
+    with processes.counting(count):
         result = function(task)
     seconds, cpu_seconds = time.monotonic() - start, time.process_time() - cpu_start
-    return _Done(result, next(num_images), seconds, cpu_seconds)
+    return _Done(result, num_images, seconds, cpu_seconds)
 
 
 def node_name() -> str:

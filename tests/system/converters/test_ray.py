@@ -15,7 +15,6 @@ import pytest
 from converters.jobs.work_dir import WORK_DIR_NAME
 from converters.options import job
 from tests.support.data.trees import SYNSETS, convert, digests, make_jpeg, upload
-from tests.support.faults.torture import IS_LONG
 from tests.support.servers import ray_nodes, s3_server
 from tfpipe.location.files import Files
 
@@ -135,7 +134,6 @@ def test_a_stopped_run_goes_on_without_the_cluster(
     assert digests(tmp_path) == expected
 
 
-@pytest.mark.skipif(not IS_LONG, reason="TORTURE=1: Ray may print a stack of its own")
 def test_an_error_is_one_line(nodes: ray_nodes.Cluster, tmp_path: pathlib.Path) -> None:
     bad = tmp_path / "bad" / "train" / SYNSETS[0]
     bad.mkdir(parents=True)
@@ -147,6 +145,42 @@ def test_an_error_is_one_line(nodes: ray_nodes.Cluster, tmp_path: pathlib.Path) 
 
     assert (fails.returncode, errors.count("\n")) == (1, 1), errors
     assert re.match(rf"Error: {bad}/\d+\.JPEG: .* choose another policy\.\n", errors)
+
+
+# Tasks that end at other times than the failing ones, some of them before they start.
+_FAILING_RUNS = """
+import sys, time
+from converters.engines import processes, ray_cluster
+
+def work(number):
+    for _ in range(1 + number * 7 % 30):
+        time.sleep(0.004)
+        processes.image_done()
+    if number > 5:
+        raise ValueError(f"task {number}")
+
+with ray_cluster.connected(sys.argv[1], num_workers=None):
+    for _ in range(20):
+        try:
+            ray_cluster.run(work, range(40), num_images=0)
+        except ValueError as error:
+            print(error)
+"""
+
+
+def test_runs_that_fail_one_after_the_other_end_with_their_error(
+    nodes: ray_nodes.Cluster,
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _FAILING_RUNS, nodes.address],
+        env=nodes.environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.fullmatch(r"(task \d+\n){20}", done.stdout)
 
 
 def test_images_come_from_a_url_and_shards_go_to_one(
