@@ -214,15 +214,24 @@ def test_caches_are_dropped_by_the_kernels_file(tmp_path, monkeypatch):
 def test_one_rank_a_page_cache_does_it_and_all_ranks_know(
     caches, leaders, files, monkeypatch
 ):
-    """Four ranks as threads that meet in gather; all hosts have one name."""
-    everyone, told, values = threading.Barrier(4), {}, {}
+    """Four ranks as threads that meet in gather; all hosts have one name.
+
+    The page caches are pretended: those of two leaders here are one in truth, and the
+    trial of one leader reads what the other has just evicted.
+    """
+    everyone, told, values, acted = threading.Barrier(4), {}, {}, {}
     number = threading.local()
 
     def here(_):
         machine, device = caches[number.rank]
         return PageCache(Machine(machine, "localhost"), int(device))
 
+    def act(action, *_, **__):
+        acted.setdefault(number.rank, []).append(action)
+        return _figures(resident_bytes=0)() if action == "measure" else {}
+
     monkeypatch.setattr(PageCache, "of_files", here)
+    monkeypatch.setattr(actions, "run", act)
 
     class Rank(Ranks):
         def gather(self, value):
@@ -244,6 +253,7 @@ def test_one_rank_a_page_cache_does_it_and_all_ranks_know(
         thread.join()
 
     assert [status.rank for status in told[0]] == leaders
+    assert acted == {rank: ["evict", "measure"] for rank in leaders}
     assert told[0] == told[1] == told[2] == told[3]
 
 
