@@ -225,7 +225,7 @@ def facts_of(options: AdviseOptions) -> dict[str, Fact]:
     Raises:
         ValueError: If a value has no unit or is out of range.
     """
-    values = {name: getattr(options, name) for name in facts.KEYS}
+    values = {name: getattr(options, name) for name in facts.KINDS}
     if values["whole_batches"] == "auto":
         del values["whole_batches"]
     by_name = {
@@ -279,16 +279,16 @@ def run(
     after = _after(change, before, by_name, mode)
     details = [summary.text(answer)]
     if after is not None:
-        details += [f"\nWith {change}: {after['sentences'][0]}"]
+        details += [f"\nWith {change}: {after.sentences[0]}"]
         details += [summary.difference(answer, after)]
     result = {
         "command": "benchmarks.advise",
         "schema_version": 1,
         "started_at": output.now().isoformat(timespec="seconds"),
         "config": config,
-        **answer,
+        **answer.as_json(),
         "doubts": doubts,
-        "what_if": None if after is None else {"text": change, **after},
+        "what_if": after and {"text": change, **after.as_json()},
     }
     output.show(result, *answers.advise(result), notes=notes, details=details)
     return result
@@ -308,7 +308,7 @@ def _after(
     before: dict[str, Fact],
     by_name: dict[str, Accelerator],
     mode: str,
-) -> dict[str, Any] | None:
+) -> summary.Advice | None:
     """Returns the answer after a change; None without one."""
     if change is None:
         return None

@@ -26,7 +26,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tfpipe
@@ -35,7 +35,8 @@ from benchmarks.options import data_access
 from benchmarks.planning import published
 from benchmarks.reporting import answers, output
 from benchmarks.reporting.progress import Progress
-from benchmarks.storage_probe import feeds, probe, probe_files, reads, summary
+from benchmarks.results.other_results import StorageReading
+from benchmarks.storage_probe import feeds, probe, probe_files, summary
 from benchmarks.storage_probe.workers import Workers
 from benchmarks.system.machine import Host
 from tfpipe import cli
@@ -125,9 +126,9 @@ def run(config: StorageOptions) -> None:
         "config": dataclasses.asdict(config),
         "num_ranks": hosts.num_hosts,
         "place": files.as_json(),
-        "measurements": measured,
+        "measurements": [dataclasses.asdict(row) for row in measured],
         **_feeds(config, files, measured),
-        "storage_bytes_read": sum(m.get("storage_bytes") or 0 for m in measured),
+        "storage_bytes_read": sum(row.storage_bytes or 0 for row in measured),
         "environment": hosts.environment(),
     }
     if hosts.rank:
@@ -141,15 +142,13 @@ def run(config: StorageOptions) -> None:
 def _feeds(
     config: StorageOptions,
     files: probe_files.ProbeFiles,
-    measured: Sequence[dict[str, Any]],
+    measured: Sequence[StorageReading],
 ) -> dict[str, Any]:
     """Returns the best rates, the accelerators fed, and both as sentences."""
-    written = [m for m in measured if m["what"] == reads.WRITE]
-    write = max(written, key=lambda m: m["megabytes_per_second"], default=None)
-    best = feeds.best(measured)
-    if best is None:
+    best, write = feeds.best(measured), feeds.fastest_write(measured)
+    if best is None or not best.megabytes_per_second:
         return {"feeds": [], "sentences": []}
-    rate = best["megabytes_per_second"]
+    rate = best.megabytes_per_second
     sizes = (
         files.mean_record_bytes or published.IMAGENET_RECORD_BYTES,
         published.LARGE_RECORD_BYTES,
@@ -158,35 +157,36 @@ def _feeds(
     sentences = [_fastest(measured, best)]
     if files.beneath.caveat:
         sentences.append(files.beneath.caveat)
-    if best["seconds"] < _LEAST_SECONDS:
+    if best.seconds is not None and best.seconds < _LEAST_SECONDS:
         sentences.append(
-            f"It took {best['seconds'] * 1e3:.1f} ms, which is too short to trust: "
+            f"It took {best.seconds * 1e3:.1f} ms, which is too short to trust: "
             "measure a larger data set, or a folder without one."
         )
     if write:
         sentences.append(
-            f"It writes {write['megabytes_per_second']:,.0f} MB/s with "
-            f"{count_of(write['num_threads'], 'thread')}; a file counts when it is on "
+            f"It writes {write.megabytes_per_second:,.0f} MB/s with "
+            f"{count_of(write.num_threads, 'thread')}; a file counts when it is on "
             "the disk under its name."
         )
     return {
         "megabytes_per_second": rate,
-        "write_megabytes_per_second": write and write["megabytes_per_second"],
+        "write_megabytes_per_second": write and write.megabytes_per_second,
         "feeds": rows,
         "sentences": [*sentences, *feeds.sentences(rows)],
     }
 
 
-def _fastest(measured: Sequence[dict[str, Any]], best: Mapping[str, Any]) -> str:
+def _fastest(measured: Sequence[StorageReading], best: StorageReading) -> str:
     """Returns the fastest row as a sentence, with its other try and its hosts."""
-    text = (
-        f"The fastest: {best['megabytes_per_second']:,.0f} MB/s with "
-        f"{summary.name({**best, 'is_again': False})}, {summary.seen(best)}"
-    )
-    if each := best.get("megabytes_per_second_per_host"):
+    first = dataclasses.replace(best, is_again=False)
+    text = f"The fastest: {best.megabytes_per_second:,.0f} MB/s with "
+    text += f"{summary.name(first)}, {summary.seen(best)}"
+    if each := best.megabytes_per_second_per_host:
         text += f"; {len(each)} hosts: {' + '.join(f'{rate:,.0f}' for rate in each)}"
     tries = [
-        row["megabytes_per_second"] for row in measured if summary.is_same(row, best)
+        row.megabytes_per_second or 0.0
+        for row in measured
+        if row.way == best.way and not row.skipped
     ]
     if len(tries) > 1:
         text += f"; {min(tries):,.0f} in another try"

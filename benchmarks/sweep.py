@@ -248,16 +248,18 @@ def _report(
         plan: Lines about the runs of a dry run.
         more: More keys of the object.
     """
+    finished = session.all_repeats()
     if session.sweep.tiers:
-        lines = tables.tier_lines(session.all_repeats())
+        lines = tables.tier_lines([tables.tier(repeats) for repeats in finished])
     else:
         series = session.sweep.series()
         lines = [line for each in series for line in tables.series_lines(session, each)]
+    lines += published_rows.lines([published_rows.row(each) for each in finished])
     document = tables.document(session) | more
     output.show(
         document,
         *answer_lines.sweep(document, session.folder, plan),
-        details=[*plan, *lines, *published_rows.lines(document["rows"])],
+        details=[*plan, *lines],
     )
     return document
 

@@ -34,6 +34,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.results.other_results import StorageReading
 from benchmarks.storage_probe import latencies, probe, probe_files, reads
 from benchmarks.storage_probe.workers import Workers
 from studies import harness
@@ -124,13 +125,13 @@ def by_probe(
         workers: The process to read in.
         seed: Seed of the order of random reads.
     """
-    measurement = probe.Measurement(what=kind, state=probe.DIRECT)
+    measurement = StorageReading(what=kind, state=probe.DIRECT)
     pieces = probe_files.cut([(path, os.path.getsize(path))])
     outcomes = workers.run(probe.jobs(measurement, pieces, None, seconds, seed=seed))
-    row = probe.figures(measurement, [outcomes], [None])
+    row = probe.with_figures(measurement, [outcomes], [None])
     counts = np.asarray(outcomes[0]["counts"])
     return {
-        "bytes_per_second": row["megabytes_per_second"] * 1e6,
+        "bytes_per_second": (row.megabytes_per_second or 0.0) * 1e6,
         "median_seconds": latencies.percentiles(counts)["p50"] or 0.0,
     }
 

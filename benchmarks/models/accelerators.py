@@ -1,8 +1,7 @@
 """Accelerators: how many images a second each model takes on them.
 
-In: the settings of a file, or an accelerator, a model and a mode. Out: a `Figure`, with
-its source. published.py has the figures; a model without one is left out, as no figure
-is guessed.
+In: an accelerator, a model and a mode. Out: a `Figure`, with its source. published.py
+has the figures; a model without one is left out, as no figure is guessed.
 """
 
 import dataclasses
@@ -114,7 +113,12 @@ class Emulation:
 
 
 def find(
-    accelerators: Mapping[str, Accelerator], name: str, model: str, mode: str
+    accelerators: Mapping[str, Accelerator],
+    name: str,
+    model: str,
+    mode: str,
+    *,
+    remedy: str = "--step_time_ms or --accelerators_file",
 ) -> Emulation:
     """Returns the emulation of a model on an accelerator.
 
@@ -123,6 +127,7 @@ def find(
         name: The accelerator, in any case; a space or "-" stands for "_".
         model: A key of `catalog.MODELS`.
         mode: "train" or "infer".
+        remedy: Flags that give a figure, for errors.
 
     Raises:
         ValueError: If the accelerator is not known, or has no figure for the model.
@@ -131,16 +136,16 @@ def find(
     if name not in accelerators:
         names = sorted(n for n, a in accelerators.items() if a.train or a.infer)
         raise ValueError(
-            f"--emulate must be one of {', '.join(names)}, got {name}."
+            f"The accelerator must be one of {', '.join(names)}, got {name}."
             f"{errors.did_you_mean(name, accelerators)} --accelerators_file adds "
             "others."
         )
     figures = accelerators[name].of_mode(mode)
     if model not in figures:
         raise ValueError(
-            f"--emulate={name} knows how fast {', '.join(sorted(figures)) or 'nothing'}"
-            f" is with --mode={mode}, got --model={model}, for which no figure was "
-            "found. Give --step_time_ms or --accelerators_file instead."
+            f"{name} has figures of {', '.join(sorted(figures)) or 'no model'} with "
+            f"--mode={mode}, got --model={model}, for which no figure was found. Give "
+            f"{remedy} instead."
         )
     return Emulation(accelerator=name, model=model, figure=figures[model])
 
@@ -153,87 +158,3 @@ def name_of(text: str, accelerators: Collection[str]) -> str:
 
     by_plain = {plain(name): name for name in accelerators}
     return text if text in accelerators else by_plain.get(plain(text), text)
-
-
-def parse(
-    settings: Mapping[str, Any],
-    path: str,
-    *,
-    taken: Collection[str],
-    models: Collection[str],
-) -> dict[str, Accelerator]:
-    """Returns the accelerators of a file: {name: {source, train, infer}}.
-
-    `train` and `infer` give images a second by model; one of them may be left out.
-
-    Args:
-        settings: What the file holds.
-        path: Name of the file, for errors.
-        taken: Names that the file must not use.
-        models: Names of the models.
-
-    Raises:
-        ValueError: If a name is taken, a key or model is unknown, or a value has the
-            wrong type or is not above 0. The message has the path of the value.
-    """
-    where = f"--accelerators_file={path}"
-    if not settings:
-        raise ValueError(f"{where} must hold an accelerator at least, got none.")
-    for name in settings:
-        if name_of(name, taken) in taken:
-            raise ValueError(
-                f"{where}: {name} is the name of a built-in accelerator; choose "
-                "another."
-            )
-    return {
-        name: _parse_one(value, f"{where}: {name}", models)
-        for name, value in settings.items()
-    }
-
-
-def _parse_one(value: Any, where: str, models: Collection[str]) -> Accelerator:
-    keys = ("source", "train", "infer")
-    if not isinstance(value, Mapping):
-        raise ValueError(
-            f"{where} must be a table of {', '.join(keys)}, got {value!r}."
-        )
-    if unknown := sorted(value.keys() - set(keys)):
-        raise ValueError(f"{where} may hold {', '.join(keys)}; got {unknown[0]}.")
-    source = value.get("source")
-    if not isinstance(source, str) or not source:
-        raise ValueError(
-            f"{where}.source must be a text that says where the figures come from, got "
-            f"{source!r}."
-        )
-    if not value.get("train") and not value.get("infer"):
-        raise ValueError(f"{where} must hold figures in train or infer, got none.")
-    train, infer = (
-        _parse_figures(value.get(mode, {}), f"{where}.{mode}", source, models)
-        for mode in ("train", "infer")
-    )
-    return Accelerator(train=train, infer=infer)
-
-
-def _parse_figures(
-    value: Any, where: str, source: str, models: Collection[str]
-) -> dict[str, Figure]:
-    if not isinstance(value, Mapping):
-        raise ValueError(
-            f"{where} must be a table of images a second by model, got {value!r}."
-        )
-    for model, rate in value.items():
-        if model not in models:
-            raise ValueError(
-                f"{where}.{model} must be one of the models "
-                f"{', '.join(sorted(models))}."
-            )
-        is_number = isinstance(rate, (int, float)) and not isinstance(rate, bool)
-        if not is_number or not 0 < rate < math.inf:
-            raise ValueError(
-                f"{where}.{model} must be images a second, a number above 0, got "
-                f"{rate!r}."
-            )
-    return {
-        model: Figure(images_per_second=float(rate), source=source)
-        for model, rate in value.items()
-    }

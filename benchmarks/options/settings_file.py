@@ -3,13 +3,16 @@
 In: the name of the flag and of the file. Out: a dict.
 """
 
+import dataclasses
 import json
 import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 from benchmarks.models import accelerators, catalog
-from benchmarks.models.accelerators import Accelerator
+from benchmarks.models.accelerators import Accelerator, Figure
 from benchmarks.planning import published
+from benchmarks.results import tree
 from tfpipe import errors
 from tfpipe.cli import fields
 
@@ -70,11 +73,34 @@ def read_options(flag: str, path: str, kind: type) -> dict[str, Any]:
         raise ValueError(f"--{flag}={path} is not valid: {error}") from None
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _OwnAccelerator:
+    """An accelerator of --accelerators_file: images a second by model."""
+
+    source: str
+    train: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    infer: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+    def accelerator(self) -> Accelerator:
+        """Returns the accelerator; ValueError if a figure cannot be."""
+        if unknown := sorted({*self.train, *self.infer} - {*catalog.MODELS}):
+            models = ", ".join(sorted(catalog.MODELS))
+            raise ValueError(f"a model must be one of {models}; got {unknown[0]}.")
+        if not self.train and not self.infer:
+            raise ValueError("figures must be in train or infer, got none.")
+        train, infer = (
+            {m: Figure(images_per_second=r, source=self.source) for m, r in of.items()}
+            for of in (self.train, self.infer)
+        )
+        return Accelerator(train=train, infer=infer)
+
+
 def accelerators_with(path: str | None) -> dict[str, Accelerator]:
     """Returns the published accelerators, and those of --accelerators_file, by name.
 
     Args:
-        path: Value of --accelerators_file, or None.
+        path: Value of --accelerators_file, or None. The file holds {name: {"source":
+            text, "train": {model: images a second}, "infer": likewise}}.
 
     Raises:
         ValueError: If the file cannot be read, or is not valid.
@@ -83,6 +109,21 @@ def accelerators_with(path: str | None) -> dict[str, Accelerator]:
     if not path:
         return built_in
     settings = read("accelerators_file", path)
-    return built_in | accelerators.parse(
-        settings, path, taken=built_in, models=catalog.MODELS
-    )
+    if not settings:
+        raise ValueError(f"--accelerators_file={path} must hold an accelerator.")
+    return built_in | {
+        name: _own_accelerator(name, value, f"--accelerators_file={path}: {name}")
+        for name, value in settings.items()
+    }
+
+
+def _own_accelerator(name: str, value: Any, where: str) -> Accelerator:
+    if accelerators.name_of(name, published.ACCELERATORS) in published.ACCELERATORS:
+        raise ValueError(f"{where} is a built-in accelerator; choose another name.")
+    keys = [field.name for field in dataclasses.fields(_OwnAccelerator)]
+    if not isinstance(value, Mapping) or not {*value} <= {*keys}:
+        raise ValueError(f"{where} must be a table of {', '.join(keys)}; got {value}.")
+    try:
+        return tree.read(_OwnAccelerator, value).accelerator()
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None

@@ -99,35 +99,34 @@ def demand_at(scenario: Scenario, images_per_second: float) -> Demand:
     """
     read = images_per_second * _read_bytes(scenario)
     return Demand(
-        cores=images_per_second * scenario.work.cpu_seconds,
+        cores=images_per_second * scenario.cpu_seconds,
         storage_bytes_per_second=read,
-        requests_per_second=read / scenario.storage.request_bytes,
+        requests_per_second=read / scenario.request_bytes,
         host_bytes_per_second=read / scenario.num_hosts,
     )
 
 
 def _ceilings(scenario: Scenario) -> dict[str, float]:
     """Returns the highest images a second of all accelerators, by resource."""
-    work, host, storage = scenario.work, scenario.host, scenario.storage
-    num_storages = 1 if storage.is_shared else scenario.num_hosts
+    step_seconds = scenario.step_seconds + scenario.exchange_seconds
+    rates = {
+        "storage": scenario.num_storages * scenario.storage_bytes_per_second,
+        "network": scenario.num_hosts * scenario.link_bytes_per_second,
+        "requests": scenario.num_storages
+        * scenario.requests_per_second
+        * scenario.request_bytes,
+    }
     read_bytes = _read_bytes(scenario)
-    step_seconds = work.step_seconds + scenario.exchange_seconds
     return {
-        "accelerator": scenario.num_accelerators * work.batch_size / step_seconds,
-        "cores": scenario.num_hosts * host.num_cores / work.cpu_seconds,
-        "storage": _rate(num_storages * storage.bytes_per_second, read_bytes),
-        "network": _rate(scenario.num_hosts * host.link_bytes_per_second, read_bytes),
-        "requests": _rate(
-            num_storages * storage.requests_per_second * storage.request_bytes,
-            read_bytes,
-        ),
+        "accelerator": scenario.num_accelerators * scenario.batch_size / step_seconds,
+        "cores": scenario.num_cores / scenario.cpu_seconds,
+        **{
+            name: rate / read_bytes if read_bytes else math.inf
+            for name, rate in rates.items()
+        },
     }
 
 
 def _read_bytes(scenario: Scenario) -> float:
     """Returns the mean bytes of an image outside the caches of a host."""
-    return scenario.data.record_bytes * (1 - scenario.cached_fraction)
-
-
-def _rate(bytes_per_second: float, bytes_per_image: float) -> float:
-    return bytes_per_second / bytes_per_image if bytes_per_image else math.inf
+    return scenario.record_bytes * (1 - scenario.cached_fraction)

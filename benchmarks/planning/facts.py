@@ -7,52 +7,39 @@ import dataclasses
 import math
 import re
 from collections.abc import Mapping
-from typing import NamedTuple
 
-from benchmarks.planning.scenario import Data, PlannedHost, Scenario, Storage, Work
+from benchmarks.planning.scenario import Scenario
 
-
-class Key(NamedTuple):
-    """The meaning of a fact.
-
-    Attributes:
-        title: Name for people.
-        kind: "count", "number", "bytes", "rate" (bytes a second), "milliseconds",
-            "share" (0 to 1), "yes" (1 or 0) or "text".
-    """
-
-    title: str
-    kind: str
-
-
-# The names are also those of the flags, and of what --what_if sets.
-KEYS = {
-    "model": Key("model", "text"),
-    "accelerator": Key("accelerator", "text"),
-    "batch_size": Key("images in a step of an accelerator", "count"),
-    "image_size": Key("height and width of an image that is trained", "count"),
-    "images_per_second": Key("images/s of an accelerator", "number"),
-    "num_accelerators": Key("accelerators", "count"),
-    "accelerators_per_host": Key("accelerators of a host", "count"),
-    "cores": Key("cores of a host", "number"),
-    "ram": Key("memory of a host", "bytes"),
-    "cpu_ms": Key("CPU time of an image", "milliseconds"),
-    "num_images": Key("images of an epoch", "count"),
-    "whole_batches": Key("whether whole batches are decoded at once", "yes"),
-    "entry_points": Key("whether the data set has entry points", "yes"),
-    "record": Key("bytes of a record", "bytes"),
-    "storage": Key("storage", "rate"),
-    "shared_storage": Key("whether all hosts share the storage", "yes"),
-    "requests": Key("requests/s of the storage", "number"),
-    "request": Key("bytes of a request", "bytes"),
-    "link": Key("link of a host to the storage", "rate"),
-    "page_cache": Key("memory of a host that keeps files", "bytes"),
-    "cached": Key("share of the bytes that memory gives after one epoch", "share"),
-    "storage_cache": Key("cache of the storage", "bytes"),
-    "local_disk": Key("local disk of a host", "rate"),
-    "local_disk_room": Key("room on the local disk of a host", "bytes"),
-    "write": Key("writing a checkpoint", "rate"),
-    "exchange_ms": Key("exchange of gradients that nothing hides", "milliseconds"),
+# The names are also those of the flags, and of what --what_if sets. The kinds: "count",
+# "number", "bytes", "rate" (bytes a second), "milliseconds", "share" (0 to 1), "yes"
+# (1 or 0) and "text".
+KINDS = {
+    "model": "text",
+    "accelerator": "text",
+    "batch_size": "count",
+    "image_size": "count",
+    "images_per_second": "number",
+    "num_accelerators": "count",
+    "accelerators_per_host": "count",
+    "cores": "number",
+    "ram": "bytes",
+    "cpu_ms": "milliseconds",
+    "num_images": "count",
+    "whole_batches": "yes",
+    "entry_points": "yes",
+    "record": "bytes",
+    "storage": "rate",
+    "shared_storage": "yes",
+    "requests": "number",
+    "request": "bytes",
+    "link": "rate",
+    "page_cache": "bytes",
+    "cached": "share",
+    "storage_cache": "bytes",
+    "local_disk": "rate",
+    "local_disk_room": "bytes",
+    "write": "rate",
+    "exchange_ms": "milliseconds",
 }
 _MAY_BE_ZERO = {"cached", "exchange_ms", "shared_storage", "storage_cache", "ram"}
 _MAY_BE_ZERO |= {"page_cache", "local_disk_room", "whole_batches"}
@@ -95,14 +82,14 @@ def parse(name: str, text: str, source: str) -> Fact:
     """Returns the fact of a text with a unit, as a flag gives it.
 
     Args:
-        name: A key of `KEYS`.
+        name: A key of `KINDS`.
         text: The text; prefixes are those of the SI, so 1 GB is 1e9 bytes.
         source: Name of the flag, which errors name too.
 
     Raises:
         ValueError: If the text has no such unit, or the number is out of range.
     """
-    kind = KEYS[name].kind
+    kind = KINDS[name]
     if kind == "text" or (name == "storage" and text.isidentifier()):
         return Fact(text, source, "flag")
     value = _value(kind, text.strip())
@@ -156,7 +143,7 @@ def scenario(facts: Facts, *, num_accelerators: int | None = None) -> Scenario:
     """Returns the scenario that facts make.
 
     Args:
-        facts: Each of `KEYS`.
+        facts: Each of `KINDS`.
         num_accelerators: Accelerators in place of those of the facts.
 
     Raises:
@@ -175,28 +162,20 @@ def scenario(facts: Facts, *, num_accelerators: int | None = None) -> Scenario:
             "other hosts."
         )
     return Scenario(
-        data=Data(
-            num_images=int(figure(facts, "num_images")),
-            record_bytes=figure(facts, "record"),
-        ),
-        work=Work(
-            accelerator_images_per_second=figure(facts, "images_per_second"),
-            cpu_seconds=figure(facts, "cpu_ms") / 1e3,
-            batch_size=int(figure(facts, "batch_size")),
-        ),
-        host=PlannedHost(
-            num_accelerators=per_host,
-            num_cores=figure(facts, "cores"),
-            cache_bytes=figure(facts, "page_cache"),
-            link_bytes_per_second=figure(facts, "link"),
-        ),
-        storage=Storage(
-            bytes_per_second=figure(facts, "storage"),
-            is_shared=bool(figure(facts, "shared_storage")),
-            requests_per_second=figure(facts, "requests"),
-            request_bytes=figure(facts, "request"),
-        ),
+        num_images=int(figure(facts, "num_images")),
+        record_bytes=figure(facts, "record"),
+        images_per_second=figure(facts, "images_per_second"),
+        cpu_seconds=figure(facts, "cpu_ms") / 1e3,
+        batch_size=int(figure(facts, "batch_size")),
         num_hosts=total // per_host,
+        accelerators_per_host=per_host,
+        cores_per_host=figure(facts, "cores"),
+        cache_bytes=figure(facts, "page_cache"),
+        link_bytes_per_second=figure(facts, "link"),
+        storage_bytes_per_second=figure(facts, "storage"),
+        is_storage_shared=bool(figure(facts, "shared_storage")),
+        requests_per_second=figure(facts, "requests"),
+        request_bytes=figure(facts, "request"),
         cached_fraction=figure(facts, "cached"),
         exchange_seconds=figure(facts, "exchange_ms") / 1e3 if total > 1 else 0.0,
     )

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from benchmarks.models import catalog
-from benchmarks.models.accelerators import Accelerator, Figure, name_of
+from benchmarks.models.accelerators import Accelerator, find
 from benchmarks.planning import facts as facts_, published, run_costs
 from benchmarks.planning.facts import Fact, Facts
 from tfpipe import errors
@@ -118,7 +118,7 @@ def paths_ratio(facts: Facts) -> float:
 def complete(
     start: Facts, accelerators: Mapping[str, Accelerator], mode: str
 ) -> dict[str, Fact]:
-    """Returns each fact of `facts.KEYS`; the tables fill the gaps.
+    """Returns each fact of `facts.KINDS`; the tables fill the gaps.
 
     Args:
         start: Facts of flags and results.
@@ -134,7 +134,7 @@ def complete(
     _add_data(facts)
     _add_storage(facts)
     _add_memory(facts)
-    return {name: facts[name] for name in facts_.KEYS}
+    return {name: facts[name] for name in facts_.KINDS}
 
 
 def _add_model(
@@ -155,29 +155,10 @@ def _add_model(
         facts.setdefault("accelerator", Fact("accelerator", "its rate was given"))
         return
     facts.setdefault("accelerator", Fact("h100", "default"))
-    figure = _figure(accelerators, facts_.text(facts, "accelerator"), name, mode)
+    accelerator, remedy = facts_.text(facts, "accelerator"), "--images_per_second"
+    figure = find(accelerators, accelerator, name, mode, remedy=remedy).figure
     how = figure.source if figure.basis == "published" else f"scaled; {figure.source}"
     facts["images_per_second"] = Fact(figure.images_per_second, how)
-
-
-def _figure(
-    accelerators: Mapping[str, Accelerator], accelerator: str, model: str, mode: str
-) -> Figure:
-    """Returns the rate of a model on an accelerator; without a rate: ValueError."""
-    accelerator = name_of(accelerator, accelerators)
-    if accelerator not in accelerators:
-        raise ValueError(
-            f"accelerator must be one of {', '.join(sorted(accelerators))}, got "
-            f"{accelerator!r}.{errors.did_you_mean(accelerator, accelerators)} "
-            "Give images_per_second, or --accelerators_file."
-        )
-    rates = accelerators[accelerator].of_mode(mode)
-    if model not in rates:
-        raise ValueError(
-            f"{accelerator} has figures of {', '.join(sorted(rates)) or 'no model'} "
-            f"with --mode={mode}, and none of {model}. Give images_per_second."
-        )
-    return rates[model]
 
 
 def _add_machine(facts: dict[str, Fact]) -> None:
@@ -249,7 +230,7 @@ def _add_memory(facts: dict[str, Fact]) -> None:
     # Without a value of `cached` there is no scenario, and no number of hosts.
     scenario = facts_.scenario(facts | {"cached": Fact(0.0, "")})
     hits = run_costs.page_cache_hits(
-        scenario.host.cache_bytes, scenario.data.num_bytes, scenario.num_hosts
+        scenario.cache_bytes, scenario.num_bytes, scenario.num_hosts
     )
     facts.setdefault(
         "cached", Fact(hits, "least recently used, a new permutation an epoch")

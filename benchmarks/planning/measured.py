@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from benchmarks.models import catalog
-from benchmarks.planning.facts import KEYS, Fact
+from benchmarks.planning.facts import KINDS, Fact
 from benchmarks.results import checks
 from benchmarks.results.collection import Collection, Result, RunResult, T
 from benchmarks.results.other_results import InputResult, StorageResult
@@ -129,7 +129,7 @@ def _facts(
     return {
         name: Fact(value if isinstance(value, str) else float(value), source, "result")
         for name, value in values.items()
-        if value or (value == 0 and KEYS[name].kind == "yes")
+        if value or (value == 0 and KINDS[name] == "yes")
     }
 
 

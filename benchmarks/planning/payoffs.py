@@ -11,7 +11,7 @@ import math
 import tfpipe
 from benchmarks.planning import ceilings, facts, hardware, run_costs
 from benchmarks.planning.facts import Facts
-from benchmarks.planning.scenario import Data, Scenario
+from benchmarks.planning.scenario import Scenario
 from tfpipe.errors import count_of
 
 LEAST_GAIN = 1.03
@@ -53,7 +53,7 @@ def find(whole: Facts) -> list[Payoff]:
     """Returns the remedies, in the order of their gains.
 
     Args:
-        whole: Each fact of `facts.KEYS`.
+        whole: Each fact of `facts.KINDS`.
     """
     before = facts.scenario(whole)
     remedies = (
@@ -67,25 +67,25 @@ def find(whole: Facts) -> list[Payoff]:
 def _payoff(
     name: str,
     before: Scenario,
-    after: Scenario,
     *,
     cost: str,
     source: str,
     is_possible: bool = True,
     limit: tuple[str, float] = ("", math.inf),
+    **changes: float,
 ) -> Payoff:
     """Returns the payoff of a remedy.
 
     Args:
         name: Name of the remedy.
         before: The scenario without the remedy.
-        after: The scenario with the remedy.
         cost: The cost in words.
         source: Origin of the figures.
         is_possible: Whether the hosts can have the remedy.
         limit: A further resource with its ceiling in images/s.
+        changes: Fields of the scenario with the remedy.
     """
-    predicted = ceilings.predict(after)
+    predicted = ceilings.predict(dataclasses.replace(before, **changes))
     rate, binding = predicted.images_per_second, predicted.word
     if limit[1] < rate:
         binding, rate = limit
@@ -101,27 +101,22 @@ def _payoff(
     )
 
 
-def _with_work(scenario: Scenario, *, cpu: float) -> Scenario:
-    """Returns a scenario with other CPU seconds an image."""
-    work = dataclasses.replace(scenario.work, cpu_seconds=cpu)
-    return dataclasses.replace(scenario, work=work)
-
-
 def _shard_cache(whole: Facts, before: Scenario) -> Payoff:
-    data, room = before.data, facts.figure(whole, "local_disk_room")
-    hits = run_costs.shard_cache_hits(room, data.num_bytes)
+    room = facts.figure(whole, "local_disk_room")
+    hits = run_costs.shard_cache_hits(room, before.num_bytes)
     hits = max(hits, before.cached_fraction)
-    after = dataclasses.replace(before, cached_fraction=hits)
-    after = _with_work(after, cpu=before.work.cpu_seconds * _SHARD_CACHE_CPU[0])
-    times = run_costs.epochs(after)
+    changes = {
+        "cached_fraction": hits,
+        "cpu_seconds": before.cpu_seconds * _SHARD_CACHE_CPU[0],
+    }
+    times = run_costs.epochs(dataclasses.replace(before, **changes))
     # Memory gives its part of the hits, and the disk the rest.
-    from_disk = (hits - before.cached_fraction) * data.record_bytes
+    from_disk = (hits - before.cached_fraction) * before.record_bytes
     disk = before.num_hosts * facts.figure(whole, "local_disk")
-    used = min(room, data.num_bytes)
+    used = min(room, before.num_bytes)
     return _payoff(
         "shard cache",
         before,
-        after,
         cost=f"{_size(used)} on the local disk of each host, which gives {hits:.0%} "
         "of the bytes once it is full, after "
         f"{count_of(times.filling_epochs, 'epoch')}; a first "
@@ -129,71 +124,67 @@ def _shard_cache(whole: Facts, before: Scenario) -> Payoff:
         source=f"{_SHARD_CACHE_CPU[1]}; disk: {whole['local_disk'].source}",
         is_possible=room > 0,
         limit=("local disk", disk / from_disk if from_disk else math.inf),
+        **changes,
     )
 
 
 def _ram_cache(whole: Facts, before: Scenario) -> Payoff:
-    needed = before.data.num_bytes
+    cost, fits = _memory(whole, before.num_bytes)
     return _payoff(
         "RAM cache of records",
         before,
-        dataclasses.replace(before, cached_fraction=1.0),
-        **_memory(whole, needed),
+        cost=cost,
         source="size of the data set",
+        is_possible=fits,
+        cached_fraction=1.0,
     )
 
 
 def _decoded_cache(whole: Facts, before: Scenario) -> Payoff:
     side = facts.figure(whole, "image_size") * _MARGIN
-    after = dataclasses.replace(before, cached_fraction=1.0)
+    cost, fits = _memory(whole, before.num_images * 3 * side**2)
     return _payoff(
         "RAM cache of decoded images",
         before,
-        _with_work(after, cpu=before.work.cpu_seconds * _DECODED_CPU[0]),
-        **_memory(whole, before.data.num_images * 3 * side**2),
+        cost=cost,
         source=_DECODED_CPU[1],
+        is_possible=fits,
+        cached_fraction=1.0,
+        cpu_seconds=before.cpu_seconds * _DECODED_CPU[0],
     )
 
 
-def _memory(whole: Facts, needed: float) -> dict[str, str | bool]:
+def _memory(whole: Facts, needed: float) -> tuple[str, bool]:
     """Returns the cost of a cache in memory, and whether hosts have the room."""
     room = facts.figure(whole, "page_cache")
     fits = needed <= room
     text = "" if fits else f", which does not fit into {_size(room)}"
-    return {
-        "cost": f"{_size(needed)} of memory on each host{text}",
-        "is_possible": fits,
-    }
+    return f"{_size(needed)} of memory on each host{text}", fits
 
 
 def _resized(whole: Facts, before: Scenario) -> Payoff:
     side = facts.figure(whole, "image_size") * _MARGIN
     (x0, y0), (x1, y1) = _RESIZED
     size = y0 + (y1 - y0) / (x1**2 - x0**2) * (side**2 - x0**2)
-    old = before.data.record_bytes
+    old = before.record_bytes
     size = min(max(size, y0 * (side / x0) ** 2), old)
-    data = dataclasses.replace(before.data, record_bytes=size)
+    cached = before.cached_fraction
+    if whole["cached"].origin == "table":  # more of the smaller records fit
+        cached = run_costs.page_cache_hits(
+            before.cache_bytes, before.num_images * size, before.num_hosts
+        )
     cpu = hardware.cpu_milliseconds(size) / hardware.cpu_milliseconds(old)
-    after = dataclasses.replace(before, data=data, cached_fraction=_cached(whole, data))
     return _payoff(
         f"records of a short side of {side:.0f} pixels",
         before,
-        _with_work(after, cpu=before.work.cpu_seconds * cpu),
         cost=f"a conversion with --short_side={side:.0f}, once; records of "
         f"{_size(size)} in place of {_size(old)}; other pixels, and no crop that is "
         "larger",
         source=f"300 photographs; CPU time: {hardware.CPU_SOURCE}",
         is_possible=size < old,
-    )
-
-
-def _cached(whole: Facts, data: Data) -> float:
-    """Returns the cached share of another data set on the same hosts."""
-    before = facts.scenario(whole)
-    if whole["cached"].origin != "table":
-        return before.cached_fraction
-    return run_costs.page_cache_hits(
-        before.host.cache_bytes, data.num_bytes, before.num_hosts
+        record_bytes=size,
+        cached_fraction=cached,
+        cpu_seconds=before.cpu_seconds * cpu,
     )
 
 
@@ -232,32 +223,33 @@ def _faster_path(
     return _payoff(
         name,
         before,
-        _with_work(before, cpu=before.work.cpu_seconds * (1 if has_it else ratio)),
         cost="it is there already" if has_it else cost,
         source=source,
         is_possible=not has_it,
+        cpu_seconds=before.cpu_seconds * (1 if has_it else ratio),
     )
 
 
 def _remote(whole: Facts, before: Scenario) -> Payoff:
     """Returns the payoff of a service, which sends pixels over the link."""
-    side = facts.figure(whole, "image_size")
-    pixels = 3 * side**2
-    link = before.num_hosts * before.host.link_bytes_per_second
-    trainer = min(before.work.cpu_seconds, _READ_ONLY_MS[0] / 1e3)
-    host = dataclasses.replace(before.host, link_bytes_per_second=math.inf)
-    after = _with_work(dataclasses.replace(before, host=host), cpu=trainer)
-    rate = min(ceilings.predict(after).images_per_second, link / pixels)
-    cores = rate * before.work.cpu_seconds / tfpipe.ServicePayoff.efficiency
+    pixels = 3 * facts.figure(whole, "image_size") ** 2
+    most = before.num_hosts * before.link_bytes_per_second / pixels
+    changes = {
+        "link_bytes_per_second": math.inf,
+        "cpu_seconds": min(before.cpu_seconds, _READ_ONLY_MS[0] / 1e3),
+    }
+    after = dataclasses.replace(before, **changes)
+    rate = min(ceilings.predict(after).images_per_second, most)
+    cores = rate * before.cpu_seconds / tfpipe.ServicePayoff.efficiency
     return _payoff(
         "preprocessing on other hosts",
         before,
-        after,
         cost=f"{count_of(math.ceil(cores), 'core')} on other hosts, and "
         f"{rate * pixels / before.num_hosts / 1e9:,.2f} GB/s of pixels into each host",
         source=f"pixels of uint8; {_SERVICE_SOURCE}; on the trainer: "
         f"{_READ_ONLY_MS[1]}",
-        limit=("network", link / pixels),
+        limit=("network", most),
+        **changes,
     )
 
 

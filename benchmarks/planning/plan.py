@@ -20,6 +20,7 @@ from benchmarks.models import catalog
 from benchmarks.page_cache import states
 from benchmarks.planning.placement import Placement, count_slots
 from benchmarks.results.collection import RunResult
+from benchmarks.results.other_results import SweptSettings
 from tfpipe import cli
 
 SCALINGS = ("weak", "strong")
@@ -131,30 +132,8 @@ class Run:
         return [horovodrun, *ranks, *words, *train]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Series:
-    """Runs that differ only in the number and the placement of their ranks.
-
-    Attributes:
-        scaling: "weak" keeps the batch size of a rank, "strong" the global batch size.
-        model: Name of the model.
-        batch_size: Batch size of a rank if weak, global batch size if strong; None for
-            the model's default.
-        data_dir: Folder of the data set, or None.
-        mode: As for `Run`.
-        cache: As for `Run`.
-        accelerator: As for `Run`.
-        tier: As for `Run`.
-    """
-
-    scaling: str
-    model: str
-    batch_size: int | None
-    data_dir: str | None
-    mode: str | None = None
-    cache: str | None = None
-    accelerator: str | None = None
-    tier: str | None = None
+class Series(SweptSettings):
+    """Runs that differ only in the number and the placement of their ranks."""
 
     def batch_size_per_rank(self, num_ranks: int) -> int | None:
         """Returns the batch size of each rank; None for the model's default."""

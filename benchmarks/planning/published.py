@@ -17,6 +17,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.models.accelerators import Accelerator, Figure
+from benchmarks.results import tree
+from benchmarks.results.other_results import PublishedRow
 
 # Mean bytes of a record. ILSVRC-2012 train: 147,531,475,882 bytes of 1,281,167 images.
 IMAGENET_RECORD_BYTES = 115_154
@@ -26,98 +28,35 @@ LARGE_RECORD_BYTES = 1_351_000
 _SAME_BYTES = 0.15  # records are alike if their bytes differ by at most this share
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Publication:
-    """One row of a published test.
+def differences(
+    row: PublishedRow,
+    *,
+    image_size: int | None,
+    decodes: bool,
+    record_bytes: float | None,
+) -> str:
+    """Returns why a run must not be compared with a row; "" if it may be.
 
-    Attributes:
-        source: Who published it, and on which storage.
-        date: Date of the source, or "not stated".
-        model: A key of `catalog.MODELS`.
-        mode: "train" or "infer".
-        accelerator: Name of the accelerator, as --emulate takes it.
-        num_accelerators: Number of accelerators, >= 1.
-        images_per_second: Rate of all accelerators together, above 0.
-        is_computed: Whether the rate is computed from published megabytes a second and
-            bytes of a record, and not published itself.
-        batch_size: Images in a step of one accelerator; None if not published.
-        image_size: Height and width of the images; None if not published.
-        decodes: Whether JPEGs were decoded; None if not published.
-        record_bytes: Mean bytes of a record; None if not published.
-        storage_megabytes_per_second: Rate of the storage; None if not published.
-        host_cpu_fraction: Busy part of the cores, 0 to 1; None if not published.
-        accelerator_busy_fraction: Busy part of the accelerators, likewise.
-        is_local: Whether the data was on a disk of the host.
-
-    Raises:
-        ValueError: If a number is out of range, or the source is empty.
+    Args:
+        row: The published row.
+        image_size: Height and width of the images of the run.
+        decodes: Whether the run decoded its images.
+        record_bytes: Mean bytes of a record of the run; None if unknown.
     """
-
-    source: str
-    date: str = "not stated"
-    model: str
-    mode: str
-    accelerator: str
-    num_accelerators: int
-    images_per_second: float
-    is_computed: bool = False
-    batch_size: int | None = None
-    image_size: int | None = None
-    decodes: bool | None = None
-    record_bytes: float | None = None
-    storage_megabytes_per_second: float | None = None
-    host_cpu_fraction: float | None = None
-    accelerator_busy_fraction: float | None = None
-    is_local: bool = False
-
-    def __post_init__(self) -> None:
-        if not self.source:
-            raise ValueError("The source of a published row must be given, got none.")
-        numbers = (self.num_accelerators, self.images_per_second)
-        more = (self.batch_size, self.storage_megabytes_per_second, self.record_bytes)
-        for figure in (*numbers, *(value for value in more if value is not None)):
-            if not 0 < figure < math.inf:
-                raise ValueError(f"A published number must be above 0, got {figure}.")
-        for share in (self.host_cpu_fraction, self.accelerator_busy_fraction):
-            if share is not None and not 0 <= share <= 1:
-                raise ValueError(f"A published share must be 0 to 1, got {share}.")
-
-    @property
-    def images_per_second_per_accelerator(self) -> float:
-        """Rate of one accelerator, on the mean."""
-        return self.images_per_second / self.num_accelerators
-
-    def as_json(self) -> dict[str, Any]:
-        """Returns the fields and the rate of one accelerator, for JSON."""
-        own = {
-            "images_per_second_per_accelerator": self.images_per_second_per_accelerator
-        }
-        return dataclasses.asdict(self) | own
-
-    def differences(
-        self, *, image_size: int | None, decodes: bool, record_bytes: float | None
-    ) -> str:
-        """Returns why a run must not be compared with this row; "" if it may be.
-
-        Args:
-            image_size: Height and width of the images of the run.
-            decodes: Whether the run decoded its images.
-            record_bytes: Mean bytes of a record of the run; None if unknown.
-        """
-        reasons = []
-        if self.image_size != image_size:
-            reasons.append(_differ("images", image_size, self.image_size, "pixels"))
-        if self.decodes is None:
-            reasons.append("it does not say whether images were decoded")
-        elif self.decodes != decodes:
-            reasons.append(f"images were {'' if self.decodes else 'not '}decoded")
-        theirs = self.record_bytes
-        if theirs is None or record_bytes is None:
-            reasons.append("the bytes of a record are not known of both")
-        elif abs(record_bytes / theirs - 1) > _SAME_BYTES:
-            ours = round(record_bytes / 1e3)
-            reasons.append(_differ("records", ours, round(theirs / 1e3), "kB"))
-        return "; ".join(reasons)
+    reasons = []
+    if row.image_size != image_size:
+        reasons.append(_differ("images", image_size, row.image_size, "pixels"))
+    if row.decodes is None:
+        reasons.append("it does not say whether images were decoded")
+    elif row.decodes != decodes:
+        reasons.append(f"images were {'' if row.decodes else 'not '}decoded")
+    theirs = row.record_bytes
+    if theirs is None or record_bytes is None:
+        reasons.append("the bytes of a record are not known of both")
+    elif abs(record_bytes / theirs - 1) > _SAME_BYTES:
+        ours = round(record_bytes / 1e3)
+        reasons.append(_differ("records", ours, round(theirs / 1e3), "kB"))
+    return "; ".join(reasons)
 
 
 def _differ(what: str, ours: int | None, theirs: int | None, unit: str) -> str:
@@ -131,7 +70,7 @@ def find(
     accelerator: str | None,
     num_accelerators: int,
     is_local: bool = False,
-) -> Publication | None:
+) -> PublishedRow | None:
     """Returns the published row to lay beside a measured one; None if there is none.
 
     It has the same model and mode. Among several it is the row whose number of
@@ -154,7 +93,7 @@ def find(
     return min(
         rows,
         key=lambda row: (
-            abs(math.log(row.num_accelerators / num_accelerators)),
+            abs(math.log((row.num_accelerators or 1) / num_accelerators)),
             row.is_local != is_local,
         ),
         default=None,
@@ -212,7 +151,16 @@ ACCELERATORS: Mapping[str, Accelerator] = _accelerators(_DATA)
 # The accelerators with a figure, as flags list them.
 NAMES = sorted(name for name, rates in ACCELERATORS.items() if rates.train)
 NO_FIGURE = f"No figure was found for {', '.join(_DATA['no_figure_found'])}."
+
+
+def _published_row(fields: Mapping[str, Any]) -> PublishedRow:
+    rate = fields["images_per_second"] / fields["num_accelerators"]
+    return tree.read(
+        PublishedRow, {**fields, "images_per_second_per_accelerator": rate}
+    )
+
+
 # Where several rows fit equally well, the first one is taken.
-PUBLICATIONS: Sequence[Publication] = [
-    Publication(**row) for row in _DATA["publications"]
+PUBLICATIONS: Sequence[PublishedRow] = [
+    _published_row(fields) for fields in _DATA["publications"]
 ]

@@ -1,28 +1,39 @@
 """The table of a sweep in the rows of the publications, with their figures beside.
 
 In: the finished runs of a sweep. Out: model, batch, ranks, images/s, MB/s, CPU and
-accelerator, and the nearest published row, as text and for JSON.
+accelerator, and the nearest published row, as typed rows and as text.
 """
 
 import dataclasses
 import statistics
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from benchmarks.models import catalog
 from benchmarks.planning import published
 from benchmarks.planning.plan import NO_ACCELERATOR
 from benchmarks.planning.session import Repeats
+from benchmarks.results.other_results import PublishedRow, SweptRow
 from benchmarks.results.train_result import SourceBytes, TrainResult
+from tfpipe.cli import text_table
+from tfpipe.cli.text_table import Column, or_dash
 
 MET = {None: "-", True: "met", False: "not met"}
-_HEAD = (
-    f"{'model':14}{'mode':6}{'kind':10}{'precision':>10}{'batch':>6}{'hosts':>6}"
-    f"{'ranks':>6}{'images/s':>10}{'a rank':>9}"
-    f"{'read':>8}{'storage':>9}{'CPU':>7}{'accel.':>8}{'gate':>9}"
-)
-_PUBLISHED_HEAD = (
-    f" | {'published':>9}{'ours':>7}{'storage':>9}{'CPU':>6}{'accel.':>8}  on"
+_Columns = Sequence[Column[SweptRow]]
+_COLUMNS: _Columns = (
+    Column("model", lambda r: r.model, is_left=True),
+    Column("mode", lambda r: r.mode or "", is_left=True),
+    Column("kind", lambda r: r.kind or "-", is_left=True),
+    Column("precision", lambda r: r.precision or "-"),
+    Column("batch", lambda r: str(r.batch_size or "-")),
+    Column("hosts", lambda r: str(r.num_hosts or "-")),
+    Column("ranks", lambda r: str(r.num_ranks)),
+    Column("images/s", lambda r: or_dash(r.examples_per_second, ",.0f")),
+    Column("a rank", lambda r: or_dash(r.examples_per_second_per_rank, ",.0f")),
+    Column("read", lambda r: or_dash(r.consumed_megabytes_per_second, ",.0f")),
+    Column("storage", lambda r: or_dash(r.storage_megabytes_per_second, ",.0f")),
+    Column("CPU", lambda r: or_dash(r.host_cpu_fraction, ".0%")),
+    Column("accel.", lambda r: or_dash(r.accelerator_busy_fraction, ".1%")),
+    Column("gate", lambda r: MET[r.gates_met]),
 )
 _LEGEND = (
     "Rows as storage tests publish them. read, storage: MB/s that the pipeline read, "
@@ -34,75 +45,63 @@ _PUBLISHED_LEGEND = (
 )
 
 
-def as_json(repeats: Repeats) -> dict[str, Any]:
-    """Returns the figures of a row, means over its repeats, and the published row.
-
-    Returns:
-        model, mode, kind ("real", "synthetic" or "emulated"), precision, batch_size of
-        a rank, num_ranks, num_hosts, tier, data_dir, cache, accelerator, scaling,
-        num_repeats, examples_per_second (also _per_rank).
-        consumed_megabytes_per_second: read by the pipeline.
-        storage_megabytes_per_second: given by servers and disks. host_cpu_fraction.
-        accelerator_busy_fraction, and accelerator_busy_of: "gpu", whose use the driver
-        measured, or "steps", the share of the time without waits for input.
-        gates_met: None without gates. published: the nearest published row, or None.
-        not_compared: why our rate must not be laid over the published one; "" if it may
-        be. rate_over_published: ratio of the rates of an accelerator, or None.
-    """
+def row(repeats: Repeats) -> SweptRow:
+    """Returns the figures of a row, means over its repeats, and the published row."""
     series, num_ranks = repeats.series, repeats.placement.num_ranks
     first = repeats.values[0]
     config, rate = first.config, statistics.mean(repeats.rates)
     mode = series.mode or config.mode or "train"
     emulated = series.accelerator or config.emulate
     accelerator = None if emulated == NO_ACCELERATOR else emulated
-    hosts = repeats.placement.num_hosts or len(first.environment.hosts) or None
-    row = published.find(
+    there = published.find(
         model=series.model,
         mode=mode,
         accelerator=accelerator,
         num_accelerators=num_ranks,
         is_local=(series.tier or "").startswith("local_"),
     )
-    per_rank = rate / num_ranks
-    different = _differences(row, first) if row else ""
-    return {
-        **dataclasses.asdict(series),
+    different = _differences(there, first) if there else ""
+    of_gpu = there and not different and there.images_per_second_per_accelerator
+    used = repeats.mean(lambda r: r.telemetry.gpu_utilization)
+    busy = repeats.mean(lambda r: r.accelerator_utilization)
+    own = {
         "mode": mode,
         "batch_size": series.batch_size_per_rank(num_ranks) or config.batch_size,
         "accelerator": accelerator,
-        "num_ranks": num_ranks,
-        "num_hosts": hosts,
-        "kind": first.kind,
-        "precision": config.precision,
-        "num_repeats": len(repeats.results),
-        "examples_per_second": rate,
-        "examples_per_second_per_rank": per_rank,
-        "consumed_megabytes_per_second": repeats.mean(_consumed),
-        "storage_megabytes_per_second": repeats.mean(_storage),
-        "host_cpu_fraction": repeats.mean(lambda r: r.telemetry.host_cpu_fraction),
-        **_accelerator(repeats),
-        "gates_met": repeats.are_gates_met,
-        "published": row and row.as_json(),
-        "not_compared": different,
-        "rate_over_published": per_rank / row.images_per_second_per_accelerator
-        if row and not different
-        else None,
     }
+    return SweptRow(
+        **{**dataclasses.asdict(series), **own},
+        kind=first.kind,
+        precision=config.precision,
+        num_ranks=num_ranks,
+        num_hosts=repeats.placement.num_hosts or len(first.environment.hosts) or None,
+        num_repeats=len(repeats.results),
+        examples_per_second=rate,
+        examples_per_second_per_rank=rate / num_ranks,
+        consumed_megabytes_per_second=repeats.mean(
+            lambda r: r.consumed_megabytes_per_second
+        ),
+        storage_megabytes_per_second=repeats.mean(_storage),
+        host_cpu_fraction=repeats.mean(lambda r: r.telemetry.host_cpu_fraction),
+        accelerator_busy_fraction=busy if used is None else used,
+        accelerator_busy_of="steps" if used is None else "gpu",
+        gates_met=repeats.are_gates_met,
+        published=there,
+        not_compared=different,
+        rate_over_published=rate / num_ranks / of_gpu if of_gpu else None,
+    )
 
 
-def _differences(row: published.Publication, result: TrainResult) -> str:
+def _differences(there: PublishedRow, result: TrainResult) -> str:
     """Returns why a run must not be compared with a published row; "" if it may be."""
-    config, model = result.config, catalog.MODELS[row.model]
+    config, model = result.config, catalog.MODELS[there.model]
     megabytes, rate = result.consumed_megabytes_per_second, result.examples_per_second
-    return row.differences(
+    return published.differences(
+        there,
         image_size=config.image_size or model.image_size,
         decodes=not config.read_only and not config.synthetic,
         record_bytes=megabytes and rate and megabytes * 1e6 / rate,
     )
-
-
-def _consumed(result: TrainResult) -> float | None:
-    return result.consumed_megabytes_per_second
 
 
 def _storage(result: TrainResult) -> float | None:
@@ -114,92 +113,74 @@ def _storage(result: TrainResult) -> float | None:
     return (server + disk) / result.timed_seconds / 1e6
 
 
-def _accelerator(repeats: Repeats) -> dict[str, Any]:
-    """Returns the busy share of the accelerators, and its source."""
-    used = repeats.mean(lambda r: r.telemetry.gpu_utilization)
-    if used is not None:
-        return {"accelerator_busy_fraction": used, "accelerator_busy_of": "gpu"}
-    busy = repeats.mean(lambda r: r.accelerator_utilization)
-    return {"accelerator_busy_fraction": busy, "accelerator_busy_of": "steps"}
-
-
-def lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Returns the printed table of rows from `as_json`, and its sources below it.
+def lines(rows: Sequence[SweptRow]) -> list[str]:
+    """Returns the printed table of rows, and its sources below it.
 
     The columns of the publications are left out where none of the rows was published.
     """
-    sources: dict[str, int] = {}
-    for row in rows:
-        if row["published"]:
-            sources.setdefault(_source(row["published"]), 1 + len(sources))
     if not rows:
         return []
-    head, legend = _HEAD, _LEGEND
-    if sources:
-        head, legend = head + _PUBLISHED_HEAD, legend + _PUBLISHED_LEGEND
-    table = []
-    for row in rows:
-        beside = _published(row, sources) if sources else ""
-        table.append(f"{_figures(row)}{beside}{_differing(row, rows)}".rstrip())
-    notes = [f"[{index}] {source}" for source, index in sources.items()]
+    sources = list(dict.fromkeys(_source(r.published) for r in rows if r.published))
+    columns = (*_COLUMNS, *(_beside(sources) if sources else ()), _differing(rows))
     apart = {
-        f"[{sources[_source(row['published'])]}] is not compared with {row['model']}: "
-        f"{row['not_compared']}."
-        for row in rows
-        if row["published"] and row["not_compared"]
+        f"[{1 + sources.index(_source(r.published))}] is not compared with {r.model}: "
+        f"{r.not_compared}."
+        for r in rows
+        if r.published and r.not_compared
     }
-    return [legend, head, *table, *notes, *sorted(apart)]
+    return [
+        _LEGEND + (_PUBLISHED_LEGEND if sources else ""),
+        *text_table.lines(columns, rows),
+        *(f"[{number}] {source}" for number, source in enumerate(sources, 1)),
+        *sorted(apart),
+    ]
 
 
-def _source(published: Mapping[str, Any]) -> str:
-    text = f"{published['source']}: {published['model']} {published['mode']}, "
-    text += f"{published['images_per_second']:,.0f} images/s"
-    if published["is_computed"]:
-        text += ", computed from MB/s and bytes of a record"
-    return text
+def _source(there: PublishedRow) -> str:
+    text = f"{there.source}: {there.model} {there.mode}, "
+    text += f"{or_dash(there.images_per_second, ',.0f')} images/s"
+    return text + ", computed from MB/s and bytes of a record" * there.is_computed
 
 
-def _figures(row: Mapping[str, Any]) -> str:
-    met = MET[row["gates_met"]]
+def _beside(sources: Sequence[str]) -> _Columns:
+    """Returns the columns of the published rows, whose sources have numbers."""
+
+    def beside(
+        title: str, form: str, get: Callable[[PublishedRow], float | None]
+    ) -> Column[SweptRow]:
+        return Column(title, lambda r: or_dash(r.published and get(r.published), form))
+
+    def ours(r: SweptRow) -> str:
+        ratio = r.rate_over_published
+        return "-" if ratio is None else f"{ratio:.2f}x"
+
+    def on(r: SweptRow) -> str:
+        if (there := r.published) is None:
+            return "-"
+        number = 1 + sources.index(_source(there))
+        return f"{there.num_accelerators} {there.accelerator} [{number}]"
+
     return (
-        f"{row['model']:14}{row['mode']:6}{row['kind'] or '-':10}"
-        f"{row['precision'] or '-':>10}{row['batch_size'] or '-':>6}"
-        f"{row['num_hosts'] or '-':>6}"
-        f"{row['num_ranks']:6}{row['examples_per_second']:10,.0f}"
-        f"{row['examples_per_second_per_rank']:9,.0f}"
-        f"{or_dash(row['consumed_megabytes_per_second'], ',.0f'):>8}"
-        f"{or_dash(row['storage_megabytes_per_second'], ',.0f'):>9}"
-        f"{or_dash(row['host_cpu_fraction'], '.0%'):>7}"
-        f"{or_dash(row['accelerator_busy_fraction'], '.1%'):>8}{met:>9}"
+        Column("|", lambda r: "|"),
+        beside("published", ",.0f", lambda p: p.images_per_second_per_accelerator),
+        Column("ours", ours),
+        beside("storage", ",.0f", lambda p: p.storage_megabytes_per_second),
+        beside("CPU", ".0%", lambda p: p.host_cpu_fraction),
+        beside("accel.", ".0%", lambda p: p.accelerator_busy_fraction),
+        Column("on", on, is_left=True),
     )
 
 
-def _published(row: Mapping[str, Any], sources: Mapping[str, int]) -> str:
-    published = row["published"]
-    if published is None:
-        return f" | {'-':>9}{'-':>7}{'-':>9}{'-':>6}{'-':>8}  -"
-    return (
-        f" | {published['images_per_second_per_accelerator']:9,.0f}"
-        f"{or_dash(row['rate_over_published'], '.2f'):>6}"
-        f"{'x' if row['rate_over_published'] else ' '}"
-        f"{or_dash(published['storage_megabytes_per_second'], ',.0f'):>9}"
-        f"{or_dash(published['host_cpu_fraction'], '.0%'):>6}"
-        f"{or_dash(published['accelerator_busy_fraction'], '.0%'):>8}"
-        f"  {published['num_accelerators']} {published['accelerator']} "
-        f"[{sources[_source(published)]}]"
+def _differing(rows: Sequence[SweptRow]) -> Column[SweptRow]:
+    """Returns a column of the settings without a column that differ between rows."""
+    names = ["tier", "scaling", "data_dir", "cache", "accelerator"]
+    if (
+        len({r.tier for r in rows}) > 1
+    ):  # the tier says where the data is, and its state
+        names = ["tier", "scaling", "accelerator"]
+    differ = [name for name in names if len({getattr(r, name) for r in rows}) > 1]
+    return Column(
+        "",
+        lambda r: ", ".join(str(v) for name in differ if (v := getattr(r, name))),
+        is_left=True,
     )
-
-
-def _differing(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
-    """Returns the settings without a column that differ between rows."""
-    names = ("tier", "scaling", "data_dir", "cache", "accelerator")
-    differ = [n for n in names if len({other[n] for other in rows}) > 1]
-    if "tier" in differ:  # the tier says where the data is, and the cache's state
-        differ = [n for n in differ if n not in ("data_dir", "cache")]
-    texts = [str(row[name]) for name in differ if row[name]]
-    return f"  {', '.join(texts)}" if texts else ""
-
-
-def or_dash(value: float | None, form: str) -> str:
-    """Returns a number in a form such as ".1%"; a dash if the number is unknown."""
-    return "-" if value is None else format(value, form)

@@ -103,7 +103,7 @@ def sizing(scenario: Scenario, ram: float, storage_cache: float) -> Sizing:
         ram: Memory of a host, in bytes.
         storage_cache: Cache of the storage, in bytes.
     """
-    record, batch = scenario.data.record_bytes, scenario.work.batch_size
+    record, batch = scenario.record_bytes, scenario.batch_size
     steps = _RUN_STEPS * batch * scenario.num_accelerators * record
     memory = scenario.num_hosts * ram
     mlperf = max(steps, _RUN_MEMORIES * memory)
@@ -113,7 +113,7 @@ def sizing(scenario: Scenario, ram: float, storage_cache: float) -> Sizing:
         mlperf_bytes=mlperf,
         dell_bytes=dell,
         needed_bytes=needed,
-        copies=math.ceil(needed / scenario.data.num_bytes),
+        copies=math.ceil(needed / scenario.num_bytes),
         arithmetic=(
             f"MLPerf Storage: max({_RUN_STEPS} steps x {batch:,} images x "
             f"{scenario.num_accelerators:,} accelerators x {record:,.0f} B, "
@@ -147,7 +147,7 @@ class Epochs:
 
 def epochs(scenario: Scenario) -> Epochs:
     """Returns the times of the first epoch and of later ones."""
-    images = scenario.data.num_images
+    images = scenario.num_images
     cold = ceilings.predict(ceilings.first_epoch(scenario))
     later = images / ceilings.predict(scenario).images_per_second
     unseen = 1 - 1 / scenario.num_hosts  # share that a host has not seen, an epoch

@@ -16,6 +16,7 @@ from benchmarks.planning.placement import Placement
 from benchmarks.planning.plan import Run, Series, Sweep
 from benchmarks.results import versions
 from benchmarks.results.collection import RunResult, environment
+from benchmarks.results.other_results import FoundRanks, RankProbe
 from benchmarks.results.train_result import TrainResult
 from tfpipe.cli import progress
 
@@ -94,9 +95,7 @@ class Session:
     results: dict[Run, RunResult] = dataclasses.field(default_factory=dict)
     errors: dict[Run, str] = dataclasses.field(default_factory=dict)
     stale: dict[Run, pathlib.Path | None] = dataclasses.field(default_factory=dict)
-    answers: dict[Series, dict[str, Any] | None] = dataclasses.field(
-        default_factory=dict
-    )
+    answers: dict[Series, FoundRanks | None] = dataclasses.field(default_factory=dict)
 
     def run_all(self) -> None:
         """Runs the search, or the runs without a result.
@@ -163,9 +162,9 @@ class Session:
     def _digest(self, run: Run) -> str | None:
         return sweep_run.data_digest(self.data_dir_of(run))
 
-    def _search(self, series: Series) -> dict[str, Any] | None:
-        """Returns the answer of a series for JSON; None if a run is missing."""
-        probes: list[dict[str, Any]] = []
+    def _search(self, series: Series) -> FoundRanks | None:
+        """Returns the answer of a series; None if a run is missing."""
+        probes: list[RankProbe] = []
 
         def meets(num_ranks: int, repeat: int) -> bool:
             run = self.sweep.run_of(series, Placement(num_ranks), repeat)
@@ -173,9 +172,8 @@ class Session:
                 self._start(run)
             if run not in self.results:
                 raise MissingRunError(run)
-            missed = missed_gates(self.results[run])
-            probe = {"run": run.name, "num_ranks": num_ranks, "missed": missed}
-            probes.append(probe)
+            missed = tuple(missed_gates(self.results[run]))
+            probes.append(RankProbe(run=run.name, num_ranks=num_ranks, missed=missed))
             return not missed
 
         (most,) = self.sweep.all_placements()
@@ -187,14 +185,15 @@ class Session:
                     f"{error.run.name}: this run is next, and decides about the rest"
                 )
             return None
-        last = {probe["num_ranks"]: probe["missed"] for probe in probes}
-        gates = ", ".join(self.sweep.find_ranks)
-        return {
-            "num_ranks": answer.meets,
-            "num_ranks_not_met": answer.fails,
-            "text": _answer_text(answer, gates, last.get(answer.fails, ())),
-            "probes": probes,
-        }
+        last = {probe.num_ranks: probe.missed for probe in probes}
+        missed = last[answer.fails] if answer.fails else ()
+        return FoundRanks(
+            **dataclasses.asdict(series),
+            num_ranks=answer.meets,
+            num_ranks_not_met=answer.fails,
+            text=_answer_text(answer, ", ".join(self.sweep.find_ranks), missed),
+            probes=tuple(probes),
+        )
 
     def repeats(self, series: Series) -> list[Repeats]:
         """Returns the finished runs of a series, by placement, where there are any."""

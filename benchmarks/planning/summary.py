@@ -1,7 +1,8 @@
 """The answer about a run: as data for JSON, a page and other answers.
 
-In: facts of flags and results. Out: a dict with the prediction for 1 to N accelerators,
-the payoffs of remedies, sizes and times; and the same as lines for people.
+In: facts of flags and results. Out: an `Advice` with the prediction for 1 to N
+accelerators, the payoffs of remedies, sizes and times; and the same as lines for
+people.
 """
 
 import dataclasses
@@ -15,7 +16,12 @@ from benchmarks.models.accelerators import Accelerator
 from benchmarks.planning import ceilings, facts, hardware, payoffs, run_costs
 from benchmarks.planning.ceilings import Prediction
 from benchmarks.planning.facts import Fact, Facts
+from benchmarks.planning.payoffs import Payoff
+from benchmarks.planning.run_costs import CheckpointCost, Epochs, Sizing
 from benchmarks.planning.scenario import Scenario
+from benchmarks.results.other_results import PredictedRow
+from tfpipe.cli import text_table
+from tfpipe.cli.text_table import Column, or_dash
 from tfpipe.errors import count_of
 
 _BINDING = {
@@ -28,9 +34,43 @@ _BINDING = {
 _DOING = {"train": "training", "infer": "running"}
 
 
-def answer(
-    start: Facts, accelerators: Mapping[str, Accelerator], mode: str
-) -> dict[str, Any]:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Advice:
+    """The answer about a run; the names are the keys of JSON.
+
+    Attributes:
+        binding: The resource that binds.
+        sentences: The answer in a few sentences, the most important first.
+        service: Whether a tf.data service would pay.
+        facts: All figures with their sources.
+        rows: The prediction for 1 to N accelerators; the last row is that of the run.
+        checkpoint: None without training or parameters.
+    """
+
+    num_ranks: int
+    num_hosts: int
+    examples_per_second: float
+    accelerator_utilization: float
+    stall_fraction: float
+    cpu_seconds_per_example: float
+    cores_per_accelerator: float
+    binding: str
+    sentences: Sequence[str]
+    service: tfpipe.ServicePayoff
+    facts: Facts
+    rows: Sequence[PredictedRow]
+    payoffs: Sequence[Payoff]
+    sizing: Sizing
+    epochs: Epochs
+    checkpoint: CheckpointCost | None
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns a dict that JSON can hold; a ceiling without a limit is None."""
+        own = {"service": self.service.as_json(), "facts": facts.as_json(self.facts)}
+        return {**dataclasses.asdict(self), **own}
+
+
+def answer(start: Facts, accelerators: Mapping[str, Accelerator], mode: str) -> Advice:
     """Returns everything that facts say about a run.
 
     Args:
@@ -38,38 +78,33 @@ def answer(
         accelerators: Accelerators by name.
         mode: "train" or "infer".
 
-    Returns:
-        A dict that JSON can hold. A ceiling without a limit is None.
-
     Raises:
         ValueError: If a name is unknown, or the accelerators do not fill the hosts.
     """
     whole = hardware.complete(start, accelerators, mode)
     scenario = facts.scenario(whole)
     predicted = ceilings.predict(scenario)
-    counts = _counts(scenario.num_accelerators, scenario.host.num_accelerators)
+    counts = _counts(scenario.num_accelerators, scenario.accelerators_per_host)
     times = run_costs.epochs(scenario)
-    sizes = run_costs.sizing(
-        scenario, facts.figure(whole, "ram"), facts.figure(whole, "storage_cache")
+    ram, cache = facts.figure(whole, "ram"), facts.figure(whole, "storage_cache")
+    return Advice(
+        num_ranks=scenario.num_accelerators,
+        num_hosts=scenario.num_hosts,
+        examples_per_second=predicted.images_per_second,
+        accelerator_utilization=predicted.busy_share,
+        stall_fraction=1 - predicted.busy_share,
+        cpu_seconds_per_example=scenario.cpu_seconds,
+        cores_per_accelerator=predicted.needs.cores / scenario.num_accelerators,
+        binding=predicted.word,
+        sentences=_sentences(whole, scenario, mode),
+        service=_service(scenario, whole),
+        facts=whole,
+        rows=[_row(start, accelerators, mode, count) for count in counts],
+        payoffs=payoffs.find(whole),
+        sizing=run_costs.sizing(scenario, ram, cache),
+        epochs=times,
+        checkpoint=_checkpoint(whole, times.later_seconds, mode),
     )
-    return {
-        "num_ranks": scenario.num_accelerators,
-        "num_hosts": scenario.num_hosts,
-        "examples_per_second": predicted.images_per_second,
-        "accelerator_utilization": predicted.busy_share,
-        "stall_fraction": 1 - predicted.busy_share,
-        "cpu_seconds_per_example": scenario.work.cpu_seconds,
-        "cores_per_accelerator": predicted.needs.cores / scenario.num_accelerators,
-        "binding": predicted.word,
-        "sentences": _sentences(whole, scenario, mode),
-        "service": _service(scenario, whole).as_json(),
-        "facts": facts.as_json(whole),
-        "rows": [_row(start, accelerators, mode, count) for count in counts],
-        "payoffs": [dataclasses.asdict(payoff) for payoff in payoffs.find(whole)],
-        "sizing": dataclasses.asdict(sizes),
-        "epochs": dataclasses.asdict(times),
-        "checkpoint": _checkpoint(whole, times.later_seconds, mode),
-    }
 
 
 def _counts(most: int, per_host: int) -> list[int]:
@@ -88,43 +123,42 @@ def _row(
     accelerators: Mapping[str, Accelerator],
     mode: str,
     num_accelerators: int,
-) -> dict[str, Any]:
+) -> PredictedRow:
     """Returns the prediction for a number of accelerators."""
     changed = {**start, "num_accelerators": Fact(float(num_accelerators), "")}
     scenario = facts.scenario(hardware.complete(changed, accelerators, mode))
     predicted = ceilings.predict(scenario)
     cold = ceilings.predict(ceilings.first_epoch(scenario))
-    return {
-        "num_accelerators": num_accelerators,
-        "num_hosts": scenario.num_hosts,
-        "images_per_second": predicted.images_per_second,
-        "binding": predicted.word,
-        "busy_share": predicted.busy_share,
-        "cores_used": predicted.demand.cores,
-        "cores_share": predicted.demand.cores
-        / (scenario.num_hosts * scenario.host.num_cores),
-        "storage_bytes_per_second": predicted.demand.storage_bytes_per_second,
-        "requests_per_second": predicted.demand.requests_per_second,
-        "first_epoch_images_per_second": cold.images_per_second,
-        "first_epoch_binding": cold.word,
-        "first_epoch_storage_bytes_per_second": cold.demand.storage_bytes_per_second,
-        "first_epoch_requests_per_second": cold.demand.requests_per_second,
-        "ceilings": _finite(predicted.ceilings),
-        "first_epoch_ceilings": _finite(cold.ceilings),
-    }
+    return PredictedRow(
+        num_accelerators=num_accelerators,
+        num_hosts=scenario.num_hosts,
+        images_per_second=predicted.images_per_second,
+        binding=predicted.word,
+        busy_share=predicted.busy_share,
+        cores_used=predicted.demand.cores,
+        cores_share=predicted.demand.cores / scenario.num_cores,
+        storage_bytes_per_second=predicted.demand.storage_bytes_per_second,
+        requests_per_second=predicted.demand.requests_per_second,
+        first_epoch_images_per_second=cold.images_per_second,
+        first_epoch_binding=cold.word,
+        first_epoch_storage_bytes_per_second=cold.demand.storage_bytes_per_second,
+        first_epoch_requests_per_second=cold.demand.requests_per_second,
+        ceilings=_finite(predicted.ceilings),
+        first_epoch_ceilings=_finite(cold.ceilings),
+    )
 
 
 def _finite(values: Mapping[str, float]) -> dict[str, float | None]:
     return {k: v if math.isfinite(v) else None for k, v in values.items()}
 
 
-def _checkpoint(whole: Facts, epoch_seconds: float, mode: str) -> dict[str, Any] | None:
+def _checkpoint(whole: Facts, epoch_seconds: float, mode: str) -> CheckpointCost | None:
     """Returns size and time of a checkpoint; None without training or parameters."""
     parameters = catalog.MODELS[facts.text(whole, "model")].num_parameters
     if mode != "train" or parameters is None:
         return None
     rate = facts.figure(whole, "write")
-    return dataclasses.asdict(run_costs.checkpoint(parameters, rate, epoch_seconds))
+    return run_costs.checkpoint(parameters, rate, epoch_seconds)
 
 
 def _sentences(whole: Facts, scenario: Scenario, mode: str) -> list[str]:
@@ -141,7 +175,7 @@ def _sentences(whole: Facts, scenario: Scenario, mode: str) -> list[str]:
     hosts = count_of(scenario.num_hosts, "host")
     sentences = [
         f"{count:,} {facts.text(whole, 'accelerator').upper()} on {hosts} "
-        f"with {scenario.host.num_accelerators}{' each' * (scenario.num_hosts > 1)}, "
+        f"with {scenario.accelerators_per_host}{' each' * (scenario.num_hosts > 1)}, "
         f"{_DOING.get(mode, mode)} {facts.text(whole, 'model')} at "
         f"{facts.figure(whole, 'image_size'):.0f} pixels with "
         f"{scenario.cached_fraction:.0%} of the bytes cached, {verb} bound by "
@@ -169,14 +203,14 @@ def _service(scenario: Scenario, whole: Facts) -> tfpipe.ServicePayoff:
     limits = ceilings.predict(scenario).ceilings
     return tfpipe.ServicePayoff(
         rate=limits["cores"],
-        num_cores=scenario.num_hosts * scenario.host.num_cores,
+        num_cores=scenario.num_cores,
         demand=limits["accelerator"],
         bytes_per_image=3 * facts.figure(whole, "image_size") ** 2,
     )
 
 
 def _cores(predicted: Prediction, scenario: Scenario) -> str:
-    total = scenario.num_hosts * scenario.host.num_cores
+    total = scenario.num_cores
     share = predicted.demand.cores / total
     return f"{predicted.demand.cores:,.1f} of {total:,.10g} cores ({share:.0%})"
 
@@ -188,104 +222,90 @@ def _next(scenario: Scenario, steady: Prediction) -> list[str]:
     if not math.isfinite(rate):
         return []
     text = f"The next limit is {_BINDING[name]}, at {rate:,.0f} images/s"
-    is_total = name in ("storage", "requests") and scenario.storage.is_shared
+    is_total = name in ("storage", "requests") and scenario.is_storage_shared
     if steady.binding == "accelerator" and is_total:
         demand = steady.ceilings["accelerator"] / scenario.num_accelerators
         text += f", which {math.floor(rate / demand):,} accelerators take"
     return [f"{text}."]
 
 
-def _gb(rate: float) -> str:
+def _gb(rate: float | None) -> str:
     """Returns bytes a second in GB, with two significant digits."""
-    value = rate / 1e9
+    value = (rate or 0.0) / 1e9
     return f"{value:,.1f}" if value >= 1 else f"{value:.2g}"
 
 
-def text(document: Mapping[str, Any]) -> str:
-    """Returns an answer as lines: sentences, tables, and figures with their sources.
+_COLUMNS: Sequence[Column[PredictedRow]] = (
+    Column("accelerators", lambda r: f"{r.num_accelerators:,}"),
+    Column("hosts", lambda r: f"{r.num_hosts:,}"),
+    Column("images/s", lambda r: or_dash(r.images_per_second, ",.0f")),
+    Column("busy", lambda r: or_dash(r.busy_share, ".0%")),
+    Column("cores", lambda r: or_dash(r.cores_used, ",.1f")),
+    Column("of all", lambda r: or_dash(r.cores_share, ".0%")),
+    Column("GB/s", lambda r: _gb(r.first_epoch_storage_bytes_per_second)),
+    Column("requests/s", lambda r: or_dash(r.first_epoch_requests_per_second, ",.0f")),
+    Column("1st epoch", lambda r: or_dash(r.first_epoch_images_per_second, ",.0f")),
+    Column("bound by", lambda r: _bound(r), is_left=True),
+)
+_PAYOFFS: Sequence[Column[Payoff]] = (
+    Column("What would pay", lambda p: f"{_PAYS[p.pays]} {p.name}", is_left=True),
+    Column("gain", lambda p: f"{p.gain:.2f}"),
+    Column("images/s", lambda p: f"{p.images_per_second:,.0f}"),
+    Column("then bound by, cost", lambda p: f"{p.binding}; {p.cost}.", is_left=True),
+)
+_PAYS = {True: "yes:", False: "no: "}
 
-    Args:
-        document: The result of `answer`.
-    """
+
+def _bound(row: PredictedRow) -> str:
+    first = row.first_epoch_binding
+    return row.binding + (f" (first epoch: {first})" if first != row.binding else "")
+
+
+def text(advice: Advice) -> str:
+    """Returns an answer as lines: sentences, tables, and figures with their sources."""
     blocks = [
-        document["sentences"],
-        _table(document["rows"]),
-        _payoff_lines(document["payoffs"]),
-        _other_lines(document),
-        _fact_lines(document["facts"]),
+        advice.sentences,
+        [
+            *text_table.lines(_COLUMNS, advice.rows),
+            "GB/s and requests/s are those of the first epoch.",
+        ],
+        text_table.lines(_PAYOFFS, advice.payoffs),
+        _other_lines(advice),
+        [
+            "Figures, and where each comes from:",
+            *text_table.lines(_FACTS, list(advice.facts.items()))[1:],
+        ],
     ]
     return "\n\n".join("\n".join(block) for block in blocks)
 
 
-def _table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Returns a line for each number of accelerators, below a heading."""
-    heads = ("images/s", "busy", "cores", "of all", "GB/s", "requests/s", "1st epoch")
-    first = f"{'accelerators':>12}{'hosts':>7}"
-    lines = [f"{first}{''.join(f'{h:>12}' for h in heads)}  bound by"]
-    for row in rows:
-        cells = (
-            f"{row['images_per_second']:,.0f}",
-            f"{row['busy_share']:.0%}",
-            f"{row['cores_used']:,.1f}",
-            f"{row['cores_share']:.0%}",
-            _gb(row["first_epoch_storage_bytes_per_second"]),
-            f"{row['first_epoch_requests_per_second']:,.0f}",
-            f"{row['first_epoch_images_per_second']:,.0f}",
-        )
-        bound = row["binding"]
-        if row["first_epoch_binding"] != bound:
-            bound += f" (first epoch: {row['first_epoch_binding']})"
-        numbers = f"{row['num_accelerators']:>12,}{row['num_hosts']:>7,}"
-        lines.append(f"{numbers}{''.join(f'{cell:>12}' for cell in cells)}  {bound}")
-    return [*lines, "GB/s and requests/s are those of the first epoch."]
-
-
-def _payoff_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    lines = [f"{'What would pay':<42}{'gain':>7}{'images/s':>12}  then bound by, cost"]
-    lines += [
-        f"{('yes: ' if row['pays'] else 'no:  ') + row['name']:<42}"
-        f"{row['gain']:>7.2f}{row['images_per_second']:>12,.0f}  {row['binding']}; "
-        f"{row['cost']}."
-        for row in rows
-    ]
-    return lines
-
-
-def _other_lines(document: Mapping[str, Any]) -> list[str]:
+def _other_lines(advice: Advice) -> list[str]:
     """Returns sizes, epochs and checkpoints in words."""
-    sizing, epochs = document["sizing"], document["epochs"]
+    sizing, epochs = advice.sizing, advice.epochs
     lines = [
-        f"To defeat the caches: {sizing['needed_bytes'] / 1e12:,.2f} TB, "
-        f"{sizing['copies']:,} of this data set. {sizing['arithmetic']}.",
-        f"An epoch takes {epochs['later_seconds']:,.1f} s, the first one "
-        f"{epochs['first_seconds']:,.1f} s; the caches are full after "
-        f"{count_of(epochs['filling_epochs'], 'epoch')}. A run of "
-        f"{count_of(epochs['amortized_epochs'], 'epoch')} or more is at most 5 % "
+        f"To defeat the caches: {sizing.needed_bytes / 1e12:,.2f} TB, "
+        f"{sizing.copies:,} of this data set. {sizing.arithmetic}.",
+        f"An epoch takes {epochs.later_seconds:,.1f} s, the first one "
+        f"{epochs.first_seconds:,.1f} s; the caches are full after "
+        f"{count_of(epochs.filling_epochs, 'epoch')}. A run of "
+        f"{count_of(epochs.amortized_epochs, 'epoch')} or more is at most 5 % "
         "longer than with full caches.",
     ]
-    if checkpoint := document["checkpoint"]:
+    if checkpoint := advice.checkpoint:
         lines.append(
-            f"A checkpoint of {checkpoint['num_bytes'] / 1e6:,.0f} MB takes "
-            f"{checkpoint['seconds']:.2f} s; one after each epoch takes "
-            f"{checkpoint['share']:.2%} of the run."
+            f"A checkpoint of {checkpoint.num_bytes / 1e6:,.0f} MB takes "
+            f"{checkpoint.seconds:.2f} s; one after each epoch takes "
+            f"{checkpoint.share:.2%} of the run."
         )
     return lines
 
 
-def _fact_lines(by_name: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    lines = ["Figures, and where each comes from:"]
-    for name, fact in by_name.items():
-        shown = _shown(facts.KEYS[name].kind, fact["value"])
-        lines.append(f"  {name:<22}{shown:>16}  {fact['source']}")
-    return lines
-
-
-def _shown(kind: str, value: Any) -> str:
+def _shown(kind: str, value: float | str) -> str:
     """Returns a value with its unit, for people."""
-    if value is None:
-        return "unlimited"
     if isinstance(value, str):
         return value
+    if math.isinf(value):
+        return "unlimited"
     if kind == "yes":
         return "yes" if value else "no"
     if kind == "share":
@@ -300,30 +320,29 @@ def _shown(kind: str, value: Any) -> str:
     return f"{digits} {unit}".rstrip()
 
 
-def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """Returns the figures before and after a change, as lines.
+_FACTS: Sequence[Column[tuple[str, Fact]]] = (
+    Column("", lambda item: f"  {item[0]}", is_left=True),
+    Column("", lambda item: _shown(facts.KINDS[item[0]], item[1].value)),
+    Column("", lambda item: item[1].source, is_left=True),
+)
+_CHANGES: Sequence[Column[PredictedRow]] = (
+    *(_COLUMNS[0], _COLUMNS[2]),
+    Column("bound by", lambda r: r.binding),
+    _COLUMNS[3],
+    Column("cores busy", _COLUMNS[4].cell),
+    Column("GB/s, first epoch", _COLUMNS[6].cell),
+    Column("images/s, first epoch", _COLUMNS[8].cell),
+)
 
-    Args:
-        before: The answer before the change.
-        after: The answer after the change.
-    """
-    rows = [answer["rows"][-1] for answer in (before, after)]
-    shown = [
-        ("accelerators", [f"{row['num_accelerators']:,}" for row in rows]),
-        ("images/s", [f"{row['images_per_second']:,.0f}" for row in rows]),
-        ("bound by", [row["binding"] for row in rows]),
-        ("busy", [f"{row['busy_share']:.0%}" for row in rows]),
-        ("cores busy", [f"{row['cores_used']:,.1f}" for row in rows]),
-        (
-            "GB/s, first epoch",
-            [_gb(row["first_epoch_storage_bytes_per_second"]) for row in rows],
-        ),
-        (
-            "images/s, first epoch",
-            [f"{row['first_epoch_images_per_second']:,.0f}" for row in rows],
-        ),
-    ]
-    gain = rows[1]["images_per_second"] / rows[0]["images_per_second"]
-    lines = [f"{'':<24}{'before':>14}{'after':>14}"]
-    lines += [f"{name:<24}{old:>14}{new:>14}" for name, (old, new) in shown]
-    return "\n".join([*lines, f"{'gain':<24}{'':>14}{gain:>14.2f}"])
+
+def difference(before: Advice, after: Advice) -> str:
+    """Returns the figures before and after a change, as lines."""
+    old, new = before.rows[-1], after.rows[-1]
+    gain = after.examples_per_second / before.examples_per_second
+    rows = [(each.title, each.cell(old), each.cell(new)) for each in _CHANGES]
+    columns: Sequence[Column[tuple[str, str, str]]] = (
+        Column("", lambda row: row[0], is_left=True),
+        Column("before", lambda row: row[1]),
+        Column("after", lambda row: row[2]),
+    )
+    return "\n".join(text_table.lines(columns, [*rows, ("gain", "", f"{gain:.2f}")]))

@@ -6,12 +6,12 @@ dry run, and the document for the last line and for sweep.json.
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 from benchmarks.planning import find_ranks, published_rows
 from benchmarks.planning.plan import Run, Series, estimate_seconds
-from benchmarks.planning.published_rows import MET, or_dash
+from benchmarks.planning.published_rows import MET
 from benchmarks.planning.session import (
     Repeats,
     Session,
@@ -22,21 +22,69 @@ from benchmarks.planning.session import (
 )
 from benchmarks.reporting import binding
 from benchmarks.reporting.charts import scaling
+from benchmarks.results.other_results import (
+    FoundAnswers,
+    SweptPoint,
+    SweptSeries,
+    SweptSettings,
+    SweptTier,
+)
 from benchmarks.results.train_result import SourceBytes
+from tfpipe.cli import text_table
+from tfpipe.cli.text_table import Column, or_dash
 
-BYTES: Mapping[str, Callable[[SourceBytes], float | None]] = {
-    "bytes_from_server": lambda source: source.bytes_from_server,
-    "bytes_from_disk": lambda source: source.bytes_from_disk,
-    "bytes_from_page_cache": lambda source: source.bytes_from_page_cache,
-    "bytes_from_ram_cache": lambda source: source.bytes_from_ram_cache,
-}
 _NOTHING = SourceBytes(
     bytes_from_server=0,
     bytes_from_disk=0,
     bytes_from_page_cache=0,
     bytes_from_ram_cache=0,
 )
-_BYTES_TITLES = ("server", "disk", "page cache", "RAM cache")
+
+
+class _Placed(NamedTuple):
+    """The scaling of a placement, and its runs."""
+
+    point: SweptPoint
+    repeats: Repeats
+
+
+_POINTS: Sequence[Column[_Placed]] = (
+    Column("ranks", lambda p: str(p.repeats.placement)),
+    Column("runs", lambda p: str(p.point.num_repeats)),
+    Column("images/s", lambda p: f"{p.point.examples_per_second:.1f}"),
+    Column("+-", lambda p: or_dash(p.point.examples_per_second_interval, ".1f")),
+    Column("speed-up", lambda p: or_dash(p.point.speedup, ".2f")),
+    Column("efficiency", lambda p: or_dash(p.point.efficiency, ".1%")),
+    Column("95 % interval", lambda p: _interval(p.point)),
+    Column("stall", lambda p: or_dash(p.point.stall_fraction, ".1%")),
+    Column("AU", lambda p: or_dash(p.point.accelerator_utilization, ".1%")),
+    Column("cache", lambda p: p.point.cache or "-"),
+    Column("gates", lambda p: MET[p.point.gates_met]),
+)
+_TIERS: Sequence[Column[SweptTier]] = (
+    Column("tier", lambda t: t.tier or "-", is_left=True),
+    Column("ranks", lambda t: str(t.num_ranks)),
+    Column("images/s", lambda t: or_dash(t.examples_per_second, ".1f")),
+    Column("CPU ms", lambda t: _scaled(t.cpu_seconds_per_example, 1e3, ".2f")),
+    Column("stall", lambda t: or_dash(t.stall_fraction, ".1%")),
+    Column("binding", lambda t: t.binding, is_left=True),
+    Column("state", lambda t: t.state or "-", is_left=True),
+    Column("server MB", lambda t: _scaled(t.bytes_from_server, 1e-6, ".1f")),
+    Column("disk MB", lambda t: _scaled(t.bytes_from_disk, 1e-6, ".1f")),
+    Column("page cache MB", lambda t: _scaled(t.bytes_from_page_cache, 1e-6, ".1f")),
+    Column("RAM cache MB", lambda t: _scaled(t.bytes_from_ram_cache, 1e-6, ".1f")),
+)
+
+
+def _scaled(value: float | None, factor: float, form: str) -> str:
+    return or_dash(None if value is None else value * factor, form)
+
+
+def _interval(point: SweptPoint) -> str:
+    low, high = point.efficiency_low, point.efficiency_high
+    if point.num_ranks == 1 or low is None or high is None:
+        return "-"
+    return f"{low:.1%} to {high:.1%}"
 
 
 def plan_lines(session: Session) -> list[str]:
@@ -71,15 +119,9 @@ def series_lines(session: Session, series: Series) -> list[str]:
     if not finished:
         return []
     points = _points(finished)
-    lines = [
-        _title(series),
-        f"{'ranks':>7}{'runs':>6}{'images/s':>12}{'+-':>9}{'speed-up':>10}"
-        f"{'efficiency':>12}{'95 % interval':>18}{'stall':>8}{'AU':>8}"
-        f"{'cache':>9}{'gates':>9}",
-        *(_series_row(point, repeats) for point, repeats in points),
-    ]
+    lines = [_title(series), *text_table.lines(_POINTS, points)]
     lines += _placement_lines(points)
-    if all(point.efficiency is None for point, _ in points):
+    if all(placed.point.efficiency is None for placed in points):
         lines.append("No run on one rank has finished, so there is no efficiency.")
     for repeats in finished:
         missed = (text for result in repeats.results for text in missed_gates(result))
@@ -87,7 +129,7 @@ def series_lines(session: Session, series: Series) -> list[str]:
             f"Ranks {repeats.placement}: {text}" for text in dict.fromkeys(missed)
         ]
     if answer := session.answers.get(series):
-        lines += [answer["text"], find_ranks.RULE]
+        lines += [answer.text, find_ranks.RULE]
     return lines
 
 
@@ -102,101 +144,92 @@ def _title(series: Series) -> str:
     )
 
 
-def _series_row(point: scaling.Point, repeats: Repeats) -> str:
-    low, high = point.efficiency_low, point.efficiency_high
-    interval = "-"
-    if point.num_ranks > 1 and low is not None and high is not None:
-        interval = f"{low:.1%} to {high:.1%}"
-    return (
-        f"{repeats.placement!s:>7}{point.num_repeats:6}"
-        f"{point.examples_per_second:12.1f}"
-        f"{or_dash(point.examples_per_second_interval, '.1f'):>9}"
-        f"{or_dash(point.speedup, '.2f'):>10}"
-        f"{or_dash(point.efficiency, '.1%'):>12}{interval:>18}"
-        f"{or_dash(repeats.mean(lambda r: r.stall_fraction), '.1%'):>8}"
-        f"{or_dash(repeats.mean(lambda r: r.accelerator_utilization), '.1%'):>8}"
-        f"{_cache(repeats) or '-':>9}{MET[repeats.are_gates_met]:>9}"
+def _points(finished: Sequence[Repeats]) -> list[_Placed]:
+    """Returns the scaling of a series, in the order of the numbers of ranks."""
+    single = next((r.rates for r in finished if r.placement.num_ranks == 1), ())
+    ordered = sorted(finished, key=lambda r: r.placement.num_ranks)
+    return [_Placed(_point(repeats, single), repeats) for repeats in ordered]
+
+
+def _point(repeats: Repeats, single: Sequence[float]) -> SweptPoint:
+    shares = [v.critical_path.shares for v in repeats.values if v.critical_path.shares]
+    return dataclasses.replace(
+        scaling.point(repeats.placement.num_ranks, repeats.rates, single),
+        num_hosts=repeats.placement.num_hosts,
+        ideal_examples_per_second=_ideal(repeats),
+        stall_fraction=repeats.mean(lambda r: r.stall_fraction),
+        accelerator_utilization=repeats.mean(lambda r: r.accelerator_utilization),
+        binding=_binding(repeats),
+        critical_path={
+            part: known_mean([each[part] for each in shares]) or 0.0
+            for part in (shares[0] if shares else ())
+        },
+        host_cpu_fraction=repeats.mean(lambda r: r.telemetry.host_cpu_fraction),
+        network_utilization=repeats.mean(lambda r: r.network_utilization),
+        received_mb_per_second_per_host=repeats.values[
+            -1
+        ].telemetry.network_received_megabytes_per_second_per_host,
+        cache=_joined(values.cache.label for values in repeats.values),
+        gates_met=repeats.are_gates_met,
     )
 
 
-def _points(finished: Sequence[Repeats]) -> list[tuple[scaling.Point, Repeats]]:
-    """Returns the scaling of a series, in the order of the numbers of ranks."""
-    single = next((r.rates for r in finished if r.placement.num_ranks == 1), ())
-    return [
-        (scaling.point(r.placement.num_ranks, r.rates, single), r)
-        for r in sorted(finished, key=lambda r: r.placement.num_ranks)
-    ]
+def _binding(repeats: Repeats) -> str:
+    """Returns the resource that binds the most runs."""
+    bound = [binding.of_run(values) for values in repeats.values]
+    return max(dict.fromkeys(bound), key=bound.count)
 
 
-def _placement_lines(points: Sequence[tuple[scaling.Point, Repeats]]) -> list[str]:
+def _joined(labels: Iterable[str | None]) -> str | None:
+    """Returns the label of all runs, "/" between several labels; None if unknown."""
+    return "/".join(sorted({label for label in labels if label})) or None
+
+
+def _placement_lines(points: Sequence[_Placed]) -> list[str]:
     """Returns how equal numbers of ranks on other numbers of hosts compare."""
     lines = []
-    for num_ranks, several in itertools.groupby(points, lambda p: p[0].num_ranks):
-        first, *others = [(r.placement, p.examples_per_second) for p, r in several]
+    for num_ranks, several in itertools.groupby(points, lambda p: p.point.num_ranks):
+        first, *others = [
+            (placed.repeats.placement, placed.point.examples_per_second)
+            for placed in several
+        ]
         if others:
             rates = [f"{which} {rate / first[1]:.1%}" for which, rate in others]
             lines.append(f"{num_ranks} ranks over {first[0]}: {', '.join(rates)}")
     return lines
 
 
-def _cache(repeats: Repeats) -> str | None:
-    """Returns the measured label, "/" between several labels; None if unknown."""
-    labels = {values.cache.label for values in repeats.values}
-    return "/".join(sorted(label for label in labels if label)) or None
-
-
-def tier_json(repeats: Repeats) -> dict[str, Any]:
-    """Returns settings and figures of a tier as a dict for JSON.
-
-    Returns:
-        binding: the resource that binds the most runs. state: the measured state, "/"
-        between several states. bytes_from_*: means over the runs; 0 without records,
-        and None if a run does not know the bytes.
-    """
-    rates = repeats.rates
-    bound = [binding.of_run(values) for values in repeats.values]
+def tier(repeats: Repeats) -> SweptTier:
+    """Returns settings and figures of a tier, means over its runs."""
     sections = [values.storage or _NOTHING for values in repeats.values]
-    return {
+    return SweptTier(
         **dataclasses.asdict(repeats.series),
-        "num_ranks": repeats.placement.num_ranks,
-        "num_repeats": len(rates),
-        "examples_per_second": known_mean(rates),
-        "examples_per_second_min": min(rates),
-        "examples_per_second_max": max(rates),
-        "cpu_seconds_per_example": repeats.mean(lambda r: r.cpu_seconds_per_example),
-        "stall_fraction": repeats.mean(lambda r: r.stall_fraction),
-        "binding": max(dict.fromkeys(bound), key=bound.count),
-        "state": "/".join(sorted({section.state for section in sections})),
-        **{name: known_mean([get(s) for s in sections]) for name, get in BYTES.items()},
-    }
+        num_ranks=repeats.placement.num_ranks,
+        num_repeats=len(repeats.rates),
+        examples_per_second=known_mean(repeats.rates),
+        examples_per_second_min=min(repeats.rates),
+        examples_per_second_max=max(repeats.rates),
+        cpu_seconds_per_example=repeats.mean(lambda r: r.cpu_seconds_per_example),
+        stall_fraction=repeats.mean(lambda r: r.stall_fraction),
+        binding=_binding(repeats),
+        state=_joined(section.state for section in sections) or "",
+        bytes_from_server=known_mean([s.bytes_from_server for s in sections]),
+        bytes_from_disk=known_mean([s.bytes_from_disk for s in sections]),
+        bytes_from_page_cache=known_mean([s.bytes_from_page_cache for s in sections]),
+        bytes_from_ram_cache=known_mean([s.bytes_from_ram_cache for s in sections]),
+    )
 
 
-def tier_lines(finished: Sequence[Repeats]) -> list[str]:
+def tier_lines(tiers: Sequence[SweptTier]) -> list[str]:
     """Returns the printed table of tiers; bytes are megabytes of the timed steps."""
-    if not finished:
-        return []
-    head = f"{'tier':18}{'ranks':>6}{'images/s':>10}{'CPU ms':>8}{'stall':>8}"
-    head += f"  {'binding':12}{'state':9}"
-    lines = [head + "".join(f"{title + ' MB':>15}" for title in _BYTES_TITLES)]
-    for repeats in finished:
-        values = tier_json(repeats)
-        cpu, stall = values["cpu_seconds_per_example"], values["stall_fraction"]
-        line = f"{values['tier']:18}{repeats.placement!s:>6}"
-        line += f"{values['examples_per_second']:10.1f}"
-        line += f"{or_dash(cpu and cpu * 1e3, '.2f'):>8}{or_dash(stall, '.1%'):>8}"
-        line += f"  {values['binding']:12}{values['state'] or '-':9}"
-        for name in BYTES:
-            megabytes = None if values[name] is None else values[name] / 1e6
-            line += f"{or_dash(megabytes, '.1f'):>15}"
-        lines.append(f"{line}  {_settings(repeats.series, finished)}".rstrip())
-    return lines
-
-
-def _settings(series: Series, finished: Sequence[Repeats]) -> str:
-    """Returns the settings of a tier's row that differ between rows."""
     names = ("model", "mode", "batch_size", "accelerator", "scaling")
-    differ = [n for n in names if len({getattr(r.series, n) for r in finished}) > 1]
-    return ", ".join(str(getattr(series, name)) for name in differ)
+    differ = [name for name in names if len({getattr(t, name) for t in tiers}) > 1]
+    settings = Column[SweptTier](
+        "",
+        lambda t: ", ".join(str(getattr(t, name)) for name in differ),
+        is_left=True,
+    )
+    return text_table.lines((*_TIERS, settings), tiers) if tiers else []
 
 
 def document(session: Session) -> dict[str, Any]:
@@ -207,15 +240,10 @@ def document(session: Session) -> dict[str, Any]:
     runs = {*results, *session.errors} if sweep.find_ranks else sweep.runs()
     missed = {run.name: missed_gates(result) for run, result in results.items()}
     finished = session.all_repeats()
-    answers = {
-        "gates": sweep.find_ranks,
-        "rule": find_ranks.RULE,
-        "answers": [
-            {**dataclasses.asdict(series), **answer}
-            for series, answer in session.answers.items()
-            if answer is not None
-        ],
-    }
+    found = [answer for answer in session.answers.values() if answer]
+    answers = FoundAnswers(
+        gates=sweep.find_ranks, rule=find_ranks.RULE, answers=tuple(found)
+    )
     return {
         "command": "benchmarks.sweep",
         "schema_version": 2,
@@ -233,56 +261,29 @@ def document(session: Session) -> dict[str, Any]:
             {"run": run.name, "moved_to": path and str(path)}
             for run, path in session.stale.items()
         ],
-        "tiers": [tier_json(repeats) for repeats in finished if sweep.tiers],
-        "rows": [published_rows.as_json(repeats) for repeats in finished],
+        "tiers": _json(map(tier, finished if sweep.tiers else ())),
+        "rows": _json(map(published_rows.row, finished)),
         # The table of tiers has the figures of a sweep with tiers.
-        "series": [] if sweep.tiers else _series_json(session),
-        "find_ranks": answers if sweep.find_ranks else None,
+        "series": _json(() if sweep.tiers else _series(session)),
+        "find_ranks": dataclasses.asdict(answers) if sweep.find_ranks else None,
         "results": [f"{run.name}.json" for run in results],
         "environment": first.document.get("environment") if first else None,
     }
 
 
-def _series_json(session: Session) -> list[dict[str, Any]]:
+def _json(rows: Iterable[SweptSettings]) -> list[dict[str, Any]]:
+    return [dataclasses.asdict(row) for row in rows]
+
+
+def _series(session: Session) -> list[SweptSeries]:
     return [
-        {
+        SweptSeries(
             **dataclasses.asdict(series),
-            "points": [_point_json(*pair) for pair in _points(finished)],
-        }
+            points=tuple(placed.point for placed in _points(finished)),
+        )
         for series in session.sweep.series()
         if (finished := session.repeats(series))
     ]
-
-
-def _point_json(point: scaling.Point, repeats: Repeats) -> dict[str, Any]:
-    bound = [binding.of_run(values) for values in repeats.values]
-    hosts = repeats.values[-1].telemetry
-    return {
-        **dataclasses.asdict(point),
-        "num_hosts": repeats.placement.num_hosts,
-        "ideal_examples_per_second": _ideal(repeats),
-        "stall_fraction": repeats.mean(lambda r: r.stall_fraction),
-        "accelerator_utilization": repeats.mean(lambda r: r.accelerator_utilization),
-        "binding": max(dict.fromkeys(bound), key=bound.count),
-        "critical_path": _critical_path(repeats),
-        "host_cpu_fraction": repeats.mean(lambda r: r.telemetry.host_cpu_fraction),
-        "network_utilization": repeats.mean(lambda r: r.network_utilization),
-        "received_mb_per_second_per_host": list(
-            hosts.network_received_megabytes_per_second_per_host
-        )
-        or None,
-        "cache": _cache(repeats),
-        "gates_met": repeats.are_gates_met,
-    }
-
-
-def _critical_path(repeats: Repeats) -> dict[str, float] | None:
-    """Returns the mean share of each part of the time; None if no run knows it."""
-    paths = [values.critical_path.shares for values in repeats.values]
-    shares = [path for path in paths if path]
-    if not shares:
-        return None
-    return {part: known_mean([s[part] for s in shares]) or 0.0 for part in shares[0]}
 
 
 def _ideal(repeats: Repeats) -> float | None:

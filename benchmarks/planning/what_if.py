@@ -53,11 +53,11 @@ def parse(text: str, before: Facts) -> dict[str, Fact]:
             name, fact = "num_accelerators", Fact(total, source, "flag")
         else:
             name = _OTHER_NAMES.get(name, name)
-            if name not in facts.KEYS:
-                names = ", ".join([_HOSTS, *facts.KEYS])
+            if name not in facts.KINDS:
+                names = ", ".join([_HOSTS, *facts.KINDS])
                 raise ValueError(
                     f"{FLAG} may set {names}; got {name!r}."
-                    f"{errors.did_you_mean(name, facts.KEYS)}"
+                    f"{errors.did_you_mean(name, facts.KINDS)}"
                 )
             fact = facts.parse(name, value, source)
         if name in changes:

@@ -194,7 +194,7 @@ def storage(result: Result) -> list[str]:
             f"{count_of(len(unfit), 'measurement')} NOT in the state: up to "
             f"{most:.0%} was in this page cache before"
         )
-    if skipped := sum("skipped" in row for row in result["measurements"]):
+    if skipped := sum(bool(row["skipped"]) for row in result["measurements"]):
         doubts.append(f"{skipped} left out")
     return [
         f"{folder}{fed[0].removeprefix('It') if fed else ''}",

@@ -79,19 +79,46 @@ class ReadLatency:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StorageReading:
-    """A way to read a storage, and its figures; `skipped` says why there are none."""
+    """A way to read a storage, and its figures over all hosts.
+
+    Attributes:
+        what: "sequential", "random", "shards", "open", "stat" or "write".
+        state: "direct", "cold", "warm", "remote" or "durable", see `storage_probe`.
+        num_processes: Processes that read at the same time.
+        num_threads: Threads of each process.
+        is_again: Whether the reading was done before.
+        skipped: The reason why there are no figures, or "".
+        block_bytes: Bytes of a read; None where nothing is read.
+        seconds: Time from the first to the last read, on the slowest host.
+        storage_bytes: Bytes that the kernel fetched; None if unknown.
+        resident_fraction: Part of the files in the page cache before, on the host that
+            is farthest from the state; None if unknown.
+        is_proven: Whether the kernel's figures fit the state; None if they do not tell.
+        megabytes_per_second_per_host: The rates of several hosts; empty for one host.
+    """
 
     what: str = ""
     state: str = ""
     num_processes: int = 1
     num_threads: int = 1
-    skipped: str = ""
     is_again: bool = False
-    is_proven: bool | None = None
-    resident_fraction: float | None = None
+    skipped: str = ""
+    block_bytes: int | None = None
+    num_reads: int | None = None
+    num_bytes: int | None = None
+    seconds: float | None = None
     megabytes_per_second: float | None = None
     reads_per_second: float | None = None
     latency_seconds: ReadLatency = ReadLatency()
+    storage_bytes: int | None = None
+    resident_fraction: float | None = None
+    is_proven: bool | None = None
+    megabytes_per_second_per_host: Numbers = ()
+
+    @property
+    def way(self) -> tuple[str, str, int, int]:
+        """The way to read, which both tries of a reading share."""
+        return self.what, self.state, self.num_processes, self.num_threads
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -124,10 +151,14 @@ class PredictedRow:
     images_per_second: float | None = None
     binding: str = ""
     busy_share: float | None = None
+    cores_used: float | None = None
     cores_share: float | None = None
+    storage_bytes_per_second: float | None = None
+    requests_per_second: float | None = None
     first_epoch_images_per_second: float | None = None
     first_epoch_binding: str = ""
     first_epoch_storage_bytes_per_second: float | None = None
+    first_epoch_requests_per_second: float | None = None
     ceilings: Mapping[str, float | None] = dataclasses.field(default_factory=dict)
     first_epoch_ceilings: Mapping[str, float | None] = dataclasses.field(
         default_factory=dict
@@ -152,8 +183,48 @@ class AdviceResult(MeasuredResult):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class SweptSettings:
+    """Settings of runs of a sweep that differ only in their ranks.
+
+    Attributes:
+        scaling: "weak" keeps the batch size of a rank, "strong" the global batch size.
+        model: Name of the model.
+        batch_size: Batch size of a rank if weak, global batch size if strong; None for
+            the model's default.
+        data_dir: Folder of the data set; None without data.
+        mode: Value of --mode; None if the sweep has no modes.
+        cache: Value of --cache; None if the sweep has no caches.
+        accelerator: Value of --emulate, or "none"; None if the sweep has none.
+        tier: Name of the tier; None if the sweep has no tiers.
+    """
+
+    scaling: str = ""
+    model: str = ""
+    batch_size: int | None = None
+    data_dir: str | None = None
+    mode: str | None = None
+    cache: str | None = None
+    accelerator: str | None = None
+    tier: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class SweptPoint:
-    """The scaling of a number of ranks; None where a necessary run is missing."""
+    """The scaling of a number of ranks; None where a necessary run is missing.
+
+    Attributes:
+        num_repeats: Number of runs in the mean.
+        examples_per_second: Rate of all ranks together, the mean over the repeats.
+        examples_per_second_interval: Half the width of the mean's 95 % interval; None
+            for a single run.
+        efficiency: rate_N / (N * rate_1); None without a run on a single rank.
+        efficiency_low: Lower end of the efficiency's 95 % interval; None unless both N
+            ranks and a single rank were repeated.
+        efficiency_high: Upper end of the same interval.
+        speedup: rate_N / rate_1; None without a run on a single rank.
+        ideal_examples_per_second: Rate of emulated accelerators that never wait.
+        cache: The measured state of the page cache, "/" between several states.
+    """
 
     num_ranks: int
     examples_per_second: float
@@ -164,6 +235,7 @@ class SweptPoint:
     efficiency_low: float | None = None
     efficiency_high: float | None = None
     speedup: float | None = None
+    stall_fraction: float | None = None
     accelerator_utilization: float | None = None
     ideal_examples_per_second: float | None = None
     binding: str = ""
@@ -171,6 +243,8 @@ class SweptPoint:
     host_cpu_fraction: float | None = None
     network_utilization: float | None = None
     received_mb_per_second_per_host: Numbers = ()
+    cache: str | None = None
+    gates_met: bool | None = None
 
     @property
     def name(self) -> str:
@@ -180,28 +254,28 @@ class SweptPoint:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SweptSeries:
+class SweptSeries(SweptSettings):
     """Runs of a sweep that differ in their ranks only."""
 
-    model: str = ""
-    scaling: str = ""
-    data_dir: str = ""
-    batch_size: int | None = None
-    accelerator: str = ""
     points: tuple[SweptPoint, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SweptTier:
-    """The same runs on a tier of storage."""
+class SweptTier(SweptSettings):
+    """The same runs on a tier of storage, means over the repeats.
 
-    tier: str = ""
-    model: str = ""
-    mode: str = ""
-    batch_size: int | None = None
-    accelerator: str = ""
+    Attributes:
+        binding: The resource that binds the most runs.
+        state: The measured state, "/" between several states.
+        bytes_from_server: 0 without records, None if a run does not know the bytes; the
+            other bytes likewise.
+    """
+
     num_ranks: int = 1
+    num_repeats: int = 1
     examples_per_second: float | None = None
+    examples_per_second_min: float | None = None
+    examples_per_second_max: float | None = None
     cpu_seconds_per_example: float | None = None
     stall_fraction: float | None = None
     binding: str = ""
@@ -213,58 +287,105 @@ class SweptTier:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PublishedFigures:
-    """A published row beside a row of a sweep."""
+class PublishedRow:
+    """A row of a published test; None for what was not published.
+
+    Attributes:
+        source: Who published the row, and on which storage.
+        model: A key of `catalog.MODELS`.
+        mode: "train" or "infer".
+        accelerator: Name of the accelerator, as --emulate takes it.
+        images_per_second: Rate of all accelerators together.
+        is_computed: Whether the rate is computed from published megabytes a second and
+            bytes of a record, and not published itself.
+        batch_size: Images in a step of one accelerator.
+        image_size: Height and width of the images.
+        decodes: Whether JPEGs were decoded.
+        record_bytes: Mean bytes of a record.
+        host_cpu_fraction: Busy part of the cores, 0 to 1.
+        accelerator_busy_fraction: Busy part of the accelerators, likewise.
+        is_local: Whether the data was on a disk of the host.
+    """
 
     source: str = ""
+    date: str = "not stated"
+    model: str = ""
+    mode: str = ""
     accelerator: str = ""
     num_accelerators: int | None = None
+    images_per_second: float | None = None
     images_per_second_per_accelerator: float | None = None
+    is_computed: bool = False
+    batch_size: int | None = None
+    image_size: int | None = None
+    decodes: bool | None = None
+    record_bytes: float | None = None
     storage_megabytes_per_second: float | None = None
     host_cpu_fraction: float | None = None
     accelerator_busy_fraction: float | None = None
+    is_local: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SweptRow:
-    """The figures of equal runs of a sweep, and the nearest published row."""
+class SweptRow(SweptSettings):
+    """The figures of equal runs of a sweep, and the nearest published row.
 
-    model: str = ""
-    mode: str = ""
+    Attributes:
+        kind: "real", "synthetic" or "emulated".
+        batch_size: Batch size of a rank.
+        consumed_megabytes_per_second: Read by the pipeline.
+        storage_megabytes_per_second: Given by servers and disks.
+        accelerator_busy_of: "gpu", whose use the driver measured, or "steps", the share
+            of the time without waits for input.
+        gates_met: None without gates.
+        published: The nearest published row; None if there is none.
+        not_compared: The reason why the two rates must not be compared, or "".
+        rate_over_published: Ratio of the rates of an accelerator.
+    """
+
     kind: str = ""
-    precision: str = ""
-    tier: str = ""
-    data_dir: str = ""
-    cache: str = ""
-    accelerator: str = ""
-    scaling: str = ""
-    batch_size: int | None = None
+    precision: str | None = None
     num_ranks: int = 1
     num_hosts: int | None = None
+    num_repeats: int = 1
     examples_per_second: float | None = None
     examples_per_second_per_rank: float | None = None
     consumed_megabytes_per_second: float | None = None
     storage_megabytes_per_second: float | None = None
     host_cpu_fraction: float | None = None
     accelerator_busy_fraction: float | None = None
+    accelerator_busy_of: str = ""
     gates_met: bool | None = None
-    published: PublishedFigures = PublishedFigures()
+    published: PublishedRow | None = None
     not_compared: str = ""
     rate_over_published: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FoundRanks:
-    """The answer of a search for ranks."""
+class RankProbe:
+    """A run of a search for ranks, and the sentences of its missed gates."""
 
-    model: str = ""
+    run: str = ""
+    num_ranks: int = 1
+    missed: _Texts = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FoundRanks(SweptSettings):
+    """The answer of a search for ranks: the most that meet the gates, the next not."""
+
+    num_ranks: int = 0
+    num_ranks_not_met: int | None = None
     text: str = ""
+    probes: tuple[RankProbe, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FoundAnswers:
-    """The answers of all searches of a sweep."""
+    """The answers of all searches of a sweep, to its gates."""
 
+    gates: _Texts = ()
+    rule: str = ""
     answers: tuple[FoundRanks, ...] = ()
 
 

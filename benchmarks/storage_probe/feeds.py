@@ -8,25 +8,36 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from benchmarks.models.accelerators import Accelerator
+from benchmarks.results.other_results import StorageReading
+from benchmarks.storage_probe.reads import WRITE
 
 _IN_ORDER = ("shards", "sequential")  # kinds of readings
 _IN_SENTENCE = ("h100", "v100")
 
 
-def best(measured: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+def best(measured: Iterable[StorageReading]) -> StorageReading | None:
     """Returns the fastest reading in order without help of the page cache.
 
     Where memory is the storage, any reading counts.
 
     Args:
-        measured: Figures that `probe.StorageProbe.run` yielded.
+        measured: The readings that `probe.StorageProbe.run` yielded.
 
     Returns:
-        The figures; None if nothing was read in order.
+        The reading; None if nothing was read in order.
     """
-    read = [m for m in measured if m["what"] in _IN_ORDER and "skipped" not in m]
-    apart = [m for m in read if m["state"] != "warm"]
-    return max(apart or read, key=lambda m: m["megabytes_per_second"], default=None)
+    read = [m for m in measured if m.what in _IN_ORDER and not m.skipped]
+    apart = [m for m in read if m.state != "warm"]
+    return max(apart or read, key=_rate, default=None)
+
+
+def fastest_write(measured: Iterable[StorageReading]) -> StorageReading | None:
+    """Returns the fastest of the writes; None if nothing was written."""
+    return max((m for m in measured if m.what == WRITE), key=_rate, default=None)
+
+
+def _rate(reading: StorageReading) -> float:
+    return reading.megabytes_per_second or 0.0
 
 
 def table(

@@ -18,15 +18,18 @@ Several hosts do each measurement at the same time.
 import dataclasses
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from benchmarks.page_cache import states
+from benchmarks.results.other_results import ReadLatency, StorageReading
 from benchmarks.storage_probe import feeds, latencies, reads, summary
 from benchmarks.storage_probe.probe_files import PIECE_BYTES, ProbeFiles
 from benchmarks.storage_probe.reads import Job, Piece
 from benchmarks.storage_probe.workers import Workers
+
+Group = list[StorageReading]  # with more and more threads or processes
 
 SHARDS = "shards"  # beside the kinds of a job
 DIRECT, COLD, WARM, REMOTE = "direct", "cold", "warm", "remote"
@@ -41,54 +44,16 @@ _NAMES_SECONDS = 1.0  # to open files, or to ask for sizes
 _LEAST_GAIN = 1.05  # of the rate, for more threads to be worth a measurement
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Measurement:
-    """One way to read.
-
-    Attributes:
-        what: "sequential", "random", "shards", "open", "stat" or "write".
-        state: One of "direct", "cold", "warm", "remote" and "durable".
-        num_processes: Processes that read at the same time.
-        num_threads: Threads of each process.
-        is_again: Whether the measurement was done before.
-    """
-
-    what: str
-    state: str
-    num_processes: int = 1
-    num_threads: int = 1
-    is_again: bool = False
-
-    @property
-    def is_of_names(self) -> bool:
-        """Whether files are opened or asked for their size, and not read."""
-        return self.what in (reads.OPEN, reads.STAT)
-
-    @property
-    def block_bytes(self) -> int:
-        """Bytes of each read."""
-        if self.what == reads.RANDOM:
-            return SMALL
-        return _REMOTE_BYTES if self.state == REMOTE else LARGE
+def block_bytes(reading: StorageReading) -> int:
+    """Returns the bytes of each read."""
+    if reading.what == reads.RANDOM:
+        return SMALL
+    return _REMOTE_BYTES if reading.state == REMOTE else LARGE
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Growth:
-    """A measurement with more and more threads or processes, until that gains nothing.
-
-    Attributes:
-        measurement: The measurement with one thread and one process.
-        unit: "num_threads" or "num_processes".
-        counts: The numbers of threads or processes, from small to large.
-    """
-
-    measurement: Measurement
-    unit: str
-    counts: Sequence[int]
-
-    def __iter__(self) -> Iterator[Measurement]:
-        for count in self.counts:
-            yield dataclasses.replace(self.measurement, **{self.unit: count})
+def is_of_names(reading: StorageReading) -> bool:
+    """Returns whether files are opened or asked for their size, and not read."""
+    return reading.what in (reads.OPEN, reads.STAT)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -141,43 +106,55 @@ class FileFacts:
         )
 
 
-def plan(facts: FileFacts, max_parallel: int) -> list[Measurement | Growth]:
-    """Returns the measurements that fit the files, in order.
+def plan(facts: FileFacts, max_parallel: int) -> list[Group]:
+    """Returns the readings that fit the files, in order.
 
     Args:
-        facts: What is known of the files.
+        facts: The properties of the files.
         max_parallel: Largest number of threads, and of processes.
     """
     cold = [] if facts.in_memory else [REMOTE if facts.is_remote else COLD]
     alone = [DIRECT] if facts.is_direct else cold
     warm = [] if facts.is_remote else [WARM]
     counts = _up_to(min(max_parallel, facts.num_pieces))
-    planned: list[Measurement | Growth] = [
-        *(Measurement(what=reads.SEQUENTIAL, state=s) for s in (*alone, *warm)),
-        *(Measurement(what=reads.RANDOM, state=s) for s in (*alone, *warm)),
+    planned = [
+        [StorageReading(what=what, state=state)]
+        for what in (reads.SEQUENTIAL, reads.RANDOM)
+        for state in (*alone, *warm)
     ]
     if max_parallel > 1:
         planned += [
-            Measurement(what=reads.RANDOM, state=s, num_threads=max_parallel)
-            for s in alone
+            [StorageReading(what=reads.RANDOM, state=state, num_threads=max_parallel)]
+            for state in alone
         ]
     for state in cold or warm:
-        shards = Measurement(what=SHARDS, state=state)
-        planned.append(Growth(measurement=shards, unit="num_threads", counts=counts))
-        if counts[1:]:
-            unit = "num_processes"
-            planned.append(Growth(measurement=shards, unit=unit, counts=counts[1:]))
+        shards = StorageReading(what=SHARDS, state=state)
+        planned.append(_with_more(shards, "num_threads", counts))
+        planned.append(_with_more(shards, "num_processes", counts[1:]))
     if cold and warm:
-        planned.append(Measurement(what=SHARDS, state=WARM, num_processes=counts[-1]))
-    for kind in (reads.STAT,) if facts.is_remote else (reads.OPEN, reads.STAT):
-        planned += [Measurement(what=kind, state=s) for s in (*cold, *warm)]
+        most = counts[-1]
+        planned += [[StorageReading(what=SHARDS, state=WARM, num_processes=most)]]
+    names = (reads.STAT,) if facts.is_remote else (reads.OPEN, reads.STAT)
+    planned += [
+        [StorageReading(what=what, state=state)]
+        for what in names
+        for state in (*cold, *warm)
+    ]
     return planned
 
 
-def write_plan(max_parallel: int) -> Growth:
+def write_plan(max_parallel: int) -> Group:
     """Returns the measurements of writing, which end with `max_parallel` threads."""
-    write = Measurement(what=reads.WRITE, state=DURABLE)
-    return Growth(measurement=write, unit="num_threads", counts=_up_to(max_parallel))
+    write = StorageReading(what=reads.WRITE, state=DURABLE)
+    return _with_more(write, "num_threads", _up_to(max_parallel))
+
+
+def _with_more(
+    reading: StorageReading,
+    unit: Literal["num_threads", "num_processes"],
+    counts: Sequence[int],
+) -> Group:
+    return [dataclasses.replace(reading, **{unit: count}) for count in counts]
 
 
 def _up_to(most: int) -> list[int]:
@@ -239,12 +216,12 @@ class StorageProbe:
     begin: Callable[[str], object]
     gather: Callable[[Any], list[Any]] = _alone
 
-    def run(self) -> Iterator[dict[str, Any]]:
+    def run(self) -> Iterator[StorageReading]:
         """Measures each way to read, and the fastest way again.
 
         Yields:
-            The figures of each measurement, for JSON, over all hosts. A measurement
-            whose state is impossible has the reason as `skipped`, and no figures.
+            Each reading with its figures over all hosts. A reading whose state is
+            impossible has the reason as `skipped`, and no figures.
 
         Raises:
             ValueError: If the hosts have different storages.
@@ -252,64 +229,69 @@ class StorageProbe:
         """
         facts = FileFacts.common(self.gather(FileFacts.of_files(self.files)))
         rows = []
-        for step in plan(facts, self.max_parallel):
-            alone = isinstance(step, Measurement)
-            for row in [self._measure(step)] if alone else self._sweep(step):
+        for group in plan(facts, self.max_parallel):
+            for row in self._measure_group(group):
                 rows.append(row)
                 yield row
         if (best := feeds.best(rows)) is not None:
-            fields = [field.name for field in dataclasses.fields(Measurement)]
-            again = Measurement(**{name: best[name] for name in fields})
-            yield self._measure(dataclasses.replace(again, is_again=True))
+            what, state, num_processes, num_threads = best.way
+            yield self._measure(
+                StorageReading(
+                    what=what,
+                    state=state,
+                    num_processes=num_processes,
+                    num_threads=num_threads,
+                    is_again=True,
+                )
+            )
         if facts.writes:  # last, because a disk may work on after the writes
-            yield from self._sweep(write_plan(self.max_parallel))
+            yield from self._measure_group(write_plan(self.max_parallel))
 
-    def _sweep(self, sweep: Growth) -> Iterator[dict[str, Any]]:
-        """Yields the rows of a sweep until two in a row gain nothing."""
+    def _measure_group(self, group: Group) -> Iterator[StorageReading]:
+        """Yields the rows of a group until two in a row gain nothing."""
         best, num_idle = 0.0, 0
-        for measurement in sweep:
-            row = self._measure(measurement)
+        for reading in group:
+            row = self._measure(reading)
             yield row
-            rate = row.get("megabytes_per_second", 0.0)
+            rate = row.megabytes_per_second or 0.0
             num_idle = 0 if rate >= best * _LEAST_GAIN else num_idle + 1
             best = max(best, rate)
             if num_idle == 2:
                 return
 
-    def _measure(self, measurement: Measurement) -> dict[str, Any]:
-        row = dataclasses.asdict(measurement)
-        self.begin(f"{summary.name(row)}, {measurement.state}")
-        pieces = _pieces(self.files, measurement, self.max_parallel)
+    def _measure(self, reading: StorageReading) -> StorageReading:
+        self.begin(f"{summary.name(reading)}, {reading.state}")
+        pieces = _pieces(self.files, reading, self.max_parallel)
         names = list(dict.fromkeys(name for name, _, _ in pieces))
         # No host reads before the page caches of all hosts are ready.
-        ready = self.gather(_prepare(measurement, names, self.workers))
+        ready = self.gather(_prepare(reading, names, self.workers))
         if problem := next((why for _, why in ready if why), None):
-            return {**row, "skipped": problem}
+            return dataclasses.replace(reading, skipped=problem)
         limit = self.seconds
-        if measurement.is_of_names:
+        if is_of_names(reading):
             limit = min(limit, _NAMES_SECONDS)
-        seed = zlib.crc32(repr(measurement).encode())
-        work = jobs(measurement, pieces, self.files.url, limit, seed=seed)
+        seed = zlib.crc32(repr((*reading.way, reading.is_again)).encode())
+        work = jobs(reading, pieces, self.files.url, limit, seed=seed)
         by_host = self.gather(self.workers.run(work))
-        return {**row, **figures(measurement, by_host, [part for part, _ in ready])}
+        return with_figures(reading, by_host, [part for part, _ in ready])
 
 
 def _pieces(
-    files: ProbeFiles, measurement: Measurement, max_parallel: int
+    files: ProbeFiles, reading: StorageReading, max_parallel: int
 ) -> Sequence[Piece]:
-    if measurement.what == reads.WRITE:
+    if reading.what == reads.WRITE:
         # Each thread has a file, and the next file beside it for a while.
         most = files.write_bytes // (2 * max_parallel) // LARGE * LARGE
         return [(str(files.write_folder), 0, max(LARGE, min(PIECE_BYTES, most)))]
-    if measurement.is_of_names:
+    if is_of_names(reading):
         return [(name, 0, 0) for name in files.names]
-    if measurement.state != WARM:
+    if reading.state != WARM:
         return files.pieces
     return files.pieces[: max(1, _WARM_BYTES // PIECE_BYTES)]
 
 
 def jobs(
-    measurement: Measurement,
+    reading: StorageReading,
     pieces: Sequence[Piece],
     url: str | None,
     seconds: float,
@@ -322,23 +304,23 @@ def jobs(
     once. The processes of other measurements read all pieces, from different pieces on.
 
     Args:
-        measurement: The measurement.
+        measurement: The reading.
         pieces: The pieces; a cold measurement needs a piece for each process.
         url: The store, or None.
         seconds: Longest time.
         seed: Seed of the order of random reads.
     """
-    count, repeats = measurement.num_processes, measurement.state != COLD
-    what = measurement.what
+    count, repeats = reading.num_processes, reading.state != COLD
+    what = reading.what
     return [
         Job(
             kind=reads.SEQUENTIAL if what == SHARDS else what,
             pieces=_rotated(pieces, first) if repeats else pieces[first::count],
             seconds=seconds,
-            block_bytes=measurement.block_bytes,
-            num_threads=measurement.num_threads,
+            block_bytes=block_bytes(reading),
+            num_threads=reading.num_threads,
             url=url,
-            is_direct=measurement.state == DIRECT,
+            is_direct=reading.state == DIRECT,
             repeats=repeats,
             seed=seed,
         )
@@ -352,44 +334,43 @@ def _rotated(pieces: Sequence[Piece], first: int) -> list[Piece]:
 
 
 def _prepare(
-    measurement: Measurement, files: Sequence[str], workers: Workers
+    reading: StorageReading, files: Sequence[str], workers: Workers
 ) -> tuple[float | None, str | None]:
-    """Brings the files into the state of a measurement.
+    """Brings the files into the state of a reading.
 
     Returns:
         The part of the files in the page cache, or None; the reason why the state is
         impossible, or None.
     """
-    if measurement.state not in (COLD, WARM):
+    if reading.state not in (COLD, WARM):
         return None, None
-    if measurement.is_of_names:
+    if is_of_names(reading):
         try:
-            if measurement.state == COLD:
+            if reading.state == COLD:
                 workers.act("drop_caches", ())
         except OSError as error:
             return None, f"Only root can make names cold: {error}"
         return None, None
-    workers.act("evict" if measurement.state == COLD else "fill", files)
+    workers.act("evict" if reading.state == COLD else "fill", files)
     measured = workers.act("measure", files)
     resident = measured["resident_bytes"]
     return None if resident is None else resident / max(1, measured["num_bytes"]), None
 
 
-def figures(
-    measurement: Measurement,
+def with_figures(
+    reading: StorageReading,
     by_host: Sequence[Sequence[Mapping[str, Any]]],
     resident: Sequence[float | None],
-) -> dict[str, Any]:
+) -> StorageReading:
     """Joins the outcomes of all processes of all hosts.
 
     Args:
-        measurement: The measurement.
+        reading: The reading.
         by_host: For each host, the result of `TimedReads.run` in each process.
         resident: For each host, the part of the files in the page cache before.
 
     Returns:
-        The figures of a measurement, for JSON. The seconds are those of the slowest
-        host, from the first to the last read of its processes.
+        The reading with its figures.
     """
     outcomes = [outcome for host in by_host for outcome in host]
     each = [_seconds(host) for host in by_host]
@@ -402,30 +383,31 @@ def figures(
     fetched = [outcome["storage_bytes"] for outcome in outcomes]
     total = None if None in fetched else sum(fetched)
     parts = [part for part in resident if part is not None]
-    # The host that is farthest from the state.
-    worst = min if measurement.state == WARM else max
+    worst = min if reading.state == WARM else max
     part = worst(parts) if len(parts) == len(resident) else None
-    has_bytes = not measurement.is_of_names
-    joined = {
-        "block_bytes": measurement.block_bytes if has_bytes else None,
-        "num_reads": num_reads,
-        "num_bytes": num_bytes,
-        "seconds": seconds,
-        "megabytes_per_second": num_bytes / seconds / 1e6 if has_bytes else None,
-        "reads_per_second": num_reads / seconds,
-        "latency_seconds": latencies.percentiles(counts),
-        "storage_bytes": total,
-        "resident_fraction": part,
-        "is_proven": is_proven(
-            measurement.state, resident=part, num_bytes=num_bytes, fetched=total
+    has_bytes = not is_of_names(reading)
+    per_host = [
+        sum(outcome["num_bytes"] for outcome in host) / of_host / 1e6
+        for host, of_host in zip(by_host, each, strict=True)
+    ]
+    return dataclasses.replace(
+        reading,
+        block_bytes=block_bytes(reading) if has_bytes else None,
+        num_reads=num_reads,
+        num_bytes=num_bytes,
+        seconds=seconds,
+        megabytes_per_second=num_bytes / seconds / 1e6 if has_bytes else None,
+        reads_per_second=num_reads / seconds,
+        latency_seconds=ReadLatency(**latencies.percentiles(counts)),
+        storage_bytes=total,
+        resident_fraction=part,
+        is_proven=is_proven(
+            reading.state, resident=part, num_bytes=num_bytes, fetched=total
         ),
-    }
-    if has_bytes and len(by_host) > 1:
-        joined["megabytes_per_second_per_host"] = [
-            sum(outcome["num_bytes"] for outcome in host) / of_host / 1e6
-            for host, of_host in zip(by_host, each, strict=True)
-        ]
-    return joined
+        megabytes_per_second_per_host=tuple(per_host)
+        if has_bytes and len(by_host) > 1
+        else (),
+    )
 
 
 def _seconds(outcomes: Sequence[Mapping[str, Any]]) -> float:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from benchmarks.reporting.charts import frame
 from benchmarks.reporting.charts.frame import Chart, Plot, Spec
 from benchmarks.results.collection import Result
-from benchmarks.results.other_results import SweepResult, SweptRow
+from benchmarks.results.other_results import PublishedRow, SweepResult, SweptRow
 from tfpipe.errors import count_of
 
 _MEASURED, _PUBLISHED = "this sweep, a rank", "published, a GPU"
@@ -44,7 +44,7 @@ def _chart(index: int, sweep: Result[SweepResult]) -> Chart | None:
 
 
 def _of_gpu(row: SweptRow) -> float | None:
-    return row.published.images_per_second_per_accelerator
+    return row.published and row.published.images_per_second_per_accelerator
 
 
 def _name(row: SweptRow, rows: Sequence[SweptRow]) -> str:
@@ -71,14 +71,14 @@ def _sentence(name: str, row: SweptRow) -> str:
 
 def _on(row: SweptRow) -> str:
     """Returns the accelerators of the published row, such as 72 v100."""
-    there = row.published
+    there = row.published or PublishedRow()
     count = there.num_accelerators
     return "—" if count is None else f"{count} {there.accelerator or '—'}"
 
 
 def _texts(name: str, row: SweptRow) -> list[str]:
     met = {None: "—", True: "met", False: "not met"}[row.gates_met]
-    there, ratio = row.published, row.rate_over_published
+    there, ratio = row.published or PublishedRow(), row.rate_over_published
     return [
         name,
         *(str(v or "—") for v in (row.kind, row.precision, row.num_hosts)),

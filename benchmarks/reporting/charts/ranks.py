@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from benchmarks.reporting.charts import frame, scaling
 from benchmarks.reporting.charts.frame import Chart, Plot, Spec
-from benchmarks.reporting.charts.scaling import Point
 from benchmarks.results import collection as results
 from benchmarks.results.collection import Group, Result
 from benchmarks.results.other_results import SweepResult, SweptPoint
@@ -31,7 +30,7 @@ class ScalingSeries(NamedTuple):
     """
 
     label: str
-    points: Sequence[Point | SweptPoint]
+    points: Sequence[SweptPoint]
     passing: Sequence[int] | None
 
 
@@ -168,7 +167,7 @@ def _sentence(series: ScalingSeries) -> str:
     return text
 
 
-def _efficiency(point: Point | SweptPoint) -> str:
+def _efficiency(point: SweptPoint) -> str:
     text = frame.percent(point.efficiency)
     low, high = point.efficiency_low, point.efficiency_high
     if point.num_ranks > 1 and low is not None and high is not None:
@@ -176,7 +175,7 @@ def _efficiency(point: Point | SweptPoint) -> str:
     return text
 
 
-def _met(series: ScalingSeries, point: Point | SweptPoint) -> str:
+def _met(series: ScalingSeries, point: SweptPoint) -> str:
     if series.passing is None:
         return "—"
     return "met" if point.num_ranks in series.passing else "not met"

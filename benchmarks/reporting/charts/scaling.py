@@ -1,47 +1,20 @@
 """Scaling: images/s of N ranks, compared with N times the images/s of a single rank.
 
-In: images/s of repeated runs, by number of ranks. Out: a `Point` for each number of
-ranks, with speed-up and efficiency, and a 95 % interval of the efficiency.
+In: images/s of repeated runs, by number of ranks. Out: a `SweptPoint` for each number
+of ranks, with speed-up and efficiency, and a 95 % interval of the efficiency.
 
 Weak scaling keeps the batch size of a rank, strong scaling the global batch size. Both
 use the same formula, on the means of the repeats: efficiency = rate_N / (N * rate_1).
 """
 
-import dataclasses
 import statistics
 from collections.abc import Mapping, Sequence
 
 from benchmarks.reporting.intervals import mean_interval, ratio_interval
+from benchmarks.results.other_results import SweptPoint
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Point:
-    """Figures of a number of ranks; None where a necessary run is missing.
-
-    Attributes:
-        num_ranks: Number of ranks, N.
-        num_repeats: Number of runs in the mean.
-        examples_per_second: Rate of all ranks together, the mean over the repeats.
-        examples_per_second_interval: Half the width of the mean's 95 % interval; None
-            for a single run.
-        efficiency: rate_N / (N * rate_1); None without a run on a single rank.
-        efficiency_low: Lower end of the efficiency's 95 % interval; None unless both N
-            ranks and a single rank were repeated.
-        efficiency_high: Upper end of the same interval.
-        speedup: rate_N / rate_1; None without a run on a single rank.
-    """
-
-    num_ranks: int
-    num_repeats: int
-    examples_per_second: float
-    examples_per_second_interval: float | None
-    efficiency: float | None
-    efficiency_low: float | None
-    efficiency_high: float | None
-    speedup: float | None
-
-
-def points(rates: Mapping[int, Sequence[float]]) -> list[Point]:
+def points(rates: Mapping[int, Sequence[float]]) -> list[SweptPoint]:
     """Computes the scaling of a series, in the order of the numbers of ranks.
 
     Args:
@@ -64,7 +37,9 @@ def points(rates: Mapping[int, Sequence[float]]) -> list[Point]:
     ]
 
 
-def point(num_ranks: int, repeats: Sequence[float], single: Sequence[float]) -> Point:
+def point(
+    num_ranks: int, repeats: Sequence[float], single: Sequence[float]
+) -> SweptPoint:
     """Computes the figures of a number of ranks.
 
     Args:
@@ -77,7 +52,7 @@ def point(num_ranks: int, repeats: Sequence[float], single: Sequence[float]) -> 
     low, high = ratio_interval(repeats, single)
     if num_ranks == 1:  # its efficiency is 1 by definition, whatever the repeats say
         low, high = 1.0, 1.0
-    return Point(
+    return SweptPoint(
         num_ranks=num_ranks,
         num_repeats=len(repeats),
         examples_per_second=mean,

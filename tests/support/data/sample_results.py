@@ -374,7 +374,7 @@ def advice() -> dict[str, Any]:
         "schema_version": 1,
         "started_at": START.isoformat(),
         "config": texts,
-        **summary.answer(known, published.ACCELERATORS, "train"),
+        **summary.answer(known, published.ACCELERATORS, "train").as_json(),
     }
 
 

@@ -14,12 +14,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import psutil
 import pytest
 
 import tfpipe
+from benchmarks.results import tree
+from benchmarks.results.other_results import StorageReading, StorageResult
 from benchmarks.storage_probe import feeds, own_folder, probe, reads
 from benchmarks.storage_probe.probe_files import ProbeFiles
 from benchmarks.storage_probe.workers import Workers
@@ -70,11 +71,11 @@ def test_shards_of_a_data_set_are_measured_and_stay_as_they_are(
     assert (warm["is_proven"], warm["storage_bytes"]) == (True, 0)
     assert {row["model"] for row in result["feeds"]} == {"resnet50", "vgg16"}
     assert result["sentences"][-1] in done.stdout.splitlines()
-    best = feeds.best(result["measurements"])
+    best = feeds.best(tree.read(StorageResult, result).measurements)
     assert best is not None
-    assert result["megabytes_per_second"] == best["megabytes_per_second"]
+    assert result["megabytes_per_second"] == best.megabytes_per_second
     is_short = any("too short to trust" in text for text in result["sentences"])
-    assert is_short == (best["seconds"] < 0.1)
+    assert is_short == (best.seconds < 0.1)
     assert result["environment"]["hosts"][0]["num_cpus"] == os.cpu_count()
 
 
@@ -313,7 +314,7 @@ def test_two_processes_read_each_their_share(tmp_path: pathlib.Path) -> None:
     for name in ("a", "b", "c"):
         (tmp_path / name).write_bytes(os.urandom(300_000))
         pieces.append((str(tmp_path / name), 0, 300_000))
-    one = probe.Measurement(what="shards", state="cold", num_processes=2)
+    one = StorageReading(what="shards", state="cold", num_processes=2)
     jobs = probe.jobs(one, pieces, None, 60.0, seed=0)
 
     with Workers() as workers:
@@ -343,11 +344,11 @@ def test_state_that_the_kernel_denies_is_not_proven(tmp_path: pathlib.Path) -> N
         Workers() as workers,
     ):
         assert sum(view[::4096]) >= 0  # every page is in use
-        found: list[dict[str, Any]] = list(
+        found = list(
             probe.StorageProbe(
                 files=place, workers=workers, seconds=0.1, max_parallel=1, begin=str
             ).run()
         )
 
-    cold = [m for m in found if (m["what"], m["state"]) == ("shards", "cold")]
-    assert {m["is_proven"] for m in cold} == {False}
+    cold = [m for m in found if (m.what, m.state) == ("shards", "cold")]
+    assert {m.is_proven for m in cold} == {False}

@@ -1,12 +1,11 @@
-"""benchmarks.models.accelerators: figures with their sources, and those of a file."""
+"""benchmarks.models.accelerators: figures with their sources."""
 
-import math
 import pathlib
 
 import pytest
 
-from benchmarks.models import accelerators, catalog
-from benchmarks.models.accelerators import Figure, find, parse
+from benchmarks.models import catalog
+from benchmarks.models.accelerators import Figure, find
 from benchmarks.planning.published import ACCELERATORS
 
 FULL = ("v100", "a100", "h100", "h200", "b200")
@@ -153,10 +152,10 @@ def test_each_scaled_figure_is_its_base_times_the_ratio() -> None:
             "h100_mlperf",
             "vgg16",
             "train",
-            r"knows how fast resnet50, resnet50_v1\.5 is",
+            r"has figures of resnet50, resnet50_v1\.5 with",
         ),
-        ("h100_mlperf", "resnet50", "infer", "knows how fast nothing is with"),
-        ("l40s", "resnet50", "train", "knows how fast nothing is with"),
+        ("h100_mlperf", "resnet50", "infer", "has figures of no model with"),
+        ("l40s", "resnet50", "train", "has figures of no model with"),
         ("h100", "tiny", "train", "--model=tiny, for which no figure was found"),
         ("h1000", "resnet50", "train", "must be one of a100, .*, got h1000"),
     ],
@@ -166,49 +165,6 @@ def test_what_has_no_figure_is_an_error(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         find(ACCELERATORS, name, model, mode)
-
-
-def _parse(settings: dict[str, object]) -> dict[str, accelerators.Accelerator]:
-    return parse(settings, "own.json", taken=ACCELERATORS, models=catalog.MODELS)
-
-
-def test_accelerators_of_a_file() -> None:
-    found = _parse(
-        {"own": {"source": "measured here", "train": {"vgg16": 3000}, "infer": {}}}
-    )
-
-    figure = Figure(images_per_second=3000.0, source="measured here")
-    assert found == {"own": accelerators.Accelerator(train={"vgg16": figure})}
-    assert find(found, "own", "vgg16", "train").step_seconds(300) == 0.1
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({}, "--accelerators_file=own.json must hold an accelerator at least"),
-        ({"h100": {}}, "own.json: h100 is the name of a built-in accelerator"),
-        ({"own": 7}, "own.json: own must be a table of source, train, infer, got 7"),
-        ({"own": {"rate": 1}}, "own may hold source, train, infer; got rate"),
-        ({"own": {"train": {"vgg16": 1}}}, "own.source must be a text .* got None"),
-        ({"own": {"source": 3}}, "own.source must be a text .* got 3"),
-        ({"own": {"source": "x"}}, "own must hold figures in train or infer, got none"),
-        ({"own": {"source": "x", "train": [1]}}, r"own.train must be .*, got \[1\]"),
-        (
-            {"own": {"source": "x", "infer": {"vgg": 1}}},
-            "own.infer.vgg must be one of the models googlenet, .*",
-        ),
-        *(
-            (
-                {"own": {"source": "x", "train": {"vgg16": rate}}},
-                "own.train.vgg16 must be images a second, a number above 0, got ",
-            )
-            for rate in (0, -1.5, math.inf, math.nan, True, "3000", None)
-        ),
-    ],
-)
-def test_wrong_file_is_an_error(settings: dict[str, object], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        _parse(settings)
 
 
 @pytest.mark.parametrize(

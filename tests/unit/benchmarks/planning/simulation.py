@@ -129,8 +129,8 @@ def simulate(
         max_steps: Most steps of an epoch that are simulated, >= 2.
         seed: Seed of all draws.
     """
-    global_batch = scenario.num_accelerators * scenario.work.batch_size
-    num_steps = scenario.data.num_images // global_batch
+    global_batch = scenario.num_accelerators * scenario.batch_size
+    num_steps = scenario.num_images // global_batch
     run = _Run(scenario, behaviour or Behaviour(), np.random.default_rng(seed))
     epochs = []
     for number in range(num_epochs):
@@ -183,17 +183,17 @@ class _Run:
     ) -> None:
         self._scenario, self._behaviour, self._random = scenario, behaviour, random
         num_hosts = scenario.num_hosts
-        self._shape = num_hosts, scenario.host.num_accelerators
+        self._shape = num_hosts, scenario.accelerators_per_host
         self._stations = {
             "readers": _Station(scenario.num_accelerators),
-            "storage": _Station(1 if scenario.storage.is_shared else num_hosts),
+            "storage": _Station(1 if scenario.is_storage_shared else num_hosts),
             "network": _Station(num_hosts),
             "cores": _Station(num_hosts),
         }
-        work, cores = scenario.work, scenario.host.num_cores
+        cpu_seconds = scenario.cpu_seconds / scenario.cores_per_host
         slowness = behaviour.host(random, (num_hosts, 1))
         self._cpu_seconds = np.broadcast_to(
-            work.batch_size * work.cpu_seconds / cores * slowness, self._shape
+            scenario.batch_size * cpu_seconds * slowness, self._shape
         )
         self._now = 0.0  # when the last barrier opened
         # When each of the last batches was taken, which makes room for another one.
@@ -218,8 +218,8 @@ class _Run:
         seconds = ends[-1] - start + (num_steps - num_simulated) * steps.mean()
         elapsed = ends[-1] - middle
         done = {k: (v - before[k]) / elapsed for k, v in self._totals().items()}
-        work = self._scenario.work
-        num_images = num_steps * self._scenario.num_accelerators * work.batch_size
+        scenario = self._scenario
+        num_images = num_steps * scenario.num_accelerators * scenario.batch_size
         median, slow = np.percentile(steps, (50, 99))
         return SimulatedEpoch(
             images_per_second=num_images / seconds,
@@ -245,7 +245,7 @@ class _Run:
         ready = self._prepare(cached)
         taken = np.maximum(ready, self._now)
         factors = behaviour.step(self._random, self._shape)
-        computed = scenario.work.step_seconds * factors
+        computed = scenario.step_seconds * factors
         ends = taken + computed
         opened = float(ends.max()) + scenario.exchange_seconds
         last = np.unravel_index(ends.argmax(), ends.shape)
@@ -256,12 +256,12 @@ class _Run:
 
     def _prepare(self, cached: float) -> Floats:
         """Returns when the next batch of each rank is read and decoded."""
-        storage = self._scenario.storage
+        scenario = self._scenario
         num_bytes = self._missed_bytes(cached)
-        num_requests = num_bytes / storage.request_bytes
-        by_bytes = num_bytes / storage.bytes_per_second
-        by_requests = num_requests / storage.requests_per_second
-        queues = 1 if storage.is_shared else self._scenario.num_hosts
+        num_requests = num_bytes / scenario.request_bytes
+        by_bytes = num_bytes / scenario.storage_bytes_per_second
+        by_requests = num_requests / scenario.requests_per_second
+        queues = scenario.num_storages
         self._worked["bytes"] += float(num_bytes.sum())
         self._worked["storage"] += float(by_bytes.sum()) / queues
         self._worked["requests"] += float(by_requests.sum()) / queues
@@ -269,7 +269,7 @@ class _Run:
         services = {
             "readers": num_requests * behaviour.request_seconds / behaviour.num_readers,
             "storage": np.maximum(by_bytes, by_requests),
-            "network": num_bytes / self._scenario.host.link_bytes_per_second,
+            "network": num_bytes / scenario.link_bytes_per_second,
             "cores": self._cpu_seconds,
         }
         # A rank asks for a batch when there is room for it, and in order.
@@ -282,8 +282,8 @@ class _Run:
 
     def _missed_bytes(self, cached: float) -> Floats:
         """Returns the bytes of the next batches that no cache holds."""
-        work, data = self._scenario.work, self._scenario.data
-        num_bytes = work.batch_size * data.record_bytes
-        missed = self._random.binomial(work.batch_size, 1 - cached, self._shape)
+        batch_size = self._scenario.batch_size
+        num_bytes = batch_size * self._scenario.record_bytes
+        missed = self._random.binomial(batch_size, 1 - cached, self._shape)
         factors = self._behaviour.batch(self._random, self._shape)
-        return num_bytes * factors * (missed / work.batch_size)
+        return num_bytes * factors * (missed / batch_size)

@@ -70,16 +70,16 @@ def _complete(mode="train", **texts):
 def test_tables_give_what_no_flag_gives_and_each_fact_has_a_source():
     found = _complete(accelerator="v100", num_accelerators="72", cores="20")
 
-    assert list(found) == list(facts.KEYS)
+    assert list(found) == list(facts.KINDS)
     assert all(fact.source for fact in found.values())
     assert found["images_per_second"].value == 1276.0
     assert "Lambda" in found["images_per_second"].source
     assert (found["cores"].value, found["cores"].origin) == (20.0, "flag")
     assert found["ram"] == Fact(512e9, "NVIDIA DGX-1, data sheet")
     scenario = facts.scenario(found)
-    assert (scenario.num_hosts, scenario.host.num_accelerators) == (9, 8)
-    assert scenario.work.batch_size == 256
-    assert scenario.storage.bytes_per_second == math.inf
+    assert (scenario.num_hosts, scenario.accelerators_per_host) == (9, 8)
+    assert scenario.batch_size == 256
+    assert scenario.storage_bytes_per_second == math.inf
     infer = _complete(mode="infer", accelerator="v100", model="googlenet")
     assert infer["images_per_second"].value == 5250.0
 
@@ -89,9 +89,9 @@ def test_named_storages():
     assert (nfs["storage"].value, nfs["shared_storage"].value) == (1.5e9, 0.0)
     assert nfs["write"].value == 1.5e9
     shared = facts.scenario(_complete(storage="nfs", shared_storage="yes"))
-    assert shared.storage.is_shared
+    assert shared.is_storage_shared
     weka = facts.scenario(_complete(storage="weka"))
-    assert weka.storage.requests_per_second == 2.5e6
+    assert weka.requests_per_second == 2.5e6
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """published_rows: measured rows beside those of the publications."""
 
+import dataclasses
 import itertools
 import json
 from typing import Any
@@ -7,7 +8,9 @@ from typing import Any
 from benchmarks.planning import published_rows
 from benchmarks.planning.plan import Sweep
 from benchmarks.planning.session import Repeats
+from benchmarks.results import tree
 from benchmarks.results.collection import Result
+from benchmarks.results.other_results import SweptRow
 
 
 def _result(rate: float, **more: Any) -> dict[str, Any]:
@@ -25,20 +28,22 @@ def _result(rate: float, **more: Any) -> dict[str, Any]:
     }
 
 
-def _rows(sweep: Sweep, *results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _rows(sweep: Sweep, *results: list[dict[str, Any]]) -> list[SweptRow]:
     pairs = itertools.product(sweep.series(), sweep.all_placements())
     rows = [
-        published_rows.as_json(
+        published_rows.row(
             Repeats(series, placement, [Result("", each) for each in own])
         )
         for (series, placement), own in zip(pairs, results, strict=True)
         if own
     ]
-    return list(json.loads(json.dumps(rows)))
+    stored = json.loads(json.dumps([dataclasses.asdict(row) for row in rows]))
+    assert [tree.read(SweptRow, row) for row in stored] == rows
+    return rows
 
 
-def _busy(row: dict[str, Any]) -> tuple[float, str]:
-    return round(row["accelerator_busy_fraction"], 6), row["accelerator_busy_of"]
+def _busy(row: SweptRow) -> tuple[float, str]:
+    return round(row.accelerator_busy_fraction or 0, 6), row.accelerator_busy_of
 
 
 def test_rows_have_the_figures_of_the_publications_beside_their_own() -> None:
@@ -60,15 +65,15 @@ def test_rows_have_the_figures_of_the_publications_beside_their_own() -> None:
         [_result(10.0, telemetry=gpus, gates=[], config={})],
     )
 
-    assert (one["examples_per_second"], one["num_repeats"]) == (700.0, 2)
-    assert (one["batch_size"], one["mode"]) == (256, "train")
-    assert (one["host_cpu_fraction"], one["gates_met"]) == (0.5, True)
+    assert (one.examples_per_second, one.num_repeats) == (700.0, 2)
+    assert (one.batch_size, one.mode) == (256, "train")
+    assert (one.host_cpu_fraction, one.gates_met) == (0.5, True)
     assert _busy(one) == (0.98, "steps")
-    assert one["published"]["images_per_second_per_accelerator"] == 735.0
-    assert one["rate_over_published"] == 700 / 735
-    assert (two["gates_met"], two["rate_over_published"]) == (False, 600 / 735)
-    assert tiny["published"] is tiny["rate_over_published"] is tiny["gates_met"] is None
-    assert tiny["host_cpu_fraction"] is None
+    assert one.published.images_per_second_per_accelerator == 735.0
+    assert one.rate_over_published == 700 / 735
+    assert (two.gates_met, two.rate_over_published) == (False, 600 / 735)
+    assert tiny.published is tiny.rate_over_published is tiny.gates_met is None
+    assert tiny.host_cpu_fraction is None
     assert _busy(tiny) == (0.85, "gpu")
 
     legend, _, *table, source = published_rows.lines(rows)
@@ -101,9 +106,9 @@ def test_tiers_have_what_servers_and_disks_gave_and_the_row_of_their_place() -> 
         [_result(10.0, storage=unknown, timed_seconds=2.0)],
     )
 
-    assert remote["storage_megabytes_per_second"] == 4.0
-    assert local["storage_megabytes_per_second"] == 0.0  # as the devices count
-    published = [row["published"]["images_per_second"] for row in (remote, local)]
+    assert remote.storage_megabytes_per_second == 4.0
+    assert local.storage_megabytes_per_second == 0.0  # as the devices count
+    published = [row.published.images_per_second for row in (remote, local)]
     assert published == [42_000.0, 17_000.0]
 
 

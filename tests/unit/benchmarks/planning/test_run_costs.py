@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from benchmarks.planning import run_costs
-from benchmarks.planning.scenario import Data, PlannedHost, Scenario, Storage, Work
+from benchmarks.planning.scenario import Scenario
 
 
 def _played(fits: float, num_hosts: int) -> float:
@@ -53,15 +53,17 @@ def test_hits_of_a_shard_cache_are_the_share_that_fits(fits, hits):
     assert run_costs.shard_cache_hits(fits * 1e9, 1e9) == hits
 
 
-def _scenario(num_hosts=1, cached=1.0, num_images=1_281_167, **host):
+def _scenario(num_hosts=1, cached=1.0):
     return Scenario(
-        data=Data(num_images=num_images, record_bytes=115_154),
-        work=Work(
-            accelerator_images_per_second=1786.0, cpu_seconds=1e-6, batch_size=400
-        ),
-        host=PlannedHost(num_accelerators=8, num_cores=100, **host),
-        storage=Storage(bytes_per_second=164_600_000.0 * num_hosts),
+        num_images=1_281_167,
+        record_bytes=115_154,
+        images_per_second=1786.0,
+        cpu_seconds=1e-6,
+        batch_size=400,
         num_hosts=num_hosts,
+        accelerators_per_host=8,
+        cores_per_host=100,
+        storage_bytes_per_second=164_600_000.0 * num_hosts,
         cached_fraction=cached,
     )
 

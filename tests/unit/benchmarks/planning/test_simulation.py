@@ -8,28 +8,21 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from benchmarks.planning import ceilings
-from benchmarks.planning.scenario import Data, PlannedHost, Scenario, Work
+from benchmarks.planning.scenario import Scenario
 from tests.unit.benchmarks.planning import simulation
 from tests.unit.benchmarks.planning.simulation import Behaviour, Floats, simulate
 
 # 16 accelerators of 100 images/s, which need 160 MB/s and 16 of the 32 cores.
 BASE = Scenario(
-    data=Data(num_images=1_000_000, record_bytes=100e3),
-    work=Work(accelerator_images_per_second=100.0, cpu_seconds=0.01, batch_size=50),
-    host=PlannedHost(num_accelerators=4, num_cores=8),
+    num_images=1_000_000,
+    record_bytes=100e3,
+    images_per_second=100.0,
+    cpu_seconds=0.01,
+    batch_size=50,
     num_hosts=4,
+    accelerators_per_host=4,
+    cores_per_host=8,
 )
-
-
-def replaced(scenario: Scenario, **parts: dict[str, object]) -> Scenario:
-    """Returns a scenario with some fields of some of its parts replaced."""
-    return dataclasses.replace(
-        scenario,
-        **{
-            name: dataclasses.replace(getattr(scenario, name), **fields)
-            for name, fields in parts.items()
-        },
-    )
 
 
 def factors(*values: float) -> simulation.Draw:
@@ -45,23 +38,25 @@ def factors(*values: float) -> simulation.Draw:
     ("scenario", "binding"),
     [
         (BASE, "accelerator"),
-        (replaced(BASE, work={"cpu_seconds": 0.05}), "cores"),
-        (replaced(BASE, storage={"bytes_per_second": 50e6}), "storage"),
+        (dataclasses.replace(BASE, cpu_seconds=0.05), "cores"),
+        (dataclasses.replace(BASE, storage_bytes_per_second=50e6), "storage"),
         (
-            replaced(BASE, storage={"bytes_per_second": 9e6, "is_shared": False}),
+            dataclasses.replace(
+                BASE, storage_bytes_per_second=9e6, is_storage_shared=False
+            ),
             "storage",
         ),
-        (replaced(BASE, host={"link_bytes_per_second": 9e6}), "network"),
+        (dataclasses.replace(BASE, link_bytes_per_second=9e6), "network"),
         (
-            replaced(
-                BASE, storage={"requests_per_second": 500, "request_bytes": 100e3}
-            ),
+            dataclasses.replace(BASE, requests_per_second=500, request_bytes=100e3),
             "requests",
         ),
         (dataclasses.replace(BASE, exchange_seconds=0.5), "accelerator"),
         (
             dataclasses.replace(
-                replaced(BASE, storage={"bytes_per_second": 50e6}), cached_fraction=0.6
+                BASE,
+                storage_bytes_per_second=50e6,
+                cached_fraction=0.6,
             ),
             "storage",
         ),
@@ -94,12 +89,10 @@ def test_it_is_never_faster_than_the_closed_form(
     cpu: float, storage: float, link: float, num_hosts: int, spread: float
 ) -> None:
     scenario = dataclasses.replace(
-        replaced(
-            BASE,
-            work={"cpu_seconds": cpu},
-            storage={"bytes_per_second": storage},
-            host={"link_bytes_per_second": link},
-        ),
+        BASE,
+        cpu_seconds=cpu,
+        storage_bytes_per_second=storage,
+        link_bytes_per_second=link,
         num_hosts=num_hosts,
     )
     behaviour = Behaviour(batch=simulation.lognormal(spread))
@@ -125,7 +118,7 @@ def test_a_barrier_waits_for_the_slowest_accelerator() -> None:
 def test_random_steps_cost_the_mean_of_the_largest_of_all() -> None:
     """The largest of n exponential times has the mean 1 + 1/2 + ... + 1/n."""
     behaviour = Behaviour(step=lambda random, shape: random.exponential(1.0, shape))
-    scenario = replaced(BASE, work={"cpu_seconds": 1e-6})
+    scenario = dataclasses.replace(BASE, cpu_seconds=1e-6)
 
     steady = simulate(scenario, behaviour=behaviour, max_steps=500).steady
     harmonic = sum(1 / k for k in range(1, 17))
@@ -135,7 +128,7 @@ def test_random_steps_cost_the_mean_of_the_largest_of_all() -> None:
 
 
 def test_one_slow_host_holds_all_others_back() -> None:
-    scenario = replaced(BASE, work={"cpu_seconds": 0.02})
+    scenario = dataclasses.replace(BASE, cpu_seconds=0.02)
     behaviour = Behaviour(host=factors(1.0, 1.0, 1.0, 4.0))
 
     steady = simulate(scenario, behaviour=behaviour, max_steps=100).steady
@@ -147,7 +140,7 @@ def test_one_slow_host_holds_all_others_back() -> None:
 
 def test_the_first_epoch_finds_empty_caches() -> None:
     scenario = dataclasses.replace(
-        replaced(BASE, storage={"bytes_per_second": 40e6}), cached_fraction=1.0
+        BASE, storage_bytes_per_second=40e6, cached_fraction=1.0
     )
 
     cold, warm = simulate(scenario, max_steps=100).epochs
@@ -161,7 +154,7 @@ def test_the_first_epoch_finds_empty_caches() -> None:
 
 
 def test_readers_limit_by_the_time_of_a_request() -> None:
-    scenario = replaced(BASE, storage={"request_bytes": 100e3})
+    scenario = dataclasses.replace(BASE, request_bytes=100e3)
     behaviour = Behaviour(request_seconds=0.5, num_readers=10)
 
     steady = simulate(scenario, behaviour=behaviour, max_steps=60).steady
@@ -171,7 +164,7 @@ def test_readers_limit_by_the_time_of_a_request() -> None:
 
 
 def test_reading_ahead_hides_batches_of_different_sizes() -> None:
-    scenario = replaced(BASE, storage={"bytes_per_second": 200e6})
+    scenario = dataclasses.replace(BASE, storage_bytes_per_second=200e6)
     rates = [
         simulate(
             scenario,
@@ -200,11 +193,9 @@ def test_a_seed_gives_the_same_run() -> None:
 def test_ten_thousand_accelerators_take_a_moment() -> None:
     """The limit of CPU time of a unit test is the assertion."""
     scenario = dataclasses.replace(
-        replaced(
-            BASE,
-            data={"num_images": 10**9},
-            storage={"bytes_per_second": 50e9},
-        ),
+        BASE,
+        num_images=10**9,
+        storage_bytes_per_second=50e9,
         num_hosts=2500,
     )
 

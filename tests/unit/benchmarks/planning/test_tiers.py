@@ -1,5 +1,6 @@
 """benchmarks.planning: the tiers of storage, and the resource that bound a run."""
 
+import dataclasses
 import json
 from typing import Any
 
@@ -11,6 +12,7 @@ from benchmarks.planning.session import Repeats
 from benchmarks.reporting import binding
 from benchmarks.results import tree
 from benchmarks.results.collection import Result
+from benchmarks.results.other_results import SweptTier
 from benchmarks.results.train_result import TrainResult
 
 PLACES: dict[str, Any] = {
@@ -113,6 +115,11 @@ def test_a_url_names_the_same_run_in_any_folder(
     assert "-rec-" in name
 
 
+_BYTES = [
+    f"bytes_from_{giver}" for giver in ("server", "disk", "page_cache", "ram_cache")
+]
+
+
 def _result(
     *, stall: float = 0.5, busy: float | None = 0.5, kind: str = "real", **storage: Any
 ) -> dict[str, Any]:
@@ -123,7 +130,7 @@ def _result(
         "kind": kind,
         "telemetry": {"host_cpu_fraction": busy},
         "storage": {
-            **dict.fromkeys(tables.BYTES, 0),
+            **dict.fromkeys(_BYTES, 0),
             **{"state": "cold", "consumed_bytes": 1000.0},
             **storage,
         },
@@ -186,13 +193,14 @@ def test_table_has_a_row_for_each_tier_that_ran() -> None:
         Repeats(synthetic, placement, [Result("", {**_result(), "storage": None})]),
     ]
 
-    rows = [tables.tier_json(repeats) for repeats in finished]
-    first, second = json.loads(json.dumps(rows))
-    assert (first["tier"], first["examples_per_second"]) == ("local_cold", 200.0)
-    assert (first["binding"], first["state"]) == ("storage", "cold")
-    assert first["bytes_from_disk"] is None  # a repeat does not know it
-    assert (second["tier"], second["bytes_from_server"]) == ("synthetic", 0)
-    _, *lines = tables.tier_lines(finished)
+    first, second = rows = [tables.tier(repeats) for repeats in finished]
+    assert (first.tier, first.examples_per_second) == ("local_cold", 200.0)
+    assert (first.binding, first.state) == ("storage", "cold")
+    assert first.bytes_from_disk is None  # a repeat does not know it
+    assert (second.tier, second.bytes_from_server) == ("synthetic", 0)
+    stored = json.loads(json.dumps([dataclasses.asdict(row) for row in rows]))
+    assert [tree.read(SweptTier, row) for row in stored] == rows
+    _, *lines = tables.tier_lines(rows)
     assert [" ".join(line.split()) for line in lines] == [
         "local_cold 1 200.0 2.00 50.0% storage cold 0.0 - 0.0 0.0",
         "synthetic 1 100.0 2.00 50.0% input - 0.0 0.0 0.0 0.0",

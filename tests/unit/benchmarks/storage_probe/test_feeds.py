@@ -1,10 +1,9 @@
 """Accelerators that a rate feeds."""
 
-from typing import Any
-
 import pytest
 
 from benchmarks.models.accelerators import Accelerator, Figure
+from benchmarks.results.other_results import StorageReading
 from benchmarks.storage_probe import feeds
 
 
@@ -44,8 +43,8 @@ def test_sentences_name_models_and_sizes() -> None:
     ]
 
 
-def _measured(what: str, state: str, rate: float) -> dict[str, Any]:
-    return {"what": what, "state": state, "megabytes_per_second": rate}
+def _measured(what: str, state: str, rate: float) -> StorageReading:
+    return StorageReading(what=what, state=state, megabytes_per_second=rate)
 
 
 def test_best_is_the_fastest_row_outside_of_the_page_cache() -> None:
@@ -54,7 +53,7 @@ def test_best_is_the_fastest_row_outside_of_the_page_cache() -> None:
         _measured("shards", "warm", 9000.0),
         _measured("random", "direct", 900.0),
         _measured("write", "durable", 700.0),
-        {"what": "shards", "state": "cold", "skipped": "the kernel refuses it"},
+        StorageReading(what="shards", state="cold", skipped="the kernel refuses it"),
     ]
     direct = _measured("sequential", "direct", 800.0)
 
@@ -62,3 +61,5 @@ def test_best_is_the_fastest_row_outside_of_the_page_cache() -> None:
     assert feeds.best([*others, direct, *cold]) == direct
     assert feeds.best(others) == others[0], "memory is the storage"
     assert feeds.best(others[1:]) is None
+    assert feeds.fastest_write(others) == others[2]
+    assert feeds.fastest_write(cold) is None

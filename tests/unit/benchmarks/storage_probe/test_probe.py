@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from benchmarks.results.other_results import StorageReading
 from benchmarks.storage_probe import feeds, latencies, probe, reads
-from benchmarks.storage_probe.probe import FileFacts, Measurement, StorageProbe
+from benchmarks.storage_probe.probe import FileFacts, StorageProbe
 from benchmarks.storage_probe.probe_files import ProbeFiles
 from benchmarks.storage_probe.reads import Job
 from benchmarks.storage_probe.workers import Workers
@@ -19,13 +20,11 @@ _LOCAL = FileFacts(
 )
 
 
-def _planned(facts: FileFacts = _LOCAL, *, max_parallel: int = 8) -> list[Measurement]:
-    planned = [
-        measurement
-        for step in probe.plan(facts, max_parallel)
-        for measurement in ([step] if isinstance(step, Measurement) else step)
-    ]
-    assert len(set(planned)) == len(planned)
+def _planned(
+    facts: FileFacts = _LOCAL, *, max_parallel: int = 8
+) -> list[StorageReading]:
+    planned = [each for group in probe.plan(facts, max_parallel) for each in group]
+    assert len({m.way for m in planned}) == len(planned)
     return planned
 
 
@@ -64,14 +63,14 @@ def test_memory_is_only_warm_and_a_store_only_remote() -> None:
     read = {kind for kind in reads.KINDS if kind != "write"}
     assert {m.what for m in memory} == {*read, "shards"}
     assert {m.what for m in store} == {"sequential", "random", "shards", "stat"}
-    large = {m.block_bytes for m in store if m.what in ("sequential", "shards")}
+    large = {probe.block_bytes(m) for m in store if m.what in ("sequential", "shards")}
     assert large == {4 << 20}, "as a shard cache fetches"
 
 
 def test_one_thread_at_most() -> None:
     assert _states("random", max_parallel=1) == [("direct", 1, 1), ("warm", 1, 1)]
     assert _states("shards", max_parallel=1) == [("cold", 1, 1), ("warm", 1, 1)]
-    assert len(list(probe.write_plan(1))) == 1
+    assert len(probe.write_plan(1)) == 1
 
 
 def test_no_more_threads_than_pieces_read_whole_shards() -> None:
@@ -123,7 +122,7 @@ _PIECES = [(f"file-{number}", 0, 100 + number) for number in range(10)]
 
 @pytest.mark.parametrize("num_processes", [1, 3, 10])
 def test_processes_share_all_pieces_of_a_cold_measurement(num_processes: int) -> None:
-    one = Measurement(what="shards", state="cold", num_processes=num_processes)
+    one = StorageReading(what="shards", state="cold", num_processes=num_processes)
 
     jobs = probe.jobs(one, _PIECES, None, 2.0, seed=0)
 
@@ -133,7 +132,7 @@ def test_processes_share_all_pieces_of_a_cold_measurement(num_processes: int) ->
 
 
 def test_processes_of_a_warm_measurement_begin_at_different_pieces() -> None:
-    one = Measurement(what="shards", state="warm", num_processes=12)
+    one = StorageReading(what="shards", state="warm", num_processes=12)
 
     jobs = probe.jobs(one, _PIECES, None, 2.0, seed=0)
 
@@ -145,7 +144,7 @@ def test_processes_of_a_warm_measurement_begin_at_different_pieces() -> None:
 def test_random_reads_have_4_kb_and_go_around_the_cache_if_direct() -> None:
     for state in ("direct", "warm"):
         (job,) = probe.jobs(
-            Measurement(what="random", state=state), _PIECES, None, 2.0, seed=0
+            StorageReading(what="random", state=state), _PIECES, None, 2.0, seed=0
         )
 
         assert (job.kind, job.block_bytes) == ("random", 4096)
@@ -166,46 +165,46 @@ def _outcome(start: float, end: float, reads: list[int], fetched: int | None) ->
 def test_figures_of_processes_join() -> None:
     first = _outcome(10.0, 12.0, [1_000_000] * 300, 300_000_000)
     second = _outcome(10.5, 14.0, [9_000_000] * 100, 100_000_000)
-    one = Measurement(what="shards", state="cold", num_processes=2)
+    one = StorageReading(what="shards", state="cold", num_processes=2)
 
-    found = probe.figures(one, [[first, second]], [0.0])
+    found = probe.with_figures(one, [[first, second]], [0.0])
 
-    assert found["seconds"] == 4.0  # from the first start to the last end
-    assert found["megabytes_per_second"] == 100.0
-    assert found["reads_per_second"] == 100.0
-    assert found["latency_seconds"]["p50"] == pytest.approx(1e-3, rel=0.01)
-    assert found["latency_seconds"]["p90"] == pytest.approx(9e-3, rel=0.01)
-    assert found["storage_bytes"] == 400_000_000
-    assert found["is_proven"] is True
+    assert found.seconds == 4.0  # from the first start to the last end
+    assert found.megabytes_per_second == 100.0
+    assert found.reads_per_second == 100.0
+    assert found.latency_seconds.p50 == pytest.approx(1e-3, rel=0.01)
+    assert found.latency_seconds.p90 == pytest.approx(9e-3, rel=0.01)
+    assert found.storage_bytes == 400_000_000
+    assert found.is_proven is True
 
 
 def test_unknown_bytes_of_one_process_leave_the_sum_unknown() -> None:
     outcomes = [_outcome(0, 1, [5], 100), _outcome(0, 1, [5], None)]
-    one = Measurement(what="open", state="cold")
+    one = StorageReading(what="open", state="cold")
 
-    found = probe.figures(one, [outcomes], [None])
+    found = probe.with_figures(one, [outcomes], [None])
 
-    assert found["storage_bytes"] is None
-    assert found["megabytes_per_second"] is None  # an open reads no bytes
-    assert found["reads_per_second"] == 2.0
+    assert found.storage_bytes is None
+    assert found.megabytes_per_second is None  # an open reads no bytes
+    assert found.reads_per_second == 2.0
 
 
 def test_figures_of_hosts_are_those_of_all_in_the_time_of_the_slowest() -> None:
     """The clocks of two hosts have nothing in common."""
     fast = [_outcome(10.0, 12.0, [1_000] * 300, 300_000_000)]
     slow = [_outcome(9000.0, 9004.0, [1_000] * 100, 100_000_000)]
-    one = Measurement(what="shards", state="cold")
+    one = StorageReading(what="shards", state="cold")
 
-    found = probe.figures(one, [fast, slow], [0.0, 0.3])
+    found = probe.with_figures(one, [fast, slow], [0.0, 0.3])
 
-    assert found["seconds"] == 4.0
-    assert found["megabytes_per_second"] == 100.0
-    assert found["megabytes_per_second_per_host"] == [150.0, 25.0]
-    assert (found["resident_fraction"], found["is_proven"]) == (0.3, False)
-    warm = probe.figures(
-        Measurement(what="shards", state="warm"), [fast, slow], [1.0, 0.3]
+    assert found.seconds == 4.0
+    assert found.megabytes_per_second == 100.0
+    assert found.megabytes_per_second_per_host == (150.0, 25.0)
+    assert (found.resident_fraction, found.is_proven) == (0.3, False)
+    warm = probe.with_figures(
+        StorageReading(what="shards", state="warm"), [fast, slow], [1.0, 0.3]
     )
-    assert (warm["resident_fraction"], warm["is_proven"]) == (0.3, False)
+    assert (warm.resident_fraction, warm.is_proven) == (0.3, False)
 
 
 class _Workers(Workers):
@@ -261,11 +260,11 @@ def test_state_is_made_and_measured_before_each_reading(place: ProbeFiles) -> No
     between = ["drop_caches", "1 open", "drop_caches", "1 stat"]
     assert workers.asked[first : last + 2] == between
     assert "ask for the size of a file, 1 thread, warm" in begun
-    (skipped, _) = (m for m in found if m["what"] == "open")
-    assert skipped["skipped"] == "Only root can make names cold: Permission denied"
-    assert "num_reads" not in skipped
-    shards = [m for m in found if m["what"] == "shards" and m["state"] == "cold"]
-    assert {(m["resident_fraction"], m["is_proven"]) for m in shards} == {(0.0, True)}
+    (skipped, _) = (m for m in found if m.what == "open")
+    assert skipped.skipped == "Only root can make names cold: Permission denied"
+    assert skipped.num_reads is None
+    shards = [m for m in found if m.what == "shards" and m.state == "cold"]
+    assert {(m.resident_fraction, m.is_proven) for m in shards} == {(0.0, True)}
 
 
 def test_threads_grow_until_two_numbers_gain_nothing(place: ProbeFiles) -> None:
@@ -273,10 +272,10 @@ def test_threads_grow_until_two_numbers_gain_nothing(place: ProbeFiles) -> None:
 
     found = list(_probe(place, workers, max_parallel=64).run())
 
-    rows = [m for m in found if (m["what"], m["state"]) == ("shards", "cold")]
-    threads = [m["num_threads"] for m in rows if m["num_processes"] == 1]
+    rows = [m for m in found if (m.what, m.state) == ("shards", "cold")]
+    threads = [m.num_threads for m in rows if m.num_processes == 1]
     assert threads == [1, 2, 4, 8, 16, 8], "the fastest is measured again"
-    assert [m["is_again"] for m in rows if m["num_threads"] == 8] == [False, True]
+    assert [m.is_again for m in rows if m.num_threads == 8] == [False, True]
     assert feeds.best(found) in rows
 
 
@@ -286,9 +285,9 @@ def test_writes_come_last_and_with_little_room_are_small(place: ProbeFiles) -> N
 
     found = list(_probe(files, workers, max_parallel=2).run())
 
-    assert [m["num_threads"] for m in found if m["what"] == "write"] == [1, 2]
-    assert found[-1]["what"] == "write"
-    one = Measurement(what="write", state="durable")
+    assert [m.num_threads for m in found if m.what == "write"] == [1, 2]
+    assert found[-1].what == "write"
+    one = StorageReading(what="write", state="durable")
     for room, size in ((20 << 20, 5 << 20), (1 << 40, 64 << 20), (1, 1 << 20)):
         files = dataclasses.replace(files, write_bytes=room)
         assert probe._pieces(files, one, 2) == [("/room", 0, size)]
@@ -303,7 +302,7 @@ def test_all_hosts_stop_a_measurement_that_one_host_cannot_do(
 
     found = list(_probe(place, _Workers(), gather=gather).run())
 
-    assert {m["skipped"] for m in found} == {
+    assert {m.skipped for m in found if m.skipped} == {
         *("The other host says no.", "Only root can make names cold: Permission denied")
     }
 
@@ -315,5 +314,5 @@ def test_memory_beneath_a_disk_is_never_cold(place: ProbeFiles) -> None:
 
     found = list(_probe(files, workers).run())
 
-    assert {m["state"] for m in found} == {"warm"}
+    assert {m.state for m in found} == {"warm"}
     assert "evict" not in workers.asked

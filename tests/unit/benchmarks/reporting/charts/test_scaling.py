@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from benchmarks.reporting.charts import scaling
+from benchmarks.results.other_results import SweptPoint
 
 
-def _row(point: scaling.Point) -> tuple[float | None, ...]:
+def _row(point: SweptPoint) -> tuple[float | None, ...]:
     return (
         point.num_ranks,
         point.num_repeats,

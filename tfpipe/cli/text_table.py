@@ -1,0 +1,48 @@
+"""Tables for a terminal: columns declared as data, as wide as their cells.
+
+In: columns and rows. Out: a line for each row, below the titles.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Generic, NamedTuple, TypeVar
+
+Row = TypeVar("Row")
+
+
+class Column(NamedTuple, Generic[Row]):
+    """A column.
+
+    Attributes:
+        title: Text above the column.
+        cell: Returns the text of a row.
+        is_left: Whether the texts begin at the left.
+    """
+
+    title: str
+    cell: Callable[[Row], str]
+    is_left: bool = False
+
+
+def lines(columns: Sequence[Column[Row]], rows: Sequence[Row]) -> list[str]:
+    """Returns the titles and the rows as lines.
+
+    Example:
+        >>> columns = [Column("ranks", str), Column("double", lambda n: f"{2 * n}")]
+        >>> lines(columns, [8, 16])
+        ['ranks  double', '    8      16', '   16      32']
+    """
+    cells = [[column.cell(row) for column in columns] for row in rows]
+    table = [[column.title for column in columns], *cells]
+    widths = [max(map(len, texts)) for texts in zip(*table, strict=True)]
+    return [
+        "  ".join(
+            text.ljust(width) if column.is_left else text.rjust(width)
+            for column, text, width in zip(columns, texts, widths, strict=True)
+        ).rstrip()
+        for texts in table
+    ]
+
+
+def or_dash(value: float | None, form: str) -> str:
+    """Returns a number in a form such as ".1%"; a dash if the number is unknown."""
+    return "-" if value is None else format(value, form)
