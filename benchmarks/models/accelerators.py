@@ -118,6 +118,7 @@ def find(
     model: str,
     mode: str,
     *,
+    flag: str = "--emulate",
     remedy: str = "--step_time_ms or --accelerators_file",
 ) -> Emulation:
     """Returns the emulation of a model on an accelerator.
@@ -127,7 +128,8 @@ def find(
         name: The accelerator, in any case; a space or "-" stands for "_".
         model: A key of `catalog.MODELS`.
         mode: "train" or "infer".
-        remedy: Flags that give a figure, for errors.
+        flag: Flag that names the accelerator, for errors.
+        remedy: Flags that give a figure, likewise.
 
     Raises:
         ValueError: If the accelerator is not known, or has no figure for the model.
@@ -136,16 +138,16 @@ def find(
     if name not in accelerators:
         names = sorted(n for n, a in accelerators.items() if a.train or a.infer)
         raise ValueError(
-            f"The accelerator must be one of {', '.join(names)}, got {name}."
+            f"{flag} must be one of {', '.join(names)}, got {name}."
             f"{errors.did_you_mean(name, accelerators)} --accelerators_file adds "
             "others."
         )
     figures = accelerators[name].of_mode(mode)
     if model not in figures:
         raise ValueError(
-            f"{name} has figures of {', '.join(sorted(figures)) or 'no model'} with "
-            f"--mode={mode}, got --model={model}, for which no figure was found. Give "
-            f"{remedy} instead."
+            f"{flag}={name} has figures of {', '.join(sorted(figures)) or 'no model'} "
+            f"with --mode={mode}, got --model={model}, for which no figure was found. "
+            f"Give {remedy} instead."
         )
     return Emulation(accelerator=name, model=model, figure=figures[model])
 

@@ -202,63 +202,33 @@ class Config(DataOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check_data()
-        self._check_bars()
-        self._check_elastic()
-        self._check_batch()
-        _check_trace(self)
-        _check_emulated(self)
-        _check_caches(self)
-
-    def _check_data(self) -> None:
+        cli.refuse_unused(self, _CONTRADICTIONS)
         if self.synthetic == (self.data_dir is not None):
             raise ValueError(
                 "One of --data_dir and --synthetic must be given, and not both; got "
                 f"{'both' if self.synthetic else 'none'}."
             )
-        if self.num_steps is not None and self.num_epochs is not None:
-            raise ValueError(
-                "--num_steps and --num_epochs exclude each other, "
-                f"got {self.num_steps} and {self.num_epochs}."
-            )
-        if self.synthetic and self.num_epochs is not None:
-            raise ValueError("--synthetic has no epochs: give --num_steps instead.")
         if self.mode == "eval" and (self.synthetic or self.checkpoint_dir is None):
             raise ValueError(
                 "--mode=eval must have --data_dir and --checkpoint_dir: it measures "
                 "the accuracy of a trained model on real records."
             )
-
-    def _check_bars(self) -> None:
-        if self.bars and (self.synthetic or self.mode == "eval"):
+        if self.trace_steps is not None and not self.traced_steps:
             raise ValueError(
-                "--bars compares real data with synthetic: it must have --data_dir, "
-                f"and --mode=train or infer; got --mode={self.mode}."
+                "--trace_steps must be two numbers A:B with 0 <= A < B, got "
+                f"{self.trace_steps}."
             )
-        if self.bars and self.checkpoint_dir is not None:
-            raise ValueError("--bars and --checkpoint_dir exclude each other.")
-
-    def _check_elastic(self) -> None:
-        others = (
-            self.mode != "train",
-            self.synthetic,
-            self.num_steps is not None,
-            self.bars,
-            self.repeat > 1,
-            self.is_emulated,
-        )
-        if self.elastic and any(others):
+        if self.trace_steps is not None and self.report_dir is None:
             raise ValueError(
-                "--elastic trains epochs on real data: it must have --data_dir and "
-                "--mode=train, and no --num_steps, --bars, --repeat, --emulate or "
-                "--step_time_ms."
+                f"--trace_steps={self.trace_steps} must have --report_dir: the trace "
+                "goes into that folder."
             )
-
-    def _check_batch(self) -> None:
-        if self.find_batch_size and (self.batch_size is not None or self.elastic):
+        has_cache = self.is_read_in_place or self.shard_cache_dir is not None
+        if self.cache != "as_is" and not has_cache:
             raise ValueError(
-                "--find_batch_size finds the batch before the first step: it excludes "
-                "--batch_size and --elastic."
+                f"--cache={self.cache} is the state of the page cache or of "
+                "--shard_cache_dir, and there must be files or a shard cache; got "
+                f"data_dir={self.data_dir}, synthetic={self.synthetic}."
             )
 
     @property
@@ -319,72 +289,50 @@ class Config(DataOptions):
         return accelerators.find(by_name, self.emulate, self.model, self.mode)
 
 
-def _check_trace(config: Config) -> None:
-    if config.trace_steps is None:
-        return
-    if not config.traced_steps:
-        raise ValueError(
-            "--trace_steps must be two numbers A:B with 0 <= A < B, got "
-            f"{config.trace_steps}."
-        )
-    if config.report_dir is None or config.bars or config.repeat > 1 or config.elastic:
-        raise ValueError(
-            f"--trace_steps={config.trace_steps} is a trace of one run, in the folder "
-            "of --report_dir: it must have --report_dir, and excludes --bars, --repeat "
-            "and --elastic."
-        )
-
-
-def _check_emulated(config: Config) -> None:
-    if config.emulate is not None and config.step_time_ms is not None:
-        raise ValueError(
-            "--emulate and --step_time_ms exclude each other, "
-            f"got {config.emulate} and {config.step_time_ms}."
-        )
-    if config.accelerators_file is not None and config.emulate is None:
-        raise ValueError(
-            f"--accelerators_file={config.accelerators_file} adds names for "
-            "--emulate, which must be given."
-        )
-    if config.read_only and (not config.is_emulated or config.synthetic or config.bars):
-        raise ValueError(
-            "--read_only reads records and decodes none, so that no model can take "
-            "them: it must have --data_dir and --emulate or --step_time_ms, and "
-            "no --bars."
-        )
-    has_model = config.mode == "eval" or config.checkpoint_dir is not None
-    if config.is_emulated and has_model:
-        raise ValueError(
-            "An emulated accelerator computes nothing: --emulate and "
-            "--step_time_ms go with --mode=train and --mode=infer, and without "
-            "--checkpoint_dir."
-        )
-
-
-def _check_caches(config: Config) -> None:
-    if config.cache != "as_is" and not (
-        config.is_read_in_place or config.shard_cache_dir is not None
-    ):
-        raise ValueError(
-            f"--cache={config.cache} is the state of the page cache or of "
-            "--shard_cache_dir, and there must be files or a shard cache; got "
-            f"data_dir={config.data_dir}, synthetic={config.synthetic}."
-        )
-    if config.ram_cache is None:
-        return
-    if config.synthetic or config.cache != "as_is":
-        raise ValueError(
-            f"--ram_cache={config.ram_cache} keeps what it read from --data_dir: it "
-            "excludes --synthetic and --cache."
-        )
-    if config.ram_cache == "images" and (
-        config.whole_batches is True or config.read_only
-    ):
-        raise ValueError(
-            "--ram_cache=images decodes each image alone, and once: it excludes "
-            "--whole_batches=yes and --read_only."
-        )
-
+# The flags that exclude each other: no run can do both.
+_CONTRADICTIONS = (
+    cli.Unused(
+        "A run of --num_steps", lambda c: c.num_steps is not None, ("num_epochs",)
+    ),
+    cli.Unused(
+        "--synthetic",
+        lambda c: c.synthetic,
+        ("num_epochs", "bars", "elastic", "read_only", "ram_cache"),
+    ),
+    cli.Unused("--mode={mode}", lambda c: c.mode != "train", ("elastic",)),
+    cli.Unused(
+        "--mode=eval", lambda c: c.mode == "eval", ("bars", "emulate", "step_time_ms")
+    ),
+    cli.Unused("A run with --bars", lambda c: c.bars, ("checkpoint_dir", "read_only")),
+    cli.Unused(
+        "A run with --elastic",
+        lambda c: c.elastic,
+        ("num_steps", "bars", "repeat", "emulate", "step_time_ms", "find_batch_size"),
+    ),
+    cli.Unused(
+        "A run with --find_batch_size", lambda c: c.find_batch_size, ("batch_size",)
+    ),
+    cli.Unused(
+        "A run with --trace_steps",
+        lambda c: c.trace_steps is not None,
+        ("bars", "repeat", "elastic"),
+    ),
+    cli.Unused("--emulate={emulate}", lambda c: c.emulate, ("step_time_ms",)),
+    cli.Unused(
+        "A run without --emulate", lambda c: not c.emulate, ("accelerators_file",)
+    ),
+    cli.Unused("A real model", lambda c: not c.is_emulated, ("read_only",)),
+    cli.Unused("An emulated accelerator", lambda c: c.is_emulated, ("checkpoint_dir",)),
+    cli.Unused(
+        "--ram_cache={ram_cache}", lambda c: c.ram_cache is not None, ("cache",)
+    ),
+    cli.Unused("--ram_cache=images", lambda c: c.ram_cache == "images", ("read_only",)),
+    cli.Unused(
+        "--ram_cache=images",
+        lambda c: c.ram_cache == "images" and c.whole_batches is True,
+        ("whole_batches",),
+    ),
+)
 
 _OF_TRAINING = ("learning_rate", "allow_nan", "fp16_allreduce", "as_nvidia")
 _OF_SHARDS = ("read_from", "shard_cache_dir", "shard_cache_max_gb")

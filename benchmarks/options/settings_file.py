@@ -122,7 +122,7 @@ def _own_accelerator(name: str, value: Any, where: str) -> Accelerator:
         raise ValueError(f"{where} is a built-in accelerator; choose another name.")
     keys = [field.name for field in dataclasses.fields(_OwnAccelerator)]
     if not isinstance(value, Mapping) or not {*value} <= {*keys}:
-        raise ValueError(f"{where} must be a table of {', '.join(keys)}; got {value}.")
+        raise ValueError(f"{where} must be a table of {', '.join(keys)}, got {value}.")
     try:
         return tree.read(_OwnAccelerator, value).accelerator()
     except ValueError as error:

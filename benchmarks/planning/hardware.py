@@ -155,8 +155,9 @@ def _add_model(
         facts.setdefault("accelerator", Fact("accelerator", "its rate was given"))
         return
     facts.setdefault("accelerator", Fact("h100", "default"))
-    accelerator, remedy = facts_.text(facts, "accelerator"), "--images_per_second"
-    figure = find(accelerators, accelerator, name, mode, remedy=remedy).figure
+    flags = {"flag": "--accelerator", "remedy": "--images_per_second"}
+    accelerator = facts_.text(facts, "accelerator")
+    figure = find(accelerators, accelerator, name, mode, **flags).figure
     how = figure.source if figure.basis == "published" else f"scaled; {figure.source}"
     facts["images_per_second"] = Fact(figure.images_per_second, how)
 

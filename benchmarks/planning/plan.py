@@ -307,6 +307,7 @@ class Sweep:
     )
 
     def __post_init__(self) -> None:
+        cli.refuse_unused(self, _CONTRADICTIONS)
         _check_ranks(self)
         _check_tiers(self)
         _check_arguments(self)
@@ -419,15 +420,25 @@ def _without_interfaces(words: Sequence[str]) -> tuple[str, ...]:
     return tuple(kept)
 
 
+# The flags that exclude each other, by the kind of sweep.
+_CONTRADICTIONS = (
+    cli.Unused("A sweep with --placements", lambda s: s.placements, ("ranks",)),
+    cli.Unused("A sweep with --tiers", lambda s: s.tiers, ("caches", "find_ranks")),
+    cli.Unused(
+        "A sweep with --find_ranks",
+        lambda s: s.find_ranks,
+        ("ranks", "placements", "repeats"),
+    ),
+    cli.Unused(
+        "A sweep without --find_ranks", lambda s: not s.find_ranks, ("max_ranks",)
+    ),
+)
+
+
 def _check_ranks(sweep: Sweep) -> None:
     for name in ("models", "scaling"):
         if not getattr(sweep, name):
             raise ValueError(f"--{name} must name at least one, got none.")
-    if sweep.ranks and sweep.placements:
-        raise ValueError(
-            "--ranks and --placements exclude each other: a placement says how many "
-            "ranks there are."
-        )
     if sweep.hosts and {"-H", "--hosts"} & set(sweep.horovodrun_words):
         raise ValueError("--hosts and -H in --horovodrun_arguments exclude each other.")
 
@@ -455,10 +466,9 @@ def _check_tiers(sweep: Sweep) -> None:
             )
     if sweep.remote_url and "://" not in sweep.remote_url:
         raise ValueError(f"--remote_url must be a URL, got {sweep.remote_url}.")
-    if sweep.tiers and (sweep.caches or sweep.find_ranks or len(sweep.data_dirs) > 1):
+    if sweep.tiers and len(sweep.data_dirs) > 1:
         raise ValueError(
-            "--tiers settle where the data is and the state of its cache: they exclude "
-            "--caches, --find_ranks and more than one of --data_dirs."
+            f"--tiers must have one of --data_dirs, got {','.join(sweep.data_dirs)}."
         )
 
 
@@ -487,18 +497,11 @@ def _check_arguments(sweep: Sweep) -> None:
 
 def _check_search(sweep: Sweep) -> None:
     if not sweep.find_ranks:
-        if sweep.max_ranks is not None:
-            raise ValueError("--max_ranks is for --find_ranks, which must be given.")
         return
-    if (
-        sweep.ranks
-        or sweep.placements
-        or sweep.repeats > 1
-        or "strong" in sweep.scaling
-    ):
+    if "strong" in sweep.scaling:
         raise ValueError(
-            "--find_ranks chooses the numbers of ranks and of repeats itself: it "
-            "excludes --ranks, --placements, --repeats and --scaling=strong."
+            "--find_ranks must have --scaling=weak: it chooses the numbers of ranks "
+            "itself, and one global batch may not divide by all of them."
         )
     if sweep.max_ranks is None and not sweep.hosts:
         raise ValueError("--find_ranks must have --max_ranks, or --hosts with slots.")

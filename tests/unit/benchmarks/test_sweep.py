@@ -248,7 +248,10 @@ def test_an_interface_is_for_several_hosts(
                 "require": {"find_ranks": ("au>=0.9",), "max_ranks": 2},
             }.items()
         ),
-        ({"ranks": (1,), "placements": ("1x2",), "arguments": SYNTHETIC}, "exclude"),
+        (
+            {"ranks": (1,), "placements": ("1x2",), "arguments": SYNTHETIC},
+            "A sweep with --placements does not use --ranks",
+        ),
         ({"placements": ("2x2",), "arguments": SYNTHETIC}, "must have 2 --hosts"),
         (
             {
@@ -260,9 +263,19 @@ def test_an_interface_is_for_several_hosts(
         ),
         (
             {"max_ranks": 2, "arguments": SYNTHETIC},
-            "is for --find_ranks, which must be given",
+            "A sweep without --find_ranks does not use --max_ranks",
         ),
         ({"find_ranks": ("au>=1",), "arguments": SYNTHETIC}, "must have --max_ranks"),
+        (
+            {
+                "find_ranks": ("au>=1",),
+                "max_ranks": 2,
+                "scaling": ("weak", "strong"),
+                "batch_sizes": (4,),
+                "arguments": SYNTHETIC,
+            },
+            "--find_ranks must have --scaling=weak",
+        ),
         (
             {
                 "find_ranks": ("au>=1",),
@@ -270,7 +283,7 @@ def test_an_interface_is_for_several_hosts(
                 "repeats": 2,
                 "arguments": SYNTHETIC,
             },
-            "--find_ranks chooses the numbers of ranks and of repeats itself",
+            "A sweep with --find_ranks does not use --repeats",
         ),
         (
             {"data_dirs": ("d",), "arguments": SYNTHETIC},
@@ -667,7 +680,7 @@ def test_flag_of_train_before_the_dashes_is_refused(tmp_path: pathlib.Path) -> N
         (["--mode=trian"], "--mode must be one of .*, got trian. Did you mean train?"),
         (["--num_steps=many"], "--num_steps must be a whole number"),
         (["--num_steps=0"], "--num_steps must be a whole number"),
-        (["--num_steps=3", "--num_epochs=2"], "exclude each other, got 3 and 2"),
+        (["--num_steps=3", "--num_epochs=2"], "does not use --num_epochs"),
         (["--num_steps=3", "words"], "Unexpected argument: words"),
         (["--dry_run"], "After -- stand flags of ben.* There is no flag --dry_run"),
         (["--require=ua>=0.9"], "A gate's metric must be one of .*; got 'ua'"),

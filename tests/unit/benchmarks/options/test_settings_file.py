@@ -34,8 +34,8 @@ def test_accelerators_of_a_file(tmp_path: pathlib.Path) -> None:
     [
         ({}, "must hold an accelerator"),
         ({"H100": {}}, "H100 is a built-in accelerator; choose another name"),
-        ({"own": 7}, "own must be a table of source, train, infer; got 7"),
-        ({"own": {"rate": 1}}, "own must be a table of source, train, infer; got {"),
+        ({"own": 7}, "own must be a table of source, train, infer, got 7"),
+        ({"own": {"rate": 1}}, "own must be a table of source, train, infer, got {"),
         ({"own": {"train": {"vgg16": 1}}}, "own: source must be there, got None"),
         ({"own": {"source": 3}}, "own: source must be a text, got 3"),
         ({"own": {"source": "", "train": {"vgg16": 1}}}, "must be given, got an empty"),

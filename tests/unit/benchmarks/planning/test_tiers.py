@@ -89,8 +89,8 @@ def test_a_tier_without_its_place_is_refused(
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"caches": ("cold",)}, "they exclude --caches"),
-        ({"data_dirs": ("a", "b")}, "more than one of --data_dirs"),
+        ({"caches": ("cold",)}, "A sweep with --tiers does not use --caches"),
+        ({"data_dirs": ("a", "b")}, "--tiers must have one of --data_dirs, got a,b"),
         ({"remote_url": "b/x"}, "--remote_url must be a URL, got b/x"),
         (
             {"arguments": ("--ram_cache=records",)},
