@@ -130,6 +130,7 @@ class Config(DataOptions):
         "JSON or TOML file of other accelerators for --emulate. Its form: "
         '{"NAME": {"source": "TEXT", "train": {"MODEL": IMAGES_PER_SECOND}, '
         '"infer": {}}}.',
+        needs="--emulate",
     )
     step_time_ms: float | None = _EMULATED(
         None, "Replace the model by this step time, in milliseconds.", least=0
@@ -183,6 +184,7 @@ class Config(DataOptions):
         "TensorFlow's profiler. Steps count from 0, with the warm-up. Traced steps are "
         "slower. TensorBoard shows the folder trace of --report_dir.",
         shown="A:B",
+        needs="--report_dir",
     )
     rank_timeout: float = _WRONG(
         300.0,
@@ -217,11 +219,6 @@ class Config(DataOptions):
             raise ValueError(
                 "--trace_steps must be two numbers A:B with 0 <= A < B, got "
                 f"{self.trace_steps}."
-            )
-        if self.trace_steps is not None and self.report_dir is None:
-            raise ValueError(
-                f"--trace_steps={self.trace_steps} must have --report_dir: the trace "
-                "goes into that folder."
             )
         has_cache = self.is_read_in_place or self.shard_cache_dir is not None
         if self.cache != "as_is" and not has_cache:
@@ -318,9 +315,6 @@ _CONTRADICTIONS = (
         ("bars", "repeat", "elastic"),
     ),
     cli.Unused("--emulate={emulate}", lambda c: c.emulate, ("step_time_ms",)),
-    cli.Unused(
-        "A run without --emulate", lambda c: not c.emulate, ("accelerators_file",)
-    ),
     cli.Unused("A real model", lambda c: not c.is_emulated, ("read_only",)),
     cli.Unused("An emulated accelerator", lambda c: c.is_emulated, ("checkpoint_dir",)),
     cli.Unused(

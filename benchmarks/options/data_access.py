@@ -53,40 +53,25 @@ class DataAccess:
         "Folder on a local disk of each host, for a cache of the shards. The shards of "
         "a URL, or of a folder such as a shared mount, are read through the cache. "
         "Default for a URL: $TFPIPE_SHARD_CACHE, or ~/.cache/tfpipe/shards.",
+        needs="--data_dir",
     )
     shard_cache_max_gb: float | None = RECORDS(
         None,
         "Most GB of --shard_cache_dir on a host. Default: 80 % of the free room.",
         above=0,
+        needs="--shard_cache_dir",
     )
 
     def __post_init__(self) -> None:
-        if self.shard_cache_max_gb is not None and self.shard_cache_dir is None:
-            raise ValueError(
-                f"--shard_cache_max_gb={self.shard_cache_max_gb:g} is the limit of "
-                "--shard_cache_dir, which must be given."
-            )
-        if self.shard_cache_dir is not None and self.data_dir is None:
-            raise ValueError(
-                f"--shard_cache_dir={self.shard_cache_dir} must have --data_dir, whose "
-                "shards it keeps."
-            )
         if self.read_from == "direct":
-            self._check_direct()
+            cli.refuse(self, "--read_from=direct", "shard_cache_dir")
+            if not self.is_remote:
+                raise ValueError(
+                    "--read_from=direct must have a URL as --data_dir, got "
+                    f"{self.data_dir}. A folder is read in place without the flag."
+                )
         if self.location is not None and not self.location.is_local:
             tfpipe.Files(self.location)  # a package or a setting may be missing
-
-    def _check_direct(self) -> None:
-        if self.shard_cache_dir is not None:
-            raise ValueError(
-                "--read_from=direct and --shard_cache_dir exclude each other: the "
-                "shards are read either directly or through a cache."
-            )
-        if not self.is_remote:
-            raise ValueError(
-                "--read_from=direct must have a URL as --data_dir, got "
-                f"{self.data_dir}. A folder is read in place without the flag."
-            )
 
     @functools.cached_property
     def location(self) -> tfpipe.Location | None:

@@ -296,6 +296,7 @@ class Sweep:
         None,
         "Most ranks that --find_ranks tries. Default: the slots of --hosts.",
         least=1,
+        needs="--find_ranks",
     )
     run_timeout: float = _START(
         3600.0, "Seconds after which a run is stopped, and has failed.", above=0
@@ -428,9 +429,6 @@ _CONTRADICTIONS = (
         "A sweep with --find_ranks",
         lambda s: s.find_ranks,
         ("ranks", "placements", "repeats"),
-    ),
-    cli.Unused(
-        "A sweep without --find_ranks", lambda s: not s.find_ranks, ("max_ranks",)
     ),
 )
 

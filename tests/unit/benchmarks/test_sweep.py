@@ -263,7 +263,7 @@ def test_an_interface_is_for_several_hosts(
         ),
         (
             {"max_ranks": 2, "arguments": SYNTHETIC},
-            "A sweep without --find_ranks does not use --max_ranks",
+            "--max_ranks needs --find_ranks",
         ),
         ({"find_ranks": ("au>=1",), "arguments": SYNTHETIC}, "must have --max_ranks"),
         (

@@ -40,7 +40,7 @@ from tfpipe.cli import fields
         ),
         (
             {"data_dir": "x", "accelerators_file": "own.json"},
-            "A run without --emulate does not use --accelerators_file",
+            "--accelerators_file needs --emulate",
         ),
         (
             {"data_dir": "x", "read_only": True},
@@ -83,7 +83,7 @@ from tfpipe.cli import fields
             {"data_dir": "x", "ram_cache": "images", "whole_batches": True},
             "--ram_cache=images does not use --whole_batches",
         ),
-        ({"data_dir": "x", "shard_cache_max_gb": 1.0}, "is the limit of --shard_cach"),
+        ({"data_dir": "x", "shard_cache_max_gb": 1.0}, "needs --shard_cache_dir"),
         (
             {"synthetic": True, "find_batch_size": True, "batch_size": 8},
             "A run with --find_batch_size does not use --batch_size",
@@ -97,7 +97,7 @@ from tfpipe.cli import fields
         ),
         (
             {"synthetic": True, "trace_steps": "1:2"},
-            "must have --report_dir: the trace",
+            "--trace_steps needs --report_dir",
         ),
         (
             {"synthetic": True, "trace_steps": "1:2", "report_dir": "r", "repeat": 2},
