@@ -3,13 +3,15 @@
 In: columns and rows. Out: a line for each row, below the titles.
 """
 
+import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 Row = TypeVar("Row")
 
 
-class Column(NamedTuple, Generic[Row]):
+@dataclasses.dataclass(frozen=True)
+class Column(Generic[Row]):
     """A column.
 
     Attributes:
