@@ -7,7 +7,7 @@ import pytest
 
 from tests.unit.tfpipe.cli import sample
 from tfpipe import cli
-from tfpipe.cli import help as help_texts
+from tfpipe.cli import help as help_texts, messages
 
 WORDS = ("DIR", "--out=x")
 
@@ -39,7 +39,8 @@ def test_an_import_of_tensorflow_is_filtered_once(
     is_imported: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
-    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
+    others = [finder for finder in sys.meta_path if finder is not messages._FINDER]
+    monkeypatch.setattr(sys, "meta_path", others)
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
     if is_imported:
         monkeypatch.setitem(sys.modules, "tensorflow", types.ModuleType("tensorflow"))
