@@ -89,8 +89,11 @@ class _OwnAccelerator:
         if not self.train and not self.infer:
             raise ValueError("figures must be in train or infer, got none.")
         train, infer = (
-            {m: Figure(images_per_second=r, source=self.source) for m, r in of.items()}
-            for of in (self.train, self.infer)
+            {
+                m: Figure(images_per_second=r, source=self.source)
+                for m, r in rates.items()
+            }
+            for rates in (self.train, self.infer)
         )
         return Accelerator(train=train, infer=infer)
 

@@ -64,11 +64,8 @@ def row(repeats: Repeats) -> SweptRow:
     of_gpu = there and not different and there.images_per_second_per_accelerator
     used = repeats.mean(lambda r: r.telemetry.gpu_utilization)
     busy = repeats.mean(lambda r: r.accelerator_utilization)
-    own = {
-        "mode": mode,
-        "batch_size": series.batch_size_per_rank(num_ranks) or config.batch_size,
-        "accelerator": accelerator,
-    }
+    batch_size = series.batch_size_per_rank(num_ranks) or config.batch_size
+    own = {"mode": mode, "batch_size": batch_size, "accelerator": accelerator}
     return SweptRow(
         **{**dataclasses.asdict(series), **own},
         kind=first.kind,
@@ -78,9 +75,7 @@ def row(repeats: Repeats) -> SweptRow:
         num_repeats=len(repeats.results),
         examples_per_second=rate,
         examples_per_second_per_rank=rate / num_ranks,
-        consumed_megabytes_per_second=repeats.mean(
-            lambda r: r.consumed_megabytes_per_second
-        ),
+        consumed_megabytes_per_second=repeats.mean(_consumed),
         storage_megabytes_per_second=repeats.mean(_storage),
         host_cpu_fraction=repeats.mean(lambda r: r.telemetry.host_cpu_fraction),
         accelerator_busy_fraction=busy if used is None else used,
@@ -102,6 +97,10 @@ def _differences(there: PublishedRow, result: TrainResult) -> str:
         decodes=not config.read_only and not config.synthetic,
         record_bytes=megabytes and rate and megabytes * 1e6 / rate,
     )
+
+
+def _consumed(result: TrainResult) -> float | None:
+    return result.consumed_megabytes_per_second
 
 
 def _storage(result: TrainResult) -> float | None:
@@ -131,7 +130,7 @@ def lines(rows: Sequence[SweptRow]) -> list[str]:
     return [
         _LEGEND + (_PUBLISHED_LEGEND if sources else ""),
         *text_table.lines(columns, rows),
-        *(f"[{number}] {source}" for number, source in enumerate(sources, 1)),
+        *(f"[{index}] {source}" for index, source in enumerate(sources, 1)),
         *sorted(apart),
     ]
 
@@ -157,8 +156,8 @@ def _beside(sources: Sequence[str]) -> _Columns:
     def on(r: SweptRow) -> str:
         if (there := r.published) is None:
             return "-"
-        number = 1 + sources.index(_source(there))
-        return f"{there.num_accelerators} {there.accelerator} [{number}]"
+        index = 1 + sources.index(_source(there))
+        return f"{there.num_accelerators} {there.accelerator} [{index}]"
 
     return (
         Column("|", lambda r: "|"),

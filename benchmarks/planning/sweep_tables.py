@@ -240,9 +240,10 @@ def document(session: Session) -> dict[str, Any]:
     runs = {*results, *session.errors} if sweep.find_ranks else sweep.runs()
     missed = {run.name: missed_gates(result) for run, result in results.items()}
     finished = session.all_repeats()
-    found = [answer for answer in session.answers.values() if answer]
     answers = FoundAnswers(
-        gates=sweep.find_ranks, rule=find_ranks.RULE, answers=tuple(found)
+        gates=sweep.find_ranks,
+        rule=find_ranks.RULE,
+        answers=tuple(answer for answer in session.answers.values() if answer),
     )
     return {
         "command": "benchmarks.sweep",
