@@ -86,7 +86,11 @@ def ask(config: QueryOptions) -> dict[str, Any]:
         folder = pathlib.Path(name)
         wanted = config.materialize
         target = None if wanted is None else ("--materialize", wanted)
-        source = shared.open_data_set(config.data_dir, folder, (), output=target)
+        source = shared.open_data_set(
+            *(config.data_dir, folder, ()),
+            output=target,
+            generation=config.generation,
+        )
         more = folder / shards.ADDED_NAME if config.materialize else None
         asked = time.perf_counter()
         num_threads = config.num_workers or host.num_cores()

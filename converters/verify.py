@@ -58,7 +58,8 @@ from converters.options import shared
 from tfpipe import cli, errors, host
 from tfpipe.location.files import Files
 from tfpipe.location.location import Location
-from tfpipe.shards import index
+from tfpipe.shard_cache import generation_view
+from tfpipe.shards import generations, index
 
 _SCHEMA_VERSION = 1
 _GROUPS = _CHECK, _INPUT = "What to check and to write", "The input, to compare"
@@ -115,6 +116,7 @@ class VerifyOptions:
         url=True,
     )
     root: tuple[str, ...] = shared.root((), repeated=True, group=_INPUT)
+    generation: int | None = shared.generation(group=_CHECK)
     num_workers: int | None = shared.num_workers()
 
     def __post_init__(self) -> None:
@@ -167,8 +169,16 @@ def verify(config: VerifyOptions) -> Result:
         TfpipeError: If index or catalog cannot be read, or a URL cannot be reached.
         OSError: If a file cannot be read or written.
     """
+    files = Files(config.location)
+    if not config.location.is_web_server and generations.is_growing(files):
+        return _verify_growing(config, files)
     if not config.location.is_local:
         return _verify_url(config, Files(config.location))
+    if config.generation is not None:
+        raise ValueError(
+            "--generation needs a growing data set, and DIR is none: "
+            f"{config.location.shown}."
+        )
     data_dir = config.location.path
     if not data_dir.is_dir():
         raise ValueError(f"DIR must be a folder with shards, got {data_dir}.")
@@ -179,6 +189,35 @@ def verify(config: VerifyOptions) -> Result:
         )
     with contextlib.ExitStack() as stack:
         return _verify_folder(config, data_dir, stack)
+
+
+def _verify_growing(config: VerifyOptions, files: Files) -> Result:
+    """Checks each folder of a generation as a data set of its own.
+
+    Labels that contradict between folders, or shards that are others than the log says,
+    are an error.
+    """
+    log = generations.read_log(files)
+    number = config.generation or len(log)
+    entries = generations.folders(log, number)
+    with tempfile.TemporaryDirectory() as views:
+        generation_view.bring(files, pathlib.Path(views), number)
+    total = Result(num_records=0, num_shards=0, num_bytes=0)
+    for folder in (entry.folder for entry in entries):
+        data_dir = (config.location / folder).text
+        result = verify(dataclasses.replace(config, data_dir=data_dir, generation=None))
+        total.num_records += result.num_records
+        total.num_shards += result.num_shards
+        total.num_bytes += result.num_bytes
+        total.num_faults += result.num_faults - len(result.faults)
+        total.add(
+            dataclasses.replace(fault, shard=f"{folder}/{fault.shard}")
+            for fault in result.faults
+        )
+        remarks = [*total.details["remarks"]]
+        remarks += [f"{folder}: {text}" for text in result.details["remarks"]]
+        total.details = {**result.details, "remarks": remarks}
+    return total
 
 
 def _verify_folder(

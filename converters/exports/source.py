@@ -22,7 +22,9 @@ from converters.jobs import at_url, work_dir
 from tfpipe import errors
 from tfpipe.location.files import Files
 from tfpipe.location.location import Location
-from tfpipe.shards import index, records
+from tfpipe.shard_cache import generation_view
+from tfpipe.shard_cache.generation_view import Generation
+from tfpipe.shards import generations, index, records
 
 # Takes a number of bytes and a byte offset, and returns these bytes.
 Pread = Callable[[int, int], bytes]
@@ -264,7 +266,10 @@ def require_beside(flag: str, output: Location, data_dir: Location) -> None:
 
 
 def open_source(
-    location: Location, folder: pathlib.Path, splits: Sequence[str]
+    location: Location,
+    folder: pathlib.Path,
+    splits: Sequence[str],
+    generation: Generation = "latest",
 ) -> Source:
     """Looks at a data set, and reads its index.
 
@@ -272,6 +277,7 @@ def open_source(
         location: The data set.
         folder: Empty folder, into which the index and catalog at a URL are copied.
         splits: Splits to take; empty takes all.
+        generation: Which generation of a growing data set is taken.
 
     Raises:
         ValueError: If there is no data set, or it has no such split.
@@ -279,7 +285,15 @@ def open_source(
         RemoteError: If the URL cannot be read.
     """
     files = None if location.is_local else Files(location)
-    if files is not None:
+    there = Files(location) if files is None else files
+    if generations.is_growing(there):
+        data_dir, _ = generation_view.bring(there, folder, generation)
+        known = index.load(data_dir)
+    elif generation != "latest":
+        raise ValueError(
+            f"--generation needs a growing data set, and {location.shown} is none."
+        )
+    elif files is not None:
         known = at_url.fetch_index(files, folder)
         at_url.fetch(files, index.CATALOG_NAME, folder)
         data_dir = folder

@@ -41,6 +41,7 @@ class QueryOptions:
         shown="CLAUSE",
         url=True,
     )
+    generation: int | None = shared.generation(group=GROUPS[0])
     limit: int | None = _choice(
         None,
         "Largest number of records to choose: random ones by --seed, or the first ones "

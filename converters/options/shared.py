@@ -100,6 +100,12 @@ root = functools.partial(
     shown="DIR",
     url=True,
 )
+generation = functools.partial(
+    cli.flag,
+    None,
+    "Number of the generation of a growing data set, from 1. Default: the newest.",
+    least=1,
+)
 on_null = functools.partial(
     _input,
     columns.FAIL,
@@ -320,6 +326,7 @@ def open_data_set(
     splits: Sequence[str],
     *,
     output: tuple[str, str] | None,
+    generation: int | None = None,
 ) -> "Source":
     """Opens DIR, and refuses an output inside DIR.
 
@@ -328,6 +335,7 @@ def open_data_set(
         folder: Empty folder for the index and catalog of a data set at a URL.
         splits: Splits to take; empty takes all.
         output: The flag of the output, and its value; None for no output.
+        generation: Number of the generation of a growing data set; None is the newest.
 
     Raises:
         ValueError: If DIR or the output cannot be used.
@@ -339,4 +347,4 @@ def open_data_set(
     location = location_of("DIR", data_dir)
     if output is not None:
         require_beside(output[0], location_of(*output), location)
-    return open_source(location, folder, splits)
+    return open_source(location, folder, splits, generation or "latest")

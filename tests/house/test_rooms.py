@@ -22,7 +22,7 @@ AT_THE_TOP = {
     "converters": {
         *("imagenet", "folder", "table", "webdataset", "tfrecord"),
         *("merge", "synthesize", "verify", "replicate", "query"),
-        *("export",),
+        *("export", "stream"),
     },
     "benchmarks": {
         *("train", "input", "sweep", "report", "storage", "service", "advise"),

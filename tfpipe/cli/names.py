@@ -17,6 +17,7 @@ MENU: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "convert webdataset": ("converters.webdataset", "WebDataset tars"),
         "convert tfrecord": ("converters.tfrecord", "TFRecords of other tools"),
         "convert merge": ("converters.merge", "several inputs as one data set"),
+        "convert stream": ("converters.stream", "images that arrive, as they arrive"),
         "synthesize": ("converters.synthesize", "drawn images, for tests"),
     },
     "Work with a data set": {

@@ -161,6 +161,23 @@ class Files:
             self._require_writable()
             self._folder.write(name, content)
 
+    def create(self, name: str, content: bytes) -> bool:
+        """Writes a file whole, unless a file of this name exists.
+
+        Returns:
+            Whether the file has this content now. False: another writer was first, and
+            its file is as it was.
+
+        Raises:
+            RemoteError: If the file cannot be written, or the store has no such write.
+        """
+        with self._asked("writing", name):
+            self._require_writable()
+            if self._folder.create(name, content):
+                return True
+            # A request whose answer was lost is sent again.
+            return bytes(self._folder.read(name)) == content
+
     def upload(self, name: str, path: pathlib.Path) -> None:
         """Copies a local file to this name, whole or not at all.
 

@@ -95,6 +95,16 @@ class HdfsFolder:
         with self._written(name) as file:
             file.write(content)
 
+    def create(self, name: str, content: bytes) -> bool:
+        path = self._path(name)
+        try:
+            options = self._options(overwrite=False, create_parent=True)
+            with self._client.create(path, options) as file:
+                file.write(content)
+        except FileExistsError:
+            return False
+        return True
+
     def upload(self, name: str, path: pathlib.Path) -> None:
         with open(path, "rb") as source, self._written(name) as file:
             shutil.copyfileobj(source, file, _COPY_BYTES)

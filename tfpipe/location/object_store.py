@@ -151,6 +151,17 @@ class ObjectStore:
     def write(self, name: str, content: bytes) -> None:
         self._ask(lambda client, store: client.put(store, name, content))
 
+    def create(self, name: str, content: bytes) -> bool:
+        from obstore import exceptions
+
+        try:
+            self._ask(
+                lambda client, store: client.put(store, name, content, mode="create")
+            )
+        except exceptions.AlreadyExistsError:
+            return False
+        return True
+
     def upload(self, name: str, path: pathlib.Path) -> None:
         parts = {"chunk_size": UPLOAD_PART_BYTES, "max_concurrency": UPLOAD_CONNECTIONS}
         self._ask(lambda client, store: client.put(store, name, path, **parts))

@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfpipe import errors
+from tfpipe.location.files import Files
 from tfpipe.location.location import Location
 from tfpipe.reading import parts, state as state_of_run
 from tfpipe.reading.order import EpochPosition, Order, Remainder, Shuffle
@@ -23,8 +24,9 @@ from tfpipe.reading.sampling import ExpectedCopies, Sampling
 from tfpipe.reading.split_index import CacheChoice, SplitIndex, require_cache_choice
 from tfpipe.reading.state import State
 from tfpipe.reading.windows import Windows
+from tfpipe.shard_cache.generation_view import Generation
 from tfpipe.shard_cache.open_cache import CacheStatistics
-from tfpipe.shards import index, subset as subsets
+from tfpipe.shards import generations, index, subset as subsets
 from tfpipe.shards.index import Index, Shard
 from tfpipe.shards.records import Ints
 from tfpipe.shards.subset import Chosen, Subset
@@ -107,6 +109,10 @@ class TFRecordSource:
         reading: Who reads in a preset: "native" is the native op, for whole batches,
             in a folder or through a `ShardCache`; "auto" is "native" where the native
             op can read, or else TensorFlow.
+        generation: Generation of a growing data set: its number, or "latest", the
+            newest when the source is made. The field then holds the number. Ranks need
+            the same number: a rank reads "latest", and sends its number to the others.
+        refresh: Whether `at_state` takes the newest generation for a new epoch.
 
     Raises:
         BadIndexError: If the index or a shard is missing or wrong.
@@ -137,6 +143,8 @@ class TFRecordSource:
     on_error: OnError = "raise"
     max_faults: int = 100
     reading: Reading = "auto"
+    generation: Generation = "latest"
+    refresh: bool = False
 
     def __post_init__(self) -> None:
         _check(self)
@@ -155,6 +163,7 @@ class TFRecordSource:
             self.files,
             self.shard_cache,
             skips_damage=self.on_error == "skip",
+            generation=self.generation,
         )
 
     @property
@@ -253,6 +262,59 @@ class TFRecordSource:
         """Steps that every rank makes in an epoch."""
         return self.order.num_steps()
 
+    def newest_generation(self) -> int:
+        """Returns the number of the newest generation; 0 for a usual data set.
+
+        Raises:
+            BadIndexError: If the log of the data set is damaged.
+            RemoteError: If the data set cannot be read.
+        """
+        storage = self.split_index.storage
+        if not storage.generation:
+            return 0
+        return len(generations.read_log(Files(storage.location)))
+
+    def at_state(
+        self, state: State, *, newest: int | None = None
+    ) -> tuple["TFRecordSource", State]:
+        """Returns the source and the state with which a run goes on.
+
+        They matter for a growing data set.
+
+        An epoch belongs to one generation. In the middle of an epoch, the source reads
+        the generation of the state. At the beginning of an epoch, a source with
+        `refresh` reads the newest generation.
+
+        Example:
+            >>> source = tfpipe.TFRecordSource("DIR", "train", batch_size=8)
+            >>> source, state = source.at_state(tfpipe.State())
+
+        Args:
+            state: Where the run is.
+            newest: Number of the generation for a new epoch, the same on every rank;
+                needed with `refresh` and several ranks. None reads the data set.
+
+        Raises:
+            ValueError: If several ranks would read the data set, each at its own time.
+            BadIndexError: If there is no such generation.
+            RemoteError: If the data set cannot be read.
+        """
+        if not (is_of := self.split_index.storage.generation):
+            return self, state
+        wanted = state.generation or is_of
+        if self.refresh and not state.step and not state.phases:
+            if newest is None and self.num_ranks > 1:
+                raise ValueError(
+                    "TFRecordSource.at_state needs newest for several ranks: call "
+                    "newest_generation() on one rank, and send it to all others."
+                )
+            wanted = self.newest_generation() if newest is None else newest
+            state = dataclasses.replace(state, digest="")
+        state = dataclasses.replace(state, generation=wanted)
+        if wanted == is_of:
+            return self, state
+        return dataclasses.replace(self, generation=wanted), state
+
     def position(self, state: State) -> EpochPosition:
         """Returns the position of a state in the order of this source.
 
@@ -270,7 +332,9 @@ class TFRecordSource:
         """Returns the state `num_steps` later."""
         self.position(state)  # raises if the state belongs to another source
         later = state_of_run.advance(state, self.order, num_steps)
-        return dataclasses.replace(later, digest=self.digest)
+        return dataclasses.replace(
+            later, digest=self.digest, generation=self.split_index.storage.generation
+        )
 
     def num_steps(self, state: State, num_epochs: int | None) -> int | None:
         """Returns the steps from a state on in `num_epochs` epochs; None is endless."""
@@ -389,7 +453,13 @@ def _check(source: TFRecordSource) -> None:
             f"{source.num_ranks - 1}, got {source.rank}."
         )
     _check_files(source, location)
+    errors.settle_bools(source, "refresh")
+    if source.generation != "latest":
+        errors.settle_ints(source, ["generation"], least=1)
     source.split_index.check()
+    if is_of := source.split_index.storage.generation:
+        # All copies of the source read the same generation.
+        errors.settle(source, "generation", is_of)
     if source.subset is not None:
         # All copies of the source read the same records, even if the file changes.
         subset = subsets.require(source, "subset", source.subset)

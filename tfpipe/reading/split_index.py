@@ -21,10 +21,19 @@ from tfpipe.location import direct
 from tfpipe.location.files import Files
 from tfpipe.location.location import Location
 from tfpipe.reading import parts
-from tfpipe.shard_cache import metadata
+from tfpipe.shard_cache import generation_view, metadata
+from tfpipe.shard_cache.generation_view import Generation
 from tfpipe.shard_cache.open_cache import OpenCache
 from tfpipe.shard_cache.settings import INDEX_FOLDER, ShardCache
-from tfpipe.shards import catalog, image_record, index, records, scan, side_files
+from tfpipe.shards import (
+    catalog,
+    generations,
+    image_record,
+    index,
+    records,
+    scan,
+    side_files,
+)
 from tfpipe.shards.index import Index, Shard
 from tfpipe.shards.ranges import RecordRanges
 from tfpipe.shards.records import Ints
@@ -44,12 +53,14 @@ class DataSetStorage:
         folder: A local folder with the index and the catalog.
         files: The files at the location; None for local files without a cache.
         cache: The cache through which the shards are read; None reads shards directly.
+        generation: Number of the generation; 0 for a data set that does not grow.
     """
 
     location: Location
     folder: str
     files: Files | None = None
     cache: ShardCache | None = None
+    generation: int = 0
 
     def bring(self, whole: Index, name: str) -> pathlib.Path:
         """Returns the path of a side file on this host; remote files are fetched.
@@ -99,16 +110,19 @@ def require_cache_choice(owner: object, name: str, value: Any) -> None:
 
 
 def find_storage(
-    data_dir: str | os.PathLike[str], choice: CacheChoice
+    data_dir: str | os.PathLike[str],
+    choice: CacheChoice,
+    generation: Generation = "latest",
 ) -> DataSetStorage:
     """Finds the files of a data set.
 
     Args:
         data_dir: A local folder, or a URL, see `Location.from_user`.
         choice: As `shard_cache` of `source.TFRecordSource`.
+        generation: As `generation` of `source.TFRecordSource`.
 
     Raises:
-        BadIndexError: If a URL has no index or catalog.
+        BadIndexError: If a URL has no index or catalog, or a generation is missing.
         RemoteError: If a URL cannot be read.
         ValueError: If the URL cannot be read directly on this machine.
     """
@@ -116,8 +130,18 @@ def find_storage(
     cache = choice if isinstance(choice, ShardCache) else None
     if location.is_local:
         files = None if cache is None else Files(location, cache.time_limit)
+        folder, number = pathlib.Path(location.text), 0
+        if generations.is_growing_folder(folder):
+            near = _default_directory() if cache is None else cache.directory
+            views = pathlib.Path(near) / INDEX_FOLDER
+            folder, number = generation_view.bring(Files(location), views, generation)
+        _require_growing(location, generation, number)
         return DataSetStorage(
-            location=location, folder=location.text, files=files, cache=cache
+            location=location,
+            folder=os.fspath(folder),
+            files=files,
+            cache=cache,
+            generation=number,
         )
     if choice == "direct":
         direct.prepare(location)
@@ -126,12 +150,30 @@ def find_storage(
         cache = ShardCache(directory)
     limit = [] if cache is None else [cache.time_limit]
     files = Files(location, *limit, is_pinned=True)
-    folder = metadata.bring(files, pathlib.Path(directory) / INDEX_FOLDER)
+    views, number = pathlib.Path(directory) / INDEX_FOLDER, 0
+    if generations.is_growing(files):
+        folder, number = generation_view.bring(files, views, generation)
+    else:
+        folder = metadata.bring(files, views)
+    _require_growing(location, generation, number)
     if choice == "auto":
         _say_once(os.fspath(directory))
     return DataSetStorage(
-        location=location, folder=os.fspath(folder), files=files, cache=cache
+        location=location,
+        folder=os.fspath(folder),
+        files=files,
+        cache=cache,
+        generation=number,
     )
+
+
+def _require_growing(location: Location, generation: Generation, number: int) -> None:
+    """Refuses the number of a generation of a data set that does not grow."""
+    if generation != "latest" and not number:
+        raise errors.BadIndexError(
+            f"generation must be 'latest' for {location.shown}, which is no growing "
+            f"data set, got {generation}."
+        )
 
 
 def _default_directory() -> str:
@@ -159,6 +201,7 @@ class SplitIndex:
             index, or scans a folder without an index.
         shard_cache: How the shards are read, see `source.TFRecordSource`.
         skips_damage: Whether the damage of shards is left to reading, see `scan.scan`.
+        generation: Which generation is read, see `source.TFRecordSource`.
 
     Raises:
         BadIndexError: If the index, the catalog or a shard is missing or wrong.
@@ -170,11 +213,12 @@ class SplitIndex:
     files: str | None = None
     shard_cache: CacheChoice = "auto"
     skips_damage: bool = False
+    generation: Generation = "latest"
 
     @functools.cached_property
     def storage(self) -> DataSetStorage:
         """The files of the data set."""
-        return find_storage(self.data_dir, self.shard_cache)
+        return find_storage(self.data_dir, self.shard_cache, self.generation)
 
     @functools.cached_property
     def whole(self) -> Index:
@@ -367,7 +411,7 @@ class SplitIndex:
         # Zeros that nobody writes take no memory.
         flags = np.zeros(int(self.shard_sizes.sum()), np.bool_)
         if self.storage.files is None:
-            path = os.path.join(self.data_dir, index.INDEX_NAME)
+            path = os.path.join(self.storage.folder, index.INDEX_NAME)
             ends = np.cumsum(self.shard_sizes)
             for shard in np.flatnonzero(self.mtimes > os.stat(path).st_mtime_ns):
                 flags[ends[shard] - self.shard_sizes[shard] : ends[shard]] = True

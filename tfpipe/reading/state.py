@@ -35,6 +35,8 @@ class State:
             if unknown.
         ranks_per_host: Ranks on each host in these steps, for a source with affinity;
             empty stands for the hosts of the resuming ranks.
+        generation: Number of the generation of a growing data set; 0 for a usual data
+            set, or if unknown.
 
     Raises:
         ValueError: If a number is out of range.
@@ -47,9 +49,10 @@ class State:
     phases: tuple[Phase, ...] = ()
     digest: str = ""
     ranks_per_host: tuple[int, ...] = ()
+    generation: int = 0
 
     def __post_init__(self) -> None:
-        errors.settle_ints(self, ["epoch", "step"], least=0)
+        errors.settle_ints(self, ["epoch", "step", "generation"], least=0)
         errors.settle_ints(self, ["num_ranks", "batch_size"], least=1, also=[None])
         errors.require_kind(self, "digest", self.digest, str)
         phases = [_checked(Phase(*phase)) for phase in self.phases]
@@ -162,6 +165,7 @@ def advance(state: State, order: Order, count: int) -> State:
         phases=phases,
         digest=state.digest,
         ranks_per_host=order.ranks_per_host,
+        generation=state.generation,
     )
 
 

@@ -103,6 +103,11 @@ def create(folder: pathlib.Path, content: SplitContent) -> None:
     temporary.rename(folder)
 
 
+def _file_name(shard: Shard) -> str:
+    """Returns the file of a shard, which in a growing data set has a folder."""
+    return shard.name.replace("/", "+")
+
+
 def is_whole(folder: pathlib.Path) -> bool:
     """Returns whether no file or folder of a store was removed."""
     return all(os.path.exists(folder / name) for name in (*_FOLDERS, *_FILES))
@@ -190,11 +195,11 @@ class PieceStore:
 
     def path(self, shard: int) -> pathlib.Path:
         """Returns the local file of a shard."""
-        return self.folder / "shards" / self.shards[shard].name
+        return self.folder / "shards" / _file_name(self.shards[shard])
 
     def published(self, shard: int) -> pathlib.Path:
         """Returns the file that marks a published shard."""
-        return self.folder / "published" / self.shards[shard].name
+        return self.folder / "published" / _file_name(self.shards[shard])
 
     def num_bytes(self) -> int:
         """Returns the bytes on disk of all pieces, present or on their way."""
@@ -228,8 +233,8 @@ class PieceStore:
         published = set(os.listdir(self.folder / "published"))
         for number in np.unique(self.shard[self.marks != ABSENT]).tolist():
             shard = self.shards[number]
-            is_whole = sizes.get(shard.name) == shard.num_bytes
-            is_published = shard.name in published
+            is_whole = sizes.get(_file_name(shard)) == shard.num_bytes
+            is_published = _file_name(shard) in published
             if not is_whole or (is_new_boot and not is_published):
                 self.remake(number)
             elif is_new_boot:

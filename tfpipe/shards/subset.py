@@ -20,7 +20,7 @@ import xxhash
 
 from tfpipe import errors
 from tfpipe.location import atomic
-from tfpipe.shards import index
+from tfpipe.shards import generations, index
 from tfpipe.shards.index import Index
 from tfpipe.shards.records import Ints
 from tfpipe.shards.sql import PARQUET, about_parquet, engine, one_file, quoted
@@ -196,7 +196,7 @@ class Subset:
 
     Args:
         splits: The chosen records by split.
-        index_digest: `identity` of the data set's index.
+        index_digest: `index.identity` of the data set's index.
         query: The WHERE clause of the choice, for people; "" without a clause.
 
     Raises:
@@ -287,11 +287,12 @@ class Subset:
             BadSubsetError: If the subset belongs to other data, or has no record of the
                 split.
         """
-        if self.index_digest != identity(whole):
+        versions = [whole, *generations.prefixes(whole)]
+        if self.index_digest not in map(index.identity, versions):
             raise errors.BadSubsetError(
                 f"The subset must be one of data set {whole.name!r} as it is now, with "
-                f"index digest {identity(whole)}, got one of an index with digest "
-                f"{self.index_digest}. {REMEDY}"
+                f"index digest {index.identity(whole)}, got one of an index with "
+                f"digest {self.index_digest}. {REMEDY}"
             )
         unknown = sorted(set(self.splits) - set(whole.splits))
         if unknown:
@@ -331,18 +332,6 @@ def require(owner: object, name: str, value: object) -> Subset:
     return read(value)
 
 
-def identity(whole: Index) -> str:
-    """Returns a digest of the shards of a data set, 32 characters.
-
-    The digest covers the splits and the name, records, bytes and digest of the shards,
-    and nothing else: side files may come and go.
-    """
-    splits = {
-        split: index.rows_of(whole.splits[split]) for split in sorted(whole.splits)
-    }
-    return index.digest(repr(splits))
-
-
 def choose(
     rows: "Mapping[str, npt.NDArray[Any]]", whole: Index, *, query: str = ""
 ) -> Subset:
@@ -371,7 +360,7 @@ def choose(
             record=record[turn],
             weight=None if weight is None else weight[is_here][turn],
         )
-    subset = Subset(splits=splits, index_digest=identity(whole), query=query)
+    subset = Subset(splits=splits, index_digest=index.identity(whole), query=query)
     for split in splits:
         sizes = [shard.num_records for shard in whole.splits.get(split, ())]
         subset.of_split(whole, split).numbers(np.array(sizes, np.int64))

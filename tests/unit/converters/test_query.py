@@ -60,7 +60,7 @@ def test_a_saved_subset(source: pathlib.Path, tmp_path: pathlib.Path) -> None:
         [],
     )
     assert chosen.query == "height > 32"
-    assert chosen.index_digest == subset.identity(index.load(source))
+    assert chosen.index_digest == index.identity(index.load(source))
     assert [
         (split, *row)
         for split, part in sorted(chosen.splits.items())

@@ -1,0 +1,190 @@
+"""The writing side of a growing data set: claims of messages, published generations.
+
+In: batches of messages. Out: generations, each message in one of them.
+
+    generations/gen-000012.messages.json   the claim: its worker and its messages
+    gen-000012/                            the shards, a pure function of the claim
+    generations/000012.json                the entry of the log, see `generations`
+
+A worker writes these in this order, and acknowledges the messages at last. A kill
+leaves a claim without an entry: the same worker completes the generation. A message
+that another worker has published is taken out of the claim, under a new number.
+"""
+
+import contextlib
+import dataclasses
+import json
+import re
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from converters.jobs import at_url
+from tfpipe import errors
+from tfpipe.location.files import Files
+from tfpipe.shards import generations, index
+from tfpipe.shards.generations import LogEntry, Log
+from tfpipe.shards.index import Index
+
+_CLAIM = re.compile(rf"{generations.LOG_FOLDER}/(gen-[0-9]{{6}})\.messages\.json")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MessageClaim:
+    """The messages of a generation, in order.
+
+    Attributes:
+        folder: The folder of the generation.
+        worker: The worker that writes the folder.
+        messages: (position, id) of each message.
+    """
+
+    folder: str
+    worker: str
+    messages: Sequence[tuple[str, str]]
+
+
+class GrowingDataSet:
+    """A growing data set that a worker adds generations to.
+
+    All ids of stored messages are in memory: about 100 bytes each.
+
+    Attributes:
+        stored: Ids of all messages of published generations.
+        classes: The classes in label order.
+
+    Args:
+        files: The data set.
+        worker: Name of the worker, different from the names of all others.
+        classes: Classes of a data set without a generation, in label order.
+
+    Raises:
+        BadIndexError: If something else is at the place.
+        RemoteError: If the place cannot be read, or cannot refuse a second file of a
+            name.
+    """
+
+    def __init__(self, files: Files, worker: str, classes: Sequence[str]) -> None:
+        self.files, self._worker = files, worker
+        self.stored: set[str] = set()
+        self.classes, self.label_base = list(classes), 1
+        self.log: Log = ()
+        self._require_create()
+        self.refresh()
+
+    def _require_create(self) -> None:
+        """Checks that the store refuses a second file of the same name."""
+        if self.files.location.is_local:
+            log = self.files.location.path / generations.LOG_FOLDER
+            log.mkdir(parents=True, exist_ok=True)
+            return
+        name = f"{generations.LOG_FOLDER}/probe-{self._worker}"
+        first = self.files.create(name, b"first")
+        second = self.files.create(name, b"second")
+        content = self.files.read(name)
+        self.files.delete(name)
+        if not first or second or content != b"first":
+            raise errors.RemoteError(
+                f"{self.files.location.shown} does not refuse a second file of one name"
+                " (If-None-Match), so that two writers could lose a generation. Use a "
+                "folder, or another store."
+            )
+
+    def refresh(self) -> None:
+        """Reads the generations that were published since."""
+        log = generations.read_log(self.files)
+        new, self.log = log[len(self.log) :], log
+        for entry in new:
+            # A replaced folder's messages stay known: they never come back.
+            with contextlib.suppress(errors.MissingFileError):
+                self.stored.update(id for _, id in self._read(entry.folder).messages)
+        if new:
+            known = self.index_of(new[-1].folder)
+            self.label_base = known.label_base
+            names = [synset for synset, _ in known.classes]
+            if len(names) > len(self.classes) or len(new) == len(log):
+                self.classes = names
+
+    @property
+    def labels(self) -> dict[str, int]:
+        """Label of each class."""
+        return {name: n for n, name in enumerate(self.classes, self.label_base)}
+
+    def index_of(self, folder: str) -> Index:
+        """Reads the index of a folder."""
+        return at_url.load_index(Files(self.files.location / folder))
+
+    def _read(self, folder: str) -> MessageClaim:
+        document = json.loads(self.files.read(_claim_name(folder)))
+        return MessageClaim(folder=folder, **document)
+
+    def _claims(self) -> list[str]:
+        matches = map(_CLAIM.fullmatch, self.files.names(f"{generations.LOG_FOLDER}/"))
+        return [match[1] for match in matches if match]
+
+    def unfinished(self) -> Iterator[MessageClaim]:
+        """Yields the claims of this worker that were not published."""
+        published = {entry.folder for entry in self.log}
+        for folder in self._claims():
+            if folder not in published:
+                claim = self._read(folder)
+                if claim.worker == self._worker:
+                    yield claim
+
+    def claim(self, messages: Sequence[tuple[str, str]]) -> MessageClaim:
+        """Stores the ids of the messages of a new folder."""
+        document = json.dumps({"worker": self._worker, "messages": list(messages)})
+        numbers = [int(folder[4:]) for folder in self._claims()]
+        numbers += [int(entry.folder[4:]) for entry in self.log]
+        number = max(numbers, default=0)
+        while True:
+            number += 1
+            folder = f"gen-{number:06d}"
+            if self.files.create(_claim_name(folder), document.encode()):
+                return MessageClaim(
+                    folder=folder, worker=self._worker, messages=messages
+                )
+
+    def give_up(self, claim: MessageClaim) -> None:
+        """Removes a claim, and what was written for it."""
+        location = self.files.location / claim.folder
+        if location.is_local:
+            shutil.rmtree(location.path, ignore_errors=True)
+        else:
+            there = Files(location)
+            for name in there.names():
+                there.delete(name)
+        self.files.delete(_claim_name(claim.folder))
+
+    def complete(self, claim: MessageClaim) -> Index | None:
+        """Returns the index of a claim whose shards are complete."""
+        with contextlib.suppress(errors.BadIndexError, errors.MissingFileError):
+            return self.index_of(claim.folder)
+        return None
+
+    def fits(self, known: Index) -> bool:
+        """Whether the labels of a folder go on those of the newest generation."""
+        ours, theirs = [synset for synset, _ in known.classes], self.classes
+        shorter = min(len(ours), len(theirs))
+        base = not self.log or known.label_base == self.label_base
+        return base and ours[:shorter] == theirs[:shorter]
+
+    def publish(self, folder: str, known: Index, *, replaces: str = "") -> bool:
+        """Publishes a folder as the next generation, if no other writer was first."""
+        entry = LogEntry(
+            number=len(self.log) + 1,
+            folder=folder,
+            digest=index.identity(known),
+            num_records=sum(map(known.num_records, known.splits)),
+            replaces=replaces,
+        )
+        return generations.publish(self.files, self.log, entry)
+
+
+def _claim_name(folder: str) -> str:
+    return f"{generations.LOG_FOLDER}/{folder}.messages.json"
+
+
+def counted(counts: Mapping[str, Any], more: Mapping[str, int]) -> dict[str, Any]:
+    """Returns counts by name, with more counts added."""
+    return {**counts, **{name: counts.get(name, 0) + n for name, n in more.items()}}

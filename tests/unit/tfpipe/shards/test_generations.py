@@ -1,0 +1,248 @@
+"""The log of a growing data set, its generations, and sources that read them."""
+
+import json
+import pathlib
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tfpipe
+from converters import query, verify
+from converters.options.query import QueryOptions
+from tests.support.data.trees import convert, make_tree
+from tfpipe import errors
+from tfpipe.location.files import Files
+from tfpipe.shards import generations, index, subset
+from tfpipe.shards.generations import LogEntry
+
+
+def _add(top: pathlib.Path, raw: pathlib.Path, num_images: int, **options: Any) -> None:
+    """Publishes a generation of the first images of a tree."""
+    files = Files(str(top))
+    log = generations.read_log(files)
+    folder = f"gen-{len(log) + 1:06d}"
+    convert(make_tree(raw / folder, num_images=num_images), top / folder, **options)
+    assert generations.publish(files, log, _entry(top, folder, len(log) + 1))
+
+
+def _entry(top: pathlib.Path, folder: str, number: int, replaces: str = "") -> LogEntry:
+    whole = index.load(top / folder)
+    return LogEntry(
+        number=number,
+        folder=folder,
+        digest=index.identity(whole),
+        num_records=whole.num_records("train"),
+        replaces=replaces,
+    )
+
+
+@pytest.fixture(scope="module")
+def growing(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """Three generations of 8, 10 and 12 records, of 2, 1 and 3 shards."""
+    top = tmp_path_factory.mktemp("growing")
+    for num_images, num_shards in ((8, 2), (10, 1), (12, 3)):
+        _add(top / "set", top / "raw", num_images, num_train_shards=num_shards)
+    return top / "set"
+
+
+@pytest.fixture(autouse=True)
+def _near(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TFPIPE_SHARD_CACHE", str(tmp_path / "near"))
+
+
+@pytest.mark.parametrize(
+    ("generation", "num_records", "num_shards"), [(1, 8, 2), (2, 18, 3), (3, 30, 6)]
+)
+def test_a_source_reads_one_generation(
+    growing: pathlib.Path, generation: int, num_records: int, num_shards: int
+) -> None:
+    source = tfpipe.TFRecordSource(growing, "train", generation=generation)
+    newest = tfpipe.TFRecordSource(growing, "train")
+
+    assert source.index.num_records("train") == num_records
+    assert source.shards == newest.shards[:num_shards]
+    offsets = newest.split_index.spans.all_byte_offsets()
+    assert source.split_index.spans.all_byte_offsets().tolist() == (
+        offsets[:num_records].tolist()
+    )
+    assert newest.generation == 3
+
+
+def test_all_records_come_once_an_epoch(growing: pathlib.Path) -> None:
+    source = tfpipe.TFRecordSource(growing, "train", generation=2, batch_size=3)
+
+    names = tfpipe.imagenet_train(source, image_size=16).record_names(epoch=0)
+
+    assert len(names) == 18
+
+
+def test_the_number_of_a_generation_is_checked(growing: pathlib.Path) -> None:
+    with pytest.raises(errors.BadIndexError, match="1 to 3, got 4"):
+        tfpipe.TFRecordSource(growing, "train", generation=4)
+    with pytest.raises(errors.BadIndexError, match="is no growing data set, got 1"):
+        tfpipe.TFRecordSource(growing / "gen-000001", "train", generation=1)
+    with pytest.raises(ValueError, match="generation must be"):
+        tfpipe.TFRecordSource(growing, "train", generation=0)
+
+
+def test_an_epoch_stays_in_its_generation(growing: pathlib.Path) -> None:
+    source = tfpipe.TFRecordSource(
+        growing, "train", batch_size=2, generation=1, refresh=True
+    )
+    state = source.advance(tfpipe.State(generation=1), 3)
+    assert (state.step, state.generation) == (3, 1)
+    restored = tfpipe.State.from_json(state.to_json())
+
+    newer = tfpipe.TFRecordSource(growing, "train", batch_size=2, refresh=True)
+    same, in_epoch = newer.at_state(restored)
+    assert same.generation == 1
+    assert same.num_steps(in_epoch, 1) == 1
+
+    after, begin = same.at_state(same.advance(in_epoch, 1))
+    assert (after.generation, begin.epoch, begin.step) == (3, 1, 0)
+    assert after.num_steps(begin, 1) == 15
+
+
+def test_a_source_without_refresh_stays(growing: pathlib.Path) -> None:
+    source = tfpipe.TFRecordSource(growing, "train", generation=1)
+
+    later, _ = source.at_state(source.advance(tfpipe.State(), 8))
+
+    assert later is source
+    assert source.newest_generation() == 3
+
+
+def test_several_ranks_are_told_the_newest_generation(growing: pathlib.Path) -> None:
+    source = tfpipe.TFRecordSource(
+        growing, "train", num_ranks=2, generation=1, refresh=True
+    )
+    with pytest.raises(ValueError, match="on one rank"):
+        source.at_state(tfpipe.State())
+    later, state = source.at_state(tfpipe.State(), newest=2)
+    assert (later.generation, state.generation) == (2, 2)
+
+
+def test_a_subset_stays_valid_in_later_generations(
+    growing: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    old = tfpipe.TFRecordSource(growing, "train", generation=2)
+    chosen = subset.Subset.of_records(old.index, "train", [3, 9, 17])
+
+    new = tfpipe.TFRecordSource(growing, "train", subset=chosen)
+
+    assert new.record_numbers is not None
+    assert new.record_numbers.tolist() == [3, 9, 17]
+    newest = subset.Subset.of_records(new.index, "train", [20])
+    with pytest.raises(errors.BadSubsetError, match="as it is now"):
+        tfpipe.TFRecordSource(growing, "train", generation=1, subset=newest)
+
+
+def test_a_kill_before_the_index_is_replaced_loses_nothing(
+    growing: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    (tmp_path / "set").symlink_to(growing)
+    log = generations.read_log(Files(str(growing)))
+    content = (growing / "index.json").read_bytes()
+    try:
+        for kept in (0, 2):
+            (growing / "index.json").write_bytes(generations._log_text(log[:kept]))
+            assert generations.read_log(Files(str(growing))) == log
+        (growing / "index.json").unlink()
+        assert generations.read_log(Files(str(growing))) == log
+        assert generations.is_growing(Files(str(growing)))
+        assert tfpipe.TFRecordSource(growing, "train").generation == 3
+    finally:
+        (growing / "index.json").write_bytes(content)
+
+
+def test_two_writers_publish_one_entry_of_a_number(growing: pathlib.Path) -> None:
+    files = Files(str(growing))
+    log = generations.read_log(files)
+
+    second = _entry(growing, "gen-000001", 3)
+
+    assert not generations.publish(files, log[:2], second)
+    assert generations.read_log(files) == log
+
+
+def test_a_folder_takes_the_place_of_another(growing: pathlib.Path) -> None:
+    log = generations.read_log(Files(str(growing)))
+    mended = LogEntry(
+        number=4,
+        folder="gen-000009",
+        digest=log[1].digest,
+        num_records=10,
+        replaces="gen-000002",
+    )
+    names = [e.folder for e in generations.folders((*log, mended), 4)]
+    assert names == ["gen-000001", "gen-000009", "gen-000003"]
+    assert [e.folder for e in generations.folders((*log, mended), 3)][1] == "gen-000002"
+
+
+def test_a_changed_folder_is_refused(
+    growing: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    _add(tmp_path / "set", tmp_path / "raw", 8)
+    whole = index.load(tmp_path / "set" / "gen-000001")
+    shards = {"train": whole.splits["train"][:0]}
+    broken = index.Index(**{**vars(whole), "splits": shards})
+    index.write(broken, tmp_path / "set" / "gen-000001", fsync=False)
+
+    with pytest.raises(errors.BadIndexError, match="generation 1 has published"):
+        tfpipe.TFRecordSource(tmp_path / "set", "train")
+
+
+def test_commands_take_a_generation(
+    growing: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    def ask(**options: Any) -> int:
+        values: dict[str, Any] = {"data_dir": str(growing), "fsync": False}
+        values |= {"num_workers": 1}
+        return int(query.ask(QueryOptions(**values | options))["num_chosen"])
+
+    assert ask() == 30
+    assert ask(generation=2) == 18
+    assert ask(materialize=str(tmp_path / "whole"), generation=2) == 18
+    whole = tfpipe.TFRecordSource(tmp_path / "whole", "train")
+    old = tfpipe.TFRecordSource(growing, "train", generation=2)
+    rows = [
+        index.load_catalog(s.index_folder, "train", ["digest"]) for s in (whole, old)
+    ]
+    assert sorted(rows[0]["digest"]) == sorted(rows[1]["digest"])
+    options = verify.VerifyOptions(
+        data_dir=str(growing), level="decode", num_workers=1, generation=2
+    )
+    result = verify.verify(options)
+    assert (result.num_records, result.num_shards, result.num_faults) == (18, 3, 0)
+
+
+def test_a_fault_names_the_folder(
+    growing: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    _add(tmp_path / "set", tmp_path / "raw", 8)
+    shard = tmp_path / "set" / "gen-000001" / "train-00000-of-00001"
+    content = bytearray(shard.read_bytes())
+    content[100] ^= 1
+    shard.write_bytes(content)
+
+    options = verify.VerifyOptions(data_dir=str(tmp_path / "set"), num_workers=1)
+    faults = verify.verify(options).faults
+
+    assert {f.shard for f in faults} == {"gen-000001/train-00000-of-00001"}
+
+
+def test_the_top_is_no_usual_data_set(growing: pathlib.Path) -> None:
+    with pytest.raises(errors.BadIndexError, match="growing data set"):
+        index.load(growing)
+    document = json.loads((growing / "index.json").read_bytes())
+    assert [each["num_records"] for each in document["generations"]] == [8, 10, 12]
+
+
+def test_the_digest_of_a_source_is_that_of_its_generation(
+    growing: pathlib.Path,
+) -> None:
+    digests = [
+        tfpipe.TFRecordSource(growing, "train", generation=n).digest for n in (1, 2, 3)
+    ]
+    assert len(np.unique(digests)) == 3
