@@ -45,6 +45,7 @@ from converters.streams.message import Message, Stream, StreamError, bytes_of
 from tfpipe import cli
 from tfpipe.cli import output
 from tfpipe.cli.signals import terminated_as_interrupted
+from tfpipe.errors import count_of
 from tfpipe.location.files import Files
 from tfpipe.location.location import Location
 from tfpipe.shards.index import Index
@@ -301,11 +302,11 @@ class Worker:
 
     def _take(self, batch: Batch, message: Message) -> bool:
         """Adds a message to a batch, unless there is a reason not to."""
-        options, known = self.options, batch.messages.get(message.id)
+        options, earlier = self.options, batch.messages.get(message.id)
         self.count(num_messages=1)
-        if known is not None and known.position == message.position:
+        if earlier is not None and earlier.position == message.position:
             return True  # the broker gave it twice
-        if known is not None or message.id in self.data.stored:
+        if earlier is not None or message.id in self.data.stored:
             self.count(num_duplicates=1)
             return False
         if message.fault:
@@ -332,15 +333,15 @@ class Worker:
             messages = list(batch.messages.values())
             pairs = [(each.position, each.id) for each in messages]
             claim = data.claim(pairs) if claim is None else claim
-            known = data.complete(claim)
-            if known is None or not data.fits(known):
-                known = self._convert(batch, claim, overwrite=known is not None)
-            if data.publish(claim.folder, known):
+            whole = data.complete(claim)
+            if whole is None or not data.fits(whole):
+                whole = self._convert(batch, claim, overwrite=whole is not None)
+            if data.publish(claim.folder, whole):
                 self.count(
                     num_generations=1,
-                    num_records=sum(map(known.num_records, known.splits)),
+                    num_records=sum(map(whole.num_records, whole.splits)),
                 )
-                self.decisions = counted(self.decisions, known.made_by["decisions"])
+                self.decisions = counted(self.decisions, whole.made_by["decisions"])
                 data.refresh()
                 self._acknowledge([position for position, _ in pairs])
                 output.tell(
@@ -404,8 +405,9 @@ def run(options: StreamOptions) -> None:
         document,
         [
             f"{options.output.shown}: generation {len(worker.data.log)}; "
-            f"{done['num_records']:,} records in {done['num_generations']:,} new "
-            f"generations, {done['num_duplicates']:,} duplicates; {seconds:.1f} s"
+            f"{done['num_records']:,} records in "
+            f"{count_of(done['num_generations'], 'new generation')}, "
+            f"{done['num_duplicates']:,} duplicates; {seconds:.1f} s"
         ],
     )
 

@@ -198,10 +198,10 @@ def _verify_growing(config: VerifyOptions, files: Files) -> Result:
     are an error.
     """
     log = generations.read_log(files)
-    number = config.generation or len(log)
-    entries = generations.folders(log, number)
+    chosen = config.generation or len(log)
+    entries = generations.folders(log, chosen)
     with tempfile.TemporaryDirectory() as views:
-        generation_view.bring(files, pathlib.Path(views), number)
+        generation_view.bring(files, pathlib.Path(views), chosen)
     total = Result(num_records=0, num_shards=0, num_bytes=0)
     for folder in (entry.folder for entry in entries):
         data_dir = (config.location / folder).text

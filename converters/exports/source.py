@@ -269,6 +269,7 @@ def open_source(
     location: Location,
     folder: pathlib.Path,
     splits: Sequence[str],
+    *,
     generation: Generation = "latest",
 ) -> Source:
     """Looks at a data set, and reads its index.

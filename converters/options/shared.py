@@ -347,4 +347,4 @@ def open_data_set(
     location = location_of("DIR", data_dir)
     if output is not None:
         require_beside(output[0], location_of(*output), location)
-    return open_source(location, folder, splits, generation or "latest")
+    return open_source(location, folder, splits, generation=generation or "latest")

@@ -22,8 +22,8 @@ from typing import Any
 from converters.jobs import at_url
 from tfpipe import errors
 from tfpipe.location.files import Files
-from tfpipe.shards import generations, index
-from tfpipe.shards.generations import LogEntry, Log
+from tfpipe.shards import generations
+from tfpipe.shards.generations import Log, LogEntry
 from tfpipe.shards.index import Index
 
 _CLAIM = re.compile(rf"{generations.LOG_FOLDER}/(gen-[0-9]{{6}})\.messages\.json")
@@ -99,9 +99,9 @@ class GrowingDataSet:
             with contextlib.suppress(errors.MissingFileError):
                 self.stored.update(id for _, id in self._read(entry.folder).messages)
         if new:
-            known = self.index_of(new[-1].folder)
-            self.label_base = known.label_base
-            names = [synset for synset, _ in known.classes]
+            whole = self.index_of(new[-1].folder)
+            self.label_base = whole.label_base
+            names = [synset for synset, _ in whole.classes]
             if len(names) > len(self.classes) or len(new) == len(log):
                 self.classes = names
 
@@ -134,12 +134,12 @@ class GrowingDataSet:
     def claim(self, messages: Sequence[tuple[str, str]]) -> MessageClaim:
         """Stores the ids of the messages of a new folder."""
         document = json.dumps({"worker": self._worker, "messages": list(messages)})
-        numbers = [int(folder[4:]) for folder in self._claims()]
-        numbers += [int(entry.folder[4:]) for entry in self.log]
-        number = max(numbers, default=0)
+        taken = {int(folder[4:]) for folder in self._claims()}
+        taken |= {int(entry.folder[4:]) for entry in self.log}
+        last = max(taken, default=0)
         while True:
-            number += 1
-            folder = f"gen-{number:06d}"
+            last += 1
+            folder = f"gen-{last:06d}"
             if self.files.create(_claim_name(folder), document.encode()):
                 return MessageClaim(
                     folder=folder, worker=self._worker, messages=messages
@@ -162,20 +162,20 @@ class GrowingDataSet:
             return self.index_of(claim.folder)
         return None
 
-    def fits(self, known: Index) -> bool:
+    def fits(self, whole: Index) -> bool:
         """Whether the labels of a folder go on those of the newest generation."""
-        ours, theirs = [synset for synset, _ in known.classes], self.classes
+        ours, theirs = [synset for synset, _ in whole.classes], self.classes
         shorter = min(len(ours), len(theirs))
-        base = not self.log or known.label_base == self.label_base
+        base = not self.log or whole.label_base == self.label_base
         return base and ours[:shorter] == theirs[:shorter]
 
-    def publish(self, folder: str, known: Index, *, replaces: str = "") -> bool:
+    def publish(self, folder: str, whole: Index, *, replaces: str = "") -> bool:
         """Publishes a folder as the next generation, if no other writer was first."""
         entry = LogEntry(
-            number=len(self.log) + 1,
+            generation=len(self.log) + 1,
             folder=folder,
-            digest=index.identity(known),
-            num_records=sum(map(known.num_records, known.splits)),
+            digest=generations.identity(whole),
+            num_records=sum(map(whole.num_records, whole.splits)),
             replaces=replaces,
         )
         return generations.publish(self.files, self.log, entry)

@@ -72,7 +72,7 @@ class KafkaStream:
         messages: dict[str, Message] = {}
         try:
             for partition in sorted({each[0] for each in wanted}):
-                offsets = {offset for number, offset in wanted if number == partition}
+                offsets = {pair[1] for pair in wanted if pair[0] == partition}
                 start = self._kafka.TopicPartition(self._name, partition, min(offsets))
                 consumer.assign([start])
                 while offsets:

@@ -112,6 +112,7 @@ def require_cache_choice(owner: object, name: str, value: Any) -> None:
 def find_storage(
     data_dir: str | os.PathLike[str],
     choice: CacheChoice,
+    *,
     generation: Generation = "latest",
 ) -> DataSetStorage:
     """Finds the files of a data set.
@@ -130,18 +131,18 @@ def find_storage(
     cache = choice if isinstance(choice, ShardCache) else None
     if location.is_local:
         files = None if cache is None else Files(location, cache.time_limit)
-        folder, number = pathlib.Path(location.text), 0
+        folder, opened = pathlib.Path(location.text), 0
         if generations.is_growing_folder(folder):
             near = _default_directory() if cache is None else cache.directory
             views = pathlib.Path(near) / INDEX_FOLDER
-            folder, number = generation_view.bring(Files(location), views, generation)
-        _require_growing(location, generation, number)
+            folder, opened = generation_view.bring(Files(location), views, generation)
+        _require_growing(location, generation, opened)
         return DataSetStorage(
             location=location,
             folder=os.fspath(folder),
             files=files,
             cache=cache,
-            generation=number,
+            generation=opened,
         )
     if choice == "direct":
         direct.prepare(location)
@@ -150,12 +151,12 @@ def find_storage(
         cache = ShardCache(directory)
     limit = [] if cache is None else [cache.time_limit]
     files = Files(location, *limit, is_pinned=True)
-    views, number = pathlib.Path(directory) / INDEX_FOLDER, 0
+    views, opened = pathlib.Path(directory) / INDEX_FOLDER, 0
     if generations.is_growing(files):
-        folder, number = generation_view.bring(files, views, generation)
+        folder, opened = generation_view.bring(files, views, generation)
     else:
         folder = metadata.bring(files, views)
-    _require_growing(location, generation, number)
+    _require_growing(location, generation, opened)
     if choice == "auto":
         _say_once(os.fspath(directory))
     return DataSetStorage(
@@ -163,13 +164,13 @@ def find_storage(
         folder=os.fspath(folder),
         files=files,
         cache=cache,
-        generation=number,
+        generation=opened,
     )
 
 
-def _require_growing(location: Location, generation: Generation, number: int) -> None:
+def _require_growing(location: Location, generation: Generation, opened: int) -> None:
     """Refuses the number of a generation of a data set that does not grow."""
-    if generation != "latest" and not number:
+    if generation != "latest" and not opened:
         raise errors.BadIndexError(
             f"generation must be 'latest' for {location.shown}, which is no growing "
             f"data set, got {generation}."
@@ -218,7 +219,7 @@ class SplitIndex:
     @functools.cached_property
     def storage(self) -> DataSetStorage:
         """The files of the data set."""
-        return find_storage(self.data_dir, self.shard_cache, self.generation)
+        return find_storage(self.data_dir, self.shard_cache, generation=self.generation)
 
     @functools.cached_property
     def whole(self) -> Index:

@@ -36,16 +36,16 @@ def bring(
         OSError: If the folder cannot be written.
     """
     log = generations.read_log(files)
-    number = len(log) if generation == "latest" else generation
-    entries = generations.folders(log, number)
+    chosen = len(log) if generation == "latest" else generation
+    entries = generations.folders(log, chosen)
     location = files.location
-    names = (location.absolute().text, generations.digest_of(entries), str(number))
+    names = (location.absolute().text, generations.digest_of(entries), str(chosen))
     target = folder / index.digest(repr(names))
     if not (target / index.INDEX_NAME).exists():
         parts = [_part(files, entry.folder, folder) for entry in entries]
         shards_in = location.path if location.is_local else None
-        generations.write_view(target, entries, parts, number, shards_in=shards_in)
-    return target, number
+        generations.write_view(target, entries, parts, chosen, shards_in=shards_in)
+    return target, chosen
 
 
 def _part(files: Files, name: str, folder: pathlib.Path) -> pathlib.Path:

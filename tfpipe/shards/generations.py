@@ -36,9 +36,9 @@ class LogEntry:
     """An entry of the log.
 
     Attributes:
-        number: Number of the generation, from 1.
+        generation: Number of the generation, from 1.
         folder: The folder that the generation adds.
-        digest: Digest of the folder's shards, see `index.identity`.
+        digest: Digest of the folder's shards, see `identity`.
         num_records: Records of the folder.
         replaces: The folder in whose place the folder comes; "" adds the folder.
 
@@ -46,14 +46,14 @@ class LogEntry:
         ValueError: If a folder has another name, or a number is out of range.
     """
 
-    number: int
+    generation: int
     folder: str
     digest: str
     num_records: int
     replaces: str = ""
 
     def __post_init__(self) -> None:
-        errors.settle_ints(self, ["number"], least=1)
+        errors.settle_ints(self, ["generation"], least=1)
         errors.settle_ints(self, ["num_records"], least=0)
         for folder in (self.folder, *([self.replaces] if self.replaces else [])):
             if not index.GENERATION_FOLDER.fullmatch(folder):
@@ -141,12 +141,12 @@ def _parsed(content: bytes, shown: str, documents: Sequence[Any]) -> Log:
         ) from error
 
 
-def _entry_name(number: int) -> str:
-    return f"{LOG_FOLDER}/{number:06d}.json"
+def _entry_name(generation: int) -> str:
+    return f"{LOG_FOLDER}/{generation:06d}.json"
 
 
-def _exists(files: Files, number: int) -> bool:
-    return files.exists(_entry_name(number))
+def _exists(files: Files, generation: int) -> bool:
+    return files.exists(_entry_name(generation))
 
 
 def _log_text(log: Sequence[LogEntry]) -> bytes:
@@ -172,7 +172,7 @@ def publish(files: Files, log: Log, entry: LogEntry) -> bool:
         RemoteError: If the place cannot be written.
     """
     content = json.dumps(dataclasses.asdict(entry)).encode()
-    if not files.create(_entry_name(entry.number), content):
+    if not files.create(_entry_name(entry.generation), content):
         return False
     files.write(INDEX_NAME, _log_text((*log, entry)))
     return True
@@ -199,10 +199,22 @@ def folders(log: Log, generation: int) -> list[LogEntry]:
             entries[names.index(entry.replaces)] = entry
         else:
             raise errors.BadIndexError(
-                f"Generation {entry.number} must replace one of {names}, got "
+                f"Generation {entry.generation} must replace one of {names}, got "
                 f"{entry.replaces!r}."
             )
     return entries
+
+
+def identity(whole: Index) -> str:
+    """Returns a digest of the shards of a data set, 32 characters.
+
+    The digest covers the splits and the name, records, bytes and digest of the shards,
+    and nothing else: side files may come and go.
+    """
+    splits = {
+        split: index.rows_of(whole.splits[split]) for split in sorted(whole.splits)
+    }
+    return index.digest(repr(splits))
 
 
 def digest_of(entries: Sequence[LogEntry]) -> str:
@@ -318,10 +330,10 @@ def write_view(
 def _require(entry: LogEntry, folder: pathlib.Path) -> Index:
     """Reads the index of a generation's folder, and compares it with the log."""
     whole = index.load(folder)
-    if index.identity(whole) != entry.digest:
+    if identity(whole) != entry.digest:
         raise errors.BadIndexError(
-            f"{folder / INDEX_NAME} must list the shards that generation {entry.number}"
-            " has published, got others. Copy the folder again."
+            f"{folder / INDEX_NAME} must list the shards of generation "
+            f"{entry.generation}, got others. Copy the folder again."
         )
     return whole
 

@@ -64,7 +64,6 @@ CATALOG_COLUMNS: Mapping[str, str] = {
 Path = str | os.PathLike[str]
 
 _PIECE_BYTES = 1 << 20
-# A folder of a growing data set, see `generations`; it may stand before a shard's name.
 GENERATION_FOLDER = re.compile(r"gen-[0-9]{6}")
 
 
@@ -89,9 +88,6 @@ def require_base_name(name: object) -> None:
 class Shard:
     """A shard file: its name, size and the digest of its bytes.
 
-    In a growing data set the name begins with the folder of a generation, such as
-    gen-000012/train-00000-of-00003.
-
     Raises:
         ValueError: If the name is not a plain file name, or a value has another type.
     """
@@ -103,8 +99,7 @@ class Shard:
 
     def __post_init__(self) -> None:
         folder, _, base = str(self.name).partition("/")
-        is_below = GENERATION_FOLDER.fullmatch(folder)
-        require_base_name(base if is_below else self.name)
+        require_base_name(base if GENERATION_FOLDER.fullmatch(folder) else self.name)
         _require_count(self.num_records, "'num_records'")
         _require_count(self.num_bytes, "'num_bytes'")
         _typed(self.digest, str, "'digest'")
@@ -185,16 +180,10 @@ def parse(content: bytes, shown: str) -> Index:
     with _as_bad_index(shown):
         document = json.loads(content.decode())
     version = document.get("format_version") if isinstance(document, dict) else None
-    if isinstance(document, dict) and "generations" in document:
-        raise errors.BadIndexError(
-            f"{shown} is the log of a growing data set, which has no shards of its own."
-            " Choose a generation, or write a usual data set with python -m "
-            "converters.query DIR --materialize=OUT."
-        )
     if version != FORMAT_VERSION:
         raise errors.BadIndexError(
-            f"{shown} must have format_version {FORMAT_VERSION}, got {version!r}. "
-            "It was written by another version of tfpipe."
+            f"{shown} must have format_version {FORMAT_VERSION}, got {version!r}: it is "
+            "a growing data set if 2, or was written by another version of tfpipe."
         )
     try:
         return decode(document)
@@ -340,16 +329,6 @@ def require_split(index: Index, data_dir: Path, split: str) -> None:
 def rows_of(shards: Sequence[Shard]) -> list[tuple[str, int, int, str]]:
     """Returns name, records, bytes and digest of each shard, for a digest of all."""
     return [(s.name, s.num_records, s.num_bytes, s.digest) for s in shards]
-
-
-def identity(whole: Index) -> str:
-    """Returns a digest of the shards of a data set, 32 characters.
-
-    The digest covers the splits and the name, records, bytes and digest of the shards,
-    and nothing else: side files may come and go.
-    """
-    splits = {split: rows_of(whole.splits[split]) for split in sorted(whole.splits)}
-    return digest(repr(splits))
 
 
 def digest(text: str) -> str:

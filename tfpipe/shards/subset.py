@@ -21,6 +21,7 @@ import xxhash
 from tfpipe import errors
 from tfpipe.location import atomic
 from tfpipe.shards import generations, index
+from tfpipe.shards.generations import identity
 from tfpipe.shards.index import Index
 from tfpipe.shards.records import Ints
 from tfpipe.shards.sql import PARQUET, about_parquet, engine, one_file, quoted
@@ -196,7 +197,7 @@ class Subset:
 
     Args:
         splits: The chosen records by split.
-        index_digest: `index.identity` of the data set's index.
+        index_digest: `identity` of the data set's index.
         query: The WHERE clause of the choice, for people; "" without a clause.
 
     Raises:
@@ -288,10 +289,10 @@ class Subset:
                 split.
         """
         versions = [whole, *generations.prefixes(whole)]
-        if self.index_digest not in map(index.identity, versions):
+        if self.index_digest not in map(identity, versions):
             raise errors.BadSubsetError(
                 f"The subset must be one of data set {whole.name!r} as it is now, with "
-                f"index digest {index.identity(whole)}, got one of an index with "
+                f"index digest {identity(whole)}, got one of an index with "
                 f"digest {self.index_digest}. {REMEDY}"
             )
         unknown = sorted(set(self.splits) - set(whole.splits))
@@ -360,7 +361,7 @@ def choose(
             record=record[turn],
             weight=None if weight is None else weight[is_here][turn],
         )
-    subset = Subset(splits=splits, index_digest=index.identity(whole), query=query)
+    subset = Subset(splits=splits, index_digest=identity(whole), query=query)
     for split in splits:
         sizes = [shard.num_records for shard in whole.splits.get(split, ())]
         subset.of_split(whole, split).numbers(np.array(sizes, np.int64))

@@ -21,7 +21,7 @@ from tests.support.data.trees import convert, make_jpeg, make_tree
 from tests.support.processes import commands
 from tfpipe import errors
 from tfpipe.location.location import Location
-from tfpipe.shards import index, records, subset
+from tfpipe.shards import generations, index, records, subset
 
 HOSTILE = ('<script>alert("1")<_script>', "</title><img src=x>", "عربي & 'x'")
 
@@ -60,7 +60,7 @@ def test_a_saved_subset(source: pathlib.Path, tmp_path: pathlib.Path) -> None:
         [],
     )
     assert chosen.query == "height > 32"
-    assert chosen.index_digest == index.identity(index.load(source))
+    assert chosen.index_digest == generations.identity(index.load(source))
     assert [
         (split, *row)
         for split, part in sorted(chosen.splits.items())

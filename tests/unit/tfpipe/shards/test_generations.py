@@ -26,12 +26,14 @@ def _add(top: pathlib.Path, raw: pathlib.Path, num_images: int, **options: Any) 
     assert generations.publish(files, log, _entry(top, folder, len(log) + 1))
 
 
-def _entry(top: pathlib.Path, folder: str, number: int, replaces: str = "") -> LogEntry:
+def _entry(
+    top: pathlib.Path, folder: str, generation: int, replaces: str = ""
+) -> LogEntry:
     whole = index.load(top / folder)
     return LogEntry(
-        number=number,
+        generation=generation,
         folder=folder,
-        digest=index.identity(whole),
+        digest=generations.identity(whole),
         num_records=whole.num_records("train"),
         replaces=replaces,
     )
@@ -169,7 +171,7 @@ def test_two_writers_publish_one_entry_of_a_number(growing: pathlib.Path) -> Non
 def test_a_folder_takes_the_place_of_another(growing: pathlib.Path) -> None:
     log = generations.read_log(Files(str(growing)))
     mended = LogEntry(
-        number=4,
+        generation=4,
         folder="gen-000009",
         digest=log[1].digest,
         num_records=10,
@@ -189,7 +191,7 @@ def test_a_changed_folder_is_refused(
     broken = index.Index(**{**vars(whole), "splits": shards})
     index.write(broken, tmp_path / "set" / "gen-000001", fsync=False)
 
-    with pytest.raises(errors.BadIndexError, match="generation 1 has published"):
+    with pytest.raises(errors.BadIndexError, match="shards of generation 1"):
         tfpipe.TFRecordSource(tmp_path / "set", "train")
 
 
