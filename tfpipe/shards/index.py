@@ -182,8 +182,8 @@ def parse(content: bytes, shown: str) -> Index:
     version = document.get("format_version") if isinstance(document, dict) else None
     if version != FORMAT_VERSION:
         raise errors.BadIndexError(
-            f"{shown} must have format_version {FORMAT_VERSION}, got {version!r}: it is "
-            "a growing data set if 2, or was written by another version of tfpipe."
+            f"{shown} must have format_version {FORMAT_VERSION}, got {version!r}: "
+            "2 is a growing data set, others are of other versions of tfpipe."
         )
     try:
         return decode(document)
