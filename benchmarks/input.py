@@ -193,6 +193,7 @@ UNUSED = (
         (
             *("preset", "image_size", "batch_size", "whole_batches"),
             *("read_from", "shard_cache_dir", "shard_cache_max_gb"),
+            *("shared_cache_dir", "shared_cache_max_gb"),
         ),
     ),
     cli.Unused(
@@ -518,7 +519,7 @@ def _storage(
         consumed_bytes=sum(rank.bytes_wanted for rank in statistics),
         storage_bytes=None,
         resident_fractions=(),
-        server_bytes=sum(rank.bytes_from_server for rank in statistics),
+        server_bytes=sum(rank.bytes_fetched for rank in statistics),
     )
     return tiers.describe(tier, [everything])
 

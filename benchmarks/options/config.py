@@ -329,7 +329,10 @@ _CONTRADICTIONS = (
 )
 
 _OF_TRAINING = ("learning_rate", "allow_nan", "fp16_allreduce", "as_nvidia")
-_OF_SHARDS = ("read_from", "shard_cache_dir", "shard_cache_max_gb")
+_OF_SHARDS = (
+    *("read_from", "shard_cache_dir", "shard_cache_max_gb"),
+    *("shared_cache_dir", "shared_cache_max_gb"),
+)
 
 # The flags without an effect, by the mode of a run.
 UNUSED = (

@@ -61,6 +61,20 @@ class DataAccess:
         above=0,
         needs="--shard_cache_dir",
     )
+    shared_cache_dir: str | None = RECORDS(
+        None,
+        "Folder on a file system that all hosts share, such as Lustre or JuiceFS. A "
+        "host looks there for what --shard_cache_dir lacks, and each byte of the "
+        "shards is fetched once for all hosts. Default: each host fetches for itself.",
+        needs="--shard_cache_dir",
+    )
+    shared_cache_max_gb: float | None = RECORDS(
+        None,
+        "Most GB of --shared_cache_dir for the split, the same for all hosts: the "
+        "start of the split is kept. Default: no limit.",
+        above=0,
+        needs="--shared_cache_dir",
+    )
 
     def __post_init__(self) -> None:
         if self.read_from == "direct":
@@ -109,9 +123,15 @@ class DataAccess:
         folder = directory or self.shard_cache_dir
         if folder is None:
             return self.read_from
-        most = self.shard_cache_max_gb
+        most, shared_most = (
+            None if gigabytes is None else int(gigabytes * 1e9)
+            for gigabytes in (self.shard_cache_max_gb, self.shared_cache_max_gb)
+        )
         return tfpipe.ShardCache(
-            os.fspath(folder), max_bytes=None if most is None else int(most * 1e9)
+            os.fspath(folder),
+            max_bytes=most,
+            shared_directory=self.shared_cache_dir,
+            shared_max_bytes=shared_most,
         )
 
 

@@ -36,6 +36,8 @@ def configs(config: Config) -> dict[str, Config]:
             read_from="auto",
             shard_cache_dir=None,
             shard_cache_max_gb=None,
+            shared_cache_dir=None,
+            shared_cache_max_gb=None,
             ram_cache=None,
             synthetic=True,
             num_epochs=None,

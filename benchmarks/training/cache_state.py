@@ -67,7 +67,7 @@ class Batches:
         """Bytes fetched by the shard cache in use; None if none is."""
         if not self._setting.config.has_shard_cache:
             return None
-        return int(self._source.cache_statistics().bytes_from_server)
+        return int(self._source.cache_statistics().bytes_fetched)
 
     def __iter__(self) -> Iterator[Batch]:
         return self

@@ -1,10 +1,12 @@
 """Two hosts with a cache of half the data each, and a store behind a link.
 
-With affinity a host fetches its part once, and a host that is killed costs no record.
+With affinity a host fetches its part once. With a shared folder, on JuiceFS with a
+client on each host, a host fetches for both. A host that is killed costs no record.
 The hosts are namespaces of this machine. TORTURE=1 runs the tests.
 """
 
 import collections
+import contextlib
 import json
 import pathlib
 import subprocess
@@ -18,6 +20,7 @@ from PIL import Image
 
 from tests.support.faults.torture import IS_LONG
 from tests.support.processes import horovodrun
+from tests.support.servers import shared_mount
 from tests.support.servers.cluster import Cluster, cluster_or_skip
 
 pytestmark = pytest.mark.skipif(not IS_LONG, reason="TORTURE=1 runs them: 2 minutes")
@@ -75,6 +78,8 @@ def _job(hosts: Cluster, folder: pathlib.Path, most: int, **fields: Any) -> list
     options = {"batch_size": 10, "block_length": 10, "window_size": 20, "seed": 1}
     source = options | {"data_dir": URL, "affinity": fields.pop("affinity")}
     source["shard_cache"] = {"directory": str(cache), "max_bytes": most}
+    if (shared := fields.pop("shared", None)) is not None:
+        source["shard_cache"]["shared_directory"] = str(shared)
     job = {"source": source, "num_epochs": NUM_EPOCHS, "dies": None} | fields
     (folder / "job.json").write_text(json.dumps(job))
     return [*READ, folder / "job.json", folder]
@@ -130,13 +135,56 @@ def test_the_store_sends_each_record_once(
     assert _each_once(tmp_path)
 
 
+@pytest.fixture
+def shared(hosts: Cluster, tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """A folder of a file system that the first two hosts mount."""
+    if not shared_mount.can_mount():
+        pytest.skip("no FUSE on this host")
+    folder = tmp_path / "juicefs"
+    mount = folder / "mount"
+    mount.mkdir(parents=True)
+    with contextlib.ExitStack() as stack:
+        meta = stack.enter_context(shared_mount.volume(folder))
+        for host in hosts.hosts[:2]:
+            client = shared_mount.client(meta, mount, prefix=host.command())
+            stack.enter_context(client)
+        yield mount / "cache"
+
+
+def test_a_shared_folder_gets_each_record_once(
+    hosts: Cluster, num_bytes: int, tmp_path: pathlib.Path, shared: pathlib.Path
+) -> None:
+    most = int(num_bytes / 2 * 1.1)
+    words = _job(hosts, tmp_path, most, affinity=None, shared=shared)
+    before = hosts.sent_bytes(hosts.hosts[2])
+
+    done = _run(hosts.horovodrun(1, *words, num_hosts=2))
+
+    assert done.returncode == 0, done.stderr
+    sent = hosts.sent_bytes(hosts.hosts[2]) - before
+    assert 1.0 <= sent / num_bytes <= 1.15
+    fetched = [int((tmp_path / f"fetched-{r}").read_text()) for r in range(2)]
+    assert sum(fetched) == num_bytes
+    assert min(fetched) > 0
+    assert _each_once(tmp_path)
+
+
+@pytest.mark.parametrize("by", ["affinity", "a shared folder"])
 def test_a_host_that_is_killed_costs_no_record(
-    hosts: Cluster, num_bytes: int, tmp_path: pathlib.Path
+    hosts: Cluster,
+    num_bytes: int,
+    tmp_path: pathlib.Path,
+    request: pytest.FixtureRequest,
+    by: str,
 ) -> None:
     """The second host dies in the second epoch, and the first one goes on alone."""
     num_steps = NUM_RECORDS // 20
-    dies = num_steps + num_steps // 2
-    words = _job(hosts, tmp_path, num_bytes, affinity=NUM_EPOCHS, dies=dies)
+    fields: dict[str, Any] = {"dies": num_steps + num_steps // 2}
+    if by == "affinity":
+        fields |= {"affinity": NUM_EPOCHS}
+    else:
+        fields |= {"affinity": None, "shared": request.getfixturevalue("shared")}
+    words = _job(hosts, tmp_path, num_bytes, **fields)
 
     done = _run(hosts.horovodrun(1, *words, num_hosts=2))
     assert done.returncode != 0

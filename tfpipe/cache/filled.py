@@ -29,6 +29,8 @@ Array = npt.NDArray[Any]
 
 # Number of records in one call of the store.
 _CHUNK = 32
+# Tries to read rows that others damage again and again.
+_NUM_TRIES = 5
 
 
 def features(spec: Example) -> list[store.StoredFeature]:
@@ -148,8 +150,7 @@ class CachedElements:
     ) -> tuple[Array, Array]:
         records = _record_ids(num_records, first_record)
         rows = self.rows(records)
-        # A record to make again is made when it is taken.
-        sound = np.isin(self.store.have[rows], (store.KEPT, store.AGAIN))
+        sound = self.store.are_sound(rows)
         order = _order(len(records), seed)
         passed_on = order[skip : skip + take]
         self.store.put_damaged(rows[passed_on][~sound[passed_on]])
@@ -180,12 +181,20 @@ class CachedElements:
     def _get(self, records: Array) -> list[Array]:
         """Returns the features of stored records; damaged rows are made again."""
         rows = self.rows(records)
-        try:
-            return self.store.get(rows)
-        except store.DamagedRowsError as error:
-            wrong = error.rows
-        damaged = records[np.isin(rows, wrong)]
-        self.store.forget(wrong)
+        for _ in range(_NUM_TRIES):
+            try:
+                return self.store.get(rows)
+            except store.DamagedRowsError as error:
+                wrong = error.rows
+            self._make_again(records[np.isin(rows, wrong)], wrong)
+        raise errors.BadRecordError(
+            f"Records {records[np.isin(rows, wrong)].tolist()[:10]} of split "
+            f"{self.source.split!r} are damaged in the cache, and cannot be made again."
+            f" {REMEDY}"
+        )
+
+    def _make_again(self, damaged: Array, rows: Array) -> None:
+        self.store.forget(rows)
         _say_once(self.store.describe().rpartition(", in ")[2])
         for window in self.source.in_order()(State(), 1):
             here = _record_ids(
@@ -194,12 +203,6 @@ class CachedElements:
             if np.isin(damaged, here).any():
                 for _ in self._filling(window):
                     pass
-        if (self.store.have[wrong] != store.KEPT).any():
-            raise errors.BadRecordError(
-                f"Records {damaged.tolist()[:10]} of split {self.source.split!r} are "
-                f"damaged in the cache, and cannot be made again. {REMEDY}"
-            )
-        return self.store.get(rows)
 
     def _take(self, records: Example) -> Example:
         kept = features(self.spec)
@@ -297,8 +300,7 @@ def _find_missing(
     """
     records = _record_ids(num_records, first_record)
     passed_on = np.sort(_order(len(records), seed)[skip : skip + take])
-    is_missing = filled.store.have[filled.rows(records[passed_on])] != store.KEPT
-    positions = passed_on[is_missing]
+    positions = passed_on[filled.store.begin(filled.rows(records[passed_on]))]
     _, once = np.unique(records[positions], return_index=True)
     positions = positions[np.sort(once)]
     records, offsets = records[positions], offsets[positions]

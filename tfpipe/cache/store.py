@@ -2,13 +2,15 @@
 
 In: the numbers of records and their features, in any order and from several processes
 at once. Out: the features of any stored records. A store does not know epochs, orders
-and ranks, so it cannot change them. Imports no TensorFlow.
+and ranks, and changes none. Imports no TensorFlow.
 """
 
 import contextlib
 import dataclasses
 import errno
 import functools
+import itertools
+import math
 import os
 import pathlib
 import sys
@@ -24,15 +26,16 @@ from tfpipe.location import atomic
 
 Array = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
-# Values of `have`: the record is not stored, is stored, was damaged when read, or was
-# stored and must be made again, because others changed the files.
-MISSING, KEPT, DAMAGED, AGAIN = range(4)
+# Values of `have`: the record is not stored, is stored, or was damaged when read. The
+# lost part of a cut file reads as zeros, so a lost value is MISSING.
+MISSING, KEPT, DAMAGED = range(3)
 
 COMPLETE_NAME = "complete"
 _HAVE_NAME, _CRCS_NAME = "have", "crcs"
-# A place is the number of a segment and a byte offset in it. Both are in one int64, so
-# that they are written in one step: two processes may store a record at the same time.
+# A place is the number of a segment and a byte offset in the segment. Both are in a
+# single int64 for a write in one step: two processes may store a record at once.
 _OFFSET_BITS = 44
 
 
@@ -80,7 +83,16 @@ class RecordStore(Protocol):
 
     @property
     def have(self) -> Array:
-        """uint8 [num_records], MISSING, KEPT or DAMAGED."""
+        """uint8 [num_records], the values of all records; see `MISSING`."""
+
+    def begin(self, records: Ints) -> Bools:
+        """Returns bool [n], the missing records: the caller makes these records."""
+
+    def are_sound(self, records: Ints) -> Bools:
+        """Returns bool [n], after `begin` and `put`: the records to be had.
+
+        A stored record counts even if others removed the record.
+        """
 
     def put(self, records: Ints, columns: Sequence[Array]) -> None:
         """Stores records: one column [n, ...] a feature."""
@@ -89,14 +101,14 @@ class RecordStore(Protocol):
         """Marks records as damaged: the store is complete without them."""
 
     def get(self, records: Ints) -> list[Array]:
-        """Returns a column [n, ...] a feature, of records that are stored.
+        """Returns a column [n, ...] a feature, of stored records.
 
         Raises:
             DamagedRowsError: If rows have other bytes than were stored.
         """
 
     def forget(self, records: Ints) -> None:
-        """Takes stored records as AGAIN, so that they are stored again."""
+        """Takes stored records as MISSING, to be stored again."""
 
     def describe(self) -> str:
         """Returns the number of stored records and the place of the store."""
@@ -130,22 +142,29 @@ class RamStore:
 
     @property
     def have(self) -> Array:
-        """uint8 [num_records], MISSING, KEPT or DAMAGED."""
+        """See `RecordStore`."""
         return self._have
+
+    def begin(self, records: Ints) -> Bools:
+        return np.asarray(self._have[records] != KEPT)
+
+    def are_sound(self, records: Ints) -> Bools:
+        return np.asarray(self._have[records] == KEPT)
 
     def put(self, records: Ints, columns: Sequence[Array]) -> None:
         for kept, column in zip(self._columns, columns, strict=True):
             kept[records] = column
-        self.have[records] = KEPT
+        self._have[records] = KEPT
 
     def put_damaged(self, records: Ints) -> None:
-        _note_damaged(self.have, records)
+        # Another thread may have stored the record meanwhile.
+        self._have[records[self._have[records] != KEPT]] = DAMAGED
 
     def get(self, records: Ints) -> list[Array]:
         return [kept[records] for kept in self._columns]
 
     def forget(self, records: Ints) -> None:
-        self.have[records] = AGAIN
+        self._have[records] = MISSING
 
     def describe(self) -> str:
         return f"{_how_full(self.have)}, in RAM"
@@ -160,7 +179,8 @@ class DiskStore:
     Numbers are in arrays of all records; strings are in segments, one segment a
     process. `have` says which records are stored. `have` is set last, so a process may
     be killed at any time. `crcs` has the CRC of each row: a disk may damage a row in
-    silence. `folders.open_store` makes a store.
+    silence. No file is under a memory map: a cut file would kill the process.
+    `folders.open_store` makes a store.
 
     Args:
         folder: Folder with the files of `layout`.
@@ -180,27 +200,41 @@ class DiskStore:
         lock: IO[bytes],
     ) -> None:
         self.folder = folder
-        shape = (num_records,)
-        self._have = _Rows(folder / _HAVE_NAME, np.uint8, shape, lost=AGAIN)
-        self._crcs = _Rows(folder / _CRCS_NAME, np.uint32, shape)
+        self._have = _Rows(folder / _HAVE_NAME, np.uint8)
+        self._crcs = _Rows(folder / _CRCS_NAME, np.uint32)
+        self._last_missing = 0
+        # Records stored or seen by the own process; others may remove them later.
+        self._was_kept = np.zeros(num_records, np.bool_)
         self._in_use = lock
         self._putting = threading.Lock()
         num_strings = sum(feature.is_string for feature in features)
-        self._segments = _Segments(
-            folder, self._have, max_bytes=string_bytes * num_strings
-        )
+        self._segments = _Segments(folder, max_bytes=string_bytes * num_strings)
         self._columns = [
-            _Strings(folder, number, self._segments, num_records)
+            _Strings(folder, number, self._segments)
             if feature.is_string
-            else _Numbers(folder / f"{number}.numbers", feature, num_records)
+            else _Rows(folder / f"{number}.numbers", feature.dtype, feature.shape)
             for number, feature in enumerate(features)
         ]
         self._complete = self.is_complete
 
     @property
     def have(self) -> Array:
-        """uint8 [num_records], MISSING, KEPT or DAMAGED."""
-        return self._have.array()
+        """See `RecordStore`."""
+        return self._have.all()
+
+    def begin(self, records: Ints) -> Bools:
+        are_missing: Bools = self._have.get(records) != KEPT
+        self._was_kept[records[~are_missing]] = True
+        return are_missing
+
+    def are_sound(self, records: Ints) -> Bools:
+        are_sound: Bools = (self._have.get(records) == KEPT) | self._was_kept[records]
+        return are_sound
+
+    def _set(self, records: Ints, value: int, *, unless: Sequence[int] = ()) -> None:
+        records = np.unique(records)
+        records = records[~np.isin(self._have.get(records), unless)]
+        self._have.put(records, np.full(len(records), value, np.uint8))
 
     @property
     def is_complete(self) -> bool:
@@ -216,20 +250,27 @@ class DiskStore:
         # A lock: two threads may put the same record, and a record is stored once.
         with self._putting:
             _, first = np.unique(records, return_index=True)
-            new = first[self.have[records[first]] != KEPT]
-            with self._segments.all_or_nothing():
+            new = first[self._have.get(records[first]) != KEPT]
+            columns, rows = [column[new] for column in columns], records[new]
+            with self._segments.all_or_nothing(self._first_bytes(rows, columns)):
                 for kept, column in zip(self._columns, columns, strict=True):
-                    kept.put(records[new], column[new])
-            crcs = _crcs(records[new], [c[new] for c in columns])
-            self._crcs.array()[records[new]] = crcs
+                    kept.put(rows, column)
+            self._crcs.put(rows, _crcs(rows, columns))
             if self._complete and len(new) and self._is_there():
                 self._sync()  # After a crash `have` of a complete store is trusted.
-            self.have[records[new]] = KEPT
+            self._set(rows, KEPT)
+            self._was_kept[records] = True
         self._finish_if_full()
 
+    def _first_bytes(self, rows: Ints, columns: Sequence[Array]) -> int:
+        """Returns the bytes of all strings in rows stored for the first time."""
+        is_first = ~self._was_kept[rows]
+        strings = [column for column in columns if column.dtype == np.dtype(object)]
+        return sum(len(value) for column in strings for value in column[is_first])
+
     def put_damaged(self, records: Ints) -> None:
-        with self._putting:
-            _note_damaged(self.have, records)
+        with self._putting:  # another process may have stored the record meanwhile
+            self._set(records, DAMAGED, unless=[KEPT])
         self._finish_if_full()
 
     def get(self, records: Ints) -> list[Array]:
@@ -239,12 +280,12 @@ class DiskStore:
             OSError: If a file cannot be read.
         """
         columns = [kept.get(records) for kept in self._columns]
-        if (wrong := _crcs(records, columns) != self._crcs.array()[records]).any():
+        if (wrong := _crcs(records, columns) != self._crcs.get(records)).any():
             raise DamagedRowsError(records[wrong])
         return columns
 
     def forget(self, records: Ints) -> None:
-        self.have[records] = AGAIN
+        self._set(records, MISSING)
 
     def describe(self) -> str:
         return f"{_how_full(self.have)}, in {self.folder}"
@@ -257,7 +298,14 @@ class DiskStore:
         self._in_use.close()
 
     def _finish_if_full(self) -> None:
-        if self._complete or not np.isin(self.have, (KEPT, DAMAGED)).all():
+        if self._complete:
+            return
+        looked_at = np.array([self._last_missing])
+        if not np.isin(self._have.get(looked_at), (KEPT, DAMAGED)).all():
+            return  # a look at all records, call by call, would cost more than filling
+        missing = np.flatnonzero(~np.isin(self.have, (KEPT, DAMAGED)))
+        if len(missing):
+            self._last_missing = int(missing[-1])
             return
         if not self._is_there():
             _say_removed(self.folder)
@@ -290,7 +338,7 @@ def layout(features: Sequence[StoredFeature], num_records: int) -> dict[str, int
 
 
 def _crcs(records: Ints, columns: Sequence[Array]) -> Array:
-    """Returns uint32 [n], the CRC of each row's number and features."""
+    """Returns uint32 [n], the CRCs of rows: of their numbers and features."""
     crcs = np.empty(len(records), np.uint32)
     rows = [_bytes_of_rows(column) for column in columns if column.size]
     for position, record in enumerate(records.tolist()):
@@ -309,11 +357,6 @@ def _bytes_of_rows(column: Array) -> Array:
     return flat.view(np.uint8)
 
 
-def _note_damaged(have: Array, records: Ints) -> None:
-    # Another thread or process may have stored the record meanwhile.
-    have[records[have[records] == MISSING]] = DAMAGED
-
-
 def _how_full(have: Array) -> str:
     text = f"{np.count_nonzero(have == KEPT)} of {len(have)} records there"
     damaged = np.count_nonzero(have == DAMAGED)
@@ -330,37 +373,54 @@ def _say_removed(folder: pathlib.Path) -> None:
 
 
 class _Rows:
-    """An array in a file of a fixed size, under a memory map.
-
-    A part of the file that others cut off can be written again.
+    """Rows of numbers in a file, at their numbers; the file has its full size.
 
     Args:
         path: The file.
-        dtype: dtype of the array.
-        shape: Shape of the array.
-        lost: The value of bytes that others cut off.
+        dtype: dtype of the numbers.
+        shape: Shape of a row.
     """
 
     def __init__(
-        self,
-        path: pathlib.Path,
-        dtype: npt.DTypeLike,
-        shape: tuple[int, ...],
-        *,
-        lost: int = 0,
+        self, path: pathlib.Path, dtype: npt.DTypeLike, shape: tuple[int, ...] = ()
     ) -> None:
-        self._lost = lost
-        self._file = path.open("r+b")
-        self._array: Array = np.asarray(np.memmap(self._file, dtype, "r+", shape=shape))
+        self._dtype, self._shape = np.dtype(dtype), shape
+        self._row_bytes = self._dtype.itemsize * math.prod(shape)
+        self._file = path.open("r+b", buffering=0)
+        num_bytes = os.fstat(self._file.fileno()).st_size
+        self._num_rows = num_bytes // self._row_bytes if self._row_bytes else 0
 
-    def array(self) -> Array:
-        """Returns the array, whose file is whole now: a cut file kills the process."""
-        if not self._file.closed:
-            descriptor, num_bytes = self._file.fileno(), self._array.nbytes
-            if (size := os.fstat(descriptor).st_size) < num_bytes:
-                os.posix_fallocate(descriptor, 0, num_bytes)
-                self._array.reshape(-1).view(np.uint8)[size:] = self._lost
-        return self._array
+    def all(self) -> Array:
+        """Returns all rows, see `get`."""
+        return self.get(np.arange(self._num_rows))
+
+    def get(self, rows: Ints) -> Array:
+        """Returns rows [n, ...]; a row beyond the end of a cut file is zeros."""
+        content = np.zeros((len(rows), self._row_bytes), np.uint8)
+        for start, stop, offset in self._runs(rows):
+            os.preadv(self._file.fileno(), [content[start:stop].data], offset)
+        return content.view(self._dtype).reshape(len(rows), *self._shape)
+
+    def put(self, rows: Ints, column: Array) -> None:
+        """Writes rows [n, ...].
+
+        Raises:
+            OSError: If the disk is full.
+        """
+        content = np.ascontiguousarray(column, self._dtype)
+        for start, stop, offset in self._runs(rows):
+            left = content[start:stop].reshape(-1).view(np.uint8).data
+            while left:
+                count = os.pwrite(self._file.fileno(), left, offset)
+                left, offset = left[count:], offset + count
+
+    def _runs(self, rows: Ints) -> Iterator[tuple[int, int, int]]:
+        """Yields the bounds of runs of consecutive rows, and their byte offsets."""
+        bounds = np.flatnonzero(np.diff(rows) != 1) + 1
+        ends = [0, *bounds.tolist(), len(rows)]
+        for start, stop in itertools.pairwise(ends):
+            if stop > start and self._row_bytes:
+                yield start, stop, int(rows[start]) * self._row_bytes
 
     def is_at(self, path: pathlib.Path) -> bool:
         """Whether the file still has its path."""
@@ -370,22 +430,8 @@ class _Rows:
             return False
 
     def close(self) -> None:
-        """Closes the file; the array has no rows then."""
-        self._array = self._array[:0].copy()
+        """Closes the file."""
         self._file.close()
-
-
-class _Numbers(_Rows):
-    def __init__(
-        self, path: pathlib.Path, feature: StoredFeature, num_records: int
-    ) -> None:
-        super().__init__(path, feature.dtype, (num_records, *feature.shape))
-
-    def put(self, records: Ints, column: Array) -> None:
-        self.array()[records] = column
-
-    def get(self, records: Ints) -> Array:
-        return np.asarray(self.array()[records])
 
 
 class _Strings:
@@ -394,13 +440,10 @@ class _Strings:
         folder: pathlib.Path,
         number: int,
         segments: "_Segments",
-        num_records: int,
     ) -> None:
-        shape = (num_records,)
-        self._places = _Rows(folder / f"{number}.places", np.int64, shape)
-        self._lengths = _Rows(folder / f"{number}.lengths", np.int64, shape)
+        self._places = _Rows(folder / f"{number}.places", np.int64)
+        self._lengths = _Rows(folder / f"{number}.lengths", np.int64)
         self._segments = segments
-        segments.lengths.append(self._lengths)
 
     def close(self) -> None:
         self._places.close()
@@ -410,12 +453,12 @@ class _Strings:
         lengths = np.array([len(value) for value in column], np.int64)
         first = self._segments.append(b"".join(column))
         # Other processes write the same length, and the same bytes at another place.
-        self._lengths.array()[records] = lengths
-        self._places.array()[records] = first + np.cumsum(lengths) - lengths
+        self._lengths.put(records, lengths)
+        self._places.put(records, first + np.cumsum(lengths) - lengths)
 
     def get(self, records: Ints) -> Array:
-        places = self._places.array()[records].tolist()
-        lengths = self._lengths.array()[records].tolist()
+        places = self._places.get(records).tolist()
+        lengths = self._lengths.get(records).tolist()
         result = np.empty(len(records), object)
         result[:] = [
             self._segments.read(place, length)
@@ -427,50 +470,48 @@ class _Strings:
 class _Segments:
     """The files of strings: this process appends to a file of its own."""
 
-    def __init__(self, folder: pathlib.Path, have: _Rows, *, max_bytes: int) -> None:
-        self._folder, self._have = folder, have
-        # The lengths of the strings of each feature.
-        self.lengths: list[_Rows] = []
-        self._max_bytes = max_bytes
+    def __init__(self, folder: pathlib.Path, *, max_bytes: int) -> None:
+        self._folder, self._max_bytes = folder, max_bytes
+        self._num_bytes = 0  # without strings stored again
         self._lock = threading.Lock()
         self._own = self._number = self._owner = -1
         self._end = 0
         self._readers: dict[int, int] = {}
 
     @contextlib.contextmanager
-    def all_or_nothing(self) -> Iterator[None]:
-        """Takes back what is appended within the block, if an error ends the block."""
+    def all_or_nothing(self, num_bytes: int) -> Iterator[None]:
+        """Takes back what is appended within the block, if an error ends the block.
+
+        Args:
+            num_bytes: Bytes of strings in rows stored for the first time.
+
+        Raises:
+            OSError: If the strings are larger than the shards.
+        """
+        if self._num_bytes + num_bytes > self._max_bytes:
+            raise OSError(
+                f"The strings of {self._folder} must have at most {self._max_bytes} "
+                f"bytes, as many as the shards, got {self._num_bytes + num_bytes}. "
+                "Move Cache before the op that makes larger ones."
+            )
         owner, end = self._owner, self._end
         try:
             yield
         except BaseException:
             self._end = end if owner == self._owner else 0
             raise
-
-    def _kept_bytes(self) -> int:
-        """Returns the bytes of all strings in use, without those made again."""
-        is_kept = self._have.array() == KEPT
-        return sum(int(rows.array()[is_kept].sum()) for rows in self.lengths)
+        self._num_bytes += num_bytes
 
     def append(self, data: bytes) -> int:
         """Appends bytes and returns the place of the first; one thread at a time.
 
         Raises:
-            OSError: If the strings are larger than the shards, or the disk is full.
+            OSError: If the disk is full.
         """
-        is_full = self._end + len(data) > self._max_bytes
-        if is_full and self._kept_bytes() + len(data) <= self._max_bytes:
-            self._owner = -1  # the rest goes to a new file
         if self._owner != os.getpid():
             self._number, self._own = self._create()
             self._owner, self._end = os.getpid(), 0
         offset = self._end
-        if offset + len(data) > self._max_bytes:
-            raise OSError(
-                f"The strings of {self._folder} must have at most {self._max_bytes} "
-                f"bytes, as many as the shards, got {offset + len(data)}. Move Cache "
-                "before the op that makes larger ones."
-            )
         left = memoryview(data)
         while left:
             left = left[os.pwrite(self._own, left, offset + len(data) - len(left)) :]
@@ -502,9 +543,8 @@ class _Segments:
     def close(self) -> None:
         """Closes all files."""
         with self._lock:
-            for descriptor in (*self._readers.values(), self._own):
-                if descriptor >= 0:
-                    os.close(descriptor)
+            for descriptor in self._readers.values():
+                os.close(descriptor)
             self._readers, self._own, self._owner = {}, -1, -1
 
     def __del__(self) -> None:
@@ -515,10 +555,14 @@ class _Segments:
             _say_removed(self._folder)
             self._folder.mkdir(parents=True, exist_ok=True)
         number = len(list(self._folder.glob("*.segment")))
+        number = max([number, *(used + 1 for used in list(self._readers))])
         while True:
             with contextlib.suppress(FileExistsError):
-                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-                return number, os.open(self._path(number), flags, 0o666)
+                flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+                own = os.open(self._path(number), flags, 0o666)
+                # This process can read its file even after others removed the path.
+                self._readers[number] = own
+                return number, own
             number += 1
 
     def _path(self, number: int) -> pathlib.Path:

@@ -7,7 +7,9 @@ TensorFlow.
 """
 
 import contextlib
+import errno
 import fcntl
+import itertools
 import os
 import pathlib
 import re
@@ -16,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -33,6 +35,12 @@ _FULL_SECONDS = 10.0
 _ABANDONED_SECONDS = 1.0
 # Share of the disk's free bytes for a cache by default.
 _SHARE = 0.8
+
+# Tries under the lock while others remove files of the directory, and their errors: a
+# removed folder, and a folder that another process made again.
+_TRIES = 20
+_REMOVED = (errno.ENOENT, errno.EEXIST, errno.ENOTEMPTY)
+_Result = TypeVar("_Result")
 
 _FINGERPRINT = re.compile(r"[0-9a-f]{32}")
 
@@ -105,17 +113,39 @@ class Directory:
         Raises:
             OSError: If the directory was removed, and cannot be made again.
         """
+        with contextlib.ExitStack() as held:
+            for attempt in itertools.count(1):
+                try:
+                    if self._is_locked_anew(held):
+                        break
+                except OSError as error:
+                    if error.errno not in _REMOVED or attempt == _TRIES:
+                        raise
+                held.close()
+            yield
+
+    def _is_locked_anew(self, held: contextlib.ExitStack) -> bool:
+        """Locks the directory; False if others removed the directory meanwhile."""
         path = self.path / "lock"
-        while True:
-            if not self.path.exists():
-                self.path.mkdir(parents=True, exist_ok=True)
-            with atomic.locked(path) as file:
-                if not _is_at(path, file.fileno()):
-                    continue  # removed before the lock was held
-                for opened in self._opened:
-                    self._restore(opened)
-                yield
-                return
+        self.path.mkdir(parents=True, exist_ok=True)
+        file = held.enter_context(atomic.locked(path))
+        if not _is_at(path, file.fileno()):
+            return False
+        for opened in self._opened:
+            self._restore(opened)
+        return True
+
+    def _under_lock(self, work: Callable[[], _Result]) -> _Result:
+        """Returns the result of a function; does it again if others remove files.
+
+        Raises:
+            OSError: If the disk fails, or others remove the files each time.
+        """
+        for _ in range(_TRIES - 1):
+            with contextlib.suppress(FileNotFoundError), self.locked():
+                return work()
+        with self.locked():
+            return work()
 
     def _restore(self, opened: _Opened) -> None:
         """Makes an opened store again, empty, after its folder was removed."""
@@ -198,64 +228,72 @@ class Directory:
                 pieces with a later next use, and the request ends at the first piece
                 without room.
         """
+        return self._under_lock(lambda: self._reserve(store, pieces, ahead=ahead))
+
+    def _reserve(
+        self, store: PieceStore, pieces: Iterable[int], *, ahead: bool
+    ) -> Granted:
         granted = Granted([], [], [])
-        with self.locked():
-            all_stores = self._stores()
-            used = sum(store.num_bytes() for store in all_stores)
-            is_full = self._clock() < self._full_until
-            room = 0 if is_full else self.max_bytes - used
-            victims = None
-            for piece in pieces:
-                mark = store.marks[piece]
-                if mark == stores.WRONG:
-                    granted.wrong.append(piece)
-                elif _claim_abandoned(store, piece):
-                    granted.pieces.append(piece)
-                if mark != stores.ABSENT:
-                    continue
-                cost = int(store.costs[piece])
-                if cost > room:
-                    if victims is None:
-                        room += self._free_abandoned(all_stores)
-                        victims = Victims(all_stores, self._say_unread)
-                    least = victims.distance(store, piece) if ahead else 0
-                    room += victims.free(cost - room, least)
-                if cost > room:
-                    granted.no_room.append(piece)
-                    if ahead:
-                        break
-                    continue
-                if store.claim(piece):
+        all_stores = self._stores()
+        used = sum(store.num_bytes() for store in all_stores)
+        is_full = self._clock() < self._full_until
+        room = 0 if is_full else self.max_bytes - used
+        victims = None
+        for piece in pieces:
+            mark = store.marks[piece]
+            if mark == stores.WRONG:
+                granted.wrong.append(piece)
+            elif _claim_abandoned(store, piece):
+                granted.pieces.append(piece)
+            if mark != stores.ABSENT:
+                continue
+            cost = int(store.costs[piece])
+            if cost > room:
+                if victims is None:
+                    room += self._free_abandoned(all_stores)
+                    victims = Victims(all_stores, self._say_unread)
+                least = victims.distance(store, piece) if ahead else 0
+                room += victims.free(cost - room, least)
+            if cost > room:
+                granted.no_room.append(piece)
+                if ahead:
+                    break
+                continue
+            if store.claim(piece):
+                with contextlib.ExitStack() as claims:
+                    # After an error the pieces are as those of a killed process.
+                    for claimed in (*granted.pieces, piece):
+                        claims.callback(store.unclaim, claimed)
                     store.begin(piece)
-                    granted.pieces.append(piece)
-                    room -= cost
+                    claims.pop_all()
+                granted.pieces.append(piece)
+                room -= cost
         return granted
 
     def give_up(self, store: PieceStore, piece: int) -> None:
         """Ends the claim of a piece after its fetch or write failed."""
-        with self.locked():
-            if store.has_claim(piece):  # a store made again has no claims
-                store.drop(piece)
-                store.unclaim(piece)
+        self._under_lock(lambda: _give_up(store, piece))
 
     def mend(self, store: PieceStore, pieces: Iterable[int]) -> None:
         """Drops pieces whose local bytes are missing, cut, wrong or unreadable.
 
         A missing, cut or unreadable file is made anew, without pieces.
         """
-        with self.locked():
-            for piece in pieces:
-                if store.marks[piece] < stores.PRESENT:
-                    continue
-                shard = int(store.shard[piece])
-                self.say_once(
-                    f"{store.path(shard)} was removed or damaged on the local disk "
-                    "while it was in use. "
-                )
-                if _is_readable(store, piece):
-                    store.drop(piece)
-                else:
-                    store.remake(shard)
+        self._under_lock(lambda: self._mend(store, pieces))
+
+    def _mend(self, store: PieceStore, pieces: Iterable[int]) -> None:
+        for piece in pieces:
+            if store.marks[piece] < stores.PRESENT:
+                continue
+            shard = int(store.shard[piece])
+            self.say_once(
+                f"{store.path(shard)} was removed or damaged on the local disk "
+                "while it was in use. "
+            )
+            if _is_readable(store, piece):
+                store.drop(piece)
+            else:
+                store.remake(shard)
 
     def say_once(self, text: str) -> None:
         """Prints the first damage of the cache in the process, and its cost."""
@@ -296,6 +334,12 @@ class Directory:
             self._stores_by_name[entry.name] = store
             stores_now.append(store)
         return stores_now
+
+
+def _give_up(store: PieceStore, piece: int) -> None:
+    if store.has_claim(piece):  # a store made again has no claims
+        store.drop(piece)
+        store.unclaim(piece)
 
 
 def _is_readable(store: PieceStore, piece: int) -> bool:

@@ -41,6 +41,8 @@ def remedy(code: int | None) -> str:
         return "Its disk fails: look at the disk, or give a folder on another one."
     if code in (errno.EEXIST, errno.ENOTDIR):
         return "Give a folder, not a file."
+    if code in (errno.ENOTCONN, errno.ESTALE, errno.ETIMEDOUT):
+        return "Its mount fails: look at the file server, or mount the folder again."
     if code in SHORTAGE:
         return "Run again when the folder can be used."
     if code in (errno.EOPNOTSUPP, errno.ENOLCK, errno.ENOSYS, errno.EINVAL):

@@ -26,8 +26,6 @@ from tfpipe.shard_cache.publish import Publisher
 from tfpipe.shard_cache.store import PieceStore
 from tfpipe.shards.records import Ints
 
-# Tries to reserve pieces while others remove the folder.
-_RESERVING_TRIES = 5
 # Pieces of a claim, under a lock of the directory.
 _BATCH = 8
 
@@ -83,10 +81,14 @@ class Wishes:
     def wait_for(self, missing: Sequence[int], seconds: float) -> None:
         """Asks for missing pieces, and waits until something has changed."""
         with self._lock:
-            absent = [piece for piece in missing if piece not in self._in_flight]
+            absent = [piece for piece in missing if not self._has(piece)]
             self._urgent |= dict.fromkeys(absent)
             self._has_work.notify(len(absent))
             self._has_come.wait(seconds)
+
+    def _has(self, piece: int) -> bool:
+        """Whether a piece is on its way, or came and is kept in memory."""
+        return piece in self._in_flight or piece in self.in_memory
 
     def set_ahead(self, reader: int, pieces: Sequence[int]) -> None:
         """Sets the pieces that a reader uses next, in the order of use."""
@@ -149,7 +151,7 @@ class Wishes:
             self._is_claiming = False
             # A task with room holds a claim until the task is run. An older task may
             # have ended its own claim and not be done yet.
-            new = [t for t in tasks if t.has_room or t.piece not in self._in_flight]
+            new = [t for t in tasks if t.has_room or not self._has(t.piece)]
             self._tasks.extend(new)
             now = time.monotonic()
             self._in_flight.update((task.piece, now) for task in new)
@@ -326,7 +328,7 @@ class Downloader:
     def end(self) -> None:
         """Asks the threads to end."""
         self._wishes.end()
-        self._fetcher.ended.set()
+        self._fetcher.end()
         self._publisher.end()
 
     def close(self) -> None:
@@ -336,6 +338,7 @@ class Downloader:
         threads = [*self._threads, self._publisher.thread] if self._threads else []
         for thread in threads:
             thread.join(max(end - time.monotonic(), 0))
+        self._fetcher.close()
         self._directory.close()
 
 
@@ -364,16 +367,12 @@ def _claim(
 
 def _reserved(fetcher: Fetcher, claim: Claim) -> Granted:
     """Reserves the pieces of a claim; none if the disk cannot be written."""
-    for _ in range(_RESERVING_TRIES):
-        try:
-            return fetcher.directory.reserve(
-                fetcher.store, claim.pieces, ahead=claim.is_ahead
-            )
-        except FileNotFoundError:  # others removed the folder meanwhile
-            continue
-        except OSError as error:
-            fetcher.note_unwritable(error)
-            break
+    try:
+        return fetcher.directory.reserve(
+            fetcher.store, claim.pieces, ahead=claim.is_ahead
+        )
+    except OSError as error:
+        fetcher.note_unwritable(error)
     return Granted([], claim.pieces, [])
 
 

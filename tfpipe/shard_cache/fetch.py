@@ -5,6 +5,7 @@ store. Lines on stderr name wrong bytes, which are fetched again. Imports no Ten
 """
 
 import collections
+import contextlib
 import dataclasses
 import itertools
 import random
@@ -19,6 +20,7 @@ from tfpipe.location.files import Files
 from tfpipe.shard_cache import disk, pieces as cuts, store as stores
 from tfpipe.shard_cache.directory import Directory
 from tfpipe.shard_cache.pieces import Pieces
+from tfpipe.shard_cache.shared import SharedPieces
 from tfpipe.shard_cache.store import PieceStore
 
 # After so many equal wrong answers, the store has the wrong bytes on its own disks.
@@ -31,6 +33,7 @@ class Counts:
     """Figures of one process, see `shard_cache.CacheStatistics`."""
 
     bytes_from_server: int = 0
+    bytes_from_shared: int = 0
     num_requests: int = 0
     num_faults: int = 0
 
@@ -44,6 +47,7 @@ class Fetcher:
         store: Store of the split.
         pieces: Pieces of the split.
         time_limit: Seconds that a piece may take with all retries.
+        shared: Pieces in a folder that several hosts share; None without a folder.
     """
 
     def __init__(
@@ -54,9 +58,10 @@ class Fetcher:
         pieces: Pieces,
         *,
         time_limit: float,
+        shared: SharedPieces | None = None,
     ) -> None:
         self._files, self.directory, self.store = files, directory, store
-        self.pieces, self.time_limit = pieces, time_limit
+        self.pieces, self.time_limit, self._shared = pieces, time_limit, shared
         self._lock = threading.Lock()
         self.counts = Counts()
         self.ended = threading.Event()
@@ -64,6 +69,9 @@ class Fetcher:
 
     def download(self, piece: int, *, is_anew: bool = False) -> tuple[memoryview, int]:
         """Returns the bytes of a piece and its mark, PRESENT or DAMAGED.
+
+        The bytes come from the folder that hosts share, or from the store. In the
+        second case the folder gets the right bytes.
 
         Args:
             piece: Number of the piece.
@@ -74,6 +82,23 @@ class Fetcher:
                 time limit.
         """
         end = time.monotonic() + self.time_limit
+        if self._shared is None:
+            return self._from_store(piece, end)
+        answer = None if is_anew else self._shared.find(piece)
+        if isinstance(answer, memoryview):
+            with self._lock:
+                self.counts.bytes_from_shared += len(answer)
+            return answer, stores.PRESENT
+        with contextlib.ExitStack() as stack:
+            if answer is not None:
+                stack.callback(self._shared.release, answer)
+            content, mark = self._from_store(piece, end)
+            if mark == stores.PRESENT and (is_anew or answer is not None):
+                self._shared.publish(piece, content, answer)
+            return content, mark
+
+    def _from_store(self, piece: int, end: float) -> tuple[memoryview, int]:
+        """Returns the bytes and the mark of a piece; the store is asked until `end`."""
         answers: collections.Counter[bytes] = collections.Counter()
         for attempt in itertools.count():
             content, fault = self._ask(piece)
@@ -135,11 +160,24 @@ class Fetcher:
             self.note_unwritable(error)
             self.directory.give_up(self.store, piece)
             return False
+        marks = self.store.marks
         if not self.store.has_claim(piece):
             return False  # the store was made again meanwhile
-        self.store.marks[piece] = mark
+        marks[piece] = mark  # of no use if the store is made again just now
         self.store.unclaim(piece)
         return True
+
+    def end(self) -> None:
+        """Ends all waits."""
+        self.ended.set()
+        if self._shared is not None:
+            self._shared.ended.set()
+
+    def close(self) -> None:
+        """Ends all waits and all leases."""
+        self.end()
+        if self._shared is not None:
+            self._shared.close()
 
     def note_unwritable(self, error: OSError) -> None:
         """Reads through memory for a while, because the disk cannot be written.

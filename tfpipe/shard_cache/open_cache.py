@@ -23,6 +23,7 @@ from tfpipe.shard_cache.directory import Directory, unusable
 from tfpipe.shard_cache.downloader import Downloader
 from tfpipe.shard_cache.fetch import Fetcher
 from tfpipe.shard_cache.pieces import Wanted, fault
+from tfpipe.shard_cache.shared import SharedPieces
 from tfpipe.shard_cache.store import MemoryFiles
 from tfpipe.shard_cache.users import ReaderUse, User
 from tfpipe.shards.ranges import RecordRanges
@@ -47,6 +48,8 @@ _BROUGHT = 0
 _MENDING_TRIES = 2
 # A reader pins the last window, the current window and the next window.
 _NUM_PINNED = 3
+# Most bytes of such windows on a host for which the cache has no room.
+_MEMORY_BYTES = 1 << 30
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -62,6 +65,7 @@ class CacheStatistics:
 
     Attributes:
         bytes_from_server: Bytes that the process fetched, wrong answers included.
+        bytes_from_shared: Bytes of pieces from the folder that hosts share.
         bytes_from_cache: Bytes of wanted records that the process had not fetched for
             the windows.
         bytes_wanted: Bytes of all records of the windows.
@@ -75,6 +79,7 @@ class CacheStatistics:
     """
 
     bytes_from_server: int
+    bytes_from_shared: int
     bytes_from_cache: int
     bytes_wanted: int
     num_pieces_wanted: int
@@ -83,6 +88,11 @@ class CacheStatistics:
     num_faults: int
     seconds_waited: float
     is_reading_through: bool
+
+    @property
+    def bytes_fetched(self) -> int:
+        """Bytes that came over the network, from the store or the shared folder."""
+        return self.bytes_from_server + self.bytes_from_shared
 
 
 class OpenCache:
@@ -96,6 +106,7 @@ class OpenCache:
         directory: Directory of the cache.
         files: The files of the data set.
         content: The split, its shards and their pieces.
+        shared: Pieces in a folder that several hosts share; None without a folder.
         num_connections, time_limit: See `ShardCache`.
 
     Raises:
@@ -108,6 +119,7 @@ class OpenCache:
         files: Files,
         content: stores.SplitContent,
         *,
+        shared: SharedPieces | None = None,
         num_connections: int,
         time_limit: float,
     ) -> None:
@@ -117,7 +129,12 @@ class OpenCache:
             os.fspath(self.store.path(shard)) for shard in range(len(content.shards))
         ]
         self._fetcher = Fetcher(
-            files, directory, self.store, self.pieces, time_limit=time_limit
+            files,
+            directory,
+            self.store,
+            self.pieces,
+            time_limit=time_limit,
+            shared=shared,
         )
         self.downloader = Downloader(self._fetcher, num_connections=num_connections)
         self._figures = dict.fromkeys(_COUNTED, 0)
@@ -140,6 +157,10 @@ class OpenCache:
                 too many readers.
         """
         return Reader(self, upcoming)
+
+    def say_once(self, text: str) -> None:
+        """Prints a line on stderr, once in the process."""
+        self._fetcher.say_once(text)
 
     def bring(self, ranges: RecordRanges) -> list[str]:
         """Returns paths of some records, which stay there until the next call.
@@ -322,7 +343,8 @@ class Reader:
         upcoming: See `OpenCache.reader`.
 
     Raises:
-        ValueError: If max_bytes is smaller than three windows of each reader.
+        ValueError: If max_bytes and the memory cannot hold three windows of each
+            reader.
     """
 
     def __init__(
@@ -336,14 +358,33 @@ class Reader:
         self._now = 0  # records of the plan before the current window
         self._start()
         self._plan_more()
-        least = sum(list(self._bytes)[:_NUM_PINNED]) * self._num_readers
-        if least > cache.directory.max_bytes:
+        self._require_room()
+
+    def _require_room(self) -> None:
+        """Checks that the cache and the memory hold the pieces of three windows.
+
+        Pieces without room in the cache are in memory while a window needs them.
+        """
+        most, costs = self._cache.directory.max_bytes, self._costs
+        pinned = itertools.islice(self._plan.windows, _NUM_PINNED)
+        pieces = np.unique(np.concatenate([[], *(window.pieces for window in pinned)]))
+        needed = int(costs[pieces.astype(np.int64)].sum()) * self._num_readers
+        needed = min(needed, int(costs.sum()))  # readers share pieces
+        windows = (
+            f"{_NUM_PINNED} windows of each of {self._num_readers} readers take "
+            f"{needed} bytes of pieces"
+        )
+        if needed - most > _MEMORY_BYTES:
             self.close()
             raise ValueError(
-                f"ShardCache.max_bytes must be >= {least}, {_NUM_PINNED} windows of "
-                f"each of {self._num_readers} readers, got "
-                f"{cache.directory.max_bytes}. Give more bytes, or a smaller "
-                "window_size to the source."
+                f"ShardCache.max_bytes must be >= {needed - _MEMORY_BYTES}, got "
+                f"{most}: {windows}, and at most {_MEMORY_BYTES} of them may be in "
+                "memory. Give more bytes, or a smaller window_size to the source."
+            )
+        if needed > most:
+            self._cache.say_once(
+                f"{windows}, and max_bytes is {most}: the rest is read through memory, "
+                "and fetched again for each window."
             )
 
     def _start(self) -> None:

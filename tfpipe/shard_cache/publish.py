@@ -119,7 +119,8 @@ class Publisher:
             with self._directory.locked():
                 for shard in set(claimed) - set(wrong):
                     if self._is_whole(shard):  # no piece was evicted meanwhile
-                        self._store.published(shard).touch()
+                        with contextlib.suppress(FileNotFoundError):  # removed just now
+                            self._store.published(shard).touch()
             for shard in wrong:
                 self._publish_again(shard)
 

@@ -19,6 +19,7 @@ from tfpipe.location.location import Location
 from tfpipe.shard_cache import metadata, pieces as cuts, store
 from tfpipe.shard_cache.directory import Directory
 from tfpipe.shard_cache.open_cache import OpenCache
+from tfpipe.shard_cache.shared import SharedPieces
 from tfpipe.shards import index
 from tfpipe.shards.index import Shard
 from tfpipe.shards.records import Ints
@@ -68,6 +69,14 @@ class ShardCache:
     The cache survives killed processes. If the disk is full, or the server fails,
     stalls, or alters bytes, reading goes on with the sound pieces and tries again.
 
+    Several hosts can share a second folder, on a shared file system: a host that lacks
+    a piece reads the piece there, and only one host fetches a piece from the store.
+    Hosts agree by files that are created exclusively, without a lock daemon, so the
+    file system must have O_EXCL, rename and link, as JuiceFS, Lustre, CephFS and NFS
+    have. If a host dies while the host fetches a piece, another host fetches the piece
+    after 30 s. The folder never shrinks: delete the folders of old data sets in
+    `shared_directory` yourself, at any time.
+
     Example:
         >>> cache = tfpipe.ShardCache("cache", max_bytes=10**8)
         >>> source = tfpipe.TFRecordSource("DIR", "train", shard_cache=cache)
@@ -77,8 +86,14 @@ class ShardCache:
     Args:
         directory: Folder on a local disk of this host; a missing folder is made.
         max_bytes: Bytes on the disk that all pieces may take, of all data sets and
-            splits in the folder; at least three windows of each rank of the host. None
-            is 80 % of the disk's free bytes at the opening, cached bytes included.
+            splits in the folder. Up to 1 GiB of three windows of each rank may be in
+            memory besides. None is 80 % of the disk's free bytes at the opening, cached
+            bytes included.
+        shared_directory: Folder on a file system that all hosts of a job share, such as
+            "/lustre/cache"; a missing folder is made. None: each host fetches for
+            itself.
+        shared_max_bytes: Bytes of each split that `shared_directory` may keep: those at
+            the start of the split. All hosts need the same value. None is no limit.
         num_connections: Requests that a process has under way at once, for each split.
         time_limit: Seconds that a piece may take with all retries, > 0, at most a day.
 
@@ -89,16 +104,28 @@ class ShardCache:
     directory: str | os.PathLike[str]
     _: dataclasses.KW_ONLY
     max_bytes: int | None = None
+    shared_directory: str | os.PathLike[str] | None = None
+    shared_max_bytes: int | None = None
     num_connections: int = 16
     time_limit: float = 120.0
 
     def __post_init__(self) -> None:
-        errors.require_local_path(self, "directory", self.directory)
-        if not isinstance(self.directory, str | os.PathLike) or not self.directory:
+        _require_folder(self, "directory", self.directory)
+        if self.shared_directory is not None:
+            _require_folder(self, "shared_directory", self.shared_directory)
+            if pathlib.Path(self.shared_directory) == pathlib.Path(self.directory):
+                raise ValueError(
+                    "ShardCache.shared_directory must be another folder than directory,"
+                    f" got {self.directory} twice. Give a local folder as directory."
+                )
+        elif self.shared_max_bytes is not None:
             raise ValueError(
-                f"ShardCache.directory must be a folder, got {self.directory!r}."
+                "ShardCache.shared_max_bytes must have a shared_directory, got "
+                f"{self.shared_max_bytes} without one."
             )
-        errors.settle_ints(self, ["max_bytes"], least=1, also=[None])
+        errors.settle_ints(
+            self, ["max_bytes", "shared_max_bytes"], least=1, also=[None]
+        )
         errors.settle_ints(self, ["num_connections"], least=1, most=1024)
         errors.settle_numbers(self, ["time_limit"], above=0, most=86_400)
 
@@ -188,10 +215,25 @@ class ShardCache:
         content = store.SplitContent(
             location=files.location, split=split, shards=shards, pieces=pieces
         )
+        shared = None
+        if self.shared_directory is not None:
+            shared = SharedPieces(
+                pathlib.Path(self.shared_directory),
+                content,
+                max_bytes=self.shared_max_bytes,
+                longest_wait=self.time_limit / 2,
+            )
         return OpenCache(
             Directory(pathlib.Path(self.directory), self.max_bytes),
             files,
             content,
+            shared=shared,
             num_connections=self.num_connections,
             time_limit=self.time_limit,
         )
+
+
+def _require_folder(cache: ShardCache, name: str, value: object) -> None:
+    errors.require_local_path(cache, name, value)
+    if not isinstance(value, str | os.PathLike) or not value:
+        raise ValueError(f"ShardCache.{name} must be a folder, got {value!r}.")

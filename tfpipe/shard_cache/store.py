@@ -164,12 +164,14 @@ class PieceStore:
         # Plain arrays: indexing a memmap makes a new memmap.
         shared = np.asarray(np.memmap(path, np.uint8, "r+", shape=shape))
         claims = os.open(self.folder / "claims", os.O_RDWR | os.O_CLOEXEC)
+        # The claims of this process: its own locks do not stop it. A thread that has a
+        # claim may use the old marks, which nobody reads, and never the new ones.
+        self._claimed = set[int]()
         self._used: Ints = shared[:_COUNTER_BYTES].view(np.int64)
         self.marks: npt.NDArray[np.uint8] = shared[_COUNTER_BYTES:]
         if self._claims >= 0:
             os.close(self._claims)
-        # The claims of this process: its own locks do not stop it.
-        self._claims, self._claimed = claims, set[int]()
+        self._claims = claims
         self.users = Users(self.folder / "users", len(self.shard))
 
     def close(self) -> None:
@@ -227,7 +229,8 @@ class PieceStore:
         if is_new_boot and self.users.are_there():
             raise ValueError(
                 f"ShardCache.directory must be used by one host, but another host uses "
-                f"{self.folder} now. Give each host a folder on a disk of its own."
+                f"{self.folder} now. Give each host a folder on a disk of its own, and "
+                "this one to all hosts as shared_directory."
             )
         sizes = {e.name: e.stat().st_size for e in os.scandir(self.folder / "shards")}
         published = set(os.listdir(self.folder / "published"))

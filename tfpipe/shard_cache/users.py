@@ -64,7 +64,8 @@ class _UserFile:
         return [self.row(reader) for reader in active]
 
     def pinned(self) -> Ints:
-        return self.outside[1 : 1 + int(self.outside[0])]
+        # A copy: the process changes its file meanwhile.
+        return self.outside[1 : 1 + int(self.outside[0])].copy()
 
 
 class Users:

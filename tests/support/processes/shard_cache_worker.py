@@ -4,6 +4,7 @@ Its one argument is a JSON object. folder: of `make_shards`. cache: its folder.
 max_bytes, num_connections: of the cache. rank, num_ranks, num_epochs, num_windows: what
 is read. log: a file that gets a line a request. pause: seconds that a request takes.
 stall_after: requests before the store stalls. piece_bytes: most bytes of a piece.
+shared_directory: of the cache. stale_seconds: after which a lease counts as stale.
 begin_with: the number of processes that must have opened the cache before one reads.
 It prints {"digest", "statistics"} of what it read.
 """
@@ -22,11 +23,14 @@ from typing import Any
 import tfpipe
 from tests.support.data.shards import ScriptedFiles, load_shards, read_records
 from tfpipe.reading.order import EpochPosition, Order
-from tfpipe.shard_cache import pieces as cuts
+from tfpipe.shard_cache import leases, pieces as cuts
 
 
 def main(job: dict[str, Any]) -> None:
     cuts._MOST_BYTES = job["piece_bytes"]
+    if "stale_seconds" in job:
+        leases.STALE_SECONDS = job["stale_seconds"]
+        leases.RAISE_SECONDS = job["stale_seconds"] / 6
     made = load_shards(job["folder"])
     num_asked = itertools.count()
     log = os.open(job["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -54,6 +58,7 @@ def main(job: dict[str, Any]) -> None:
     cache = tfpipe.ShardCache(
         job["cache"],
         max_bytes=job.get("max_bytes"),
+        shared_directory=job.get("shared_directory"),
         num_connections=job.get("num_connections", 16),
     )
     opened = cache.open(

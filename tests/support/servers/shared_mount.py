@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tests.support.servers.s3_server import die_with_parent
@@ -29,44 +29,80 @@ def can_mount() -> bool:
 
 
 @contextlib.contextmanager
-def mounted(folder: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Mounts a new file system below a folder and removes it at the end."""
-    mount, data = folder / "mount", folder / "data"
-    meta = f"sqlite3://{folder / 'meta.db'}"
-    mount.mkdir(parents=True)
+def volume(folder: pathlib.Path) -> Iterator[str]:
+    """Makes a file system below a folder; yields the URL of its metadata.
+
+    Several hosts on this machine can mount the file system, each with its own client.
+    """
+    data, meta = folder / "data", f"sqlite3://{folder / 'meta.db'}"
     options = ["--storage=file", f"--bucket={data}/", "--trash-days=0"]
     subprocess.run(
         [_JUICEFS, "format", *options, meta, "tests"], check=True, capture_output=True
     )
-    with open(folder / "mount.log", "ab") as log:
+    try:
+        yield meta
+    finally:
+        shutil.rmtree(data, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def client(
+    meta: str,
+    mount: pathlib.Path,
+    *,
+    options: Sequence[str] = ("--cache-size=0",),
+    prefix: Sequence[str] = (),
+) -> Iterator[None]:
+    """Mounts a file system while the block lasts.
+
+    Args:
+        meta: The URL of its metadata.
+        mount: An empty folder.
+        options: Options of the client, such as the size of its cache.
+        prefix: What runs a command on the host that mounts.
+    """
+    log_path = mount.with_name(f"{mount.name}.log")
+    with open(log_path, "ab") as log:
         process = subprocess.Popen(
             [
-                *(_JUICEFS, "mount", "--no-usage-report", "--no-syslog"),
-                *("--cache-size=0", f"--cache-dir={folder / 'cache'}", meta, mount),
+                *(*prefix, _JUICEFS, "mount", "--no-usage-report", "--no-syslog"),
+                *(f"--cache-dir={mount}.cache", *options, meta, mount),
             ],
             stdout=log,
             stderr=log,
             preexec_fn=die_with_parent,
         )
     try:
-        _wait(process, mount)
-        yield mount
+        _wait(process, mount, prefix)
+        yield
     finally:
         # JuiceFS has a child of its own, so the mount goes first.
-        subprocess.run(["umount", "--lazy", mount], check=False, capture_output=True)
+        unmount = [*prefix, "umount", "--lazy", str(mount)]
+        subprocess.run(unmount, check=False, capture_output=True)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(10)
         process.send_signal(signal.SIGKILL)
         process.wait()
-        shutil.rmtree(data, ignore_errors=True)
 
 
-def _wait(process: "subprocess.Popen[bytes]", mount: pathlib.Path) -> None:
+@contextlib.contextmanager
+def mounted(folder: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Mounts a new file system below a folder and removes it at the end."""
+    mount = folder / "mount"
+    mount.mkdir(parents=True)
+    with volume(folder) as meta, client(meta, mount):
+        yield mount
+
+
+def _wait(
+    process: "subprocess.Popen[bytes]", mount: pathlib.Path, prefix: Sequence[str]
+) -> None:
     end = time.monotonic() + START_SECONDS
-    while not os.path.ismount(mount):
+    asked = [*prefix, "mountpoint", "--quiet", str(mount)]
+    while subprocess.run(asked, check=False).returncode:
         if process.poll() is not None or time.monotonic() > end:
             raise RuntimeError(f"{_JUICEFS} did not mount {mount}")
-        time.sleep(0.02)
+        time.sleep(0.05)
 
 
 @contextlib.contextmanager

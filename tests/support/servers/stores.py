@@ -18,6 +18,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.parse
@@ -172,6 +173,44 @@ def _nginx(folder: pathlib.Path) -> Iterator[Store]:
             shutil.copytree(source, folder / "data" / name)
 
         yield Store(name="nginx", url=f"http://127.0.0.1:{port}", copy=copy)
+
+
+_CDN = """
+user root; worker_processes 1;
+daemon off; pid {folder}/pid; error_log {folder}/error.log;
+events {{ worker_connections 256; }}
+http {{ client_body_temp_path {folder}/1; proxy_temp_path {folder}/2;
+  fastcgi_temp_path {folder}/3; uwsgi_temp_path {folder}/4; scgi_temp_path {folder}/5;
+  log_format sent $body_bytes_sent;
+  proxy_cache_path {folder}/cache keys_zone=cdn:1m max_size=1g;
+  server {{ listen unix:{folder}/origin; root {data};
+    access_log {folder}/sent sent; }}
+  server {{ listen 127.0.0.1:{{port}}; access_log off;
+    location / {{
+      proxy_pass http://unix:{folder}/origin:; proxy_http_version 1.1;
+      slice 64k; proxy_set_header Range $slice_range;
+      proxy_cache cdn; proxy_cache_key $uri$slice_range; proxy_cache_lock on;
+      proxy_cache_valid 200 206 1h; }} }} }}
+"""
+
+
+@contextmanager
+def cdn(data: pathlib.Path) -> Iterator[tuple[str, Callable[[], int]]]:
+    """Runs nginx as a web server of a folder, and nginx as a CDN before the server.
+
+    Yields:
+        The URL of the CDN, and a function that returns the bytes that the web server
+        sent so far. The CDN caches slices of 64 kB.
+    """
+    with tempfile.TemporaryDirectory() as name:  # the path of a socket is short
+        folder = pathlib.Path(name)
+        text = _CDN.format(folder=folder, data=data)
+        command = [_program("nginx"), "-c", str(folder / "nginx.conf")]
+        with started(command, folder, config=(folder / "nginx.conf", text)) as port:
+            yield (
+                f"http://127.0.0.1:{port}",
+                lambda: sum(map(int, (folder / "sent").read_text().split())),
+            )
 
 
 def _hdfs(folder: pathlib.Path) -> Iterator[Store]:

@@ -7,6 +7,7 @@ import pytest
 
 from studies import (
     affinity,
+    cache_faults,
     conversion,
     cores,
     decode,
@@ -25,6 +26,7 @@ from tfpipe.cli import fields
 STUDIES = [
     *(
         affinity,
+        cache_faults,
         conversion,
         cores,
         decode,

@@ -198,6 +198,7 @@ _MODES = {
     *("data_dir", "mode", "synthetic", "emulate", "accelerators_file", "step_time_ms"),
     *("read_only", "bars", "elastic", "checkpoint_dir", "ram_cache", "cache"),
     *("read_from", "shard_cache_dir", "shard_cache_max_gb", "require"),
+    *("shared_cache_dir", "shared_cache_max_gb"),
     "trace_steps",
 }
 

@@ -23,6 +23,20 @@ from benchmarks.options.data_access import DataAccess
             {"data_dir": "x", "shard_cache_dir": "c", "shard_cache_max_gb": 0.5},
             *(True, False, tfpipe.ShardCache("c", max_bytes=500_000_000)),
         ),
+        # Hosts may fetch for each other.
+        (
+            {"data_dir": "http://h/x", "shard_cache_dir": "c", "shared_cache_dir": "s"},
+            *(True, False, tfpipe.ShardCache("c", shared_directory="s")),
+        ),
+        (
+            {
+                **{"data_dir": "x", "shard_cache_dir": "c", "shared_cache_dir": "s"},
+                "shared_cache_max_gb": 2.0,
+            },
+            True,
+            False,
+            tfpipe.ShardCache("c", shared_directory="s", shared_max_bytes=2 * 10**9),
+        ),
         ({"data_dir": None}, False, False, "auto"),
     ],
 )
@@ -47,6 +61,14 @@ def test_a_cold_run_has_the_same_cache_in_another_folder():
         (
             {"data_dir": "x", "shard_cache_max_gb": 1.0},
             "--shard_cache_max_gb needs --shard_cache_dir",
+        ),
+        (
+            {"data_dir": "x", "shared_cache_dir": "s"},
+            "--shared_cache_dir needs --shard_cache_dir",
+        ),
+        (
+            {"data_dir": "x", "shard_cache_dir": "c", "shared_cache_max_gb": 1.0},
+            "--shared_cache_max_gb needs --shared_cache_dir",
         ),
         (
             {"data_dir": None, "shard_cache_dir": "c"},

@@ -77,6 +77,22 @@ SHARD_CACHE = {
     "each shard is empty": of_each(SHARDS, lambda path: os.truncate(path, 0)),
     "bits flip": of_each(SHARDS, flip),
     "bytes are zeros": of_each(SHARDS, lambda p: write(p, bytes(p.stat().st_size))),
+    "the folder is removed": remove_folder,
+    "a split is removed": lambda folder: [
+        remove_folder(path) for path in folder.glob("????????*") if path.is_dir()
+    ],
+}
+
+# The files of `tfpipe.Cache("disk")`, whole in a folder for each content.
+ROWS = "????????*/*"
+DISK_CACHE = {
+    "a file is cut": of_one(ROWS, halve),
+    "each file is cut": of_each(ROWS, halve),
+    "each file is empty": of_each(ROWS, lambda path: os.truncate(path, 0)),
+    "each file is removed": of_each(ROWS, pathlib.Path.unlink),
+    "bits flip": of_each(ROWS, flip),
+    "bytes are zeros": of_each(ROWS, lambda p: write(p, bytes(p.stat().st_size))),
+    "the folder is removed": remove_folder,
 }
 
 
@@ -148,3 +164,31 @@ def test_records_heal_in_a_pipeline_without_a_preset(
     found = read(cached, lambda: SHARD_CACHE[damage](tmp_path / "c"))
 
     assert_equal(found, expected)
+
+
+@pytest.mark.parametrize("damage", DISK_CACHE)
+def test_a_cache_on_disk_heals_while_a_job_reads(data_dir, tmp_path, capfd, damage):
+    def make(cache):
+        return tfpipe.imagenet_train(
+            data_dir,
+            cache=cache,
+            with_record_id=True,
+            **{key: SMALL[key] for key in ("image_size", "batch_size")},
+        )
+
+    expected = read(make(None))
+    capfd.readouterr()
+    folder = tmp_path / "harmed"
+    cache = tfpipe.Cache("disk", folder)
+    pipeline = make(cache)
+
+    found = read(pipeline, lambda: DISK_CACHE[damage](folder))
+
+    assert_equal(found, expected)
+    assert pipeline.faults.faults == []
+    # Rows with other bytes, and a removed folder.
+    said = [line for line in lines_of(capfd, folder) if "records there" not in line]
+    assert len(said) <= 2
+    # The next run has the right elements, from what is sound and what is made again.
+    cache.close()
+    assert_equal(read(make(tfpipe.Cache("disk", folder))), expected)

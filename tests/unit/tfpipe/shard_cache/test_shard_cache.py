@@ -15,8 +15,8 @@ import tfpipe
 from tests.support.data.shards import ScriptedFiles, make_shards, read_records
 from tfpipe import errors
 from tfpipe.reading.order import EpochPosition, Order
-from tfpipe.shard_cache import downloader, fetch, pieces as cuts
-from tfpipe.shard_cache.store import PieceStore
+from tfpipe.shard_cache import downloader, fetch, open_cache, pieces as cuts
+from tfpipe.shard_cache.store import PRESENT, PieceStore
 from tfpipe.shards import index, records
 from tfpipe.shards.ranges import RecordRanges
 
@@ -284,13 +284,31 @@ def test_pieces_that_do_not_fit_come_through_memory(opened, made):
     assert cache.statistics().is_reading_through
 
 
-def test_a_budget_below_three_windows_is_refused(opened, made):
+def test_a_budget_that_leaves_too_much_to_memory_is_refused(opened, made, monkeypatch):
+    monkeypatch.setattr(open_cache, "_MEMORY_BYTES", 10_000)
     cache = opened(max_bytes=60_000)
 
     with pytest.raises(
-        ValueError, match=r"max_bytes must be >= \d+, 3 windows of each"
+        ValueError, match=r"must be >= \d+, got 60000: 3 windows of each of 1 readers"
     ):
         cache.reader(lambda: windows(made))
+
+
+def test_half_a_cache_is_enough_if_a_window_is_the_data_set(opened, made, capsys):
+    """A window has each piece; three windows have no more."""
+    cache = opened(max_bytes=made.num_bytes // 2)
+    reader = cache.reader(lambda: itertools.repeat(EVERYTHING, 4))
+
+    for _ in range(4):
+        paths = reader.next_window(EVERYTHING)
+        assert read_records(made, EVERYTHING, paths) == list(made.data)
+    reader.close()
+
+    assert "the rest is read through memory" in capsys.readouterr().err
+    # The pieces for which there is room stay, as with the best choice of victims.
+    num_kept = int((cache.store.marks >= PRESENT).sum())
+    assert num_kept > 3
+    assert cache.statistics().num_requests == 4 * len(cache.pieces) - 3 * num_kept
 
 
 def test_a_reader_that_goes_on_elsewhere_plans_anew(opened, made):

@@ -1,0 +1,111 @@
+"""Others cut, flip and remove the files of a cache at any moment of a run.
+
+A thread harms the cache again and again while a pipeline fills and reads the cache for
+several epochs. All batches are those of an untouched cache, and no record is a fault.
+"""
+
+import contextlib
+import itertools
+import pathlib
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import tfpipe
+from tests.support.data.native_op import native_op, needs_native  # noqa: F401
+from tests.support.data.presets import preset_over
+from tests.support.faults.torture import rounds
+from tests.unit.tfpipe.reading.test_caches_heal import (
+    DISK_CACHE,
+    SHARD_CACHE,
+    _small_pieces,  # noqa: F401
+)
+from tests.unit.tfpipe.reading.test_read_ahead import SMALL, assert_equal
+
+NUM_EPOCHS = 3
+Harm = Callable[[pathlib.Path], object]
+
+
+@contextlib.contextmanager
+def harmed(folder: pathlib.Path, table: dict[str, Harm], seed: int) -> Iterator[None]:
+    """Harms a folder at random moments until the end of the block."""
+    choices, ended = random.Random(seed), threading.Event()
+
+    def harm() -> None:
+        while not ended.wait(choices.uniform(0.0, 0.02)):
+            # The job changes the same files meanwhile.
+            with contextlib.suppress(OSError):
+                choices.choice(list(table.values()))(folder)
+
+    thread = threading.Thread(target=harm)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def read(pipeline: tfpipe.Pipeline) -> list[dict[str, object]]:
+    batches = []
+    for batch in pipeline.build(num_epochs=NUM_EPOCHS).as_numpy_iterator():
+        batches.append(batch)
+        time.sleep(0.002)  # more moments for harm
+    return batches
+
+
+@needs_native
+@pytest.mark.parametrize("reading", ["native", "tensorflow"])
+def test_a_shard_cache(data_dir, tmp_path, reading):
+    def make(name):
+        return preset_over(
+            tfpipe.imagenet_train,
+            data_dir,
+            reading=reading,
+            shard_cache=tfpipe.ShardCache(tmp_path / name),
+            **(SMALL | {"with_record_id": True, "window_size": 4}),
+        )
+
+    expected = read(make("untouched"))
+    for seed in range(rounds(few=2, many=200)):
+        folder = tmp_path / f"harmed-{seed}"
+        pipeline = make(folder.name)
+        with harmed(folder, SHARD_CACHE, seed):
+            found = read(pipeline)
+        assert_equal(found, expected)
+        assert pipeline.faults.faults == []
+
+
+def test_a_cache_on_disk(data_dir, tmp_path):
+    def make(name):
+        return tfpipe.imagenet_train(
+            data_dir,
+            cache=tfpipe.Cache("disk", tmp_path / name),
+            with_record_id=True,
+            **{key: SMALL[key] for key in ("image_size", "batch_size")},
+        )
+
+    expected = read(make("untouched"))
+    for seed in range(rounds(few=2, many=200)):
+        folder = tmp_path / f"harmed-{seed}"
+        pipeline = make(folder.name)
+        with harmed(folder, DISK_CACHE, seed):
+            found = read(pipeline)
+        assert_equal(found, expected)
+        assert pipeline.faults.faults == []
+
+
+def test_each_round_harms(tmp_path):
+    file = tmp_path / "0123456789" / "shards" / "train-0"
+    seen = set()
+
+    def harm(folder: pathlib.Path) -> None:
+        seen.add(folder)
+
+    with harmed(file, {"x": harm}, 0):
+        for _ in itertools.takewhile(lambda _: not seen, itertools.count()):
+            time.sleep(0.001)
+    assert seen == {file}
