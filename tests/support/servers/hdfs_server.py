@@ -6,6 +6,7 @@ pages want Jersey 1, which Spark leaves out: a class of three lines stands in.
 """
 
 import contextlib
+import importlib.util
 import os
 import pathlib
 import shutil
@@ -27,8 +28,9 @@ _NODES = "org.apache.hadoop.hdfs.server"
 
 
 def is_installed() -> bool:
-    """Returns whether Java and Hadoop's jars are here."""
-    return shutil.which("javac") is not None and bool(_jars())
+    """Returns whether Java, Hadoop's jars and hdfs-native are here."""
+    has_client = importlib.util.find_spec("hdfs_native") is not None
+    return has_client and shutil.which("javac") is not None and bool(_jars())
 
 
 def _jars() -> list[str]:
