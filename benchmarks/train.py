@@ -69,6 +69,8 @@ def _details(result: dict[str, Any]) -> Iterator[str]:
             f"{result['num_evaluated']} examples"
         )
     yield from metrics.speed_lines(result)
+    if result.get("slow_link"):
+        yield result["slow_link"]["text"]
     yield result["host_load"]["text"]
     if result.get("not_finite_loss"):
         yield f"Not sound: {result['not_finite_loss']['text']}"

@@ -29,7 +29,7 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any
 
-from benchmarks.reporting.charts import placements
+from benchmarks.reporting.charts import sweeps
 from benchmarks.results import collection
 from benchmarks.results.other_results import SweptPoint
 from studies import harness
@@ -114,7 +114,7 @@ def run_case(
     (sweep,) = collection.read([folder]).sweeps
     points = sweep.values.series[0].points
     return {
-        "verdict": placements.verdict(points),
+        "verdict": sweeps.verdict(points),
         "placements": {point.name: _figures(point) for point in points},
     }
 
@@ -150,7 +150,7 @@ def misses(answers: Mapping[str, Mapping[str, Any]]) -> list[str]:
             missed.append(
                 f"{name}: {binding} must bind, got {', '.join(sorted(named))}."
             )
-    wanted = f"within {placements.TOLERANCE:.0%}"
+    wanted = f"within {sweeps.TOLERANCE:.0%}"
     if wanted not in answers["accelerator"]["verdict"]:
         missed.append(f"accelerator: placements must be equal {wanted}.")
     return missed

@@ -194,6 +194,36 @@ def describe(before: Sequence[CacheStatus], epochs: Sequence[EpochCache]) -> str
     return f"{text} {caveat}".strip()
 
 
+def section(
+    before: Sequence[CacheStatus],
+    epochs: Sequence[EpochCache],
+    *,
+    data_bytes: int,
+    num_steps: int,
+    state: str = "as_is",
+) -> dict[str, Any]:
+    """Returns the section `cache` of a result: the label and its proof.
+
+    Args:
+        before: The page caches before the run.
+        epochs: The timed part of each epoch.
+        data_bytes: Size of the split.
+        num_steps: Steps of the global batch in an epoch.
+        state: The state that the run claims, an item of `states.STATES`.
+    """
+    memory = {status.cache.machine: status.ram_bytes for status in before}
+    return {
+        "state": state,
+        "label": label(epochs),
+        "text": describe(before, epochs),
+        "epochs": [epoch.as_json() for epoch in epochs],
+        "before": [status.as_json() for status in before],
+        "size_rule": size_rule(
+            data_bytes=data_bytes, ram_bytes=sum(memory.values()), num_steps=num_steps
+        ),
+    }
+
+
 def size_rule(*, data_bytes: int, ram_bytes: int, num_steps: int) -> dict[str, Any]:
     """Compares a data set with the size in the rules of MLPerf Storage.
 

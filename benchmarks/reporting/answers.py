@@ -65,8 +65,11 @@ def _bound(result: TrainResult) -> str:
         if (result.num_ranks or 1) > 1:
             text += f", communicated {shares['communication']:.1%}"
         text += f", was late {shares['late']:.1%}"
-    if cause := result.stragglers.cause:
-        text += f"; rank {result.stragglers.slowest_rank} is late by its {cause}"
+    slowest = result.critical_path.slowest
+    if slowest.cause:
+        text += f"; rank {slowest.rank} is late by its {slowest.cause}"
+    if result.slow_link:
+        text += f"; rank {result.slow_link.rank} is behind a slow network"
     return text
 
 

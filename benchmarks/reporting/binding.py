@@ -8,6 +8,10 @@
 | cores                          | the averages, whose threads waited for a core   |
 | host                           | stopped ranks, late ranks, ranks without a core |
 |                                | input, and other processes took most cores      |
+
+The first evidence decides about input. The threads of the run wanted most cores, so
+that cores were short. Otherwise many bytes came from a server or a disk. Otherwise the
+stages of the pipeline waited for each other.
 """
 
 from collections.abc import Mapping
@@ -64,11 +68,13 @@ def _of_full_cores(result: TrainResult) -> str:
 
 
 def _of_input(result: TrainResult) -> str:
-    """Returns why a run waited for input: busy cores, else the source of the bytes.
+    """Returns why a run waited for input, by the first evidence.
 
-    If all bytes were in memory, the stages of the pipeline waited for other stages.
+    A busy host alone is no evidence: threads that wait for a disk want no core. Results
+    of older versions know only how busy the host was.
     """
-    if _cores_are_full(result):
+    wanted = result.host_load.wanted_cpu_fraction
+    if _cores_are_full(result) if wanted is None else wanted >= _FULL:
         return _of_full_cores(result)
     source = result.storage or SourceBytes()
     server, disk = source.bytes_from_server or 0.0, source.bytes_from_disk or 0.0

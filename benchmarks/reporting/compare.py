@@ -2,16 +2,15 @@
 
 In: two collections of results. Out: a `Change` for each figure of each run in both
 collections. A figure is a mean with its variance: over the repeats of a run, or over
-the steps of a single run. The interval of a change is Welch's (Biometrika 34, 1947).
+the steps of a single run. `intervals` has the arithmetic.
 """
 
 import dataclasses
-import math
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from benchmarks.reporting import intervals
+from benchmarks.reporting.intervals import Estimate, of_repeats
 from benchmarks.results import collection as results
 from benchmarks.results.collection import Group, RunResult
 from benchmarks.results.train_result import TrainResult
@@ -50,29 +49,6 @@ FIGURES = (
     ComparedFigure("Step p99, ms", lambda r: r.step_seconds_p99, 1e3),
     ComparedFigure("CPU, ms an image", lambda r: r.cpu_seconds_per_example, 1e3),
 )
-
-
-class Estimate(NamedTuple):
-    """A mean with its variance.
-
-    Attributes:
-        mean: The mean.
-        variance: Variance of the mean; None if unknown.
-        degrees: Degrees of freedom of the variance.
-        basis: Source of the variance: "repeats", "steps" or "".
-    """
-
-    mean: float
-    variance: float | None = None
-    degrees: float = 0
-    basis: str = ""
-
-    @property
-    def interval(self) -> float | None:
-        """Half the width of the 95 % interval; None if unknown."""
-        if self.variance is None:
-            return None
-        return intervals.t_95(self.degrees) * math.sqrt(self.variance)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,7 +104,7 @@ class Pair(NamedTuple):
 def rate(group: Group) -> Estimate | None:
     """Returns the images/s of a group; None without images/s."""
     if len(group.rates) != 1:
-        return _of_repeats(group.rates)
+        return of_repeats(group.rates)
     (mean,) = group.rates
     result = group.results[0].values
     deviation, steps = result.examples_per_second_deviation, result.num_timed_steps or 0
@@ -138,37 +114,15 @@ def rate(group: Group) -> Estimate | None:
     return Estimate(mean, (deviation / _Z_95) ** 2 / steps, steps - 1, "steps")
 
 
-def _of_repeats(values: Sequence[float]) -> Estimate | None:
-    if not values:
-        return None
-    mean = statistics.fmean(values)
-    if len(values) == 1:
-        return Estimate(mean)
-    variance = statistics.variance(values) / len(values)
-    return Estimate(mean, variance, len(values) - 1, "repeats")
-
-
 def _estimate(group: Group, figure: ComparedFigure) -> Estimate | None:
     if figure is IMAGES_PER_SECOND:
         return rate(group)
-    return _of_repeats([value * figure.scale for value in group.figures(figure.get)])
+    return of_repeats([value * figure.scale for value in group.figures(figure.get)])
 
 
 def change(figure: ComparedFigure, old: Estimate, new: Estimate) -> Change:
     """Compares two means of a figure; see `Change`."""
-    noise = None
-    if old.variance is not None and new.variance is not None:
-        variance = old.variance + new.variance
-        degrees = min(old.degrees, new.degrees)
-        if variance:
-            degrees = variance**2 / sum(
-                part**2 / freedom
-                for part, freedom in (
-                    (old.variance, old.degrees),
-                    (new.variance, new.degrees),
-                )
-            )
-        noise = intervals.t_95(max(1.0, degrees)) * math.sqrt(variance)
+    noise = intervals.difference(old, new)
     basis = "repeats" if old.basis == new.basis == "repeats" else "steps"
     return Change(figure, old.mean, new.mean, noise, basis if noise is not None else "")
 

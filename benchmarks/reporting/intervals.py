@@ -1,13 +1,15 @@
-"""Intervals: how sure a mean is, and a ratio of two means.
+"""Intervals: how sure a mean is, a difference of two means, and their ratio.
 
-In: the values of repeated runs. Out: 95 % intervals. The interval of a ratio follows
-the delta method on its logarithm (Casella and Berger, Statistical Inference, 5.5.4),
-with Student's t and the degrees of freedom of Welch (Biometrika 34, 1947).
+In: the values of repeated runs. Out: an `Estimate` of their mean, and 95 % intervals.
+The interval of a ratio follows the delta method on its logarithm (Casella and Berger,
+Statistical Inference, 5.5.4), with Student's t. Two variances have the degrees of
+freedom of Welch (Biometrika 34, 1947).
 """
 
 import math
 import statistics
 from collections.abc import Sequence
+from typing import NamedTuple
 
 # Student's t, two-sided 95 %, by degrees of freedom: NIST/SEMATECH Handbook, 1.3.6.7.2.
 _T_95 = {
@@ -19,11 +21,43 @@ _T_95 = {
 }
 
 
-def mean_interval(values: Sequence[float]) -> float | None:
-    """Returns half the width of a mean's 95 % interval; None for one value or none."""
-    if len(values) < 2:
+class Estimate(NamedTuple):
+    """A mean with its variance.
+
+    Attributes:
+        mean: The mean.
+        variance: Variance of the mean; None if unknown.
+        degrees: Degrees of freedom of the variance.
+        basis: Source of the variance: "repeats", "steps" or "".
+    """
+
+    mean: float
+    variance: float | None = None
+    degrees: float = 0
+    basis: str = ""
+
+    @property
+    def interval(self) -> float | None:
+        """Half the width of the 95 % interval; None if unknown."""
+        if self.variance is None:
+            return None
+        return t_95(self.degrees) * math.sqrt(self.variance)
+
+
+def of_repeats(values: Sequence[float]) -> Estimate | None:
+    """Returns the mean of repeats; its variance is unknown for a single repeat.
+
+    Example:
+        >>> of_repeats([99.0, 101.0])
+        Estimate(mean=100.0, variance=1.0, degrees=1, basis='repeats')
+    """
+    if not values:
         return None
-    return t_95(len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
+    mean = statistics.fmean(values)
+    if len(values) == 1:
+        return Estimate(mean)
+    variance = statistics.variance(values) / len(values)
+    return Estimate(mean, variance, len(values) - 1, "repeats")
 
 
 def t_95(degrees: float) -> float:
@@ -35,30 +69,35 @@ def t_95(degrees: float) -> float:
     return _T_95[max(row for row in _T_95 if row <= degrees)]
 
 
-def ratio_interval(
-    above: Sequence[float], below: Sequence[float]
+def difference(old: Estimate, new: Estimate) -> float | None:
+    """Returns half the width of the 95 % interval of new - old; None if unknown."""
+    if old.variance is None or new.variance is None:
+        return None
+    return _half((old.variance, new.variance), (old.degrees, new.degrees))
+
+
+def ratio(
+    above: Estimate | None, below: Estimate | None
 ) -> tuple[float | None, float | None]:
-    """Returns the 95 % interval of mean(above) / mean(below), of independent values.
+    """Returns the 95 % interval of the ratio of two independent means.
 
-    Both ends are None if either has fewer than two values.
+    Both ends are None if either variance is unknown.
     """
-    if min(len(above), len(below)) < 2:
+    if above is None or below is None or None in (above.variance, below.variance):
         return None, None
-    ratio = statistics.mean(above) / statistics.mean(below)
-    parts = [_relative_variance(above), _relative_variance(below)]
-    if sum(parts) == 0:
-        return ratio, ratio
-    freedom = sum(
-        part**2 / (len(values) - 1)
-        for part, values in zip(parts, (above, below), strict=True)
-    )
+    both = (above, below)
+    relative = [(each.variance or 0.0) / each.mean**2 for each in both]
+    factor = math.exp(_half(relative, [each.degrees for each in both]))
+    middle = above.mean / below.mean
+    return middle / factor, middle * factor
+
+
+def _half(variances: Sequence[float], degrees: Sequence[float]) -> float:
+    """Returns half the width of the 95 % interval of a sum of independent parts."""
+    total = sum(variances)
+    if not total:
+        return 0.0
+    parts = zip(variances, degrees, strict=True)
+    freedom = total**2 / sum(part**2 / own for part, own in parts)
     # Rounding errors may bring the value to just below a whole number of degrees.
-    degrees = max(1.0, sum(parts) ** 2 / freedom + 1e-9)
-    factor = math.exp(t_95(degrees) * math.sqrt(sum(parts)))
-    return ratio / factor, ratio * factor
-
-
-def _relative_variance(values: Sequence[float]) -> float:
-    """Returns the variance of the mean of values, over the square of the mean."""
-    mean = statistics.mean(values)
-    return statistics.variance(values) / len(values) / mean**2
+    return t_95(max(1.0, freedom + 1e-9)) * math.sqrt(total)

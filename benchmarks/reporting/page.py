@@ -19,11 +19,9 @@ from benchmarks.reporting.charts import (
     ceilings,
     curves,
     frame,
-    placements,
     probes,
-    published,
-    ranks,
-    tiers,
+    scaling,
+    sweeps,
 )
 from benchmarks.reporting.charts.frame import Chart
 from benchmarks.results import checks
@@ -83,11 +81,11 @@ def _charts(collection: Collection) -> list[Chart]:
     groups = collection.groups
     charts = [
         *curves.over_time(groups),
-        ranks.scaling_chart(groups, collection.sweeps),
-        *placements.charts(collection.sweeps),
+        scaling.scaling_chart(groups, collection.sweeps),
+        *sweeps.placements(collection.sweeps),
         bars.three_bars(groups),
-        *published.beside_publications(collection.sweeps),
-        *tiers.rates_and_bytes(collection.sweeps),
+        *sweeps.beside_publications(collection.sweeps),
+        *sweeps.tiers(collection.sweeps),
         bars.storages(groups),
         bars.per_rank(groups),
         *curves.step_times(groups),
@@ -131,7 +129,7 @@ def _verdict(collection: Collection) -> tuple[str, str]:
 
 def _findings(collection: Collection, old: Collection | None) -> list[tuple[str, str]]:
     """Returns the sentences for every reader: the class and the text of each."""
-    charts_of_placements = placements.charts(collection.sweeps)
+    charts_of_placements = sweeps.placements(collection.sweeps)
     findings = [
         ("", text) for chart in charts_of_placements for text in chart.sentences
     ]
@@ -198,8 +196,10 @@ def _doubts(group: Group) -> dict[str, str]:
         kind: texts[0] + (f" ({len(texts)} of {total} repeats)" if total > 1 else "")
         for kind, texts in warnings.items()
     }
-    if group.values.stragglers.cause:
-        doubts["straggler"] = group.values.stragglers.text
+    if group.values.critical_path.slowest.cause:
+        doubts["slowest"] = group.values.critical_path.slowest.text
+    if group.values.slow_link:
+        doubts["network"] = group.values.slow_link.text
     return doubts
 
 

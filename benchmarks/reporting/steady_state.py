@@ -89,6 +89,7 @@ def describe(
     num_warmup_steps: int,
     num_warmup_examples: Sequence[int],
     end_seconds: Sequence[Sequence[float]],
+    remedy: str = "",
 ) -> dict[str, Any]:
     """Returns whether a run was in a steady state, with a sentence.
 
@@ -100,11 +101,12 @@ def describe(
         num_warmup_steps: Number of steps of a rank before the timed steps.
         num_warmup_examples: For each rank, the number of examples in these steps.
         end_seconds: For each rank, the ends of the timed steps, counted from the start.
+        remedy: What to do about a run that is too short; "" for more steps.
     """
     # A run is as steady as its least steady rank.
     most = max(read_ahead, key=lambda ahead: ahead.num_examples)
     num_timed_steps = len(end_seconds[0])
-    obstacle = _obstacle(most, num_warmup_steps, num_timed_steps)
+    obstacle = _obstacle(most, num_warmup_steps, num_timed_steps, remedy)
     text = f"Not in a steady state: {obstacle}"
     if obstacle is None:
         text = _proof(most, num_timed_steps)
@@ -123,20 +125,23 @@ def describe(
     }
 
 
-def _obstacle(ahead: ReadAhead, num_warmup: int, num_timed: int) -> str | None:
+def _obstacle(
+    ahead: ReadAhead, num_warmup: int, num_timed: int, remedy: str
+) -> str | None:
     """Returns why the rate may not be steady; None for a steady rate."""
     if num_warmup < ahead.num_warmup_steps:
+        remedy = remedy or "give more steps or epochs, and no --num_warmup_steps"
         return (
-            "give more steps or epochs, and no --num_warmup_steps. Timing began after "
-            f"step {num_warmup}, but a rank may have read {ahead.num_examples:,} "
-            f"examples ahead, which last for {ahead.num_warmup_steps} steps. Their "
-            "rate is not that of the storage."
+            f"{remedy}. Timing began after step {num_warmup}, but a rank may have read "
+            f"{ahead.num_examples:,} examples ahead, which last for "
+            f"{ahead.num_warmup_steps} steps. Their rate is not that of the storage."
         )
     if num_timed < ahead.num_timed_steps:
+        remedy = remedy or f"give --num_steps={ahead.num_timed_steps} or more epochs"
         return (
-            f"give --num_steps={ahead.num_timed_steps} or more epochs. {num_timed} "
-            f"steps were timed, but {LEAST_WINDOWS} shuffle windows last for "
-            f"{ahead.num_timed_steps} steps, and records are read in whole windows."
+            f"{remedy}. {num_timed} steps were timed, but {LEAST_WINDOWS} shuffle "
+            f"windows last for {ahead.num_timed_steps} steps, and records are read in "
+            "whole windows."
         )
     return None
 

@@ -35,14 +35,10 @@ def describe() -> dict[str, Any]:
     """Returns the environment of this process as a dict that JSON can hold."""
     build = tf.sysconfig.get_build_info()
     return {
-        "tfpipe": tfpipe.__version__,
-        "git_revision": tfpipe.host.git_revision(),
+        **versions.here(),
         "tensorflow": tf.__version__,
         "horovod": ranks.version(),
-        "python": platform.python_version(),
         "numpy": np.__version__,
-        "kernel": platform.release(),
-        "cpu": tfpipe.host.cpu_model(),
         "num_cpus": tfpipe.host.num_cores(),
         "ram_bytes": tfpipe.host.ram_bytes(),
         "gpus": [_gpu_name(gpu) for gpu in tf.config.list_physical_devices("GPU")],

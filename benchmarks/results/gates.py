@@ -64,7 +64,7 @@ def _bars(get: Callable[[BarRates], float | None]) -> Metric:
     )
 
 
-_SLOWEST = Metric(lambda r: r.stragglers.slowest_over_others, is_ratio=True)
+_SLOWEST = Metric(lambda r: r.critical_path.slowest.over_others, is_ratio=True)
 _CONSUMED = Metric(lambda r: r.consumed_megabytes_per_second, needs="records")
 
 METRICS: Mapping[str, Metric] = {

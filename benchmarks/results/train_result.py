@@ -182,20 +182,22 @@ class SteadyState:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HostLoad:
-    """The load of other processes and machines, as shares of the cores."""
+    """The load of other processes and machines, and the cores that the run wanted."""
 
     others_cpu_fraction: float | None = None
     stolen_fraction: float | None = None
     run_queue_wait_fraction: float | None = None
+    wanted_cpu_fraction: float | None = None
     text: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SampledHosts:
-    """Figures of the hosts: use of cores, GPUs and links."""
+    """Figures of the hosts: use of cores, GPUs and links; waits of sent bytes."""
 
     num_hosts: int = 1
     host_cpu_fraction: float | None = None
+    process_sending_seconds_per_rank: Numbers = ()
     gpu_utilization_mean_per_host: tuple[Numbers | None, ...] = ()
     gpu_energy_joules_per_host: Numbers = ()
     network_received_megabytes_per_second_per_host: Numbers = ()
@@ -239,20 +241,40 @@ class StepWaits:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PathShares:
-    """The time of the job along its critical path, as shares by part."""
+class SlowestRank:
+    """The rank with the longest own time, which is without the wait for other ranks.
 
-    shares: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    Attributes:
+        rank: The rank.
+        over_others: Its own time over the median of the others; 1 for a single rank.
+        own_seconds_per_step_per_rank: Mean own time of each rank.
+        cause: "input", "compute" or "late", the largest part of the difference; None
+            if the rank is less than 5 % slower than the others.
+        text: The same in a sentence.
+    """
+
+    rank: int | None = None
+    over_others: float | None = None
+    own_seconds_per_step_per_rank: Numbers = ()
+    cause: str | None = None
     text: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Stragglers:
-    """The slowest rank, its time over the time of the others, and the cause."""
+class SlowLink:
+    """The rank whose bytes wait in the network much longer than those of the others."""
 
-    slowest_rank: int | None = None
-    slowest_over_others: float | None = None
-    cause: str | None = None
+    rank: int = 0
+    seconds: float = 0.0
+    text: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PathShares:
+    """The time of the job along its critical path: shares by part, the slowest rank."""
+
+    shares: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    slowest: SlowestRank = SlowestRank()
     text: str = ""
 
 
@@ -416,8 +438,8 @@ class TrainResult(MeasuredResult):
         window_steps: Waits of steps with a new shuffle window.
         other_steps: Waits of the other steps.
         step_histogram: Durations of steps.
-        critical_path: The shares of the time.
-        stragglers: The slowest rank.
+        critical_path: The shares of the time, and the slowest rank.
+        slow_link: The rank behind a slow network; None without such a rank.
         telemetry: Use of the hosts.
         time_series: Figures over time.
         accuracy: Accuracy of the last epoch, 0 to 1.
@@ -461,7 +483,7 @@ class TrainResult(MeasuredResult):
     other_steps: StepWaits = StepWaits()
     step_histogram: StepHistogram = StepHistogram()
     critical_path: PathShares = PathShares()
-    stragglers: Stragglers = Stragglers()
+    slow_link: SlowLink | None = None
     telemetry: SampledHosts = SampledHosts()
     time_series: TimeSeries = TimeSeries()
     accuracy: float | None = None

@@ -1,7 +1,7 @@
 """Load of the hosts by others: cores taken, stolen or waited for while a run is timed.
 
 In: the counters of the ranks and their hosts over the timed window. Out: the section
-`host_load` of the result: three shares of the worst host, and a sentence. A rate of a
+`host_load` of the result: four shares of the worst host, and a sentence. A rate of a
 busy host says little about the pipeline.
 
 The CPU time of a run is the time of the ranks and of their child processes. The
@@ -59,8 +59,12 @@ def summarize(ranks: Sequence[Figures]) -> dict[str, Any]:
         others_cpu_fraction: part of the cores for processes outside the run.
         stolen_fraction: part of the cores for other machines of the hypervisor.
         run_queue_wait_fraction: part of the time of the run's threads, running or ready
-        to run, spent waiting for a core. All three are 0 to 1, of the worst host, and
-        None if unknown on a host. The same names with _per_host hold a list.
+        to run, spent waiting for a core.
+        wanted_cpu_fraction: part of the cores that the run's threads, running or ready
+        to run, wanted. A run that waits for storage wants few cores, however busy the
+        host is.
+        All are 0 to 1, of the worst host, and None if unknown on a host. The same names
+        with _per_host hold a list.
         text: a sentence.
     """
     machines: dict[str, list[Figures]] = {}
@@ -74,7 +78,7 @@ def summarize(ranks: Sequence[Figures]) -> dict[str, Any]:
         for name, values in per_host.items()
     }
     lists = {f"{name}_per_host": values for name, values in per_host.items()}
-    others, stolen, queued = worst.values()
+    others, stolen, queued, _ = worst.values()
     return {**worst, **lists, "text": sentence(others, stolen, queued)}
 
 
@@ -94,6 +98,7 @@ def _load(ranks: Sequence[Figures]) -> dict[str, float | None]:
         "others_cpu_fraction": _share(others, capacity),
         "stolen_fraction": _share(stolen, capacity),
         "run_queue_wait_fraction": _share(queued, ready),
+        "wanted_cpu_fraction": _share(ready, capacity),
     }
 
 
@@ -108,7 +113,7 @@ def _share(part: float | None, whole: float | None) -> float | None:
 
 
 def sentence(others: float | None, stolen: float | None, queued: float | None) -> str:
-    """Returns the meaning of the three shares of the worst host, in words."""
+    """Returns the meaning of the four shares of the worst host, in words."""
     text = (
         f"Other processes took {share_text(others)} of the cores, the hypervisor took "
         f"{share_text(stolen)}, and the run's threads waited for a core in "

@@ -1,10 +1,15 @@
 """Network of the host: bytes received and sent by its interfaces and RDMA ports.
 
-In: /sys/class/net and /sys/class/infiniband. Out: counters, and the speed of the link.
-All belong to a `machine.Host`: another network namespace has other interfaces.
+In: /sys/class/net, /sys/class/infiniband, and the sockets of this process. Out:
+counters, and the speed of the link. Interfaces and ports belong to a `machine.Host`:
+another network namespace has others.
 """
 
+import contextlib
+import os
 import pathlib
+import socket
+import struct
 from collections.abc import Mapping, Sequence
 
 import psutil
@@ -12,6 +17,8 @@ import psutil
 _INTERFACES = pathlib.Path("/sys/class/net")
 _RDMA_DEVICES = pathlib.Path("/sys/class/infiniband")
 _RDMA_WORD = 4  # bytes: port_rcv_data and port_xmit_data count words
+_OWN_FILES = pathlib.Path("/proc/self/fd")
+_TIMES, _TIMES_OFFSET = struct.Struct("=2Q"), 168  # microseconds, in struct tcp_info
 _RDMA_COUNTERS = {"received": "port_rcv_data", "sent": "port_xmit_data"}
 
 
@@ -85,3 +92,30 @@ def rdma_transferred(ports: Sequence[pathlib.Path]) -> Mapping[str, int]:
         )
         for way, name in _RDMA_COUNTERS.items()
     }
+
+
+def sending_seconds() -> dict[str, float]:
+    """Returns the seconds in which bytes of this process were on their way, by socket.
+
+    The bytes were sent and not yet acknowledged. The time in which the receiver had no
+    room does not count, because then the receiver is slow, and not the network. Source:
+    tcpi_busy_time and tcpi_rwnd_limited of struct tcp_info, linux/tcp.h.
+
+    Raises:
+        ValueError: If the kernel does not say.
+    """
+    seconds = {}
+    for name in os.listdir(_OWN_FILES):
+        with contextlib.suppress(OSError):  # no socket of TCP, or closed meanwhile
+            link = os.readlink(_OWN_FILES / name)
+            if not link.startswith("socket:"):
+                continue
+            with socket.socket(fileno=os.dup(int(name))) as own:
+                info = own.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 232)
+            if len(info) < _TIMES_OFFSET + _TIMES.size:
+                raise ValueError(
+                    "the kernel does not say how long bytes are on their way"
+                )
+            busy, no_room = _TIMES.unpack_from(info, _TIMES_OFFSET)
+            seconds[link] = (busy - no_room) / 1e6
+    return seconds

@@ -216,6 +216,21 @@ def _rdma(_: object) -> Probe:
     return probe
 
 
+def _sending(_: object) -> Probe:
+    last: dict[str, float] = {}
+    total = 0.0
+
+    def probe() -> Reading:
+        nonlocal last, total
+        now = network.sending_seconds()
+        total += sum(now[name] - last.get(name, 0.0) for name in now)
+        last = now
+        return Reading(counters={"process_sending_seconds": total})
+
+    probe()
+    return probe
+
+
 def _device(data_dir: str | os.PathLike[str] | None) -> Probe:
     if data_dir is None:
         raise ValueError("there is no data folder")
@@ -323,6 +338,7 @@ PROBES: Mapping[str, Callable[[str | os.PathLike[str] | None], Probe]] = {
     "process_storage": _process_storage,
     "network": _network,
     "rdma": _rdma,
+    "sending": _sending,
     "device": _device,
     "nfs": _nfs,
     "gpu": _gpus,

@@ -183,23 +183,17 @@ def proof(
             f"{_hint(setting)} --cache=as_is measures in any state."
         )
     remarks = (remark for s in before for remark in (s.remark, s.caveat) if remark)
-    memory = {status.cache.machine: status.ram_bytes for status in before}
+    section = labels.section(
+        before,
+        epochs,
+        data_bytes=setting.num_bytes,
+        num_steps=setting.steps_per_epoch,
+        state=state,
+    )
     return {
         **({} if all(map(_is_counted, before)) else _stored(epochs, figures)),
         "storage": _storage(setting, epochs, next(remarks, "")),
-        "cache": {
-            "state": state,
-            "label": labels.label(epochs),
-            "text": labels.describe(before, epochs),
-            "epochs": [epoch.as_json() for epoch in epochs],
-            "before": [status.as_json() for status in before],
-            "after": [status.as_json() for status in after],
-            "size_rule": labels.size_rule(
-                data_bytes=setting.num_bytes,
-                ram_bytes=sum(memory.values()),
-                num_steps=setting.steps_per_epoch,
-            ),
-        },
+        "cache": {**section, "after": [status.as_json() for status in after]},
     }
 
 

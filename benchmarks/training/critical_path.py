@@ -15,6 +15,10 @@ decides the time until then:
   | everything else                   | late: stopped, descheduled, between steps |
 
 Ranks that average nothing do not wait for each other: the slowest rank is the path.
+
+The own time of a rank is its step without the wait for other ranks: input, compute,
+late, and the communication of the last rank, which waited for nobody. The slowest rank
+has the longest own time.
 """
 
 import dataclasses
@@ -23,6 +27,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from benchmarks.results import tree
+from benchmarks.results.train_result import SlowestRank
 
 Array = npt.NDArray[np.float64]
 
@@ -43,6 +50,13 @@ _NAMES = {
     "communication": "Communication",
 }
 _NAMED = 0.01  # smaller shares of the time are not worth a sentence
+_SLOW = 1.05  # smallest ratio of own times at which a rank holds the others back
+_CAUSES = {
+    "input": "waiting for input",
+    "compute": "computing and averaging",
+    "late": "neither input nor computing: the rank was stopped, had no core, or was "
+    "late between steps",
+}
 
 
 class StepTimes(NamedTuple):
@@ -93,6 +107,14 @@ class RankTimes:
                 f"goes back, got {self.steps[step].tolist()} in step {step + 1}."
             )
 
+    @property
+    def parts(self) -> Array:
+        """The mean seconds of `PARTS` in a step of the rank, which add up, float64 [4].
+
+        Communication is the wait for the average, with the wait for other ranks.
+        """
+        return _path([self]).seconds.mean(axis=0)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CriticalPath:
@@ -105,6 +127,7 @@ class CriticalPath:
         offsets: float64 [num_ranks], the clock of each rank minus that of rank 0, from
             the ends of the averages; 0 without averages.
         num_ranks: Number of ranks.
+        slowest: The rank with the longest own time.
     """
 
     seconds: Array
@@ -112,6 +135,7 @@ class CriticalPath:
     last: npt.NDArray[np.int64]
     offsets: Array
     num_ranks: int
+    slowest: SlowestRank = dataclasses.field(default_factory=SlowestRank)
 
     @property
     def shares(self) -> dict[str, float]:
@@ -164,6 +188,7 @@ class CriticalPath:
             ).tolist(),
             "clock_offset_seconds_per_rank": self.offsets.tolist(),
             "outliers": self.outliers(),
+            "slowest": tree.as_json(self.slowest),
             "text": self.sentence(),
         }
 
@@ -198,12 +223,18 @@ def trace(ranks: Sequence[RankTimes]) -> CriticalPath:
     Args:
         ranks: The times of every rank, in the order of ranks; the ranks begin together.
     """
+    path = _path(ranks)
+    return dataclasses.replace(path, slowest=_slowest(ranks, path.last))
+
+
+def _path(ranks: Sequence[RankTimes]) -> CriticalPath:
+    """Returns the critical path without its slowest rank."""
     steps = np.stack([rank.steps for rank in ranks])
     averages = bool(np.any(steps[..., 3] > steps[..., 2]))
     if len(ranks) > 1 and not averages:
         # The ranks do not wait for each other.
         slowest = int(steps[:, -1, -1].argmax())
-        path = trace([ranks[slowest]])
+        path = _path([ranks[slowest]])
         return dataclasses.replace(
             path,
             ranks=np.full_like(path.ranks, slowest),
@@ -230,6 +261,48 @@ def trace(ranks: Sequence[RankTimes]) -> CriticalPath:
         offsets=np.median(offsets, axis=1) + origins - origins[0],
         num_ranks=len(ranks),
     )
+
+
+def _slowest(ranks: Sequence[RankTimes], last: npt.NDArray[np.int64]) -> SlowestRank:
+    """Returns the rank with the longest own time, and the cause if it is much longer.
+
+    Args:
+        ranks: The times of every rank.
+        last: int64 [num_steps], the rank that came last.
+    """
+    steps = np.stack([rank.steps for rank in ranks])
+    spent = np.stack([rank.parts for rank in ranks])
+    # The last rank waits for nobody: its whole average is communication.
+    sync = np.maximum(0.0, steps[..., 3] - steps[..., 2])
+    spent[:, _COMMUNICATION] = sync.min(axis=0).mean()
+    own = spent.sum(axis=1)
+    rank = int(own.argmax())
+    slowest = SlowestRank(
+        rank=rank, own_seconds_per_step_per_rank=tuple(own.tolist()), over_others=1.0
+    )
+    if len(ranks) == 1:
+        text = "One rank alone waits for no other."
+        return dataclasses.replace(slowest, text=text)
+    others = np.delete(spent, rank, axis=0)
+    ratio = float(own[rank] / np.median(others.sum(axis=1)))
+    slowest = dataclasses.replace(slowest, over_others=ratio)
+    if ratio < _SLOW:
+        text = (
+            f"the slowest is rank {rank}, with {ratio:.2f} times the time of the others"
+        )
+        return dataclasses.replace(
+            slowest, text=f"No rank holds the others back: {text}."
+        )
+    cause = PARTS[int((spent[rank] - np.median(others, axis=0)).argmax())]
+    shares = dict(zip(PARTS, spent[rank] / own[rank], strict=True))
+    shares["compute"] += shares["communication"]
+    text = (
+        f"Rank {rank} holds the others back: its steps take {ratio:.2f} times as long "
+        f"as theirs ({own[rank] * 1e3:.1f} ms), of which {shares[cause]:.0%} is "
+        f"{_CAUSES[cause]}. It came last in {np.count_nonzero(last == rank)} of "
+        f"{len(last)} steps."
+    )
+    return dataclasses.replace(slowest, cause=cause, text=text)
 
 
 def _offsets(averaged: Array) -> Array:

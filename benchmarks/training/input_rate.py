@@ -5,25 +5,22 @@ are used before the timing begins, ten shuffle windows are timed, and the reads 
 page cache are measured meanwhile. Where the time does not suffice, the result says so.
 """
 
-import contextlib
 import dataclasses
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 import tfpipe
 from benchmarks.distributed.ranks import Ranks
-from benchmarks.page_cache import labels, reads, states
-from benchmarks.page_cache.files import OpenFiles
-from benchmarks.page_cache.reads import EpochReads
-from benchmarks.page_cache.states import PageCache
-from benchmarks.reporting.steady_state import LEAST_WINDOWS, ReadAhead
+from benchmarks.page_cache import labels, states
+from benchmarks.page_cache.meter import Meter
+from benchmarks.reporting import steady_state
+from benchmarks.reporting.steady_state import ReadAhead
 from benchmarks.system import host_load
-from benchmarks.system.machine import Host
 from benchmarks.system.telemetry import Sampler
 from benchmarks.training.setting import read_ahead
 
@@ -56,11 +53,6 @@ class InputRate:
         """Examples of all timed batches over their time."""
         return len(self.end_seconds) * self.batch_size / self.end_seconds[-1]
 
-    @property
-    def is_steady(self) -> bool:
-        """Whether the rate is that of the input, and not of what was read ahead."""
-        return len(self.end_seconds) >= self.ahead.num_timed_steps
-
     def throughput(self) -> dict[str, Any]:
         """Returns the section `throughput` of the result."""
         ends = np.concatenate([[0.0], self.end_seconds])
@@ -76,29 +68,6 @@ class InputRate:
             "num_elements": count,
             "examples_per_element": self.batch_size,
             "examples_per_second": self.examples_per_second,
-        }
-
-    def steady_state(self) -> dict[str, Any]:
-        """Returns the section `steady_state` of the result."""
-        count = len(self.end_seconds)
-        text = (
-            f"In a steady state: the {self.ahead.num_examples:,} examples that a rank "
-            f"reads ahead were used before timing began, and {count} batches were "
-            "timed."
-        )
-        if not self.is_steady:
-            text = (
-                f"Not in a steady state: give more --seconds. {count} batches were "
-                f"timed, but {LEAST_WINDOWS} shuffle windows last for "
-                f"{self.ahead.num_timed_steps} batches, and records are read in whole "
-                "windows."
-            )
-        return {
-            "reached": self.is_steady,
-            "num_timed_batches": count,
-            "num_batches_before_timing": self.num_warmup,
-            "read_ahead_examples": self.ahead.num_examples,
-            "text": text,
         }
 
     def __str__(self) -> str:
@@ -149,6 +118,18 @@ def time_batches(
     return num_warmup, ends
 
 
+def steady_state_of(rates: Sequence[InputRate]) -> dict[str, Any]:
+    """Returns the section `steady_state` of the result, of the rates of all ranks."""
+    shortest = min(len(rate.end_seconds) for rate in rates)
+    return steady_state.describe(
+        read_ahead=[rate.ahead for rate in rates],
+        num_warmup_steps=min(rate.num_warmup for rate in rates),
+        num_warmup_examples=[rate.num_warmup * rate.batch_size for rate in rates],
+        end_seconds=[rate.end_seconds[:shortest] for rate in rates],
+        remedy="give more --seconds",
+    )
+
+
 def measure(
     pipeline: tfpipe.Pipeline, ranks: Ranks, *, seconds: float, most_seconds: float
 ) -> tuple[InputRate, dict[str, Any]]:
@@ -165,26 +146,55 @@ def measure(
         `examples_per_second_per_rank` of the result.
     """
     source = pipeline.source
+    split = source.index.splits[source.split]
+    num_bytes = sum(shard.num_bytes for shard in split)
+    num_records = source.index.num_records(source.split)
     files = [path for path in source.paths if tfpipe.Location(path).is_local]
     before = states.prepare("as_is", files, ranks) if files else ()
-    proof, sampler = _Proof(files, ranks), Sampler()
+    record_bytes = num_bytes / num_records
+    meter = Meter(
+        files, ranks, _Fetched(source), record_bytes=record_bytes, is_cold=False
+    )
+    sampler = Sampler()
 
     def begin() -> None:
-        proof.look()
-        ranks.gather(None)  # all ranks begin together
+        meter.start(tfpipe.State())  # all ranks begin together
         sampler.start_timing()
 
     with sampler:
         rate = _time(pipeline, seconds, most_seconds, begin)
-        proof.look()
+        num_timed = len(rate.end_seconds)
+        epochs = meter.finish(lambda _: num_timed * rate.batch_size)
     everyone = ranks.gather((rate, sampler.figures()))
-    worst = min((rate for rate, _ in everyone), key=lambda rate: rate.is_steady)
-    return rate, {
-        "examples_per_second_per_rank": [r.examples_per_second for r, _ in everyone],
-        "steady_state": worst.steady_state(),
+    rates = [rate for rate, _ in everyone]
+    sections = {
+        "examples_per_second_per_rank": [rate.examples_per_second for rate in rates],
+        "steady_state": steady_state_of(rates),
         "host_load": host_load.summarize([figures for _, figures in everyone]),
-        **proof.section(before, pipeline, len(rate.end_seconds)),
     }
+    if before:  # else no local file is read
+        cache = labels.section(
+            before,
+            labels.join(epochs, before),
+            data_bytes=num_bytes,
+            num_steps=source.steps_per_epoch,
+        )
+        memory = cache["size_rule"]["ram_bytes_of_hosts"]
+        sections |= {"cache": cache, "fits_in_memory": num_bytes < memory}
+    return rate, sections
+
+
+@dataclasses.dataclass(frozen=True)
+class _Fetched:
+    """The bytes that the shard cache of a source has fetched, for `Meter`."""
+
+    source: Any
+
+    @property
+    def server_bytes(self) -> int | None:
+        """Bytes from the server; None without a shard cache."""
+        statistics = self.source.cache_statistics()
+        return None if statistics is None else int(statistics.bytes_from_server)
 
 
 def _time(
@@ -222,56 +232,3 @@ def _time(
         cpu_seconds=cpu_seconds + time.process_time(),
         first_seconds=first_seconds,
     )
-
-
-class _Proof:
-    """The reads of the page cache while batches are timed."""
-
-    def __init__(self, files: list[str], ranks: Ranks) -> None:
-        self._files, self._ranks = files, ranks
-        self._held: OpenFiles | None = None
-        if files and states.led_by(ranks, files) is not None:
-            with contextlib.suppress(OSError):
-                self._held = OpenFiles(files)
-        self._looks: list[reads.Snapshot] = []
-
-    def look(self) -> None:
-        """Looks at the files and the counters."""
-        self._looks.append(reads.snapshot(self._held))
-
-    def section(
-        self, before: tuple[states.CacheStatus, ...], pipeline: Any, num_batches: int
-    ) -> dict[str, Any]:
-        """Returns the section `cache`; nothing if the pipeline reads no local files."""
-        if not before:
-            return {}
-        source = pipeline.source
-        split = source.index.splits[source.split]
-        num_bytes = sum(shard.num_bytes for shard in split)
-        records = source.index.num_records(source.split)
-        own = EpochReads(
-            epoch=0,
-            cache=PageCache.of_files(self._files),
-            host=Host.here(),
-            consumed_bytes=num_batches * source.batch_size * num_bytes / records,
-            before=self._looks[0],
-            after=self._looks[1],
-        )
-        epochs = labels.join(self._ranks.gather([own]), before)
-        memory = {status.cache.machine: status.ram_bytes for status in before}
-        rule = labels.size_rule(
-            data_bytes=num_bytes,
-            ram_bytes=sum(memory.values()),
-            num_steps=source.steps_per_epoch,
-        )
-        return {
-            "cache": {
-                "state": "as_is",
-                "label": labels.label(epochs),
-                "text": labels.describe(before, epochs),
-                "epochs": [epoch.as_json() for epoch in epochs],
-                "before": [status.as_json() for status in before],
-                "size_rule": rule,
-            },
-            "fits_in_memory": num_bytes < sum(memory.values()),
-        }

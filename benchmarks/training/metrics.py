@@ -23,7 +23,6 @@ _HISTOGRAM_BINS = 40
 _BELOW = 1 - 1e-6  # the outer bins hold the least and the largest value whole
 # Names of `critical_path.PARTS` for a rank, which also waits for other ranks.
 _PARTS = ("wait", "compute", "sync", "late")
-_STRAGGLER = 1.05  # smallest ratio to the other ranks that holds ranks back
 
 
 def summarize(
@@ -50,7 +49,6 @@ def summarize(
         **_split(traces, path),
         "critical_path": path.as_json(),
         **_step_times(traces),
-        "stragglers": stragglers(traces),
         "steady_state": steady_state.describe(
             read_ahead=[trace.read_ahead for trace in traces],
             num_warmup_steps=traces[0].num_warmup_steps,
@@ -95,11 +93,10 @@ def _deviation(rates: npt.NDArray[np.float64]) -> float:
 
 def _split(traces: Sequence[Trace], path: CriticalPath) -> dict[str, Any]:
     """Returns the parts of a step of each rank, and their shares in the time."""
-    ranks = [_parts(trace) for trace in traces]
-    seconds = {part: [rank[part] for rank in ranks] for part in _PARTS}
-    share = {
-        part: [rank[part] / sum(rank.values()) for rank in ranks] for part in _PARTS
-    }
+    of_ranks = np.stack([trace.times.parts for trace in traces])
+    seconds = dict(zip(_PARTS, of_ranks.T.tolist(), strict=True))
+    shares = (of_ranks / of_ranks.sum(axis=1, keepdims=True)).T
+    share = dict(zip(_PARTS, shares.tolist(), strict=True))
     return {
         **{f"{part}_seconds_per_step": _mean(v) for part, v in seconds.items()},
         **{f"{part}_seconds_per_step_per_rank": v for part, v in seconds.items()},
@@ -110,12 +107,6 @@ def _split(traces: Sequence[Trace], path: CriticalPath) -> dict[str, Any]:
         "accelerator_utilization_per_rank": share["compute"],
         "accelerator_utilization_mlperf_storage": _mlperf_storage_utilization(traces),
     }
-
-
-def _parts(trace: Trace) -> dict[str, float]:
-    """Returns the mean seconds of the parts of a rank's steps, which add up."""
-    alone = critical_path.trace([trace.times]).seconds.mean(axis=0)
-    return dict(zip(_PARTS, alone.tolist(), strict=True))
 
 
 def _checked(share: float) -> float:
@@ -189,66 +180,6 @@ def _histogram(seconds: npt.NDArray[np.float64]) -> dict[str, Any]:
     edges = np.geomspace(low, high, _HISTOGRAM_BINS + 1)
     counts, _ = np.histogram(seconds, edges)
     return {"edges_seconds": edges.tolist(), "counts": counts.tolist()}
-
-
-def stragglers(traces: Sequence[Trace]) -> dict[str, Any]:
-    """Returns the rank that holds the others back, its slowness, and the cause.
-
-    The own time of a rank is the time of its steps without the wait for other ranks:
-    wait, compute, late, and the sync of the last rank, which waited for nobody and only
-    communicated. slowest_over_others is the own time of the slowest rank over the
-    median of the own times of all others; 1 for a single rank.
-    cause is the largest part of the difference; None if the slowest rank is less than
-    5 % slower. times_last_per_rank counts the steps in which a rank was last: the last
-    rank waits least for the others. The counts are None if no rank waited for others.
-    """
-    parts = [_parts(trace) for trace in traces]
-    sync = np.array([trace.sync_seconds for trace in traces])
-    spent = np.array([[each[part] for part in _CAUSES] for each in parts])
-    own = spent.sum(axis=1) + sync.min(axis=0).mean()
-    slowest = int(own.argmax())
-    others = np.delete(own, slowest) if len(own) > 1 else own
-    ratio = float(own[slowest] / np.median(others))
-    times_last = np.bincount(sync.argmin(axis=0), minlength=len(traces)).tolist()
-    figures = {
-        "slowest_rank": slowest,
-        "slowest_over_others": ratio,
-        "own_seconds_per_step_per_rank": own.tolist(),
-        "times_last_per_rank": times_last if len(traces) > 1 and sync.any() else None,
-        "cause": None,
-    }
-    if ratio >= _STRAGGLER:
-        more = spent[slowest] - np.median(np.delete(spent, slowest, axis=0), axis=0)
-        figures["cause"] = list(_CAUSES.values())[int(more.argmax())]
-    shares = dict(zip(_CAUSES.values(), spent[slowest] / own[slowest], strict=True))
-    return figures | {"text": _straggler_text(figures, shares)}
-
-
-# Parts of a rank's own time -> names of causes.
-_CAUSES = {"wait": "input", "compute": "compute", "late": "late"}
-
-
-def _straggler_text(figures: dict[str, Any], shares: dict[str, float]) -> str:
-    own = figures["own_seconds_per_step_per_rank"]
-    rank, ratio = figures["slowest_rank"], figures["slowest_over_others"]
-    if len(own) == 1:
-        return "One rank alone waits for no other."
-    if figures["cause"] is None:
-        return (
-            f"No rank holds the others back: the slowest is rank {rank}, with "
-            f"{ratio:.2f} times the time of the others."
-        )
-    part = {
-        "input": f"{shares['input']:.0%} is waiting for input",
-        "compute": f"{1 - shares['input'] - shares['late']:.0%} is computing and "
-        "averaging",
-        "late": f"{shares['late']:.0%} is neither input nor computing: the rank was "
-        "stopped, had no core, or was late between steps",
-    }[figures["cause"]]
-    return (
-        f"Rank {rank} holds the others back: its steps take {ratio:.2f} times as long "
-        f"as theirs ({own[rank] * 1e3:.1f} ms), of which {part}."
-    )
 
 
 def _bytes(
@@ -361,7 +292,7 @@ def speed_lines(figures: dict[str, Any]) -> list[str]:
         figures["steady_state"]["text"],
     ]
     if len(rates) > 1:
-        lines.append(figures["stragglers"]["text"])
+        lines.append(figures["critical_path"]["slowest"]["text"])
     if figures["consumed_bytes"] is not None:
         rate = figures["storage_megabytes_per_second"]
         storage = "an unknown part" if rate is None else f"{rate:.1f} MB/s"

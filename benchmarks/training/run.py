@@ -30,11 +30,18 @@ from benchmarks.results import checks, environment, gates, tree
 from benchmarks.results.gates import Gate
 from benchmarks.results.train_result import TrainResult
 from benchmarks.system import network, probes
-from benchmarks.training import bars, batch_search, cache_state, elastic, loop
+from benchmarks.training import (
+    bars,
+    batch_search,
+    cache_state,
+    elastic,
+    loop,
+    slow_link,
+)
 from benchmarks.training.setting import Setting, make_setting
 from tfpipe.cli import output as cli_output
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 FAILED_DIR = "failed"
 
 _LOOPS = {"train": loop.train, "eval": loop.evaluate, "infer": loop.infer}
@@ -155,7 +162,7 @@ def _result(setting: Setting, ranks: Ranks, required: Sequence[Gate]) -> dict[st
         **figures,
         "environment": environment.of_run(ranks, setting.index),
     }
-    result |= _use_of_host(result, config)
+    result |= _use_of_host(result, config) | {"slow_link": _slow_link(result)}
     typed, _ = tree.decode(TrainResult, result)
     answered = [dataclasses.asdict(gate) for gate in gates.check(required, typed)]
     return {**result, "binding": binding.of_run(typed), "gates": answered}
@@ -195,6 +202,15 @@ def _use_of_host(result: dict[str, Any], config: Config) -> dict[str, float | No
         "gpu_utilization": statistics.fmean(used) if used else None,
         "examples_per_joule": examples / sum(joules) if all(joules or [0]) else None,
     }
+
+
+def _slow_link(result: dict[str, Any]) -> dict[str, Any] | None:
+    """Returns the rank behind a slow network; None without such a rank."""
+    path, telemetry = result["critical_path"], result["telemetry"]
+    communicated = path["shares"]["communication"] * path["seconds"]
+    sending = telemetry.get("process_sending_seconds_per_rank") or ()
+    slowest = slow_link.find(sending, communicated, path["seconds"])
+    return slowest and tree.as_json(slowest)
 
 
 def is_broken(result: dict[str, Any], config: Config) -> bool:

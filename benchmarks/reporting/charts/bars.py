@@ -4,91 +4,82 @@ In: groups, or results of benchmarks.input. Out: charts whose bars lie, because 
 names at their left may be long.
 """
 
+import itertools
 import json
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from benchmarks.reporting import compare
 from benchmarks.reporting.charts import frame
-from benchmarks.reporting.charts.frame import Chart, Plot, Spec
+from benchmarks.reporting.charts.frame import Bar, Chart, Plot
 from benchmarks.results import collection as results
 from benchmarks.results.collection import Group, Result
 from benchmarks.results.other_results import InputResult, StageShare
 from benchmarks.results.train_result import BarRates, Numbers, TrainResult
+from tfpipe.errors import count_of
 
 _Of = Callable[[TrainResult], float | None]
-_BARS: Mapping[str, Callable[[BarRates], float | None]] = {
-    "input alone": lambda bars: bars.input_examples_per_second,
-    "model alone": lambda bars: bars.synthetic_examples_per_second,
-    "both together": lambda bars: bars.real_examples_per_second,
-}
-_PARTS: Mapping[str, Callable[[TrainResult], Numbers]] = {
-    "waiting for input": lambda result: result.wait_seconds_per_step_per_rank,
-    "computing": lambda result: result.compute_seconds_per_step_per_rank,
-    "other ranks": lambda result: result.sync_seconds_per_step_per_rank,
-}
-_COST_COLUMNS = (
-    *("Stage", "Processor, ms an image", "Waiting, ms an image"),
-    "Could do, images/s",
-)
-_COSTS: Mapping[str, Callable[[StageShare], float | None]] = {
-    "processor": lambda stage: stage.cpu_seconds_per_output,
-    "waiting": lambda stage: stage.wait_seconds_per_output,
-}
-
-
-def three_bars(groups: Sequence[Group]) -> Chart | None:
-    """Draws the input alone, the model alone, and both, for runs with --bars."""
-    plots, rows, sentences = [], [], []
-    for group in groups:
-        values = {name: group.mean(_of_bars(get)) for name, get in _BARS.items()}
-        bars = [{"what": n, "rate": v} for n, v in values.items() if v is not None]
-        if not bars:
-            continue
-        if group.values.bars and group.values.bars.sentence:
-            sentences.append(f"{group.label}: {group.values.bars.sentence}")
-        plots.append(Plot(group.label, _rates(bars)))
-        ratio = group.mean(_of_bars(lambda bars: bars.real_over_synthetic))
-        rows.append(
-            [group.label, *map(frame.amount, values.values()), frame.percent(ratio)]
-        )
-    if not plots:
-        return None
-    columns = ["Run", *(f"{name}, images/s" for name in _BARS)]
-    return Chart(
-        "bars",
-        "Input alone, model alone, both together",
-        sentences,
-        [],
-        plots,
-        [*columns, "both over model alone"],
-        rows,
-    )
 
 
 def _of_bars(get: Callable[[BarRates], float | None]) -> _Of:
     return lambda result: None if result.bars is None else get(result.bars)
 
 
-def _rates(bars: Sequence[Spec]) -> Spec:
-    """Returns bars of images/s with a number at the end, and intervals if known."""
-    names = frame.bar_names("what")
-    tooltip: Any = [
-        frame.category("what", title="what"),
-        frame.quantity("rate", title="images/s", format=",.1f"),
-    ]
-    drawing = frame.number_bars(bars, names, "rate", "images/s", tooltip=tooltip)
-    if any("high" in bar for bar in bars):
-        ends = {"x": frame.quantity("low"), "x2": {"field": "high"}}
-        rule = {"type": "rule", "strokeWidth": 2, "stroke": "var(--text)"}
-        bar, text = drawing["layer"]
-        text["encoding"] |= {"x": {**text["encoding"]["x"], "field": "high"}}
-        drawing["layer"] = [
-            bar,
-            {"mark": rule, "encoding": {**ends, "y": names}},
-            text,
+_BARS: Mapping[str, _Of] = {
+    "input alone": _of_bars(lambda bars: bars.input_examples_per_second),
+    "model alone": _of_bars(lambda bars: bars.synthetic_examples_per_second),
+    "both together": _of_bars(lambda bars: bars.real_examples_per_second),
+}
+_BOTH_OVER_MODEL = _of_bars(lambda bars: bars.real_over_synthetic)
+_PARTS: Mapping[str, Callable[[TrainResult], Numbers]] = {
+    "waiting for input": lambda result: result.wait_seconds_per_step_per_rank,
+    "computing": lambda result: result.compute_seconds_per_step_per_rank,
+    "other ranks": lambda result: result.sync_seconds_per_step_per_rank,
+}
+_COSTS: Mapping[str, Callable[[StageShare], float | None]] = {
+    "processor": lambda stage: stage.cpu_seconds_per_output,
+    "waiting": lambda stage: stage.wait_seconds_per_output,
+}
+_COST_COLUMNS = (
+    *("Stage", "Processor, ms an image", "Waiting, ms an image"),
+    "Could do, images/s",
+)
+
+
+def _mean(get: _Of, show: Callable[[float | None], str]) -> Callable[[Group], str]:
+    """Returns a column with the mean of a figure over the repeats of a group."""
+    return lambda group: show(group.mean(get))
+
+
+def three_bars(groups: Sequence[Group]) -> Chart | None:
+    """Draws the input alone, the model alone, and both, for runs with --bars."""
+    drawn = {
+        group: [
+            Bar(name, rate)
+            for name, get in _BARS.items()
+            if (rate := group.mean(get)) is not None
         ]
-    return drawing
+        for group in groups
+    }
+    drawn = {group: bars for group, bars in drawn.items() if bars}
+    if not drawn:
+        return None
+    columns = {
+        "Run": lambda group: group.label,
+        **{f"{k}, images/s": _mean(get, frame.amount) for k, get in _BARS.items()},
+        "both over model alone": _mean(_BOTH_OVER_MODEL, frame.percent),
+    }
+    return Chart(
+        "bars",
+        "Input alone, model alone, both together",
+        [
+            f"{group.label}: {group.values.bars.sentence}"
+            for group in drawn
+            if group.values.bars and group.values.bars.sentence
+        ],
+        [],
+        [Plot(g.label, frame.bars(bars, "images/s")) for g, bars in drawn.items()],
+        *frame.table(columns, drawn),
+    )
 
 
 def storages(groups: Sequence[Group]) -> Chart | None:
@@ -118,112 +109,97 @@ def storages(groups: Sequence[Group]) -> Chart | None:
         ],
         [],
         [
-            Plot(_without_storage(same[0]), _rates([_storage_bar(g) for g in same]))
+            Plot(
+                _without_storage(same[0]),
+                frame.bars([_storage_bar(group) for group in same], "images/s"),
+            )
             for same in shown
         ],
-        ["Run", "Data", "Page cache", "Images/s", "AU", "Storage, MB/s"],
-        [_storage_row(group) for same in shown for group in same],
+        *frame.table(_STORAGE_COLUMNS, itertools.chain(*shown)),
     )
 
 
-def _storage_bar(group: Group) -> Spec:
+def _storage_bar(group: Group) -> Bar:
     result, estimate = group.median, compare.rate(group)
-    rate = estimate.mean if estimate else 0.0
-    half = (estimate and estimate.interval) or 0.0
-    cache = result.cache or "cache unknown"
-    what = f"{results.short_name(result.data)}, {cache} ({group.index})"
-    return {
-        "what": what,
-        "rate": rate,
-        "low": max(0.0, rate - half),
-        "high": rate + half,
-    }
+    what = f"{results.short_name(result.data)}, {result.cache or 'cache unknown'}"
+    mean, half = (estimate.mean, estimate.interval) if estimate else (0.0, None)
+    return Bar(f"{what} ({group.index})", mean, half=half or 0.0)
 
 
-def _storage_row(group: Group) -> list[str]:
-    result, estimate = group.median, compare.rate(group)
-    return [
-        group.label,
-        result.data,
-        result.cache or "unknown",
-        frame.with_interval(estimate.mean, estimate.interval) if estimate else "—",
-        frame.percent(group.mean(lambda r: r.accelerator_utilization)),
-        frame.amount(group.mean(lambda r: r.storage_megabytes_per_second)),
-    ]
+def _rate(group: Group) -> str:
+    estimate = compare.rate(group)
+    return frame.with_interval(estimate.mean, estimate.interval) if estimate else "—"
+
+
+_STORAGE_COLUMNS: Mapping[str, Callable[[Group], str]] = {
+    "Run": lambda group: group.label,
+    "Data": lambda group: group.median.data,
+    "Page cache": lambda group: group.median.cache or "unknown",
+    "Images/s": _rate,
+    "AU": _mean(lambda r: r.accelerator_utilization, frame.percent),
+    "Storage, MB/s": _mean(lambda r: r.storage_megabytes_per_second, frame.amount),
+}
 
 
 def _without_storage(group: Group) -> str:
-    result = group.median
-    config, ranks = result.values.config, result.values.num_ranks
+    result, values = group.median, group.values
     kind = "" if result.kind == "real" else f", {result.kind} {result.accelerator}"
-    return (
-        f"{results.short_name(config.model)}, {_whole(ranks)} "
-        f"rank{'s' if ranks != 1 else ''}, batch {_whole(config.batch_size)}{kind}"
+    ranks = (
+        "? ranks" if values.num_ranks is None else count_of(values.num_ranks, "rank")
     )
-
-
-def _whole(value: float | None) -> str:
-    return "?" if value is None else f"{value:g}"
+    return (
+        f"{results.short_name(values.config.model)}, {ranks}, batch "
+        f"{values.config.batch_size or '?'}{kind}"
+    )
 
 
 def per_rank(groups: Sequence[Group]) -> Chart | None:
     """Draws the parts of a step by rank: input, computing, other ranks."""
-    plots, rows, sentences = [], [], []
-    for group in groups:
-        result = group.values
-        parts = {name: get(result) for name, get in _PARTS.items()}
-        parts = {name: values for name, values in parts.items() if values}
-        num_ranks = max(map(len, parts.values()), default=0)
-        if num_ranks < 2:
-            continue
-        if result.stragglers.cause and result.stragglers.text:
-            sentences.append(f"{group.label}: {result.stragglers.text}")
-        bars = [
-            {"rank": f"rank {rank}", "part": name, "ms": value * 1e3, "order": order}
-            for order, (name, values) in enumerate(parts.items())
-            for rank, value in enumerate(values)
-            if value is not None
-        ]
-        plots.append(Plot(group.label, _stacked(bars, "rank", num_ranks, list(_PARTS))))
-        for rank in range(num_ranks):
-            cells = [
-                frame.milliseconds(values[rank] if rank < len(values) else None)
-                for values in (parts.get(name, ()) for name in _PARTS)
-            ]
-            rows.append([group.label, str(rank), *cells])
-    if not plots:
+    drawn = [
+        g for g in groups if max(len(get(g.values)) for get in _PARTS.values()) > 1
+    ]
+    if not drawn:
         return None
     return Chart(
         "ranks",
         "What each rank waits for",
-        sentences,
-        frame.legend(list(_PARTS)),
-        plots,
+        [
+            f"{group.label}: {group.values.critical_path.slowest.text}"
+            for group in drawn
+            if group.values.critical_path.slowest.cause
+        ],
+        frame.legend(_PARTS),
+        [
+            Plot(
+                group.label,
+                frame.bars(
+                    [
+                        Bar(f"rank {rank}", ms, part)
+                        for rank, parts in enumerate(_steps_of_ranks(group.values))
+                        for part, ms in zip(_PARTS, parts, strict=True)
+                        if ms is not None
+                    ],
+                    "ms a step",
+                    parts=list(_PARTS),
+                    is_stacked=True,
+                ),
+            )
+            for group in drawn
+        ],
         ["Run", "Rank", *(f"{name}, ms a step" for name in _PARTS)],
-        rows,
+        [
+            [group.label, str(rank), *(frame.amount(ms) for ms in parts)]
+            for group in drawn
+            for rank, parts in enumerate(_steps_of_ranks(group.values))
+        ],
     )
 
 
-def _stacked(
-    bars: Sequence[Spec], name: str, num_bars: int, parts: Sequence[str]
-) -> Spec:
-    """Returns bars of milliseconds, made of parts."""
-    return frame.spec(
-        bars,
-        height=frame.bar_height(num_bars),
-        mark={"type": "bar"},
-        encoding={
-            "y": frame.bar_names(name),
-            "x": frame.quantity("ms", title="ms a step", axis={"tickCount": 5}),
-            "color": frame.category("part", **frame.colors(parts)),
-            "order": frame.quantity("order"),
-            "tooltip": [
-                frame.category(name),
-                frame.category("part"),
-                frame.quantity("ms", format=",.2f"),
-            ],
-        },
-    )
+def _steps_of_ranks(result: TrainResult) -> Iterator[tuple[float | None, ...]]:
+    """Yields for each rank the milliseconds of the parts of a step."""
+    parts = (get(result) for get in _PARTS.values())
+    for rank in itertools.zip_longest(*parts):
+        yield tuple(None if seconds is None else seconds * 1e3 for seconds in rank)
 
 
 def pipeline_costs(inputs: Sequence[Result[InputResult]]) -> Chart | None:
@@ -235,18 +211,18 @@ def pipeline_costs(inputs: Sequence[Result[InputResult]]) -> Chart | None:
         bars = []
         for index, stage in enumerate(profile.stages):
             name = f"{index} {stage.name}"
-            cells = []
-            for order, (part, get) in enumerate(_COSTS.items()):
-                seconds = get(stage)
-                cells.append(frame.milliseconds(seconds and seconds / count))
-                if seconds is not None:
-                    ms = seconds / count * 1e3
-                    bar = {"stage": name, "part": part, "ms": ms, "order": order}
-                    bars.append(bar)
-            rate = stage.max_rate and stage.max_rate * count
-            rows.append([name, *cells, frame.amount(rate)])
+            costs = [seconds and seconds / count for seconds in _costs(stage)]
+            bars += [
+                Bar(name, seconds * 1e3, part)
+                for part, seconds in zip(_COSTS, costs, strict=True)
+                if seconds is not None
+            ]
+            rate = frame.amount(stage.max_rate and stage.max_rate * count)
+            rows.append([name, *map(frame.milliseconds, costs), rate])
         if bars:
-            plots.append(Plot(result.name, _costs(bars, len(profile.stages))))
+            unit, parts = "ms an image, in one thread", list(_COSTS)
+            drawing = frame.bars(bars, unit, parts=parts, is_stacked=True)
+            plots.append(Plot(result.name, drawing))
             if profile.bottleneck.sentence:
                 sentences.append(profile.bottleneck.sentence)
     if not plots:
@@ -255,14 +231,12 @@ def pipeline_costs(inputs: Sequence[Result[InputResult]]) -> Chart | None:
         "pipeline-costs",
         "What each stage of the pipeline costs",
         sentences,
-        frame.legend(list(_COSTS)),
+        frame.legend(_COSTS),
         plots,
         _COST_COLUMNS,
         rows,
     )
 
 
-def _costs(bars: Sequence[Spec], num_stages: int) -> Spec:
-    drawing = _stacked(bars, "stage", num_stages, list(_COSTS))
-    drawing["encoding"]["x"]["title"] = "ms an image, in one thread"
-    return drawing
+def _costs(stage: StageShare) -> Iterator[float | None]:
+    return (get(stage) for get in _COSTS.values())

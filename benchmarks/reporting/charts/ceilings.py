@@ -8,14 +8,12 @@ points are the predicted rates.
 from collections.abc import Callable, Mapping, Sequence
 
 from benchmarks.reporting.charts import frame
-from benchmarks.reporting.charts.frame import Chart, Plot, Spec
+from benchmarks.reporting.charts.frame import Chart, Plot, PlottedPoint, Spec
 from benchmarks.results.collection import Result
 from benchmarks.results.other_results import AdviceResult, PredictedRow
 
 Ceilings = Mapping[str, float | None]
 _Of = Callable[[PredictedRow], float | None]
-_HEIGHT = 260
-_LINE = {"type": "line", "strokeWidth": 2.5}
 _DOT = {"type": "point", "size": 60, "filled": True, "color": "var(--text)"}
 _NAMES = {
     "accelerator": "demand of the accelerators",
@@ -32,8 +30,19 @@ _TITLES: Mapping[str, tuple[_Of, Callable[[PredictedRow], Ceilings]]] = {
         lambda row: row.first_epoch_ceilings,
     ),
 }
-_COLUMNS = ("Accelerators", "Hosts", "images/s", "Bound by", "Busy", "CPU")
-_COLUMNS += ("1st epoch, images/s", "1st epoch, GB/s", "Bound by, 1st epoch")
+_COLUMNS: Mapping[str, Callable[[PredictedRow], str]] = {
+    "Accelerators": lambda row: f"{row.num_accelerators:,}",
+    "Hosts": lambda row: f"{row.num_hosts:,}",
+    "images/s": lambda row: frame.amount(row.images_per_second),
+    "Bound by": lambda row: _NAMES.get(row.binding, "—"),
+    "Busy": lambda row: frame.percent(row.busy_share),
+    "CPU": lambda row: frame.percent(row.cores_share),
+    "1st epoch, images/s": lambda row: frame.amount(row.first_epoch_images_per_second),
+    "1st epoch, GB/s": lambda row: frame.amount(
+        row.first_epoch_storage_bytes_per_second, scale=1e-9
+    ),
+    "Bound by, 1st epoch": lambda row: _NAMES.get(row.first_epoch_binding, "—"),
+}
 
 
 def demand(advice: Sequence[Result[AdviceResult]]) -> list[Chart]:
@@ -43,14 +52,11 @@ def demand(advice: Sequence[Result[AdviceResult]]) -> list[Chart]:
 
 def _chart(index: int, result: Result[AdviceResult]) -> Chart | None:
     rows = [row for row in result.values.rows if row.num_accelerators]
-    drawn = {title: _lines(rows, *get) for title, get in _TITLES.items()}
-    if len(rows) < 2 or not all(drawn.values()):
+    drawn = {title: _drawn(rows, *get) for title, get in _TITLES.items()}
+    if len(rows) < 2 or not all(lines for lines, _ in drawn.values()):
         return None
-    used = [
-        name
-        for name in _NAMES.values()
-        if any(point["what"] == name for points in drawn.values() for point in points)
-    ]
+    points = {point.line for lines, _ in drawn.values() for point in lines}
+    used = [name for name in _NAMES.values() if name in points]
     full, first = drawn.values()
     if full == first:
         drawn = {"In each epoch": full}
@@ -63,9 +69,8 @@ def _chart(index: int, result: Result[AdviceResult]) -> Chart | None:
             "those that come out.",
         ],
         frame.legend(used),
-        [Plot(title, _draw(lines, used)) for title, lines in drawn.items()],
-        _COLUMNS,
-        [_texts(row) for row in rows],
+        [Plot(title, _draw(*both, used)) for title, both in drawn.items()],
+        *frame.table(_COLUMNS, rows),
     )
 
 
@@ -76,66 +81,47 @@ def _name(result: Result[AdviceResult]) -> str:
     return " on ".join(str(name) for name in names if name) or result.name
 
 
-def _lines(
+def _drawn(
     rows: Sequence[PredictedRow],
     rate: _Of,
     ceilings: Callable[[PredictedRow], Ceilings],
-) -> list[Spec]:
-    """Returns the ceiling of each limited resource, and the predicted rate."""
-    points = []
-    for row in rows:
-        point = {"number": row.num_accelerators, "reached": rate(row)}
-        allowed = ceilings(row)
-        points += [
-            {**point, "what": name, "rate": ceiling}
-            for key, name in _NAMES.items()
-            if rate(row)
-            and (ceiling := allowed.get(key, allowed.get(_OLD_NAMES.get(key, ""))))
-        ]
-    return points
+) -> tuple[list[PlottedPoint], list[Spec]]:
+    """Returns the ceiling of each limited resource, and the predicted rates."""
+    reached = [row for row in rows if rate(row)]
+    points = [
+        PlottedPoint(row.num_accelerators, ceiling, name)
+        for row in reached
+        for key, name in _NAMES.items()
+        if (
+            ceiling := ceilings(row).get(
+                key, ceilings(row).get(_OLD_NAMES.get(key, ""))
+            )
+        )
+    ]
+    return points, [{"x": row.num_accelerators, "y": rate(row)} for row in reached]
 
 
-def _draw(points: Sequence[Spec], names: Sequence[str]) -> Spec:
-    x = frame.quantity(
-        "number",
-        title="accelerators",
-        scale={"type": "log", "base": 2},
-        axis={"tickCount": 6, "format": ",d"},
-    )
-    y = frame.quantity(
-        "rate",
-        title="images/s",
-        scale={"type": "log"},
-        axis={"format": "~s", "tickCount": 5},
-    )
+def _draw(
+    points: Sequence[PlottedPoint], reached: Sequence[Spec], names: list[str]
+) -> Spec:
     tooltip = [
-        frame.quantity("number", title="accelerators"),
-        frame.category("what"),
-        frame.quantity("rate", title="allows", format=",.0f"),
-        frame.quantity("reached", format=",.0f"),
+        frame.quantity("x", title="accelerators"),
+        frame.quantity("y", title="reached", format=",.0f"),
     ]
-    lines = {"x": x, "y": y, "color": frame.category("what", **frame.colors(names))}
-    dots = {"x": x, "y": {**y, "field": "reached"}}
-    return frame.spec(
+    dots = {"x": frame.quantity("x"), "y": frame.quantity("y"), "tooltip": tooltip}
+    return frame.lines(
         points,
-        height=_HEIGHT,
-        layer=[
-            {"mark": mark, "encoding": {**encoding, "tooltip": tooltip}}
-            for mark, encoding in ((_LINE, lines), (_DOT, dots))
-        ],
+        names,
+        {
+            "title": "accelerators",
+            "scale": {"type": "log", "base": 2},
+            "axis": {"tickCount": 6, "format": ",d"},
+        },
+        {
+            "title": "images/s",
+            "scale": {"type": "log"},
+            "axis": {"format": "~s", "tickCount": 5},
+        },
+        height=260,
+        layers=[{"data": {"values": list(reached)}, "mark": _DOT, "encoding": dots}],
     )
-
-
-def _texts(row: PredictedRow) -> list[str]:
-    first_bytes = row.first_epoch_storage_bytes_per_second
-    return [
-        f"{row.num_accelerators:,}",
-        f"{row.num_hosts:,}",
-        frame.amount(row.images_per_second),
-        _NAMES.get(row.binding, "—"),
-        frame.percent(row.busy_share),
-        frame.percent(row.cores_share),
-        frame.amount(row.first_epoch_images_per_second),
-        frame.amount(None if first_bytes is None else first_bytes / 1e9),
-        _NAMES.get(row.first_epoch_binding, "—"),
-    ]

@@ -9,15 +9,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from benchmarks.reporting.charts import frame
-from benchmarks.reporting.charts.frame import Chart, Plot, Spec
+from benchmarks.reporting.charts.frame import Chart, Plot, PlottedPoint, Spec
 from benchmarks.results.collection import Group
 from benchmarks.results.train_result import Numbers, TimeSeries, TrainResult
 
 # Points of a curve: a result may have 600, and a page of many runs must stay small.
 _MAX_POINTS, _LEAST_POINTS, _POINTS_OF_ALL_RUNS = 200, 40, 1200
 _TABLE_ROWS = 12
-# Invisible points, with numbers for a pointer.
-_UNSEEN = {"type": "point", "filled": True, "opacity": 0, "size": 120}
 _LEAST_RISE = 0.1  # of the resident share, if the run has filled a cache
 
 
@@ -40,6 +38,13 @@ _CURVES = (
     Curve("Processors of the hosts", lambda s: s.host_cpu_fraction, True),
     Curve("GPUs", lambda s: s.gpu_utilization, True),
 )
+_Learned = tuple[str, float, float | None, float | None]
+_LEARNED_COLUMNS: Mapping[str, Callable[[_Learned], str]] = {
+    "Run": lambda learned: learned[0],
+    "Epoch": lambda learned: f"{learned[1]:g}",
+    "Loss": lambda learned: frame.amount(learned[2]),
+    "Accuracy": lambda learned: frame.percent(learned[3]),
+}
 _STEP_TIMES: Mapping[str, Callable[[TrainResult], float | None]] = {
     "p50, ms": lambda r: r.step_seconds_p50,
     "p90, ms": lambda r: r.step_seconds_p90,
@@ -49,6 +54,16 @@ _STEP_TIMES: Mapping[str, Callable[[TrainResult], float | None]] = {
         r.window_steps.wait_seconds_p99
     ),
     "wait p99 of other steps, ms": lambda r: r.other_steps.wait_seconds_p99,
+}
+
+
+def _milliseconds(get: Callable[[TrainResult], float | None]) -> Callable[[Group], str]:
+    return lambda group: frame.milliseconds(group.mean(get))
+
+
+_STEP_COLUMNS: Mapping[str, Callable[[Group], str]] = {
+    "Run": lambda group: group.label,
+    **{title: _milliseconds(get) for title, get in _STEP_TIMES.items()},
 }
 
 Points = list[tuple[float, float]]
@@ -166,52 +181,29 @@ def _lines(
     labels: Sequence[str],
     knees: Mapping[str, float],
 ) -> Spec:
-    rows = [
-        {"s": second, "v": value, "run": label}
-        for label, points in runs.items()
-        for second, value in points
-    ]
-    marks = [{"s": time, "run": label} for label, time in knees.items()]
-    form = ".0%" if curve.is_share else ",.4~r"
-    x = frame.quantity("s", title="seconds", axis={"grid": False, "tickCount": 6})
-    y = frame.quantity("v", title=None, axis={"format": form, "tickCount": 4})
+    y: Spec = {"title": None, "axis": {"format": ",.4~r", "tickCount": 4}}
     if curve.is_share:
+        y["axis"]["format"] = ".0%"
         y["scale"] = {"domain": [0, 1], "clamp": True}
-    hue = frame.category("run", **frame.colors(labels))
-    tooltip = [
-        frame.category("run"),
-        frame.quantity("s", title="seconds", format=",.1f"),
-        frame.quantity("v", title=curve.title, format=form),
-    ]
-    encoding = {"x": x, "y": y, "color": hue}
-    layers: list[Spec] = [
-        {"mark": {"type": "line", "strokeWidth": 1.8}, "encoding": encoding},
-        {
-            "mark": _UNSEEN,
-            "encoding": encoding | {"tooltip": tooltip},
-            "params": [_zoom()],
-        },
-    ]
-    if marks:
-        rule = {"type": "rule", "strokeDash": [4, 4], "strokeWidth": 1.5}
-        knee_layer = {"mark": rule, "encoding": {"x": x, "color": hue}}
-        layers.append({"data": {"values": marks}, **knee_layer})
-    return frame.spec(rows, height=130, layer=layers)
-
-
-def _zoom() -> Spec:
-    """Returns zooming in time by Shift and wheel: a wheel alone scrolls the page."""
-    return {
-        "name": "zoom",
-        "bind": "scales",
-        "select": {
-            "type": "interval",
-            "encodings": ["x"],
-            "zoom": "wheel![event.shiftKey]",
-            "translate": "[pointerdown[event.pointerType === 'mouse'], "
-            "window:pointerup] > window:pointermove!",
-        },
+    hue = frame.category("line", **frame.colors(labels))
+    full = {
+        "data": {"values": [{"x": at, "line": label} for label, at in knees.items()]},
+        "mark": {"type": "rule", "strokeDash": [4, 4], "strokeWidth": 1.5},
+        "encoding": {"x": frame.quantity("x"), "color": hue},
     }
+    return frame.lines(
+        (
+            PlottedPoint(s, v, label)
+            for label, points in runs.items()
+            for s, v in points
+        ),
+        labels,
+        {"title": "seconds", "axis": {"grid": False, "tickCount": 6}},
+        y,
+        height=130,
+        params=[frame.ZOOM],
+        layers=[full] if knees else [],
+    )
 
 
 def _table(label: str, series: Mapping[Curve, Points]) -> list[list[str]]:
@@ -235,8 +227,8 @@ def step_times(groups: Sequence[Group]) -> list[Chart]:
     return [_step_times(some, chart) for chart, some in _by_colors(measured)]
 
 
-def _shares(result: TrainResult) -> list[Spec]:
-    """Returns the bins of the step histogram with their share of all steps."""
+def _shares(result: TrainResult) -> Points:
+    """Returns the begin of each bin of the step histogram in ms, and its share."""
     edges, counts = result.step_histogram.edges_seconds, result.step_histogram.counts
     total = sum(count or 0 for count in counts)
     if not total or len(edges) != len(counts) + 1 or None in edges:
@@ -245,16 +237,23 @@ def _shares(result: TrainResult) -> list[Spec]:
     if min(ends) <= 0:  # the axis is logarithmic
         return []
     # A last, empty bin ends the line of steps at the last edge.
-    shares = [*((count or 0) / total for count in counts), 0.0]
-    return [
-        {"ms": low, "high": high, "share": share}
-        for low, high, share in zip(ends, [*ends[1:], ends[-1]], shares, strict=True)
-    ]
+    return list(zip(ends, [*((n or 0) / total for n in counts), 0.0], strict=True))
 
 
 def _step_times(groups: Sequence[Group], chart: int) -> Chart:
     labels = [group.label for group in groups]
-    rows = [row | {"run": g.label} for g in groups for row in _shares(g.values)]
+    drawing = frame.lines(
+        (PlottedPoint(ms, v, g.label) for g in groups for ms, v in _shares(g.values)),
+        labels,
+        {
+            "title": "ms a step, logarithmic",
+            "scale": {"type": "log", "nice": False},
+            "axis": {"grid": False, "format": ",.3~r"},
+        },
+        {"title": "share of the steps", "axis": {"format": ".0%", "tickCount": 4}},
+        height=220,
+        mark={"interpolate": "step-after"},
+    )
     return Chart(
         f"steps-{chart}",
         _title("Time of a step", chart),
@@ -263,39 +262,9 @@ def _step_times(groups: Sequence[Group], chart: int) -> Chart:
             "new shuffle window."
         ],
         frame.legend(labels),
-        [Plot("All ranks", _histogram(rows, labels))],
-        ["Run", *_STEP_TIMES],
-        [[group.label, *_percentiles(group)] for group in groups],
+        [Plot("All ranks", drawing)],
+        *frame.table(_STEP_COLUMNS, groups),
     )
-
-
-def _histogram(rows: Sequence[Spec], labels: Sequence[str]) -> Spec:
-    x = frame.quantity("ms", title="ms a step, logarithmic")
-    x |= {"scale": {"type": "log", "nice": False}}
-    x |= {"axis": {"grid": False, "format": ",.3~r"}}
-    y = frame.quantity("share", title="share of the steps")
-    y |= {"axis": {"format": ".0%", "tickCount": 4}}
-    hue = frame.category("run", **frame.colors(labels))
-    tooltip = [
-        frame.category("run"),
-        frame.quantity("ms", title="from, ms", format=",.3~r"),
-        frame.quantity("high", title="to, ms", format=",.3~r"),
-        frame.quantity("share", format=".1%"),
-    ]
-    encoding = {"x": x, "y": y, "color": hue}
-    line = {"type": "line", "interpolate": "step-after"}
-    return frame.spec(
-        rows,
-        height=220,
-        layer=[
-            {"mark": line, "encoding": encoding},
-            {"mark": _UNSEEN, "encoding": {**encoding, "tooltip": tooltip}},
-        ],
-    )
-
-
-def _percentiles(group: Group) -> list[str]:
-    return [frame.milliseconds(group.mean(get)) for get in _STEP_TIMES.values()]
 
 
 def learning(groups: Sequence[Group]) -> list[Chart]:
@@ -311,46 +280,31 @@ def _epochs(result: TrainResult) -> list[tuple[float, float | None, float | None
 
 def _learning(groups: Sequence[Group], chart: int) -> Chart:
     labels = [group.label for group in groups]
-    measured = {group.label: _epochs(group.values) for group in groups}
-    plots = []
-    for column, title, form in ((1, "Loss", ",.3~r"), (2, "Accuracy", ".0%")):
-        rows = [
-            {"epoch": item[0], "v": item[column], "run": label}
-            for label, items in measured.items()
-            for item in items
-            if item[column] is not None
-        ]
-        if rows:
-            plots.append(Plot(f"{title} in training", _epoch_lines(rows, form, labels)))
-    rows_of_table = [
-        [label, f"{epoch:g}", frame.amount(loss), frame.percent(accuracy)]
-        for label, items in measured.items()
-        for epoch, loss, accuracy in items
+    learned = [
+        (group.label, *item) for group in groups for item in _epochs(group.values)
     ]
+    epochs = sorted({epoch for _, epoch, *_ in learned})
+    step = -(-len(epochs) // 10)
+    ticks = {"values": epochs[step - 1 :: step], "format": "d", "grid": False}
+    plots = []
+    for column, title, form in ((2, "Loss", ",.3~r"), (3, "Accuracy", ".0%")):
+        points = [
+            PlottedPoint(e[1], e[column], e[0])
+            for e in learned
+            if e[column] is not None
+        ]
+        y = {"title": None, "axis": {"format": form, "tickCount": 4}}
+        x = {"title": "epoch", "axis": ticks}
+        if points:
+            drawing = frame.lines(
+                points, labels, x, y, height=160, mark={"point": True}
+            )
+            plots.append(Plot(f"{title} in training", drawing))
     return Chart(
         f"learning-{chart}",
         _title("Learning", chart),
         [],
         frame.legend(labels),
         plots,
-        ["Run", "Epoch", "Loss", "Accuracy"],
-        rows_of_table,
-    )
-
-
-def _epoch_lines(rows: Sequence[Spec], form: str, labels: Sequence[str]) -> Spec:
-    epochs = sorted({row["epoch"] for row in rows})
-    step = -(-len(epochs) // 10)
-    ticks = {"values": epochs[step - 1 :: step], "format": "d", "grid": False}
-    tooltip = [frame.category("run"), frame.quantity("epoch")]
-    return frame.spec(
-        rows,
-        height=160,
-        mark={"type": "line", "point": True},
-        encoding={
-            "x": frame.quantity("epoch", title="epoch", axis=ticks),
-            "y": frame.quantity("v", title=None, axis={"format": form, "tickCount": 4}),
-            "color": frame.category("run", **frame.colors(labels)),
-            "tooltip": [*tooltip, frame.quantity("v", title="value", format=form)],
-        },
+        *frame.table(_LEARNED_COLUMNS, learned),
     )

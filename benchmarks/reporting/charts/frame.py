@@ -1,16 +1,18 @@
-"""Parts, colors and library of all charts.
+"""Parts, colors, renderers and library of all charts.
 
-In: rows of numbers. Out: specifications whose colors are variables of the page's style
-sheet, so that a drawing is right in light, in dark and on paper. Specifications are
-data: no text of a result becomes part of an expression.
+In: rows of typed figures. Out: a `Chart`, declared as data: drawings, and a table of
+the same numbers. `bars` draws all bars and `lines` all lines. A specification is data:
+its colors are variables of the page's style sheet, so that a drawing is right in light,
+in dark and on paper, and no text of a result becomes part of an expression.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from benchmarks.results.collection import Result, T
 
 Spec = dict[str, Any]
+Row = TypeVar("Row")
 
 MAX_COLORS = 6  # the style sheet has --c1 to --c6
 
@@ -31,10 +33,24 @@ CONFIG: Spec = {
         "domainColor": "var(--line)",
         "tickColor": "var(--line)",
         # A long name must leave room for the chart on a small screen.
-        "labelLimit": {"expr": "containerSize()[0] < 500 ? 110 : 260"},
+        "labelLimit": {"expr": "containerSize()[0] < 500 ? 150 : 260"},
     },
     "text": {"fill": "var(--text)", "fontSize": 12},
     "bar": {"height": {"band": 0.72}},
+}
+# Invisible points, with numbers for a pointer.
+_UNSEEN = {"type": "point", "filled": True, "opacity": 0, "size": 120}
+# Zooming in time by Shift and wheel: a wheel alone scrolls the page.
+ZOOM: Spec = {
+    "name": "zoom",
+    "bind": "scales",
+    "select": {
+        "type": "interval",
+        "encodings": ["x"],
+        "zoom": "wheel![event.shiftKey]",
+        "translate": "[pointerdown[event.pointerType === 'mouse'], "
+        "window:pointerup] > window:pointermove!",
+    },
 }
 
 
@@ -72,6 +88,32 @@ class Chart(NamedTuple):
     rows: Sequence[Sequence[str]]
 
 
+class Bar(NamedTuple):
+    """A bar of `bars`.
+
+    Attributes:
+        name: Name at the left, of which the first line is shown.
+        value: The length.
+        part: Name of the part that the bar stands for, which has a color.
+        half: Half the width of the interval around the value; None without an interval.
+        ideal: A value to mark beside the bar; None without a mark.
+    """
+
+    name: str
+    value: float
+    part: str = ""
+    half: float | None = None
+    ideal: float | None = None
+
+
+class PlottedPoint(NamedTuple):
+    """A point of `lines`: its place, and the name of its line."""
+
+    x: float
+    y: float
+    line: str
+
+
 def of_each(
     results: Sequence[Result[T]], draw: Callable[[int, Result[T]], Chart | None]
 ) -> list[Chart]:
@@ -83,6 +125,18 @@ def of_each(
     """
     charts = (draw(index, result) for index, result in enumerate(results, 1))
     return [chart for chart in charts if chart is not None]
+
+
+def table(
+    columns: Mapping[str, Callable[[Row], str]], rows: Iterable[Row]
+) -> tuple[list[str], list[list[str]]]:
+    """Returns the headings and the texts of a table.
+
+    Args:
+        columns: Heading -> function from a row to its text in the column.
+        rows: The rows.
+    """
+    return list(columns), [[show(row) for show in columns.values()] for row in rows]
 
 
 def library() -> str:
@@ -103,21 +157,20 @@ def _color(index: int) -> str:
 
 def colors(labels: Sequence[str]) -> Spec:
     """Returns the scale from labels to colors; the page has the legend."""
-    return {
-        "scale": {
-            "domain": list(labels),
-            "range": [_color(index) for index in range(len(labels))],
-        },
-        "legend": None,
-    }
+    return {"scale": scale(dict(legend(labels))), "legend": None}
 
 
-def legend(labels: Sequence[str]) -> list[tuple[str, str]]:
+def scale(hues: Mapping[str, str]) -> Spec:
+    """Returns a scale from labels to colors."""
+    return {"domain": list(hues), "range": list(hues.values())}
+
+
+def legend(labels: Iterable[str]) -> list[tuple[str, str]]:
     """Returns the texts and colors of labels."""
     return [(label, _color(index)) for index, label in enumerate(labels)]
 
 
-def spec(rows: Sequence[Spec], *, height: int, **rest: Any) -> Spec:
+def spec(rows: Iterable[Spec], *, height: int, **rest: Any) -> Spec:
     """Returns a specification of a drawing as wide as the page.
 
     Args:
@@ -144,38 +197,11 @@ def category(field: str, **more: Any) -> Spec:
     return {"field": field, "type": "nominal", **more}
 
 
-def number_bars(
-    rows: Sequence[Spec],
-    name: Spec,
-    value: str,
-    title: str,
-    *,
-    color: Spec | None = None,
-    most: float = 0.0,
-    **channels: Spec,
-) -> Spec:
-    """Returns a drawing of horizontal bars, each with its number at the end.
-
-    Args:
-        rows: The data.
-        name: Channel for the names of the bars, from `bar_names`.
-        value: Field of the lengths.
-        title: Unit of the lengths.
-        color: Channel for the colors; None for a single color.
-        most: A value beside the bars that the axis must reach.
-        channels: More channels of bars and numbers, such as yOffset and tooltip.
-    """
-    shown = [{**row, "shown": amount(row[value])} for row in rows]
-    longest = max(most, *(row[value] for row in rows)) * 1.3  # room for the number
-    x = quantity(value, title=title, scale={"domain": [0, longest or 1]})
-    both = {"x": {**x, "axis": {"tickCount": 4}}, "y": name, **channels}
-    text = {"type": "text", "align": "left", "dx": 5}
-    hue = color or {"value": _color(0)}
-    layer = [
-        {"mark": {"type": "bar"}, "encoding": {**both, "color": hue}},
-        {"mark": text, "encoding": {**both, "text": category("shown")}},
-    ]
-    return spec(shown, height=bar_height(len(rows)), layer=layer)
+def names() -> Spec:
+    """Returns the channel of the names of bars, in the order of the data."""
+    first_line = "split(datum.label, '\\n')[0]"
+    axis = {"title": None, "ticks": False, "domain": False, "labelPadding": 6}
+    return category("name", sort=None, axis={**axis, "labelExpr": first_line})
 
 
 def bar_height(num_bars: int) -> int:
@@ -183,15 +209,102 @@ def bar_height(num_bars: int) -> int:
     return 30 * num_bars
 
 
-def bar_names(field: str, **axis: Any) -> Spec:
-    """Returns the channel for the names of bars, in the order of the data.
+def bars(
+    drawn: Sequence[Bar],
+    unit: str,
+    *,
+    parts: Sequence[str] = (),
+    is_stacked: bool = False,
+) -> Spec:
+    """Returns horizontal bars, each with its number at the end.
 
     Args:
-        field: Field of the names.
-        axis: More settings of the axis.
+        drawn: The bars.
+        unit: Unit of the lengths.
+        parts: The parts with a color of their own; empty for a single color.
+        is_stacked: Whether bars of equal names are one bar of parts, without numbers.
+            Otherwise they lie side by side.
     """
-    own = {"title": None, "ticks": False, "domain": False, "labelPadding": 6}
-    return category(field, sort=None, axis={**own, **axis})
+    rows = [_bar_row(bar, parts) for bar in drawn]
+    num_names = len({bar.name for bar in drawn})
+    x = quantity("value", title=unit, axis={"tickCount": 4})
+    tips = [category("name"), *([category("part")] if parts else [])]
+    hue = category("part", **colors(parts)) if parts else {"value": _color(0)}
+    y = names()
+    both = {"x": x, "y": y, "tooltip": [*tips, category("shown", title=unit)]}
+    if is_stacked:
+        encoding = {**both, "color": hue, "order": quantity("order")}
+        height = bar_height(num_names)
+        return spec(rows, height=height, mark={"type": "bar"}, encoding=encoding)
+    longest = max(max(row["high"], row.get("ideal", 0.0)) for row in rows)
+    x["scale"] = {"domain": [0, 1.3 * longest or 1]}  # room for the number
+    if num_names < len(rows):
+        both["yOffset"] = category("part", sort=list(parts))
+    text = {"type": "text", "align": "left", "dx": 5}
+    at_end = {**both, "x": {**x, "field": "high"}, "text": category("shown")}
+    layer: list[Spec] = [
+        {"mark": {"type": "bar"}, "encoding": {**both, "color": hue}},
+        {"mark": text, "encoding": at_end},
+    ]
+    if any(bar.half is not None for bar in drawn):
+        rule = {"type": "rule", "strokeWidth": 2, "stroke": "var(--text)"}
+        ends = {"x": quantity("low"), "x2": {"field": "high"}, "y": y}
+        layer.append({"mark": rule, "encoding": ends})
+    if any(bar.ideal is not None for bar in drawn):
+        tick = {"type": "tick", "thickness": 2, "color": "var(--text)"}
+        layer.append({"mark": tick, "encoding": {"x": {**x, "field": "ideal"}, "y": y}})
+    return spec(rows, height=bar_height(len(rows)), layer=layer)
+
+
+def _bar_row(bar: Bar, parts: Sequence[str]) -> Spec:
+    low, high = max(0.0, bar.value - (bar.half or 0.0)), bar.value + (bar.half or 0.0)
+    row = {"name": bar.name, "value": bar.value, "shown": amount(bar.value)}
+    row |= {"low": low, "high": high}
+    if parts:
+        row |= {"part": bar.part, "order": parts.index(bar.part)}
+    return row if bar.ideal is None else {**row, "ideal": bar.ideal}
+
+
+def lines(
+    points: Iterable[PlottedPoint],
+    labels: Sequence[str],
+    x: Spec,
+    y: Spec,
+    *,
+    height: int,
+    mark: Spec | None = None,
+    params: Sequence[Spec] = (),
+    layers: Sequence[Spec] = (),
+) -> Spec:
+    """Returns lines, each in its color, with the numbers of a point for a pointer.
+
+    Args:
+        points: The points of all lines.
+        labels: The names of all lines of the chart.
+        x: Title, axis and scale of `x`; the format of its axis is that of its number.
+        y: The same of `y`.
+        height: Height of the drawing in pixels, without its axis.
+        mark: More settings of the line, such as its interpolation.
+        params: How a reader may change the drawing, such as `ZOOM`.
+        layers: Layers above the lines.
+    """
+    x, y = quantity("x", **x), quantity("y", **y)
+    both = {"x": x, "y": y, "color": category("line", **colors(labels))}
+    numbers = [
+        quantity(
+            channel["field"],
+            title=channel["title"] or "value",
+            format=channel["axis"].get("format", ",.1f"),
+        )
+        for channel in (x, y)
+    ]
+    tips = {**both, "tooltip": [category("line"), *numbers]}
+    layer: list[Spec] = [
+        {"mark": {"type": "line", "strokeWidth": 1.8, **(mark or {})}, "encoding": both}
+    ]
+    layer.append({"mark": _UNSEEN, "encoding": tips, "params": list(params)})
+    rows = (point._asdict() for point in points)
+    return spec(rows, height=height, layer=[*layer, *layers])
 
 
 def _rounded(row: Spec) -> Spec:
@@ -202,10 +315,11 @@ def _rounded(row: Spec) -> Spec:
     }
 
 
-def amount(value: float | None) -> str:
-    """Returns a number with three to four significant digits, or a dash."""
+def amount(value: float | None, *, scale: float = 1.0) -> str:
+    """Returns a number times a factor, with three to four digits, or a dash."""
     if value is None:
         return "—"
+    value *= scale
     digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
     return f"{value:,.{digits}f}"
 
@@ -217,7 +331,7 @@ def percent(value: float | None) -> str:
 
 def milliseconds(seconds: float | None) -> str:
     """Returns seconds as a number of milliseconds, or a dash."""
-    return amount(None if seconds is None else seconds * 1e3)
+    return amount(seconds, scale=1e3)
 
 
 def with_interval(value: float, half: float | None) -> str:

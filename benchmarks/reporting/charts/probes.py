@@ -4,11 +4,10 @@ In: results of benchmarks.storage. Out: charts of two drawings. The color is the
 of the page cache.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 from benchmarks.reporting.charts import frame
-from benchmarks.reporting.charts.frame import Chart, Plot, Spec
+from benchmarks.reporting.charts.frame import Bar, Chart, Plot, Spec
 from benchmarks.results import collection as results
 from benchmarks.results.collection import Result
 from benchmarks.results.other_results import StorageReading, StorageResult
@@ -28,12 +27,19 @@ _NAMES = {
     "stat": "size of a file",
     "write": "write a file",
 }
-_COLUMNS = (
-    *("Reading", "This page cache", "By the kernel", "In it before", "MB/s", "Reads/s"),
-    *("p50, ms", "p90, ms", "p99, ms", "p99.9, ms"),
-)
-_LABEL_PIXELS = 150  # the longest name is whole, also on a small screen
 _AGREES = {True: "yes", False: "no", None: "unknown"}
+_COLUMNS: Mapping[str, Callable[[StorageReading], str]] = {
+    "Reading": lambda row: _name(row),
+    "This page cache": lambda row: _state(row),
+    "By the kernel": lambda row: _AGREES[row.is_proven],
+    "In it before": lambda row: frame.percent(row.resident_fraction),
+    "MB/s": lambda row: frame.amount(row.megabytes_per_second),
+    "Reads/s": lambda row: frame.amount(row.reads_per_second),
+    "p50, ms": lambda row: frame.milliseconds(row.latency_seconds.p50),
+    "p90, ms": lambda row: frame.milliseconds(row.latency_seconds.p90),
+    "p99, ms": lambda row: frame.milliseconds(row.latency_seconds.p99),
+    "p99.9, ms": lambda row: frame.milliseconds(row.latency_seconds.p99_9),
+}
 
 
 def storage_rates(probes: Sequence[Result[StorageResult]]) -> list[Chart]:
@@ -46,20 +52,24 @@ def _chart(index: int, result: Result[StorageResult]) -> Chart | None:
     measured = [m for m in every if m.reads_per_second is not None]
     if not measured:
         return None
-    drawn = {
-        "Rate": _rates(measured),
-        "Latency of a read: median to 99th percentile": _latencies(measured),
-    }
     states = [s for s in _STATES.values() if any(_state(m) == s for m in measured)]
+    rates = [
+        Bar(f"{_name(m)}\n{_state(m)}", m.megabytes_per_second, _state(m))
+        for m in measured
+        if m.megabytes_per_second is not None
+    ]
+    plots = [Plot("Rate", frame.bars(rates, "MB/s", parts=states))] if rates else []
+    if latencies := _latencies(measured, states):
+        title = "Latency of a read: median to 99th percentile"
+        plots.append(Plot(title, latencies))
     where = results.short_name(str(result.options.get("place") or "")) or result.name
     return Chart(
         f"storage-{index}-rates",
         f"How fast {where} is",
         [*result.values.sentences, *_doubts(every)],
         frame.legend(states),
-        [Plot(title, drawing) for title, drawing in drawn.items() if drawing],
-        _COLUMNS,
-        [_row(m) for m in measured],
+        plots,
+        *frame.table(_COLUMNS, measured),
     )
 
 
@@ -89,41 +99,14 @@ def _doubts(measured: Sequence[StorageReading]) -> list[str]:
     return sentences
 
 
-def _row(row: StorageReading) -> list[str]:
-    latency = row.latency_seconds
-    return [
-        _name(row),
-        _state(row),
-        _AGREES[row.is_proven],
-        frame.percent(row.resident_fraction),
-        frame.amount(row.megabytes_per_second),
-        frame.amount(row.reads_per_second),
-        *map(
-            frame.milliseconds, (latency.p50, latency.p90, latency.p99, latency.p99_9)
-        ),
-    ]
-
-
-def _rates(measured: Sequence[StorageReading]) -> Spec | None:
-    """Returns bars of MB/s with a number at the end."""
-    rows = [
-        {**_named(m), "rate": m.megabytes_per_second}
-        for m in measured
-        if m.megabytes_per_second is not None
-    ]
-    if not rows:
-        return None
-    tooltip: Any = [*_TOOLTIP, frame.quantity("rate", title="MB/s", format=",.1f")]
-    return frame.number_bars(
-        rows, _reading(), "rate", "MB/s", color=_color(rows), tooltip=tooltip
-    )
-
-
-def _latencies(measured: Sequence[StorageReading]) -> Spec | None:
+def _latencies(
+    measured: Sequence[StorageReading], states: Sequence[str]
+) -> Spec | None:
     """Returns a line from the median to the 99th percentile, in milliseconds."""
     rows = [
         {
-            **_named(m),
+            "name": f"{_name(m)}\n{_state(m)}",
+            "state": _state(m),
             "low": m.latency_seconds.p50 * 1e3,
             "high": (m.latency_seconds.p99 or m.latency_seconds.p50) * 1e3,
         }
@@ -135,41 +118,18 @@ def _latencies(measured: Sequence[StorageReading]) -> Spec | None:
     title, axis = "ms, logarithmic", {"tickCount": 4}
     both = {
         "x": frame.quantity("low", title=title, scale={"type": "log"}, axis=axis),
-        "y": _reading(),
-        "color": _color(rows),
+        "y": frame.names(),
+        "color": frame.category("state", **frame.colors(states)),
         "tooltip": [
-            *_TOOLTIP,
+            frame.category("name", title="reading"),
             frame.quantity("low", title="median, ms", format=",.3f"),
             frame.quantity("high", title="99th percentile, ms", format=",.3f"),
         ],
     }
     line = {"type": "bar", "height": 4}
-    point = {"type": "point", "filled": True, "size": 60, "opacity": 1}
+    dot = {"type": "point", "filled": True, "size": 60, "opacity": 1}
     layer = [
         {"mark": line, "encoding": {**both, "x2": {"field": "high"}}},
-        {"mark": point, "encoding": both},
+        {"mark": dot, "encoding": both},
     ]
     return frame.spec(rows, height=frame.bar_height(len(rows)), layer=layer)
-
-
-def _named(row: StorageReading) -> Spec:
-    # The names must differ. The color says the state, so the axis leaves it out.
-    name, state = _name(row), _state(row)
-    return {"reading": name, "state": state, "name": f"{name}\n{state}"}
-
-
-def _reading() -> Spec:
-    return frame.bar_names(
-        "name", labelExpr="split(datum.label, '\\n')[0]", labelLimit=_LABEL_PIXELS
-    )
-
-
-_TOOLTIP = (
-    frame.category("reading", title="reading"),
-    frame.category("state", title="page cache"),
-)
-
-
-def _color(rows: Sequence[Spec]) -> Spec:
-    states = [s for s in _STATES.values() if any(row["state"] == s for row in rows)]
-    return frame.category("state", **frame.colors(states))

@@ -1,17 +1,42 @@
-"""Scaling: images/s of N ranks, compared with N times the images/s of a single rank.
+"""Scaling: images/s of N ranks beside N times the images/s of a single rank.
 
-In: images/s of repeated runs, by number of ranks. Out: a `SweptPoint` for each number
-of ranks, with speed-up and efficiency, and a 95 % interval of the efficiency.
+In: images/s of repeated runs by number of ranks, as groups or as documents of
+benchmarks.sweep. Out: a `SweptPoint` for each number of ranks, with speed-up and
+efficiency and a 95 % interval of the efficiency; and a chart with a drawing for each
+series, and the largest number of ranks that meets its gates in words.
 
 Weak scaling keeps the batch size of a rank, strong scaling the global batch size. Both
 use the same formula, on the means of the repeats: efficiency = rate_N / (N * rate_1).
 """
 
-import statistics
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
-from benchmarks.reporting.intervals import mean_interval, ratio_interval
-from benchmarks.results.other_results import SweptPoint
+from benchmarks.reporting import intervals
+from benchmarks.reporting.charts import frame
+from benchmarks.reporting.charts.frame import Chart, Plot, Spec
+from benchmarks.results import collection as results
+from benchmarks.results.collection import Group, Result
+from benchmarks.results.other_results import SweepResult, SweptPoint
+from benchmarks.results.train_result import GateAnswer
+
+_MEASURED, _IDEAL, _PASSES = "measured", "ideal", "gates are met"
+_COLORS = {_MEASURED: "var(--c1)", _IDEAL: "var(--soft)", _PASSES: "var(--good)"}
+
+
+class ScalingSeries(NamedTuple):
+    """Runs with the same settings on different numbers of ranks.
+
+    Attributes:
+        label: The common settings.
+        points: The figures by number of ranks.
+        passing: The numbers of ranks whose gates were all met; None without gates.
+    """
+
+    label: str
+    points: Sequence[SweptPoint]
+    passing: Sequence[int] | None
 
 
 def points(rates: Mapping[int, Sequence[float]]) -> list[SweptPoint]:
@@ -47,18 +72,211 @@ def point(
         repeats: Images/s of all ranks, above 0; at least a value.
         single: The same on a single rank; may be empty.
     """
-    mean = statistics.mean(repeats)
-    speedup = mean / statistics.mean(single) if single else None
-    low, high = ratio_interval(repeats, single)
+    every, alone = intervals.of_repeats(repeats), intervals.of_repeats(single)
+    if every is None:
+        raise ValueError(f"Images/s on {num_ranks} ranks must be given, got none.")
+    speedup = every.mean / alone.mean if alone else None
+    low, high = intervals.ratio(every, alone)
     if num_ranks == 1:  # its efficiency is 1 by definition, whatever the repeats say
         low, high = 1.0, 1.0
     return SweptPoint(
         num_ranks=num_ranks,
         num_repeats=len(repeats),
-        examples_per_second=mean,
-        examples_per_second_interval=mean_interval(repeats),
+        examples_per_second=every.mean,
+        examples_per_second_interval=every.interval,
         efficiency=None if speedup is None else speedup / num_ranks,
         efficiency_low=None if low is None else low / num_ranks,
         efficiency_high=None if high is None else high / num_ranks,
         speedup=speedup,
     )
+
+
+_Row = tuple[ScalingSeries, SweptPoint]
+_COLUMNS: Mapping[str, Callable[[_Row], str]] = {
+    "Series": lambda row: row[0].label,
+    "Ranks": lambda row: str(row[1].num_ranks),
+    "Runs": lambda row: str(row[1].num_repeats),
+    "Images/s": lambda row: frame.with_interval(
+        row[1].examples_per_second, row[1].examples_per_second_interval
+    ),
+    "Speed-up": lambda row: frame.amount(row[1].speedup),
+    "Efficiency": lambda row: _efficiency(row[1]),
+    "Gates": lambda row: _met(*row),
+}
+
+
+def scaling_chart(
+    groups: Sequence[Group], sweeps: Sequence[Result[SweepResult]]
+) -> Chart | None:
+    """Draws the rate of each series over the number of ranks."""
+    # The page of a sweep's folder has the runs themselves, with more figures.
+    drawn = _of_groups(groups) or _of_sweeps(sweeps)
+    if not drawn:
+        return None
+    return Chart(
+        "scaling",
+        "Ranks against the ideal line",
+        [_sentence(series) for series in drawn],
+        list(_COLORS.items()),
+        [Plot(series.label, _drawing(series)) for series in drawn],
+        *frame.table(_COLUMNS, ((s, point) for s in drawn for point in s.points)),
+    )
+
+
+def _of_groups(groups: Sequence[Group]) -> list[ScalingSeries]:
+    alike: dict[str, list[Group]] = {}
+    for group in groups:
+        result = group.median
+        ranks, batch = result.values.num_ranks, result.values.config.batch_size
+        if not group.rates or min(group.rates) <= 0 or not ranks or ranks < 1:
+            continue
+        common = results.settings(result) | {"num_ranks": 0, "batch_size": 0}
+        described = results.environment(result)
+        same = json.dumps([common, result.cache, described], sort_keys=True)
+        alike.setdefault(f"{same} weak {batch}", []).append(group)
+        if batch:
+            alike.setdefault(f"{same} strong {batch * ranks}", []).append(group)
+    return [
+        _series(line, is_weak=" strong " not in key, is_apart=index > 0)
+        for key, same in alike.items()
+        for index, line in enumerate(_lines(same))
+        if len(line) > 1
+    ]
+
+
+def _lines(groups: Sequence[Group]) -> list[list[Group]]:
+    """Returns groups on lines with one group a number of ranks.
+
+    Groups of equal ranks ran on other machines, or on other numbers of hosts.
+    """
+    lines: list[list[Group]] = []
+    ordered = sorted(groups, key=lambda group: (_ranks(group), len(group.median.hosts)))
+    for group in ordered:
+        free = [line for line in lines if _ranks(line[-1]) != _ranks(group)]
+        if not free:
+            free = [[]]
+            lines += free
+        free[0].append(group)
+    return lines
+
+
+def _ranks(group: Group) -> int:
+    return group.values.num_ranks or 1
+
+
+def _series(groups: Sequence[Group], *, is_weak: bool, is_apart: bool) -> ScalingSeries:
+    rates: dict[int, list[float]] = {}
+    gates: dict[int, list[GateAnswer]] = {}
+    for group in groups:
+        num_ranks = _ranks(group)
+        rates.setdefault(num_ranks, []).extend(group.rates)
+        own = [gate for result in group.results for gate in result.gates]
+        gates.setdefault(num_ranks, []).extend(own)
+    first = groups[0].median
+    batch = first.values.config.batch_size or 0
+    whole = batch * (first.values.num_ranks or 1)
+    words = [
+        results.short_name(first.values.config.model),
+        f"batch {batch:g} a rank" if is_weak else f"batch {whole:g} in all",
+        "" if first.kind == "real" else f"{first.kind} {first.accelerator}".strip(),
+        results.short_name(first.data),
+        first.cache,
+        f"on {', '.join(first.hosts)}" if is_apart else "",
+    ]
+    passing = [
+        n for n, own in sorted(gates.items()) if own and all(g.passed for g in own)
+    ]
+    label = ", ".join(word for word in words if word)
+    return ScalingSeries(label, points(rates), passing if any(gates.values()) else None)
+
+
+def _of_sweeps(sweeps: Sequence[Result[SweepResult]]) -> list[ScalingSeries]:
+    drawn = []
+    for series in (each for sweep in sweeps for each in sweep.values.series):
+        words = (series.model, series.scaling, series.data_dir)
+        label = ", ".join(word for word in words if word)
+        if series.batch_size:
+            label += f", batch {series.batch_size}"
+        points = [p for p in series.points if p.num_ranks and p.examples_per_second]
+        # Equal ranks on other hosts are no line: charts.sweeps draws them.
+        if len(points) == 1 or len({point.num_ranks for point in points}) > 1:
+            drawn.append(ScalingSeries(label, points, None))
+    return drawn
+
+
+def _sentence(series: ScalingSeries) -> str:
+    last = series.points[-1]
+    rate = frame.amount(last.examples_per_second)
+    text = f"{series.label}: {last.num_ranks} ranks reach {rate} images/s"
+    if last.efficiency is not None:
+        text += f", {frame.percent(last.efficiency)} of {last.num_ranks} times one rank"
+    text += "."
+    if series.passing:
+        text += f" The largest number of ranks that passes is {max(series.passing)}."
+    elif series.passing is not None:
+        text += " No number of ranks passes its gates."
+    return text
+
+
+def _efficiency(point: SweptPoint) -> str:
+    text = frame.percent(point.efficiency)
+    low, high = point.efficiency_low, point.efficiency_high
+    if point.num_ranks > 1 and low is not None and high is not None:
+        text += f" ({frame.percent(low)} to {frame.percent(high)})"
+    return text
+
+
+def _met(series: ScalingSeries, point: SweptPoint) -> str:
+    if series.passing is None:
+        return "—"
+    return "met" if point.num_ranks in series.passing else "not met"
+
+
+def _drawing(series: ScalingSeries) -> Spec:
+    first = series.points[0]
+    of_one_rank = first.examples_per_second / first.num_ranks
+    rows = [{"ranks": 0, "ideal": 0.0}]
+    for point in series.points:
+        half = point.examples_per_second_interval or 0.0
+        rate = point.examples_per_second
+        row = {
+            "ranks": point.num_ranks,
+            "ideal": of_one_rank * point.num_ranks,
+            "rate": rate,
+            "low": max(0.0, rate - half),
+            "high": rate + half,
+        }
+        passes = point.num_ranks in (series.passing or ())
+        rows.append(row | {"state": _PASSES if passes else _MEASURED})
+    return frame.spec(
+        rows, height=280, layer=_layers([p.num_ranks for p in series.points])
+    )
+
+
+def _layers(ranks: Sequence[int]) -> list[Spec]:
+    axis = {"values": list(ranks), "format": "d", "grid": False}
+    x = frame.quantity("ranks", title="ranks", axis=axis)
+    y = frame.quantity("rate", title="images/s")
+    tooltip = [
+        frame.quantity("ranks"),
+        frame.quantity("rate", title="images/s", format=",.0f"),
+        frame.quantity("ideal", format=",.0f"),
+    ]
+    dashed = {"type": "line", "strokeDash": [5, 4], "stroke": _COLORS[_IDEAL]}
+    line = {"type": "line", "stroke": _COLORS[_MEASURED]}
+    rule = {"type": "rule", "strokeWidth": 2, "stroke": "var(--text)"}
+    dot = {"type": "point", "filled": True, "size": 60, "opacity": 1}
+    state = frame.category("state", legend=None, scale=frame.scale(_COLORS))
+    measured: list[tuple[Spec, Spec]] = [
+        (line, {"y": y}),
+        (rule, {"y": frame.quantity("low"), "y2": {"field": "high"}}),
+        (dot, {"y": y, "color": state, "tooltip": tooltip}),
+    ]
+    has_rate = [{"filter": "isValid(datum.rate)"}]
+    return [
+        {"mark": dashed, "encoding": {"x": x, "y": {**y, "field": "ideal"}}},
+        *(
+            {"transform": has_rate, "mark": mark, "encoding": {"x": x, **encoding}}
+            for mark, encoding in measured
+        ),
+    ]

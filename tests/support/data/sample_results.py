@@ -165,13 +165,15 @@ def _ranks(
         "wait_seconds_per_step_per_rank": waits,
         "compute_seconds_per_step_per_rank": compute,
         "sync_seconds_per_step_per_rank": sync,
-        "stragglers": {
-            "slowest_rank": num_ranks - 1,
-            "slowest_over_others": ratio,
-            "cause": "input" if is_slow else None,
-            "text": f"{text}, because it waits for input."
-            if is_slow
-            else "No rank is slow.",
+        "critical_path": {
+            "slowest": {
+                "rank": num_ranks - 1,
+                "over_others": ratio,
+                "cause": "input" if is_slow else None,
+                "text": f"{text}, because it waits for input."
+                if is_slow
+                else "No rank is slow.",
+            }
         },
     }
 

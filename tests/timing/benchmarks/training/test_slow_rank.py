@@ -93,9 +93,10 @@ def _slowed(
     fields |= {"num_warmup_steps": 6, "num_steps": 14}
     alone, _ = ranks.run(_run, None, synthetic=True, **fields)
     result, _ = ranks.run(_run, folder, **fields)
-    found, ratio = result["stragglers"], _seconds_per_step(result) / _mean_step(alone)
-    assert (found["slowest_rank"], found["cause"]) == (1, "input")
-    named = found["slowest_over_others"] / ratio
+    found = result["critical_path"]["slowest"]
+    ratio = _seconds_per_step(result) / _mean_step(alone)
+    assert (found["rank"], found["cause"]) == (1, "input")
+    named = found["over_others"] / ratio
     assert 1 - tolerance < named < most * (1 + tolerance)
     return result, ratio
 
@@ -125,7 +126,7 @@ def test_slow_rank_of_a_real_training_is_named_with_its_ratio(
         uneven_ranks, noise_dir / "both", tolerance=0.2, most=2, **fields
     )
 
-    found, seconds = result["stragglers"], _seconds_per_step(result)
+    found, seconds = result["critical_path"]["slowest"], _seconds_per_step(result)
     _, slow = found["own_seconds_per_step_per_rank"]
     assert slow == pytest.approx(seconds, rel=0.1)
     assert "Rank 1 holds the others back: its steps take " in found["text"]

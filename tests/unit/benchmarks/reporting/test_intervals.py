@@ -17,7 +17,9 @@ def test_t_is_never_too_small(degrees: float, expected: float) -> None:
 
 def test_interval_of_a_mean() -> None:
     # Deviation 1, three values: 4.303 / sqrt(3).
-    assert intervals.mean_interval([99, 100, 101]) == pytest.approx(
-        4.303 / math.sqrt(3)
-    )
-    assert intervals.mean_interval([100.0]) is None
+    several, single = (intervals.of_repeats(v) for v in ([99, 100, 101], [100.0]))
+    assert several is not None
+    assert single is not None
+    assert several.interval == pytest.approx(4.303 / math.sqrt(3))
+    assert single.interval is None
+    assert intervals.of_repeats([]) is None

@@ -224,8 +224,8 @@ def test_a_key_may_hold_anything(odd: Any) -> None:
 def test_any_text_stays_a_text(text: str) -> None:
     document = sample_results.train(model=text, data=f"/data/{text}", num_ranks=2)
     document["pipeline"] = [text]
-    document["stragglers"]["text"] = document["cache"]["text"] = text
-    document["stragglers"]["cause"] = "input"
+    document["critical_path"]["slowest"]["text"] = document["cache"]["text"] = text
+    document["critical_path"]["slowest"]["cause"] = "input"
     document["gates"].append({"gate": text, "passed": False, "text": text})
     document["environment"] |= {text: text, "hosts": [{"name": text}]}
     document["environment"]["data"] = {"name": text}
@@ -242,7 +242,7 @@ def test_any_text_stays_a_text(text: str) -> None:
     assert "49" not in "".join(found.texts("pre"))
     (plots,) = found.texts("script", id="plots")
     names = collections.Counter(
-        row["run"] for row in json.loads(plots)["time-1-0"]["data"]["values"]
+        row["line"] for row in json.loads(plots)["time-1-0"]["data"]["values"]
     )
     assert next(iter(names)).startswith(f"1. {results.short_name(text)}, 2 ranks")
 

@@ -10,6 +10,8 @@ from benchmarks.results import gates, tree
 from benchmarks.results.gates import Gate
 from benchmarks.results.train_result import TrainResult
 
+_SLOW = {"slowest": {"over_others": 2}}
+
 
 @pytest.mark.parametrize(
     ("text", "expected"),
@@ -68,8 +70,8 @@ UNSTEADY = {"reached": False, "text": "Not in a steady state: too short."}
         ("au>=0.9", {"accelerator_utilization": 0.95}, True, "got 95%."),
         ("p99_step_ms<=50", {"step_seconds_p99": 0.05}, True, "got 50."),
         ("p99_step_ms<=50", {"step_seconds_p99": 0.06}, False, "got 60."),
-        ("slowest/median<=1.1", {"stragglers": {"slowest_over_others": 2}}, False, "2"),
-        ("slowest/others<=2", {"stragglers": {"slowest_over_others": 2}}, True, "2"),
+        ("slowest/median<=1.1", {"critical_path": _SLOW}, False, "2"),
+        ("slowest/others<=2", {"critical_path": _SLOW}, True, "2"),
         ("au_mlperf_storage>=90%", {}, False, "has no such figure"),
         (
             "au_mlperf_storage>=90%",
@@ -77,7 +79,7 @@ UNSTEADY = {"reached": False, "text": "Not in a steady state: too short."}
             False,
             "the result has no such figure",
         ),
-        ("slowest/median<=1.1", {"stragglers": None}, False, "has no such figure"),
+        ("slowest/median<=1.1", {"critical_path": None}, False, "has no such figure"),
         (
             "drift<=110%",
             {"steady_state": {"reached": True, "drift": 1.2}},

@@ -38,6 +38,7 @@ def test_load_of_the_worst_host():
     assert found["stolen_fraction_per_host"] == [0.02, 0.0]
     assert found["stolen_fraction"] == 0.02
     assert found["run_queue_wait_fraction"] == 0.2
+    assert found["wanted_cpu_fraction"] == 0.25
     assert found["text"] == (
         "The host was busy: Other processes took 15.0% of the cores, the hypervisor "
         "took 2.0%, and the run's threads waited for a core in 20.0% of their time. "
@@ -57,8 +58,14 @@ def test_two_hosts_of_one_machine_share_its_cores():
     ("missing", "unknown"),
     [
         ("process_tree_cpu_seconds", {"others_cpu_fraction"}),
-        ("process_run_queue_seconds", {"run_queue_wait_fraction"}),
-        ("host_capacity_seconds", {"others_cpu_fraction", "stolen_fraction"}),
+        (
+            "process_run_queue_seconds",
+            {"run_queue_wait_fraction", "wanted_cpu_fraction"},
+        ),
+        (
+            "host_capacity_seconds",
+            {"others_cpu_fraction", "stolen_fraction", "wanted_cpu_fraction"},
+        ),
     ],
 )
 def test_a_counter_that_one_rank_lacks_is_unknown(missing, unknown):
@@ -68,6 +75,7 @@ def test_a_counter_that_one_rank_lacks_is_unknown(missing, unknown):
     found = host_load.summarize(ranks)
 
     shares = ("others_cpu_fraction", "stolen_fraction", "run_queue_wait_fraction")
+    shares += ("wanted_cpu_fraction",)
     assert {name for name in shares if found[name] is None} == unknown
     for name in unknown:
         assert found[f"{name}_per_host"][0] is not None

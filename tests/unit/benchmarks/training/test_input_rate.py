@@ -55,8 +55,7 @@ def test_the_rate_is_that_of_the_storage(clock: Clock) -> None:
     assert (num_warmup, len(ends)) == (8, 40)
     rate = _rate(ends)
     assert rate.examples_per_second == pytest.approx(20.0)
-    assert rate.is_steady
-    assert rate.steady_state()["reached"]
+    assert input_rate.steady_state_of([_rate(ends)])["reached"]
     figures = rate.throughput()
     assert figures["num_elements"] == 40
     assert figures["elements_per_second_most"] < 4
@@ -68,7 +67,7 @@ def test_a_measurement_without_time_is_not_steady(clock: Clock) -> None:
     )
 
     assert len(ends) < 40
-    steady = _rate(ends).steady_state()
+    steady = input_rate.steady_state_of([_rate(ends)])
     assert not steady["reached"]
     assert "Not in a steady state: give more --seconds." in steady["text"]
 

@@ -3,13 +3,15 @@
 import json
 import re
 import statistics
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
 from benchmarks.reporting import mlperf_storage
 from benchmarks.reporting.steady_state import ReadAhead
-from benchmarks.training import metrics
+from benchmarks.results.train_result import SlowestRank
+from benchmarks.training import critical_path, metrics
 from benchmarks.training.critical_path import RankTimes
 from benchmarks.training.recorder import Epoch, Trace
 
@@ -210,7 +212,11 @@ def test_percentiles_are_over_all_ranks_and_of_each() -> None:
     assert figures["step_seconds_p50_per_rank"][0] == pytest.approx(50.5)
 
 
-def test_stragglers_by_their_own_time_and_by_who_is_waited_for() -> None:
+def _slowest(traces: Sequence[Trace]) -> SlowestRank:
+    return critical_path.trace([trace.times for trace in traces]).slowest
+
+
+def test_the_slowest_rank_by_its_own_time() -> None:
     waits = ([0.0] * 3, [0.0] * 3, [1.0] * 3)
     computes = ([1.0] * 3, [1.0, 1.0, 4.0], [1.0] * 3)
     syncs = ([1.0, 1.0, 3.0], [1.0, 1.0, 0.0], [0.0, 0.0, 2.0])
@@ -219,15 +225,15 @@ def test_stragglers_by_their_own_time_and_by_who_is_waited_for() -> None:
         for wait, compute, sync in zip(waits, computes, syncs, strict=True)
     ]
 
-    assert metrics.stragglers(traces) == {
-        "slowest_rank": 1,
-        "slowest_over_others": 2.0 / 1.5,  # the others take 1 s and 2 s
-        "own_seconds_per_step_per_rank": [1.0, 2.0, 2.0],
-        "times_last_per_rank": [0, 1, 2],
-        "cause": "compute",
-        "text": "Rank 1 holds the others back: its steps take 1.33 times as long as "
-        "theirs (2000.0 ms), of which 100% is computing and averaging.",
-    }
+    assert _slowest(traces) == SlowestRank(
+        rank=1,
+        over_others=2.0 / 1.5,  # the others take 1 s and 2 s
+        own_seconds_per_step_per_rank=(1.0, 2.0, 2.0),
+        cause="compute",
+        text="Rank 1 holds the others back: its steps take 1.33 times as long as "
+        "theirs (2000.0 ms), of which 100% is computing and averaging. It came last in "
+        "1 of 3 steps.",
+    )
 
 
 @pytest.mark.parametrize(
@@ -239,7 +245,8 @@ def test_stragglers_by_their_own_time_and_by_who_is_waited_for() -> None:
             2.4,
             "input",
             "Rank 1 holds the others back: its steps take 2.40 times as long as theirs "
-            "(120.0 ms), of which 80% is waiting for input.",
+            "(120.0 ms), of which 80% is waiting for input. It came last in 1 of 1 "
+            "steps.",
         ),
         ([(0.3, 0.3), (0.3, 0.1), (0.3, 0.1)], 1.5, "compute", "Rank 0 holds.*50% is"),
         ([(0.1, 1.0), (0.14, 1.0)], 1.14 / 1.1, None, "No rank.*is rank 1, with 1.04"),
@@ -251,11 +258,11 @@ def test_slowest_rank_against_the_median_of_the_others(
 ) -> None:
     traces = [_trace([wait], [compute], 8) for wait, compute in parts]
 
-    found = metrics.stragglers(traces)
+    found = _slowest(traces)
 
-    assert found["slowest_over_others"] == pytest.approx(ratio)
-    assert found["cause"] == cause
-    assert re.match(text.replace("(", r"\(").replace(")", r"\)"), found["text"])
+    assert found.over_others == pytest.approx(ratio)
+    assert found.cause == cause
+    assert re.match(text.replace("(", r"\(").replace(")", r"\)"), found.text)
 
 
 def test_communication_belongs_to_the_step_of_every_rank() -> None:
@@ -266,20 +273,21 @@ def test_communication_belongs_to_the_step_of_every_rank() -> None:
         for wait, compute, sync in parts
     ]
 
-    found = metrics.stragglers(traces)
+    found = _slowest(traces)
 
-    assert found["own_seconds_per_step_per_rank"] == pytest.approx([0.2, 0.4])
-    assert found["slowest_over_others"] == pytest.approx(2.0)
+    assert found.own_seconds_per_step_per_rank == pytest.approx([0.2, 0.4])
+    assert found.over_others == pytest.approx(2.0)
 
 
-def test_last_rank_is_unknown_if_no_rank_waits() -> None:
+def test_ranks_that_average_nothing_have_a_slowest_rank() -> None:
     traces = [_trace([0.0], [1.0], 8), _trace([0.0], [3.0], 8)]
 
     figures = metrics.summarize(traces)
 
-    assert figures["stragglers"]["times_last_per_rank"] is None
-    assert figures["stragglers"]["slowest_over_others"] == 3.0
-    assert metrics.speed_lines(figures)[-1] == figures["stragglers"]["text"]
+    slowest = figures["critical_path"]["slowest"]
+    assert figures["critical_path"]["num_times_last_per_rank"] == [0, 1]
+    assert slowest["over_others"] == 3.0
+    assert metrics.speed_lines(figures)[-1] == slowest["text"]
 
 
 def test_steps_that_begin_a_window_are_told_apart() -> None:

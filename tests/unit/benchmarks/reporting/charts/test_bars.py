@@ -25,7 +25,7 @@ def test_three_bars_are_those_of_the_result() -> None:
 
     assert chart is not None
     assert [plot.title for plot in chart.plots] == ["1. resnet50, 1 rank"]
-    assert [row["rate"] for row in chart.plots[0].spec["data"]["values"]] == [
+    assert [row["value"] for row in chart.plots[0].spec["data"]["values"]] == [
         *(300.0, 200.0, 150.0)
     ]
     assert chart.rows[0][1:] == ["300", "200", "150", "75.0%"]
@@ -50,7 +50,8 @@ def test_storages_are_compared_where_all_else_is_equal() -> None:
 def test_each_rank_shows_its_own_waiting() -> None:
     document = sample_results.train(num_ranks=2, rate=100.0, stall=0.5)
     document["wait_seconds_per_step_per_rank"] = [0.010, 0.250]
-    document["stragglers"] = {"cause": "input", "text": "Rank 1 is slow."}
+    slowest = {"cause": "input", "text": "Rank 1 is slow."}
+    document["critical_path"] = {"slowest": slowest}
 
     chart = bars.per_rank(_groups(document, sample_results.train()))
 
@@ -58,7 +59,7 @@ def test_each_rank_shows_its_own_waiting() -> None:
     assert [row[1:3] for row in chart.rows] == [["0", "10.0"], ["1", "250"]]
     assert chart.sentences[0].endswith("Rank 1 is slow.")
     waits = [
-        row["ms"]
+        row["value"]
         for row in chart.plots[0].spec["data"]["values"]
         if row["part"] == "waiting for input"
     ]

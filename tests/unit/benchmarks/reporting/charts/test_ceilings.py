@@ -1,5 +1,7 @@
 """benchmarks.reporting.charts.ceilings: demand and ceilings of a prediction."""
 
+import pytest
+
 from benchmarks.reporting.charts import ceilings
 from benchmarks.results.collection import Result
 from tests.support.data import sample_results
@@ -16,13 +18,15 @@ def test_each_resource_with_a_limit_has_a_line() -> None:
     ]
     warm, cold = (plot.spec["data"]["values"] for plot in chart.plots)
     # Memory holds the data: neither storage nor link has a line there.
-    assert {point["what"] for point in warm} == {
+    assert {point["line"] for point in warm} == {
         *("demand of the accelerators", "cores of the hosts")
     }
-    storage = [point for point in cold if point["what"] == "storage"]
-    assert [point["number"] for point in storage] == [1, 2, 4, 8, 16, 32, 64, 72]
-    assert {point["rate"] for point in storage} == {51_235.7}
-    assert storage[-1]["reached"] == 51_235.7
+    storage = [point for point in cold if point["line"] == "storage"]
+    assert [point["x"] for point in storage] == [1, 2, 4, 8, 16, 32, 64, 72]
+    assert {point["y"] for point in storage} == {51_235.7}
+    assert chart.plots[1].spec["layer"][-1]["data"]["values"][-1]["y"] == pytest.approx(
+        51_235.7, abs=0.1
+    )
     assert chart.sentences[0].startswith(
         "72 V100 on 9 hosts with 8 each, training resnet50"
     )

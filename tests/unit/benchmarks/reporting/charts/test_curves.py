@@ -43,7 +43,7 @@ def test_knee_is_drawn_and_said() -> None:
 
     assert "the cache is full after 42.0 s." in chart.sentences[0]
     first = chart.plots[0].spec
-    assert [row["s"] for row in first["layer"][-1]["data"]["values"]] == [42.0]
+    assert [row["x"] for row in first["layer"][-1]["data"]["values"]] == [42.0]
     assert [plot.title for plot in chart.plots] == [
         *("Images/s", "Waiting for input", "From storage, MB/s", "Data in memory"),
         *("Processors of the hosts", "GPUs"),
@@ -62,7 +62,7 @@ def test_long_series_are_thinned_to_their_means() -> None:
     )
 
     assert [plot.title for plot in chart.plots] == ["Images/s"]
-    values = [row["v"] for row in chart.plots[0].spec["data"]["values"]]
+    values = [row["y"] for row in chart.plots[0].spec["data"]["values"]]
     assert values == [20.0] * 200
     seconds = [float(row[1]) for row in chart.rows]
     assert {b - a for a, b in itertools.pairwise(seconds)} == {50.0}
@@ -89,7 +89,7 @@ def test_histogram_shows_shares_of_the_steps() -> None:
     )
 
     rows = chart.plots[0].spec["data"]["values"]
-    assert [(row["ms"], row["share"]) for row in rows] == [
+    assert [(row["x"], row["y"]) for row in rows] == [
         *((10.0, 0.75), (20.0, 0.25), (40.0, 0.0))
     ]
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.reporting.charts import placements, ranks
+from benchmarks.reporting.charts import scaling, sweeps
 from benchmarks.results.collection import Result
 from benchmarks.results.other_results import SweepResult
 
@@ -21,7 +21,7 @@ def _point(hosts: int, rate: float, **values: Any) -> dict[str, Any]:
 
 def _sentence(*points: dict[str, Any]) -> str:
     document = {"series": [{"model": "resnet50", "points": list(points)}]}
-    (chart,) = placements.charts([_sweep(document)])
+    (chart,) = sweeps.placements([_sweep(document)])
     (sentence,) = chart.sentences
     return sentence.removeprefix("resnet50, 8 ranks: ")
 
@@ -38,7 +38,7 @@ def test_equal_ranks_are_one_chart_with_what_each_host_received() -> None:
     points.append({"num_ranks": 1, "num_hosts": 1, "examples_per_second": 130.0})
     series = {"model": "resnet50", "accelerator": "h100", "points": points}
 
-    (chart,) = placements.charts([_sweep({"series": [series]})])
+    (chart,) = sweeps.placements([_sweep({"series": [series]})])
 
     assert [row[:2] for row in chart.rows] == [
         ["resnet50 on h100, 8 ranks", name] for name in ("1 x 8", "2 x 4", "4 x 2")
@@ -91,11 +91,10 @@ def test_busy_cores_are_a_doubt_about_the_verdict() -> None:
 def test_equal_ranks_alone_are_no_line_of_scaling() -> None:
     series = {"model": "resnet50", "points": [_point(1, 100.0), _point(2, 99.0)]}
 
-    assert ranks.scaling_chart([], [_sweep({"series": [series]})]) is None
+    assert scaling.scaling_chart([], [_sweep({"series": [series]})]) is None
 
 
 def test_a_sweep_without_placements_has_no_chart() -> None:
     documents = [{"series": [{"points": [3]}]}, {"series": [{"points": []}]}]
-    sweeps = [_sweep(document) for document in documents]
 
-    assert placements.charts(sweeps) == []
+    assert sweeps.placements([_sweep(document) for document in documents]) == []

@@ -18,7 +18,7 @@ def test_rates_and_latencies_are_those_of_the_result() -> None:
     chart = _chart()
 
     rates, latencies = (plot.spec["data"]["values"] for plot in chart.plots)
-    assert [row["rate"] for row in rates][:4] == [2150.0, 11800.0, 48.0, 610.0]
+    assert [row["value"] for row in rates][:4] == [2150.0, 11800.0, 48.0, 610.0]
     assert (latencies[0]["low"], latencies[0]["high"]) == (0.44, 1.76)
     rows = sample_results.storage()["measurements"]
     measured = [row for row in rows if "skipped" not in row]
@@ -27,7 +27,10 @@ def test_rates_and_latencies_are_those_of_the_result() -> None:
     assert len(latencies) == len(chart.rows) == len(measured)
     # Equal readings in two states have a line each.
     assert len({row["name"] for row in rates}) == len(rates)
-    assert [row["reading"] for row in rates][4:6] == ["shards", "shards, 16 threads"]
+    assert [row["name"].partition("\n")[0] for row in rates][4:6] == [
+        "shards",
+        "shards, 16 threads",
+    ]
 
 
 def test_table_has_every_figure_and_what_the_kernel_saw() -> None:

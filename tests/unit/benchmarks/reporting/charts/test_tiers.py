@@ -1,8 +1,8 @@
-"""benchmarks.reporting.charts.tiers: rates and bytes of the tiers of a sweep."""
+"""benchmarks.reporting.charts.sweeps: rates and bytes of the tiers of a sweep."""
 
 from typing import Any
 
-from benchmarks.reporting.charts import tiers
+from benchmarks.reporting.charts import sweeps
 from benchmarks.results.collection import Result
 from benchmarks.results.other_results import SweepResult
 
@@ -21,15 +21,14 @@ def test_each_tier_has_a_bar_and_its_bytes() -> None:
         _row("ram", 100.0, bytes_from_ram_cache=1e6, bytes_from_disk=None),
     ]
 
-    (chart,) = tiers.rates_and_bytes([_sweep({"tiers": rows})])
+    (chart,) = sweeps.tiers([_sweep({"tiers": rows})])
 
     rates, given = (plot.spec["data"]["values"] for plot in chart.plots)
-    assert [(bar["tier"], bar["rate"]) for bar in rates] == [
+    assert [(bar["name"], bar["value"]) for bar in rates] == [
         *(("remote", 50.0), ("ram", 100.0))
     ]
-    assert given == [
-        {"tier": "remote", "giver": "server", "megabytes": 2.0},
-        {"tier": "ram", "giver": "cache in RAM", "megabytes": 1.0},
+    assert [(bar["name"], bar["part"], bar["value"]) for bar in given] == [
+        *(("remote", "server", 2.0), ("ram", "cache in RAM", 1.0))
     ]
     assert chart.sentences[0] == "remote: 50.0 images/s; the run waited for: server."
     assert chart.rows[0][:6] == ["remote", "50.0", "—", "—", "server", "cold"]
@@ -39,7 +38,7 @@ def test_each_tier_has_a_bar_and_its_bytes() -> None:
 def test_settings_tell_rows_of_one_tier_apart() -> None:
     rows = [_row("ram", 1.0), _row("ram", 2.0, model="vgg16", num_ranks=2)]
 
-    (chart,) = tiers.rates_and_bytes([_sweep({"tiers": rows})])
+    (chart,) = sweeps.tiers([_sweep({"tiers": rows})])
 
     assert [plot.title for plot in chart.plots] == ["Rate"]  # nobody knows a byte
     assert [row[0] for row in chart.rows] == [
@@ -49,4 +48,4 @@ def test_settings_tell_rows_of_one_tier_apart() -> None:
 
 def test_other_sweeps_have_no_chart() -> None:
     for document in ({}, {"tiers": []}, {"tiers": ["x", {"tier": "ram"}]}):
-        assert tiers.rates_and_bytes([_sweep(document)]) == []
+        assert sweeps.tiers([_sweep(document)]) == []

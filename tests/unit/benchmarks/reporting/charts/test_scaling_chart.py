@@ -1,8 +1,8 @@
-"""benchmarks.reporting.charts.ranks: ranks against the ideal line."""
+"""benchmarks.reporting.charts.scaling: ranks against the ideal line."""
 
 from typing import Any
 
-from benchmarks.reporting.charts import ranks
+from benchmarks.reporting.charts import scaling
 from benchmarks.results import collection as results
 from benchmarks.results.collection import Group, Result
 from benchmarks.results.other_results import SweepResult
@@ -26,7 +26,7 @@ def _run(num_ranks: int, rate: float, passed: bool | None = True, **more: Any) -
 
 
 def test_rates_stand_beside_the_ideal_and_the_largest_passing_is_named() -> None:
-    chart = ranks.scaling_chart(
+    chart = scaling.scaling_chart(
         _groups(_run(1, 100.0), _run(1, 104.0), _run(2, 190.0), _run(4, 300.0, False)),
         [],
     )
@@ -44,7 +44,7 @@ def test_rates_stand_beside_the_ideal_and_the_largest_passing_is_named() -> None
 
 
 def test_a_repeat_that_misses_its_gate_counts() -> None:
-    chart = ranks.scaling_chart(
+    chart = scaling.scaling_chart(
         _groups(_run(1, 100.0, False), _run(2, 190.0), _run(2, 191.0, False)), []
     )
 
@@ -58,7 +58,7 @@ def test_strong_scaling_keeps_the_global_batch() -> None:
         for num_ranks in (1, 2)
     ]
 
-    chart = ranks.scaling_chart(_groups(*documents), [])
+    chart = scaling.scaling_chart(_groups(*documents), [])
 
     assert chart is not None
     assert [plot.title for plot in chart.plots] == [
@@ -68,14 +68,14 @@ def test_strong_scaling_keeps_the_global_batch() -> None:
 
 
 def test_one_number_of_ranks_has_no_line() -> None:
-    assert ranks.scaling_chart(_groups(_run(2, 100.0)), []) is None
+    assert scaling.scaling_chart(_groups(_run(2, 100.0)), []) is None
 
 
 def test_document_of_a_sweep_is_drawn_unless_its_runs_are_there() -> None:
     sweep = Result("sweep", sample_results.sweep())
 
-    alone = ranks.scaling_chart([], [sweep])
-    beside = ranks.scaling_chart(_groups(_run(1, 100.0), _run(2, 190.0)), [sweep])
+    alone = scaling.scaling_chart([], [sweep])
+    beside = scaling.scaling_chart(_groups(_run(1, 100.0), _run(2, 190.0)), [sweep])
 
     assert alone is not None
     assert [row[1] for row in alone.rows] == ["1", "2", "4"]
@@ -89,7 +89,7 @@ def test_document_of_a_sweep_is_drawn_unless_its_runs_are_there() -> None:
             "series": [{"points": [{"num_ranks": 1}, 3]}, None],
         },
     )
-    assert ranks.scaling_chart([], [odd]) is None
+    assert scaling.scaling_chart([], [odd]) is None
 
 
 def test_equal_ranks_on_other_machines_are_on_a_line_of_their_own() -> None:
@@ -98,7 +98,7 @@ def test_equal_ranks_on_other_machines_are_on_a_line_of_their_own() -> None:
         {"environment": sample_results.ENVIRONMENT | {"hosts": host}} for host in hosts
     ]
 
-    chart = ranks.scaling_chart(
+    chart = scaling.scaling_chart(
         _groups(
             *(_run(n, 100.0 * n) | environments[0] for n in (1, 2)),
             *(_run(n, 50.0 * n) | environments[1] for n in (1, 2)),
@@ -114,4 +114,6 @@ def test_equal_ranks_on_other_machines_are_on_a_line_of_their_own() -> None:
 def test_runs_of_other_versions_are_on_no_line_together() -> None:
     old = {"environment": sample_results.ENVIRONMENT | {"tensorflow": "2.16.2"}}
 
-    assert ranks.scaling_chart(_groups(_run(1, 50.0) | old, _run(2, 150.0)), []) is None
+    assert (
+        scaling.scaling_chart(_groups(_run(1, 50.0) | old, _run(2, 150.0)), []) is None
+    )

@@ -1,8 +1,8 @@
-"""benchmarks.reporting.charts.published: a sweep beside the published tests."""
+"""benchmarks.reporting.charts.sweeps: a sweep beside the published tests."""
 
 from typing import Any
 
-from benchmarks.reporting.charts import published
+from benchmarks.reporting.charts import sweeps
 from benchmarks.results.collection import Result
 from benchmarks.results.other_results import SweepResult
 
@@ -39,10 +39,10 @@ def test_bars_of_one_rank_stand_beside_those_of_one_gpu() -> None:
         _row(1, model="tiny", mode="infer", published=None, rate_over_published=None),
     ]
 
-    (chart,) = published.beside_publications([_sweep({"rows": rows})])
+    (chart,) = sweeps.beside_publications([_sweep({"rows": rows})])
 
     bars = chart.plots[0].spec["data"]["values"]
-    assert [(bar["run"], bar["shown"]) for bar in bars] == [
+    assert [(bar["name"], bar["shown"]) for bar in bars] == [
         *(("resnet50, 1 rank", "600"), ("resnet50, 1 rank", "712")),
         *(("resnet50, 2 ranks", "600"), ("resnet50, 2 ranks", "712")),
     ]
@@ -56,13 +56,13 @@ def test_bars_of_one_rank_stand_beside_those_of_one_gpu() -> None:
 
 def test_sweeps_without_published_rows_have_no_chart() -> None:
     for rows in (None, [], ["x"], [_row(1, published=None)], [_row(1, published=3)]):
-        assert published.beside_publications([_sweep({"rows": rows})]) == []
+        assert sweeps.beside_publications([_sweep({"rows": rows})]) == []
 
 
 def test_settings_that_differ_tell_rows_apart() -> None:
     rows = [_row(1, cache="cold"), _row(1, cache="warm", gates_met="odd")]
 
-    (chart,) = published.beside_publications([_sweep({"rows": rows})])
+    (chart,) = sweeps.beside_publications([_sweep({"rows": rows})])
 
     names = [row[0] for row in chart.rows]
     assert names == ["resnet50, 1 rank, cold", "resnet50, 1 rank, warm"]
@@ -74,7 +74,7 @@ def test_the_tier_comes_first_and_says_the_place() -> None:
         _row(1, tier="local_cold", data_dir="/data", cache="cold"),
     ]
 
-    (chart,) = published.beside_publications([_sweep({"rows": rows})])
+    (chart,) = sweeps.beside_publications([_sweep({"rows": rows})])
 
     names = [row[0] for row in chart.rows]
     assert names == ["remote, resnet50, 1 rank", "local_cold, resnet50, 1 rank"]

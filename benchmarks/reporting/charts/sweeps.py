@@ -1,0 +1,308 @@
+"""Charts of a sweep: placements, tiers of storage, and the published tests.
+
+In: documents of benchmarks.sweep. Out: charts of the parts that a sweep has. Placements
+are the same ranks on one host and on several. A row of a sweep stands beside the
+nearest published row. Tiers are the same run on data in several places.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from benchmarks.reporting.charts import frame
+from benchmarks.reporting.charts.frame import Bar, Chart, Plot
+from benchmarks.results.collection import Result
+from benchmarks.results.other_results import (
+    PublishedRow,
+    SweepResult,
+    SweptPoint,
+    SweptRow,
+    SweptTier,
+)
+from tfpipe.errors import count_of
+
+# Placements whose rates differ by less are as good as each other.
+TOLERANCE = 0.03
+# An accelerator decides alone only where the hosts have cores to spare.
+_SPARE_CORES = 0.5
+_PARTS = ("compute", "input", "communication", "late")
+_MEASURED, _PUBLISHED = "this sweep, a rank", "published, a GPU"
+_GIVERS: Mapping[str, Callable[[SweptTier], float | None]] = {
+    "server": lambda tier: tier.bytes_from_server,
+    "local disk": lambda tier: tier.bytes_from_disk,
+    "page cache": lambda tier: tier.bytes_from_page_cache,
+    "cache in RAM": lambda tier: tier.bytes_from_ram_cache,
+}
+
+
+class _PlacementRow(NamedTuple):
+    """A placement, the label of its ranks, and the first placement of them."""
+
+    label: str
+    point: SweptPoint
+    first: SweptPoint
+
+
+def _share(part: str) -> Callable[[_PlacementRow], str]:
+    return lambda placed: frame.percent(placed.point.critical_path.get(part))
+
+
+_PLACEMENT_COLUMNS: Mapping[str, Callable[[_PlacementRow], str]] = {
+    "Run": lambda p: p.label,
+    "Hosts x ranks": lambda p: p.point.name,
+    "Runs": lambda p: f"{p.point.num_repeats}",
+    "Images/s": lambda p: frame.amount(p.point.examples_per_second),
+    "Of the first": lambda p: frame.percent(
+        p.point.examples_per_second / p.first.examples_per_second
+    ),
+    "Of the ideal": lambda p: frame.percent(
+        (ideal := p.point.ideal_examples_per_second)
+        and p.point.examples_per_second / ideal
+    ),
+    "AU": lambda p: frame.percent(p.point.accelerator_utilization),
+    "Binds": lambda p: p.point.binding or "—",
+    **{part.capitalize(): _share(part) for part in _PARTS},
+    "Cores": lambda p: frame.percent(p.point.host_cpu_fraction),
+    "MB/s into each host": lambda p: (
+        ", ".join(map(frame.amount, p.point.received_mb_per_second_per_host)) or "—"
+    ),
+    "Link": lambda p: frame.percent(p.point.network_utilization),
+}
+
+
+def placements(sweeps: Sequence[Result[SweepResult]]) -> list[Chart]:
+    """Draws equal numbers of ranks on one host and on several."""
+    return frame.of_each(sweeps, _placements)
+
+
+def _placements(index: int, sweep: Result[SweepResult]) -> Chart | None:
+    series = list(_series(sweep.values))
+    if not series:
+        return None
+    plots = [plot for label, placed in series for plot in _plots(label, placed)]
+    rows = [
+        _PlacementRow(label, each, all_[0]) for label, all_ in series for each in all_
+    ]
+    return Chart(
+        f"placements-{index}",
+        "The same ranks on one host and on several",
+        [f"{label}: {verdict(placed)}" for label, placed in series],
+        frame.legend(_PARTS) if len(plots) > len(series) else [],
+        plots,
+        *frame.table(_PLACEMENT_COLUMNS, rows),
+    )
+
+
+def verdict(placed: Sequence[SweptPoint]) -> str:
+    """Returns whether the placement matters, and what binds, in a sentence or two."""
+    first, *others = placed
+    rates = [each.examples_per_second for each in placed]
+    bound = {each.binding for each in placed}
+    if min(rates) >= max(rates) * (1 - TOLERANCE):
+        text = f"placement does not matter within {TOLERANCE:.0%}."
+    else:
+        base = first.examples_per_second
+        shares = [f"{p.name} {p.examples_per_second / base:.1%}" for p in others]
+        text = f"placement matters: of the rate of {first.name}, {', '.join(shares)}."
+    if bound == {""}:
+        return text
+    if len(bound) > 1:
+        bindings = [f"{each.binding or 'nothing known'} {each.name}" for each in placed]
+        return f"{text} What binds: {', '.join(bindings)}."
+    (name,) = bound
+    text += f" What binds everywhere: {name}."
+    cores = [each.host_cpu_fraction or 0.0 for each in placed]
+    if name == "accelerator" and max(cores) > _SPARE_CORES:
+        text += (
+            f" The cores were {max(cores):.0%} busy: with faster accelerators they "
+            "may bind."
+        )
+    return text
+
+
+def _series(sweep: SweepResult) -> Iterator[tuple[str, list[SweptPoint]]]:
+    """Yields a label, and the placements of equal ranks."""
+    for series in sweep.series:
+        by_ranks: dict[int, list[SweptPoint]] = {}
+        for point in series.points:
+            if point.num_ranks and point.num_hosts and point.examples_per_second:
+                by_ranks.setdefault(point.num_ranks, []).append(point)
+        for ranks, several in by_ranks.items():
+            if len(several) > 1:
+                words = (series.model, series.accelerator)
+                yield f"{' on '.join(filter(None, words))}, {ranks} ranks", several
+
+
+def _plots(label: str, placed: Sequence[SweptPoint]) -> Iterator[Plot]:
+    rates = [
+        Bar(p.name, p.examples_per_second, ideal=p.ideal_examples_per_second)
+        for p in placed
+    ]
+    yield Plot(label, frame.bars(rates, "images/s"))
+    shares = [
+        Bar(each.name, share, part)
+        for each in placed
+        for part in _PARTS
+        if (share := each.critical_path.get(part))
+    ]
+    if shares:
+        drawing = frame.bars(shares, "share of the time", parts=_PARTS, is_stacked=True)
+        yield Plot(f"{label}: critical path", drawing)
+
+
+def beside_publications(sweeps: Sequence[Result[SweepResult]]) -> list[Chart]:
+    """Draws the sweeps that have a published row: a rank beside a GPU."""
+    return frame.of_each(sweeps, _published)
+
+
+_Named = tuple[str, SweptRow]
+_MET = {None: "—", True: "met", False: "not met"}
+_PUBLISHED_COLUMNS: Mapping[str, Callable[[_Named], str]] = {
+    "Run": lambda n: n[0],
+    "Kind": lambda n: n[1].kind or "—",
+    "Precision": lambda n: n[1].precision or "—",
+    "Hosts": lambda n: str(n[1].num_hosts or "—"),
+    "Batch": lambda n: str(n[1].batch_size or "—"),
+    "Images/s": lambda n: frame.amount(n[1].examples_per_second),
+    "A rank": lambda n: frame.amount(n[1].examples_per_second_per_rank),
+    "Read, MB/s": lambda n: frame.amount(n[1].consumed_megabytes_per_second),
+    "Storage, MB/s": lambda n: frame.amount(n[1].storage_megabytes_per_second),
+    "CPU": lambda n: frame.percent(n[1].host_cpu_fraction),
+    "Accelerator": lambda n: frame.percent(n[1].accelerator_busy_fraction),
+    "Gate": lambda n: _MET[n[1].gates_met],
+    "Published, a GPU": lambda n: frame.amount(_of_gpu(n[1])),
+    "Ours": lambda n: "—" if (r := n[1].rate_over_published) is None else f"{r:.0%}",
+    "Published storage, MB/s": lambda n: frame.amount(
+        _there(n[1]).storage_megabytes_per_second
+    ),
+    "Published CPU": lambda n: frame.percent(_there(n[1]).host_cpu_fraction),
+    "Published accelerator": lambda n: frame.percent(
+        _there(n[1]).accelerator_busy_fraction
+    ),
+    "On": lambda n: _on(n[1]),
+    "Source": lambda n: _there(n[1]).source or "—",
+}
+
+
+def _published(index: int, sweep: Result[SweepResult]) -> Chart | None:
+    rows = [row for row in sweep.values.rows if row.examples_per_second_per_rank]
+    named = [(_name(row, rows), row) for row in rows]
+    drawn = [(name, row) for name, row in named if _of_gpu(row)]
+    if not drawn:
+        return None
+    bars = [
+        Bar(name, rate or 0.0, owner)
+        for name, row in drawn
+        for owner, rate in (
+            (_MEASURED, row.examples_per_second_per_rank),
+            (_PUBLISHED, _of_gpu(row)),
+        )
+    ]
+    owners = [_MEASURED, _PUBLISHED]
+    drawing = frame.bars(bars, "images/s", parts=owners)
+    return Chart(
+        f"published-{index}",
+        "Beside the published tests",
+        [_sentence(name, row) for name, row in drawn],
+        frame.legend(owners),
+        [Plot("Images/s of one accelerator", drawing)],
+        *frame.table(_PUBLISHED_COLUMNS, named),
+    )
+
+
+def _of_gpu(row: SweptRow) -> float | None:
+    return _there(row).images_per_second_per_accelerator
+
+
+def _there(row: SweptRow) -> PublishedRow:
+    return row.published or PublishedRow()
+
+
+def _name(row: SweptRow, rows: Sequence[SweptRow]) -> str:
+    """Returns model, mode and ranks of a row, and the other settings that differ."""
+    model = f"{row.model}{'' if row.mode == 'train' else f' {row.mode}'}"
+    words = [model, count_of(row.num_ranks, "rank")]
+    if row.tier:
+        # The tier says data set and cache, and comes first: a small screen cuts names.
+        return ", ".join([row.tier, *words])
+    settings = [(r.data_dir, r.cache, r.accelerator, r.scaling) for r in rows]
+    own = (row.data_dir, row.cache, row.accelerator, row.scaling)
+    columns = zip(own, zip(*settings, strict=True), strict=True)
+    more = [word for word, words in columns if word and len(set(words)) > 1]
+    return ", ".join([*words, *more])
+
+
+def _sentence(name: str, row: SweptRow) -> str:
+    published = frame.amount(_of_gpu(row))
+    ours = frame.amount(row.examples_per_second_per_rank)
+    text = f"{name}: {ours} images/s a rank; published {published} a GPU, on {_on(row)}"
+    apart = f"; not compared: {row.not_compared}" if row.not_compared else ""
+    return f"{text}{apart}."
+
+
+def _on(row: SweptRow) -> str:
+    """Returns the accelerators of the published row, such as 72 v100."""
+    there = _there(row)
+    count = there.num_accelerators
+    return "—" if count is None else f"{count} {there.accelerator or '—'}"
+
+
+def tiers(sweeps: Sequence[Result[SweepResult]]) -> list[Chart]:
+    """Draws images/s and bytes of the tiers, for sweeps with tiers."""
+    return frame.of_each(sweeps, _tiers)
+
+
+_NamedTier = tuple[str, SweptTier]
+
+
+def _given(get: Callable[[SweptTier], float | None]) -> Callable[[_NamedTier], str]:
+    return lambda named: frame.amount(get(named[1]), scale=1e-6)
+
+
+_TIER_COLUMNS: Mapping[str, Callable[[_NamedTier], str]] = {
+    "Tier": lambda n: n[0],
+    "images/s": lambda n: frame.amount(n[1].examples_per_second),
+    "CPU, ms an image": lambda n: frame.milliseconds(n[1].cpu_seconds_per_example),
+    "Stall": lambda n: frame.percent(n[1].stall_fraction),
+    "Binding": lambda n: n[1].binding or "—",
+    "State": lambda n: n[1].state or "—",
+    **{f"{giver}, MB": _given(get) for giver, get in _GIVERS.items()},
+}
+
+
+def _tiers(index: int, sweep: Result[SweepResult]) -> Chart | None:
+    rows = [row for row in sweep.values.tiers if row.examples_per_second]
+    if not rows:
+        return None
+    several = len({_settings(row) for row in rows}) > 1
+    named = [(f"{row.tier}{_settings(row) if several else ''}", row) for row in rows]
+    rates = [Bar(name, row.examples_per_second or 0.0) for name, row in named]
+    plots = [Plot("Rate", frame.bars(rates, "images/s"))]
+    sources = [
+        Bar(name, num_bytes / 1e6, giver)
+        for name, row in named
+        for giver, get in _GIVERS.items()
+        if (num_bytes := get(row))
+    ]
+    if sources:
+        title = "Bytes of the timed steps, by the place they came from"
+        drawing = frame.bars(sources, "MB", parts=list(_GIVERS), is_stacked=True)
+        plots.append(Plot(title, drawing))
+    return Chart(
+        f"tiers-{index}",
+        "Tiers: the same run on data in several places",
+        [
+            f"{name}: {frame.amount(row.examples_per_second)} images/s; the run waited "
+            f"for: {row.binding or '?'}."
+            for name, row in named
+        ],
+        frame.legend(_GIVERS),
+        plots,
+        *frame.table(_TIER_COLUMNS, named),
+    )
+
+
+def _settings(row: SweptTier) -> str:
+    """Returns the settings that differ between rows of a tier."""
+    words = (row.model, row.mode, row.batch_size, row.accelerator)
+    text = ", ".join(str(word) for word in words if word)
+    return f", {text}, {count_of(row.num_ranks, 'rank')}"

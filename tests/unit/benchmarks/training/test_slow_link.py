@@ -1,0 +1,30 @@
+"""benchmarks.training.slow_link: the rank behind a slow network is named."""
+
+import pytest
+
+from benchmarks.training import slow_link
+
+
+@pytest.mark.parametrize(
+    ("sending", "communicated", "rank"),
+    [
+        ([0.1, 8.0], 8.0, 1),
+        ([8.0, 0.1, 0.2, 0.3], 8.0, 0),
+        ([0.0, 8.0, 0.0], 8.0, 1),
+        ([8.0, 7.0], 8.0, None),  # all links are equally slow
+        ([0.1, 8.0], 0.5, None),  # the computation hides the network
+        ([0.1, 0.5], 8.0, None),  # something else takes the time
+        ([0.1, None], 8.0, None),
+        ([8.0], 8.0, None),
+        ([], 8.0, None),
+    ],
+)
+def test_the_rank_with_waiting_bytes(
+    sending: list[float | None], communicated: float, rank: int | None
+) -> None:
+    found = slow_link.find(sending, communicated, total=20.0)
+
+    assert (found and found.rank) == rank
+    if found:
+        assert found.seconds == 8.0
+        assert found.text.startswith(f"Rank {rank} is behind a slow network: its bytes")
