@@ -1,0 +1,142 @@
+"""Images through a real broker, while the producer, the broker and workers are killed.
+
+Each image is stored once, with its bytes and label, in the order that the claims of the
+generations say. `make test` kills a few times; TORTURE=1 sends 100,000 images and kills
+50 times, and STREAM_RESULT=FILE keeps the figures.
+"""
+
+import dataclasses
+import json
+import os
+import pathlib
+import random
+import subprocess
+import sys
+import time
+from typing import Any
+
+import xxhash
+
+from converters import verify
+from tests.support.faults.torture import rounds
+from tests.support.processes import stream_producer
+from tests.support.servers import brokers
+from tfpipe.location.files import Files
+from tfpipe.shards import generations, index
+
+NUM_IMAGES, NUM_KILLS = rounds(1_500, 100_000), rounds(4, 50)
+PER_GENERATION = rounds(200, 2_000)
+WORKERS = ("first", "second")
+_LIMIT = rounds(240, 3_600)  # seconds after which the test gives up
+
+
+@dataclasses.dataclass
+class Victims:
+    """The processes that are killed and started again."""
+
+    broker: brokers.BrokerProcess
+    folder: pathlib.Path
+    processes: dict[str, subprocess.Popen[bytes]] = dataclasses.field(
+        default_factory=dict
+    )
+
+    def start(self, name: str) -> None:
+        """Starts the producer or a worker."""
+        port = str(self.broker.port)
+        command = [*("tests.support.processes.stream_producer", port, "photos")]
+        command += [str(NUM_IMAGES)]
+        if name in WORKERS:
+            command = ["converters.stream", f"{self.broker.url}/photos"]
+            command += [str(self.folder / "set"), f"--worker={name}", "--patience=60"]
+            command += [f"--max_records={PER_GENERATION}", "--max_seconds=3"]
+            command += ["--until_idle=4", "--num_workers=1", "--json"]
+        with open(self.folder / f"{name}.out", "ab") as out:
+            self.processes[name] = subprocess.Popen(
+                [sys.executable, "-m", *command], stdout=out, stderr=out
+            )
+
+    def kill(self, name: str) -> None:
+        """Kills the broker, the producer or a worker, and starts it again."""
+        if name == "broker":
+            self.broker.kill()
+            self.broker.start()
+            return
+        self.processes[name].kill()
+        self.processes[name].wait()
+        self.start(name)
+
+
+def test_each_image_is_stored_once_in_spite_of_kills(tmp_path: pathlib.Path) -> None:
+    brokers.require("redis")
+    draw, killed = random.Random(0), dict.fromkeys(("broker", "producer", *WORKERS), 0)
+    began = time.monotonic()
+    with brokers.running("redis", tmp_path / "redis") as broker:
+        victims = Victims(broker, tmp_path)
+        for name in ("producer", *WORKERS):
+            victims.start(name)
+        try:
+            for _ in range(NUM_KILLS):
+                time.sleep(draw.uniform(0.2, rounds(2, 4)))
+                name = draw.choice([*killed])
+                victims.kill(name)
+                killed[name] += 1
+            _end(victims, began)
+        finally:
+            for process in victims.processes.values():
+                process.kill()
+                process.wait()
+
+    figures = _checked(tmp_path / "set")
+    figures |= {"kills": killed, "seconds": round(time.monotonic() - began, 1)}
+    if path := os.environ.get("STREAM_RESULT"):
+        pathlib.Path(path).write_text(json.dumps(figures, indent=1) + "\n")
+
+
+def _end(victims: Victims, began: float) -> None:
+    """Waits for the producer, then for workers until nothing is left."""
+    while any(p.poll() is None for p in victims.processes.values()):
+        assert time.monotonic() - began < _LIMIT
+        time.sleep(0.2)
+    for name in WORKERS:  # what a worker left when it was idle too early
+        victims.start(name)
+    for name in WORKERS:
+        assert victims.processes[name].wait(_LIMIT) == 0, (
+            victims.folder / f"{name}.out"
+        ).read_text()[-3000:]
+
+
+def _checked(folder: pathlib.Path) -> dict[str, Any]:
+    """Checks the records of all generations against the claims and the images."""
+    log = generations.read_log(Files(str(folder)))
+    stored: list[str] = []
+    whole_digest = xxhash.xxh3_128()
+    for entry in log:
+        claim = json.loads(
+            (folder / f"generations/{entry.folder}.messages.json").read_bytes()
+        )
+        names = [
+            f"{int(id.removeprefix('id-')):08d}.jpg" for _, id in claim["messages"]
+        ]
+        rows = index.load_catalog(
+            folder / entry.folder, "train", ["filename", "digest", "synset"]
+        )
+        by_hash = sorted(
+            names, key=lambda n: xxhash.xxh3_64_intdigest(f"0/{n}".encode())
+        )
+        assert rows["filename"].tolist() == by_hash  # the stated order
+        for name, digest, label in zip(*rows.values(), strict=True):
+            number = int(name.removesuffix(".jpg"))
+            image = stream_producer.image_of(number)
+            assert digest == xxhash.xxh3_128_hexdigest(image)
+            assert label == f"class-{number % stream_producer.NUM_CLASSES}"
+            whole_digest.update(f"{name} {digest}\n".encode())
+        stored += names
+    assert sorted(stored) == [f"{n:08d}.jpg" for n in range(NUM_IMAGES)]
+    options = verify.VerifyOptions(data_dir=str(folder), level="crc", num_workers=1)
+    assert verify.verify(options).num_faults == 0
+    return {
+        "num_images": NUM_IMAGES,
+        "num_records": len(stored),
+        "num_generations": len(log),
+        "digest_of_names_and_images_in_order": whole_digest.hexdigest(),
+    }
