@@ -21,9 +21,10 @@ from typing import Any
 
 from converters.inputs.tables import servers, sql
 from converters.inputs.tables.columns import MAX_DIGITS, Columns
+from converters.inputs.tables.documents import DocumentCursor
 from converters.inputs.tables.servers import MYSQL, POSTGRESQL
 from converters.inputs.tables.spool import Spool
-from converters.inputs.tables.table_sources import SQLITE, TableSource
+from converters.inputs.tables.table_sources import DOCUMENTS, SQLITE, TableSource
 from tfpipe.shards.sql import Interruptible, identifier, read_lines
 
 _BATCH_ROWS = 64
@@ -46,6 +47,9 @@ def rows(source: TableSource, query: str | None) -> Iterator[Any]:
             database's package is not installed.
         OSError: If the database cannot be reached.
     """
+    if source.kind == DOCUMENTS:
+        yield DocumentCursor(source.files)
+        return
     openers = {SQLITE: _sqlite, POSTGRESQL: _postgresql, MYSQL: _mysql}
     with openers[source.kind](source, _statement(source, query)) as cursor:
         yield cursor

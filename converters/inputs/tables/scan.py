@@ -100,7 +100,9 @@ def scan(
         with spool.opened(folder) as images, _line_named(near.values(), columns):
             _create_functions(connection, images)
             source, lines = near[INPUT], copies / f"{INPUT}.jsonl"
-            if len(near) == 1 and source.is_database:
+            if len(near) == 1 and (
+                source.is_database or (source.has_cursor and query is None)
+            ):
                 rows = databases.rows_in(lines, source, query, columns, images)
                 _write_rows(connection, rows, columns, None, part)
             elif query is None:
@@ -178,7 +180,7 @@ def _make_views(
     """Makes a view of every source; returns the files that the views read."""
     files: list[str | pathlib.Path] = []
     for name, source in sources.items():
-        if source.is_database:
+        if source.has_cursor:
             files.append(lines := copies / f"{name}.jsonl")
             rows = databases.rows_in(lines, source, None, None, None)
         else:
@@ -334,7 +336,7 @@ def by_names(
     by_file = {name: _folder_values(source, name) for name in hive_columns}
     if columns.split_column is not None or meaning.split is not None:
         return columns, meaning.split, by_file
-    if source.is_database:
+    if source.has_cursor:
         return columns, TRAIN, by_file
     splits = meaning.splits_of_files(paths_below_one(source.files))
     if len(set(splits)) == 1:
