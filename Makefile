@@ -174,6 +174,10 @@ torture: venv .venv-tf-2.21/ready  ## Kills, faults, damage by the hundred; the 
 	TORTURE=1 pytest -q -n 2 --dist loadfile tests/torture tests/system/docs
 	TORTURE=1 .venv-tf-2.21/bin/pytest -q tests/system/docs/test_pages.py
 
+.PHONY: campaigns
+campaigns: venv  ## The attacks behind docs/evidence/guarantees.md in their long form: hours; goes on where it stopped
+	python -m tests.torture.campaigns $(CAMPAIGNS)
+
 .PHONY: mutants
 mutants: venv  ## Small faults in the rooms that guard data, which the unit tests must see: half an hour
 	@python -c 'import cosmic_ray' 2>/dev/null || pip install --quiet --constraint=constraints.txt \

@@ -4,6 +4,10 @@
 """
 
 import os
+from collections.abc import Callable
+
+# pytest's fixture: a test tells a campaign the number of its injected faults.
+RecordProperty = Callable[[str, object], None]
 
 IS_LONG = os.environ.get("TORTURE", "0") not in ("", "0")
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tests.support.data.native_op import native_op, needs_native  # noqa: F401
-from tests.support.faults.torture import rounds
+from tests.support.faults.torture import RecordProperty, rounds
 
 pytestmark = needs_native
 
@@ -160,7 +160,7 @@ READERS = ("imagenet", "folder", "table", "webdataset", "tfrecord", "merge")
     ],
 )
 def test_a_killed_command_is_ended_by_the_same_command(
-    tmp_path: pathlib.Path, name: str
+    tmp_path: pathlib.Path, name: str, record_property: RecordProperty
 ) -> None:
     """After a kill the command ends, and again when all is there, with equal bytes.
 
@@ -180,3 +180,4 @@ def test_a_killed_command_is_ended_by_the_same_command(
     report = json.loads(done.stdout.splitlines()[-1])
     assert report["failures"] == [], done.stderr
     assert report["kills"] > min(2, 10 / step)
+    record_property("injections", report["kills"])

@@ -6,7 +6,7 @@ import subprocess
 import time
 
 from tests.support.data.trees import digests
-from tests.support.faults.torture import rounds
+from tests.support.faults.torture import RecordProperty, rounds
 from tests.support.processes.long_conversion import Uninterrupted, command, num_complete
 from tests.support.processes.warm_python import WarmPython, kill
 
@@ -14,7 +14,10 @@ NUM_ROUNDS = rounds(few=2, many=200)
 
 
 def test_killed_at_any_moment_it_ends_with_the_same_bytes(
-    uninterrupted: Uninterrupted, tmp_path: pathlib.Path, warm_python: WarmPython
+    uninterrupted: Uninterrupted,
+    tmp_path: pathlib.Path,
+    warm_python: WarmPython,
+    record_property: RecordProperty,
 ) -> None:
     """Killed up to three times in a row, then left alone."""
     raw_dir, expected = uninterrupted
@@ -48,3 +51,4 @@ def test_killed_at_any_moment_it_ends_with_the_same_bytes(
         assert digests(folder) == expected
 
     assert kills > NUM_ROUNDS
+    record_property("injections", kills)

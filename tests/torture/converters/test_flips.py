@@ -14,7 +14,7 @@ from converters import verify
 from converters.checks import files, shard as shard_checks
 from tests.support.data import conversions
 from tests.support.data.conversions import conversion
-from tests.support.faults.torture import rounds
+from tests.support.faults.torture import RecordProperty, rounds
 from tfpipe import errors
 from tfpipe.shards import index
 
@@ -96,14 +96,18 @@ def test_the_data_set_has_every_kind_of_file_and_no_fault(
     assert min((tiny_dir / name).stat().st_size for name in names) > 0
 
 
-def test_a_sample_of_flips_is_found_by_the_command(tiny_dir: pathlib.Path) -> None:
-    missed = {}
+def test_a_sample_of_flips_is_found_by_the_command(
+    tiny_dir: pathlib.Path, record_property: RecordProperty
+) -> None:
+    missed, count = {}, 0
     for number, name in enumerate(_names(tiny_dir)):
         path = tiny_dir / name
         step = max(1, path.stat().st_size // NUM_SAMPLES)
         is_found = functools.partial(_is_found, tiny_dir)
         missed[name] = _missed(path, is_found, start=number % step, step=step)
+        count += len(range(number % step, path.stat().st_size, step))
 
+    record_property("injections", count)
     assert {name: found for name, found in missed.items() if found} == {}
 
 
@@ -126,7 +130,9 @@ def _missed(
     return missed
 
 
-def test_every_flip_is_found(tiny_dir: pathlib.Path) -> None:
+def test_every_flip_is_found(
+    tiny_dir: pathlib.Path, record_property: RecordProperty
+) -> None:
     """Runs only the part of the command that reads the file, which is faster."""
     known = index.load(tiny_dir)
     shards = {
@@ -166,6 +172,8 @@ def test_every_flip_is_found(tiny_dir: pathlib.Path) -> None:
             is_bad = functools.partial(_is_listed_bad, known, tiny_dir)
         missed[name] = _missed(tiny_dir / name, is_bad, start=0, step=STEP)
 
+    sizes = [(tiny_dir / name).stat().st_size for name in missed]
+    record_property("injections", sum(len(range(0, size, STEP)) for size in sizes))
     assert {name: found for name, found in missed.items() if found} == {}
 
 

@@ -10,7 +10,7 @@ import pathlib
 import subprocess
 import sys
 
-from tests.support.faults.torture import rounds
+from tests.support.faults.torture import RecordProperty, rounds
 
 MODULE = "tests.torture.converters.kill_points"
 EVERY = int(os.environ.get("KILL_POINTS", rounds(few=120, many=4)))
@@ -18,6 +18,7 @@ EVERY = int(os.environ.get("KILL_POINTS", rounds(few=120, many=4)))
 
 def test_conversion_that_is_killed_ends_as_one_whole_data_set_or_a_clear_refusal(
     tmp_path: pathlib.Path,
+    record_property: RecordProperty,
 ) -> None:
     done = subprocess.run(
         [sys.executable, "-m", MODULE, tmp_path, str(EVERY)],
@@ -30,5 +31,6 @@ def test_conversion_that_is_killed_ends_as_one_whole_data_set_or_a_clear_refusal
     print(report)
     assert report["failures"] == []
     assert report["num_kills"] > 800 / EVERY
+    record_property("injections", report["num_kills"])
     for outcome in ("same: done", "same with --overwrite: done", "another: refused"):
         assert report["outcomes"][outcome] > 0

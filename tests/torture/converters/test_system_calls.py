@@ -16,7 +16,7 @@ import pytest
 from tests.support.data.trees import digests, make_tree
 from tests.support.faults import system_calls
 from tests.support.faults.system_calls import Injection
-from tests.support.faults.torture import rounds
+from tests.support.faults.torture import RecordProperty, rounds
 
 # Words after `python -m`; {} is the folder of the test.
 COMMANDS: Mapping[str, str] = {
@@ -59,7 +59,7 @@ def _empty(out: pathlib.Path) -> None:
 
 @pytest.mark.parametrize("name", list(COMMANDS)[: rounds(2, len(COMMANDS))])
 def test_a_fault_is_said_and_the_same_command_goes_on(
-    folder: pathlib.Path, name: str
+    folder: pathlib.Path, name: str, record_property: RecordProperty
 ) -> None:
     words, out = _words(COMMANDS[name], folder), folder / "out"
     _empty(out)
@@ -82,6 +82,7 @@ def test_a_fault_is_said_and_the_same_command_goes_on(
 
     assert failures == []
     assert count_of_faults > 0
+    record_property("injections", count_of_faults)
 
 
 def _misdeed(

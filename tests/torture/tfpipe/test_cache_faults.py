@@ -13,7 +13,7 @@ import pytest
 
 from studies import cache_faults as study
 from tests.support.data.shards import make_shards
-from tests.support.faults.torture import IS_LONG, rounds
+from tests.support.faults.torture import IS_LONG, RecordProperty, rounds
 from tests.system.tfpipe.location.test_shard_cache import (
     SIZES,
     Workers,
@@ -31,7 +31,9 @@ def options(tmp_path: pathlib.Path) -> study.CacheFaultsOptions:
     )
 
 
-def test_no_record_is_lost(options: study.CacheFaultsOptions) -> None:
+def test_no_record_is_lost(
+    options: study.CacheFaultsOptions, record_property: RecordProperty
+) -> None:
     figures = study.summary(study.campaign(options))
 
     assert figures["num_wrong"] == 0
@@ -40,6 +42,7 @@ def test_no_record_is_lost(options: study.CacheFaultsOptions) -> None:
     # Each kind of call failed.
     kinds = {name.rpartition(" ")[0] for name in figures["errors"]}
     assert {"store", "local write", "shared read_bytes", "shared write_bytes"} <= kinds
+    record_property("injections", figures["num_kills"] + figures["num_errors"])
 
 
 def test_a_campaign_goes_on_where_it_ended(options: study.CacheFaultsOptions) -> None:

@@ -59,7 +59,7 @@ def read(pipeline: tfpipe.Pipeline) -> list[dict[str, object]]:
 
 @needs_native
 @pytest.mark.parametrize("reading", ["native", "tensorflow"])
-def test_a_shard_cache(data_dir, tmp_path, reading):
+def test_a_shard_cache(data_dir, tmp_path, record_property, reading):
     def make(name):
         return preset_over(
             tfpipe.imagenet_train,
@@ -77,9 +77,10 @@ def test_a_shard_cache(data_dir, tmp_path, reading):
             found = read(pipeline)
         assert_equal(found, expected)
         assert pipeline.faults.faults == []
+    record_property("injections", seed + 1)
 
 
-def test_a_cache_on_disk(data_dir, tmp_path):
+def test_a_cache_on_disk(data_dir, tmp_path, record_property):
     def make(name):
         return tfpipe.imagenet_train(
             data_dir,
@@ -96,6 +97,7 @@ def test_a_cache_on_disk(data_dir, tmp_path):
             found = read(pipeline)
         assert_equal(found, expected)
         assert pipeline.faults.faults == []
+    record_property("injections", seed + 1)
 
 
 def test_each_round_harms(tmp_path):

@@ -11,7 +11,7 @@ from tests.support.faults.torture import rounds
 NUM_FLIPS = rounds(few=6, many=200)
 
 
-def test_any_flipped_byte_is_named_and_costs_one_record(copy_dir):
+def test_any_flipped_byte_is_named_and_costs_one_record(copy_dir, record_property):
     all_places = places(copy_dir)
     random = np.random.default_rng(3)
     for number in random.integers(NUM_TRAIN, size=NUM_FLIPS).tolist():
@@ -30,3 +30,4 @@ def test_any_flipped_byte_is_named_and_costs_one_record(copy_dir):
         assert f"{path}: record {number} " in str(caught.value)
         assert f"at byte {offset} (image {name})" in str(caught.value)
         flip(path, position)
+    record_property("injections", NUM_FLIPS)
