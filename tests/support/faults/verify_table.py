@@ -10,7 +10,11 @@ import errno
 import itertools
 import json
 import pathlib
+import shutil
 import sys
+import tempfile
+from collections.abc import Iterator
+from typing import Any
 
 from converters import verify
 from converters.checks.shard import LEVELS
@@ -24,22 +28,41 @@ FILES = (SHARD, index.INDEX_NAME, index.CATALOG_NAME, "classes.tsv", IMAGES)
 _CALLS = [call for call in CALLS if call[1] != "ENOENT"]
 
 
+Row = dict[str, Any]
+
+
+def _rows(
+    options: verify.VerifyOptions, file: str, calls: Iterator[Any]
+) -> Iterator[Row]:
+    above = options.input_dir if file == IMAGES else options.data_dir
+    part = str(pathlib.Path(str(above), file))
+    for call, name in calls:
+        error, faults = "", []
+        try:
+            with failing(part, getattr(errno, name), at=call):
+                faults = [*map(str, verify.verify(options).faults)]
+        except Exception as raised:
+            error = f"{type(raised).__name__}: {raised}"
+        row = {"level": options.level, "file": file, "call": call, "errno": name}
+        yield row | {"error": error, "faults": faults}
+
+
 def _main(data_dir: str, input_dir: str, count: int) -> None:
     calls = itertools.cycle(_CALLS)
-    for level, file in itertools.product(LEVELS, FILES):
-        options = verify.VerifyOptions(
-            data_dir=data_dir, input_dir=input_dir, level=level, num_workers=1
-        )
-        part = str(pathlib.Path(input_dir if file == IMAGES else data_dir, file))
-        for call, name in itertools.islice(calls, count):
-            error, faults = "", []
-            try:
-                with failing(part, getattr(errno, name), at=call):
-                    faults = [*map(str, verify.verify(options).faults)]
-            except Exception as raised:
-                error = f"{type(raised).__name__}: {raised}"
-            row = {"level": level, "file": file, "call": call, "errno": name}
-            print(json.dumps(row | {"error": error, "faults": faults}))
+    tables = [
+        (file, {"data_dir": data_dir, "input_dir": input_dir, "level": level})
+        for level, file in itertools.product(LEVELS, FILES)
+    ]
+    with tempfile.TemporaryDirectory() as foreign:  # shards without an index
+        for shard in pathlib.Path(data_dir).glob("*-of-*"):
+            shutil.copy(shard, foreign)
+        of_foreign = ({"data_dir": foreign, "level": each} for each in LEVELS[1:4])
+        tables += [(SHARD, options) for options in of_foreign]
+        for file, options in tables:
+            made = verify.VerifyOptions(**options, num_workers=1)
+            for row in _rows(made, file, itertools.islice(calls, count)):
+                has_index = options["data_dir"] == data_dir
+                print(json.dumps(row | {"has_index": has_index}))
 
 
 if __name__ == "__main__":

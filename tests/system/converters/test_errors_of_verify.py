@@ -35,9 +35,10 @@ def test_no_errno_is_a_fault_at_any_level(
     raised = [row for row in rows if row["error"]]
     assert [row for row in raised if not _says(row, row["errno"])] == []
     # The level quick reads no shard, and the level source alone reads images.
-    ends = {(row["level"], row["file"]) for row in raised}
-    assert {(level, verify_table.SHARD) for level in LEVELS[1:]} <= ends
-    assert ("source", verify_table.IMAGES) in ends
+    ends = {(row["level"], row["file"], row["has_index"]) for row in raised}
+    assert {(level, verify_table.SHARD, True) for level in LEVELS[1:]} <= ends
+    assert {(level, verify_table.SHARD, False) for level in LEVELS[1:4]} <= ends
+    assert ("source", verify_table.IMAGES, True) in ends
 
 
 def _says(row: dict[str, str], name: str) -> bool:
