@@ -11,7 +11,7 @@
 
 The first evidence decides about input. The threads of the run wanted most cores, so
 that cores were short. Otherwise many bytes came from a server or a disk. Otherwise the
-stages of the pipeline waited for each other.
+stages of the pipeline waited for each other. Averages lack cores by the same evidence.
 """
 
 from collections.abc import Mapping
@@ -53,13 +53,21 @@ def of_run(result: TrainResult) -> str:
 _WORDS = {"communication": "communication", "late": "host"}
 
 
-def _cores_are_full(result: TrainResult) -> bool:
-    return (result.telemetry.host_cpu_fraction or 0.0) >= _FULL
+def _lacks_cores(result: TrainResult) -> bool:
+    """Whether the threads of the run wanted most cores.
+
+    A busy host alone is no evidence: threads that wait for a disk or a link want no
+    core. Results of older versions know only how busy the host was.
+    """
+    wanted = result.host_load.wanted_cpu_fraction
+    if wanted is None:
+        wanted = result.telemetry.host_cpu_fraction
+    return (wanted or 0.0) >= _FULL
 
 
 def _waits_for_cores(result: TrainResult) -> bool:
     waits = result.host_load.run_queue_wait_fraction or 0.0
-    return _cores_are_full(result) and waits >= _HALF
+    return _lacks_cores(result) and waits >= _HALF
 
 
 def _of_full_cores(result: TrainResult) -> str:
@@ -68,13 +76,8 @@ def _of_full_cores(result: TrainResult) -> str:
 
 
 def _of_input(result: TrainResult) -> str:
-    """Returns why a run waited for input, by the first evidence.
-
-    A busy host alone is no evidence: threads that wait for a disk want no core. Results
-    of older versions know only how busy the host was.
-    """
-    wanted = result.host_load.wanted_cpu_fraction
-    if _cores_are_full(result) if wanted is None else wanted >= _FULL:
+    """Returns why a run waited for input, by the first evidence."""
+    if _lacks_cores(result):
         return _of_full_cores(result)
     source = result.storage or SourceBytes()
     server, disk = source.bytes_from_server or 0.0, source.bytes_from_disk or 0.0

@@ -71,18 +71,22 @@ def test_the_largest_loss_decides(shares: dict[str, float], word: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("host", "queue", "others", "word"),
+    ("host", "wanted", "queue", "others", "word"),
     [
-        (1.0, 0.6, 0.1, "cores"),
-        (1.0, 0.6, 0.9, "host"),
-        (1.0, 0.2, 0.1, "communication"),
-        (0.5, 0.6, 0.1, "communication"),
+        (1.0, 0.9, 0.6, 0.1, "cores"),
+        (1.0, 0.9, 0.6, 0.9, "host"),
+        (1.0, 0.9, 0.2, 0.1, "communication"),
+        # Others take the cores: a slow network still binds.
+        (1.0, 0.3, 0.6, 0.9, "communication"),
+        # Results of older versions.
+        (1.0, None, 0.6, 0.1, "cores"),
+        (0.5, None, 0.6, 0.1, "communication"),
     ],
 )
 def test_averages_whose_threads_wait_for_a_core_are_bound_by_cores(
-    host: float, queue: float, others: float, word: str
+    host: float, wanted: float | None, queue: float, others: float, word: str
 ) -> None:
-    load = {"run_queue_wait_fraction": queue, "others_cpu_fraction": others}
+    load = _load(wanted, others) | {"run_queue_wait_fraction": queue}
     document = {
         "critical_path": {"shares": {"communication": 0.5, "compute": 0.5}},
         "host_load": load,
