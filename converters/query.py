@@ -31,16 +31,20 @@ be done with them:
   --sheet=out.png          a contact sheet of the sample
   --report=data.html       a page about classes, sizes, boxes, changes and rejects
   --materialize=OUT        a data set with shards of its own
+  --remove                 takes them out of a growing data set, in a new generation
 
 The same catalog, expressions and seed choose the same records, if the expressions have
 no random(). The last line on stdout is one JSON object. Exit code: 0 done, also if no
 record is chosen; 1 an error.
 """
 
+import dataclasses
+import os
 import pathlib
 import re
 import tempfile
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from converters.catalog import counts, facts, question, samples, shards
@@ -53,10 +57,12 @@ from converters.jobs import run
 from converters.jobs.job import Job
 from converters.options import shared
 from converters.options.query import GROUPS, QueryOptions
+from converters.streams.growing import GrowingDataSet
 from tfpipe import cli, errors, host
 from tfpipe.cli import output
+from tfpipe.location.files import Files
 from tfpipe.location.location import Location
-from tfpipe.shards import index, subset
+from tfpipe.shards import generations, index, subset
 
 if TYPE_CHECKING:
     import duckdb
@@ -103,8 +109,11 @@ def ask(config: QueryOptions) -> dict[str, Any]:
             done = found | _write(config, source, rows, found)
             done["remarks"] = [] if found["num_chosen"] else _misnamed(config, source)
             job = _job(config, source, rows, more) if more is not None else None
+            folders = _folders(rows, source) if config.remove else {}
         if job is not None:  # a process with the threads of DuckDB cannot fork
             run.run(job)
+        if config.remove:
+            done["generation"] = _remove(config, folders)
     return {
         "command": _COMMAND,
         "schema_version": _SCHEMA_VERSION,
@@ -114,6 +123,55 @@ def ask(config: QueryOptions) -> dict[str, Any]:
         "query_cpu_seconds": round(cpu_seconds, 3),
         "seconds": round(time.perf_counter() - begin, 3),
     }
+
+
+def _folders(rows: "duckdb.DuckDBPyConnection", source: Source) -> dict[str, int]:
+    """Returns the number of chosen records in each folder of a growing data set."""
+    if "generation" not in source.known.made_by:
+        raise ValueError(
+            f"--remove needs a growing data set, and {source.name} is none. Write the "
+            "other records with --materialize."
+        )
+    folders: dict[str, int] = {}
+    chosen = "SELECT split, shard, count(*) FROM chosen GROUP BY ALL ORDER BY ALL"
+    for split, shard, count in rows.execute(chosen).fetchall():
+        folder = source.known.splits[split][shard].name.partition("/")[0]
+        folders[folder] = folders.get(folder, 0) + count
+    return folders
+
+
+def _remove(config: QueryOptions, folders: Mapping[str, int]) -> int:
+    """Publishes each folder without its chosen records; returns the last generation.
+
+    After a kill the same command removes the records of the other folders.
+    """
+    location = shared.location_of("DIR", config.data_dir)
+    # Each removal has claims of its own: no stream goes on with them.
+    data = GrowingDataSet(Files(location), f"query-{os.urandom(8).hex()}", ())
+    for folder, count in folders.items():
+        new, whole = "", data.index_of(folder)
+        if count < sum(map(whole.num_records, whole.splits)):
+            new = data.claim([]).folder
+            rest = dataclasses.replace(
+                config,
+                data_dir=(location / folder).text,
+                clause=f"NOT coalesce(({config.clause}), false)",
+                remove=False,
+                save=None,
+                sheet=None,
+                report=None,
+                materialize=(location / new).text,
+            )
+            ask(rest)
+            whole = data.index_of(new)
+        while not data.publish(new, whole, replaces=folder):
+            data.refresh()
+            if folder not in {e.folder for e in generations.newest(data.log)}:
+                raise ValueError(
+                    f"{folder} was replaced by another command. Run this one again."
+                )
+        data.refresh()
+    return len(data.log)
 
 
 def _misnamed(config: QueryOptions, source: Source) -> list[str]:

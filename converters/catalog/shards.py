@@ -17,6 +17,7 @@ from converters.catalog import question
 from converters.exports.copies import CopyPlan
 from converters.exports.source import Source
 from converters.jobs import side_files
+from converters.jobs.plan import SHARD_BYTES
 from tfpipe.shards.catalog import but_usual
 from tfpipe.shards.sql import identifier, quoted
 
@@ -30,7 +31,8 @@ def make_plans(
     """Returns the plan of each new shard, by split and number.
 
     The records keep their order. A split gets as many shards as its bytes fill at the
-    mean size of its shards in the source; their records differ by at most one.
+    mean size of its shards in the source, or at 48 MB if the source grows; their
+    records differ by at most one.
 
     Args:
         connection: The connection of a question.
@@ -50,6 +52,8 @@ def make_plans(
         if not rows:
             continue
         mean = sum(shard.num_bytes for shard in shards) / len(shards)
+        if "generation" in source.known.made_by:  # its shards may be many and small
+            mean = max(mean, SHARD_BYTES)
         full = math.ceil(sum(row[2] for row in rows) / max(mean, 1))
         count = min(max(full, 1), len(rows))
         names = side_files.shard_names(layout, source.known.name, split, count)

@@ -97,6 +97,11 @@ class QueryOptions:
         "The same command goes on after an interruption.",
         shown="DIR",
     )
+    remove: bool = _output(
+        False,
+        "Take the chosen records out of a growing data set, from the next generation "
+        "on. Their folders are written anew without them; earlier generations stay.",
+    )
     overwrite: bool = _output(
         False,
         "Replace what an earlier run left in the folder of --materialize. Other files "
@@ -116,6 +121,11 @@ class QueryOptions:
         for name in ("save", "sheet", "report"):
             if (value := getattr(self, name)) is not None:
                 self._check_file(f"--{name}", value)
+        if self.remove and (self.materialize or self.generation or self.limit):
+            raise ValueError(
+                "--remove takes records out of the newest generation, and needs neither"
+                " --materialize nor --generation nor --limit."
+            )
         if self.sheet is not None:
             samples.require_name(pathlib.Path(self.sheet))
         if self.materialize is not None:

@@ -1,8 +1,8 @@
-"""A folder or a URL that is watched: each new file is a message.
+"""A folder or a URL that is watched: every new file is a message.
 
-In: a folder with a folder for each class. Out: messages; the id of a file is its name
+In: a folder with a folder for every class. Out: messages; the id of a file is its name
 in the watched folder, and its class is the folder above. A file must appear whole: a
-writer gives it another name, or one that starts with a dot, and then renames it.
+writer renames a finished file whose name began with a dot.
 """
 
 import time
@@ -22,7 +22,7 @@ class FolderStream:
 
     Args:
         location: The folder or URL.
-        stored: Names of files that are stored already; the set may grow.
+        stored: Names of stored files; the set may grow.
     """
 
     def __init__(self, location: Location, stored: Container[str]) -> None:
@@ -31,7 +31,7 @@ class FolderStream:
         self._waiting: list[str] = []
 
     def read(self, count: int, seconds: float) -> list[Message]:
-        """Returns files that are new; lists the folder again if all were read."""
+        """Returns new files; lists the folder again if all were read."""
         if not self._waiting:
             self._waiting = self._list()
         if not self._waiting:
@@ -56,7 +56,7 @@ class FolderStream:
         ]
 
     def fetch(self, positions: Sequence[str]) -> list[Message]:
-        """Reads files by their names; those that were removed are left out."""
+        """Reads files by their names; removed files are left out."""
         messages = []
         for name in positions:
             try:

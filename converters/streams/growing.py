@@ -73,7 +73,7 @@ class GrowingDataSet:
         self.refresh()
 
     def _require_create(self) -> None:
-        """Checks that the store refuses a second file of the same name."""
+        """Checks whether the store refuses a second file of one name."""
         if self.files.location.is_local:
             log = self.files.location.path / generations.LOG_FOLDER
             log.mkdir(parents=True, exist_ok=True)
@@ -91,19 +91,19 @@ class GrowingDataSet:
             )
 
     def refresh(self) -> None:
-        """Reads the generations that were published since."""
+        """Reads newly published generations."""
         log = generations.read_log(self.files)
+        if log and not self.log:
+            self.classes = []  # those of the data set count
         new, self.log = log[len(self.log) :], log
-        for entry in new:
+        for entry in filter(lambda each: each.folder, new):
             # A replaced folder's messages stay known: they never come back.
             with contextlib.suppress(errors.MissingFileError):
                 self.stored.update(id for _, id in self._read(entry.folder).messages)
-        if new:
-            whole = self.index_of(new[-1].folder)
+            whole = self.index_of(entry.folder)
             self.label_base = whole.label_base
             names = [synset for synset, _ in whole.classes]
-            if len(names) > len(self.classes) or len(new) == len(log):
-                self.classes = names
+            self.classes = max(self.classes, names, key=len)
 
     @property
     def labels(self) -> dict[str, int]:
@@ -123,7 +123,7 @@ class GrowingDataSet:
         return [match[1] for match in matches if match]
 
     def unfinished(self) -> Iterator[MessageClaim]:
-        """Yields the claims of this worker that were not published."""
+        """Yields the unpublished claims of the worker."""
         published = {entry.folder for entry in self.log}
         for folder in self._claims():
             if folder not in published:
@@ -135,7 +135,7 @@ class GrowingDataSet:
         """Stores the ids of the messages of a new folder."""
         document = json.dumps({"worker": self._worker, "messages": list(messages)})
         taken = {int(folder[4:]) for folder in self._claims()}
-        taken |= {int(entry.folder[4:]) for entry in self.log}
+        taken |= {int(entry.folder[4:]) for entry in self.log if entry.folder}
         last = max(taken, default=0)
         while True:
             last += 1
@@ -175,7 +175,7 @@ class GrowingDataSet:
             generation=len(self.log) + 1,
             folder=folder,
             digest=generations.identity(whole),
-            num_records=sum(map(whole.num_records, whole.splits)),
+            num_records=sum(map(whole.num_records, whole.splits)) if folder else 0,
             replaces=replaces,
         )
         return generations.publish(self.files, self.log, entry)

@@ -2,7 +2,7 @@
 
 In: a broker and a topic whose messages have an image as value, and the headers label
 and maybe id, name and location. Out: messages; the position is partition/offset.
-The broker remembers for each partition up to where the group has read.
+The broker keeps the offset of the group in every partition.
 """
 
 from collections.abc import Sequence
@@ -93,7 +93,7 @@ class KafkaStream:
         return [messages[each] for each in positions if each in messages]
 
     def acknowledge(self, positions: Sequence[str]) -> None:
-        """Commits the offset behind the last message of each partition."""
+        """Commits the offset behind the last message of every partition."""
         ends: dict[int, int] = {}
         for position in positions:
             partition, offset = map(int, position.split("/"))

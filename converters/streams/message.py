@@ -96,7 +96,7 @@ class Stream(Protocol):
     """A source of messages. Reading does not acknowledge."""
 
     def read(self, count: int, seconds: float) -> list[Message]:
-        """Returns messages that this worker has not read, at most `count`.
+        """Returns messages that the worker has not read, at most `count`.
 
         The call waits for a first message for some of the seconds at most.
 
@@ -106,7 +106,7 @@ class Stream(Protocol):
         ...
 
     def fetch(self, positions: Sequence[str]) -> list[Message]:
-        """Returns messages again, in order; those that are gone are left out."""
+        """Returns messages again, in order; lost messages are left out."""
         ...
 
     def acknowledge(self, positions: Sequence[str]) -> None:

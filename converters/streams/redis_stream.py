@@ -1,7 +1,7 @@
 """A Redis stream, read by a consumer group.
 
 In: a server and the name of a stream whose entries have the fields label, image or
-location, and maybe id and name. Out: messages. An entry that no worker acknowledged for
+location, and maybe id and name. Out: messages. An entry without an acknowledgement for
 the time of a takeover goes to another worker. The server must keep its data
 (appendonly yes, appendfsync always), or a message may be lost before it is read.
 """
@@ -46,7 +46,7 @@ class RedisStream:
         self._name, self._group, self._worker = name, group, worker
         self._idle_ms = int(takeover_seconds * 1000)
         self._is_ready = False
-        self._own: str | None = "0"  # entries that this worker read before it ended
+        self._own: str | None = "0"  # entries of an earlier run of the worker
 
     @contextlib.contextmanager
     def _asked(self) -> Iterator[None]:
@@ -98,7 +98,7 @@ class RedisStream:
             )
 
     def acknowledge(self, positions: Sequence[str]) -> None:
-        """Acknowledges entries; Redis keeps them until someone trims the stream."""
+        """Acknowledges entries; Redis keeps the entries until a person trims them."""
         with self._asked():
             self._redis.xack(self._name, self._group, *positions)
 

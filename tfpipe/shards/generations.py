@@ -37,7 +37,7 @@ class LogEntry:
 
     Attributes:
         generation: Number of the generation, from 1.
-        folder: The folder that the generation adds.
+        folder: The folder that the generation adds; "" adds none.
         digest: Digest of the folder's shards, see `identity`.
         num_records: Records of the folder.
         replaces: The folder in whose place the folder comes; "" adds the folder.
@@ -55,7 +55,7 @@ class LogEntry:
     def __post_init__(self) -> None:
         errors.settle_ints(self, ["generation"], least=1)
         errors.settle_ints(self, ["num_records"], least=0)
-        for folder in (self.folder, *([self.replaces] if self.replaces else [])):
+        for folder in [f for f in (self.folder, self.replaces) if f] or [""]:
             if not index.GENERATION_FOLDER.fullmatch(folder):
                 raise ValueError(
                     f"Folder of a generation must be as gen-000012, got {folder!r}."
@@ -196,13 +196,19 @@ def folders(log: Log, generation: int) -> list[LogEntry]:
         if not entry.replaces:
             entries.append(entry)
         elif entry.replaces in names:
-            entries[names.index(entry.replaces)] = entry
+            here = names.index(entry.replaces)
+            entries[here : here + 1] = [entry] if entry.folder else []
         else:
             raise errors.BadIndexError(
                 f"Generation {entry.generation} must replace one of {names}, got "
                 f"{entry.replaces!r}."
             )
     return entries
+
+
+def newest(log: Log) -> list[LogEntry]:
+    """Returns the entries of the newest generation, see `folders`; none without one."""
+    return folders(log, len(log)) if log else []
 
 
 def identity(whole: Index) -> str:
@@ -235,6 +241,8 @@ def combined(
         BadIndexError: If classes, label bases or the kinds of labels contradict.
     """
     splits: dict[str, list[Shard]] = {}
+    if not indexes:
+        raise errors.BadIndexError(f"Generation {generation} has no record left.")
     ends, classes = [], max((each.classes for each in indexes), key=len)
     for entry, each in zip(entries, indexes, strict=True):
         same = each.label_base == indexes[0].label_base

@@ -172,7 +172,8 @@ def test_links_to_results_lead_to_files() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_result_has_the_commit_that_was_measured(name: str) -> None:
-    row = rf"\[{name}\]\({name}\) \| `(?:benchmarks|studies|tests)/\S+\.py` \| (\w{{9}}) \|"
+    code = "(?:benchmarks|studies|tests)"
+    row = rf"\[{name}\]\({name}\) \| `{code}/\S+\.py` \| (\w{{9}}) \|"
     match = re.search(row, (RESULTS / "README.md").read_text())
 
     assert match, "studies/results/README.md names code and commit of each result"

@@ -10,6 +10,7 @@ import pytest
 import tfpipe
 from converters import query, verify
 from converters.options.query import QueryOptions
+from converters.streams import growing as growing_data
 from tests.support.data.trees import convert, make_tree
 from tfpipe import errors
 from tfpipe.location.files import Files
@@ -248,3 +249,37 @@ def test_the_digest_of_a_source_is_that_of_its_generation(
         tfpipe.TFRecordSource(growing, "train", generation=n).digest for n in (1, 2, 3)
     ]
     assert len(np.unique(digests)) == 3
+
+
+def test_records_are_removed_from_later_generations(tmp_path: pathlib.Path) -> None:
+    top = tmp_path / "set"
+    for num_images in (8, 10, 2):
+        _add(top, tmp_path / "raw", num_images)
+
+    def names(generation: int) -> list[str]:
+        source = tfpipe.TFRecordSource(top, "train", generation=generation)
+        rows = index.load_catalog(source.index_folder, "train", ["filename"])
+        return [str(name) for name in rows["filename"]]
+
+    clause = "filename LIKE '%_1.JPEG' OR filename LIKE '%_0.JPEG'"
+    values: dict[str, Any] = {"num_workers": 1, "fsync": False}
+    done = query.ask(
+        QueryOptions(data_dir=str(top), clause=clause, remove=True, **values)
+    )
+
+    assert (done["num_chosen"], done["generation"]) == (6, 6)
+    before, after = names(3), names(6)
+    assert after == [n for n in before if not n.endswith(("_0.JPEG", "_1.JPEG"))]
+    assert len(before) == 20
+    result = verify.verify(verify.VerifyOptions(data_dir=str(top), num_workers=1))
+    assert (result.num_records, result.num_faults) == (14, 0)
+    worker = growing_data.GrowingDataSet(Files(str(top)), "w", ())
+    assert worker.classes == [s for s, _ in index.load(top / "gen-000001").classes]
+
+
+def test_removing_needs_a_growing_data_set(growing: pathlib.Path) -> None:
+    folder = str(growing / "gen-000001")
+    with pytest.raises(ValueError, match="--remove needs a growing data set"):
+        query.ask(QueryOptions(data_dir=folder, clause="true", remove=True))
+    with pytest.raises(ValueError, match="newest generation"):
+        QueryOptions(data_dir=folder, clause="true", remove=True, generation=1)
