@@ -58,7 +58,7 @@ def bring(files: Files, folder: pathlib.Path) -> pathlib.Path:
     target = folder / index.describe(content).digest
     target.mkdir(exist_ok=True)
     kept = target / index.INDEX_NAME
-    with _locked(target):
+    with _locked(folder):  # a writer of a file locks the folder of the file itself
         if not kept.exists() or kept.read_bytes() != content:
             Files(str(target)).write(index.INDEX_NAME, content)
         _bring_catalog(files, whole, target / index.CATALOG_NAME)
