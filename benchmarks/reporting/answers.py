@@ -67,12 +67,14 @@ def _bound(result: TrainResult) -> str:
         text += f", was late {shares['late']:.1%}"
     slowest = result.critical_path.slowest
     if slowest.cause:
-        text += f"; rank {slowest.rank} is late by its {slowest.cause}"
+        text += f"; rank {slowest.rank} {_CAUSES[slowest.cause]}"
     if result.slow_link:
         text += f"; rank {result.slow_link.rank} is behind a slow network"
     return text
 
 
+# What the slowest rank does longer than the others, by cause.
+_CAUSES = {"input": "waits longest", "compute": "computes longest", "late": "is late"}
 # The giver of the bytes beyond the memory of the hosts, by tier.
 _GIVERS = {
     "local": "disk",

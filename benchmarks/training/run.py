@@ -207,6 +207,8 @@ def _use_of_host(result: dict[str, Any], config: Config) -> dict[str, float | No
 def _slow_link(result: dict[str, Any]) -> dict[str, Any] | None:
     """Returns the rank behind a slow network; None without such a rank."""
     path, telemetry = result["critical_path"], result["telemetry"]
+    if telemetry["num_hosts"] == 1:  # its ranks share no link
+        return None
     communicated = path["shares"]["communication"] * path["seconds"]
     sending = telemetry.get("process_sending_seconds_per_rank") or ()
     slowest = slow_link.find(sending, communicated, path["seconds"])

@@ -36,6 +36,32 @@ def test_training_on_two_hosts_uses_each_record_once(
     assert records["num_on_several_ranks"] == 0
 
 
+def test_a_host_that_sends_slowly_is_named(two_hosts: Cluster) -> None:
+    """Bytes of rank 1 wait for the link of its host; those of rank 0 do not."""
+    sender = two_hosts.hosts[1]
+    bucket = ("tbf", "rate", "20mbit", "burst", "64kb", "latency", "200ms")
+    sender.run("tc", "qdisc", "replace", "dev", "eth0", "root", *bucket)
+    try:
+        done = subprocess.run(
+            two_hosts.horovodrun(
+                1,
+                *("-m", "benchmarks.train", "--synthetic", "--model=tiny"),
+                *("--image_size=32", "--batch_size=2", "--num_steps=10"),
+            ),
+            capture_output=True,
+            text=True,
+            check=False,
+            env=horovodrun.environment(),
+        )
+    finally:
+        sender.run("tc", "qdisc", "del", "dev", "eth0", "root")
+
+    result = horovodrun.result(done)
+    first, second = result["telemetry"]["process_sending_seconds_per_rank"]
+    assert second > first
+    assert (result["slow_link"] or {"rank": 1})["rank"] == 1
+
+
 def _probe(hosts: Cluster, ranks_per_host: int, place: pathlib.Path) -> list[str]:
     options = ("--seconds=0.1", "--max_parallel=2", "--write")
     return hosts.horovodrun(ranks_per_host, "-m", "benchmarks.storage", place, *options)
