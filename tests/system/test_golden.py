@@ -37,6 +37,7 @@ RUNS = {
     "converters.webdataset": "--input=tars/train-{000000..000002}.tar --output_dir=web",
     "converters.tfrecord": "--input=records/train-* --output_dir=tfrecord",
     "converters.merge": "a=records b=folder --output_dir=merged",
+    "converters.stream": "raw/train grown --until_idle=0.1",
     "converters.verify": "damaged --level=decode",
     "converters.query": (
         "records 'height > 32' --sample=3 --limit=9 --sheet=sheet.png "
