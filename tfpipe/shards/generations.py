@@ -76,6 +76,8 @@ def is_growing(files: Files) -> bool:
     Raises:
         RemoteError: If the data set cannot be read.
     """
+    if files.location.is_local:
+        return is_growing_folder(files.location.path)
     try:
         return is_log(files.read(INDEX_NAME))
     except errors.MissingFileError:
@@ -88,7 +90,7 @@ def is_growing_folder(folder: pathlib.Path) -> bool:
         with open(folder / INDEX_NAME, "rb") as file:
             return is_log(file.read(64))
     except OSError:  # those that read the index say what is wrong
-        return (folder / _entry_name(1)).exists()
+        return os.path.exists(folder / _entry_name(1))
 
 
 def read_log(files: Files) -> Log:
