@@ -15,7 +15,11 @@ from typing import IO
 
 @contextlib.contextmanager
 def new_file(
-    path: pathlib.Path, *, part: pathlib.Path | None = None, fsync: bool = False
+    path: pathlib.Path,
+    *,
+    part: pathlib.Path | None = None,
+    fsync: bool = False,
+    sweeps: bool = False,
 ) -> Iterator[pathlib.Path]:
     """Yields a temporary path, and renames the file there to `path` after the block.
 
@@ -25,17 +29,20 @@ def new_file(
         path: The file; an older file of this name is replaced.
         part: The temporary path, in the same file system. A fixed path leaves at most
             one file after a kill. None is a hidden path beside `path` with a random
-            name: several processes may then write the same file at once. The next
-            writer removes the hidden files of killed writers.
+            name: several processes may then write the same file at once.
         fsync: Whether the content must be on the disk before the rename. The rename
             itself survives a power loss only after a `sync` of the folder.
+        sweeps: Whether to remove the hidden files of killed writers first. All writers
+            of the file must say so, and must be on one host where the file system has
+            no locks between hosts. The block shares the lock of the folder.
 
     Raises:
         OSError: If the file cannot be brought to the disk or renamed.
     """
     with contextlib.ExitStack() as stack:
-        if part is None:
+        if sweeps:
             stack.enter_context(_without_leftovers(path))
+        if part is None:
             part = path.with_name(f".{path.name}.{os.urandom(16).hex()}.partial")
         try:
             yield part
@@ -52,8 +59,8 @@ def _without_leftovers(path: pathlib.Path) -> Iterator[None]:
     """Removes the hidden files of killed writers of a file.
 
     A writer shares the lock of the folder until the end of the block. The system ends
-    the lock of a killed writer, so that a lock for one writer alone proves that all
-    hidden files are leftovers. A file system without locks of folders keeps the files.
+    the lock of a killed writer: an exclusive lock proves all hidden files to be
+    leftovers. A file system without locks of folders keeps the files.
     """
     try:
         folder = os.open(path.parent, os.O_RDONLY)

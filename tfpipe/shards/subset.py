@@ -394,7 +394,7 @@ def write(subset: Subset, path: str | os.PathLike[str]) -> None:
         QUERY_KEY: subset.query,
     }
     pairs = ", ".join(f"{quoted(k)}: {quoted(v)}" for k, v in about.items())
-    with atomic.new_file(target) as part:
+    with atomic.new_file(target, sweeps=True) as part:
         output = quoted(part)
         part.touch()  # a folder that is missing or read-only fails with Python's error
         with index.catalog_connection() as connection:

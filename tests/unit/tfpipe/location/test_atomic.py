@@ -1,10 +1,21 @@
+import contextlib
 import errno
+import fcntl
 import os
 import resource
 
 import pytest
 
 from tfpipe.location import atomic
+
+
+@contextlib.contextmanager
+def open_folder(path):
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        yield folder
+    finally:
+        os.close(folder)
 
 
 def test_replaced_file_has_the_new_content(tmp_path):
@@ -59,7 +70,7 @@ def test_the_next_writer_removes_what_a_killed_writer_left(tmp_path):
     for each in (leftover, *others):
         each.write_bytes(b"half")
 
-    with atomic.new_file(path) as part:
+    with atomic.new_file(path, sweeps=True) as part:
         part.write_bytes(b"whole")
 
     assert sorted(tmp_path.iterdir()) == sorted([path, *others])
@@ -68,13 +79,25 @@ def test_the_next_writer_removes_what_a_killed_writer_left(tmp_path):
 def test_the_hidden_file_of_a_writer_at_work_stays(tmp_path):
     path = tmp_path / "file"
 
-    with atomic.new_file(path) as first:
+    with atomic.new_file(path, sweeps=True) as first:
         first.write_bytes(b"first")
-        with atomic.new_file(path) as second:
+        with atomic.new_file(path, sweeps=True) as second:
             second.write_bytes(b"second")
         assert first.exists()
 
     assert path.read_bytes() == b"first"
+
+
+def test_a_writer_that_does_not_sweep_takes_no_lock_of_the_folder(tmp_path):
+    leftover = tmp_path / f".file.{'0f' * 16}.partial"
+    leftover.write_bytes(b"of another host")
+
+    with open_folder(tmp_path) as folder:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        with atomic.new_file(tmp_path / "file") as part:
+            part.write_bytes(b"whole")
+
+    assert sorted(tmp_path.iterdir()) == [leftover, tmp_path / "file"]
 
 
 def test_two_writers_of_one_file_do_not_disturb_each_other(tmp_path):
