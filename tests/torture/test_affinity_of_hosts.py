@@ -189,7 +189,9 @@ def test_a_host_that_is_killed_costs_no_record(
     done = _run(hosts.horovodrun(1, *words, num_hosts=2))
     assert done.returncode != 0
     state = json.loads((tmp_path / "state").read_text())
-    assert (state["epoch"], state["ranks_per_host"]) == (1, [1, 1])
+    # Only an order with affinity depends on the hosts.
+    expected = [1, 1] if by == "affinity" else []
+    assert (state["epoch"], state["ranks_per_host"]) == (1, expected)
 
     job = tmp_path / "job.json"
     job.write_text(json.dumps(json.loads(job.read_text()) | {"dies": None}))

@@ -82,7 +82,6 @@ def _forget_pages(folder: pathlib.Path) -> None:
 def _fetched_bytes(mount: pathlib.Path) -> int:
     """Returns the bytes that JuiceFS got from its object storage."""
     text = (mount / ".stats").read_text()
-    counts = re.findall(
-        r'^\S*object_request_data_bytes\S*method="GET"\S* (\S+)$', text, re.M
+    return int(
+        re.findall(r"^juicefs_object_request_data_bytes_GET (\d+)", text, re.M)[0]
     )
-    return sum(int(float(count)) for count in counts)
