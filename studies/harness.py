@@ -153,7 +153,12 @@ def _said(run: Run) -> str:
 
 
 def run(
-    module: str, name: str, job: Any, *, time_limit: float | None
+    module: str,
+    name: str,
+    job: Any,
+    *,
+    time_limit: float | None,
+    python: str = sys.executable,
 ) -> dict[str, float]:
     """Runs `module.measure(name, job)` in a process of its own; returns its figures.
 
@@ -163,6 +168,7 @@ def run(
         job: A `Job` of the module.
         time_limit: Seconds until the process, with all that it started, is killed;
             None for no limit.
+        python: The interpreter of the process.
 
     Raises:
         OSError: If the process fails or reaches the time limit; the message holds its
@@ -170,7 +176,7 @@ def run(
     """
     fields = json.dumps(dataclasses.asdict(job))
     words = ("-m", "studies.child", module, name, fields)
-    out: dict[str, float] = _last_line(words, name, time_limit)
+    out: dict[str, float] = _last_line(words, name, time_limit, python)
     return out
 
 
@@ -188,10 +194,15 @@ def run_command(*words: object) -> tuple[dict[str, Any], dict[str, float]]:
     return line, {"seconds": seconds, "cpu_seconds": cpu}
 
 
-def _last_line(words: Sequence[object], name: str, time_limit: float | None) -> Any:
+def _last_line(
+    words: Sequence[object],
+    name: str,
+    time_limit: float | None,
+    python: str = sys.executable,
+) -> Any:
     """Runs `python WORDS` and returns the JSON object of its last line."""
     with subprocess.Popen(
-        [sys.executable, *map(str, words)],
+        [python, *map(str, words)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

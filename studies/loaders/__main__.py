@@ -3,28 +3,32 @@
   python -m studies.loaders --data_dir=DIR --peer_dir=COPY --num_rounds=3
 
 Question: how do CPU-seconds and images/s of `imagenet_train` compare with other
-loaders: tf.data as in TensorFlow Model Garden, DALI on the CPU, FFCV, PyTorch's
-DataLoader, WebDataset, Grain and SPDL? All loaders crop, resize, flip and batch the
-train split of DIR at random, as uint8 or as normalized float32. A run is a process of
-its own with a warm-up before the timing. The loaders run in turns, so a slow spell of
-the machine affects all of them.
+loaders: tf.data tuned by hand and as in TensorFlow Model Garden, DALI on the CPU, FFCV,
+PyTorch's DataLoader, WebDataset, Grain and SPDL? All loaders crop, resize, flip and
+batch the train split of DIR at random, as uint8 or as normalized float32. A run is a
+process of its own with a warm-up before the timing. The loaders run in turns, so a slow
+spell of the machine affects all of them.
 
 tf.data and DALI read the TFRecords. The others read the same JPEG bytes from COPY,
 written once: files, tars, or a .beton. The loaders written in Python run with two
 decoders, `_pil` and `_cv`. `pip install 'tfpipe[peers]'` installs most loaders. A
-loader without its packages, or with an error, is skipped; the table and the JSON say
-why.
+loader whose packages do not fit those of tfpipe runs in its own virtual environment of
+--environments_dir. A loader without its packages, or with an error, is skipped; the
+table and the JSON say why.
 
 CPU-seconds are user and system time of a process and of all its children. Compare the
-ratios: `cpu_ratio` is CPU-seconds over the CPU-seconds of tfpipe in the same round, the
-median of the rounds. Absolute figures hold for the machine, and images/s only where
-nothing else runs on it. The last line on stdout is a JSON object.
+ratios: `cpu_ratio` is CPU-seconds over the CPU-seconds of the pipeline by hand in the
+same round, the median of the rounds. Absolute figures hold for the machine, and
+images/s only where nothing else runs on it. The last line on stdout is a JSON object.
 """
 
 import dataclasses
 import importlib.metadata
 import importlib.util
 import os
+import pathlib
+import sys
+import sysconfig
 from collections.abc import Sequence
 
 from studies import figures, harness
@@ -33,10 +37,13 @@ from studies.loaders.peers import PEERS
 from tfpipe import cli
 
 # The base of all ratios.
-_BASE = "tfpipe"
+_BASE = "hand"
 
 # Import name -> name for pip, where the two differ.
 _DISTRIBUTIONS = {"cv2": "opencv-python-headless", "nvidia.dali": "nvidia-dali-cuda120"}
+
+# The environment of the study.
+_ENVIRONMENT = pathlib.Path(sys.prefix)
 
 # dtype -> peer -> figures.
 Figures = dict[str, dict[str, dict[str, float]]]
@@ -48,7 +55,8 @@ class Options(harness.ReadingOptions):
 
     peers: tuple[str, ...] = cli.flag(
         tuple(PEERS),
-        "Loaders to measure, of studies.loaders.peers; tfpipe is always added.",
+        "Loaders to measure, of studies.loaders.peers; the pipeline by hand, their "
+        "base, is added.",
         choices=tuple(PEERS),
     )
     dtype: tuple[str, ...] = cli.flag(
@@ -61,6 +69,16 @@ class Options(harness.ReadingOptions):
         "Folder for copies of the images in the forms that other loaders read; the "
         "copies are kept for the next run. Without it, those loaders are skipped.",
     )
+    entries_data_dir: str = cli.flag(
+        "",
+        "Folder of the same data set after converters.verify --write_entry_points, for "
+        "tfpipe_entries.",
+    )
+    environments_dir: str = cli.flag(
+        "",
+        "Folder of virtual environments: the loaders dali and grain_cv run in its dali "
+        "and grain, where these exist, and others in the environment of the study.",
+    )
     peer_workers: int | None = cli.flag(
         None,
         "Threads or worker processes of each loader; tf.data chooses its own. Default: "
@@ -70,12 +88,28 @@ class Options(harness.ReadingOptions):
 
 
 def chosen(names: Sequence[str]) -> list[str]:
-    """Returns the loaders of some names and tfpipe, in the order of `PEERS`."""
+    """Returns the loaders of some names and their base, in the order of `PEERS`."""
     return [name for name in PEERS if name in {_BASE, *names}]
 
 
-def missing(name: str) -> str | None:
-    """Returns why a loader cannot run here: its missing modules, or None."""
+def environment_of(name: str, folder: str) -> pathlib.Path:
+    """Returns the virtual environment of a loader.
+
+    Args:
+        name: Name of the loader; its first word is the name of its environment.
+        folder: Folder of environments, or "".
+    """
+    own = pathlib.Path(folder, name.split("_")[0])
+    return own if folder and (own / "bin" / "python").exists() else _ENVIRONMENT
+
+
+def missing(name: str, environment: pathlib.Path = _ENVIRONMENT) -> str | None:
+    """Returns why a loader cannot run in an environment: its missing modules, or None.
+
+    The import in a run decides about another environment than that of the study.
+    """
+    if environment != _ENVIRONMENT:
+        return None
     lacks = [module for module in PEERS[name].modules if not _is_installed(module)]
     if not lacks:
         return None
@@ -109,7 +143,7 @@ def without_data(names: list[str], job: Job) -> dict[str, str]:
 
 
 def compare(
-    jobs: list[Job], names: list[str], rounds: int
+    jobs: list[Job], names: list[str], rounds: int, environments_dir: str = ""
 ) -> tuple[Figures, dict[str, str]]:
     """Runs the loaders in turns.
 
@@ -117,14 +151,20 @@ def compare(
         jobs: A job for every dtype; the jobs must be equal otherwise.
         names: Loaders, as `chosen` returns them.
         rounds: Runs of a loader and dtype.
+        environments_dir: Folder of environments, or "".
 
     Returns:
         The figures of all loaders, and loader -> reason for the skipped loaders.
 
     Raises:
-        OSError: If a run of tfpipe itself fails; the message holds its stderr.
+        OSError: If a run of the base fails; the message holds its stderr.
     """
-    skipped = {name: reason for name in names if (reason := missing(name))}
+    environments = {name: environment_of(name, environments_dir) for name in names}
+    skipped = {
+        name: reason
+        for name, environment in environments.items()
+        if (reason := missing(name, environment))
+    }
     left = [name for name in names if name not in skipped]
     skipped |= without_data(left, jobs[0])
     variants = {f"{name}, {j.dtype}": (name, j) for j in jobs for name in names}
@@ -134,8 +174,13 @@ def compare(
         if name in skipped:
             return {}
         try:
-            limit = job.time_limit
-            return harness.run("studies.loaders.peers", name, job, time_limit=limit)
+            return harness.run(
+                "studies.loaders.peers",
+                name,
+                job,
+                time_limit=job.time_limit,
+                python=str(environments[name] / "bin" / "python"),
+            )
         except OSError as error:
             if name == _BASE:
                 raise
@@ -166,29 +211,32 @@ def table(rows: Figures, skipped: dict[str, str]) -> str:
     return "\n\n".join([*parts, "\n".join([*notes, *reasons])])
 
 
-def versions(names: list[str]) -> dict[str, str]:
+def versions(names: list[str], environments_dir: str = "") -> dict[str, str]:
     """Returns package -> installed version, for the packages of some loaders."""
-    modules = {module for name in names for module in PEERS[name].modules}
-    packages = {_DISTRIBUTIONS.get(module, module) for module in modules} | {"pillow"}
-    installed = {}
-    for package in sorted(packages):
-        try:
-            installed[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            # The module comes from another package, such as opencv-python.
-            installed[package] = "unknown"
-    return installed
+    installed = {"pillow": importlib.metadata.version("pillow")}
+    for name in names:
+        base = str(environment_of(name, environments_dir))
+        site = sysconfig.get_path("purelib", vars={"base": base})
+        for module in PEERS[name].modules:
+            package = _DISTRIBUTIONS.get(module, module)
+            path = [site, *sys.path]
+            found = importlib.metadata.distributions(name=package, path=path)
+            # A module may come from another package, such as opencv-python.
+            installed[package] = next((each.version for each in found), "unknown")
+    return dict(sorted(installed.items()))
 
 
 def _study(options: Options) -> harness.Outcome:
     job = Job(
         peer_dir=options.peer_dir,
+        entries_data_dir=options.entries_data_dir,
         num_workers=options.peer_workers or len(os.sched_getaffinity(0)),
         **options.job_fields(),
     )
     jobs = [dataclasses.replace(job, dtype=dtype) for dtype in options.dtype]
     rounds = options.num_rounds
-    rows, skipped = compare(jobs, chosen(options.peers), rounds)
+    environments = options.environments_dir
+    rows, skipped = compare(jobs, chosen(options.peers), rounds, environments)
     measured = [name for name in PEERS if any(name in each for each in rows.values())]
     config = harness.config_of(job, dtype=options.dtype, num_rounds=rounds)
     del config["peer_dir"]
@@ -198,7 +246,7 @@ def _study(options: Options) -> harness.Outcome:
             "peers": rows,
             "notes": {name: PEERS[name].note for name in measured},
             "skipped": skipped,
-            "versions": versions(measured),
+            "versions": versions(measured, environments),
         },
         table=table(rows, skipped),
     )

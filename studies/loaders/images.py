@@ -33,6 +33,7 @@ class Job(harness.Job):
 
     Attributes:
         peer_dir: Folder of the same images in the forms that other loaders read.
+        entries_data_dir: Folder of the same data set with entry points, or "".
         dtype: "uint8", or "float32" normalized by `MEAN` and `STD`.
         num_workers: Threads or worker processes; tf.data chooses its own.
 
@@ -41,6 +42,7 @@ class Job(harness.Job):
     """
 
     peer_dir: str = ""
+    entries_data_dir: str = ""
     dtype: str = "uint8"
     num_workers: int = 2
 

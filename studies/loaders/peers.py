@@ -32,6 +32,7 @@ def _tf_data(job: Job, variant: str) -> Batches:
     dataset = decode_variants.VARIANTS[f"{variant}_{job.dtype}"](
         decode_variants.Job(
             data_dir=job.data_dir,
+            entries_data_dir=job.entries_data_dir or None,
             image_size=job.image_size,
             batch_size=job.batch_size,
         )
@@ -274,6 +275,9 @@ def _python(
 
 
 PEERS: dict[str, Peer] = {
+    "hand": Peer(
+        functools.partial(_tf_data, variant="hand"), "the tuned pipeline by hand"
+    ),
     "tfpipe": Peer(
         functools.partial(_tf_data, variant="tfpipe"), "imagenet_train, stock ops"
     ),
@@ -283,7 +287,11 @@ PEERS: dict[str, Peer] = {
     ),
     "tfpipe_whole": Peer(
         functools.partial(_tf_data, variant="tfpipe_whole"),
-        "imagenet_train, native op on whole batches",
+        "imagenet_train, native op on whole batches, as with nothing set",
+    ),
+    "tfpipe_entries": Peer(
+        functools.partial(_tf_data, variant="entries_whole"),
+        "the same on data with entry points",
     ),
     "garden": Peer(
         functools.partial(_tf_data, variant="garden"), "tf.data as Model Garden reads"
