@@ -21,6 +21,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <algorithm>
+
 #include "external/libjpeg_turbo/jpeglib.h"
 
 #include "platform.h"
@@ -92,6 +94,18 @@ struct DcTable : CodeTable {
   uint16_t looks[1 << kDcLookBits];
 };
 
+// All but EOB and ZRL have at least 2 bits, the code and its value, so a second symbol
+// has kMaxAfterBits at most.
+constexpr int kMaxAfterBits = kAcLookBits - 2;
+
+// The looks of a second AC symbol in the bits that the first symbol leaves: tables of
+// 1, 2, 4, ... entries. The table for n bits begins at entry 1 << n. An entry is 0 if
+// no symbol fits.
+struct After {
+  uint32_t pairs[2 << kMaxAfterBits];  // bits 0-24 of `pairs`, with the second value
+  uint32_t skips[2 << kMaxAfterBits];  // bits of `skips`; from bit 16 the code's length
+};
+
 // Codes of AC coefficients, to read them and to skip them.
 //
 //   bits   a look of `pairs` with
@@ -118,6 +132,7 @@ constexpr int kMaxValueBits = 6;
 struct AcTable : CodeTable {
   uint32_t pairs[kNumAcLooks];
   uint16_t skips[kNumAcLooks];
+  After after;  // to fill `pairs`, `skips` and a StartTable
 };
 
 // How skipped blocks begin: the DC code, and an AC code if both fit. Looks are those of
@@ -185,18 +200,6 @@ inline void FillTable(const JHUFF_TBL& source, DcTable* table) {
   });
 }
 
-// All but EOB and ZRL have at least 2 bits, the code and its value, so a second symbol
-// has kMaxAfterBits at most.
-constexpr int kMaxAfterBits = kAcLookBits - 2;
-
-// The looks of a second AC symbol in the bits that the first symbol leaves: tables of
-// 1, 2, 4, ... entries. The table for n bits begins at entry 1 << n. An entry is 0 if
-// no symbol fits.
-struct After {
-  uint32_t pairs[2 << kMaxAfterBits];  // bits 0-24 of `pairs`, with the second value
-  uint32_t skips[2 << kMaxAfterBits];  // bits of `skips`; from bit 16 the code's length
-};
-
 // Fills each table from the table for one bit more.
 inline void FillShorter(After* after) {
   for (unsigned bits = kMaxAfterBits; bits-- > 0;) {
@@ -214,36 +217,47 @@ inline uint32_t OneSymbol(int value, unsigned advance, unsigned bits) {
   return static_cast<uint32_t>(value) << 25 | zeros << 16 | advance << 8 | bits;
 }
 
+// Returns the look of `skips` for a symbol, with a second symbol if both fit.
+inline uint16_t WithNext(uint32_t single, uint32_t next) {
+  const uint32_t both = single + (next & 0xffff);
+  return static_cast<uint16_t>((both & 255) <= kMaxLookBits ? both : single);
+}
+
+// Copies the first `count` looks until all `total` looks are filled.
+inline void Repeat(uint16_t* looks, unsigned count, unsigned total) {
+  for (; count < total; count *= 2)
+    memcpy(looks + count, looks, count * sizeof(*looks));
+}
+
 // Fills all looks that begin with a code.
-inline void FillLooks(int code, int length, int symbol, const After& after,
-                      AcTable* table) {
+inline void FillLooks(int code, int length, int symbol, AcTable* table) {
   const int rest = kAcLookBits - length, size = symbol & 15, left = rest - size;
   const unsigned advance = AdvanceOf(symbol);
-  const unsigned begin = static_cast<unsigned>(code) << rest;
   const auto bits = static_cast<unsigned>(length + size);
+  const uint32_t skip = advance << 8 | bits;
+  uint32_t* __restrict pairs = &table->pairs[static_cast<unsigned>(code) << rest];
+  uint16_t* __restrict skips = &table->skips[static_cast<unsigned>(code) << rest];
   if (left <= 0 || left > kMaxAfterBits || advance == kEndAdvance ||
       size > kMaxValueBits) {
     if (bits > kMaxLookBits) return;
     const bool is_long = left < 0 || size > kMaxValueBits;
     for (unsigned i = 0; i < 1u << rest; ++i) {
       const int value = ValueOf(uint64_t{i} << 32 << (32 - rest), size);
-      table->pairs[begin + i] = is_long ? OneSymbol(size, advance, bits) | kLongValue
-                                        : OneSymbol(value, advance, bits);
-      table->skips[begin + i] = static_cast<uint16_t>(advance << 8 | bits);
+      pairs[i] = is_long ? OneSymbol(size, advance, bits) | kLongValue
+                         : OneSymbol(value, advance, bits);
+      skips[i] = static_cast<uint16_t>(skip);
     }
     return;
   }
-  const uint32_t *pairs = &after.pairs[1u << left], *skips = &after.skips[1u << left];
+  const unsigned count = 1u << left;
+  const uint32_t* __restrict next_pairs = &table->after.pairs[count];
+  const uint32_t* __restrict next_skips = &table->after.skips[count];
+  for (unsigned i = 0; i < count; ++i) skips[i] = WithNext(skip, next_skips[i]);
+  Repeat(skips, count, 1u << rest);
   for (unsigned value_bits = 0; value_bits < 1u << size; ++value_bits) {
     const int value = ValueOf(uint64_t{value_bits} << 32 << (32 - size), size);
-    const uint32_t pair = OneSymbol(value, advance, bits), skip = advance << 8 | bits;
-    uint32_t* to = &table->pairs[begin + (value_bits << left)];
-    uint16_t* skips_to = &table->skips[begin + (value_bits << left)];
-    for (unsigned i = 0; i < 1u << left; ++i) {
-      to[i] = pair + pairs[i];
-      const uint32_t both = skip + (skips[i] & 0xffff);
-      skips_to[i] = static_cast<uint16_t>((both & 255) <= kMaxLookBits ? both : skip);
-    }
+    const uint32_t pair = OneSymbol(value, advance, bits);
+    for (unsigned i = 0; i < count; ++i) *pairs++ = pair + next_pairs[i];
   }
 }
 
@@ -270,39 +284,32 @@ inline void FillAfter(const JHUFF_TBL& source, After* after) {
 
 inline void FillTable(const JHUFF_TBL& source, AcTable* table) {
   if (Holds(*table, source)) return;
-  After after;
-  FillAfter(source, &after);
+  FillAfter(source, &table->after);
   for (auto& pair : table->pairs) pair = kStuckAdvance << 8;
   for (auto& skip : table->skips) skip = kStuckAdvance << 8;
-  FillCodes(source, table, [&](int code, int length, int symbol) {
-    if (length <= kAcLookBits) FillLooks(code, length, symbol, after, table);
+  FillCodes(source, table, [table](int code, int length, int symbol) {
+    if (length <= kAcLookBits) FillLooks(code, length, symbol, table);
   });
 }
 
-inline void FillTable(const JHUFF_TBL& dc, const JHUFF_TBL& ac, StartTable* table) {
-  if (table->filled && IsSame(table->dc, dc) && IsSame(table->ac, ac)) return;
+inline void FillTable(const JHUFF_TBL& dc, const AcTable& ac, StartTable* table) {
+  if (table->filled && IsSame(table->dc, dc) && IsSame(table->ac, ac.source)) return;
   table->filled = true;
   table->dc = dc;
-  table->ac = ac;
-  After after;
-  FillAfter(ac, &after);
+  table->ac = ac.source;
   // Plus 1 for the DC coefficient.
   for (auto& look : table->looks) look = (kStuckAdvance + 1) << 8;
   CodeTable unused;
   FillCodes(dc, &unused, [&](int code, int length, int size) {
-    const int rest = kAcLookBits - length, left = rest - size;
+    const int rest = kAcLookBits - length, left = std::max(rest - size, 0);
     const auto bits = static_cast<unsigned>(length + size);
     if (rest < 0 || bits > kMaxLookBits) return;
+    const int used = std::min(left, kMaxAfterBits);
+    const uint32_t* next = &ac.after.skips[1u << used];
     uint16_t* to = &table->looks[static_cast<unsigned>(code) << rest];
-    for (unsigned i = 0; i < 1u << rest; ++i) {
-      uint32_t next = 0;
-      if (left > 0) {
-        const int used = left < kMaxAfterBits ? left : kMaxAfterBits;
-        next = after.skips[(1u << used) + ((i & ((1u << left) - 1)) >> (left - used))];
-      }
-      const uint32_t single = 1 << 8 | bits, both = single + (next & 0xffff);
-      to[i] = static_cast<uint16_t>((both & 255) <= kMaxLookBits ? both : single);
-    }
+    for (unsigned i = 0; i < 1u << left; ++i)
+      to[i] = WithNext(1 << 8 | bits, next[i >> (left - used)]);
+    Repeat(to, 1u << left, 1u << rest);
   });
 }
 

@@ -12,7 +12,7 @@ namespace tfpipe {
 namespace {
 
 // A table takes about 6 bytes for each entry point.
-constexpr size_t kDefaultDistance = 512;  // bytes of the JPEG between two entry points
+constexpr size_t kDefaultDistance = 256;  // bytes of the JPEG between two entry points
 constexpr uint32_t kMaxStep = 0xffff;
 
 using Bytes = std::vector<uint8_t>;

@@ -349,7 +349,7 @@ inline void FillTables(const jpeg_decompress_struct& info, Huffman* h) {
       if (before.dc == dc && before.ac == ac) skipped->looks = before.looks;
     }
     if (skipped->looks.starts != nullptr) continue;
-    FillTable(dc->source, ac->source, &h->starts[i]);
+    FillTable(dc->source, *ac, &h->starts[i]);
     skipped->looks.starts = h->starts[i].looks;
   }
   mcu->num_blocks = info.blocks_in_MCU;

@@ -46,6 +46,23 @@ struct Chunk {
 
 static_assert(kChunkBytes <= 16384, "the searches below begin with steps of 8192");
 
+// Copies bytes up to the next 0xff, or to the end, and perhaps 15 bytes more. Returns
+// the address of the 0xff, or the end.
+inline const uint8_t* CopyUpToFf(const uint8_t* from, const uint8_t* end, uint8_t* to) {
+#ifdef __SSE2__
+  for (const __m128i ff = _mm_set1_epi8(-1); end - from >= 16; from += 16, to += 16) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to), bytes);
+    const int found = _mm_movemask_epi8(_mm_cmpeq_epi8(bytes, ff));
+    if (found != 0) return from + __builtin_ctz(static_cast<unsigned>(found));
+  }
+#endif
+  const void* byte = memchr(from, 0xff, static_cast<size_t>(end - from));
+  const auto* stop = byte == nullptr ? end : static_cast<const uint8_t*>(byte);
+  memcpy(to, from, static_cast<size_t>(stop - from));
+  return stop;
+}
+
 // Fills a chunk from `begin` on, up to the next marker or the end of the data.
 inline void FillChunk(const uint8_t* begin, const uint8_t* end, Chunk* chunk) {
   chunk->is_last = end - begin <= kChunkBytes;
@@ -54,9 +71,7 @@ inline void FillChunk(const uint8_t* begin, const uint8_t* end, Chunk* chunk) {
   uint8_t* to = chunk->bytes;
   int num_stuffed = 0;
   while (from < end) {
-    const void* byte = memchr(from, 0xff, static_cast<size_t>(end - from));
-    const auto* ff = byte == nullptr ? end : static_cast<const uint8_t*>(byte);
-    memcpy(to, from, static_cast<size_t>(ff - from));
+    const uint8_t* ff = CopyUpToFf(from, end, to);
     to += ff - from;
     from = ff;
     if (end - from < 2) break;

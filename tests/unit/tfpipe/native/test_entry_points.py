@@ -165,7 +165,7 @@ def test_an_image_without_entry_points_says_why(jpeg, reason):
 
 def test_a_table_is_small():
     table = table_of(PHOTOGRAPH)
-    assert len(table) - HEAD + END < len(PHOTOGRAPH) * 9 / 512
+    assert len(table) - HEAD + END < len(PHOTOGRAPH) * 9 / 256
     assert len(table_of(PHOTOGRAPH, (1 << 29) - 1)) == HEAD - END
 
 
