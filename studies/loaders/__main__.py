@@ -103,7 +103,7 @@ def environment_of(name: str, folder: str) -> pathlib.Path:
     return own if folder and (own / "bin" / "python").exists() else _ENVIRONMENT
 
 
-def missing(name: str, environment: pathlib.Path = _ENVIRONMENT) -> str | None:
+def missing(name: str, *, environment: pathlib.Path = _ENVIRONMENT) -> str | None:
     """Returns why a loader cannot run in an environment: its missing modules, or None.
 
     The import in a run decides about another environment than that of the study.
@@ -143,7 +143,7 @@ def without_data(names: list[str], job: Job) -> dict[str, str]:
 
 
 def compare(
-    jobs: list[Job], names: list[str], rounds: int, environments_dir: str = ""
+    jobs: list[Job], names: list[str], rounds: int, *, environments_dir: str = ""
 ) -> tuple[Figures, dict[str, str]]:
     """Runs the loaders in turns.
 
@@ -163,7 +163,7 @@ def compare(
     skipped = {
         name: reason
         for name, environment in environments.items()
-        if (reason := missing(name, environment))
+        if (reason := missing(name, environment=environment))
     }
     left = [name for name in names if name not in skipped]
     skipped |= without_data(left, jobs[0])
@@ -211,7 +211,7 @@ def table(rows: Figures, skipped: dict[str, str]) -> str:
     return "\n\n".join([*parts, "\n".join([*notes, *reasons])])
 
 
-def versions(names: list[str], environments_dir: str = "") -> dict[str, str]:
+def versions(names: list[str], *, environments_dir: str = "") -> dict[str, str]:
     """Returns package -> installed version, for the packages of some loaders."""
     installed = {"pillow": importlib.metadata.version("pillow")}
     for name in names:
@@ -236,7 +236,9 @@ def _study(options: Options) -> harness.Outcome:
     jobs = [dataclasses.replace(job, dtype=dtype) for dtype in options.dtype]
     rounds = options.num_rounds
     environments = options.environments_dir
-    rows, skipped = compare(jobs, chosen(options.peers), rounds, environments)
+    rows, skipped = compare(
+        jobs, chosen(options.peers), rounds, environments_dir=environments
+    )
     measured = [name for name in PEERS if any(name in each for each in rows.values())]
     config = harness.config_of(job, dtype=options.dtype, num_rounds=rounds)
     del config["peer_dir"]
@@ -246,7 +248,7 @@ def _study(options: Options) -> harness.Outcome:
             "peers": rows,
             "notes": {name: PEERS[name].note for name in measured},
             "skipped": skipped,
-            "versions": versions(measured, environments),
+            "versions": versions(measured, environments_dir=environments),
         },
         table=table(rows, skipped),
     )

@@ -73,16 +73,17 @@ def test_a_loader_runs_in_its_own_environment_where_one_exists(
 
     monkeypatch.setattr(harness, "run", run)
     monkeypatch.setattr(__main__, "_is_installed", lambda module: False)
-    names, folder = ["hand", "dali", "grain_pil"], str(tmp_path)
+    names = ["hand", "dali", "grain_pil"]
+    own = {"environments_dir": str(tmp_path)}
 
-    _, skipped = __main__.compare([Job(data_dir="")], names, 1, folder)
+    _, skipped = __main__.compare([Job(data_dir="")], names, 1, **own)
 
     assert used == {
         "hand": str(pathlib.Path(sys.prefix, "bin", "python")),
         "grain_pil": str(python),
     }
     assert list(skipped) == ["dali"]
-    assert __main__.versions(["grain_pil"], folder)["grain"] == "9.8"
+    assert __main__.versions(["grain_pil"], **own)["grain"] == "9.8"
 
 
 def test_a_peer_that_fails_is_skipped_and_the_base_is_not(
