@@ -220,9 +220,9 @@ def versions(names: list[str], *, environments_dir: str = "") -> dict[str, str]:
         for module in PEERS[name].modules:
             package = _DISTRIBUTIONS.get(module, module)
             path = [site, *sys.path]
-            found = importlib.metadata.distributions(name=package, path=path)
+            packages = importlib.metadata.distributions(name=package, path=path)
             # A module may come from another package, such as opencv-python.
-            installed[package] = next((each.version for each in found), "unknown")
+            installed[package] = next((each.version for each in packages), "unknown")
     return dict(sorted(installed.items()))
 
 
