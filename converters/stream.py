@@ -78,8 +78,8 @@ class StreamOptions:
         "Folder or URL of the growing data set.", shown="DIR", url=True
     )
     group: str = _stream("tfpipe", "Name of the group of workers at the broker.")
-    worker: str = _stream(
-        socket.gethostname(),
+    worker: str | None = _stream(
+        None,
         "Name of this worker: after a kill the same name goes on with its messages. "
         "Each of several workers needs another name. Default: the name of the host.",
     )
@@ -128,8 +128,14 @@ class StreamOptions:
 
     def __post_init__(self) -> None:
         _ = self.broker, self.output
-        if not self.worker or "/" in self.worker or self.worker.startswith("."):
-            raise ValueError(f"--worker must be a plain name, got {self.worker!r}.")
+        name = self.worker_name
+        if not name or "/" in name or name.startswith("."):
+            raise ValueError(f"--worker must be a plain name, got {name!r}.")
+
+    @property
+    def worker_name(self) -> str:
+        """The name of the worker."""
+        return socket.gethostname() if self.worker is None else self.worker
 
     @functools.cached_property
     def output(self) -> Location:
@@ -182,7 +188,7 @@ def open_stream(options: StreamOptions, stored: set[str]) -> Stream:
         if kind == "redis":
             from converters.streams.redis_stream import RedisStream
 
-            return RedisStream(worker=options.worker, **settings)
+            return RedisStream(worker=options.worker_name, **settings)
         if kind == "nats":
             from converters.streams.nats_stream import NatsStream
 
@@ -210,7 +216,7 @@ class Worker:
             path = shared.path_of("--label_map", options.label_map)
             classes = list(read_label_map(path, 1))
         self.options = options
-        self.data = GrowingDataSet(Files(options.output), options.worker, classes)
+        self.data = GrowingDataSet(Files(options.output), options.worker_name, classes)
         if not self.data.classes and options.new_class != "append":
             raise ValueError(
                 "--new_class=append or --label_map is needed for the first generation."
@@ -226,7 +232,7 @@ class Worker:
             if options.output.is_local
             else (options.conversion(".").local_dir)
         )
-        self.spool = folder / "generations" / f".spool-{options.worker}"
+        self.spool = folder / "generations" / f".spool-{options.worker_name}"
         self.counts: dict[str, int] = dict.fromkeys(
             (
                 "num_messages",

@@ -41,7 +41,7 @@ def test_words_name_a_command(words: str, expected: object) -> None:
         ("trian", "no command tfpipe trian. Did you mean tfpipe train?"),
         (
             "convert foldr x",
-            "merge, got foldr. Did you mean tfpipe convert folder?",
+            "stream, got foldr. Did you mean tfpipe convert folder?",
         ),
         ("convert", "tfpipe convert needs an input: folder, imagenet, table, web"),
         ("convert --seed=1", "tfpipe convert needs an input: folder, imagenet, ta"),
