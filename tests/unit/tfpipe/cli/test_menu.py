@@ -46,7 +46,7 @@ def test_words_name_a_command(words: str, expected: object) -> None:
         ("convert", "tfpipe convert needs an input: folder, imagenet, table, web"),
         ("convert --seed=1", "tfpipe convert needs an input: folder, imagenet, ta"),
         ("verify DIR", "no command tfpipe verify. Did you mean tfpipe check?"),
-        ("convert a b", "merge, got a. tfpipe convert --help says what each reads."),
+        ("convert a b", "stream, got a. tfpipe convert --help says what each reads."),
         ("webdataset", "webdataset. Did you mean tfpipe convert webdataset?"),
         ("benchmarks.train", "benchmarks.train. Did you mean tfpipe train?"),
         ("zzz", "no command tfpipe zzz. tfpipe --help lists the commands."),
