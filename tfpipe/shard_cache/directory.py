@@ -205,12 +205,14 @@ class Directory:
 
         A split counts once, even if many processes read the split.
         """
-        with self.locked():
-            used = [store for store in self._stores() if store.users.are_there()]
-            for store in used:
-                store.users.look()
-            num_readers = sum(len(store.users.readers()) for store in used)
-            return max(num_readers, 1), sum(store.total_cost for store in used)
+        return self._under_lock(self._load)
+
+    def _load(self) -> tuple[int, int]:
+        used = [store for store in self._stores() if store.users.are_there()]
+        for store in used:
+            store.users.look()
+        num_readers = sum(len(store.users.readers()) for store in used)
+        return max(num_readers, 1), sum(store.total_cost for store in used)
 
     def note_full_disk(self) -> None:
         """Keeps the cache from growing for a while."""

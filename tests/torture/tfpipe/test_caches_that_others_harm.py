@@ -17,13 +17,15 @@ import pytest
 import tfpipe
 from tests.support.data.native_op import native_op, needs_native  # noqa: F401
 from tests.support.data.presets import preset_over
-from tests.support.faults.torture import rounds
+from tests.support.faults.torture import IS_LONG, rounds
 from tests.unit.tfpipe.reading.test_caches_heal import (
     DISK_CACHE,
     SHARD_CACHE,
     _small_pieces,  # noqa: F401
 )
 from tests.unit.tfpipe.reading.test_read_ahead import SMALL, assert_equal
+
+pytestmark = pytest.mark.skipif(not IS_LONG, reason="TORTURE=1 runs it: 20 minutes")
 
 NUM_EPOCHS = 3
 Harm = Callable[[pathlib.Path], object]
