@@ -12,6 +12,7 @@ lock of the store, so that no process evicts or drops the store. Imports no Tens
     DIRECTORY/<fingerprint>/...             see `store.layout`, and segments of strings
 """
 
+import contextlib
 import dataclasses
 import errno
 import fcntl
@@ -31,6 +32,8 @@ from tfpipe.shards import index
 
 _MANIFEST_NAME = "manifest.json"
 _IN_USE_NAME = "in_use"
+# Tries to open a store while others remove its files.
+_TRIES = 5
 _FINGERPRINT = re.compile(r"[0-9a-f]{32}")
 
 
@@ -85,7 +88,15 @@ def open_store(
         ValueError: If the store cannot fit max_bytes.
         OSError: If the disk has not enough space, or the folder cannot be used.
     """
-    directory = pathlib.Path(directory)
+    for _ in range(_TRIES - 1):
+        with contextlib.suppress(FileNotFoundError):  # others remove files meanwhile
+            return _open(pathlib.Path(directory), content, max_bytes)
+    return _open(pathlib.Path(directory), content, max_bytes)
+
+
+def _open(
+    directory: pathlib.Path, content: CacheContent, max_bytes: int | None
+) -> store.DiskStore:
     directory.mkdir(parents=True, exist_ok=True)
     folder = directory / content.fingerprint
     with atomic.locked(directory / "lock"):
