@@ -22,6 +22,7 @@ def brought(monkeypatch):
         return folder / "digest"
 
     monkeypatch.setattr(split_index.metadata, "bring", bring)
+    monkeypatch.setattr(split_index.generations, "is_growing", lambda files: False)
     split_index._say_once.cache_clear()
     return calls
 
