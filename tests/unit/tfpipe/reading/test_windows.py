@@ -9,6 +9,7 @@ import tfpipe
 from tests.support.data.cached import DECODE, as_list, make
 from tfpipe.reading.order import EpochPosition
 from tfpipe.reading.windows import Windows
+from tfpipe.shard_cache import open_cache
 from tfpipe.shards.ranges import by_shard
 
 
@@ -180,9 +181,10 @@ def test_a_cache_in_front_of_a_folder_changes_no_element(data_dir, tmp_path):
 
 
 def test_what_a_cache_cannot_hold_is_refused_when_the_source_is_made(
-    data_dir, tmp_path
+    data_dir, tmp_path, monkeypatch
 ):
+    monkeypatch.setattr(open_cache, "_MEMORY_BYTES", 10_000)
     small = tfpipe.ShardCache(tmp_path / "small", max_bytes=1000)
 
-    with pytest.raises(ValueError, match=r"max_bytes must be >= \d+, 3 windows"):
+    with pytest.raises(ValueError, match=r"max_bytes must be >= \d+, got 1000: 3 win"):
         tfpipe.TFRecordSource(data_dir, shard_cache=small)
