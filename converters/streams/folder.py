@@ -27,6 +27,7 @@ class FolderStream:
 
     def __init__(self, location: Location, stored: Container[str]) -> None:
         self._files, self._stored = Files(location), stored
+        self._is_local = location.is_local
         self._read: set[str] = set()
         self._waiting: list[str] = []
 
@@ -46,6 +47,8 @@ class FolderStream:
         try:
             names = self._files.names()
         except errors.RemoteError as error:
+            if self._is_local:  # no server that may answer later
+                raise
             raise StreamError(str(error)) from error
         return [
             name

@@ -21,6 +21,8 @@ LINES = (
     "convert tfrecord shut/part-0.tfrecord out",
     "convert merge a=shut/photos --output_dir=out",
     "convert merge a=shut/photos.csv --output_dir=out",
+    "convert stream shut/photos out --until_idle=1",
+    "convert stream photos shut/out --until_idle=1",
     "synthesize shut/out --num_images=2 --num_classes=2",
     "check shut/records",
     "query shut/records",

@@ -110,7 +110,14 @@ def test_installed_peers_deliver(
     """Each in a process of its own: they do not all go together in one."""
     if reason := __main__.missing(name):
         pytest.skip(reason)
-    job = make_job(color_dir, peer_dir, dtype=dtype)
+    folder = peer_dir / name
+    if name == "tfpipe_entries":
+        made = warm_python.run(
+            *("-m", "converters.replicate", color_dir, folder),
+            *("--copies=1", "--entry_points"),
+        )
+        assert made.returncode == 0, made.stderr
+    job = make_job(color_dir, peer_dir, dtype=dtype, entries_data_dir=str(folder))
     if PEERS[name].data:
         data.make(PEERS[name].data, job)
     module = "tests.system.studies.test_loaders"
@@ -204,6 +211,6 @@ def test_command_measures(
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout.splitlines()[-1])
     assert json.loads(result.read_text()) == report
-    assert list(report["peers"]["uint8"]) == ["tfpipe", "garden"]
+    assert list(report["peers"]["uint8"]) == ["hand", "garden"]
     assert list(report["skipped"]) == ["ffcv"]
     assert report["config"]["data_dir"] == "records"
