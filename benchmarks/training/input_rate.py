@@ -192,9 +192,9 @@ class _Fetched:
 
     @property
     def server_bytes(self) -> int | None:
-        """Bytes from the server; None without a shard cache."""
+        """Bytes over the network; None without a shard cache."""
         statistics = self.source.cache_statistics()
-        return None if statistics is None else int(statistics.bytes_from_server)
+        return None if statistics is None else int(statistics.bytes_fetched)
 
 
 def _time(

@@ -5,8 +5,9 @@ in the watched folder, and its class is the folder above. A file must appear who
 writer renames a finished file whose name began with a dot.
 """
 
+import contextlib
 import time
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
 
 from converters.inputs import listing
 from converters.streams.message import Message, StreamError, message_of
@@ -43,13 +44,19 @@ class FolderStream:
         self._read.update(names)
         return messages
 
-    def _list(self) -> list[str]:
+    @contextlib.contextmanager
+    def _asked(self) -> Iterator[None]:
+        """Says that a store may answer later; a folder of this host will not."""
         try:
-            names = self._files.names()
+            yield
         except errors.RemoteError as error:
-            if self._is_local:  # no server that may answer later
+            if self._is_local:
                 raise
             raise StreamError(str(error)) from error
+
+    def _list(self) -> list[str]:
+        with self._asked():
+            names = self._files.names()
         return [
             name
             for name in names
@@ -61,15 +68,12 @@ class FolderStream:
     def fetch(self, positions: Sequence[str]) -> list[Message]:
         """Reads files by their names; removed files are left out."""
         messages = []
-        for name in positions:
-            try:
-                image = self._files.read(name)
-            except errors.MissingFileError:
-                continue
-            except errors.RemoteError as error:
-                raise StreamError(str(error)) from error
-            fields = {"label": name.rpartition("/")[0].encode()}
-            messages.append(message_of(name, fields, image))
+        with self._asked():
+            for name in positions:
+                with contextlib.suppress(errors.MissingFileError):
+                    image = self._files.read(name)
+                    fields = {"label": name.rpartition("/")[0].encode()}
+                    messages.append(message_of(name, fields, image))
         return messages
 
     def acknowledge(self, positions: Sequence[str]) -> None:

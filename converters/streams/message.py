@@ -8,6 +8,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from tfpipe import errors
 from tfpipe.location.files import Files
 
 # Fields of a message: fields of Redis, headers of NATS and Kafka.
@@ -120,3 +121,7 @@ class Stream(Protocol):
 
 class StreamError(OSError):
     """The broker does not answer. The same call may succeed later."""
+
+
+class RefusedError(errors.RemoteError):
+    """The broker answers, and refuses: the same call will not succeed later."""

@@ -11,7 +11,7 @@ import os
 from collections.abc import Coroutine, Iterator, Sequence
 from typing import Any, TypeVar
 
-from converters.streams.message import Message, StreamError, message_of
+from converters.streams.message import Message, RefusedError, StreamError, message_of
 
 _Result = TypeVar("_Result")
 _ID_HEADER = "Nats-Msg-Id"
@@ -58,8 +58,17 @@ class NatsStream:
             if self._client is None:
                 self._run(self._connect())
             yield
+        except self._missing as error:
+            raise RefusedError(
+                f"NATS must have the JetStream stream {self._name}, and has none. "
+                "Check the name, or make the stream."
+            ) from error
         except self._errors as error:
             self.close()
+            if "authorization" in str(error).lower():
+                raise RefusedError(
+                    f"NATS refuses the login: {error}. Set NATS_TOKEN."
+                ) from error
             raise StreamError(f"NATS does not answer: {error!r}") from error
 
     def _run(self, work: Coroutine[Any, Any, _Result]) -> _Result:

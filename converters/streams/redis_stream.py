@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from converters.streams.message import Message, StreamError, message_of
+from converters.streams.message import Message, RefusedError, StreamError, message_of
 
 
 class RedisStream:
@@ -39,7 +39,11 @@ class RedisStream:
         import redis
 
         self._errors = (redis.ConnectionError, redis.TimeoutError)
-        self._busy = redis.ResponseError
+        self._login = (
+            redis.exceptions.AuthenticationError,
+            redis.exceptions.AuthorizationError,
+        )
+        self._refused = redis.ResponseError
         self._redis: Any = redis.Redis(
             host=host, port=port, password=os.environ.get("REDIS_PASSWORD")
         )
@@ -52,12 +56,18 @@ class RedisStream:
     def _asked(self) -> Iterator[None]:
         try:
             if not self._is_ready:
-                with contextlib.suppress(self._busy):  # the group exists
+                with contextlib.suppress(self._refused):  # the group exists
                     self._redis.xgroup_create(
                         self._name, self._group, id="0", mkstream=True
                     )
                 self._is_ready = True
             yield
+        except self._login as error:  # kinds of ConnectionError
+            raise RefusedError(
+                f"Redis refuses the login: {error}. Set REDIS_PASSWORD."
+            ) from error
+        except self._refused as error:
+            raise RefusedError(f"Redis refuses {self._name}: {error}.") from error
         except self._errors as error:
             self._own, self._is_ready = "0", False
             raise StreamError(f"Redis does not answer: {error}") from error

@@ -42,8 +42,7 @@ def new_file(
     with contextlib.ExitStack() as stack:
         if sweeps:
             stack.enter_context(_without_leftovers(path))
-        if part is None:
-            part = path.with_name(f".{path.name}.{os.urandom(16).hex()}.partial")
+        part = part or _hidden(path)
         try:
             yield part
             if fsync:
@@ -52,6 +51,33 @@ def new_file(
         finally:
             # A rename to another name of the same file leaves both names.
             part.unlink(missing_ok=True)
+
+
+def create(path: pathlib.Path, content: bytes) -> bool:
+    """Writes a file whole and for good, unless a file of this name exists.
+
+    Returns:
+        Whether the call made the file. False: the existing file is as it was.
+
+    Raises:
+        OSError: If the file cannot be written, or the file system has no links.
+    """
+    part = _hidden(path)
+    try:
+        part.write_bytes(content)
+        sync(part)
+        os.link(part, path)  # fails if the name is there
+    except FileExistsError:
+        return False
+    finally:
+        part.unlink(missing_ok=True)
+    sync(path.parent)
+    return True
+
+
+def _hidden(path: pathlib.Path) -> pathlib.Path:
+    """Returns a new name for the unfinished file; `_without_leftovers` knows it."""
+    return path.with_name(f".{path.name}.{os.urandom(16).hex()}.partial")
 
 
 @contextlib.contextmanager

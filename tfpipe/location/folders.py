@@ -49,18 +49,7 @@ class LocalFolder:
             path.write_bytes(content)
 
     def create(self, name: str, content: bytes) -> bool:
-        path = self._new_path(name)
-        part = path.with_name(f".{path.name}.{os.urandom(16).hex()}.partial")
-        try:
-            part.write_bytes(content)
-            atomic.sync(part)
-            os.link(part, path)  # fails if the name is there
-        except FileExistsError:
-            return False
-        finally:
-            part.unlink(missing_ok=True)
-        atomic.sync(path.parent)
-        return True
+        return atomic.create(self._new_path(name), content)
 
     def upload(self, name: str, path: pathlib.Path) -> None:
         with atomic.new_file(self._new_path(name)) as copy:

@@ -16,7 +16,6 @@ import pathlib
 import sys
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -85,7 +84,7 @@ class SharedPieces:
         text = json.dumps(
             {"data_set": content.location.text, "split": content.split}, indent=1
         )
-        with atomic.new_file(path, part=_part(path)) as part:
+        with atomic.new_file(path) as part:
             part.write_text(f"{text}\n", encoding="utf-8")
 
     def path(self, piece: int) -> pathlib.Path:
@@ -156,7 +155,7 @@ class SharedPieces:
             lease: The lease of the piece; None replaces the file.
         """
         path = self.path(piece)
-        part = _part(path) if lease is None else lease.part
+        part = None if lease is None else lease.part
         with self._tolerated("written"):
             if lease is not None and not lease.is_held():
                 return
@@ -202,8 +201,3 @@ class SharedPieces:
         if kind not in self._said:
             self._said.add(kind)
             print(f"shard cache: {text}", file=sys.stderr, flush=True)
-
-
-def _part(path: pathlib.Path) -> pathlib.Path:
-    """Returns a new path beside a file; hosts share no lock of the folder."""
-    return path.with_name(f"{path.name}.{uuid.uuid4().hex}.part")

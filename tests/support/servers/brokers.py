@@ -13,6 +13,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.servers.s3_server import free_ports
+
 _START_SECONDS = 60.0
 PROGRAMS = {"redis": "redis-server", "nats": "nats-server"}
 
@@ -29,13 +31,12 @@ class BrokerProcess:
     Args:
         kind: "redis" or "nats".
         folder: Folder of its data, made if it is missing.
+        *arguments: More arguments of the program.
     """
 
-    def __init__(self, kind: str, folder: pathlib.Path) -> None:
+    def __init__(self, kind: str, folder: pathlib.Path, *arguments: str) -> None:
         folder.mkdir(exist_ok=True)
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        (self.port,) = free_ports(1)
         at = ["-p", str(self.port)]
         self._command = {
             "redis": [
@@ -44,7 +45,7 @@ class BrokerProcess:
                 *("--appendfsync", "always"),
             ],
             "nats": ["nats-server", "-a", "127.0.0.1", *at, "-js", "-sd", str(folder)],
-        }[kind]
+        }[kind] + [*arguments]
         self._log = folder / "log"
         self.url = f"{kind}://127.0.0.1:{self.port}"
         self.start()
@@ -68,9 +69,11 @@ class BrokerProcess:
 
 
 @contextlib.contextmanager
-def running(kind: str, folder: pathlib.Path) -> Iterator[BrokerProcess]:
+def running(
+    kind: str, folder: pathlib.Path, *arguments: str
+) -> Iterator[BrokerProcess]:
     """Starts a broker, and kills it at the end of the block."""
-    broker = BrokerProcess(kind, folder)
+    broker = BrokerProcess(kind, folder, *arguments)
     try:
         yield broker
     finally:

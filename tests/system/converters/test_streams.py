@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from converters.stream import StreamOptions, Worker
+from converters.streams.message import RefusedError
 from tests.support.processes import stream_producer
 from tests.support.servers import brokers
 from tfpipe.location.files import Files
@@ -87,6 +88,29 @@ def test_messages_of_a_broker_are_stored_once(
 
     assert again.counts["num_duplicates"] > 0
     _require_all(tmp_path / "set")
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "message"),
+    [
+        ("redis", ("--requirepass", "x"), "refuses the login.*Set REDIS_PASSWORD"),
+        ("redis", (), "refuses photos: WRONGTYPE"),
+        ("nats", ("--auth", "x"), "refuses the login.*Set NATS_TOKEN"),
+        ("nats", (), "must have the JetStream stream photos"),
+    ],
+)
+def test_a_broker_that_refuses_is_not_asked_again(
+    tmp_path: pathlib.Path, kind: str, arguments: tuple[str, ...], message: str
+) -> None:
+    brokers.require(kind)
+    client = pytest.importorskip(kind)
+    with brokers.running(kind, tmp_path / "broker", *arguments) as broker:
+        if kind == "redis" and not arguments:
+            client.Redis(port=broker.port).set("photos", "no stream")
+        worker = Worker(_options(broker, str(tmp_path / "set")))
+        with pytest.raises(RefusedError, match=message):
+            worker.loop()
+        worker.stream.close()
 
 
 def test_a_store_that_refuses_a_second_file(

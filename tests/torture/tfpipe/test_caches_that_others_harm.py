@@ -16,12 +16,12 @@ import pytest
 
 import tfpipe
 from tests.support.data.native_op import native_op, needs_native  # noqa: F401
-from tests.support.data.presets import preset_over
 from tests.support.faults.torture import IS_LONG, rounds
 from tests.unit.tfpipe.reading.test_caches_heal import (
     DISK_CACHE,
     SHARD_CACHE,
     _small_pieces,  # noqa: F401
+    through_shard_cache,
 )
 from tests.unit.tfpipe.reading.test_read_ahead import SMALL, assert_equal
 
@@ -59,47 +59,43 @@ def read(pipeline: tfpipe.Pipeline) -> list[dict[str, object]]:
     return batches
 
 
+def require_same(
+    make: Callable[[pathlib.Path], tfpipe.Pipeline],
+    table: dict[str, Harm],
+    folder: pathlib.Path,
+) -> int:
+    """Reads through harmed caches; returns the number of harmed caches."""
+    expected = read(make(folder / "untouched"))
+    num_rounds = rounds(few=2, many=200)
+    for seed in range(num_rounds):
+        harmed_folder = folder / f"harmed-{seed}"
+        pipeline = make(harmed_folder)
+        with harmed(harmed_folder, table, seed):
+            batches = read(pipeline)
+        assert_equal(batches, expected)
+        assert pipeline.faults.faults == []
+    return num_rounds
+
+
 @needs_native
 @pytest.mark.parametrize("reading", ["native", "tensorflow"])
 def test_a_shard_cache(data_dir, tmp_path, record_property, reading):
-    def make(name):
-        return preset_over(
-            tfpipe.imagenet_train,
-            data_dir,
-            reading=reading,
-            shard_cache=tfpipe.ShardCache(tmp_path / name),
-            **(SMALL | {"with_record_id": True, "window_size": 4}),
-        )
+    def make(folder):
+        return through_shard_cache(data_dir, folder, reading)
 
-    expected = read(make("untouched"))
-    for seed in range(rounds(few=2, many=200)):
-        folder = tmp_path / f"harmed-{seed}"
-        pipeline = make(folder.name)
-        with harmed(folder, SHARD_CACHE, seed):
-            found = read(pipeline)
-        assert_equal(found, expected)
-        assert pipeline.faults.faults == []
-    record_property("injections", seed + 1)
+    record_property("injections", require_same(make, SHARD_CACHE, tmp_path))
 
 
 def test_a_cache_on_disk(data_dir, tmp_path, record_property):
-    def make(name):
+    def make(folder):
         return tfpipe.imagenet_train(
             data_dir,
-            cache=tfpipe.Cache("disk", tmp_path / name),
+            cache=tfpipe.Cache("disk", folder),
             with_record_id=True,
             **{key: SMALL[key] for key in ("image_size", "batch_size")},
         )
 
-    expected = read(make("untouched"))
-    for seed in range(rounds(few=2, many=200)):
-        folder = tmp_path / f"harmed-{seed}"
-        pipeline = make(folder.name)
-        with harmed(folder, DISK_CACHE, seed):
-            found = read(pipeline)
-        assert_equal(found, expected)
-        assert pipeline.faults.faults == []
-    record_property("injections", seed + 1)
+    record_property("injections", require_same(make, DISK_CACHE, tmp_path))
 
 
 def test_each_round_harms(tmp_path):

@@ -109,6 +109,16 @@ def read(pipeline, harm=lambda: None):
         batches.append(batch)
 
 
+def through_shard_cache(data_dir, folder, reading):
+    return preset_over(
+        tfpipe.imagenet_train,
+        data_dir,
+        reading=reading,
+        shard_cache=tfpipe.ShardCache(folder),
+        **(SMALL | {"with_record_id": True, "window_size": 4}),
+    )
+
+
 def lines_of(capfd, folder) -> list[str]:
     said = capfd.readouterr().err
     return [line for line in said.splitlines() if str(folder) in line]
@@ -121,13 +131,7 @@ def test_a_shard_cache_heals_while_a_job_reads(
     data_dir, tmp_path, capfd, damage, reading
 ):
     def make(name):
-        return preset_over(
-            tfpipe.imagenet_train,
-            data_dir,
-            reading=reading,
-            shard_cache=tfpipe.ShardCache(tmp_path / name),
-            **(SMALL | {"with_record_id": True, "window_size": 4}),
-        )
+        return through_shard_cache(data_dir, tmp_path / name, reading)
 
     expected = read(make("untouched"))
     capfd.readouterr()
