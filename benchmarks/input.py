@@ -221,12 +221,12 @@ UNUSED = (
 def make_pipeline(
     config: InputConfig, world: Ranks, tuning: tfpipe.Tuning
 ) -> tfpipe.Pipeline:
-    """Makes the pipeline of this rank: a preset, or a function of the user's.
+    """Makes the pipeline of the rank: a preset, or a function of the user.
 
     Args:
         config: Names the preset or the function.
-        world: The ranks of this run.
-        tuning: Tuning of a preset; a function of the user's sets its own.
+        world: The ranks of the run.
+        tuning: Tuning of a preset; a function of the user sets an own tuning.
 
     Raises:
         ValueError: If the function does not exist, or returns something else.
@@ -281,14 +281,14 @@ def _pipeline_of(name: str, world: Ranks) -> tfpipe.Pipeline:
 
 @dataclasses.dataclass
 class Measured:
-    """Findings so far; each part of the command sees those of the parts before it.
+    """Findings so far; a part of the command sees the findings of earlier parts.
 
     Attributes:
-        pipeline: The pipeline to measure; after `tune` the tuned one.
-        seat: Cores and threads of this rank.
-        seconds: Seconds that the part may take.
+        pipeline: The pipeline to measure; after `tune` the tuned pipeline.
+        seat: Cores and threads of the rank.
+        seconds: Seconds for the part.
         results: Figures by key of the JSON object.
-        search: What the search of a tuning found; None without it.
+        search: The search of a tuning; None without `tune`.
     """
 
     pipeline: tfpipe.Pipeline
@@ -299,7 +299,7 @@ class Measured:
 
 
 def throughput(config: InputConfig, world: Ranks, measured: Measured) -> str:
-    """Measures the rate without a training step; returns it as text."""
+    """Measures the rate without a training step; returns the rate as text."""
     if config.pipeline is None:
         return _preset_throughput(config, world, measured)
     rate = tfpipe.throughput(
@@ -345,7 +345,7 @@ def _preset_throughput(config: InputConfig, world: Ranks, measured: Measured) ->
 
 
 def profile(config: InputConfig, world: Ranks, measured: Measured) -> str:
-    """Measures the cost of each stage and the bottleneck; returns them as text."""
+    """Measures the costs of stages and the bottleneck; returns both as text."""
     # The profile takes about (number of stages + 3) * repeats * seconds.
     num_runs = (len(measured.pipeline.stages) + 3) * _PROFILE_REPEATS
     stages = tfpipe.profile(
@@ -358,11 +358,11 @@ def profile(config: InputConfig, world: Ranks, measured: Measured) -> str:
 
 
 def tune(config: InputConfig, world: Ranks, measured: Measured) -> str:
-    """Searches the best setting, which the later parts use; returns it as text."""
+    """Searches the best setting for the later parts; returns the setting as text."""
     search = tfpipe.search_tuning(
         measured.pipeline,
-        # The search divides the budget by the ranks of the host, but a seat is that of
-        # one rank already.
+        # The search divides the budget by the ranks of the host, but a seat already is
+        # for a single rank.
         cpu_budget=config.cpu_budget
         or measured.seat.num_threads * world.num_local_ranks,
         ram_budget_bytes=config.ram_budget_bytes,
@@ -380,7 +380,7 @@ def tune(config: InputConfig, world: Ranks, measured: Measured) -> str:
 
 
 def headspace(config: InputConfig, world: Ranks, measured: Measured) -> str:
-    """Compares the rates of pipeline and training step; returns them as text."""
+    """Compares the rates of pipeline and training step; returns both as text."""
     from benchmarks.training import steps
 
     step = steps.make_step(config.model, measured.pipeline, seed=config.seed)
@@ -397,7 +397,7 @@ def headspace(config: InputConfig, world: Ranks, measured: Measured) -> str:
 
 _PROFILE_REPEATS = 3
 _TUNE_SECONDS = 60.0
-# How long the parts take, relative to each other.
+# The times of the parts, relative to each other.
 _WEIGHTS = {"throughput": 1.0, "profile": 3.0, "tune": 6.0, "headspace": 4.0}
 # With less time a search tries no setting, and takes the time of the later parts.
 _LEAST_SECONDS = {"tune": 20.0}
@@ -417,17 +417,17 @@ def run(
     seat: Seat | None = None,
     limit: TimeLimit | None = None,
 ) -> dict[str, Any]:
-    """Runs the parts that the config names, prints and stores what they find.
+    """Runs the parts of the config, prints and stores the findings.
 
     Args:
         config: Settings of the command.
-        world: The ranks of this run.
-        seat: Cores and threads of this rank; None: an equal part of the host.
-        limit: Time that is left for the parts; None: that of the config, from now on.
+        world: The ranks of the run.
+        seat: Cores and threads of the rank; None: an equal part of the host.
+        limit: Time left for the parts; None: the limit of the config, from now on.
 
     Returns:
-        The result, for JSON. `cut_off` lists the parts that the time limit left out; a
-        thread of the first of them may still be running.
+        The result, for JSON. `cut_off` lists the parts left out for the time limit; a
+        thread of the first part left out may still be running.
 
     Raises:
         ValueError: If the config does not fit the data or the pipeline.
@@ -468,7 +468,7 @@ def run(
 def _run_parts(
     config: InputConfig, world: Ranks, measured: Measured, limit: TimeLimit
 ) -> list[str]:
-    """Runs the parts, prints what they find, and returns those without a result."""
+    """Runs the parts, prints the findings, and returns the parts without a result."""
     progress, left = Progress(), list(config.do)
     with progress.shown(is_first=world.is_first):
         for index, part in enumerate(config.do):
@@ -500,7 +500,7 @@ def _run_parts(
 def _storage(
     config: InputConfig, world: Ranks, pipeline: tfpipe.Pipeline
 ) -> dict[str, Any] | None:
-    """Returns the tier, and what a shard cache fetched; None for a user's pipeline."""
+    """Returns the tier, and the bytes fetched; None for a pipeline of the user."""
     if config.data_dir is None:
         return None
     from benchmarks.page_cache import tiers
@@ -532,7 +532,7 @@ def _index(pipeline: tfpipe.Pipeline) -> Any:
 def _files(
     config: InputConfig, measured: Measured, result: dict[str, Any]
 ) -> dict[pathlib.Path, Callable[[], object]]:
-    """Returns the files to write, each with the function that writes it."""
+    """Returns the files to write, with their functions."""
     files: dict[pathlib.Path, Callable[[], object]] = {}
     search = measured.search
     if config.tuning is not None and search is not None:
@@ -544,7 +544,7 @@ def _files(
 
 
 def measure(config: InputConfig) -> None:
-    """Runs and prints the parts that the flags ask for.
+    """Runs and prints the parts of the flags.
 
     Raises:
         ValueError: If flags do not fit the data or the pipeline.
@@ -557,7 +557,7 @@ def measure(config: InputConfig) -> None:
     world = ranks.connect()
     result = run(config, world, seat=numa.take_seat(world), limit=limit)
     if result["cut_off"]:
-        # Without waiting for the part that still runs.
+        # Without a wait for the running part.
         sys.stdout.flush()
         os._exit(0)
 

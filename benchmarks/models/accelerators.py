@@ -1,7 +1,7 @@
-"""Accelerators: how many images a second each model takes on them.
+"""Accelerators: the images a second of every model.
 
 In: an accelerator, a model and a mode. Out: a `Figure`, with its source. published.py
-has the figures; a model without one is left out, as no figure is guessed.
+has the figures. A model without a figure is left out: no figure is guessed.
 """
 
 import dataclasses
@@ -14,12 +14,12 @@ from tfpipe import errors
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Figure:
-    """The rate of one model on one accelerator.
+    """The rate of a model on an accelerator.
 
     Attributes:
         images_per_second: The rate, above 0.
-        source: Where it was published; for a scaled figure, where the ratio and the
-            figure that it is scaled from were published.
+        source: The publication; for a scaled figure, the publications of the ratio and
+            of the figure `base`.
         date: Date of the source; for a scaled figure, of the ratio.
         precision: Precision of the measurement, such as "float16".
         kind: Kind of measurement, such as "MLPerf Storage sleep".
@@ -66,7 +66,7 @@ class Figure:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Accelerator:
-    """The figures of one accelerator.
+    """The figures of an accelerator.
 
     Attributes:
         train: Figure of training, by model.
@@ -83,18 +83,18 @@ class Accelerator:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Emulation:
-    """The accelerator that stands for the model in a run, as the result names it."""
+    """The accelerator in place of the model of a run, by its name in the result."""
 
     accelerator: str
     model: str
     figure: Figure
 
     def step_seconds(self, batch_size: int) -> float:
-        """Returns the seconds that a step with `batch_size` examples takes."""
+        """Returns the seconds of a step with `batch_size` examples."""
         return batch_size / self.figure.images_per_second
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the names, the figure and its basis as a dict that JSON can hold."""
+        """Returns the names, the figure and its basis as a dict for JSON."""
         return {
             "accelerator": self.accelerator,
             "model": self.model,
@@ -128,8 +128,8 @@ def find(
         name: The accelerator, in any case; a space or "-" stands for "_".
         model: A key of `catalog.MODELS`.
         mode: "train" or "infer".
-        flag: Flag that names the accelerator, for errors.
-        remedy: Flags that give a figure, likewise.
+        flag: Flag with the name of the accelerator, for errors.
+        remedy: Flags for a figure of the user, likewise.
 
     Raises:
         ValueError: If the accelerator is not known, or has no figure for the model.
@@ -153,7 +153,7 @@ def find(
 
 
 def name_of(text: str, accelerators: Collection[str]) -> str:
-    """Returns the name of an accelerator that a text means in any case, or the text."""
+    """Returns the name of the accelerator for a text in any case, or the text."""
 
     def plain(name: str) -> str:
         return name.casefold().replace("-", "_").replace(" ", "_")

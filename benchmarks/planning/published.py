@@ -1,10 +1,10 @@
 """Published figures: rates of accelerators, and tests of whole systems.
 
-In: published.json, in which each figure has its source, date, precision and kind of
-measurement. Out: `ACCELERATORS` with the rates of one accelerator, `PUBLICATIONS` with
-rows of whole systems that read real images, and the row nearest to a measured one.
+In: published.json, where every figure has its source, date, precision and kind of
+measurement. Out: `ACCELERATORS` with the rates of an accelerator, `PUBLICATIONS` with
+rows of whole systems and real images, and the row nearest to a measured row.
 
-A name stands for one kind of measurement: `h100` is scaled training,
+A name stands for a kind of measurement: `h100` is scaled training,
 `h100_mlperf_storage` the sleep of MLPerf Storage, `h100_mlperf` a whole training of
 MLPerf. A scaled figure is a published one times a ratio of two other published figures.
 """
@@ -25,7 +25,7 @@ IMAGENET_RECORD_BYTES = 115_154
 # The same images three times as wide and high, as JPEG of quality 100: 22.5 TB in 13
 # copies, the larger data set of Dell's and NVIDIA's test of Inception-v4 on 72 V100.
 LARGE_RECORD_BYTES = 1_351_000
-_SAME_BYTES = 0.15  # records are alike if their bytes differ by at most this share
+_SAME_BYTES = 0.15  # most difference of the bytes of like records, as a share
 
 
 def differences(
@@ -35,7 +35,7 @@ def differences(
     decodes: bool,
     record_bytes: float | None,
 ) -> str:
-    """Returns why a run must not be compared with a row; "" if it may be.
+    """Returns why a run must not be compared with a row; "" for a comparable run.
 
     Args:
         row: The published row.
@@ -71,16 +71,16 @@ def find(
     num_accelerators: int,
     is_local: bool = False,
 ) -> PublishedRow | None:
-    """Returns the published row to lay beside a measured one; None if there is none.
+    """Returns the published row to lay beside a measured row; None without a row.
 
-    It has the same model and mode. Among several it is the row whose number of
-    accelerators is nearest, as a ratio, and then one whose data was in such a place.
+    The row has the same model and mode. Among several rows, the number of accelerators
+    is the nearest, as a ratio; among these rows, the data was in the same place.
 
     Args:
         model: Name of the model.
         mode: "train" or "infer".
         accelerator: Name of the accelerator, such as "a100_mlperf_storage", whose kind
-            the row must have; None if it is not known, so that each kind is taken.
+            the row must have; None if the name is unknown: every kind is taken.
         num_accelerators: Number of ranks.
         is_local: Whether the data is on a disk of the host.
     """
@@ -160,7 +160,7 @@ def _published_row(fields: Mapping[str, Any]) -> PublishedRow:
     )
 
 
-# Where several rows fit equally well, the first one is taken.
+# Where several rows fit equally well, the first row is taken.
 PUBLICATIONS: Sequence[PublishedRow] = [
     _published_row(fields) for fields in _DATA["publications"]
 ]

@@ -1,7 +1,7 @@
 """Caches and checkpoints of a run: hit shares, first epoch, sizes, seconds.
 
 In: a `Scenario`, and sizes. Out: shares, bytes and seconds. The rules for sizes of data
-sets are those of MLPerf Storage and of Dell's and NVIDIA's test.
+sets come from MLPerf Storage and from the test of Dell and NVIDIA.
 """
 
 import dataclasses
@@ -13,9 +13,9 @@ from benchmarks.planning import ceilings
 from benchmarks.planning.scenario import Scenario
 from tfpipe.errors import count_of
 
-_GRID = 64  # points a side of the grid that the hits of LRU are summed on
-# If a cache keeps the records of so many epochs of a host, their order is as good as
-# random.
+_GRID = 64  # points a side of the grid for the sum of the hits of LRU
+# If a cache keeps the records of so many epochs of a host, the order of the records is
+# as good as random.
 _MANY_EPOCHS = 64
 
 _LEFT = 0.05
@@ -27,15 +27,15 @@ _BYTES_PER_PARAMETER = 8  # a weight and its momentum, float32
 
 
 def page_cache_hits(cache_bytes: float, data_bytes: float, num_hosts: int) -> float:
-    """Returns the share of the bytes that a page cache gives from epoch 2 on.
+    """Returns the share of the bytes from a page cache, from epoch 2 on.
 
-    The cache forgets what was used least recently (LRU). An epoch is a new permutation
-    of the data, of which each host reads an equal part. A record is found if fewer
-    others were read since its last use than fit: on one host a share f of the data
-    gives f + (1 - f) ln(1 - f). On many hosts it gives at most f.
+    The cache forgets the least recently used bytes (LRU). An epoch is a new permutation
+    of the data, and every host reads an equal part. A record is still cached if the
+    other records read since its last use fit the cache. On a single host a share f of
+    the data gives f + (1 - f) ln(1 - f). On many hosts the share gives at most f.
 
     Args:
-        cache_bytes: Memory of a host that keeps files.
+        cache_bytes: Memory of a host for files.
         data_bytes: Bytes of the data set.
         num_hosts: Number of hosts.
 
@@ -50,9 +50,9 @@ def page_cache_hits(cache_bytes: float, data_bytes: float, num_hosts: int) -> fl
         return max(0.0, fits + (1 - fits) * math.log(1 - fits))
     part = 1 / num_hosts
     points = (np.arange(_GRID) + 0.5) / _GRID
-    # Shares of the data that were not read since, within the two epochs at the ends.
+    # Shares of the data not read since, within the two epochs at the ends.
     unread = np.multiply.outer(1 - part * points, 1 - part * points)
-    hits, between = 0.0, 1.0  # epochs between the two uses, in which it was not read
+    hits, between = 0.0, 1.0  # epochs between the two uses, without the record
     while between > 1 - fits:
         hits += part * between * float(np.mean(unread * between > 1 - fits))
         between *= 1 - part
@@ -60,12 +60,12 @@ def page_cache_hits(cache_bytes: float, data_bytes: float, num_hosts: int) -> fl
 
 
 def shard_cache_hits(cache_bytes: float, data_bytes: float) -> float:
-    """Returns the share of the bytes that a shard cache gives from epoch 2 on.
+    """Returns the share of the bytes from a shard cache, from epoch 2 on.
 
-    The cache knows the order to come, and an epoch reads each byte once: a share f of
-    the data gives f. 2026-11-23-shard-cache.json has it so: with 0.25, 0.5 and 0.75 of
-    the data the server gave 2.49, 1.99 and 1.49 times its bytes in three epochs, of
-    which the first one finds nothing.
+    The cache knows the order to come, and an epoch reads every byte once: a share f of
+    the data gives f. 2026-11-23-shard-cache.json measured so: with 0.25, 0.5 and 0.75
+    of the data the server gave 2.49, 1.99 and 1.49 times its bytes in three epochs. The
+    first epoch finds nothing.
 
     Args:
         cache_bytes: Room of the cache of a host.
@@ -76,15 +76,15 @@ def shard_cache_hits(cache_bytes: float, data_bytes: float) -> float:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sizing:
-    """Sizes of a data set that no cache can hide.
+    """Sizes of a data set beyond every cache.
 
     Attributes:
         mlperf_bytes: Rule of MLPerf Storage: 500 steps an epoch, and five times the
             memory of all hosts.
         dell_bytes: Rule of Dell's and NVIDIA's test: more than the memory of all hosts
             and more than the cache of the storage.
-        needed_bytes: The larger one.
-        copies: Copies of this data set that reach it.
+        needed_bytes: The larger size.
+        copies: Copies of the data set for `needed_bytes`.
         arithmetic: The rules with their figures.
     """
 
@@ -128,15 +128,15 @@ def sizing(scenario: Scenario, ram: float, storage_cache: float) -> Sizing:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Epochs:
-    """Times of epochs, of which the first ones fill the caches.
+    """Times of epochs. The first epochs fill the caches.
 
     Attributes:
         first_seconds: Time of an epoch with empty caches.
-        later_seconds: Time of an epoch with full ones.
-        filling_epochs: Epochs until a cache holds 95 % of what it will hold: 1 on one
-            host; on several hosts each reads other records in each epoch.
-        amortized_epochs: Epochs of the shortest run that is at most 5 % longer than
-            with full caches from its start.
+        later_seconds: Time of an epoch with full caches.
+        filling_epochs: Epochs until a cache holds 95 % of its final bytes: 1 for a
+            single host. On several hosts a host reads other records in every epoch.
+        amortized_epochs: Epochs of the shortest run at most 5 % longer than a run with
+            full caches from the start.
     """
 
     first_seconds: float
@@ -146,13 +146,13 @@ class Epochs:
 
 
 def epochs(scenario: Scenario) -> Epochs:
-    """Returns the times of the first epoch and of later ones."""
+    """Returns the times of the first epoch and of later epochs."""
     images = scenario.num_images
     cold = ceilings.predict(ceilings.first_epoch(scenario))
     later = images / ceilings.predict(scenario).images_per_second
-    unseen = 1 - 1 / scenario.num_hosts  # share that a host has not seen, an epoch
+    unseen = 1 - 1 / scenario.num_hosts  # share not seen by a host, an epoch
     filling = math.ceil(math.log(_LEFT) / math.log(unseen)) if unseen else 1
-    # Reading takes the less time the more was seen; the other work takes its own.
+    # Reading takes less time the more was seen. The other work takes its own time.
     num_epochs = math.ceil(math.log(_NOTHING) / math.log(unseen)) if unseen else 1
     seen = 1 - unseen ** np.arange(num_epochs)
     reading = images / min(cold.ceilings[name] for name in _READING)
@@ -175,9 +175,9 @@ class CheckpointCost:
     """A checkpoint after each epoch.
 
     Attributes:
-        num_bytes: Its size: a weight and its momentum in float32 for each parameter.
-        seconds: Time to write it.
-        share: Its share of the time of an epoch and a checkpoint, 0 to 1.
+        num_bytes: Size: a weight and its momentum in float32 for every parameter.
+        seconds: Time to write the checkpoint.
+        share: Share of the time of an epoch and a checkpoint, 0 to 1.
     """
 
     num_bytes: float
@@ -188,7 +188,7 @@ class CheckpointCost:
 def checkpoint(
     num_parameters: int, write_rate: float, epoch_seconds: float
 ) -> CheckpointCost:
-    """Returns size and time of the checkpoint that rank 0 writes after an epoch.
+    """Returns size and time of the checkpoint of rank 0 after an epoch.
 
     Args:
         num_parameters: Parameters of the model.

@@ -1,12 +1,12 @@
-"""Tasks on a Ray cluster, with the results or the files that this host would have.
+"""Tasks on a Ray cluster, with the results or the files of a run on the own host.
 
 In: the address of a cluster, a function and its tasks. Out: the results in the order of
-the tasks, or the first exception, after every task has stopped; or, for a function that
-writes files into a folder, the files in that folder. A task whose worker or node is
-lost is done again elsewhere, so that a task must be safe to do twice. Nodes see the
-folder at the same path; or, if the function uploads its large files itself, they use
-folders of their own and send back the small files. `ray` is imported when a cluster is
-connected, because the other engine does without it.
+the tasks, or the first exception, after every task has stopped. A function may also
+write files into a folder; the files are then the output. A task whose worker or node is
+lost is done again elsewhere, so a task must be safe to do twice. Nodes see the folder
+at the same path. If the function uploads its large files itself, nodes use own folders
+and send the small files back. `ray` is imported when a cluster is connected, because
+the other engine does without Ray.
 """
 
 import contextlib
@@ -34,25 +34,25 @@ if TYPE_CHECKING:
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
-# A cluster that does not answer within this time cannot be reached.
+# A cluster without an answer within so many seconds cannot be reached.
 REACH_SECONDS = 10.0
-# A task that was lost this often is taken for the reason why workers die.
+# A task lost so often is taken for the reason why workers die.
 MAX_LOST = 4
 _POLL_SECONDS = 0.1
-# Seconds in which a task must stop when a run stops; the end of the connection then
-# kills its worker.
+# Seconds in which a task must stop when a run stops. The end of the connection then
+# kills the worker of the task.
 _GRACE_SECONDS = 5.0
-# Tasks that wait on the cluster for each CPU, so that no CPU waits for the driver.
+# Tasks waiting on the cluster for every CPU, so that no CPU waits for the driver.
 _TASKS_PER_CPU = 2
 # Ray's least. Functions and results are small: records never pass through Ray.
 _STORE_BYTES = 80 << 20
-# Addresses: the cluster that this host belongs to, and one for this command alone.
+# Addresses: the cluster of the own host, and a cluster for the command alone.
 AUTO, LOCAL = "auto", "local"
 # The first bytes of HTTP/2 from both sides (RFC 9113, 3.4): a fixed text, and then a
-# frame of settings, which is empty here.
+# frame of settings, here empty.
 _SETTINGS = b"\x04"
 _HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + _SETTINGS + bytes(5)
-# Ray reports its use to its makers, and warns about GPUs, unless it is told otherwise.
+# By default Ray reports its use to its makers, and warns about GPUs.
 _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
@@ -62,11 +62,11 @@ _QUIET = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """The cluster that this process is connected to.
+    """The cluster to which the process is connected.
 
     Attributes:
-        num_workers: Most tasks that run at a time; None fills all CPUs of the cluster,
-            also those of nodes that join later.
+        num_workers: Most tasks running at a time; None fills all CPUs of the cluster,
+            also the CPUs of nodes that join later.
 
     Raises:
         ValueError: If the number is below 1.
@@ -84,9 +84,9 @@ class _Done(NamedTuple, Generic[Result]):
 
     Attributes:
         result: The result of the function.
-        num_images: Number of images that it counted.
+        num_images: Number of images counted by the task.
         seconds: Duration of the task.
-        cpu_seconds: CPU time of its process meanwhile.
+        cpu_seconds: CPU time of the process meanwhile.
     """
 
     result: Result
@@ -99,7 +99,7 @@ def require() -> None:
     """Checks that Ray is installed, without importing it.
 
     Raises:
-        ValueError: If it is not.
+        ValueError: If Ray is not installed.
     """
     if importlib.util.find_spec("ray") is None:
         raise ValueError(
@@ -110,14 +110,14 @@ def require() -> None:
 
 @contextlib.contextmanager
 def connected(address: str | None, *, num_workers: int | None) -> Iterator[None]:
-    """Connects this process to a cluster until the end of the block.
+    """Connects the process to a cluster until the end of the block.
 
     Args:
-        address: HOST:PORT of the head, ray://HOST:PORT, "auto" for the cluster of this
-            host, or "local" for one that is started for this block. None stands for
+        address: HOST:PORT of the head, ray://HOST:PORT, "auto" for the cluster of the
+            own host, or "local" for a cluster started for the block. None stands for
             `RAY_ADDRESS`, else "auto", else "local".
-        num_workers: Number of CPUs of a cluster that is started; None takes those of
-            this process.
+        num_workers: Number of CPUs of a started cluster; None takes the CPUs of the
+            process.
 
     Raises:
         ValueError: If Ray is not installed.
@@ -186,7 +186,7 @@ def _connect(address: str, num_workers: int | None) -> None:
 
 @contextlib.contextmanager
 def _silent() -> Iterator[None]:
-    """Hides what Ray prints on stderr at each try to connect; an error says it once."""
+    """Hides the lines of Ray at every try to connect; an error says the reason once."""
     sys.stderr.flush()
     shown = os.dup(2)
     try:
@@ -199,10 +199,11 @@ def _silent() -> Iterator[None]:
 
 
 def hide_broken_pyarrow() -> bool:
-    """Makes a pyarrow that cannot be imported look as if it were not installed.
+    """Makes a pyarrow without a working import look as if pyarrow were not installed.
 
-    Ray does without pyarrow, but not with one that fails. Today's pyarrow needs NumPy
-    2, and the reference stack has NumPy 1. Each worker process calls this function too.
+    Ray does without pyarrow, but not with a failing pyarrow. Today's pyarrow needs
+    NumPy 2, and the reference stack has NumPy 1. Every worker process calls the
+    function too.
 
     Returns:
         Whether there is such a pyarrow.
@@ -228,7 +229,7 @@ def require_reachable(address: str) -> None:
         address: HOST:PORT or ray://HOST:PORT.
 
     Raises:
-        ValueError: If it is not an address.
+        ValueError: If the text is not an address.
         ConnectionError: If nothing answers.
     """
     name, _, port = address.rpartition("://")[2].rpartition(":")
@@ -274,18 +275,18 @@ def run(
     on_span: Callable[[processes.Span], object] = processes.ignore,
     note: str = "",
 ) -> list[Result]:
-    """Calls `function` on every task, on the cluster that `connected` connects to.
+    """Calls `function` on every task, on the cluster of `connected`.
 
     Args:
-        function: Can be pickled; the module that holds it is installed on every node.
-            It may be called twice with one task, also at the same time.
-        tasks: The arguments that it is called with.
-        num_workers: Most tasks that run at a time, see `Cluster`.
+        function: Can be pickled; the module of the function is installed on every
+            node. The function may be called twice with a task, also at the same time.
+        tasks: The arguments of the calls.
+        num_workers: Most tasks running at a time, see `Cluster`.
         num_images: As for `processes.run`. The bar moves when a task ends.
         unit: As for `processes.run`.
         on_result: As for `processes.run`.
-        on_span: Called with the span of each task; its end is the time at which its
-            result arrived here, because each host has a clock of its own.
+        on_span: Called with the span of every task. The span ends when the result
+            arrives here, because every host has an own clock.
         note: As for `processes.run`.
 
     Raises:
@@ -352,7 +353,7 @@ def _put(function: Callable[[Any], Any]) -> Any:
 
 
 def _room() -> int:
-    """Returns how many tasks may be at the cluster, which may have no CPU yet."""
+    """Returns the most tasks at the cluster, also while the cluster has no CPU yet."""
     import ray
 
     num_cpus: float = ray.cluster_resources().get("CPU", 0)
@@ -360,7 +361,7 @@ def _room() -> int:
 
 
 def _get(reference: Any) -> Any:
-    """Returns what a task has returned, or raises the exception that it raised."""
+    """Returns the result of a task, or raises the exception of the task."""
     import ray
 
     try:
@@ -386,8 +387,8 @@ class _Stopped:
 def _stop(name: str, references: list[Any]) -> None:
     """Ends tasks within a few seconds; the end of the connection kills the others.
 
-    The tasks end themselves. Ray may answer for a task that it cancels a second time,
-    and then ends this process with its own stack in place of the error.
+    The tasks end themselves. Ray may answer a second time for a task cancelled by Ray,
+    and then ends the process with a stack of Ray in place of the error.
     """
     import ray
 
@@ -429,7 +430,7 @@ def _call(function: Callable[[Any], Any], stop: str, task: Any) -> _Done[Any]:
 
 
 def node_name() -> str:
-    """Returns the address of the node that this task runs on."""
+    """Returns the address of the node of the running task."""
     import ray
 
     return str(ray.util.get_node_ip_address())
@@ -439,13 +440,13 @@ class Nodes(NamedTuple):
     """How nodes write the files of a run.
 
     Attributes:
-        cluster: The cluster that this process is connected to.
-        problem: Called on a node before each task: says what keeps the node from doing
-            it, as the end of a sentence whose subject is the node; empty if nothing
-            does. Can be pickled.
-        sends: Whether nodes send files back, because they need not see the folder.
-        keep: Called here with the name and the content of each file that is sent.
-        last: Suffix of the file that says that the others are complete: sent last.
+        cluster: The cluster to which the process is connected.
+        problem: Called on a node before every task: says why the node cannot do the
+            task, as the end of a sentence whose subject is the node; empty if the node
+            can. Can be pickled.
+        sends: Whether nodes send files back, because nodes need not see the folder.
+        keep: Called here with the name and the content of every sent file.
+        last: Suffix of the file sent last, after which the files are complete.
     """
 
     cluster: Cluster
@@ -528,7 +529,7 @@ def _write_afar(
     last: str,
     task: Task,
 ) -> _Sent[Result]:
-    """Does a task in a folder that all nodes see, or else in one of this node."""
+    """Does a task in a folder of all nodes, or else in a folder of the own node."""
     if found := problem():
         raise OSError(f"The node {node_name()} {found}")
     if folder is not None:

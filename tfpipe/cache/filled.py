@@ -29,15 +29,15 @@ Array = npt.NDArray[Any]
 
 # Number of records in one call of the store.
 _CHUNK = 32
-# Tries to read rows that others damage again and again.
+# Tries to read rows while others damage the rows.
 _NUM_TRIES = 5
 
 
 def features(spec: Example) -> list[store.StoredFeature]:
-    """Returns the features of an element that a store keeps.
+    """Returns the features of an element for the store.
 
     Raises:
-        ValueError: If a feature is neither numbers of a fixed shape nor one string.
+        ValueError: If a feature is neither numbers of a fixed shape nor a string.
     """
     features = []
     for name, item in sorted(spec.items()):
@@ -63,7 +63,7 @@ class CachedElements:
         store: Store of the elements.
         source: Source of the windows.
         interleave, maps: Stages from a record to an element.
-        spec: Specs of an element; `features` says which features are kept.
+        spec: Specs of an element; `features` returns the kept features.
 
     The store has a row a record; with a subset, a row a chosen record.
     """
@@ -75,14 +75,14 @@ class CachedElements:
     spec: Example
 
     def rows(self, records: Array) -> Array:
-        """Returns the rows of the store that records have, by number in the split."""
+        """Returns the rows of records in the store, by number in the split."""
         numbers = self.source.record_numbers
         return records if numbers is None else np.searchsorted(numbers, records)
 
     def __call__(
         self, windows: tf.data.Dataset, num_parallel_reads: int | None
     ) -> tf.data.Dataset:
-        # The next window is made while the elements of one are taken.
+        # The next window is made while the elements of a window are taken.
         whole = windows.flat_map(as_it_is(self._window))
         records = whole.prefetch(1).unbatch()
         chunks = records.batch(_CHUNK).map(
@@ -93,7 +93,7 @@ class CachedElements:
         return chunks.unbatch()
 
     def _window(self, window: Example) -> tf.data.Dataset:
-        """Returns one element: the records of the window, after all are stored."""
+        """Returns an element: the records of the window, after all are stored."""
         return self._filling(window).concatenate(
             tf.data.Dataset.from_tensors(window).map(as_it_is(self._passed_on))
         )
@@ -164,7 +164,7 @@ class CachedElements:
         return records[stand_in][order], sound[order] & is_real
 
     def _spare(self) -> int:
-        """Returns the number of a stored record, for a window without a sound one."""
+        """Returns the number of a stored record, for a window without sound records."""
         if (found := _first_kept(self)) is not None:
             return found
         for window in self.source.in_order()(State(), 1):
@@ -232,7 +232,7 @@ def _say_once(folder: str) -> None:
 
 
 def _first_kept(filled: CachedElements) -> int | None:
-    """Returns the number of the first record that the store has; None without one."""
+    """Returns the number of the first stored record; None for an empty store."""
     numbers = filled.source.record_numbers
     for row in np.flatnonzero(filled.store.have == store.KEPT)[:1]:
         return int(row if numbers is None else numbers[row])
@@ -245,14 +245,14 @@ def _record_ids(num_records: Array, first_record: Array) -> Array:
 
 
 def _order(num_records: int, seed: Array) -> Array:
-    """Returns the order in which a window passes its records on."""
+    """Returns the order of the records passed on by a window."""
     if not seed.any():
         return np.arange(num_records)
     return philox.shuffled(num_records, tuple(seed.tolist()))
 
 
 def _missing(filled: CachedElements, window: Example) -> Example:
-    """Returns a window of the records that are not in the store, each once.
+    """Returns a window of the missing records, every record once.
 
     Only records that the window passes on count: reading others would count their
     damage as faults.
@@ -289,7 +289,7 @@ def _find_missing(
     skip: Array,
     take: Array,
 ) -> tuple[Array, ...]:
-    """Returns the records of a window that are not stored, each once, as extents.
+    """Returns the missing records of a window, every record once, as extents.
 
     Returns:
         extent: int64 [x], the extent of the window that holds each new extent

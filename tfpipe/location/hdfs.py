@@ -1,8 +1,8 @@
-"""Files in HDFS, through hdfs-native, which needs neither Java nor Hadoop.
+"""Files in HDFS, through hdfs-native, without Java and Hadoop.
 
 In: a URL such as hdfs://host:8020/folder. Out: the content, sizes and names of the
 files below it, in the way of `object_store.ObjectStore`. Without a host, the name node
-is that of core-site.xml in HADOOP_CONF_DIR; a login is that of Kerberos.
+comes from core-site.xml in HADOOP_CONF_DIR; a login comes from Kerberos.
 """
 
 import os
@@ -16,8 +16,8 @@ from tfpipe import errors
 from tfpipe.location.location import Location
 
 _COPY_BYTES = 8 << 20
-# A name node that does not answer is asked so often, with growing pauses. The longest
-# pause is this share of the time limit, so that all tries fit the limit.
+# A silent name node is asked so often, with growing pauses. The longest pause is a
+# share of the time limit, so that all tries fit the limit.
 _NUM_TRIES, _PAUSE_SHARE = 10, 0.05
 
 
@@ -128,7 +128,7 @@ class HdfsFolder:
 
     @contextmanager
     def _written(self, name: str) -> Iterator[Any]:
-        """Gives a new file, which replaces the old one when it is whole."""
+        """Gives a new file. The whole file replaces the old file."""
         path = self._path(name)
         partial = f"{path}.{os.urandom(16).hex()}.partial"
         options = self._options(overwrite=True, create_parent=True)

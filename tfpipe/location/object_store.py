@@ -22,7 +22,7 @@ from tfpipe.location.location import Location
 if TYPE_CHECKING:
     import obstore.store
 
-# A server that sends no ranges can give files up to this size.
+# A server without ranges can give files up to so many bytes.
 _MOST_WHOLE_BYTES = 64 << 20
 UPLOAD_PART_BYTES = 8 << 20
 UPLOAD_CONNECTIONS = 4
@@ -30,7 +30,7 @@ UPLOAD_CONNECTIONS = 4
 # Shares of the time limit: a request is sent again until the first share is over, may
 # then wait for the second and take the third. Together they are less than 1.
 _RETRY_SHARE, _BACKOFF_SHARE, _REQUEST_SHARE = 0.6, 0.05, 0.3
-# A connection on which nothing comes for this share is given up.
+# A connection without a byte for a share of the time is given up.
 _STALL_SHARE = 0.1
 _FIRST_BACKOFF = datetime.timedelta(seconds=0.1)
 
@@ -42,7 +42,7 @@ class ObjectStore:
 
     Args:
         location: A URL of `location.OBJECT_SCHEMES`.
-        time_limit: Seconds that one request may take with all its retries, > 0. A large
+        time_limit: Seconds of a request with all its retries, > 0. A large
             file is written with several requests.
         is_pinned: Whether a range of a file that was listed before must come from the
             same version of the file, by its ETag.
@@ -78,7 +78,7 @@ class ObjectStore:
             ) from None
 
     def _ask(self, request: Callable[[ModuleType, Any], Result]) -> Result:
-        """Sends a request, and again where obstore does not know that it may.
+        """Sends a request, and again where obstore does not know of a second chance.
 
         A store that is refused gets the keys of the profile once more, if these have
         changed.
@@ -114,7 +114,7 @@ class ObjectStore:
             try:
                 return memoryview(client.get(store, name, options=options).bytes())
             except Exception as error:
-                # Some servers say that a range is a whole file, as rclone's.
+                # Some servers call a range a whole file, as rclone's.
                 if not answers.Answer(error).is_whole:
                     raise
                 whole = client.get(store, name)
@@ -144,7 +144,7 @@ class ObjectStore:
         return {entry["path"]: entry["size"] for entry in entries}
 
     def _pin(self, name: str) -> dict[str, str]:
-        """Returns the condition that a file is still the listed one."""
+        """Returns the condition that a file is still the listed file."""
         tag = self._tags.get(name, "W/")
         return {} if tag.startswith("W/") else {"if_match": tag}
 
