@@ -20,6 +20,7 @@ from converters.inputs.meaning import Meaning
 from converters.inputs.reader import Workspace
 from converters.inputs.tables import spool
 from converters.streams.message import Message
+from tfpipe.location import atomic
 from tfpipe.location.location import Location
 
 _IMAGES = "images"
@@ -52,7 +53,7 @@ class Batch:
 
     def add(self, message: Message, image: bytes) -> None:
         """Adds a message whose id is new."""
-        with open(self.path, "ab") as file:
+        with atomic.naming(self.path), open(self.path, "ab") as file:
             file.write(image)
         self.messages[message.id] = Stored(
             *(message.position, message.id, message.label, message.name),

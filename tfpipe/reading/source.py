@@ -454,8 +454,7 @@ def _check(source: TFRecordSource) -> None:
         )
     _check_files(source, location)
     errors.settle_bools(source, "refresh")
-    if source.generation != "latest":
-        errors.settle_ints(source, ["generation"], least=1)
+    errors.settle_ints(source, ["generation"], least=1, also=["latest"])
     source.split_index.check()
     if is_of := source.split_index.storage.generation:
         # All copies of the source read the same generation.
