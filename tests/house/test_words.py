@@ -17,9 +17,9 @@ from tests.house.words import (
 # Pronouns in 100 words of docstrings and comments, and empty names. A ceiling only
 # falls: who rewrites files lowers it to the new figure. The goal is 3.5, and no name.
 CEILINGS = {
-    "tfpipe": (3.2, 112),
-    "converters": (3.5, 305),
-    "benchmarks": (3.4, 2),  # `place` is a key of JSON
+    "tfpipe": (3.1, 111),
+    "converters": (3.3, 298),
+    "benchmarks": (3.0, 2),  # `place` is a key of JSON
     "studies": (1.4, 0),
     "native": (2.6, 0),
 }
