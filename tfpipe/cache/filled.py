@@ -185,8 +185,10 @@ class CachedElements:
             try:
                 return self.store.get(rows)
             except store.DamagedRowsError as error:
-                wrong = error.rows
+                wrong, cause = error.rows, error.__cause__
             self._make_again(records[np.isin(rows, wrong)], wrong)
+        if cause is not None:  # the disk fails, and no record is damaged
+            raise cause
         raise errors.BadRecordError(
             f"Records {records[np.isin(rows, wrong)].tolist()[:10]} of split "
             f"{self.source.split!r} are damaged in the cache, and cannot be made again."

@@ -69,6 +69,8 @@ class StoredFeature:
 class DamagedRowsError(Exception):
     """Rows of a store have other bytes than were stored.
 
+    The cause (`__cause__`) is the error of the system if a file cannot be read.
+
     Attributes:
         rows: int64, the rows.
     """
@@ -279,9 +281,10 @@ class DiskStore:
         Raises:
             OSError: If a file cannot be read.
         """
+        self._segments.failure = None
         columns = [kept.get(records) for kept in self._columns]
         if (wrong := _crcs(records, columns) != self._crcs.get(records)).any():
-            raise DamagedRowsError(records[wrong])
+            raise DamagedRowsError(records[wrong]) from self._segments.failure
         return columns
 
     def forget(self, records: Ints) -> None:
@@ -477,6 +480,7 @@ class _Segments:
         self._own = self._number = self._owner = -1
         self._end = 0
         self._readers: dict[int, int] = {}
+        self.failure: OSError | None = None  # why an existing file cannot be read
 
     @contextlib.contextmanager
     def all_or_nothing(self, num_bytes: int) -> Iterator[None]:
@@ -519,25 +523,29 @@ class _Segments:
         return self._number << _OFFSET_BITS | offset
 
     def read(self, place: int, length: int) -> bytes:
-        """Returns the bytes at a place, or fewer if a file is missing or damaged.
+        """Returns the bytes at a place, or fewer if a file is missing or unreadable.
 
-        The CRC of the row tells.
+        The CRC of the row tells; `failure` is the error of an unreadable file.
 
         Raises:
             OSError: If this host cannot open or read any file now.
         """
         number, offset = place >> _OFFSET_BITS, place & ((1 << _OFFSET_BITS) - 1)
+        path = self._path(number)
         try:
             with self._lock:
                 if number not in self._readers:
-                    path = self._path(number)
                     self._readers[number] = os.open(path, os.O_RDONLY)
-            size = os.fstat(self._readers[number]).st_size
-            length = max(0, min(length, size - offset))
-            return os.pread(self._readers[number], length, offset)
+            with atomic.naming(path):
+                size = os.fstat(self._readers[number]).st_size
+                length = max(0, min(length, size - offset))
+                return os.pread(self._readers[number], length, offset)
+        except FileNotFoundError:  # others removed the file
+            return b""
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
                 raise
+            self.failure = error
             return b""
 
     def close(self) -> None:

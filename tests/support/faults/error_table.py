@@ -40,7 +40,7 @@ def _pipeline(
         *(folder, "train"),
         batch_size=8,
         on_error=on_error,
-        max_faults=1000 if on_error == "skip" else None,
+        max_faults=1000,
         **of_source,
     )
     if base is not None:

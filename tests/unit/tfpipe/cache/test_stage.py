@@ -11,6 +11,7 @@ import tensorflow as tf
 import tfpipe
 from tests.support.data.cached import DECODE, Note, as_list, make, noted
 from tests.support.faults.damage import NUM_TRAIN, flip, places, spoil_jpeg
+from tests.unit.tfpipe.cache.test_store import fail_segments
 from tfpipe import host
 
 
@@ -398,6 +399,19 @@ def test_cache_that_met_damage_is_complete_and_takes_what_was_repaired(
 
     shutil.copytree(data_dir, copy_dir, dirs_exist_ok=True)
     assert read() == (as_list(make(data_dir, tfpipe.Map(DECODE[0])).build()), [])
+
+
+def test_a_disk_that_fails_is_named_and_no_record_is_damaged(
+    data_dir, cache, monkeypatch
+):
+    pipeline = make(data_dir, cache)
+    fail_segments(monkeypatch, "EIO")
+
+    with pytest.raises(tf.errors.OpError, match=r"Input/output error.*segment") as error:
+        as_list(pipeline.build())
+
+    assert "damaged" not in str(error.value)
+    assert "converters.verify" not in str(error.value)
 
 
 def test_prefix_and_text_of_a_pipeline_with_a_cache(data_dir, tmp_path):

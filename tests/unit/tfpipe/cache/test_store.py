@@ -147,6 +147,38 @@ def test_a_segment_that_was_cut_or_lost_is_stored_again(tmp_path, size):
     assert get(other, 3) == expected(3)
 
 
+def fail_segments(monkeypatch, name):
+    """Lets the system refuse to read the strings of all stores."""
+    read = os.pread
+
+    def pread(descriptor, *arguments):
+        if os.readlink(f"/proc/self/fd/{descriptor}").endswith(".segment"):
+            raise OSError(getattr(errno, name), os.strerror(getattr(errno, name)))
+        return read(descriptor, *arguments)
+
+    monkeypatch.setattr(store.os, "pread", pread)
+
+
+@pytest.mark.parametrize("name", ["EIO", "ESTALE", "EACCES", "ENOTCONN"])
+def test_an_unreadable_segment_is_the_cause_of_damaged_rows(
+    tmp_path, monkeypatch, name
+):
+    kept = open_store(tmp_path)
+    put(kept, 3)
+    with monkeypatch.context() as patched:
+        fail_segments(patched, name)
+        with pytest.raises(store.DamagedRowsError) as caught:
+            get(kept, 3)
+
+    assert isinstance(caught.value.__cause__, OSError)
+    assert caught.value.__cause__.errno == getattr(errno, name)
+    assert str(kept.folder / "0.segment") in str(caught.value.__cause__)
+    flip(kept.folder / "0.segment", 0)
+    with pytest.raises(store.DamagedRowsError) as caught:
+        get(kept, 3)
+    assert caught.value.__cause__ is None
+
+
 def damage_manifest(folder):
     (folder / "manifest.json").write_text("{")
 
