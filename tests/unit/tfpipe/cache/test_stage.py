@@ -407,11 +407,12 @@ def test_a_disk_that_fails_is_named_and_no_record_is_damaged(
     pipeline = make(data_dir, cache)
     fail_segments(monkeypatch, "EIO")
 
-    with pytest.raises(tf.errors.OpError, match=r"Input/output error.*segment") as error:
+    said = r"Input/output error.*segment"
+    with pytest.raises(tf.errors.OpError, match=said) as caught:
         as_list(pipeline.build())
 
-    assert "damaged" not in str(error.value)
-    assert "converters.verify" not in str(error.value)
+    assert "damaged" not in str(caught.value)
+    assert "converters.verify" not in str(caught.value)
 
 
 def test_prefix_and_text_of_a_pipeline_with_a_cache(data_dir, tmp_path):
