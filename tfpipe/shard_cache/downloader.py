@@ -51,7 +51,8 @@ class Wishes:
         self._lock = threading.Lock()
         self._has_work = threading.Condition(self._lock)
         self._has_come = threading.Condition(self._lock)
-        self.is_ended = self._is_claiming = False
+        self.is_ended = False
+        self._claiming: list[int] = []  # a thread asks for room for these pieces
         self._urgent: dict[int, None] = {}
         self._ahead: dict[int, list[int]] = {}  # by reader, the last piece first
         self._tasks: collections.deque[FetchTask] = collections.deque()
@@ -75,8 +76,8 @@ class Wishes:
                 for piece in pieces:
                     if not self._awaited[piece]:
                         del self._awaited[piece]
-                        self.in_memory.pop(piece, None)
-                        self.failed.pop(piece, None)
+                        for kept in (self._urgent, self.in_memory, self.failed):
+                            kept.pop(piece, None)
 
     def wait_for(self, missing: Sequence[int], seconds: float) -> None:
         """Asks for missing pieces, and waits until something has changed."""
@@ -88,7 +89,12 @@ class Wishes:
 
     def _has(self, piece: int) -> bool:
         """Whether a piece is on its way, or came and is kept in memory."""
-        return piece in self._in_flight or piece in self.in_memory
+        on_its_way = piece in self._claiming or piece in self._in_flight
+        return on_its_way or piece in self.in_memory
+
+    def _is_wanted(self, piece: int) -> bool:
+        """Whether a reader waits for a piece that is not on its way."""
+        return bool(self._awaited[piece]) and not self._has(piece)
 
     def set_ahead(self, reader: int, pieces: Sequence[int]) -> None:
         """Sets the pieces that a reader uses next, in the order of use."""
@@ -101,7 +107,7 @@ class Wishes:
     def is_busy(self, seconds: float) -> bool:
         """Returns whether a piece is on its way; waits for a change in this case."""
         with self._lock:
-            is_busy = bool(self._ahead or self._in_flight or self._is_claiming)
+            is_busy = bool(self._ahead or self._in_flight or self._claiming)
             if is_busy:
                 self._has_come.wait(seconds)
             return is_busy
@@ -115,9 +121,10 @@ class Wishes:
             while not self.is_ended:
                 if self._tasks:
                     return self._tasks.popleft()
-                if not self._is_claiming and (self._urgent or self._ahead):
-                    self._is_claiming = True
-                    return self._next_claim()
+                if not self._claiming and (self._urgent or self._ahead):
+                    claim = self._next_claim()
+                    self._claiming = claim.pieces
+                    return claim
                 self._has_work.wait()
             return None
 
@@ -148,10 +155,10 @@ class Wishes:
             is_ahead_full: Whether there is no room to fetch anything ahead.
         """
         with self._lock:
-            self._is_claiming = False
+            self._claiming = []
             # A task with room holds a claim until the task is run. An older task may
             # have ended its own claim and not be done yet.
-            new = [t for t in tasks if t.has_room or not self._has(t.piece)]
+            new = [t for t in tasks if t.has_room or self._is_wanted(t.piece)]
             self._tasks.extend(new)
             now = time.monotonic()
             self._in_flight.update((task.piece, now) for task in new)
