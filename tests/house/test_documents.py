@@ -19,9 +19,9 @@ PAGES = sorted(
 NOTEBOOKS = ("own_photos", "fine_tune")
 # Words of prose, without Evidence, what is generated, and blocks. A newcomer reads
 # fewer words; a new page takes the place of others.
-MOST_WORDS = 25_600  # with data that grow, and three sources in one data set
+MOST_WORDS = 24_900
 # Pronouns in 100 words: a ceiling only falls. The goal is 3.5.
-CEILING, SLACK = 3.5, 0.3
+CEILING, SLACK = 3.4, 0.3
 
 
 def _prose(path: pathlib.Path) -> str:
@@ -67,6 +67,36 @@ def _leads(path: pathlib.Path, link: str) -> bool:
     target, _, heading = link.partition("#")
     page = path.parent / target if target else path
     return page.exists() and (not heading or heading in _headings(page))
+
+
+# What a newcomer asks, the page that answers, and words of the answer.
+QUESTIONS = {
+    "fine-tune a model": ("tutorials/fine_tune.md", 'weights="imagenet"'),
+    "resume within an epoch": ("how_to/resume.md", "build(state=saved.state)"),
+    "read GZIP shards": ("how_to/own_tfrecords.md", "gzip -dc"),
+    "run on two hosts": ("how_to/several_hosts.md", "-H host1:4,host2:4"),
+    "is S3 fast enough": ("tutorials/s3.md", "tfpipe storage s3://"),
+}
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_an_answer_is_two_clicks_from_the_front_page(question: str) -> None:
+    name, words = QUESTIONS[question]
+    docs = ROOT / "docs"
+    first = {docs / link for link in _clicked(docs / "index.md")}
+    second = {
+        (page.parent / link).resolve() for page in first for link in _clicked(page)
+    }
+
+    assert docs / name in first | second
+    assert words in (docs / name).read_text()
+
+
+def _clicked(path: pathlib.Path) -> Iterator[str]:
+    """Yields the pages that the text and the cards of a page lead to."""
+    text = path.read_text()
+    yield from re.findall(r"\]\((?!\w+:)([^)#\s]+\.md)", text)
+    yield from (f"{page}.md" for page in re.findall(r"^:link: (.*)", text, re.M))
 
 
 def test_no_sentence_opens_with_a_riddle() -> None:

@@ -21,6 +21,7 @@ import tensorflow as tf
 import tqdm
 
 from tfpipe import errors, host
+from tfpipe.pages import page
 from tfpipe.pipeline import Pipeline
 from tfpipe.profiling import prefixes, profile_runs, stage_costs, timed_reader
 from tfpipe.profiling.host_share import HostWatch
@@ -86,6 +87,9 @@ class ThroughputFigures:
             f"the first after {self.seconds_to_first_element:.2f} s"
             + (busy if self.others_cores else "")
         )
+
+    def _repr_html_(self) -> str:
+        return page.printed(str(self))
 
 
 def throughput(

@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfpipe import errors
+from tfpipe.pages import page
 
 T = TypeVar("T")
 
@@ -102,6 +103,9 @@ class StepFigures:
             f"{self.compute_seconds_per_step * 1e3:.1f} ms compute a step, "
             f"bottleneck {self.bottleneck}"
         )
+
+    def _repr_html_(self) -> str:
+        return page.printed(str(self))
 
 
 def name_bottleneck(stall_fraction: float, profile: _Profile | None) -> str:

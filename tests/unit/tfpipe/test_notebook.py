@@ -6,8 +6,18 @@ import pathlib
 import pytest
 
 import tfpipe
+from tfpipe.profiling.measure import ThroughputFigures
 from tfpipe.profiling.profile import PipelineProfile
 from tfpipe.training.headspace import HeadspaceFigures
+from tfpipe.training.step_timer import StepFigures
+
+KINDS = (
+    tfpipe.Search,
+    PipelineProfile,
+    HeadspaceFigures,
+    ThroughputFigures,
+    StepFigures,
+)
 
 
 def test_a_pipeline_shows_its_stages_escaped(data_dir: pathlib.Path) -> None:
@@ -22,7 +32,7 @@ def test_a_pipeline_shows_its_stages_escaped(data_dir: pathlib.Path) -> None:
     assert "<lambda>" not in shown
 
 
-@pytest.mark.parametrize("kind", [tfpipe.Search, PipelineProfile, HeadspaceFigures])
+@pytest.mark.parametrize("kind", KINDS)
 def test_figures_show_what_print_shows(
     kind: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
