@@ -19,9 +19,11 @@ PAGES = sorted(
 NOTEBOOKS = ("own_photos", "fine_tune")
 # Words of prose, without Evidence, what is generated, and blocks. A newcomer reads
 # fewer words; a new page takes the place of others.
+_FEW = {path for path in PAGES if "evidence" not in path.parts}
+_WORD = re.compile(r"[A-Za-z][\w'-]*")
 MOST_WORDS = 24_900
 # Pronouns in 100 words: a ceiling only falls. The goal is 3.5.
-CEILING, SLACK = 3.4, 0.3
+CEILING, SLACK = 3.3, 0.3
 
 
 def _prose(path: pathlib.Path) -> str:
@@ -32,10 +34,11 @@ def _prose(path: pathlib.Path) -> str:
 
 
 def test_words_are_few_and_plain() -> None:
-    texts = [_prose(path) for path in PAGES if "evidence" not in path.parts]
-    num_words = sum(len(re.findall(r"[A-Za-z][\w'-]*", text)) for text in texts)
-    num_pronouns = sum(len(PRONOUNS.findall(text)) for text in texts)
-    share = 100 * num_pronouns / num_words
+    texts = {path: _prose(path) for path in (ROOT / "README.md", *PAGES)}
+    counts = {path: len(_WORD.findall(text)) for path, text in texts.items()}
+    num_words = sum(n for path, n in counts.items() if path in _FEW)
+    num_pronouns = sum(len(PRONOUNS.findall(text)) for text in texts.values())
+    share = 100 * num_pronouns / sum(counts.values())
 
     assert num_words <= MOST_WORDS
     assert share <= CEILING, "name the noun again"
