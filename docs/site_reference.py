@@ -1,4 +1,4 @@
-"""Pages of the site that are made of the code: API, commands, errors.
+"""Pages of the site from the code: API, commands, errors.
 
 In: docstrings, options of the commands, golden messages. Out: Markdown below
 `docs/generated`, which git does not know.
@@ -16,7 +16,7 @@ from tfpipe.cli import help as help_texts, names
 
 ROOT = pathlib.Path(__file__).parents[1]
 
-# All public names, each on a page; the first of a group are those that most people use.
+# All public names, with a page of their own; the most used come first in a group.
 GROUPS = {
     "Pipelines": "imagenet_train imagenet_eval ImageOptions Pipeline Mixture Tuning",
     "Sources": "TFRecordSource SyntheticSource Sampling Subset ShardCache Files "

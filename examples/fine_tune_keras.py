@@ -2,9 +2,9 @@
 
     python examples/fine_tune_keras.py DIR MobileNetV2 imagenet
 
-DIR is what a converter wrote. A fifth of its training records is for validation. The
-pixels equal those of the model's own `preprocess_input`. "none" in place of "imagenet"
-begins with random weights, without a download.
+DIR is a converted data set. A fifth of its training records is for validation. The
+pixels equal the pixels of the model's own `preprocess_input`. "none" in place of
+"imagenet" begins with random weights, without a download.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""A training loop of one's own on several ranks, with an exact evaluation.
+"""A training loop of your own on several ranks, with an exact evaluation.
 
 horovodrun -np 2 python examples/horovod_loop.py records
 """
@@ -40,7 +40,7 @@ def main(data_dir: str, num_epochs: int = 2) -> None:
     def count(batch):
         logits = model(val.on_device(batch)["image"], training=False)
         right = tf.argmax(logits, 1, tf.int32) == batch["label"]
-        mask = batch["mask"]  # 0 for a row that only fills up the batch
+        mask = batch["mask"]  # 0 for a row of padding
         return tf.reduce_sum([mask * tf.cast(right, tf.float32), mask], 1)
 
     optimizer.build(model.trainable_variables)

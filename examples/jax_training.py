@@ -1,6 +1,6 @@
 """Trains a linear model with JAX on the batches of a tfpipe pipeline.
 
-    python examples/jax_training.py DIR [DTYPE]    DIR: what a converter wrote
+    python examples/jax_training.py DIR [DTYPE]    DIR: a converted data set
 
 DTYPE is uint8, the fewest bytes to copy to the device, where the step normalizes them;
 or bfloat16, normalized by the pipeline. One process of several says its rank:
@@ -44,7 +44,7 @@ def main(data_dir, dtype="uint8"):
     )
     weights = jnp.zeros([SIZE * SIZE * 3, pipeline.num_classes])
     batches = pipeline.to_numpy(apply_device_ops=False)
-    for epoch in range(2):  # each loop over the batches is the next epoch
+    for epoch in range(2):  # every loop over the batches is the next epoch
         for batch in batches:
             weights, loss = train_step(weights, jax.device_put(batch))
         print(f"epoch {epoch}: {len(batches)} steps of {dtype}, loss {float(loss):.3f}")

@@ -4,7 +4,7 @@
         --validation_fraction=0.2
     python examples/keras_own_photos.py records
 
-`photos` holds a directory for each class, with its images.
+`photos` holds a directory for every class, with its images.
 """
 
 import sys
@@ -32,12 +32,12 @@ def main(data_dir: str, num_epochs: int = 5) -> None:
     )
     model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
 
-    # Each epoch of Keras is the next epoch of the data: a new order, new crops.
+    # Every epoch of Keras is the next epoch of the data: a new order, new crops.
     model.fit(
         train.for_keras(), epochs=num_epochs, validation_data=val.for_keras(), verbose=2
     )
 
-    # Every photo counts once: the rows that fill up the last batch are left out.
+    # Every photo counts once: the padding of the last batch are left out.
     results = model.evaluate(val.for_keras(), return_dict=True, verbose=0)
     print(f"accuracy {results['accuracy']:.3f}, loss {results['loss']:.3f}")
 

@@ -1,8 +1,8 @@
-"""Trains a small Keras model on TFRecords that another tool wrote, as they are.
+"""Trains a small Keras model on TFRecords of another tool, as they are.
 
     python examples/own_tfrecords.py FOLDER [NUM_EPOCHS]
 
-Change the pattern, the keys and the numbers below to those of your records; a wrong key
+Change the pattern, the keys and the numbers below for your records; a wrong key
 is an error that lists the keys there are. Nothing is written but the places of the
 records, in FOLDER/.tfpipe, so that the shards are scanned only once.
 """
@@ -20,7 +20,7 @@ PARSE = tfpipe.Parse(
     image_key="img",  # JPEG or PNG
     label_key="y",  # one int64
     label_base=0,  # the smallest label in the records
-    extra={"name": tf.string},  # delivered with each batch
+    extra={"name": tf.string},  # delivered with every batch
 )
 
 

@@ -1,6 +1,6 @@
 """Trains a small PyTorch model on the batches of a tfpipe pipeline.
 
-    python examples/torch_dataset.py DIR [NUM_EPOCHS]    DIR: what a converter wrote
+    python examples/torch_dataset.py DIR [NUM_EPOCHS]    DIR: a converted data set
     torchrun --nproc-per-node=2 examples/torch_dataset.py DIR
 
 tf.data reads and decodes in threads of its own, so the DataLoader needs no worker
@@ -15,10 +15,10 @@ import tfpipe
 
 
 class PipelineDataset(torch.utils.data.IterableDataset):
-    """Batches of a pipeline as tensors; each loop over it is the next epoch."""
+    """Batches of a pipeline as tensors; every loop is the next epoch."""
 
     def __init__(self, pipeline):
-        # PyTorch wants memory that it may write to. The training step normalizes.
+        # PyTorch wants memory for writing. The training step normalizes.
         self.batches = pipeline.to_numpy(writable=True, apply_device_ops=False)
 
     def __len__(self):

@@ -5,8 +5,8 @@ python examples/train_ssh.py host1:8,host2:8 eth0 --data_dir=s3://bucket/imagene
 
 The command runs on a host that reaches all others by ssh, with the same Python and
 folders everywhere. Ranks find each other by a server of Horovod in this process. Other
-launchers can do the same: the server, and seven variables for each rank. eth0 is the
-network interface that all hosts have. The exit code is that of rank 0, and SIGTERM or
+launchers can do the same: the server, and seven variables for every rank. eth0 is the
+network interface of all hosts. The exit code is the code of rank 0, and SIGTERM or
 Ctrl-C ends the ranks with a checkpoint.
 """
 
@@ -28,7 +28,7 @@ SSH = ("ssh", "-o", "BatchMode=yes")
 
 
 def command_of(slot, variables: dict[str, str], pid_file: str, flags: list[str]) -> str:
-    """Returns the shell command of a rank, which writes its process id to a file."""
+    """Returns the shell command of a rank, whose process id goes to a file."""
     variables = variables | create_slot_env_vars(slot)
     words = ["env", *(f"{name}={value}" for name, value in variables.items())]
     words += [sys.executable, "-m", "benchmarks.train", *flags]
