@@ -10,8 +10,9 @@
 |                                | input, and other processes took most cores      |
 
 The first evidence decides about input. Most cores were busy, and the threads of the run
-wanted most cores, so that cores were short. Otherwise many bytes came from a server or a disk. Otherwise the
-stages of the pipeline waited for each other. Averages lack cores by the same evidence.
+wanted most cores, so that cores were short. Otherwise many bytes came from a server or
+a disk. Otherwise the stages of the pipeline waited for each other. Averages lack cores
+by the same evidence.
 """
 
 from collections.abc import Mapping
