@@ -63,8 +63,8 @@ def _lacks_cores(result: TrainResult) -> bool:
     busy the host was.
     """
     shares = result.host_load.wanted_cpu_fraction, result.telemetry.host_cpu_fraction
-    known = [share for share in shares if share is not None]
-    return bool(known) and min(known) >= _FULL
+    measured = [share for share in shares if share is not None]
+    return bool(measured) and min(measured) >= _FULL
 
 
 def _waits_for_cores(result: TrainResult) -> bool:
