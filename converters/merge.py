@@ -44,8 +44,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from converters.conversion import steps
-from converters.inputs.merged.reader import MergeReader
-from converters.inputs.merged.sources import HOW
+from converters.inputs.merged import HOW, MergeReader
 from converters.options import shared
 from converters.options.job import ConvertOptions, reader_of
 from tfpipe import cli
@@ -104,14 +103,8 @@ def by_name(
 ) -> dict[str, str]:
     """Returns the values of words like NAME=VALUE by their names.
 
-    Args:
-        what: The flag or arguments, for errors.
-        words: The words. No error shows a value: it may be a URL with a password.
-        form: How a word must be, for errors.
-        may_be_empty: Whether a value may be an empty text.
-
-    Raises:
-        ValueError: If a word has another form, or a name comes twice.
+    `what` and `form` are for errors, without the values: a value may be a URL with a
+    password.
     """
     found: dict[str, str] = {}
     for word in words:

@@ -474,6 +474,13 @@ def named(owner: object, name: str) -> str:
     return f"{type(owner).__name__}.{name}"
 
 
+def printable(text: str) -> str:
+    r"""Returns a text on one line: unprintable characters become escapes such as \n."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
 def count_of(count: int, noun: str) -> str:
     """Returns a number with its noun, such as "1 class" or "2,000 records"."""
     if count != 1:

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from converters.exports.sizing import shown
-from converters.inputs.classes import for_stdout
-from tfpipe.errors import count_of
+from tfpipe.errors import count_of, printable
 
 if TYPE_CHECKING:
     import duckdb
@@ -131,8 +130,8 @@ def _class_lines(found: Mapping[str, Any]) -> Sequence[str]:
 
 
 def fit(name: str) -> str:
-    """Returns a name on one line that standard output can encode, cut if it is long."""
-    line = for_stdout(name)
+    """Returns a name on one line, cut if it is long."""
+    line = printable(name)
     return line if len(line) <= _NAME_WIDTH else f"{line[: _NAME_WIDTH - 3]}..."
 
 

@@ -10,10 +10,9 @@ from typing import Any
 
 from converters.catalog import counts
 from converters.exports.sizing import shown
-from converters.inputs.classes import for_stdout
 from converters.jobs import publish
 from tfpipe.cli import output
-from tfpipe.errors import count_of
+from tfpipe.errors import count_of, printable
 
 Document = Mapping[str, Any]
 
@@ -42,7 +41,7 @@ def convert(
         details: More lines about the conversion.
         notes: Warnings about choices of the user.
     """
-    output_dir = for_stdout(document["config"]["output_dir"])
+    output_dir = printable(document["config"]["output_dir"])
     if not document["finished"]:
         _show_own_part(document, output_dir)
         return
@@ -83,7 +82,7 @@ def _classes(spread: Document | None) -> str:
     if spread is None:
         return ""
     small, large = (
-        f"{spread[which]['num_images']:,} ({for_stdout(spread[which]['class'])})"
+        f"{spread[which]['num_images']:,} ({printable(spread[which]['class'])})"
         for which in ("smallest", "largest")
     )
     each = f"{small} to {large} images each"
@@ -92,7 +91,7 @@ def _classes(spread: Document | None) -> str:
     num_classes = spread["num_classes"]
     text = f" of {count_of(num_classes, 'class')}, {each}"
     if missing := spread["num_without_images"]:
-        names = ", ".join(map(for_stdout, spread["first_without_images"]))
+        names = ", ".join(map(printable, spread["first_without_images"]))
         more = ", ..." if missing > len(spread["first_without_images"]) else ""
         text += f"; none of {missing:,} ({names}{more})"
     return text
@@ -118,7 +117,7 @@ def decisions(document: Document) -> list[str]:
     for decision, count in document["decisions"].items():
         lines[decision.startswith(_LEFT_OUT)].append(f"  {decision:<26} {count:>9,}")
     if lines[True]:
-        where = f"{for_stdout(document['config']['output_dir'])}/{publish.REJECTS_NAME}"
+        where = f"{printable(document['config']['output_dir'])}/{publish.REJECTS_NAME}"
         lines[True].insert(0, f"left out; {where} says which, why and what to do:")
     return lines[False] + lines[True]
 
@@ -194,7 +193,7 @@ def query(document: Document, *, files: Document, sample: Sequence[str]) -> None
         f"{counts.class_name(item)} {item['num_records']:,}"
         for item in document["largest_classes"][:3]
     ]
-    classes = f"{document['num_classes']:,}: {for_stdout(', '.join(largest))}"
+    classes = f"{document['num_classes']:,}: {printable(', '.join(largest))}"
     sizes = document["sizes"]
     spread = [
         f"{name} {sizes[name]['min']:,.0f} to {sizes[name]['max']:,.0f}"
@@ -228,7 +227,7 @@ def query(document: Document, *, files: Document, sample: Sequence[str]) -> None
 
 def export(document: Document) -> None:
     """Prints the result of an export."""
-    folder = for_stdout(document["config"]["output_dir"])
+    folder = printable(document["config"]["output_dir"])
     verb = "would get" if document["dry_run"] else "got"
     answer = [
         f"{folder} {verb} {count_of(document['num_records'], 'record')}, "
@@ -257,7 +256,7 @@ def replicate(document: Document, details: Iterable[str]) -> None:
         fits = "enough room" if document["estimate"]["fits"] else "TOO LITTLE ROOM"
         output.show(document, [f"Nothing was written: a dry run. There is {fits}."])
         return
-    folder = for_stdout(document["config"]["output_dir"])
+    folder = printable(document["config"]["output_dir"])
     if not document["finished"]:
         _show_own_part(document, folder)
         return

@@ -215,8 +215,8 @@ def _report(item: listing.LeftOut) -> dict[str, str]:
     return {
         "name": catalog_name(item.name),
         "action": "ignored",
-        "reason": item.reason,
-        "detail": listing.DETAILS[item.reason],
+        "reason": item.reason.slug,
+        "detail": item.reason.value,
     }
 
 

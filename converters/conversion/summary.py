@@ -16,12 +16,11 @@ from typing import Any
 from converters.conversion import answers
 from converters.engines import processes
 from converters.images import jpeg_header, prepare, soundness
-from converters.inputs.classes import for_stdout
 from converters.inputs.image import Image, read_image
 from converters.jobs import side_files
 from converters.jobs.job import Job
 from tfpipe import errors
-from tfpipe.errors import count_of
+from tfpipe.errors import count_of, printable
 from tfpipe.native import libraries
 from tfpipe.shards import index
 from tfpipe.shards.sql import PARQUET
@@ -178,7 +177,7 @@ def _details(summary: Mapping[str, Any]) -> list[str]:
     """Returns labels, decisions, copies, and how to check the images further."""
     lines = []
     if reason := summary["label_reason"]:
-        lines.append(f"labels count from {summary['label_base']}: {for_stdout(reason)}")
+        lines.append(f"labels count from {summary['label_base']}: {printable(reason)}")
     lines += [*answers.decisions(summary), *_remarks(summary)]
     if undecoded := summary["full_decode"]:
         lines.append(

@@ -96,6 +96,22 @@ def holding(descriptor: int) -> Iterator[None]:
         release(descriptor)
 
 
+@contextlib.contextmanager
+def in_folder(folder: pathlib.Path, name: str) -> Iterator[None]:
+    """Makes a folder, and holds a lock in the folder for the block.
+
+    Waits for another process that holds the lock, and may remove the folder.
+    """
+    descriptor = None
+    while descriptor is None:
+        folder.mkdir(parents=True, exist_ok=True)
+        # FileNotFoundError: another task was done with the folder and removed it.
+        with contextlib.suppress(FileNotFoundError):
+            descriptor = acquire(folder / name, wait=True)
+    with holding(descriptor):
+        yield
+
+
 def is_held(path: pathlib.Path) -> bool:
     """Checks whether another process holds a lock."""
     if any(_is_at(own, path) for own in _descriptors):

@@ -9,17 +9,18 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from converters.inputs import folders
+from converters.inputs import listing
 from converters.inputs.archives.example_images import TfrecordReader
 from converters.inputs.archives.samples import TarReader
 from converters.inputs.boxes import Boxes
 from converters.inputs.ilsvrc import IlsvrcReader
 from converters.inputs.image import Image, catalog_name, whole_file
 from converters.inputs.meaning import TEXT, Meaning
-from converters.inputs.merged.reader import MergeReader
+from converters.inputs.merged import MergeReader
 from converters.inputs.reader import Reader, Workspace
 from converters.inputs.tables import columns
 from converters.inputs.tables.reader import TableReader
+from tfpipe.location.browse import Folder
 from tfpipe.location.location import Location
 
 _IMAGENET = "converters.imagenet"
@@ -35,7 +36,7 @@ _BYTE = re.compile(r"\\u(dc[89a-f][0-9a-f])")
 
 @dataclasses.dataclass(frozen=True)
 class Again:
-    """The images of an input that was listed again.
+    """The images of an input, listed again.
 
     Attributes:
         folder: The folder above the files of the images.
@@ -51,7 +52,7 @@ class Again:
         """Returns the images with these names in the catalog, if they are there."""
         if self.images is not None:
             return {n: self.images[n] for n in names if n in self.images}
-        images, source = {}, folders.Folder(self.folder)
+        images, source = {}, Folder(self.folder)
         for name in names:
             for file in (name, _BYTE.sub(lambda match: chr(int(match[1], 16)), name)):
                 if (size := source.size(file)) is not None:
@@ -59,7 +60,7 @@ class Again:
         return images
 
     def missing(self, name: str) -> ValueError:
-        """Returns the error about an image that is not in the input."""
+        """Returns the error about an image outside of the input."""
         return ValueError(
             f"{self.folder.shown} must hold the image {name!a}, got none. Give "
             "the input that the data set was made from: its folder as --input_dir, the "
@@ -79,11 +80,9 @@ def list_again(
 
     Args:
         made_by: Member of the index about the conversion.
-        input_dir: Value of --input_dir: the folder of converters.imagenet or folder, or
-            the folder of the files of a table.
-        places: Values of --input, as for the conversion; NAME=PLACE for a merge. They
-            are read if there is no --input_dir.
-        roots: Values of --root; NAME=VALUE for a merge.
+        input_dir: Value of --input_dir, also the folder of the files of a table.
+        places: Values of --input, as for the conversion, if there is no --input_dir.
+        roots: Values of --root.
         workspace: Folder for copies of images.
     """
     command, options = str(made_by.get("command")), made_by.get("options", {})
@@ -98,7 +97,7 @@ def list_again(
             f"-m {command}`."
         )
     else:
-        return Again(folders.input_folder(input_dir).location)
+        return Again(listing.input_folder(input_dir).location)
     meaning = Meaning(
         split=options.get("split"),
         split_names=not options.get("no_split_names"),
@@ -137,7 +136,6 @@ def _reader_of(
 def _of_merge(
     options: Mapping[str, Any], places: Sequence[str], roots: Sequence[str]
 ) -> dict[str, Any]:
-    """Returns the fields of the reader of a merge."""
     sources, root_of = (
         dict(word.partition("=")[::2] for word in words) for words in (places, roots)
     )

@@ -3,7 +3,7 @@
 In: the tar of XML files (ILSVRC2012_bbox_train_v2.tar.gz, or unpacked to .tar), or a
 folder of XML files. Out: the boxes of an image by its base name, relative to the
 displayed size in the XML; an image may have another size. Changed boxes and files, and
-boxes and files that are left out, are counted by decision; the names of the files are
+left-out boxes and files, are counted by decision; the names of the files are
 listed too.
 """
 
@@ -15,23 +15,23 @@ import io
 import itertools
 import math
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import xxhash
 
 from converters.engines import processes
-from converters.inputs import kaggle, listing, tars
-from converters.inputs.folders import Folder
+from converters.inputs import kaggle, tars
 from converters.inputs.image import Box
-from converters.inputs.listing import LeftOut
+from converters.inputs.listing import LeftOut, Reason
+from tfpipe.location.browse import Folder
 
 if TYPE_CHECKING:
     import xml.etree.ElementTree as ElementTree
 
-_File = tuple[str, bytes | None]  # name and content; None if it is no XML file
+_File = tuple[str, bytes | None]  # name and content; None for other files
 
-# Files that a worker parses as one task, which takes 0.1 s.
+# Files of a task for a worker, of 0.1 s.
 _CHUNK_FILES = 2048
 _CHUNK_BYTES = 4 << 20
 # An annotation has a few hundred bytes. These limits protect the memory from other
@@ -48,27 +48,24 @@ KEPT = "bbox_kept"
 SWAPPED = "bbox_swapped_corners"
 CLAMPED = "bbox_clamped"
 
+_REASONS = {reason.slug: reason for reason in Reason}
 _SIDES = ("xmin", "ymin", "xmax", "ymax")
 
 
 class Boxes(NamedTuple):
-    """Boxes of images by name; 16 bytes an image and 16 bytes a box.
+    """Boxes of images by name; 24 bytes a box.
 
     Attributes:
-        keys: uint64 [num_images], hashes of the names of images.
-        starts: uint32 [num_images], number of the first box of an image.
-        counts: uint32 [num_images], number of boxes of an image.
+        keys: uint64 [num_boxes], hash of the name of the image of each box, sorted.
         sides: float32 [4 * num_boxes], xmin, ymin, xmax and ymax of all boxes.
         decisions: Number of boxes and files by decision: kept, changed or left out.
-        left_out: The files that were left out, and the files of boxes left out.
+        left_out: The left-out files, and the files of left-out boxes.
     """
 
     keys: "array.array[int]"
-    starts: "array.array[int]"
-    counts: "array.array[int]"
     sides: "array.array[float]"
-    decisions: "collections.Counter[str]"
-    left_out: list[LeftOut]
+    decisions: Mapping[str, int]
+    left_out: Sequence[LeftOut]
 
     def of(self, name: str) -> list[Box]:
         """Returns the boxes of an image, 0 to 1, in the order of its XML file.
@@ -79,11 +76,8 @@ class Boxes(NamedTuple):
         if name.startswith("val/"):
             return []
         key = _key(name)
-        index = bisect.bisect_left(self.keys, key)
-        if index == len(self.keys) or self.keys[index] != key:
-            return []
-        start, count = self.starts[index], self.counts[index]
-        sides = iter(self.sides[4 * start : 4 * (start + count)])
+        first, end = bisect.bisect_left(self.keys, key), bisect.bisect(self.keys, key)
+        sides = iter(self.sides[4 * first : 4 * end])
         return list(zip(sides, sides, sides, sides, strict=True))
 
     @property
@@ -93,29 +87,15 @@ class Boxes(NamedTuple):
 
     def digest(self) -> str:
         """Returns a digest of names and boxes; the order of the files has no effect."""
-        digest = xxhash.xxh3_128(self.keys.tobytes() + self.counts.tobytes())
-        for start, count in zip(self.starts, self.counts, strict=True):
-            digest.update(self.sides[4 * start : 4 * (start + count)].tobytes())
+        counts = collections.Counter(self.keys)
+        numbers = array.array("I", counts.values()).tobytes()
+        digest = xxhash.xxh3_128(array.array("Q", counts).tobytes() + numbers)
+        digest.update(self.sides.tobytes())
         return digest.hexdigest()
 
-    def add(self, name: str, boxes: Sequence[Box]) -> None:
-        """Adds the boxes of an image at the end."""
-        self.keys.append(_key(name))
-        self.starts.append(self.num_boxes)
-        self.counts.append(len(boxes))
-        self.sides.extend(itertools.chain.from_iterable(boxes))
 
-    def add_all(self, other: "Boxes") -> None:
-        """Adds the boxes of other images at the end."""
-        self.starts.extend(start + self.num_boxes for start in other.starts)
-        for name in ("keys", "counts", "sides", "left_out"):
-            getattr(self, name).extend(getattr(other, name))
-        self.decisions.update(other.decisions)
-
-
-def _no_boxes() -> Boxes:
-    keys, starts, counts = array.array("Q"), array.array("I"), array.array("I")
-    return Boxes(keys, starts, counts, array.array("f"), collections.Counter(), [])
+# By name of a file, the sides of its boxes, and decisions about its boxes.
+_Parsed = list[tuple[str, "array.array[float] | None", "collections.Counter[str]"]]
 
 
 def read_boxes(
@@ -127,33 +107,30 @@ def read_boxes(
     decisions are needed as a whole. This process reads the files fast; the workers
     parse the files slowly. The synsets are those of all classes.
     """
-    whole = _no_boxes()
-    for part in processes.stream(
+    sides_of: dict[int, array.array[float]] = {}
+    total: collections.Counter[str] = collections.Counter()
+    left_out: list[LeftOut] = []
+    parts = processes.stream(
         functools.partial(_parse_files, source.shown(""), frozenset(synsets)),
         _chunks(_xml_files(source)),
         num_workers=num_workers,
-    ):
-        whole.add_all(part)
-    order = sorted(range(len(whole.keys)), key=whole.keys.__getitem__)
-    for index, after in itertools.pairwise(order):
-        if whole.keys[index] == whole.keys[after]:
-            raise _second_file_error(source, whole.keys[index])
-    order = [index for index in order if whole.counts[index]]
-    return whole._replace(
-        keys=array.array("Q", map(whole.keys.__getitem__, order)),
-        starts=array.array("I", map(whole.starts.__getitem__, order)),
-        counts=array.array("I", map(whole.counts.__getitem__, order)),
-        decisions=collections.Counter(dict(sorted((+whole.decisions).items()))),
     )
-
-
-def _second_file_error(source: Folder, key: int) -> ValueError:
-    xml = (name for name, data in _xml_files(source) if data is not None)
-    *_, name = (name for name in xml if _key(name) == key)
-    return ValueError(
-        f"{source.shown('')} must hold one XML file an image, got a second one for "
-        f"{_stem(name)}: {name}. Remove one of them."
+    for name, sides, decisions in itertools.chain.from_iterable(parts):
+        total.update(decisions)
+        for slug in sorted(decisions.keys() & _REASONS.keys()):
+            left_out += [LeftOut(name, _REASONS[slug])] * decisions[slug]
+        if sides is not None and sides_of.setdefault(_key(name), sides) is not sides:
+            raise ValueError(
+                f"{source.shown('')} must hold one XML file an image, got a second one "
+                f"for {_stem(name)}: {name}. Remove one of them."
+            )
+    boxes = Boxes(
+        array.array("Q"), array.array("f"), dict(sorted(total.items())), left_out
     )
+    for key in sorted(sides_of):
+        boxes.keys.extend([key] * (len(sides_of[key]) // len(_SIDES)))
+        boxes.sides.extend(sides_of[key])
+    return boxes
 
 
 def _chunks(files: Iterator[_File]) -> Iterator[list[_File]]:
@@ -169,28 +146,29 @@ def _chunks(files: Iterator[_File]) -> Iterator[list[_File]]:
         yield chunk
 
 
-def _parse_files(where: str, synsets: Collection[str], files: Sequence[_File]) -> Boxes:
+def _parse_files(
+    where: str, synsets: Collection[str], files: Sequence[_File]
+) -> _Parsed:
     """Parses some XML files; runs in worker processes."""
-    part = _no_boxes()
+    parsed: _Parsed = []
     for name, data in files:
-        stem = _stem(name)
+        stem, sides = _stem(name), None
         decisions: collections.Counter[str] = collections.Counter()
         if data is None:
-            decisions[listing.BOX_NO_XML] += 1
+            decisions[Reason.BBOX_FILE_NOT_READ.slug] += 1
         elif stem.rpartition("_")[0] not in synsets:
-            decisions[listing.BOX_OTHER_CLASS] += 1
+            decisions[Reason.BBOX_FILE_OF_OTHER_CLASS.slug] += 1
         else:
             try:
-                part.add(stem, parse_xml(data, stem, synsets, decisions))
+                boxes = parse_xml(data, stem, synsets, decisions)
             except (SyntaxError, ValueError, LookupError) as error:
                 raise ValueError(
                     f"{name} in {where} must be an annotation with xmin, ymin, xmax "
                     f"and ymax of each box: {error}. Restore it, or remove it."
                 ) from error
-        part.decisions.update(decisions)
-        for reason in sorted(decisions.keys() & listing.DETAILS.keys()):
-            part.left_out.extend([LeftOut(name, reason)] * decisions[reason])
-    return part
+            sides = array.array("f", itertools.chain.from_iterable(boxes))
+        parsed.append((name, sides, +decisions))
+    return parsed
 
 
 def parse_xml(
@@ -204,8 +182,6 @@ def parse_xml(
     The stem is the base name of the file without its suffix: `<synset>_<number>`.
 
     Raises:
-        ValueError: If a side of a box is missing or not a number, or if the XML has
-            too many or too deeply nested elements.
         LookupError: If the encoding of the file is unknown.
         SyntaxError: If the file is not XML.
     """
@@ -219,9 +195,9 @@ def parse_xml(
         label = item.findtext("name")
         for corners in item.iter("bndbox"):
             if label != synset and label in synsets:
-                decisions[listing.BOX_OTHER_SYNSET] += 1
+                decisions[Reason.BBOX_DROPPED_OTHER_SYNSET.slug] += 1
             elif width <= 0 or height <= 0:
-                decisions[listing.BOX_NO_SIZE] += 1
+                decisions[Reason.BBOX_DROPPED_NO_SIZE.slug] += 1
             else:
                 sides = [_number(corners, side, "") for side in _SIDES]
                 box = _relative_box(sides, width, height, decisions)
@@ -272,7 +248,7 @@ def _relative_box(
     # Records store float32: a box must have an area after that rounding too.
     left, top, right, bottom = array.array("f", clamped)
     if left >= right or top >= bottom:
-        decisions[listing.BOX_EMPTY] += 1
+        decisions[Reason.BBOX_DROPPED_EMPTY.slug] += 1
         return None
     decisions[KEPT] += 1
     decisions[SWAPPED] += ordered != sides

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from converters.inputs.folders import Folder
+from tfpipe.location.browse import Folder
 from tfpipe.shards.sql import about_parquet
 
 if TYPE_CHECKING:

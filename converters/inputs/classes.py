@@ -8,11 +8,10 @@ background class of ImageNet.
 import collections
 import dataclasses
 import pathlib
-import sys
 from collections.abc import Iterable
 
 from converters.inputs import kaggle
-from converters.inputs.folders import Folder
+from tfpipe.location.browse import Folder
 from tfpipe.location.location import Location
 from tfpipe.shards import index
 
@@ -35,19 +34,6 @@ def classes_of(listed: index.Index) -> list[Class]:
         Class(label, synset, text)
         for label, (synset, text) in enumerate(listed.classes, listed.label_base)
     ]
-
-
-def printable(name: str) -> str:
-    """Replaces unprintable characters, such as line breaks, with escapes."""
-    if name.isprintable():
-        return name
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in name)
-
-
-def for_stdout(text: str) -> str:
-    """Returns text on a single line in the encoding of standard output."""
-    encoding = sys.stdout.encoding or "ascii"
-    return printable(text).encode(encoding, errors="backslashreplace").decode(encoding)
 
 
 def imagenet_classes() -> list[Class]:

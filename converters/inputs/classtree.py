@@ -11,14 +11,15 @@ import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
 
-from converters.inputs import class_lists, folders, kaggle, listing
+from converters.inputs import class_lists, kaggle, listing
 from converters.inputs.class_lists import ClassList
 from converters.inputs.classes import texts
 from converters.inputs.image import Image
 from converters.inputs.listed import Listed, ordered
-from converters.inputs.listing import LeftOut
+from converters.inputs.listing import LeftOut, Reason
 from converters.inputs.meaning import Meaning
 from converters.inputs.reader import Reader, Workspace
+from tfpipe.location.browse import Folder
 from tfpipe.shards import missing_index
 from tfpipe.shards.split_names import SPLITS, TEST, TRAIN, split_of_name
 
@@ -42,7 +43,7 @@ class TreeReader(Reader):
 
     def list_images(self, meaning: Meaning, workspace: Workspace) -> Listed:
         """Lists the tree. Links are followed, but not in circles."""
-        source = folders.input_folder(self.input_dir)
+        source = listing.input_folder(self.input_dir)
         kaggle.refuse(source)
         report = listing.Report()
         left_out = report.left_out
@@ -72,7 +73,7 @@ class TreeReader(Reader):
 
 
 def _listed_classes(
-    source: folders.Folder,
+    source: Folder,
     top: str,
     found: Mapping[str, Sequence[Image]],
     left_out: list[LeftOut],
@@ -82,7 +83,7 @@ def _listed_classes(
     Tiny-ImageNet has such a list, `val/val_annotations.txt`: a line for an image,
     with its name, its class and a box, with tabs between them.
     """
-    others = source.scan(top, ()).left_out if top else []
+    others = listing.scan(source, top, suffixes=()).left_out if top else []
     lists = [f"{top}/{item.name}" for item in others if item.name.endswith(_LIST_END)]
     if len(lists) != 1:
         return {}
@@ -93,7 +94,7 @@ def _listed_classes(
         if name := class_of.get(image.name.rpartition("/")[2]):
             classes.setdefault(name, []).append(image)
         else:
-            left_out.append(LeftOut(image.name, listing.NO_LABEL))
+            left_out.append(LeftOut(image.name, Reason.NO_LABEL))
     return classes
 
 
@@ -118,7 +119,7 @@ def _without_leaf(
         )
     for classes in splits.values():
         alone = classes.pop(leaf, [])
-        left_out += (LeftOut(image.name, listing.NO_CLASS) for image in alone)
+        left_out += (LeftOut(image.name, Reason.NO_CLASS_FOLDER) for image in alone)
     return {
         split: {name.removesuffix(f"/{leaf}"): classes[name] for name in classes}
         for split, classes in splits.items()
@@ -127,7 +128,7 @@ def _without_leaf(
 
 
 def _split_folders(
-    source: folders.Folder, meaning: Meaning, report: listing.Report
+    source: Folder, meaning: Meaning, report: listing.Report
 ) -> dict[str, str]:
     """Returns the folders of the splits, relative to the input folder; "" is all."""
     whole = {meaning.split or TRAIN: ""}
@@ -135,7 +136,7 @@ def _split_folders(
         return whole
     prefix, skipped = "", list[LeftOut]()
     for _ in range(_MAX_ABOVE):
-        top = source.scan(prefix, listing.IMAGE_SUFFIXES)
+        top = listing.scan(source, prefix)
         skipped += (item.under(prefix) for item in top.left_out)
         if named := _splits_of_level(source, prefix, top.folders):
             break
@@ -154,19 +155,17 @@ def _split_folders(
             )
     others = sorted({*top.folders} - {*named})
     report.leave_out(skipped)
-    report.leave_out(LeftOut(f"{prefix}{n}/", listing.NOT_A_SPLIT) for n in others)
-    report.leave_out(LeftOut(n, listing.NO_CLASS) for n, *_ in top.images)
+    report.leave_out(LeftOut(f"{prefix}{n}/", Reason.NOT_A_SPLIT) for n in others)
+    report.leave_out(LeftOut(n, Reason.NO_CLASS_FOLDER) for n, *_ in top.images)
     return {s: prefix + folder_of[s] for s in SPLITS if s in folder_of}
 
 
 def _splits_of_level(
-    source: folders.Folder, prefix: str, names: Sequence[str]
+    source: Folder, prefix: str, names: Sequence[str]
 ) -> dict[str, str]:
     """Returns the folders of a level that are splits, if the level is one of splits."""
     said = {name: split for name in names if (split := split_of_name(name))}
-    scanned = {
-        name: source.scan(prefix + name, listing.IMAGE_SUFFIXES) for name in said
-    }
+    scanned = {name: listing.scan(source, prefix + name) for name in said}
     # Folders of folders, without an image.
     divided = {
         name for name, here in scanned.items() if here.folders and not here.names
@@ -180,9 +179,8 @@ def _splits_of_level(
 
 
 def _walk(
-    source: folders.Folder, top: str, class_depth: int | None, report: listing.Report
+    source: Folder, top: str, class_depth: int | None, report: listing.Report
 ) -> dict[str, list[Image]]:
-    """Returns the images by class in a folder and in all folders below it."""
     found: dict[str, list[Image]] = {}
     num_reads: collections.Counter[_Identity] = collections.Counter()
     # The class of a folder, the prefix of the names in the folder, the folders above.
@@ -191,7 +189,7 @@ def _walk(
         class_name, prefix, above = pending.pop()
         identity = source.identity(prefix)
         if identity in above:
-            report.leave_out([LeftOut(prefix, listing.LINK_LOOP)])
+            report.leave_out([LeftOut(prefix, Reason.LINK_LOOP)])
             continue
         if identity is not None:
             num_reads[identity] += 1
@@ -202,16 +200,16 @@ def _walk(
                     "folder. Remove the links that are not classes of their own."
                 )
             above |= {identity}
-        here = source.scan(prefix, listing.IMAGE_SUFFIXES)
+        here = listing.scan(source, prefix)
         report.read(here, prefix)
         if here.images and class_name:
             name = "/".join(class_name.split("/")[:class_depth])
             found.setdefault(name, []).extend(here.images)
         elif here.images:
             images = here.images
-            report.left_out += (LeftOut(i.name, listing.NO_CLASS) for i in images)
+            report.left_out += (LeftOut(i.name, Reason.NO_CLASS_FOLDER) for i in images)
         elif not here.folders:
-            report.leave_out([LeftOut(prefix, listing.EMPTY_FOLDER)])
+            report.leave_out([LeftOut(prefix, Reason.EMPTY_FOLDER)])
         for name in reversed(here.folders):
             below = f"{class_name}/{name}" if class_name else name
             pending.append((below, f"{prefix}{name}/", above))

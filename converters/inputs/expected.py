@@ -8,7 +8,6 @@ compared; no file is opened.
 import itertools
 from collections.abc import Iterator, Sequence
 
-from converters.inputs.image import Image
 from converters.inputs.labels import Labelled
 from converters.inputs.listed import Listed
 from tfpipe.errors import count_of
@@ -63,7 +62,9 @@ def _faults(listed: Listed, names: Sequence[str]) -> Iterator[str]:
         yield from _fault(split, "class", wrong, f" without {bounds} images each")
         if images and split == VALIDATION:
             # Images of tables and tars may have other names.
-            names_lost = _names_lost(images)
+            stems = {i.name.rpartition("/")[2].partition(".")[0] for i in images}
+            usual = (f"ILSVRC2012_val_{n:08d}" for n in range(1, number + 1))
+            names_lost = [name for name in usual if name not in stems]
             if listed.boxes is not None or len(names_lost) < number:
                 yield from _fault(split, "missing name", names_lost)
     for split, classes in listed.splits.items():
@@ -74,17 +75,9 @@ def _faults(listed: Listed, names: Sequence[str]) -> Iterator[str]:
         yield f"boxes: {listed.boxes.num_boxes:,} instead of {_NUM_BOXES:,}"
 
 
-def _names_lost(images: Sequence[Image]) -> list[str]:
-    """Returns the names from 00000001 to 00050000 that no validation image has."""
-    stems = {image.name.rpartition("/")[2].partition(".")[0] for image in images}
-    names = (f"ILSVRC2012_val_{n:08d}" for n in range(1, 50_001))
-    return [name for name in names if name not in stems]
-
-
 def _fault(
     split: str, noun: str, names: Sequence[str], fault: str = ""
 ) -> Iterator[str]:
-    """Yields a line with the number of names and the first names, if there are any."""
     if names:
         first = ", ".join(names[:_NUM_NAMED]) + ", …" * (len(names) > _NUM_NAMED)
         yield f"{split}: {count_of(len(names), noun)}{fault}: {first}"

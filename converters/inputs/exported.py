@@ -23,10 +23,6 @@ def with_columns(listed: Listed, workspace: Workspace) -> Listed:
     Args:
         listed: Images by the names of their classes.
         workspace: Keeps a copy of the columns until the catalog is written.
-
-    Raises:
-        ValueError: If the file of columns has no row for an image.
-        RemoteError: If the file cannot be read from its URL.
     """
     export = listed.classes.export
     has_own = listed.several or any(each.columns for each in listed.rows)

@@ -16,16 +16,16 @@ import os
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from converters.inputs import boxes, devkit, folders, kaggle, listing, reading, tars
+from converters.inputs import boxes, devkit, kaggle, listing, tars
 from converters.inputs.class_lists import ClassList
 from converters.inputs.classes import read_classes
-from converters.inputs.folders import Folder
 from converters.inputs.image import NO_CLASS, Image
 from converters.inputs.listed import Listed
-from converters.inputs.listing import LeftOut
+from converters.inputs.listing import LeftOut, Reason
 from converters.inputs.meaning import Meaning
 from converters.inputs.reader import Reader, Workspace
-from converters.inputs.reading import State
+from tfpipe.location import parts
+from tfpipe.location.browse import Folder
 from tfpipe.shards import missing_index
 from tfpipe.shards.split_names import split_of_name
 
@@ -45,7 +45,7 @@ class IlsvrcReader(Reader):
 
     def list_images(self, meaning: Meaning, workspace: Workspace) -> Listed:
         """Lists the images of the train and validation splits."""
-        lists = source = folders.input_folder(self.input_dir)
+        lists = source = listing.input_folder(self.input_dir)
         if lists.is_folder(kaggle.IMAGES):
             source = Folder(lists.location / kaggle.IMAGES)
         kaggle.refuse(source)
@@ -94,14 +94,14 @@ class _Tree:
     lists: Folder  # of the lists of classes and labels
     synsets: Collection[str]
     report: listing.Report = dataclasses.field(default_factory=listing.Report)
-    states: dict[str, State] = dataclasses.field(default_factory=dict)  # by tar
+    states: dict[str, str] = dataclasses.field(default_factory=dict)  # by tar
 
     def read_train(self) -> _Classes:
-        top = self.source.scan("", (".tar",))
+        top = listing.scan(self.source, "", suffixes=(".tar",))
         others = [f"{name}/" for name in top.folders if name not in ("train", "val")]
         others += [name for name, *_ in top.images if name not in _TAR_NAMES]
         self.report.leave_out(
-            LeftOut(name, listing.NOT_A_SPLIT) for name in others if split_of_name(name)
+            LeftOut(name, Reason.NOT_A_SPLIT) for name in others if split_of_name(name)
         )
         is_tar = self._is_tar(TRAIN_TAR, "train")
         return self._read_classes("train", self._tars_in_tar() if is_tar else {})
@@ -118,7 +118,7 @@ class _Tree:
                 f"{source.shown('val')} must be a folder, got a file or a link to "
                 "nowhere."
             )
-        elif any(source.scan("val", (".tar",))[:2]):
+        elif any(listing.scan(source, "val", suffixes=(".tar",))[:2]):
             return self._read_classes("val", {})
         here = self._read({"val": holder})["val"]
         names = [image.name.removeprefix("val/") for image in here.images]
@@ -138,7 +138,7 @@ class _Tree:
     def _read(self, holders: Mapping[str, _Holder]) -> dict[str, listing.Listing]:
         """Returns the images of each folder or tar, in the order of the keys."""
         keys, read = sorted(holders), functools.partial(_read_holder, self.source)
-        results = reading.in_threads(read, [holders[key] for key in keys])
+        results = parts.in_threads(read, [holders[key] for key in keys])
         listings = {}
         for key, (state, here) in zip(keys, results, strict=True):
             self.report.read(here, holders[key].where)
@@ -152,7 +152,7 @@ class _Tree:
         source = self.source
         if not source.exists(tar_name):
             return False
-        if source.is_folder(folder) and any(source.scan(folder, ())):
+        if source.is_folder(folder) and any(listing.scan(source, folder, suffixes=())):
             raise ValueError(
                 f"{source.shown('')} must hold {tar_name} or {folder}/ but not both. "
                 f"Remove {source.shown(folder)} to read the tar, or move "
@@ -161,13 +161,12 @@ class _Tree:
         return True
 
     def _tars_in_tar(self) -> dict[str, _Holder]:
-        """Returns the tar of each class in the tar of the train split."""
         holders: dict[str, _Holder] = {}
         for part in tars.read_members(self.source, TRAIN_TAR):
             synset, suffix = os.path.splitext(os.path.basename(part.name))
             if suffix != ".tar" or not part.is_file:
                 name = f"{TRAIN_TAR}/{part.name}"
-                self.report.leave_out([LeftOut(name, listing.OTHER_NAME)])
+                self.report.leave_out([LeftOut(name, Reason.OTHER_NAME)])
             elif synset in holders:
                 raise _duplicate_error(self.source, TRAIN_TAR, f"{synset}.tar")
             else:
@@ -180,7 +179,7 @@ class _Tree:
         return holders
 
     def _add_folder(self, folder: str, holders: dict[str, _Holder]) -> None:
-        here = self.source.scan(folder, (".tar",))
+        here = listing.scan(self.source, folder, suffixes=(".tar",))
         self.report.leave_out(item.under(f"{folder}/") for item in here.left_out)
         holders |= {name: _Holder(f"{folder}/{name}") for name in here.folders}
         for tar in (image.file for image in here.images):
@@ -224,35 +223,32 @@ class _Tree:
         return classes
 
 
-def _read_holder(
-    source: Folder, holder: _Holder
-) -> tuple[State | None, listing.Listing]:
+def _read_holder(source: Folder, holder: _Holder) -> tuple[str | None, listing.Listing]:
     """Returns the state of a tar, if it is one, and the images by base name.
 
     Images in a tar have their names after unpacking.
     """
     folder, tar = holder.folder, holder.tar
     if not tar:
-        here = source.scan(folder, listing.JPEG_SUFFIXES)
+        here = listing.scan(source, folder, suffixes=listing.JPEG_SUFFIXES)
         for name in here.folders:
             below = source.files_below(f"{folder}/{name}")
-            lines = (LeftOut(f"{name}/{n}", listing.SUBFOLDER) for n in below)
+            lines = (LeftOut(f"{name}/{n}", Reason.IN_SUBFOLDER) for n in below)
             here.left_out.extend(lines)
         return None, here
-    num_bytes = source.size(tar) or 0
-    state = reading.state_of(source.location.resolve(tar), num_bytes=num_bytes)
+    state = parts.state_of(source.location.resolve(tar))
     here = listing.Listing([], [], [], [])
     for member in tars.read_members(source, tar, part=holder.part):
         name = os.path.basename(member.name)
         if not listing.has_suffix(name, listing.JPEG_SUFFIXES):
-            here.left_out.append(LeftOut(member.name, listing.OTHER_NAME))
+            here.left_out.append(LeftOut(member.name, Reason.OTHER_NAME))
             continue
         here.names.append(name)
         if member.is_file:
             span = (tar, member.offset, member.num_bytes)
             here.images.append(Image(f"{folder}/{name}", NO_CLASS, *span))
         else:
-            here.left_out.append(LeftOut(member.name, listing.NOT_A_FILE))
+            here.left_out.append(LeftOut(member.name, Reason.NOT_A_FILE))
     here.images.sort()
     here.names.sort()
     for name, after in itertools.pairwise(here.names):
@@ -262,7 +258,6 @@ def _read_holder(
 
 
 def _duplicate_error(source: Folder, tar: str, name: str) -> ValueError:
-    """Returns the error about a tar with a name twice."""
     return ValueError(
         f"{source.shown(tar)} holds {name} twice, so that it is unknown which one is "
         "meant. Unpack it, keep one of them, and give the folder instead."

@@ -11,7 +11,7 @@ images from `LOC_val_solution.csv`. The folder holds:
 import csv
 from collections.abc import Mapping
 
-from converters.inputs.folders import Folder
+from tfpipe.location.browse import Folder
 
 IMAGES = "ILSVRC/Data/CLS-LOC"
 BOXES = "ILSVRC/Annotations/CLS-LOC/train"

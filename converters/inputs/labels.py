@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 from converters.inputs import files, meaning
 from converters.inputs.class_lists import numbered
-from converters.inputs.classes import Class, printable
+from converters.inputs.classes import Class
 from converters.inputs.image import catalog_name
 from converters.inputs.listed import Listed
+from tfpipe.errors import printable
 
 
 class Labelled(NamedTuple):
@@ -75,7 +76,6 @@ def give_labels(
 
 
 def _with_names(listed: Listed, label_base: int | None) -> Labelled:
-    """Returns the labels of numbers with names."""
     names, origin = listed.classes.names, listed.classes.origin
     base = min(min(names), 1) if label_base is None else label_base
     labels = {names[key]: label for label, key in enumerate(sorted(names), base)}
@@ -89,14 +89,10 @@ def _with_names(listed: Listed, label_base: int | None) -> Labelled:
 def read_label_map(path: pathlib.Path, label_base: int | None) -> dict[str, int]:
     """Reads the labels of classes from lines of `<label> <class>`, or of `<class>`.
 
-    Args:
-        path: The file, in UTF-8. If every line starts with a number, these numbers are
-            the labels; otherwise all lines are classes.
-        label_base: First label. None: the lowest label in the file, or 1 if the file
-            has only classes.
+    If every line starts with a number, these numbers are the labels. Without
+    `label_base` the lowest one is the first label, or 1 in a file of classes.
     """
-    lines = files.read_text(path, errors="surrogateescape", pipe=True).splitlines()
-    lines = [line.strip() for line in lines if line.strip()]
+    lines = [line.strip() for line in files.lines_of(path) if line.strip()]
     pairs = sorted(numbered(lines, 1 if label_base is None else label_base))
     if not pairs:
         raise ValueError(f"{path} must name at least one class, got none.")

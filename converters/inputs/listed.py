@@ -18,7 +18,6 @@ from converters.inputs.meaning import (
     label_type,
     whole_number,
 )
-from converters.inputs.reading import State
 from tfpipe.location.location import Location
 from tfpipe.shards.split_names import SPLITS, TRAIN
 
@@ -73,7 +72,7 @@ class Listed(NamedTuple):
     left_out: Sequence[LeftOut] = ()
     classes: ClassList = NO_LIST
     several: Mapping[str, Sequence[str]] = {}
-    states: Mapping[str, State] = {}
+    states: Mapping[str, str] = {}
     num_rows: int | None = None
     boxes: "Boxes | None" = None
     rows: Sequence[ImageRows] = ()
@@ -136,9 +135,7 @@ class Listed(NamedTuple):
     ) -> "Listed":
         """Returns the same images with the names of the numbers.
 
-        Args:
-            names: Names in place of the names of the input.
-            names_from: The origin of these names, for errors.
+        Without `names`, which come from `names_from`, the input has the names.
         """
         numbers = self.class_names()
         origin = names_from or self.classes.origin

@@ -6,6 +6,7 @@ Never here: reading; the spot at which a name or a label stands in an input.
 """
 
 import dataclasses
+import itertools
 import re
 import sys
 import unicodedata
@@ -59,10 +60,15 @@ class Meaning:
         if self.class_depth is not None and self.class_depth < 1:
             raise ValueError(f"--class_depth must be >= 1, got {self.class_depth}.")
 
-    def splits_of_files(self, paths: Sequence[str]) -> list[str]:
-        """Returns the splits of files by their paths with `/`, relative to a folder."""
+    def splits_of_files(self, files: Sequence[str]) -> list[str]:
+        """Returns the splits of files by their paths below the folder of all."""
         if self.split is not None or not self.split_names:
-            return [self.split or TRAIN] * len(paths)
+            return [self.split or TRAIN] * len(files)
+        parts = [file.split("/") for file in files]
+        levels = zip(*(path[:-1] for path in parts), strict=False)
+        shared = itertools.takewhile(lambda names: len({*names}) == 1, levels)
+        depth = len(list(shared))
+        paths = ["/".join(path[depth:]) for path in parts]
         said = split_names.splits_of_shards(paths)
         return [said[path] or TRAIN for path in paths]
 
@@ -71,15 +77,10 @@ USUAL = Meaning()
 
 
 def label_type(labels: Iterable[str], chosen: LabelType | None) -> LabelType:
-    """Returns whether labels are numbers or names, by all of them.
+    """Returns whether labels are numbers or names, by all of them and --label_type.
 
-    Args:
-        labels: The labels as texts.
-        chosen: Value of --label_type.
-
-    Returns:
-        "number" if all labels are plain integers; "text" if no label is, or if a label
-        is a number with a leading zero or a point.
+    They are numbers if all are plain integers, and names if no label is, or if a label
+    is a number with a leading zero or a point.
 
     >>> label_type(["0", "12"], None), label_type(["007", "12"], None)
     ('number', 'text')
@@ -147,12 +148,8 @@ def numbers_as_labels(
     """Returns the labels of classes that are numbers, and the reason for their base.
 
     A number stays the label. A number without an image is a class too: labels have no
-    gap.
-
-    Args:
-        numbers: The numbers.
-        label_base: Value of --label_base. With 0 the numbers count from 0, whatever
-            numbers occur. With 1, numbers from 0 on are stored as numbers from 1 on.
+    gap. With a label base of 0 the numbers count from 0, whatever numbers occur. With
+    1, numbers from 0 on are stored as numbers from 1 on.
 
     >>> numbers_as_labels([1, 3], None)
     ({'1': 1, '2': 2, '3': 3}, 'no label is 0')
@@ -191,10 +188,7 @@ def disagreements(splits: _Splits, chosen: LabelType | None) -> list[str]:
     lines = [
         *_folders_in_classes(splits),
         *_nested_class(splits),
-        *_similar_classes(names),
-        *_broken_classes(names),
-        *_quoted_classes(names),
-        *(_float_classes(names) if chosen is None else ()),
+        *_odd_names(names, chosen),
     ]
     train = splits.get(TRAIN, {})
     for split, classes in splits.items():
@@ -250,38 +244,7 @@ def _folders_in_classes(splits: _Splits) -> Iterable[str]:
                 break
 
 
-def _float_classes(names: Collection[str]) -> Iterable[str]:
-    """Yields a line for classes that are numbers with a point and zeros."""
-    if names and all(map(_WHOLE_FLOAT.fullmatch, names)):
-        yield (
-            f"The labels, such as {min(names)}, are taken for names, in the order of "
-            "texts: whole numbers are written so if a value of their column is "
-            "missing. --label_type=number takes them for whole numbers, "
-            "--label_type=text for names."
-        )
-
-
-def _broken_classes(names: Collection[str]) -> Iterable[str]:
-    """Yields a line for a class of several lines."""
-    for name in sorted(name for name in names if len(name.splitlines()) > 1)[:1]:
-        yield (
-            f"The class {name!r:.80} has a line break: if a double quote of a CSV file "
-            "was lost, so that rows became a part of the label, correct the file."
-        )
-
-
-def _quoted_classes(names: Collection[str]) -> Iterable[str]:
-    """Yields a line for classes that stand in single quotes."""
-    if names and all(name[1:] and name[0] == name[-1] == "'" for name in names):
-        yield (
-            f"The classes, such as {min(names)}, stand in single quotes, which are "
-            "letters as others are: if the names have no quotes, put the cells of a "
-            "CSV file in double quotes."
-        )
-
-
-def _similar_classes(names: Collection[str]) -> Iterable[str]:
-    """Yields a line for classes whose names look the same to people."""
+def _odd_names(names: Collection[str], chosen: LabelType | None) -> Iterable[str]:
     alike: dict[str, list[str]] = {}
     for name in sorted(names):
         visible = " ".join(_INVISIBLE.sub("", name).split())
@@ -295,6 +258,24 @@ def _similar_classes(names: Collection[str]) -> Iterable[str]:
             "the form of accents alone: if these are one class, give it one name, such "
             f"as by lower(trim(label)) in --query or by --class_map of converters.merge"
             f"{f'; {len(twins) - 1:,} more are like this' if twins[1:] else ''}."
+        )
+    for name in sorted(name for name in names if len(name.splitlines()) > 1)[:1]:
+        yield (
+            f"The class {name!r:.80} has a line break: if a double quote of a CSV file "
+            "was lost, so that rows became a part of the label, correct the file."
+        )
+    if names and all(name[1:] and name[0] == name[-1] == "'" for name in names):
+        yield (
+            f"The classes, such as {min(names)}, stand in single quotes, which are "
+            "letters as others are: if the names have no quotes, put the cells of a "
+            "CSV file in double quotes."
+        )
+    if chosen is None and names and all(map(_WHOLE_FLOAT.fullmatch, names)):
+        yield (
+            f"The labels, such as {min(names)}, are taken for names, in the order of "
+            "texts: whole numbers are written so if a value of their column is "
+            "missing. --label_type=number takes them for whole numbers, "
+            "--label_type=text for names."
         )
 
 

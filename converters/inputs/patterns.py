@@ -12,7 +12,6 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from converters.inputs.files import paths_below_one
 from converters.inputs.listing import is_hidden
 from converters.inputs.meaning import Meaning
 from tfpipe import errors
@@ -77,7 +76,7 @@ def find(words: Sequence[str], kind: Kind, meaning: Meaning) -> list[Archive]:
             )
         split_of_file |= dict.fromkeys(here, split)
         sizes |= here
-    said = meaning.splits_of_files(paths_below_one(list(sizes)))
+    said = meaning.splits_of_files(list(sizes))
     return [
         Archive(split_of_file[file] or split, file, num_bytes)
         for (file, num_bytes), split in zip(sizes.items(), said, strict=True)
@@ -129,16 +128,7 @@ def matching(flag: str, pattern: str, kind: Kind) -> dict[str, int]:
     """Returns the files of a path, a pattern, a folder or a URL, with their sizes.
 
     The order is that of the names, with numbers by value. Nothing of the name of a file
-    that exists is a pattern.
-
-    Args:
-        flag: The flag with this value, for errors.
-        pattern: The value.
-        kind: The files to take from a folder.
-
-    Raises:
-        ValueError: If the pattern is wrong, or a number is missing in a set of shards.
-        OSError: If a file without `*`, `?` or `[` in its name does not exist.
+    that exists is a pattern. `kind` has the files to take from a folder.
     """
     if not pattern:
         raise ValueError(f"{flag} must be a file, a pattern or a URL, got nothing.")

@@ -42,10 +42,7 @@ class Reader(Protocol):
         """Lists the images of the input; opens none.
 
         Raises:
-            ValueError: If the input is not as it must be.
             BadIndexError: If the input is a damaged data set.
-            OSError: If a file cannot be read.
-            RemoteError: If a URL cannot be read.
         """
         ...
 

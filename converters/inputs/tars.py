@@ -19,8 +19,8 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from converters.inputs import files, reading
-from converters.inputs.folders import Folder
+from tfpipe.location import parts
+from tfpipe.location.browse import Folder
 from tfpipe.shards import missing_index
 
 _BLOCK = 512
@@ -74,7 +74,7 @@ class Member(NamedTuple):
 class Tar(NamedTuple):
     """A tar during its reading."""
 
-    read: Callable[[int, int], bytes]  # from an offset, at most this many bytes
+    read: Callable[[int, int], bytes]  # from an offset, a number of bytes at most
     where: str  # its name in errors
     start: int  # offset of its first byte
     end: int  # offset after its last byte; sys.maxsize if that is unknown
@@ -121,23 +121,21 @@ def members(tar: Tar) -> Iterator[Member]:
                 f"{tar.where} is compressed ({method}), so its members cannot be read "
                 "in place. Decompress it to a plain .tar first."
             )
-    targets = set()
-    for member in _walk(tar):
-        if member.link:
-            targets.add(posixpath.normpath(member.link))
-        else:
-            yield member
     files: dict[str, Member] = {}
     links = []
-    for member in _walk(tar) if targets else ():
+    for member in _walk(tar):
         if member.link:
-            target = files.get(posixpath.normpath(member.link))
-            if target is not None and target.is_file:
-                member = target._replace(name=member.name)
             links.append(member)
-        if (name := posixpath.normpath(member.name)) in targets:
-            files[name] = member
-    yield from sorted(links, key=lambda link: link.offset)
+        else:
+            files[member.name] = member
+            yield member
+    files = {posixpath.normpath(name): files[name] for name in files} if links else {}
+    for link in links:
+        target = files.get(posixpath.normpath(link.link))
+        if target is not None and target.is_file:
+            link = target._replace(name=link.name)
+        files[posixpath.normpath(link.name)] = link
+        yield link
 
 
 def _walk(tar: Tar) -> Iterator[Member]:
@@ -206,7 +204,6 @@ def _require_end(tar: Tar, mark: int) -> None:
 
 
 def _check_header(tar: Tar, block: bytes, position: int) -> None:
-    """Checks the checksum of a header."""
     # The checksum is the sum of all bytes, with its own eight counted as spaces. The
     # lower half of Adler-32 is this sum plus one, modulo 65521, and takes a tenth of
     # the time of sum().
@@ -278,7 +275,7 @@ def read_members(
     are yielded instead.
     """
     end = folder.size(name) or 0
-    with reading.opened(folder.location, name, end) as read:
+    with parts.opened(folder.location, name, end) as read:
         tar = Tar(read, folder.shown(name), 0, end)
         if part is not None:
             where = f"{part.name} in {tar.where}"
@@ -291,9 +288,9 @@ def stream_files(
     name: str,
     *,
     wanted: Callable[[str], bool] = lambda name: True,
-    max_bytes: int = files.MAX_LIST_BYTES,
+    max_bytes: int = parts.MAX_LIST_BYTES,
 ) -> Iterator[tuple[str, bytes | None]]:
-    """Yields name and bytes of each member of a tar or tar.gz, reading all of it.
+    """Yields name and bytes of each member of a tar or tar.gz, reading all.
 
     The bytes are None for an unwanted member and for members that are no files. Hard
     links come last; the tar is read again only if there are any.
@@ -319,7 +316,7 @@ def _unpacked(folder: Folder, name: str) -> Iterator[Callable[[int, int], bytes]
     """Yields a function to read a tar or tar.gz; a step back begins from the start."""
     with contextlib.ExitStack() as stack:
         path = stack.enter_context(folder.near(name))
-        raw = stack.enter_context(open(files.open_file(path), "rb"))
+        raw = stack.enter_context(open(parts.open_file(path), "rb"))
         where, free = folder.shown(name), _FREE_UNPACKED_BYTES
         is_packed = raw.read(2) == _GZIP_MAGIC
         raw.seek(0)

@@ -14,12 +14,12 @@ import xxhash
 
 from converters.engines import processes
 from converters.images.prepare import check_bytes
-from converters.inputs import reading
 from converters.inputs.image import read_image
 from converters.jobs import write_shard
 from converters.jobs.job import Job
 from converters.jobs.plan import ShardPlan
 from converters.jobs.work_dir import WORK_DIR_NAME
+from tfpipe.location import parts
 from tfpipe.location.location import Location
 
 
@@ -84,7 +84,7 @@ def _cached_times() -> Callable[[pathlib.Path], int]:
 def _files(input_dir: Location, plan: ShardPlan) -> set[str]:
     """Returns the files of a shard that are not read by URL."""
     found = {image.file for image in plan.images}
-    return {file for file in found if not reading.is_remote(input_dir, file)}
+    return {file for file in found if not parts.is_remote(input_dir, file)}
 
 
 def modified_ns(path: pathlib.Path) -> int:

@@ -12,7 +12,7 @@ import xxhash
 
 from converters.inputs.image import Image
 from converters.inputs.labels import Labelled
-from converters.inputs.listing import OTHER_CLASS, LeftOut
+from converters.inputs.listing import LeftOut, Reason
 from tfpipe import errors
 from tfpipe.shards.split_names import SPLITS, TRAIN
 
@@ -51,7 +51,7 @@ def divide(
         for name, images in classes.items():
             names = [image.name for image in images] if divided or chosen else []
             if chosen and name not in chosen:
-                left_out += (LeftOut(each, OTHER_CLASS) for each in names)
+                left_out += (LeftOut(each, Reason.OTHER_CLASS) for each in names)
                 continue
             split_of = held_out(names, divided, seed)
             for image in images:

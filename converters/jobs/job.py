@@ -19,7 +19,6 @@ from converters.images import lossless
 from converters.images.policy import Policy
 from converters.inputs.classes import Class
 from converters.inputs.image import Box
-from converters.inputs.reading import State
 from converters.jobs.more_columns import MoreColumns
 from converters.jobs.plan import ShardPlan
 from tfpipe.location.files import Files
@@ -93,7 +92,7 @@ class Job:
     output_flag: str = OUTPUT_FLAG
     plans: Sequence[ShardPlan]
     classes: Sequence[Class]
-    states: Mapping[str, State] = dataclasses.field(default_factory=dict)
+    states: Mapping[str, str] = dataclasses.field(default_factory=dict)
     num_rows: int | None = None
     files: Files | None = None
     policy: Policy = dataclasses.field(default_factory=Policy)

@@ -19,11 +19,11 @@ import xxhash
 
 from converters.engines import processes
 from converters.images import prepare
-from converters.inputs import reading
-from converters.inputs.image import Box, Image, catalog_name, read_ahead
+from converters.inputs.image import Box, Image, catalog_name
 from converters.jobs.job import Job
 from converters.jobs.plan import ShardPlan
-from tfpipe.location import atomic
+from converters.jobs.read_ahead import read_ahead
+from tfpipe.location import atomic, parts
 from tfpipe.native import entry_file, entry_points
 from tfpipe.shards import image_record, index, records
 from tfpipe.shards.example import Buffers
@@ -156,7 +156,7 @@ def _write_records(job: Job, task: Task, new: "NewShard") -> None:
         _store(image, read, boxes, job, new, features=features)
         processes.image_done()
     for file in {image.file for image in task.plan.images} & job.states.keys():
-        reading.require_same(job.input_dir.resolve(file), job.states[file])
+        parts.require_same(job.input_dir.resolve(file), job.states[file])
 
 
 def _is_read(job: Job) -> Callable[[Image], bool]:

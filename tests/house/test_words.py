@@ -52,7 +52,6 @@ REWRITTEN: tuple[str, ...] = (
     *(f"converters/catalog/{name}.py" for name in ("near_duplicates", "question")),
     *(f"converters/exports/{name}.py" for name in ("array_record", "run")),
     "converters/images/prepare.py",
-    *(f"converters/inputs/{name}.py" for name in ("merged/__init__",)),
     *(f"converters/inputs/tables/{name}.py" for name in ("columns", "spool", "sql")),
     "converters/jobs/division.py",
     *(f"converters/options/{name}.py" for name in ("job",)),

@@ -230,12 +230,7 @@ class Location:
     @property
     def shown(self) -> str:
         r"""The text for messages: one line; a newline is shown as \n."""
-        return "".join(
-            character
-            if character.isprintable()
-            else character.encode("unicode_escape").decode()
-            for character in self.text
-        )
+        return errors.printable(self.text)
 
     def split(self) -> tuple["Location", str]:
         """Returns the bucket, server or folder, and the name of the file there."""

@@ -53,7 +53,6 @@ class DataSetReader(Reader):
         return self._list(location, near).in_splits(meaning)
 
     def _list(self, location: Location, near: pathlib.Path) -> Listed:
-        """Lists a data set whose index and catalog are in a folder."""
         known = index.load(near)
         archives = list(_archives(known, location))
         records_of = _records(near, known)
@@ -82,7 +81,6 @@ class DataSetReader(Reader):
     def _with_columns(
         self, listed: Listed, catalog: pathlib.Path, records_of: "_Records"
     ) -> Listed:
-        """Returns the images with all their labels and the further columns."""
         own = catalogs.further_columns(catalog) if records_of else []
         kept: Sequence[str] = [name for name in own if name != catalogs.LABELS]
         for name in self.extra_columns or ():
@@ -110,13 +108,11 @@ _Records = Mapping[str, Sequence[tuple[int, str, int]]]
 
 
 def _record(records_of: _Records, image: Image) -> tuple[int, str, int]:
-    """Returns the record with the bytes of an image."""
     records = records_of[image.file.rpartition("/")[2]]
     return records[bisect.bisect(records, (image.offset,)) - 1]
 
 
 def _archives(known: index.Index, location: Location) -> Iterator[Archive]:
-    """Yields the shards of a data set; those on a disk are checked for their sizes."""
     for split, shards in known.splits.items():
         if location.is_local:
             index.check(known, location.path, split)

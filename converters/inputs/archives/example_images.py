@@ -10,14 +10,14 @@ import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from converters.inputs import listing, reading
 from converters.inputs.archives import readers, samples
 from converters.inputs.archives.readers import ArchiveReader, Found, NoClassError
 from converters.inputs.image import NO_CLASS, Image
-from converters.inputs.listing import LeftOut
+from converters.inputs.listing import LeftOut, Reason
 from converters.inputs.meaning import text_of_float
 from converters.inputs.patterns import Archive, Kind
 from tfpipe import errors
+from tfpipe.location import parts
 from tfpipe.location.location import Location
 from tfpipe.shards import image_record, missing_index, records
 from tfpipe.shards.example import Feature, decode_example
@@ -76,7 +76,7 @@ class TfrecordReader(ArchiveReader):
     def read_archive(self, folder: Location, archive: Archive) -> Iterator[Found]:
         """Lists the images of a file."""
         where = folder.resolve(archive.file).shown
-        with reading.opened(folder, archive.file, archive.num_bytes) as read:
+        with parts.opened(folder, archive.file, archive.num_bytes) as read:
             each_record = records.read_from(
                 lambda num_bytes, offset: read(offset, num_bytes), archive.num_bytes
             )
@@ -89,12 +89,13 @@ class TfrecordReader(ArchiveReader):
                     if is_first:
                         self._require_keys(where, features)
                     yield self._found(archive, record, name, features)
-                except (NoClassError, errors.BadRecordError) as error:
-                    is_bad = record.fault or isinstance(error, errors.BadRecordError)
-                    yield LeftOut(name, listing.BAD_RECORD if is_bad else str(error))
+                except errors.BadRecordError:
+                    yield LeftOut(name, Reason.BAD_RECORD)
+                except NoClassError as error:
+                    reason = Reason.BAD_RECORD if record.fault else error.reason
+                    yield LeftOut(name, reason)
 
     def _require_keys(self, where: str, features: Mapping[str, Feature]) -> None:
-        """Checks the first record for the named or usual features."""
         wanted = {"--image_key": self._image_keys, "--label_key": self.label_keys}
         wanted |= {"--name_key": (self.name_key,)} if self.name_key else {}
         for flag, keys in wanted.items():
@@ -115,7 +116,7 @@ class TfrecordReader(ArchiveReader):
         """Returns class and image of a record; NoClassError if one is missing."""
         encoded = _only(features, self._image_keys)
         if not isinstance(encoded, bytes) or not encoded:
-            raise NoClassError(listing.NO_IMAGE)
+            raise NoClassError(Reason.NO_IMAGE)
         class_name = _class_name(_values(features, self.label_keys))
         # Equal bytes further ahead in the record are the same image.
         start = record.data.index(encoded)
@@ -154,20 +155,20 @@ def _values(
 def _class_name(values: Sequence[bytes | int | float]) -> str:
     """Returns the class; several numbers as the text of a row, see `readers`."""
     if not values:
-        raise NoClassError(listing.NO_LABEL)
+        raise NoClassError(Reason.NO_LABEL)
     if len(values) > 1:
         if all(value in (0, 1) for value in values):
             return readers.ROW + "".join(str(int(value)) for value in values)
-        raise NoClassError(listing.SEVERAL_LABELS)
+        raise NoClassError(Reason.SEVERAL_LABELS)
     label = values[0]
     if isinstance(label, float):
         if (text := text_of_float(label)) is None:
-            raise NoClassError(listing.FLOAT_LABEL)
+            raise NoClassError(Reason.FLOAT_LABEL)
         return text
     if isinstance(label, bytes):
         return samples.class_of(label)
     if label < 0:
-        raise NoClassError(listing.NO_LABEL)
+        raise NoClassError(Reason.NO_LABEL)
     return str(label)
 
 

@@ -12,15 +12,16 @@ import posixpath
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from converters.inputs import class_lists, folders, listing, patterns, reading
+from converters.inputs import class_lists, patterns
 from converters.inputs.image import Image
 from converters.inputs.listed import Listed, Splits, ordered
-from converters.inputs.listing import LeftOut
+from converters.inputs.listing import LeftOut, Reason
 from converters.inputs.meaning import TEXT, Meaning, label_type
 from converters.inputs.patterns import Archive
 from converters.inputs.reader import Reader, Workspace
-from converters.inputs.reading import State
 from tfpipe.cli import progress
+from tfpipe.location import parts
+from tfpipe.location.browse import Folder
 from tfpipe.location.location import Location
 from tfpipe.shards import label_rows
 
@@ -35,7 +36,10 @@ ReadArchive = Callable[[Location, Archive], Iterable[Found]]
 
 
 class NoClassError(Exception):
-    """A record has no image or class; the text is the reason, of `listing`."""
+    """A record has no image or class, for a reason."""
+
+    def __init__(self, reason: Reason) -> None:
+        self.reason = reason
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -81,7 +85,7 @@ class ArchiveReader(Reader, abc.ABC):
             file_in_names=self.file_in_names,
         )
         above = posixpath.dirname(next(listed.images()).file)
-        source = folders.Folder(listed.folder.resolve(above))
+        source = Folder(listed.folder.resolve(above))
         if label_type(listed.class_names(), meaning.label_type) == TEXT:
             return listed.with_list(class_lists.exported(source))
         return listed.with_list(class_lists.beside(source, self.label_keys))
@@ -135,16 +139,16 @@ def list_archives(
 
 def _contents(
     folder: Location, archives: Sequence[Archive], read: ReadArchive
-) -> Iterator[tuple[Archive, State, list[Found]]]:
+) -> Iterator[tuple[Archive, str, list[Found]]]:
     """Yields each file with its state before it was read, and its records."""
 
-    def look(archive: Archive) -> tuple[Archive, State, list[Found]]:
+    def look(archive: Archive) -> tuple[Archive, str, list[Found]]:
         location = folder.resolve(archive.file)
-        state = reading.state_of(location, num_bytes=archive.num_bytes)
+        state = parts.state_of(location)
         return archive, state, list(read(folder, archive))
 
     with progress.bar(len(archives), "file") as bar:
-        for seen in reading.in_threads(look, archives):
+        for seen in parts.in_threads(look, archives):
             yield seen
             bar.update()
 
@@ -152,9 +156,9 @@ def _contents(
 def _require_images(splits: Splits, left_out: Sequence[LeftOut]) -> None:
     for split, classes in splits.items():
         if not classes:
+            counts = collections.Counter(item.reason for item in left_out)
             reasons = "; ".join(
-                f"{count:,} because {listing.DETAILS[reason]}"
-                for reason, count in listing.count(left_out).items()
+                f"{count:,} because {reason.value}" for reason, count in counts.items()
             )
             first = f", the first is {left_out[0].name}" if left_out else ""
             raise ValueError(

@@ -12,14 +12,15 @@ import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, get_args
 
-from converters.inputs import listing, patterns, reading, tars
+from converters.inputs import listing, patterns, tars
 from converters.inputs.archives.readers import ArchiveReader, Found, NoClassError
 from converters.inputs.image import NO_CLASS, Image
-from converters.inputs.listing import LeftOut
+from converters.inputs.listing import LeftOut, Reason
 from converters.inputs.meaning import NO_LABEL_NUMBER, is_readable, text_of_float
 from converters.inputs.patterns import Archive
 from converters.inputs.tables import columns
 from tfpipe.errors import count_of
+from tfpipe.location import parts
 from tfpipe.location.location import Location
 
 LabelPart = Literal["cls", "json", "key"]
@@ -40,15 +41,15 @@ def class_of(content: bytes) -> str:
     try:
         return _checked(content.decode("utf-8-sig"))
     except UnicodeDecodeError:
-        raise NoClassError(listing.BAD_LABEL) from None
+        raise NoClassError(Reason.BAD_LABEL) from None
 
 
 def _checked(text: str) -> str:
     text = text.strip()
     if not text:
-        raise NoClassError(listing.NO_LABEL)
+        raise NoClassError(Reason.NO_LABEL)
     if not is_readable(text):
-        raise NoClassError(listing.BAD_LABEL)
+        raise NoClassError(Reason.BAD_LABEL)
     return text
 
 
@@ -57,15 +58,15 @@ def _class_in_json(content: bytes, names: Sequence[str]) -> str:
     try:
         value: Any = json.loads(content.decode("utf-8-sig"))
     except (ValueError, RecursionError):
-        raise NoClassError(listing.BAD_LABEL) from None
+        raise NoClassError(Reason.BAD_LABEL) from None
     for name in names:
         value = value.get(name) if isinstance(value, dict) else None
     if value is None or value == NO_LABEL_NUMBER:
-        raise NoClassError(listing.NO_LABEL)
+        raise NoClassError(Reason.NO_LABEL)
     if isinstance(value, float):
         value = text_of_float(value)
     if isinstance(value, bool) or not isinstance(value, int | str):
-        raise NoClassError(listing.BAD_LABEL)
+        raise NoClassError(Reason.BAD_LABEL)
     return _checked(str(value))
 
 
@@ -111,7 +112,7 @@ class TarReader(ArchiveReader):
         """Lists the samples of a tar."""
         where = folder.resolve(archive.file).shown
         samples: dict[str, _Sample] = {}
-        with reading.opened(folder, archive.file, archive.num_bytes) as pread:
+        with parts.opened(folder, archive.file, archive.num_bytes) as pread:
             tar = tars.Tar(pread, where, 0, archive.num_bytes)
             for member in tars.members(tar):
                 if reason := _fault(member):
@@ -124,12 +125,11 @@ class TarReader(ArchiveReader):
             try:
                 yield self._found(key, sample, archive.file)
             except NoClassError as error:
-                yield LeftOut(key, str(error))
+                yield LeftOut(key, error.reason)
 
     def _add(
         self, tar: tars.Tar, member: tars.Member, samples: dict[str, _Sample]
     ) -> None:
-        """Adds a part to its sample."""
         folder, base = posixpath.split(posixpath.normpath(member.name))
         stem, _, part = base.partition(".")
         key = posixpath.join(folder, stem)
@@ -148,7 +148,6 @@ class TarReader(ArchiveReader):
             sample.images[part] = member
 
     def _require_partners(self, where: str, samples: Mapping[str, _Sample]) -> None:
-        """Checks that each image has the part with its class."""
         part = self.label_from
         alone = [k for k, s in samples.items() if s.images and part not in s.parts]
         if alone and part != FROM_KEY:
@@ -162,16 +161,16 @@ class TarReader(ArchiveReader):
     def _found(self, key: str, sample: _Sample, file: str) -> Found:
         """Returns class and image of a sample; NoClassError if one is missing."""
         if len(sample.images) != 1:
-            several = listing.SEVERAL_IMAGES
-            raise NoClassError(several if sample.images else listing.NO_IMAGE)
+            several = Reason.SEVERAL_IMAGES
+            raise NoClassError(several if sample.images else Reason.NO_IMAGE)
         ((part, member),) = sample.images.items()
         if self.label_from == FROM_KEY:
             prefix, underscore, _ = key.partition("_")
             name = _checked(key.rpartition("/")[0] or (prefix if underscore else ""))
         elif sample.label is None:
-            raise NoClassError(listing.NO_LABEL)
+            raise NoClassError(Reason.NO_LABEL)
         elif len(sample.label) > _MAX_BYTES[str(self.label_from)]:
-            raise NoClassError(listing.BAD_LABEL)
+            raise NoClassError(Reason.BAD_LABEL)
         elif self.label_from == FROM_JSON:
             names = (self.label_key or "label").split(".")
             name = _class_in_json(sample.label, names)
@@ -181,15 +180,15 @@ class TarReader(ArchiveReader):
         return name, Image(f"{key}.{part}", NO_CLASS, *span)
 
 
-def _fault(member: tars.Member) -> str:
-    """Returns why a member is no part of a sample; an empty text if it is one."""
+def _fault(member: tars.Member) -> Reason | None:
+    """Returns why a member is no part of a sample; None if it is one."""
     *above, base = member.name.removeprefix("./").split("/")
     if {"", ".."} & {*above, base} or "\0" in member.name:
-        return listing.UNSAFE_NAME
+        return Reason.UNSAFE_NAME
     if not member.is_file:
-        return listing.NOT_A_FILE
+        return Reason.NOT_A_FILE
     is_part = "." in base and not base.startswith(".")
-    return "" if is_part else listing.OTHER_NAME
+    return None if is_part else Reason.OTHER_NAME
 
 
 def _is_image(part: str) -> bool:

@@ -19,11 +19,7 @@ IN_RECORDS_OPTION = "extra_in_records"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Columns:
-    """How the values of a row become an image; the fields are named as their flags.
-
-    Raises:
-        ValueError: If columns do not fit together.
-    """
+    """How the values of a row become an image; the fields are named as their flags."""
 
     image_column: str = "image"
     label_column: str = "label"
@@ -63,11 +59,7 @@ class Columns:
         return [n for role, n in self.by_role.items() if not role.startswith("extra")]
 
     def in_table(self, there: Sequence[str]) -> "Columns":
-        """Returns the columns with the column `split`, if no other says the splits.
-
-        Raises:
-            ValueError: If a table does not have each column once.
-        """
+        """Returns the columns with the column `split`, if no other says the splits."""
         columns = self
         if self.split_column is None and "split" in there:
             columns = dataclasses.replace(self, split_column="split")
@@ -99,14 +91,7 @@ MAX_DIGITS = 15
 
 
 def kind_of(name: str, type_name: str) -> Kind:
-    """Returns the kind of the feature for a column.
-
-    Args:
-        name: Name of the column.
-        type_name: Its type in DuckDB.
-
-    Raises:
-        ValueError: If no feature holds the type.
+    """Returns the kind of the feature for a column of a type of DuckDB.
 
     >>> kind_of("score", "DECIMAL(9,2)"), kind_of("tags", "VARCHAR[]")
     ('float', 'bytes')

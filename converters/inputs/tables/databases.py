@@ -1,12 +1,11 @@
 """Reads a database as a table: a stream of rows, from a database opened read-only.
 
 In: a `TableSource` that is a database, a query in its own language, and names of
-columns. Out: rows in DuckDB, over JSON lines; images may go to a spool. Memory holds
-a batch of rows. Passwords come from the URL, the environment and the files of each
-database; no error shows a password.
+columns. Out: rows in DuckDB, over JSON lines; bytes go to a spool. Memory holds a batch
+of rows. Passwords come from the URL, the environment and the files of each database; no
+error shows a password.
 """
 
-import base64
 import contextlib
 import datetime
 import decimal
@@ -21,14 +20,15 @@ from typing import Any
 
 from converters.inputs.tables import servers, sql
 from converters.inputs.tables.columns import MAX_DIGITS, Columns
-from converters.inputs.tables.documents import DocumentCursor
 from converters.inputs.tables.servers import MYSQL, POSTGRESQL
 from converters.inputs.tables.spool import Spool
-from converters.inputs.tables.table_sources import DOCUMENTS, SQLITE, TableSource
-from tfpipe.shards.sql import Interruptible, identifier, read_lines
+from converters.inputs.tables.table_sources import SQLITE, TableSource
+from tfpipe.shards.sql import Interruptible, read_lines
 
 _BATCH_ROWS = 64
-_IMAGE = 'STRUCT(path VARCHAR, file VARCHAR, "offset" BIGINT, num_bytes BIGINT)'
+# Bytes in a spool.
+SPOOLED = 'STRUCT("offset" BIGINT, num_bytes BIGINT)'
+_BYTES = (bytes, bytearray, memoryview)
 _TIMEOUT_SECONDS = 20
 # MySQL's errors about the server, the user or the name of the database. From 2000 on,
 # they are the client's own.
@@ -41,15 +41,7 @@ def rows(source: TableSource, query: str | None) -> Iterator[Any]:
     """Runs a SELECT of a database, and yields a cursor over its rows.
 
     Without a query the rows are those of the source's table.
-
-    Raises:
-        ValueError: If neither a query nor a table is given, the query is wrong, or the
-            database's package is not installed.
-        OSError: If the database cannot be reached.
     """
-    if source.kind == DOCUMENTS:
-        yield DocumentCursor(source.files)
-        return
     openers = {SQLITE: _sqlite, POSTGRESQL: _postgresql, MYSQL: _mysql}
     with openers[source.kind](source, _statement(source, query)) as cursor:
         yield cursor
@@ -91,7 +83,6 @@ def _allow(action: int, *_: object) -> int:
 
 
 def _driver(source: TableSource, name: str) -> Any:
-    """Returns the module of a driver; its name in small letters is that of a module."""
     try:
         return importlib.import_module(name.lower())
     except ImportError as error:
@@ -189,66 +180,45 @@ def _errors(
 
 def rows_in(
     lines: pathlib.Path,
+    images: Spool,
     source: TableSource,
-    query: str | None,
-    columns: Columns | None,
-    images: Spool | None,
+    *,
+    query: str | None = None,
+    columns: Columns | None = None,
 ) -> str:
     """Streams rows of a database to a file of JSON lines, and returns them in DuckDB.
 
-    Args:
-        lines: The file.
-        source: The database.
-        query: See `rows`.
-        columns: The columns to take; None takes all columns, and bytes stay bytes.
-        images: Spool for the bytes of the image column of `columns`; the column is
-            a struct {path, file, offset, num_bytes} then.
+    Of `columns`, the image column alone may hold bytes; without them all columns are
+    taken. Bytes go to the spool, and their column is of the type SPOOLED then.
     """
     with rows(source, query) as cursor, open(lines, "w") as file:
         there = [column[0] for column in cursor.description]
-        if columns is not None:
-            columns = columns.in_table(there)
-        wanted = columns.by_role.values() if columns else there
+        wanted = columns.in_table(there).by_role.values() if columns else there
+        spooled = [columns.image_column] if columns else there
         types: dict[str, set[str]] = {column: set() for column in wanted}
-        for row, values in enumerate(cursor, 1):
+        for values in cursor:
             fields = {}
             for column, seen in types.items():
-                value = values[there.index(column)]
-                if images and columns and column == columns.image_column:
-                    fields[column] = _image(value, row, column, images)
-                    kind = _IMAGE
+                value, kind = values[there.index(column)], SPOOLED
+                if column in spooled and isinstance(value, _BYTES):
+                    offset = images.add(bytes(value))
+                    fields[column] = {"offset": offset, "num_bytes": len(value)}
                 else:
-                    fields[column], kind = _plain(value, keeps_bytes=not columns)
+                    fields[column], kind = _plain(value)
                 seen.add(kind)
             file.write(json.dumps(fields) + "\n")
     kinds = {column: _common(seen) for column, seen in types.items()}
     for column, seen in types.items():
-        if "BLOB" in seen and kinds[column] != "BLOB":
+        if SPOOLED in seen and kinds[column] != SPOOLED:
             raise ValueError(
                 f"The column {column} of {source.shown} must hold bytes in each row, "
                 "or in none, got both. Choose rows in a view of the database."
             )
-    blobs = [identifier(column) for column, kind in kinds.items() if kind == "BLOB"]
-    texts = {column: k if k != "BLOB" else "VARCHAR" for column, k in kinds.items()}
-    decoded = ", ".join(f"from_base64({column}) AS {column}" for column in blobs)
-    replaced = f" REPLACE ({decoded})" if blobs else ""
-    return f"(SELECT *{replaced} FROM {read_lines([lines], texts, sql.LONG_ROWS)})"
+    return f"(FROM {read_lines([lines], kinds, sql.LONG_ROWS)})"
 
 
-def _image(value: Any, row: int, column: str, images: Spool) -> dict[str, Any]:
-    """Returns the place of an image: its path, or its bytes in the spool."""
-    if value is None or isinstance(value, str):
-        return {"path": value}
-    if isinstance(value, bytes | bytearray | memoryview):
-        return {"offset": images.add(bytes(value)), "num_bytes": len(value)}
-    raise ValueError(
-        f"--image_column={column} must hold text (a path or a URL) or bytes, "
-        f"got {type(value).__name__} in row {row}. Choose another column."
-    )
-
-
-def _plain(value: Any, *, keeps_bytes: bool = False) -> tuple[Any, str]:
-    """Returns a value as JSON has it, and its type in DuckDB; bytes are in base64."""
+def _plain(value: Any) -> tuple[Any, str]:
+    """Returns a value as JSON has it, and its type in DuckDB."""
     if value is None:
         return None, ""
     if isinstance(value, bool):
@@ -271,15 +241,12 @@ def _plain(value: Any, *, keeps_bytes: bool = False) -> tuple[Any, str]:
         return json.dumps(value, default=str), "VARCHAR"
     if isinstance(value, datetime.date):
         return value.isoformat(), "DATE"
-    if isinstance(value, bytes | bytearray | memoryview):
-        if keeps_bytes:
-            return base64.b64encode(value).decode(), "BLOB"
+    if isinstance(value, _BYTES):
         return bytes(value).decode("utf-8", errors="backslashreplace"), "VARCHAR"
     return str(value), "VARCHAR"
 
 
 def _common(types: set[str]) -> str:
-    """Returns the type that holds values of all these types."""
     known = types - {""}
     if len(known) == 1:
         return known.pop()

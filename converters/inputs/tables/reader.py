@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from converters.inputs import class_lists, folders
+from converters.inputs import class_lists
 from converters.inputs.class_lists import ClassList
 from converters.inputs.listed import Listed
 from converters.inputs.meaning import Meaning
@@ -26,6 +26,7 @@ from converters.inputs.tables import (
     table_sources,
 )
 from converters.inputs.tables.columns import Columns
+from tfpipe.location.browse import Folder
 from tfpipe.location.location import Location
 from tfpipe.shards import index
 
@@ -35,11 +36,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TableReader(Columns, Reader):
-    """Reads a table; the flags of the same names describe the fields.
-
-    Raises:
-        ValueError: If values do not fit together.
-    """
+    """Reads a table; the flags of the same names describe the fields."""
 
     input: str = dataclasses.field(repr=False)
     query: str | None = None
@@ -57,7 +54,6 @@ class TableReader(Columns, Reader):
             )
 
     def _sources(self) -> dict[str, table_sources.TableSource]:
-        """Returns the tables by the name that a query gives them."""
         places = {scan.INPUT: ("--input", self.input)}
         places |= {name: (f"--table={name}", each) for name, each in self.table.items()}
         return {name: table_sources.find(*value) for name, value in places.items()}
@@ -126,10 +122,9 @@ class TableReader(Columns, Reader):
         connection: "duckdb.DuckDBPyConnection",
         source: table_sources.TableSource,
     ) -> ClassList:
-        """Returns the classes that come with a table; a query may give others."""
         if self.query is not None or source.kind != table_sources.PARQUET:
             return class_lists.NO_LIST
-        folder = folders.Folder(source.folder)
+        folder = Folder(source.folder)
         own = class_lists.exported(folder)
         if own.origin or source.is_remote:
             return own
@@ -137,7 +132,7 @@ class TableReader(Columns, Reader):
 
 
 def _name_earlier_rows(folder: pathlib.Path, shown: str) -> None:
-    """Says that rows come from a start that was cut off: no state shows a change."""
+    """Says that rows come from an earlier start: no state shows a change."""
     if (folder / scan.ROWS_NAME).exists():
         print(
             f"Going on with the rows of {shown} that an earlier start of this command "
@@ -147,7 +142,6 @@ def _name_earlier_rows(folder: pathlib.Path, shown: str) -> None:
 
 
 def _root(value: str | None, source: table_sources.TableSource) -> rows.Root:
-    """Returns the folder or URL above the relative paths of a table."""
     if value is None:
         return rows.Root(location=source.folder, is_given=False)
     location = Location.from_user("--root", value, expand_user=True)

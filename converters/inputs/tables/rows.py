@@ -16,12 +16,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from converters.inputs import class_lists, listing
+from converters.inputs import class_lists
 from converters.inputs.image import NO_CLASS, Image
 from converters.inputs.listed import ImageRows, Listed, ordered
-from converters.inputs.listing import LeftOut
+from converters.inputs.listing import LeftOut, Reason
 from converters.inputs.meaning import MAX_CHARACTERS, MAX_LABEL, NO_LABEL_NUMBER, warn
-from converters.inputs.reading import State
 from converters.inputs.tables import columns, spool
 from converters.inputs.tables.columns import Columns
 from tfpipe import errors
@@ -70,21 +69,14 @@ class File(NamedTuple):
 class Root:
     """Folder or URL that paths are relative to.
 
-    Attributes:
-        location: The folder.
-        is_given: Whether the user named it; then every URL must be below it too.
+    If the user named the folder, every URL must be below it too.
     """
 
     location: Location
     is_given: bool
 
     def find(self, paths: Mapping[int, str]) -> dict[int, File]:
-        """Returns the files of paths by the numbers of their rows.
-
-        Raises:
-            ValueError: If a path leads out of the root or names no regular file.
-            RemoteError: If a server cannot be asked.
-        """
+        """Returns the files of paths by the numbers of their rows."""
         located = {row: self._locate(row, path) for row, path in paths.items()}
         with ThreadPoolExecutor(_NUM_THREADS) as pool:
             sizes = [*pool.map(_size, (file for _, file in located.values()))]
@@ -98,7 +90,6 @@ class Root:
         return {row: File(*file, size) for (row, file), size in found}
 
     def _locate(self, row: int, path: str) -> tuple[str, str]:
-        """Returns the path relative to the root or the URL, and where the file is."""
         if "\0" in path:
             raise ValueError(
                 f"Row {row} must name a file, got a name with a zero byte."
@@ -128,7 +119,7 @@ class Root:
 
 
 def _size(file: str) -> int:
-    """Returns the bytes of a file; _MISSING or _NO_FILE if it is none."""
+    """Returns the bytes of a file; or _MISSING, or _NO_FILE."""
     try:
         if not Location(file).is_local:
             folder, name = Location(file).split()
@@ -145,23 +136,15 @@ def read(
     table: Columns,
     root: Root,
     split: str | None,
-    states: Mapping[str, State],
+    states: Mapping[str, str],
     *,
     may_say_split: bool,
 ) -> Listed:
-    """Lists the images of a table.
+    """Lists the images of the Parquet file of a table's values.
 
-    Args:
-        connection: A connection of `sql.connected`.
-        path: The Parquet file of the table's values.
-        table: How they become images.
-        root: See `Root`.
-        split: Split of all images, whatever the column says; None takes the column's.
-        states: See `Listed`; by absolute paths.
-        may_say_split: Whether a column named split may say the splits.
-
-    Raises:
-        ValueError: If a row is not as it must be; names the row.
+    `split` is the split of all images; None takes the column's. With `may_say_split` a
+    column named split may say the splits. `states` are those of `Listed`, by absolute
+    paths.
     """
 
     def ask(select: str, more: str = "") -> Iterator[Any]:
@@ -200,7 +183,6 @@ def read(
 
 
 def _has_splits(ask: _Ask) -> bool:
-    """Whether the values of a column named split are splits."""
     batches = ask("DISTINCT split", "WHERE split IS NOT NULL ORDER BY split")
     values = [value for (value,) in itertools.chain.from_iterable(batches)]
     others = [value for value in values if split_of_name(value) is None]
@@ -222,15 +204,9 @@ def _row_length(batches: Iterator[Sequence[tuple[Sequence[Any]]]]) -> int:
 
 
 def _labels(ask: _Ask, kind: str, separator: str | None) -> tuple[str, int]:
-    """Returns the expression of the list of a row's labels.
+    """Returns the expression of the list of a row's labels, of a type of DuckDB.
 
-    Args:
-        ask: Asks for columns of the rows.
-        kind: Type of the labels in DuckDB.
-        separator: Text between the labels of an image; None for one label.
-
-    Returns:
-        The expression, and the number of classes if labels are rows of 0 and 1, or 0.
+    Also returns the number of classes if labels are rows of 0 and 1, and 0 otherwise.
     """
     if re.fullmatch(r"(\w*INT(EGER)?|BOOLEAN|FLOAT|DOUBLE)\[\]", kind):
         length = _row_length(ask("DISTINCT label", "WHERE label IS NOT NULL"))
@@ -287,14 +263,14 @@ class _Lister:
         labels = (each.strip() for each in row.labels or () if each is not None)
         classes = list(dict.fromkeys(filter(None, labels)))
         lacks = {
-            listing.NULL_IMAGE: row.offset is None and file is None,
-            listing.MISSING_FILE: file is not None and file.num_bytes == _MISSING,
-            listing.NULL_LABEL: not classes,
+            Reason.NULL_IMAGE: row.offset is None and file is None,
+            Reason.MISSING_FILE: file is not None and file.num_bytes == _MISSING,
+            Reason.NULL_LABEL: not classes,
             # A table may hold the names of folders, also with line breaks.
-            listing.BAD_LABEL: any(
+            Reason.BAD_LABEL: any(
                 "\0" in each or len(each) > MAX_CHARACTERS for each in classes
             ),
-            listing.NULL_SPLIT: not (row.split or self._split),
+            Reason.NULL_SPLIT: not (row.split or self._split),
         }
         if reason := next(filter(lacks.get, lacks), None):
             self._leave_out(row, LeftOut(name, reason))
@@ -315,10 +291,10 @@ class _Lister:
         if self._table.on_null != columns.FAIL:
             self._left_out.append(item)
             return
-        must, remedy = listing.DETAILS[item.reason].removeprefix("a row "), ""
-        if item.reason == listing.BAD_LABEL:
+        must, remedy = item.reason.value.removeprefix("a row "), ""
+        if item.reason == Reason.BAD_LABEL:
             must = f"has a label that is no class: {must}"
-        if item.reason == listing.MISSING_FILE:
+        if item.reason == Reason.MISSING_FILE:
             must += f", got {row.path}: no such file"
             remedy = (
                 f" Paths are relative to {self._root.location.shown}: name another "

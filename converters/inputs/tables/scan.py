@@ -9,6 +9,7 @@ are streamed: memory holds a batch.
 import contextlib
 import csv
 import dataclasses
+import functools
 import itertools
 import os
 import pathlib
@@ -18,13 +19,12 @@ import urllib.parse
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from converters.inputs.files import paths_below_one
 from converters.inputs.meaning import Meaning
-from converters.inputs.reading import require_same
 from converters.inputs.tables import databases, spool, sql, table_sources
 from converters.inputs.tables.columns import Columns, kind_of
 from converters.inputs.tables.table_sources import CSV, JSON, PARQUET, TableSource
 from tfpipe.location.location import Location
+from tfpipe.location.parts import require_same
 from tfpipe.shards.split_names import TRAIN
 from tfpipe.shards.sql import (
     about_parquet,
@@ -45,6 +45,7 @@ ROWS_VERSION = 5
 INPUT = "input"
 # Column of DuckDB beside the columns of a table.
 _FILE = "tfpipe_file"
+_COLUMNS = f"COLUMNS(lambda c: c <> '{_FILE}')"  # without this column
 # Functions of the methods of `Spool`.
 _FIND, _ADD = "tfpipe_find", "tfpipe_add"
 _WHOLE = 1 << 31  # more than the bytes of a value
@@ -83,39 +84,38 @@ def scan(
         columns: Names of columns of the result.
         folder: Folder for the Parquet file and the image bytes.
         by_file: Columns of INPUT with a value a file, see `by_names`.
-
-    Raises:
-        ValueError: If the query or a column is wrong.
-        OSError: If a table cannot be read, or the disk is full.
     """
-    path, part, copies = (
-        folder / n for n in (ROWS_NAME, f"{ROWS_NAME}.part", "copies")
-    )
+    path, copies = folder / ROWS_NAME, folder / "copies"
     if path.exists():
         return path
+    part = path.with_suffix(".part")
     states = [each.states() for each in sources.values()]
     copies.mkdir(exist_ok=True)
+
+    def rows_of(name: str, source: TableSource, **own: Any) -> str:
+        if source.is_database:
+            lines = copies / f"{name}.jsonl"
+            return databases.rows_in(lines, images, source, **own)
+        return _read(connection, source, columns, by_file if name == INPUT else {})
+
     try:
         near = {n: table_sources.near(s, copies / n) for n, s in sources.items()}
         with spool.opened(folder) as images, _line_named(near.values(), columns):
             _create_functions(connection, images)
-            source, lines = near[INPUT], copies / f"{INPUT}.jsonl"
-            if len(near) == 1 and (
-                source.is_database or (source.has_cursor and query is None)
-            ):
-                rows = databases.rows_in(lines, source, query, columns, images)
-                _write_rows(connection, rows, columns, None, part)
-            elif query is None:
-                rows = _read(connection, source, columns, by_file)
-                compared = {}
+            source, compared = near[INPUT], dict[str, int]()
+            if query is None or (source.is_database and len(near) == 1):
+                rows = rows_of(INPUT, source, query=query, columns=columns)
                 if source.kind == PARQUET and source == sources[INPUT]:
                     compared = _num_compared(connection, source, columns.image_column)
                 _write_rows(connection, rows, columns, compared, part)
             else:
-                files = _make_views(connection, near, columns, copies, by_file)
-                files += [part, path]
+                for name, each in near.items():
+                    view = f"CREATE VIEW {identifier(name)} AS SELECT {_COLUMNS}"
+                    connection.execute(f"{view} FROM {rows_of(name, each)}")
+                files = [file for each in near.values() for file in each.files]
+                files += map(str, (part, path, *copies.glob("*.jsonl")))
                 with _only_select(connection, query, near, files) as rows:
-                    _write_rows(connection, rows, columns, {}, part)
+                    _write_rows(connection, rows, columns, compared, part)
         for file, state in itertools.chain.from_iterable(map(dict.items, states)):
             require_same(Location(file), state)
     except BaseException:
@@ -130,17 +130,11 @@ def scan(
 def _create_functions(
     connection: "duckdb.DuckDBPyConnection", images: spool.Spool
 ) -> None:
-    special: Any = "special"  # values of NULL in and out
     number, data, text = "BIGINT", "BLOB", "VARCHAR"
-    connection.create_function(
-        _FIND,
-        images.find,
-        [text, number, data],
-        number,
-        null_handling=special,
-        side_effects=True,
-    )
-    connection.create_function(_ADD, images.add, [data], number, side_effects=True)
+    create = functools.partial(connection.create_function, side_effects=True)
+    create(_ADD, images.add, [data], number)
+    null: Any = "special"  # values of NULL in and out
+    create(_FIND, images.find, [text, number, data], number, null_handling=null)
 
 
 @contextlib.contextmanager
@@ -168,28 +162,6 @@ def _only_select(
         library.PermissionException,
     ) as error:
         raise ValueError(f"{must}: {sql.in_one_line(error)}. {other}") from error
-
-
-def _make_views(
-    connection: "duckdb.DuckDBPyConnection",
-    sources: Mapping[str, TableSource],
-    columns: Columns,
-    copies: pathlib.Path,
-    by_file: ByFile,
-) -> list[str | pathlib.Path]:
-    """Makes a view of every source; returns the files that the views read."""
-    files: list[str | pathlib.Path] = []
-    for name, source in sources.items():
-        if source.has_cursor:
-            files.append(lines := copies / f"{name}.jsonl")
-            rows = databases.rows_in(lines, source, None, None, None)
-        else:
-            files += source.files
-            of_files = by_file if name == INPUT else {}
-            rows = _read(connection, source, columns, of_files)
-            rows = f"(SELECT * EXCLUDE ({_FILE}) FROM {rows})"
-        connection.execute(f"CREATE VIEW {identifier(name)} AS FROM {rows}")
-    return files
 
 
 def _read(
@@ -221,9 +193,6 @@ def _csv_options(source: TableSource, columns: Columns) -> Iterator[str]:
     DuckDB's own guess skips lines of another form, and takes a double quote for a
     letter if its end is missing. Columns with a meaning are texts: `007`, `t` and
     `01/02/2020` stay as they are.
-
-    Raises:
-        ValueError: If such a column is in the header twice.
     """
     yield from ("header = true", "skip = 0", "comment = ''", "sample_size = -1")
     yield "quote = '\"'"
@@ -329,16 +298,13 @@ def by_names(
         columns: The columns, with a column of splits if the files are of several.
         split: The split of all rows; None if a column says the split.
         by_file: Columns with a value a file, also from folders `name=value` above.
-
-    Raises:
-        ValueError: If a folder of `hive_columns` is not above every file.
     """
     by_file = {name: _folder_values(source, name) for name in hive_columns}
     if columns.split_column is not None or meaning.split is not None:
         return columns, meaning.split, by_file
-    if source.has_cursor:
+    if source.is_database:
         return columns, TRAIN, by_file
-    splits = meaning.splits_of_files(paths_below_one(source.files))
+    splits = meaning.splits_of_files(source.files)
     if len(set(splits)) == 1:
         return columns, splits[0], by_file
     by_file[SPLIT_OF_FILE] = splits
@@ -389,44 +355,31 @@ def _write_rows(
     connection: "duckdb.DuckDBPyConnection",
     rows: str,
     columns: Columns,
-    compared: Mapping[str, int] | None,
+    compared: Mapping[str, int],
     path: pathlib.Path,
 ) -> None:
-    """Writes the values of rows.
-
-    Args:
-        connection: A connection with the functions of a spool.
-        rows: A subquery.
-        columns: Names of columns of the rows.
-        compared: Files of `_num_compared`, in which images may stay; None if the image
-            column says the places.
-        path: The Parquet file.
-    """
+    """Writes the values of rows; images may stay in the files of `_num_compared`."""
     types = column_types(connection, rows)
     types.pop(_FILE, None)
     columns = columns.in_table(list(types))
     for name in columns.extra_columns if columns.extra_in_records else ():
         kind_of(name, types[name])
-    if compared is None:
-        image = f"unnest({identifier(columns.image_column)})"
-    else:
-        of_image, data = _image_values(connection, rows, columns.image_column, types)
-        file, offset, num_bytes = "''", f"{_ADD}({data})", f"octet_length({data})"
-        if compared:
-            # One thread finds the images of a file in their order.
-            connection.execute("SET threads = 1")
-            # DuckDB fetches pages ahead, with a copy more, also those of a disk.
-            connection.execute("SET disable_parquet_prefetching = true")
-            count = _of_file((file, str(count)) for file, count in compared.items())
-            file = f"if({count} IS NULL, '', {_FILE})"
-            found = f"{_FIND}(nullif({file}, ''), {num_bytes}, {data}[1:{count}])"
-            offset = f"coalesce({found}, {offset})"
-        image = (
-            f'{of_image} AS path, {file} AS file, {offset} AS "offset", '
-            f"{num_bytes} AS num_bytes"
-        )
+    image, data = _image_values(connection, rows, columns.image_column, types)
+    file, offset, num_bytes = "''", f"{_ADD}({data})", f"octet_length({data})"
+    if types[columns.image_column] == databases.SPOOLED:
+        offset, num_bytes = f'{data}."offset"', f"{data}.num_bytes"
+    elif compared:
+        # One thread finds the images of a file in their order.
+        connection.execute("SET threads = 1")
+        # DuckDB fetches pages ahead, with a copy more, also those of a disk.
+        connection.execute("SET disable_parquet_prefetching = true")
+        count = _of_file((file, str(count)) for file, count in compared.items())
+        file = f"if({count} IS NULL, '', {_FILE})"
+        found = f"{_FIND}(nullif({file}, ''), {num_bytes}, {data}[1:{count}])"
+        offset = f"coalesce({found}, {offset})"
     connection.execute(
-        f"COPY (SELECT row_number() OVER () AS row, {image}, "
+        f"COPY (SELECT row_number() OVER () AS row, {image} AS path, {file} AS file, "
+        f'{offset} AS "offset", {num_bytes} AS num_bytes, '
         f"{', '.join(_values(columns, types))} FROM {rows} AS q) "
         f"TO {quoted(path)} (FORMAT parquet)"
     )
@@ -440,8 +393,10 @@ def _image_values(
 ) -> tuple[str, str]:
     """Returns the expressions of the path and of the bytes of an image."""
     kind, image = types[column], identifier(column)
-    if kind in ("BLOB", "VARCHAR"):
-        return ("NULL::VARCHAR", image) if kind == "BLOB" else (image, "NULL::BLOB")
+    if kind == "VARCHAR":
+        return image, "NULL::BLOB"
+    if kind in ("BLOB", databases.SPOOLED):
+        return "NULL::VARCHAR", image
     inner = {}
     if kind.startswith("STRUCT(") and not kind.endswith("[]"):
         inner = column_types(connection, f"(SELECT {image}.* FROM {rows} AS q)")

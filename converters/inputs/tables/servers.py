@@ -38,11 +38,7 @@ def is_server(value: str) -> bool:
 
 
 def server(name: str, value: str) -> dict[str, Any]:
-    """Returns the fields of the `TableSource` for the value of a flag.
-
-    Raises:
-        ValueError: If the URL cannot be read; the error does not repeat the URL.
-    """
+    """Returns the fields of the `TableSource` for the value of a flag."""
     value = value.strip()
     kind = _SCHEMES[value.partition("://")[0].lower()]
     parts = _URL.fullmatch(value)

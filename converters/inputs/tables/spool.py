@@ -15,8 +15,8 @@ import threading
 from collections.abc import Iterator
 
 from converters.engines import locks
-from converters.inputs.files import with_path
 from converters.inputs.reader import Workspace
+from tfpipe.location import atomic
 
 IMAGES_NAME = "images"
 PREFIX = ".table-"
@@ -39,24 +39,23 @@ class Spool:
 
     def __init__(self, folder: pathlib.Path) -> None:
         self.error: OSError | None = None
-        self._num_bytes = 0
         self._lock = threading.Lock()
         self._path = folder / IMAGES_NAME
         self._stack = contextlib.ExitStack()
-        self._spool: io.FileIO | None = None
+        self._spool: io.BufferedWriter | None = None
         # File of the last image, and the end of the image; None: the file lacks images.
         self._own: io.FileIO | None = None
         self._end: int | None = None
         bytes(_KEPT_BYTES)
 
     def add(self, image: bytes) -> int:
-        """Adds an image, and returns ~offset, which is below 0.
-
-        Raises:
-            OSError: If the spool cannot be written.
-        """
-        with self._lock, self._noted():
-            return ~self._append(image)
+        """Adds an image, and returns ~offset, which is below 0."""
+        with self._lock, self._noted(), atomic.naming(self._path):
+            if self._spool is None:
+                self._spool = io.BufferedWriter(io.FileIO(self._path, "w"))
+                self._stack.enter_context(self._spool)
+            self._spool.write(image)
+            return len(image) - self._spool.tell() - 1
 
     def find(
         self, file: str | None, num_bytes: int | None, head: bytes | None
@@ -74,9 +73,6 @@ class Spool:
         Returns:
             The offset; None if a value is None, or if this image or an earlier one is
             not behind the image before.
-
-        Raises:
-            OSError: If the file cannot be read.
         """
         if file is None or num_bytes is None or head is None:
             return None
@@ -104,31 +100,18 @@ class Spool:
             self.error = error
             raise
 
-    def _append(self, image: bytes) -> int:
-        if self._spool is None:
-            self._spool = self._stack.enter_context(io.FileIO(self._path, "w"))
-        try:
-            rest = memoryview(image)
-            while rest:
-                rest = rest[self._spool.write(rest) :]
-        except OSError as error:
-            raise with_path(error, self._path) from error
-        self._num_bytes += len(image)
-        return self._num_bytes - len(image)
-
 
 @contextlib.contextmanager
 def opened(folder: pathlib.Path) -> Iterator[Spool]:
     """Yields a spool; the error of a full disk stands in place of DuckDB's error."""
     spool = Spool(folder)
     try:
-        yield spool
+        with atomic.naming(spool._path), spool._stack:
+            yield spool
     except Exception as error:
         if spool.error is not None:
             raise spool.error from error
         raise
-    finally:
-        spool._stack.close()
 
 
 def folder_in(workspace: Workspace, key: str) -> pathlib.Path:
@@ -136,20 +119,8 @@ def folder_in(workspace: Workspace, key: str) -> pathlib.Path:
     folder = workspace.folder / f"{PREFIX}{key}"
     if folder not in workspace.held:
         workspace.held.add(folder)
-        workspace.stack.enter_context(_locked(folder))
+        workspace.stack.enter_context(locks.in_folder(folder, _LOCK_NAME))
     return folder
-
-
-@contextlib.contextmanager
-def _locked(folder: pathlib.Path) -> Iterator[None]:
-    descriptor = None
-    while descriptor is None:
-        folder.mkdir(parents=True, exist_ok=True)
-        # FileNotFoundError: another task was done with the folder and removed it.
-        with contextlib.suppress(FileNotFoundError):
-            descriptor = locks.acquire(folder / _LOCK_NAME, wait=True)
-    with locks.holding(descriptor):
-        yield
 
 
 def remove(work_dir: pathlib.Path) -> None:

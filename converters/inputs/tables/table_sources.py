@@ -16,30 +16,28 @@ from typing import IO, TextIO, cast
 
 from converters.inputs import patterns
 from converters.inputs.class_lists import CLASSES_NAME, EXPORT_NAME
-from converters.inputs.files import open_file
-from converters.inputs.reading import State, state_of
-from converters.inputs.tables import documents, servers
+from converters.inputs.tables import servers
 from tfpipe import errors
 from tfpipe.location.files import Files
 from tfpipe.location.location import Location
+from tfpipe.location.parts import open_file, state_of
 from tfpipe.shard_cache import metadata
 from tfpipe.shards import missing_index
 
 CSV, JSON, PARQUET = "CSV", "JSON lines", "Parquet"
-SQLITE, DOCUMENTS = "SQLite", "BSON or Extended JSON"
+SQLITE = "SQLite"
 DATABASES = (SQLITE, servers.POSTGRESQL, servers.MYSQL)
 
 _KINDS: Mapping[str, str] = {
     **dict.fromkeys((".csv", ".tsv", ".csv.gz", ".tsv.gz"), CSV),
     **dict.fromkeys((".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz", ".json"), JSON),
     **dict.fromkeys((".parquet", ".pq"), PARQUET),
-    **dict.fromkeys((".bson", ".bson.gz"), DOCUMENTS),
     **dict.fromkeys((".sqlite", ".sqlite3", ".db"), SQLITE),
 }
 _MAGIC = {b"PAR1": PARQUET, b"SQLite format 3\0": SQLITE}
 _KNOWN = (
-    "a file that ends in .csv, .tsv, .jsonl, .ndjson, .json, .bson or .parquet, a "
-    "SQLite file, a folder or pattern of such files, postgresql://... or mysql://..."
+    "a file that ends in .csv, .tsv, .jsonl, .ndjson, .json or .parquet, a SQLite "
+    "file, a folder or pattern of such files, postgresql://... or mysql://..."
 )
 
 
@@ -67,11 +65,6 @@ class TableSource:
         return self.kind in DATABASES
 
     @property
-    def has_cursor(self) -> bool:
-        """Whether the rows come from a cursor, and not from a reader of DuckDB."""
-        return self.is_database or self.kind == DOCUMENTS
-
-    @property
     def is_remote(self) -> bool:
         """Whether its files are at a URL."""
         return not all(Location(file).is_local for file in self.files)
@@ -81,7 +74,7 @@ class TableSource:
         """Folder of the first file; the current folder for a database server."""
         return Location(self.files[0]).parent if self.files else Location(".")
 
-    def states(self) -> dict[str, State]:
+    def states(self) -> dict[str, str]:
         """Returns the states of the files on the host, by its absolute path."""
         if self.is_remote:
             return {}
@@ -91,17 +84,11 @@ class TableSource:
         """Returns JSON values, which change with the files."""
         if not (states := self.states()):
             return [self.shown, self.table, list(self.files)]
-        return [self.table, *([path, *state] for path, state in states.items())]
+        return [self.table, *states.items()]
 
 
 def find(name: str, value: str) -> TableSource:
-    """Returns the table in the value of a flag.
-
-    Raises:
-        ValueError: If there is no such table, or its kind is not known.
-        OSError: If a file cannot be read.
-        RemoteError: If a URL cannot be listed.
-    """
+    """Returns the table in the value of a flag."""
     if not value:
         raise ValueError(f"{name} must be {_KNOWN}, got nothing.")
     if servers.is_server(value):
@@ -140,7 +127,6 @@ def find(name: str, value: str) -> TableSource:
 
 
 def _no_table(name: str, path: str, shown: str) -> ValueError:
-    """Returns the error about a place without a table."""
     why, is_local = "there is no such file.", Location(path).is_local
     if is_local:
         errors.require_visible(path)
@@ -150,7 +136,6 @@ def _no_table(name: str, path: str, shown: str) -> ValueError:
 
 
 def _kind_of_files(name: str, files: Sequence[str]) -> str:
-    """Returns the kind of files that are one table."""
     first: dict[str | None, str] = {}
     for file in files:
         first.setdefault(_kind_of_file(file), file)
@@ -178,7 +163,6 @@ def has_ending(name: str) -> bool:
 
 
 def _without_lists(files: Sequence[str]) -> list[str]:
-    """Returns the files without the lists of an export, if there are others."""
     exports = {file for file in files if os.path.basename(file) == EXPORT_NAME}
     lists = {os.path.join(os.path.dirname(file), CLASSES_NAME) for file in exports}
     is_alone = len(files) == 1
@@ -205,8 +189,6 @@ def _kind_of_file(path: str) -> str | None:
         if head.startswith(magic):
             return kind
     named = _kind_of_name(path)
-    if named == JSON and documents.is_extended(path):
-        return DOCUMENTS
     if named in _MAGIC.values() and head:
         raise ValueError(f"{path} must be a {named} file, got other bytes.")
     return named
@@ -222,12 +204,7 @@ def opened_text(path: str) -> Iterator[TextIO]:
 
 
 def near(source: TableSource, folder: pathlib.Path) -> TableSource:
-    """Returns a source whose files are on the host, copied to a folder if at URLs.
-
-    Raises:
-        RemoteError: If a file cannot be read.
-        OSError: If the file cannot be written.
-    """
+    """Returns a source whose files are on the host, copied to a folder if at URLs."""
     if not source.is_remote:
         return source
     folder.mkdir(parents=True, exist_ok=True)

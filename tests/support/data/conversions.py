@@ -16,7 +16,7 @@ from converters.inputs.image import Image
 from converters.inputs.listed import Listed
 from converters.inputs.listing import LeftOut
 from converters.inputs.meaning import USUAL, Meaning
-from converters.inputs.merged.reader import MergeReader
+from converters.inputs.merged import MergeReader
 from converters.inputs.reader import Reader, Workspace
 from converters.inputs.tables.reader import TableReader
 from converters.jobs import division

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import PIL.Image
 
-from converters.inputs import boxes, classes, folders
-from converters.inputs.folders import Folder
+from converters.inputs import boxes, classes
 from tests.support.data import conversions
 from tests.support.data.conversions import conversion
+from tfpipe.location.browse import Folder
 from tfpipe.location.files import Files
 from tfpipe.location.location import Location
 from tfpipe.shards import index
@@ -24,7 +24,7 @@ SYNSETS = ("n01440764", "n01443537", "n01484850", "n01491361")
 
 def folder_at(path: pathlib.Path) -> Folder:
     """A folder on the disk, as readers see it."""
-    return folders.Folder(Location(str(path)))
+    return Folder(Location(str(path)))
 
 
 def read_boxes(path: pathlib.Path, *, num_workers: int = 1) -> boxes.Boxes:

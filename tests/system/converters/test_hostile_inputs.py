@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import pytest
 
-from converters.inputs import boxes, devkit, ilsvrc
+from converters.inputs import boxes, ilsvrc
 from tests.support.data.jpegs import many_scans
 from tests.support.data.trees import SYNSETS, make_jpeg, make_tree, read_boxes
 from tests.unit.converters.inputs.test_boxes import make_xml
@@ -82,25 +82,6 @@ def _other_files(root: pathlib.Path) -> None:
     _packed_boxes(root, "{}.txt", 1_500_000, 70)
 
 
-def _with_kit(root: pathlib.Path, mat: bytes) -> None:
-    make_tree(root, num_images=4, num_validation_images=2)
-    (root / devkit.LABELS_NAME).unlink()
-    (root / devkit.TRUTH_NAME).write_text("1\n1\n")
-    (root / devkit.META_NAME).write_bytes(mat)
-
-
-def _mat_bomb(root: pathlib.Path) -> None:
-    """Packs an array that unpacks to 670 MB, of which a reader would make copies."""
-    compress = zlib.compressobj(1)
-    first = compress.compress(struct.pack("<II", 14, 40 << 24))
-    first += compress.flush(zlib.Z_FULL_FLUSH)
-    piece = compress.compress(bytes(1 << 24)) + compress.flush(zlib.Z_FULL_FLUSH)
-    # The sum at the end is wrong: nobody should come so far.
-    packed = first + 40 * piece + compress.flush()
-    head = b"MATLAB 5.0 MAT-file".ljust(124) + b"\0\1IM"
-    _with_kit(root, head + struct.pack("<II", 15, len(packed)) + packed)
-
-
 def _negative_size(root: pathlib.Path) -> None:
     """Writes a tar whose next header is the same header."""
     make_tree(root, num_images=4)
@@ -149,7 +130,6 @@ def _links_to_each_other(root: pathlib.Path) -> None:
         (_one_large_xml, r"v2.tar.gz: n01440764_0.xml must have at most 16,777,216"),
         (_many_xml, r"v2.tar.gz must unpack to at most 200 times its size"),
         (_other_files, r"v2.tar.gz must unpack to at most 200 times its size"),
-        (_mat_bomb, r"meta.mat in .*_mat_bomb: .* must unpack to at most 16,777,216"),
         (_negative_size, r"n01496331.tar is damaged: the header at byte 0 gives the s"),
         (
             _deep_xml,

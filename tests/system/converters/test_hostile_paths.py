@@ -21,11 +21,11 @@ import xxhash
 import tfpipe
 from converters import export, query, replicate, synthesize, verify
 from converters.exports.plan import FORMATS
-from converters.inputs.classes import printable
 from converters.options.query import QueryOptions
 from converters.options.replicate import ReplicateOptions
 from tests.support.data.conversions import conversion
 from tests.support.data.trees import SYNSETS, make_jpeg
+from tfpipe.errors import printable
 from tfpipe.shards import index
 from tfpipe.shards.example import bytes_feature, encode_example
 from tfpipe.shards.records import frame

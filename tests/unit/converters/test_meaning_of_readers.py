@@ -151,7 +151,7 @@ def test_a_text_that_is_no_label_is_left_out_and_named(
     labelled = _read(kind, tmp_path / "in", images, on_null="skip")
 
     assert labelled.listed.class_names() == ["a", "می‌خواهم"]
-    assert [item.reason for item in labelled.listed.left_out] == ["bad_label"]
+    assert [item.reason.slug for item in labelled.listed.left_out] == ["bad_label"]
 
 
 def _make(kind: str, root: pathlib.Path, images: Images, **options: Any) -> Job:

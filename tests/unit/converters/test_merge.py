@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from converters import merge
-from converters.inputs.merged import sources
+from converters.inputs import merged as sources
 from tests.support.data import conversions
 from tests.support.data.carried import COLUMNS, exported, make_table
 from tests.support.data.conversions import conversion

@@ -130,7 +130,7 @@ def test_minus_one_is_no_label(form: str, tmp_path: pathlib.Path) -> None:
     labelled = _read(form, tmp_path / "in", [0, -1, 1], **options)
 
     assert labelled.labels == {"0": 0, "1": 1}
-    reasons = {item.reason for item in labelled.listed.left_out}
+    reasons = {item.reason.slug for item in labelled.listed.left_out}
     assert reasons <= {"no_label", "null_label"}
     assert len(labelled.listed.left_out) == 1
 

@@ -5,16 +5,13 @@ import json
 import pathlib
 import tarfile
 import tempfile
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given, strategies as st
 
-from converters.inputs import listing, reading
 from converters.inputs.archives import samples
 from converters.inputs.image import Image
-from converters.inputs.listing import LeftOut
+from converters.inputs.listing import LeftOut, Reason
 from converters.inputs.patterns import Archive
 from tfpipe.location.location import Location
 
@@ -123,23 +120,23 @@ def test_every_member_that_is_not_used_is_named_with_its_reason() -> None:
 
     assert found(data, contents) == [("ok.jpg", "1", b"image")]
     assert left(contents) == [
-        ("/etc/x.jpg", listing.UNSAFE_NAME),
-        ("a/../x.jpg", listing.UNSAFE_NAME),
-        ("a//x.jpg", listing.UNSAFE_NAME),
-        ("s.jpg", listing.NOT_A_FILE),
-        ("d.jpg", listing.NOT_A_FILE),
-        ("p.jpg", listing.NOT_A_FILE),
-        ("._ok.jpg", listing.OTHER_NAME),
-        ("README", listing.OTHER_NAME),
-        ("h.jpg", listing.NOT_A_FILE),
-        ("two", listing.SEVERAL_IMAGES),
-        ("bare", listing.NO_LABEL),
-        ("words", listing.NO_IMAGE),
-        ("bad0", listing.BAD_LABEL),
-        ("bad1", listing.NO_LABEL),
-        ("bad2", listing.BAD_LABEL),
-        ("bad3", listing.BAD_LABEL),
-        ("bad4", listing.BAD_LABEL),
+        ("/etc/x.jpg", Reason.UNSAFE_NAME),
+        ("a/../x.jpg", Reason.UNSAFE_NAME),
+        ("a//x.jpg", Reason.UNSAFE_NAME),
+        ("s.jpg", Reason.NOT_A_FILE),
+        ("d.jpg", Reason.NOT_A_FILE),
+        ("p.jpg", Reason.NOT_A_FILE),
+        ("._ok.jpg", Reason.OTHER_NAME),
+        ("README", Reason.OTHER_NAME),
+        ("h.jpg", Reason.NOT_A_FILE),
+        ("two", Reason.SEVERAL_IMAGES),
+        ("bare", Reason.NO_LABEL),
+        ("words", Reason.NO_IMAGE),
+        ("bad0", Reason.BAD_LABEL),
+        ("bad1", Reason.NO_LABEL),
+        ("bad2", Reason.BAD_LABEL),
+        ("bad3", Reason.BAD_LABEL),
+        ("bad4", Reason.BAD_LABEL),
     ]
     assert listed(data, "png").items[0][1].name == "two.png"
 
@@ -149,15 +146,15 @@ def test_every_member_that_is_not_used_is_named_with_its_reason() -> None:
     [
         ({"label": 12}, "label", "12"),
         ({"meta": {"class": "cat"}}, "meta.class", "cat"),
-        ({"label": None}, "label", listing.NO_LABEL),
-        ({"other": 1}, "label", listing.NO_LABEL),
-        ([1], "label", listing.NO_LABEL),
-        ({"label": True}, "label", listing.BAD_LABEL),
-        ({"label": 1.5}, "label", listing.BAD_LABEL),
-        ({"label": ["a"]}, "label", listing.BAD_LABEL),
-        (b"{", "label", listing.BAD_LABEL),
-        (b"[" * 100_000, "label", listing.BAD_LABEL),
-        (b'{"label": ' + b"9" * 5000 + b"}", "label", listing.BAD_LABEL),
+        ({"label": None}, "label", Reason.NO_LABEL),
+        ({"other": 1}, "label", Reason.NO_LABEL),
+        ([1], "label", Reason.NO_LABEL),
+        ({"label": True}, "label", Reason.BAD_LABEL),
+        ({"label": 1.5}, "label", Reason.BAD_LABEL),
+        ({"label": ["a"]}, "label", Reason.BAD_LABEL),
+        (b"{", "label", Reason.BAD_LABEL),
+        (b"[" * 100_000, "label", Reason.BAD_LABEL),
+        (b'{"label": ' + b"9" * 5000 + b"}", "label", Reason.BAD_LABEL),
     ],
 )
 def test_a_class_comes_from_json(content: Any, key: str, expected: str) -> None:
@@ -177,7 +174,7 @@ def test_a_class_comes_from_the_key() -> None:
     contents = listed(data, label_from="key")
 
     assert [label for label, _ in contents.items] == ["n1", "n2"]
-    assert left(contents) == [("none", listing.NO_LABEL)]
+    assert left(contents) == [("none", Reason.NO_LABEL)]
 
 
 @pytest.mark.parametrize(
@@ -194,32 +191,3 @@ def test_a_class_comes_from_the_key() -> None:
 def test_a_tar_that_cannot_be_trusted_is_refused(data: bytes, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         listed(data)
-
-
-@given(
-    size=st.integers(1, 200_000),
-    parts=st.lists(st.tuples(st.integers(0, 210_000), st.integers(0, 40_000))),
-)
-def test_pieces_of_a_file_by_url_give_its_bytes(
-    size: int, parts: Sequence[tuple[int, int]]
-) -> None:
-    data = bytes(range(251)) * (size // 251 + 1)
-    data = data[:size]
-
-    def fetch(offset: int, count: int) -> bytes:
-        assert 0 < count <= size - offset
-        return data[offset : offset + count]
-
-    pieces = reading.Pieces(fetch, size)
-
-    assert [pieces.read(*part) for part in parts] == [
-        data[start : start + count] for start, count in parts
-    ]
-
-
-def test_a_part_may_begin_in_a_piece_and_end_after_it() -> None:
-    data = bytes(range(251)) * 400
-    for start in range(0, 70_000, 1 << 13):
-        pieces = reading.Pieces(lambda at, n: data[at : at + n], len(data))
-        assert pieces.read(0, 1) == data[:1]
-        assert pieces.read(start - 1, 3) == data[start - 1 : start + 2] or not start

@@ -5,7 +5,7 @@ import pathlib
 import pytest
 
 from converters import verify
-from converters.inputs.merged.sources import kind_of
+from converters.inputs.merged import kind_of
 from converters.inputs.tables import databases, servers, table_sources
 from tests.support.processes import commands
 

@@ -1,28 +1,229 @@
 """Joins several inputs under the names of their sources.
 
 In: places with names, and options by name. Out: a `Listed`, whose files are URLs or
-relative to the folder above all sources. Each source has the `Reader` of its kind.
+relative to the folder above all sources. Each source has the `Reader` of its kind. The
+name of a file decides the kind of a source where possible, and otherwise the content of
+the folder. No image is opened.
 """
 
 import dataclasses
 import functools
 import os
+import pathlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from converters.inputs import exported, files, labels, listing, reading
+from converters.inputs import exported, files, labels, listing, patterns
+from converters.inputs.archives import example_images, samples
+from converters.inputs.archives.data_set import DataSetReader
 from converters.inputs.class_lists import ClassList
+from converters.inputs.classtree import TreeReader
 from converters.inputs.image import Image
 from converters.inputs.listed import Listed, ordered
-from converters.inputs.listing import LeftOut
-from converters.inputs.meaning import NUMBER, TEXT, LabelType, Meaning, label_type
-from converters.inputs.merged import sources
-from converters.inputs.merged.sources import MergeSource
+from converters.inputs.listing import LeftOut, Reason
+from converters.inputs.meaning import (
+    NUMBER,
+    TEXT,
+    USUAL,
+    Meaning,
+    label_type,
+)
 from converters.inputs.reader import Reader, Workspace
-from converters.inputs.tables import columns, servers
+from converters.inputs.tables import columns, servers, table_sources
+from converters.inputs.tables.reader import TableReader
 from tfpipe import errors
-from tfpipe.location.location import Location
+from tfpipe.location import parts
+from tfpipe.location.browse import Folder
+from tfpipe.location.location import Location, shown, written_scheme
+from tfpipe.shards import index
+
+TREE, TABLE, DATA_SET = "tree", "table", "data_set"
+TARS, TFRECORDS = "tars", "tfrecords"
+# Description for people and reader of each kind.
+KINDS: Mapping[str, tuple[str, Callable[..., Reader]]] = {
+    TREE: ("a tree of classes", TreeReader),
+    TABLE: ("a table", TableReader),
+    TARS: ("tars of a WebDataset", samples.TarReader),
+    TFRECORDS: ("TFRecord files", example_images.TfrecordReader),
+    DATA_SET: ("a data set of the converters", DataSetReader),
+}
+# Kinds of files, by their names.
+_FILES: Mapping[str, Callable[[str], bool]] = {
+    TABLE: table_sources.has_ending,
+    TARS: samples.TARS.is_one,
+    TFRECORDS: example_images.TFRECORDS.is_one,
+}
+# Flags about the reading of a source: fields of its reader.
+HOW = (
+    *("image_column", "label_column", "name_column", "split_column", "root", "query"),
+    *("label_from", "label_key", "image_part", "image_key", "name_key"),
+    *("label_separator", "extra_columns"),
+)
+_ANY = patterns.Kind("files that one command converts", is_one=lambda name: True)
+_EXPECTED = (
+    "a folder with a folder for each class, a table (.csv, .tsv, .jsonl, .parquet, "
+    "SQLite, postgresql://, mysql://), tars, TFRecord files, or a data set of the "
+    "converters"
+)
+
+
+def kind_of(place: str) -> str:
+    """Returns the kind of a path, a pattern or a URL; a split and "=" may be before."""
+    split, bare = patterns.split_of(place)
+    kind = _kind_of(bare)
+    if split is not None and kind not in (TARS, TFRECORDS):
+        raise ValueError(
+            f"A place after {split}= must be tars or TFRecord files, got "
+            f"{KINDS[kind][0]}. The splits of a tree are its folders, and those of a "
+            "table are in --split_column."
+        )
+    return kind
+
+
+def _kind_of(place: str) -> str:
+    if servers.may_hold_secret(place) and not servers.is_server(place):
+        raise ValueError(
+            "A place must be a path or a URL, or train=, validation= or test= and one "
+            "of them. The text is none of these, and is not shown here because it may "
+            "hold a secret."
+        )
+    path, before = os.path.expanduser(place), re.split(r"[*?\[{]", place)[0]
+    is_remote = bool(written_scheme(place))
+    if not is_remote and os.path.isdir(path):
+        return _in_folder(Folder(Location(path)))
+    if named := _by_name(place):
+        return named
+    if is_remote:  # a pattern has signs of no URL
+        location = Location.from_user("A place", before)
+        if before == place:
+            return _in_folder(Folder(location))
+    elif os.path.lexists(path):
+        return TABLE  # a SQLite file without an ending, or else an error
+    elif before == place:
+        errors.require_visible(path)
+        raise _no_place(f"{servers.shown(path)}: no such file or folder")
+    first = patterns.find([place], _ANY, USUAL)[0].file
+    if named := _by_name(first):
+        return named
+    raise _no_place(f"{shown(place)}, whose first file is {shown(first)}")
+
+
+def _no_place(got: str) -> ValueError:
+    return ValueError(f"A place must be {_EXPECTED}; got {got}.")
+
+
+def _by_name(place: str) -> str | None:
+    base = place.rpartition("/")[2]
+    if servers.is_server(place):
+        return TABLE
+    return next((kind for kind, is_one in _FILES.items() if is_one(base)), None)
+
+
+def _in_folder(here: Folder) -> str:
+    """Returns the kind of a folder; sub-folders beside a few files are classes."""
+    has_index = here.size(index.INDEX_NAME) is not None
+    if has_index and not here.location.is_local:
+        return DATA_SET  # a web server cannot list the folder
+    try:
+        listed = listing.scan(here, "", suffixes=())
+    except errors.MissingFileError:
+        raise _no_place(f"{here.shown('')}: there is no such file or folder") from None
+    names = [item.name for item in listed.left_out if not item.name.startswith(".")]
+    kinds = set(map(_by_name, names))
+    if has_index and TARS not in kinds:
+        return DATA_SET
+    folders_are = [TREE] if listed.folders else []
+    ranked = [TFRECORDS, *folders_are, TARS, TABLE]
+    return next((kind for kind in ranked if kind in {*kinds, *folders_are}), TREE)
+
+
+# A name is the first part of the names of images, and of a file in a folder of links.
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MergeSource:
+    """An input of a merge.
+
+    Attributes:
+        name: Name of the source, at the start of the names of its images.
+        kind: A key of `KINDS`.
+        reader: Reader of the source.
+        class_map: New class of some of its classes; an empty text leaves a class out.
+    """
+
+    name: str
+    kind: str
+    reader: Reader
+    class_map: Mapping[str, str]
+
+
+def source_of(
+    name: str,
+    place: str,
+    options: Mapping[str, str],
+    class_map: str | None,
+    **shared: Any,
+) -> MergeSource:
+    """Returns the source of a place, perhaps a URL with a password.
+
+    `options` has values of the flags of `HOW`, `class_map` is a file of
+    `read_class_map`, and `shared` has the flags of all sources.
+    """
+    if not _NAME.fullmatch(name):
+        raise ValueError(
+            "The name of a source must be letters, digits, dots, dashes and "
+            f"underscores, got {name!r}. Write NAME=PLACE."
+        )
+    kind = kind_of(place)
+    words, reader = KINDS[kind]
+    for flag, value in options.items():
+        if flag not in _fields(reader):
+            takers = [said for said, other in KINDS.values() if flag in _fields(other)]
+            raise ValueError(
+                f"--{flag} must be of a source that is {' or '.join(takers)}, got "
+                f"{name!r}, which is {words}."
+            )
+        if not value and flag not in ("name_key", "extra_columns"):
+            raise ValueError(f"--{flag} of {name!r} must not be empty.")
+    field = "input_dir" if kind in (TREE, DATA_SET) else "input"
+    own = {field: [place] if kind in (TARS, TFRECORDS) else place, **options}
+    if (columns := options.get("extra_columns")) is not None:
+        own["extra_columns"] = [*filter(None, columns.split(","))]
+    own |= {key: shared[key] for key in shared.keys() & _fields(reader)}
+    classes = {}
+    if class_map is not None:
+        classes = read_class_map(files.path_of(f"--class_map={name}", class_map))
+    own_reader = reader(**own)
+    return MergeSource(name=name, kind=kind, reader=own_reader, class_map=classes)
+
+
+def _fields(reader: Any) -> set[str]:
+    return {field.name for field in dataclasses.fields(reader)}
+
+
+def read_class_map(path: pathlib.Path) -> dict[str, str]:
+    """Reads new classes from lines of `<class>TAB<new class>`.
+
+    A line whose new class is empty leaves the class out of the data set. Empty lines
+    are ignored.
+    """
+    found: dict[str, str] = {}
+    for number, line in enumerate(files.lines_of(path), start=1):
+        if not line.strip():
+            continue
+        old, tab, new = line.partition("\t")
+        if not tab or not old or "\t" in new:
+            raise ValueError(
+                f"{path} must have lines of a class, a tab and its new class, got "
+                f"{line!r:.80} in line {number}."
+            )
+        if old in found:
+            raise ValueError(f"{path} must name each class once, got {old!r} twice.")
+        found[old] = new.strip()
+    return found
+
 
 _Result = TypeVar("_Result")
 
@@ -32,10 +233,7 @@ class MergeReader(Reader):
     """Reads several inputs as one; the flags of the same names describe the fields.
 
     Attributes:
-        how: Values of the flags of `sources.HOW`, by flag and name of the source.
-
-    Raises:
-        ValueError: If values do not fit together.
+        how: Values of the flags of `HOW`, by flag and name of the source.
     """
 
     sources: Mapping[str, str] = dataclasses.field(repr=False)
@@ -67,10 +265,9 @@ class MergeReader(Reader):
         maps = {source.name: dict(source.class_map) for source in self.checked}
         recorded: dict[str, Any] = {"sources": maps}
         how = {
-            each.name: {k: v for k, v in each.options.items() if k != "root"}
-            | {"kind": each.kind}
+            each.name: self._options(each.name, "root") | {"kind": each.kind}
             for each in self.checked
-            if each.kind != sources.TREE
+            if each.kind != TREE
         }
         if how:
             recorded |= {"how": how, "on_null": self.on_null}
@@ -106,11 +303,15 @@ class MergeReader(Reader):
         """Returns the sources in the order of their names, which decides all bytes."""
         return [_named(name, self._source, name) for name in sorted(self.sources)]
 
+    def _options(self, name: str, without: str = "") -> dict[str, str]:
+        given = self.how.items()
+        return {k: v[name] for k, v in given if name in v and k != without}
+
     def _source(self, name: str) -> MergeSource:
-        return sources.source_of(
+        return source_of(
             name,
             self.sources[name],
-            {flag: values[name] for flag, values in self.how.items() if name in values},
+            self._options(name),
             self.class_map.get(name),
             on_null=self.on_null,
             file_in_names=self.file_in_names,
@@ -123,10 +324,10 @@ def _list(
     meaning: Meaning,
     workspace: Workspace,
 ) -> Listed:
-    """Lists a source; its classes have their new names, an empty one to leave out."""
+    """Lists a source; its classes have their new names, an empty name to leave out."""
     listed = source.reader.list_images(meaning, workspace)
     listed = listed._replace(apart=listed.folders_of_images())
-    if source.kind == sources.TREE:
+    if source.kind == TREE:
         listed = listed._replace(apart=[listed.folder])
     listed = listed.named().of_type(meaning.label_type)
     listed = exported.with_columns(listed, workspace)
@@ -136,14 +337,13 @@ def _list(
             f"--class_map of {source.name!r} must name classes of that source, got "
             f"{missing[0]!r}. It has {len(own)}, the first is {own[0]!r}."
         )
-    if names and _are_numbers(own, meaning.label_type):
+    if names and label_type(own, meaning.label_type) == NUMBER:
         mapped = {int(number): name for number, name in source.class_map.items()}
         return listed.named({**names, **mapped}, names_from="--label_map")
     return listed.renamed(source.class_map)
 
 
 def _named(name: str, work: Callable[..., _Result], *arguments: Any) -> _Result:
-    """Calls a function about a source; its errors name the source."""
     try:
         return work(*arguments)
     except (ValueError, errors.BadIndexError, errors.RemoteError) as error:
@@ -163,11 +363,7 @@ _Found = Sequence[tuple[MergeSource, Listed]]
 
 
 def _joined(found: _Found, *, in_records: bool) -> Listed:
-    """Joins sources; a class of one name is one class, and splits are as well.
-
-    Raises:
-        ValueError: If class maps leave out all classes of a split.
-    """
+    """Joins sources; a class of one name is one class, and splits are as well."""
     top = _folder_above(found)
     parts = [_in_merge(source, listed, top) for source, listed in found]
     splits: dict[str, dict[str, list[Image]]] = {}
@@ -216,13 +412,13 @@ def _in_merge(source: MergeSource, listed: Listed, top: Location) -> Listed:
         kept = splits[split] = {name: [] for name in filter(None, classes)}
         for name, images in classes.items():
             for image in images:
-                is_url = reading.is_remote(folder, image.file)
+                is_url = parts.is_remote(folder, image.file)
                 file = folder.resolve(image.file).text if is_url else above + image.file
                 moved = image._replace(name=prefix + image.name, file=file)
                 if names := several.get(image.name, _kept([name])):
                     kept.setdefault(names[0], []).append(moved)
                 else:
-                    left_out.append(LeftOut(moved.name, listing.NOT_MAPPED))
+                    left_out.append(LeftOut(moved.name, Reason.CLASS_NOT_MAPPED))
     rows = [
         each._replace(
             row_of={prefix + name: row for name, row in each.row_of.items()},
@@ -241,16 +437,10 @@ def _in_merge(source: MergeSource, listed: Listed, top: Location) -> Listed:
 
 
 def _kept(classes: Sequence[str]) -> list[str]:
-    """Returns the classes of an image that a class map did not leave out, each once."""
     return [*dict.fromkeys(filter(None, classes))]
 
 
-def _are_numbers(names: Sequence[str], chosen: LabelType | None) -> bool:
-    return label_type(names, chosen) == NUMBER
-
-
 def _folder_above(found: _Found) -> Location:
-    """Returns the folder above all sources on this host, across no link."""
     local = [
         os.path.realpath(listed.folder.path)
         for _, listed in found
@@ -260,9 +450,8 @@ def _folder_above(found: _Found) -> Location:
 
 
 def _require_one_type(found: _Found) -> None:
-    """Refuses numbers of a source beside names of another."""
     names = {name for _, listed in found for name in listed.class_names() if name}
-    words = sorted(name for name in names if not _are_numbers([name], None))
+    words = sorted(name for name in names if label_type([name], None) != NUMBER)
     for source, listed in found:
         kept = set(listed.class_names()) - set(source.class_map.values())
         if words and kept and kept.isdisjoint(words):
@@ -275,13 +464,12 @@ def _require_one_type(found: _Found) -> None:
 
 
 def _require_own_files(found: _Found) -> None:
-    """Refuses archives and folders of a tree in two sources."""
     owners: dict[str, str] = {}
     for source, listed in found:
         files: Iterable[str] = (image.file for image in listed.images())
-        if source.kind == sources.TREE:
+        if source.kind == TREE:
             files = (file.rpartition("/")[0] for file in files)
-        for file in sorted(set(files)) if source.kind != sources.TABLE else ():
+        for file in sorted(set(files)) if source.kind != TABLE else ():
             shown = listed.folder.resolve(file).shown
             owner = owners.setdefault(shown, source.name)
             if owner != source.name:

@@ -1,4 +1,4 @@
-"""Input folders, on a disk and by URL.
+"""A folder level by level, on a disk and by URL.
 
 In: a path or a URL. Out: a `Folder`: names and sizes of files and folders, in the same
 order for a disk and a store, and the bytes of small files. A store has no folders: its
@@ -17,31 +17,38 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from converters.inputs import files, listing
-from converters.inputs.image import whole_file
-from converters.inputs.listing import LeftOut
 from tfpipe import errors
+from tfpipe.location import parts
 from tfpipe.location.files import Files
 from tfpipe.location.location import Location
-from tfpipe.shards import missing_index
 
-_FILE, _FOLDER = "file", "folder"
 # Far above the packed annotations of ImageNet, of 21 MB.
 _MAX_PACKED_BYTES = 1 << 30
 
 
-class _Entry(NamedTuple):
-    """A name in a folder; the kind of neither a file nor a folder is a reason."""
+class FolderEntry(NamedTuple):
+    """A name in a folder.
+
+    Attributes:
+        name: The name.
+        size: Bytes of a file.
+        is_folder: True for a folder and for a link to a folder.
+        is_link: True for a link.
+        is_file: True for a file and for a link to a file, but not for a pipe.
+        exists: False for a link to nowhere.
+    """
 
     name: str
-    kind: str
     size: int = 0
+    is_folder: bool = False
     is_link: bool = False
+    is_file: bool = False
+    exists: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
 class Folder:
-    """An input folder; names are relative to the folder, and "" is the folder itself.
+    """A folder; names are relative to the folder, and "" is the folder itself.
 
     A folder of an object store has no links and no empty folders.
     """
@@ -52,7 +59,7 @@ class Folder:
         """Returns the path of a name on the disk; None in a store."""
         return self.location.path / name if self.location.is_local else None
 
-    def _entries(self, name: str) -> list[_Entry]:
+    def entries(self, name: str) -> list[FolderEntry]:
         """Returns the names in a folder, sorted; none without such a folder."""
         if (path := self._path(name)) is None:
             return self._tree.get(name.rstrip("/"), [])
@@ -93,10 +100,10 @@ class Folder:
         except errors.MissingFileError:
             return None
 
-    def read(self, name: str, *, max_bytes: int = files.MAX_LIST_BYTES) -> bytes:
+    def read(self, name: str, *, max_bytes: int = parts.MAX_LIST_BYTES) -> bytes:
         """Reads a file; a ValueError if the file is too large or not a file."""
         if (path := self._path(name)) is not None:
-            return files.read_bytes(path, max_bytes=max_bytes)
+            return parts.read_bytes(path, max_bytes=max_bytes)
         if (size := self.size(name) or 0) > max_bytes:
             raise ValueError(
                 f"{self.shown(name)} must have at most {max_bytes:,} bytes, got "
@@ -115,15 +122,15 @@ class Folder:
         return {name: sizes[name] for name in sizes if not name.endswith("/")}
 
     @functools.cached_property
-    def _tree(self) -> Mapping[str, list[_Entry]]:
+    def _tree(self) -> Mapping[str, list[FolderEntry]]:
         """Names in each folder; a store may have a file and a folder of one name."""
-        tree: dict[str, set[_Entry]] = collections.defaultdict(set)
+        tree: dict[str, set[FolderEntry]] = collections.defaultdict(set)
         for name, size in self._names.items():
             above, _, base = name.rpartition("/")
-            tree[above].add(_Entry(base, _FILE, size))
+            tree[above].add(FolderEntry(base, size, is_file=True))
             while above:
                 above, _, base = above.rpartition("/")
-                tree[above].add(_Entry(base, _FOLDER))
+                tree[above].add(FolderEntry(base, is_folder=True))
         return {above: sorted(entries) for above, entries in tree.items()}
 
     def shown(self, name: str) -> str:
@@ -132,32 +139,7 @@ class Folder:
 
     def read_text(self, name: str) -> str:
         """Reads a UTF-8 file; a ValueError if the file is not UTF-8."""
-        return files.decode_text(self.read(name), self.shown(name))
-
-    def scan(self, name: str, suffixes: tuple[str, ...]) -> listing.Listing:
-        """Lists a folder. Links are followed.
-
-        Hidden folders, folders of operating systems, and folders with such a suffix are
-        left out.
-        """
-        prefix = f"{name.rstrip('/')}/" if name else ""
-        found = listing.Listing([], [], [], [])
-        for base, kind, size, _ in self._entries(name):
-            is_named = listing.has_suffix(base, suffixes)
-            if is_named:
-                found.names.append(base)
-            elif listing.is_hidden(base) or kind in (_FILE, listing.NOT_A_FILE):
-                found.left_out.append(LeftOut(base, listing.OTHER_NAME))
-                continue
-            if kind == _FILE:
-                found.images.append(whole_file(prefix + base, size))
-            elif kind != _FOLDER:
-                found.left_out.append(LeftOut(base, kind))
-            elif is_named:
-                found.left_out.append(LeftOut(f"{base}/", listing.NOT_A_FILE))
-            else:
-                found.folders.append(base)
-        return found
+        return parts.decode_text(self.read(name), self.shown(name))
 
     def files_below(self, name: str, *, follow: bool = False) -> Iterator[str]:
         """Yields the paths of all files below a folder, relative to the folder.
@@ -174,8 +156,8 @@ class Folder:
                     continue
                 seen.add(identity or above)
             folders = []
-            for entry in self._entries(prefix + above):
-                if entry.kind == _FOLDER and (follow or not entry.is_link):
+            for entry in self.entries(prefix + above):
+                if entry.is_folder and (follow or not entry.is_link):
                     folders.append(f"{above}{entry.name}/")
                 else:
                     yield f"{above}{entry.name}"
@@ -193,28 +175,14 @@ class Folder:
             yield pathlib.Path(copy.name)
 
 
-def _entry(entry: os.DirEntry[str]) -> _Entry:
+def _entry(entry: os.DirEntry[str]) -> FolderEntry:
     try:
         status = entry.stat()
     except OSError as error:
         if error.errno not in (errno.ENOENT, errno.ELOOP):
             raise
-        return _Entry(entry.name, listing.DANGLING_LINK)
+        return FolderEntry(entry.name, exists=False)
     if stat.S_ISDIR(status.st_mode):
-        return _Entry(entry.name, _FOLDER, is_link=entry.is_symlink())
-    kind = _FILE if stat.S_ISREG(status.st_mode) else listing.NOT_A_FILE
-    return _Entry(entry.name, kind, status.st_size)
-
-
-def input_folder(value: str) -> Folder:
-    """Returns the folder in the value of --input_dir."""
-    location = Location.from_user("--input_dir", value, expand_user=True)
-    folder = Folder(location)
-    if not folder.is_folder(""):
-        kind = "folder" if location.is_local else "file below this URL"
-        other = missing_index.other_converter(location.shown, "converters.folder")
-        raise ValueError(
-            f"--input_dir must be a folder, got {location.shown}: no such {kind}."
-            f"{other}"
-        )
-    return folder
+        return FolderEntry(entry.name, is_folder=True, is_link=entry.is_symlink())
+    is_file = stat.S_ISREG(status.st_mode)
+    return FolderEntry(entry.name, status.st_size, is_file=is_file)
