@@ -37,7 +37,7 @@ from converters.inputs import classes
 from converters.jobs.job import differences
 from converters.options import shared
 from converters.synthetic import camera, noise, objects, scenes, whole_tree
-from tfpipe import cli, host
+from tfpipe import cli, errors, host
 from tfpipe.cli import output
 from tfpipe.errors import count_of
 
@@ -209,7 +209,10 @@ def _totals_of(config: SynthesizeOptions, output: pathlib.Path) -> Totals | None
     mark = output / whole_tree.MARK_NAME
     if config.overwrite or not mark.is_file():
         return None
-    wanted, before = json.loads(config.to_mark()), json.loads(mark.read_text("utf-8"))
+    wanted, before = (
+        errors.from_json(config.to_mark()),
+        errors.from_json(mark.read_text("utf-8")),
+    )
     difference = "; ".join(differences(before, wanted))
     totals = []
     for image in plan(config, [one.synset for one in list_classes(config)]):
@@ -247,7 +250,9 @@ def _check_output(output: pathlib.Path, overwrite: bool) -> None:
 def _require_own(output: pathlib.Path) -> None:
     """Checks for a tree of the command without other files."""
     try:
-        mark = json.loads((output / whole_tree.MARK_NAME).read_text(encoding="utf-8"))
+        mark = errors.from_json(
+            (output / whole_tree.MARK_NAME).read_text(encoding="utf-8")
+        )
         made = SynthesizeOptions(output_dir=str(output), **mark)
     except (OSError, ValueError, TypeError):
         raise ValueError(

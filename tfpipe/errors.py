@@ -147,6 +147,24 @@ class _Bounds:
         return f" {' and '.join(words)}" if words else ""
 
 
+def from_json(text: str | bytes) -> Any:
+    """Returns the value of a text in JSON that others may have written.
+
+    Python's own function has another error for brackets that are nested too deeply.
+
+    Raises:
+        json.JSONDecodeError: If the text is not JSON; a ValueError.
+        UnicodeDecodeError: If the bytes are no text; a ValueError.
+    """
+    import json  # the menu of commands needs none
+
+    try:
+        return json.loads(text)
+    except RecursionError:
+        fault = "Brackets must be nested less deeply"
+        raise json.JSONDecodeError(fault, "", 0) from None
+
+
 def require_int(
     owner: object,
     name: str,
@@ -377,6 +395,14 @@ def require_visible(path: str | os.PathLike[str]) -> None:
     """
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         os.lstat(path)
+
+
+def masked(text: str, words: Iterable[str]) -> str:
+    """Returns a text without the credentials of URLs among the words it may repeat."""
+    for word in (word for word in words if "://" in word):
+        for secret in _SECRETS.finditer(word):
+            text = text.replace(secret[0], f"{secret[1] or ''}...")
+    return text
 
 
 def settle_ints(owner: object, names: Sequence[str], **bounds: Any) -> None:

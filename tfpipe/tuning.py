@@ -206,7 +206,7 @@ def read_saved(path: str | os.PathLike[str]) -> dict[str, Any]:
     """
     errors.require_local_path("", "path", path)
     try:
-        content = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+        content = errors.from_json(pathlib.Path(path).read_text(encoding="utf-8"))
         names = {"made_for", "tuning"}
         is_ours = content["format"] == _FORMAT and names <= set(content)
     except (ValueError, KeyError, TypeError):

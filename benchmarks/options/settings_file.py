@@ -4,7 +4,6 @@ In: the name of the flag and of the file. Out: a dict.
 """
 
 import dataclasses
-import json
 import pathlib
 from collections.abc import Mapping
 from typing import Any
@@ -29,7 +28,8 @@ def read(flag: str, path: str) -> dict[str, Any]:
     """
     try:
         text = pathlib.Path(path).read_text(encoding="utf-8")
-        settings = _parse_toml(text) if path.endswith(".toml") else json.loads(text)
+        parse = _parse_toml if path.endswith(".toml") else errors.from_json
+        settings = parse(text)
     except OSError as error:
         raise ValueError(f"--{flag}={path} cannot be read: {error.strerror}.") from None
     except ValueError as error:  # the base class of both parsers' errors
@@ -44,7 +44,10 @@ def _parse_toml(text: str) -> dict[str, Any]:
         import tomllib
     except ImportError:
         raise ValueError("TOML needs Python 3.11; write it as JSON.") from None
-    return tomllib.loads(text)
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("brackets must be nested less deeply") from None
 
 
 def read_options(flag: str, path: str, kind: type) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from benchmarks.reporting import output
 from benchmarks.results import versions
 from benchmarks.results.collection import Result, RunResult, environment
 from benchmarks.system import child_process
+from tfpipe import errors
 from tfpipe.errors import count_of
 
 FAILED_DIR = "failed"
@@ -75,7 +76,7 @@ def read_result(folder: pathlib.Path, run: Run) -> RunResult | None:
     """
     path = folder / f"{run.name}.json"
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = errors.from_json(path.read_text(encoding="utf-8"))
         result: RunResult = Result(run.name, document)
         values = result.values
         if values.sweep is None or Run.from_json(values.sweep.run) != run:
@@ -263,7 +264,7 @@ def find_result(text: str) -> dict[str, Any] | None:
         line = _RANK_PREFIX.sub("", line)
         if line.startswith("{"):
             try:
-                document = json.loads(line)
+                document = errors.from_json(line)
             except ValueError:
                 continue
             if document.get("command") == "benchmarks.train":

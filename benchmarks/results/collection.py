@@ -26,6 +26,7 @@ from benchmarks.results.other_results import (
     SweepResult,
 )
 from benchmarks.results.train_result import GateAnswer, MeasuredResult, TrainResult
+from tfpipe import errors
 
 # Options that change no figure: for files, waiting and gates.
 _NOT_SETTINGS = {"report_dir", "checkpoint_dir", "rank_timeout", "require", "repeat"}
@@ -284,8 +285,8 @@ def _document(path: pathlib.Path) -> tuple[dict[str, Any] | None, str]:
     """Returns the result in a file, or None and the reason."""
     try:
         text = path.read_text(encoding="utf-8")
-        document = json.loads(text)
-    except (OSError, ValueError, RecursionError) as error:
+        document = errors.from_json(text)
+    except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         return None, f"it cannot be read as JSON ({why})."
     command = document.get("command") if isinstance(document, dict) else None

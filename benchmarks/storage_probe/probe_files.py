@@ -7,7 +7,6 @@ index.json, the shards are read. Nothing is written there, unless writing is mea
 
 import contextlib
 import dataclasses
-import json
 import os
 import pathlib
 import shutil
@@ -185,14 +184,14 @@ def _of_index(
         is_own=False,
         file_system=kind,
         mean_record_bytes=num_bytes / num_records,
-        name=str(json.loads(index).get("name", "")),
+        name=str(errors.from_json(index).get("name", "")),
     )
 
 
 def _shards(index: bytes, where: str) -> list[Any]:
     """Returns the shards of an index that hold records, of all splits."""
     try:
-        splits = json.loads(index)["splits"].values()
+        splits = errors.from_json(index)["splits"].values()
         shards = [shard for split in splits for shard in split if shard["num_records"]]
         for shard in shards:
             if shard["num_bytes"] < 1 or not _is_plain(shard["name"]):

@@ -235,7 +235,7 @@ def _lines(source: Source, name: str) -> Sequence[Mapping[str, Any]]:
     found = []
     for line in content.splitlines():
         try:
-            document = json.loads(line)
+            document = errors.from_json(line)
         except ValueError:
             continue  # a line that a person edited
         if isinstance(document, dict):

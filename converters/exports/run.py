@@ -22,6 +22,7 @@ from converters.exports.plan import ExportedRecord, ExportPlan, Part, read_items
 from converters.inputs.exported import COLUMNS_NAME
 from converters.jobs import replace, side_files, work_dir, write_shard
 from converters.jobs.job import changes_since
+from tfpipe import errors
 from tfpipe.location import atomic
 from tfpipe.shards import index
 
@@ -102,7 +103,9 @@ def _published_before(export: Export) -> dict[str, Any]:
     """Returns the content of export.json if this very export wrote it, and says so."""
     output_dir = export.output_dir
     try:
-        document: dict[str, Any] = json.loads((output_dir / EXPORT_NAME).read_bytes())
+        document: dict[str, Any] = errors.from_json(
+            (output_dir / EXPORT_NAME).read_bytes()
+        )
         difference = changes_since(document["made_by"], export.description)
         sizes = {file["name"]: file["num_bytes"] for file in document.get("files", ())}
     except (ValueError, TypeError, LookupError):
@@ -172,7 +175,7 @@ def _completed(plan: ExportPlan, folder: pathlib.Path) -> dict[str, PartFile]:
     done = {}
     for part in plan.parts:
         try:
-            file = PartFile(**json.loads(_marker(folder, part).read_text()))
+            file = PartFile(**errors.from_json(_marker(folder, part).read_text()))
         except (FileNotFoundError, ValueError, TypeError):
             continue  # a power loss can empty a marker that was written with --nofsync
         path = folder / _FILES_NAME / part.name
@@ -246,7 +249,7 @@ def _publish(
 def _move(folder: pathlib.Path, output_dir: pathlib.Path) -> dict[str, Any]:
     """Moves the files out of the folder of the job, and removes the folder."""
     text = (folder / _JOURNAL_NAME).read_bytes()
-    document: dict[str, Any] = json.loads(text)
+    document: dict[str, Any] = errors.from_json(text)
     for path in sorted(folder.glob(f"{_FILES_NAME}/*")):  # none after a kill at the end
         os.replace(path, output_dir / path.name)
     atomic.write(output_dir / EXPORT_NAME, text)

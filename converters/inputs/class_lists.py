@@ -4,11 +4,11 @@ In: the folder of an input, or its Parquet files. Out: a `ClassList`: names of t
 classes with numbers in the input, and, from our own data sets, labels and texts.
 """
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tfpipe import errors
 from tfpipe.location.browse import Folder
 from tfpipe.shards.sql import about_parquet
 
@@ -111,10 +111,10 @@ def _num_classes(folder: Folder, label_keys: Sequence[str]) -> int:
         return 0
     text = folder.read_text(_FEATURES_NAME)
     try:
-        features = json.loads(text)["featuresDict"]["features"]
+        features = errors.from_json(text)["featuresDict"]["features"]
         labels = [features[key]["classLabel"] for key in label_keys if key in features]
         return int(labels[0]["numClasses"])
-    except (ValueError, KeyError, TypeError, IndexError, RecursionError):
+    except (ValueError, KeyError, TypeError, IndexError, OverflowError):
         return 0
 
 
@@ -147,7 +147,7 @@ def of_parquet(
 
 def _class_names(metadata: str, column: str) -> list[str]:
     try:
-        feature: Any = json.loads(metadata)["info"]["features"][column]
+        feature: Any = errors.from_json(metadata)["info"]["features"][column]
         while feature.get("_type") != "ClassLabel":
             feature = feature["feature"]  # a sequence of labels
             feature = feature[0] if isinstance(feature, list) else feature

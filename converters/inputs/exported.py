@@ -4,11 +4,10 @@ In: images of a reader, and the file of columns beside them, if there is one. Ou
 same images with the rows of the file and with all their labels.
 """
 
-import json
-
 from converters.inputs.image import catalog_name
 from converters.inputs.listed import ImageRows, Listed
 from converters.inputs.reader import Workspace
+from tfpipe import errors
 from tfpipe.shards import catalog, index
 from tfpipe.shards.sql import PARQUET_ROWS, about_parquet, one_file, quoted
 
@@ -51,7 +50,7 @@ def with_columns(listed: Listed, workspace: Workspace) -> Listed:
         row_of[image.name], classes = row
         if classes:
             several[image.name] = classes
-    kept = json.loads(metadata[0]) if metadata else ()
+    kept = errors.from_json(metadata[0]) if metadata else ()
     in_records = not columns.keys().isdisjoint(kept)
     carried = ImageRows(path, row_of, columns, in_records)
     return listed._replace(rows=[carried], several=several)

@@ -212,7 +212,7 @@ def _read_claim(files: Files, sizes: Mapping[str, int]) -> Claim:
     if CLAIM_NAME not in sizes:
         return Claim()
     try:
-        return Claim(**json.loads(files.read(CLAIM_NAME)))
+        return Claim(**errors.from_json(files.read(CLAIM_NAME)))
     except (ValueError, TypeError, AttributeError) as error:
         raise FileExistsError(
             f"{CLAIM_NAME} in {files.location.shown} cannot be read: {error}. "

@@ -19,6 +19,7 @@ import sys
 from collections.abc import Sequence
 
 from converters.jobs import side_files
+from tfpipe import errors
 from tfpipe.location import atomic
 from tfpipe.native import entry_file
 from tfpipe.shards import index
@@ -225,7 +226,7 @@ def _is_untouched(journal: Journal, output_dir: pathlib.Path) -> bool:
 def _read(path: pathlib.Path) -> Journal | None:
     """Reads a journal; returns None if a power loss damaged it, as --nofsync allows."""
     try:
-        return Journal(**json.loads(path.read_text(encoding="utf-8")))
+        return Journal(**errors.from_json(path.read_text(encoding="utf-8")))
     except (ValueError, TypeError, AttributeError):
         return None
 

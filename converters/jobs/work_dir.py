@@ -23,6 +23,7 @@ from converters.engines import locks
 from converters.jobs import replace, write_shard
 from converters.jobs.job import OUTPUT_FLAG, changes_since, differences, identity_of
 from converters.jobs.plan import ShardPlan
+from tfpipe import errors
 from tfpipe.location import atomic
 from tfpipe.shards import index
 
@@ -344,7 +345,7 @@ def is_live(work_dir: pathlib.Path) -> bool:
 def _description(folder: pathlib.Path) -> Any:
     """Reads the description of a job; returns None for a missing or damaged file."""
     try:
-        return json.loads((folder / replace.JOB_NAME).read_text(encoding="utf-8"))
+        return errors.from_json((folder / replace.JOB_NAME).read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):
         return None
 

@@ -23,6 +23,7 @@ from converters.inputs.image import Box, Image, catalog_name
 from converters.jobs.job import Job
 from converters.jobs.plan import ShardPlan
 from converters.jobs.read_ahead import read_ahead
+from tfpipe import errors
 from tfpipe.location import atomic, parts
 from tfpipe.native import entry_file, entry_points
 from tfpipe.shards import image_record, index, records
@@ -91,7 +92,7 @@ class Written:
     @classmethod
     def from_json(cls, text: str) -> "Written":
         """Returns the shard that a marker describes: the inverse of `to_json`."""
-        fields = json.loads(text)
+        fields = errors.from_json(text)
         return cls(**fields | {"shard": index.Shard(**fields["shard"])})
 
 

@@ -115,8 +115,16 @@ class GrowingDataSet:
         return at_url.load_index(Files(self.files.location / folder))
 
     def _read(self, folder: str) -> MessageClaim:
-        document = json.loads(self.files.read(_claim_name(folder)))
-        return MessageClaim(folder=folder, **document)
+        name = _claim_name(folder)
+        try:
+            document = errors.from_json(self.files.read(name))
+            return MessageClaim(folder=folder, **document)
+        except (ValueError, TypeError) as error:
+            shown = (self.files.location / name).shown
+            raise ValueError(
+                f"{shown} must be a claim of messages: {error}. A power loss can empty "
+                "a claim of --nofsync: remove the file, and the messages come again."
+            ) from error
 
     def _claims(self) -> list[str]:
         matches = map(_CLAIM.fullmatch, self.files.names(f"{generations.LOG_FOLDER}/"))

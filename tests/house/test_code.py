@@ -6,7 +6,7 @@ import pathlib
 import re
 from collections.abc import Iterator
 
-from tests.house.code import MODULES, ROOT, faults, name_of, nodes, tree
+from tests.house.code import MODULES, ROOT, faults, imports, name_of, nodes, tree
 from tfpipe.cli import fields
 
 # A module is one idea: 80 to 300 lines is usual. A module that is one idea and longer
@@ -165,3 +165,87 @@ def _riddles(path: pathlib.Path) -> Iterator[str]:
             text = ast.get_docstring(node)
             if text and RIDDLES.match(text):
                 yield text.splitlines()[0]
+
+
+# Python's own parser of JSON ends otherwise than by a ValueError for a hostile text. A
+# text of the product's own processes is none.
+OWN_JSON = {
+    "tfpipe/errors.py": "`from_json` itself",
+    "tfpipe/native/fuzz.py": "a line of its own child process",
+    "benchmarks/distributed/rank_links.py": "lines of the ranks",
+    "benchmarks/page_cache/actions.py": "a line of its own child process",
+    "benchmarks/planning/published.py": "a file of the package",
+    "benchmarks/storage_probe/own_folder.py": "a line of its own child process",
+    "benchmarks/storage_probe/workers.py": "lines of its own child processes",
+}
+
+
+def test_json_of_others_is_read_in_one_place() -> None:
+    assert not faults(_own_json)
+
+
+def _own_json(path: pathlib.Path) -> Iterator[str]:
+    if name_of(path).startswith("studies/"):
+        return
+    reads = [
+        node
+        for node in nodes(path)
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) in ("json.loads", "json.load")
+        and not ast.unparse(node.args[0]).startswith("json.dumps(")
+    ]
+    if bool(reads) != (name_of(path) in OWN_JSON):
+        yield f"{'reads' if reads else 'does not read'} JSON without errors.from_json"
+
+
+# Calls that run what a file says, or a line of a shell.
+HARMFUL = re.compile(
+    r"(pickle|marshal|shelve|dill|cloudpickle|joblib)\.(loads?|Unpickler)|eval|exec"
+    r"|os\.(system|popen)|subprocess\.get(status)?output|yaml\.(load|unsafe_load)"
+)
+HARMFUL_MODULES = {"pickle", "marshal", "shelve", "dill", "joblib"}
+HARMLESS = {
+    "converters/jobs/plan.py": "marshal holds plans in memory, in few bytes",
+    "tfpipe/cli/completion.py": "shell is the name of a shell",
+}
+
+
+def test_nothing_runs_what_a_file_says() -> None:
+    assert {fault.partition(":")[0] for fault in faults(_harmful)} == {*HARMLESS}
+
+
+def _harmful(path: pathlib.Path) -> Iterator[str]:
+    for name in imports(path) & HARMFUL_MODULES:
+        yield f"imports {name}"
+    for node in nodes(path):
+        if not isinstance(node, ast.Call):
+            continue
+        given = {each.arg: ast.unparse(each.value) for each in node.keywords}
+        if HARMFUL.fullmatch(ast.unparse(node.func)):
+            yield f"line {node.lineno} calls {ast.unparse(node.func)}"
+        for name in ("shell", "allow_pickle"):
+            if given.get(name, "False") != "False":
+                yield f"line {node.lineno} has {name}={given[name]}"
+
+
+# Servers that listen for this host alone, unless a user names an address.
+OPEN_SERVERS = {
+    "benchmarks/distributed/rank_links.py": "the ranks of other hosts connect to it",
+}
+LISTENING = ("bind", "HTTPServer", "ThreadingHTTPServer", "create_server", "TCPServer")
+
+
+def test_servers_listen_on_the_loopback() -> None:
+    assert not faults(_open_server)
+
+
+def _open_server(path: pathlib.Path) -> Iterator[str]:
+    for node in nodes(path):
+        if not isinstance(node, ast.Call):
+            continue
+        if ast.unparse(node.func).rpartition(".")[2] in LISTENING and node.args:
+            address = ast.unparse(node.args[0])
+            is_address = address.startswith("(")  # `Signature.bind` takes none
+            is_open = is_address and "'127.0.0.1'" not in address
+            if is_open != (name_of(path) in OPEN_SERVERS):
+                yield f"line {node.lineno} listens on {address}"

@@ -25,7 +25,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tfpipe import host
+from tfpipe import errors, host
 from tfpipe.cache import store
 from tfpipe.location import atomic
 from tfpipe.shards import index
@@ -149,7 +149,9 @@ def _manifest(folder: pathlib.Path) -> dict[str, Any] | None:
         OSError: If the manifest cannot be read. The store may be sound nevertheless.
     """
     try:
-        manifest = json.loads((folder / _MANIFEST_NAME).read_text(encoding="utf-8"))
+        manifest = errors.from_json(
+            (folder / _MANIFEST_NAME).read_text(encoding="utf-8")
+        )
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError, ValueError):
         return None
     keys = {"content", "num_bytes", "boot_id"}

@@ -94,14 +94,18 @@ class Command:
         Raises:
             ValueError: If a word is wrong.
         """
-        options = flags.parse(
-            self.options,
-            words,
-            arguments=self.arguments,
-            rest=self.rest,
-            make=self.make,
-        )
-        fields.refuse_unused(options, self.unused)
+        try:
+            options = flags.parse(
+                self.options,
+                words,
+                arguments=self.arguments,
+                rest=self.rest,
+                make=self.make,
+            )
+            fields.refuse_unused(options, self.unused)
+        except ValueError as error:
+            error.args = (errors.masked(str(error), words),)
+            raise
         return options
 
 

@@ -27,6 +27,7 @@ else:
 
 
 Options = TypeVar("Options")
+_LONGEST_NAME = 60
 
 # Modules with flags of every command.
 _COMMON_MODULES = (__name__, logging.__name__, "absl.app")
@@ -139,7 +140,7 @@ class _Flag(flags.Flag[Any]):
 
 def _values_of(kind: type) -> flags.FlagValues:
     """Returns the flags of options and of every command, not yet parsed."""
-    values = flags.FlagValues()  # type: ignore[no-untyped-call]
+    values = _Values()  # type: ignore[no-untyped-call]
     by_module = flags.FLAGS.flags_by_module_dict()
     for module in _COMMON_MODULES:
         for flag in by_module.get(module, ()):
@@ -220,6 +221,7 @@ def parse(
     if rest is not None and "--" in words:
         cut = words.index("--")
         words, after = words[:cut], tuple(words[cut + 1 :])
+    _refuse_long(words)
     values = _values_of(kind)
     try:
         free = values(["", *words])[1:]
@@ -233,6 +235,26 @@ def parse(
     if after is not None and rest is not None:
         more[rest] = after
     return from_flags(kind, values=values, make=make, **more)
+
+
+class _Values(flags.FlagValues):
+    """Values of flags; absl looks for a file of flags in squared time."""
+
+    def read_flags_from_files(
+        self, argv: Sequence[str], force_gnu: bool = True
+    ) -> Sequence[str]:
+        if not any("flagfile" in word for word in argv):
+            return list(argv)
+        return super().read_flags_from_files(argv, force_gnu)
+
+
+def _refuse_long(words: Sequence[str]) -> None:
+    """Refuses a long name: absl would compare the name with all names for minutes."""
+    for word in words:
+        name = word.partition("=")[0]
+        if word.startswith("-") and len(name) > _LONGEST_NAME:
+            name = name.lstrip("-")[:_LONGEST_NAME]
+            raise UnknownFlagError(name, f"There is no flag --{name}...")
 
 
 def _unknown(kind: type, name: str, values: flags.FlagValues) -> str:

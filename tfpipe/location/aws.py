@@ -9,7 +9,6 @@ import configparser
 import contextlib
 import dataclasses
 import datetime
-import json
 import pathlib
 import re
 import shlex
@@ -192,7 +191,7 @@ def _made_by(
             f"login`), and try `{shlex.join(command)}`."
         )
     try:
-        document = json.loads(done.stdout)
+        document = errors.from_json(done.stdout)
         keys = {
             "access_key_id": str(document["AccessKeyId"]),
             "secret_access_key": str(document["SecretAccessKey"]),

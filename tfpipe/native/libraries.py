@@ -16,7 +16,6 @@ import ctypes
 import functools
 import hashlib
 import importlib.util
-import json
 import os
 import pathlib
 import shlex
@@ -26,6 +25,8 @@ from collections.abc import Iterable
 from typing import Any
 
 import PIL
+
+from tfpipe import errors
 
 _HERE = pathlib.Path(__file__).parent / "src"
 
@@ -103,7 +104,7 @@ def describe(library: bytes) -> dict[str, Any]:
 def description(path: pathlib.Path) -> dict[str, Any]:
     """Returns the content of the JSON file beside a library; empty if unreadable."""
     try:
-        content = json.loads(path.with_suffix(".json").read_text())
+        content = errors.from_json(path.with_suffix(".json").read_text())
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}

@@ -72,7 +72,7 @@ class State:
             ValueError: If the text is not a state.
         """
         try:
-            fields = json.loads(text)
+            fields = errors.from_json(text)
             phases = tuple(Phase(*phase) for phase in fields.pop("phases"))
             return cls(**fields, phases=phases)
         except (TypeError, KeyError, AttributeError, json.JSONDecodeError) as error:

@@ -171,7 +171,8 @@ class Directory:
         folder = self.path / content.fingerprint
         try:
             with self.locked():
-                if folder not in [store.folder for store in self._stores()]:
+                found = [s for s in self._stores() if s.folder == folder]
+                if not any(store.has_layout(content.pieces) for store in found):
                     _create(folder, content)
                 store = next(s for s in self._stores() if s.folder == folder)
                 if not store.users.are_there():

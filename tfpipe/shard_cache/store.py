@@ -29,13 +29,13 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from tfpipe import host
+from tfpipe import errors, host
 from tfpipe.location import atomic
 from tfpipe.location.location import Location
 from tfpipe.shard_cache.disk import BLOCK_BYTES, allocate, lock_byte, punch
 from tfpipe.shard_cache.pieces import Pieces
 from tfpipe.shard_cache.users import Users
-from tfpipe.shards import index
+from tfpipe.shards import arrays, index
 from tfpipe.shards.index import Shard
 from tfpipe.shards.records import Ints
 
@@ -139,7 +139,10 @@ class PieceStore:
         self.shards = [Shard(**shard) for shard in self._manifest["shards"]]
         self.location = Location(self._manifest["place"])
         self.split: str = self._manifest["split"]
-        self.shard, self.start, self.stop = np.load(folder / "layout.npy")
+        layout = arrays.read((folder / "layout.npy").read_bytes())[""]
+        if layout.dtype != np.int64 or layout.ndim != 2 or len(layout) != 3:
+            raise ValueError(f"{folder} must have the layout of the pieces.")
+        self.shard, self.start, self.stop = layout
         # The most bytes of a piece on the disk: whole blocks.
         self.costs: Ints = self.stop + -self.stop % BLOCK_BYTES
         self.costs -= self.start - self.start % BLOCK_BYTES
@@ -148,7 +151,7 @@ class PieceStore:
 
     def _read_manifest(self) -> None:
         text = (self.folder / "manifest.json").read_text("utf-8")
-        self._manifest: dict[str, Any] = json.loads(text)
+        self._manifest: dict[str, Any] = errors.from_json(text)
 
     def open(self) -> None:
         """Opens the files that the processes of the host share, the first time or anew.
@@ -183,6 +186,11 @@ class PieceStore:
 
     def __del__(self) -> None:
         self.close()
+
+    def has_layout(self, pieces: Pieces) -> bool:
+        """Whether the layout is that of some pieces, and was not damaged."""
+        wanted = (pieces.shard, pieces.start, pieces.stop)
+        return all(map(np.array_equal, (self.shard, self.start, self.stop), wanted))
 
     def is_same(self) -> bool:
         """Whether the folder is still the opened store, and was not removed."""

@@ -114,24 +114,32 @@ def read_log(files: Files) -> Log:
             f"{shown} must be a growing data set or empty, got a usual data set. "
             "Choose another folder."
         )
-    entries = list(_parsed(content, f"{shown}/{INDEX_NAME}", json.loads(content)[_KEY]))
+    path = f"{shown}/{INDEX_NAME}"
+    log = _loaded(content, path)
+    if not isinstance(log.get(_KEY), list):
+        raise errors.BadIndexError(f"{path} must list its generations. Copy it again.")
+    entries = list(_parsed(path, log[_KEY]))
     while True:
         name = _entry_name(len(entries) + 1)
         try:
             content = files.read(name)
         except errors.MissingFileError:
             return tuple(entries)
-        entries += _parsed(content, f"{shown}/{name}", [_loaded(content, shown)])
+        path = f"{shown}/{name}"
+        entries += _parsed(path, [_loaded(content, path)])
 
 
-def _loaded(content: bytes, shown: str) -> Any:
+def _loaded(content: bytes, shown: str) -> dict[str, Any]:
     try:
-        return json.loads(content)
+        document = errors.from_json(content)
     except ValueError as error:
         raise errors.BadIndexError(f"{shown} cannot be read: {error}.") from error
+    if not isinstance(document, dict):
+        raise errors.BadIndexError(f"{shown} must hold an object. Copy it again.")
+    return document
 
 
-def _parsed(content: bytes, shown: str, documents: Sequence[Any]) -> Log:
+def _parsed(shown: str, documents: Sequence[Any]) -> Log:
     try:
         return tuple(
             LogEntry(**{name: each[name] for name in LogEntry.__dataclass_fields__})

@@ -178,7 +178,7 @@ def parse(content: bytes, shown: str) -> Index:
         BadIndexError: If the content is no index, or has a later format.
     """
     with _as_bad_index(shown):
-        document = json.loads(content.decode())
+        document = errors.from_json(content.decode())
     version = document.get("format_version") if isinstance(document, dict) else None
     if version != FORMAT_VERSION:
         raise errors.BadIndexError(
@@ -244,7 +244,7 @@ def _as_bad_index(shown: str) -> Iterator[None]:
     """Turns a ValueError about the content of an index into a BadIndexError."""
     try:
         yield
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise errors.BadIndexError(f"{shown} cannot be read: {error}.") from error
 
 
@@ -406,13 +406,13 @@ def change_of(content: bytes, shown: str) -> str:
     """
     with _as_bad_index(shown):
         text = content.decode()
-        document = json.loads(text)
+        document = errors.from_json(text)
         wanted = encode(decode(document))
     if _DIGEST not in document and _FILES not in document:
         return ""
     if text == wanted:
         return ""
-    expected, got = document.get(_DIGEST), json.loads(wanted)[_DIGEST]
+    expected, got = document.get(_DIGEST), errors.from_json(wanted)[_DIGEST]
     if expected != got:
         return f"its digest must be {_shown(expected)} as it says, got {got}"
     pairs = enumerate(zip(text, wanted, strict=False))

@@ -12,7 +12,6 @@ import os
 import pathlib
 import re
 import sys
-import zipfile
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
@@ -22,7 +21,7 @@ import xxhash
 
 from tfpipe import errors
 from tfpipe.location import atomic
-from tfpipe.shards import index, records, split_names
+from tfpipe.shards import arrays, index, records, split_names
 from tfpipe.shards.records import Ints
 
 Path = str | os.PathLike[str]
@@ -364,15 +363,15 @@ def _load(folder: pathlib.Path, split: str) -> dict[_Stamp, _Records]:
     kept: dict[_Stamp, _Records] = {}
     for kept_in in _folders(folder):
         try:
-            content = io.BytesIO((kept_in / f"{split}.npz").read_bytes())
-            with np.load(content, allow_pickle=False) as file:
-                columns = [file[f"stamp_{field}"].tolist() for field in _STAMP_FIELDS]
-                bounds = np.cumsum(file["count"])[:-1]
-                offsets = np.split(file["byte_offset"], bounds)
-                crcs = np.split(file["data_crc"], bounds)
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+            file = arrays.read((kept_in / f"{split}.npz").read_bytes())
+            columns = [file[f"stamp_{field}"].tolist() for field in _STAMP_FIELDS]
+            bounds = np.cumsum(file["count"])[:-1]
+            offsets = np.split(file["byte_offset"], bounds)
+            crcs = np.split(file["data_crc"], bounds)
+            rows = list(zip(*columns, offsets, crcs, strict=True))
+        except (OSError, ValueError, KeyError, TypeError):
             continue
-        for *fields, offset, crc in zip(*columns, offsets, crcs, strict=True):
+        for *fields, offset, crc in rows:
             stamp = _Stamp(**dict(zip(_STAMP_FIELDS, fields, strict=True)))
             kept[stamp] = _Records(byte_offsets=offset, data_crcs=crc)
     return kept

@@ -7,7 +7,6 @@ read. Nothing in these parts is executed or trusted.
 """
 
 import dataclasses
-import json
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, get_args
@@ -19,6 +18,7 @@ from converters.inputs.listing import LeftOut, Reason
 from converters.inputs.meaning import NO_LABEL_NUMBER, is_readable, text_of_float
 from converters.inputs.patterns import Archive
 from converters.inputs.tables import columns
+from tfpipe import errors
 from tfpipe.errors import count_of
 from tfpipe.location import parts
 from tfpipe.location.location import Location
@@ -56,8 +56,8 @@ def _checked(text: str) -> str:
 def _class_in_json(content: bytes, names: Sequence[str]) -> str:
     """Returns the class below the names of nested objects."""
     try:
-        value: Any = json.loads(content.decode("utf-8-sig"))
-    except (ValueError, RecursionError):
+        value: Any = errors.from_json(content.decode("utf-8-sig"))
+    except ValueError:
         raise NoClassError(Reason.BAD_LABEL) from None
     for name in names:
         value = value.get(name) if isinstance(value, dict) else None

@@ -2,18 +2,22 @@
 
 In: a command line, and a folder whose files it uses. Out: the calls that concern the
 folder, and the command run again with a fault at one of these calls: an errno, a kill,
-or a delay. Unlike a preloaded library, strace sees calls that libc makes inside, and
-calls of threads, of C++ and of other processes that the command starts.
+a stop of half a second, SIGTERM, or a delay. Unlike a preloaded library, strace sees
+calls that libc makes inside, and calls of threads, of C++ and of other processes that
+the command starts.
 """
 
+import contextlib
 import dataclasses
 import os
 import pathlib
 import random
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Sequence
 
 # Calls that open, read, write, list, change or remove files, by the errnos that they
@@ -32,7 +36,10 @@ ERRNOS = {
 }
 _CALL = re.compile(r"^\d+ +(\w+)\((.*)$")
 _PATH = re.compile(r'<(/[^>]*)>|"(/[^"]*)"')
-_SECONDS = 120
+_STOPPED = re.compile(r"^(\d+) +--- stopped by SIGSTOP", re.MULTILINE)
+_SECONDS, _SECONDS_OF_A_STOP = 120.0, 0.5
+# The faults in the words of strace; an errno comes as often as the others together.
+_SIGNALS = ("signal=SIGKILL", "signal=SIGSTOP", "signal=SIGTERM", "delay_enter=200ms")
 
 
 @dataclasses.dataclass(frozen=True, order=True)
@@ -43,8 +50,7 @@ class Injection:
         name: The name of the call.
         path: The file or folder that the call concerns.
         count: The fault comes at the count-th such call of a thread, from 1.
-        action: The fault in the words of strace: "error=EIO", "signal=SIGKILL" or
-            "delay_enter=200ms".
+        action: The fault in the words of strace, such as "error=EIO".
     """
 
     name: str
@@ -94,11 +100,11 @@ def choose(
     for _ in range(count):
         name = dice.choice(names)
         path = dice.choice(sorted({path for n, path in calls if n == name}))
-        action = dice.choice(("error", "error", "signal", "delay_enter"))
-        value = {"signal": "SIGKILL", "delay_enter": "200ms"}.get(action)
-        value = value or dice.choice(ERRNOS[name])
+        action = f"error={dice.choice(ERRNOS[name])}"
+        if dice.random() < 0.5:
+            action = dice.choice(_SIGNALS)
         number = dice.randint(1, calls.count((name, path)))
-        chosen.append(Injection(name, path, number, f"{action}={value}"))
+        chosen.append(Injection(name, path, number, action))
     return chosen
 
 
@@ -120,19 +126,46 @@ def run(
         *(f"--trace={name}", f"--trace-path={injection.path}"),
         f"--inject={name}:{injection.action}:when={count}",
     )
-    return done, any(word in log for word in ("(INJECTED)", "(DELAYED)", "SIGKILL"))
+    return done, any(word in log for word in ("(INJECTED)", "(DELAYED)", "--- SIG"))
 
 
 def _traced(
     words: Sequence[str], *options: str
 ) -> tuple["subprocess.CompletedProcess[str]", str]:
-    with tempfile.NamedTemporaryFile("r", errors="replace") as log:
-        done = subprocess.run(
-            ["strace", "-f", "-qq", "-s", "0", "-o", log.name, *options, *words],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-            timeout=_SECONDS,
-        )
+    # With the filter of the kernel, only the named calls take more time.
+    start = ("strace", "-f", "--seccomp-bpf", "-qq", "-s", "0")
+    with (
+        tempfile.TemporaryFile("w+", errors="replace") as out,
+        tempfile.TemporaryFile("w+", errors="replace") as err,
+        tempfile.NamedTemporaryFile("r", errors="replace") as log,
+        subprocess.Popen(
+            [*start, "-o", log.name, *options, *words],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            start_new_session=True,
+        ) as process,
+    ):
+        try:
+            _wait(process, pathlib.Path(log.name))
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+        texts = [(file.seek(0), file.read())[1] for file in (out, err)]
+        done = subprocess.CompletedProcess(words, process.wait(), *texts)
         return done, log.read()
+
+
+def _wait(process: "subprocess.Popen[bytes]", log: pathlib.Path) -> None:
+    """Waits for the end, and lets a stopped process go on."""
+    end, begun = time.monotonic() + _SECONDS, set[str]()
+    while process.poll() is None:
+        if time.monotonic() > end:
+            raise subprocess.TimeoutExpired(process.args, _SECONDS)
+        time.sleep(0.02)
+        stopped = {*_STOPPED.findall(log.read_text(errors="replace"))} - begun
+        if stopped:
+            time.sleep(_SECONDS_OF_A_STOP)
+        for thread in stopped:
+            os.kill(int(thread), signal.SIGCONT)
+        begun |= stopped

@@ -22,7 +22,7 @@ from tests.unit.converters.inputs.test_boxes import make_xml
 
 # Starts the command, ends it if it hangs, and measures its memory. Linux counts the
 # memory of a parent for its child, so that the parent must be small.
-_LAUNCHER = """
+LAUNCHER = """
 import json, os, signal, sys
 seconds, *command = sys.argv[1:]
 child = os.spawnv(os.P_NOWAIT, sys.executable, [sys.executable, *command])
@@ -44,7 +44,7 @@ def run(
     out = root.with_name(f"{root.name}-out")
     done = subprocess.run(
         [
-            *(sys.executable, "-S", "-c", _LAUNCHER, str(_TIMEOUT_SECONDS)),
+            *(sys.executable, "-S", "-c", LAUNCHER, str(_TIMEOUT_SECONDS)),
             *("-m", f"converters.{module}"),
             *(f"--input_dir={root}", f"--output_dir={out}", "--num_workers=1"),
             *options,

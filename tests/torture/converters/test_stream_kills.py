@@ -18,7 +18,7 @@ from typing import Any
 import xxhash
 
 from converters import verify
-from tests.support.faults.torture import rounds
+from tests.support.faults.torture import RecordProperty, rounds
 from tests.support.processes import stream_producer
 from tests.support.servers import brokers
 from tfpipe.location.files import Files
@@ -66,7 +66,9 @@ class Victims:
         self.start(name)
 
 
-def test_each_image_is_stored_once_in_spite_of_kills(tmp_path: pathlib.Path) -> None:
+def test_each_image_is_stored_once_in_spite_of_kills(
+    tmp_path: pathlib.Path, record_property: RecordProperty
+) -> None:
     brokers.require("redis")
     draw, killed = random.Random(0), dict.fromkeys(("broker", "producer", *WORKERS), 0)
     began = time.monotonic()
@@ -87,6 +89,7 @@ def test_each_image_is_stored_once_in_spite_of_kills(tmp_path: pathlib.Path) -> 
                 process.wait()
 
     figures = _checked(tmp_path / "set")
+    record_property("injections", sum(killed.values()))
     figures |= {"kills": killed, "seconds": round(time.monotonic() - began, 1)}
     if path := os.environ.get("STREAM_RESULT"):
         pathlib.Path(path).write_text(json.dumps(figures, indent=1) + "\n")

@@ -4,7 +4,7 @@ import pathlib
 import subprocess
 import sys
 
-from tests.support.faults.torture import rounds
+from tests.support.faults.torture import RecordProperty, rounds
 
 # Changes of a file from one kill to the next one.
 STEP = rounds(few=5, many=1)
@@ -51,7 +51,7 @@ print(number)
 
 
 def test_run_killed_at_any_change_of_a_file_is_cleared_up_by_the_next(
-    tmp_path: pathlib.Path,
+    tmp_path: pathlib.Path, record_property: RecordProperty
 ) -> None:
     """Each run starts from the folder of the run before; the last run is not killed."""
     script = tmp_path / "script.py"
@@ -67,4 +67,5 @@ def test_run_killed_at_any_change_of_a_file_is_cleared_up_by_the_next(
 
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) > 20
+    record_property("injections", int(done.stdout) // STEP)
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["raw"]

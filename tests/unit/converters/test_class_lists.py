@@ -255,11 +255,21 @@ def test_a_list_of_synsets_that_is_no_text_is_refused(tmp_path: pathlib.Path) ->
         _of_tree(tmp_path / "in", tmp_path / "out")
 
 
-def test_tfds_says_the_number_of_classes(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "classes"),
+    [
+        ('"3"', [(0, "0"), (1, "1"), (2, "2")]),
+        *((text, [(1, "1")]) for text in ("1e999", '"x"', "[" * 100_000, "{}")),
+    ],
+)
+def test_tfds_says_the_number_of_classes(
+    tmp_path: pathlib.Path, number: str, classes: list[tuple[int, str]]
+) -> None:
+    """A number that cannot be read says nothing."""
     KINDS["tfrecord"][1](tmp_path / "in", [("train", "1")])
-    label = {"classLabel": {"numClasses": "3"}}
+    label = f'{{"image/class/label": {{"classLabel": {{"numClasses": {number}}}}}}}'
     (tmp_path / "in" / "features.json").write_text(
-        json.dumps({"featuresDict": {"features": {"image/class/label": label}}})
+        f'{{"featuresDict": {{"features": {label}}}}}'
     )
 
     job = conversions.make_job(
@@ -268,7 +278,7 @@ def test_tfds_says_the_number_of_classes(tmp_path: pathlib.Path) -> None:
         )
     )
 
-    assert _classes(job) == [(0, "0"), (1, "1"), (2, "2")]
+    assert _classes(job) == classes
 
 
 Rows = list[list[float]]

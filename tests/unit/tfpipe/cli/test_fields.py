@@ -74,6 +74,8 @@ def test_texts_become_values(words: str, field: str, value: object) -> None:
         ("--ranks=1 --ranks=2", "given twice: 1 and 2. Leave one out. Commas join"),
         ("--cuont=3", "There is no flag --cuont. Did you mean --count?"),
         ("--coun=3", "There is no flag --coun."),
+        (f"--{'dir' * 900}=3", f"There is no flag --{'dir' * 20}..."),
+        ("-" * 3000, "There is no flag --..."),
         ("--data_dir=x", "no flag --data_dir: give DIR without a flag."),
         ("other", "Unexpected argument: other. Flags start with --."),
         ("s3://u:p@b/c", "Unexpected argument: a URL."),

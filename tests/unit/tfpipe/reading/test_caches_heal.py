@@ -196,3 +196,29 @@ def test_a_cache_on_disk_heals_while_a_job_reads(data_dir, tmp_path, capfd, dama
     # The next run has the right elements, from what is sound and what is made again.
     cache.close()
     assert_equal(read(make(tfpipe.Cache("disk", folder))), expected)
+
+
+# What a crash of the host, or a hostile neighbor, leaves in a file of a cache.
+HARMED_FILES = [
+    ("manifest.json", lambda path: path.write_bytes(b"[" * 100_000)),
+    ("manifest.json", halve),
+    ("layout.npy", flip),
+    ("layout.npy", lambda path: write(path, b"\x93NUMPY\1\0v\0{'a': (")),
+    ("marks", lambda path: os.truncate(path, 0)),
+    ("claims", lambda path: (path.unlink(), path.mkdir())),
+]
+
+
+@needs_native
+@pytest.mark.parametrize(("name", "harm"), HARMED_FILES)
+def test_a_harmed_file_of_a_shard_cache_costs_a_fetch(data_dir, tmp_path, name, harm):
+    """The next run has the records of the data set, and no fault."""
+    expected = read(through_shard_cache(data_dir, tmp_path / "c", "native"))
+    for path in files_of(tmp_path / "c", f"*/{name}"):
+        harm(path)
+
+    pipeline = through_shard_cache(data_dir, tmp_path / "c", "native")
+    found = read(pipeline)
+
+    assert_equal(found, expected)
+    assert pipeline.faults.faults == []
