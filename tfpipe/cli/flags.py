@@ -242,7 +242,7 @@ class _Values(flags.FlagValues):
 
     def read_flags_from_files(
         self, argv: Sequence[str], force_gnu: bool = True
-    ) -> Sequence[str]:
+    ) -> list[str]:
         if not any("flagfile" in word for word in argv):
             return list(argv)
         return super().read_flags_from_files(argv, force_gnu)
