@@ -171,8 +171,8 @@ class Directory:
         folder = self.path / content.fingerprint
         try:
             with self.locked():
-                found = [s for s in self._stores() if s.folder == folder]
-                if not any(store.has_layout(content.pieces) for store in found):
+                kept = [s for s in self._stores() if s.folder == folder]
+                if not any(store.has_layout(content.pieces) for store in kept):
                     _create(folder, content)
                 store = next(s for s in self._stores() if s.folder == folder)
                 if not store.users.are_there():
