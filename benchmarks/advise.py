@@ -220,11 +220,7 @@ UNUSED = (
 
 
 def facts_of(options: AdviseOptions) -> dict[str, Fact]:
-    """Returns the facts that the flags give.
-
-    Raises:
-        ValueError: If a value has no unit or is out of range.
-    """
+    """Returns the facts that the flags give."""
     values = {name: getattr(options, name) for name in facts.KINDS}
     if values["whole_batches"] == "auto":
         del values["whole_batches"]
@@ -249,23 +245,7 @@ def run(
     change: str | None,
     config: dict[str, Any],
 ) -> dict[str, Any]:
-    """Computes the answer and prints it.
-
-    Args:
-        facts_given: Facts of the flags on the command line.
-        by_name: Accelerators by name.
-        mode: "train" or "infer".
-        paths: Folders and files with results.
-        change: Text of --what_if, or None.
-        config: The flags that were given, for the result.
-
-    Returns:
-        The result, for JSON.
-
-    Raises:
-        ValueError: If facts do not fit each other, or there is no result.
-        OSError: If results cannot be read.
-    """
+    """Computes the answer and prints it."""
     before, notes, doubts = facts_given, list[str](), list[str]()
     if paths:
         collection = results.read([pathlib.Path(path) for path in paths])
@@ -295,7 +275,6 @@ def run(
 
 
 def _image_size(facts_given: dict[str, Fact]) -> float | None:
-    """Returns the size of the images in the question; None if no flag says it."""
     if fact := facts_given.get("image_size"):
         return float(fact.value)
     name = facts_given.get("model")
@@ -309,7 +288,6 @@ def _after(
     by_name: dict[str, Accelerator],
     mode: str,
 ) -> summary.Advice | None:
-    """Returns the answer after a change; None without one."""
     if change is None:
         return None
     whole = hardware.complete(before, by_name, mode)
@@ -318,12 +296,7 @@ def _after(
 
 
 def advise(options: AdviseOptions) -> None:
-    """Answers what the flags ask.
-
-    Raises:
-        ValueError: If facts do not fit each other, or a file is not valid.
-        OSError: If a file cannot be read or written.
-    """
+    """Answers what the flags ask."""
     folder = options.report_dir
     if folder:
         pathlib.Path(folder).mkdir(parents=True, exist_ok=True)

@@ -68,11 +68,7 @@ PARTS = ("throughput", "profile", "tune", "headspace")
 
 @cli.options
 class InputConfig(DataOptions):
-    """The options of a measurement.
-
-    Raises:
-        ValueError: If options are contradictory.
-    """
+    """The options of a measurement."""
 
     pipeline: str | None = data_access.RUN(
         None,
@@ -221,17 +217,7 @@ UNUSED = (
 def make_pipeline(
     config: InputConfig, world: Ranks, tuning: tfpipe.Tuning
 ) -> tfpipe.Pipeline:
-    """Makes the pipeline of the rank: a preset, or a function of the user.
-
-    Args:
-        config: Names the preset or the function.
-        world: The ranks of the run.
-        tuning: Tuning of a preset; a function of the user sets an own tuning.
-
-    Raises:
-        ValueError: If the function does not exist, or returns something else.
-        TfpipeError: If the data set is not complete.
-    """
+    """Makes the pipeline of the rank: a preset, or a function of the user."""
     if config.pipeline is not None:
         return _pipeline_of(config.pipeline, world)
     from benchmarks.training.setting import recipe_of
@@ -285,10 +271,6 @@ class Measured:
 
     Attributes:
         pipeline: The pipeline to measure; after `tune` the tuned pipeline.
-        seat: Cores and threads of the rank.
-        seconds: Seconds for the part.
-        results: Figures by key of the JSON object.
-        search: The search of a tuning; None without `tune`.
     """
 
     pipeline: tfpipe.Pipeline
@@ -317,7 +299,6 @@ def throughput(config: InputConfig, world: Ranks, measured: Measured) -> str:
 
 
 def _preset_throughput(config: InputConfig, world: Ranks, measured: Measured) -> str:
-    """Measures the rate of a preset by the rules of a timed run."""
     from benchmarks.training import input_rate
 
     rate, sections = input_rate.measure(
@@ -420,19 +401,12 @@ def run(
     """Runs the parts of the config, prints and stores the findings.
 
     Args:
-        config: Settings of the command.
-        world: The ranks of the run.
         seat: Cores and threads of the rank; None: an equal part of the host.
         limit: Time left for the parts; None: the limit of the config, from now on.
 
     Returns:
         The result, for JSON. `cut_off` lists the parts left out for the time limit; a
         thread of the first part left out may still be running.
-
-    Raises:
-        ValueError: If the config does not fit the data or the pipeline.
-        TfpipeError: If the data set is not complete.
-        OSError: If a file cannot be written; the result was printed before.
     """
     from benchmarks.distributed import numa
     from benchmarks.results import environment
@@ -500,7 +474,6 @@ def _run_parts(
 def _storage(
     config: InputConfig, world: Ranks, pipeline: tfpipe.Pipeline
 ) -> dict[str, Any] | None:
-    """Returns the tier, and the bytes fetched; None for a pipeline of the user."""
     if config.data_dir is None:
         return None
     from benchmarks.page_cache import tiers
@@ -525,14 +498,12 @@ def _storage(
 
 
 def _index(pipeline: tfpipe.Pipeline) -> Any:
-    """Returns the index of the data; None if a pipeline of the user's has none."""
     return getattr(pipeline.source, "index", None)
 
 
 def _files(
     config: InputConfig, measured: Measured, result: dict[str, Any]
 ) -> dict[pathlib.Path, Callable[[], object]]:
-    """Returns the files to write, with their functions."""
     files: dict[pathlib.Path, Callable[[], object]] = {}
     search = measured.search
     if config.tuning is not None and search is not None:
@@ -544,13 +515,7 @@ def _files(
 
 
 def measure(config: InputConfig) -> None:
-    """Runs and prints the parts of the flags.
-
-    Raises:
-        ValueError: If flags do not fit the data or the pipeline.
-        TfpipeError: If the data set is not complete.
-        OSError: If a file cannot be written.
-    """
+    """Runs and prints the parts of the flags."""
     from benchmarks.distributed import numa, ranks
 
     limit = TimeLimit(config.time_limit, used=seconds_since_start())

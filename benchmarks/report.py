@@ -40,12 +40,7 @@ class ReportOptions:
 
 
 def run(options: ReportOptions) -> None:
-    """Writes the page that the options ask for.
-
-    Raises:
-        ValueError: If there is no result, or a package is missing.
-        OSError: If a file cannot be read or written.
-    """
+    """Writes the page that the options ask for."""
     path = pathlib.Path(options.output)
     collection = results.read([pathlib.Path(name) for name in options.results])
     old = None

@@ -56,11 +56,7 @@ class Address:
 
 
 def parse_address(text: str) -> Address:
-    """Returns the address of HOST:PORT.
-
-    Raises:
-        ValueError: If the text has another form.
-    """
+    """Returns the address of HOST:PORT."""
     host, _, port = text.rpartition(":")
     if not host or "/" in host or not port.isdecimal() or int(port) >= 1 << 16:
         raise ValueError(f"must be HOST:PORT with a port of 0 to 65535, got {text!r}.")
@@ -114,7 +110,6 @@ class WorkerOptions(ServerOptions):
 def _serve(
     role: str, options: Any, serve: Callable[[Any, threading.Event], dict[str, Any]]
 ) -> None:
-    """Runs a server until a signal, and prints the result."""
     _say(
         "TensorFlow's servers listen on every network address of this host, and "
         "whoever reaches the port can run code here: keep it behind a firewall."
@@ -177,7 +172,6 @@ def _watch_workers(
 
 
 def _start_dispatcher(options: DispatcherOptions) -> tuple[Any, str]:
-    """Returns a running dispatcher, and its address as shown on stdout."""
     service = _prepared_service()
     config = service.DispatcherConfig(
         port=options.address.port,
@@ -247,7 +241,6 @@ def _free_port() -> int:
 
 
 def _start_worker(dispatcher: str, port: int) -> "subprocess.Popen[bytes]":
-    """Returns a worker process on this host, which ends with this process."""
     # stdout is for the result of this command.
     return subprocess.Popen(
         [
@@ -288,7 +281,6 @@ def _started(start: Callable[[], Any]) -> Any:
 
 
 def _cpu_seconds() -> float:
-    """Returns the CPU-seconds of this process and of its workers that have ended."""
     kinds = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     usages = [resource.getrusage(kind) for kind in kinds]
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)

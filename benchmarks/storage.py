@@ -88,16 +88,7 @@ class WarmOptions:
 
 
 def run(config: StorageOptions) -> None:
-    """Measures, prints and stores the figures of a storage.
-
-    Args:
-        config: Settings of the command.
-
-    Raises:
-        ValueError: If the storage cannot be measured.
-        OSError: If its files cannot be read or written, or a read does not come back.
-        TfpipeError: If a store does not answer.
-    """
+    """Measures, prints and stores the figures of a storage."""
     if config.report_dir:
         # First, so that an unusable folder is known before the work.
         pathlib.Path(config.report_dir).mkdir(parents=True, exist_ok=True)
@@ -144,7 +135,6 @@ def _feeds(
     files: probe_files.ProbeFiles,
     measured: Sequence[StorageReading],
 ) -> dict[str, Any]:
-    """Returns the best rates, the accelerators fed, and both as sentences."""
     best, write = feeds.best(measured), feeds.fastest_write(measured)
     if best is None or not best.megabytes_per_second:
         return {"feeds": [], "sentences": []}
@@ -177,7 +167,6 @@ def _feeds(
 
 
 def _fastest(measured: Sequence[StorageReading], best: StorageReading) -> str:
-    """Returns the fastest row as a sentence, with its other try and its hosts."""
     first = dataclasses.replace(best, is_again=False)
     text = f"The fastest: {best.megabytes_per_second:,.0f} MB/s with "
     text += f"{summary.name(first)}, {summary.seen(best)}"
@@ -203,11 +192,7 @@ class _Hosts:
 
     @classmethod
     def join(cls) -> _Hosts:
-        """Joins the other hosts.
-
-        Raises:
-            ValueError: If a host has several processes.
-        """
+        """Joins the other hosts."""
         if "HOROVOD_RANK" not in os.environ:
             return cls()
         from benchmarks.distributed import ranks
@@ -235,12 +220,7 @@ class _Hosts:
 
 
 def warm(config: WarmOptions) -> None:
-    """Brings the shards of a data set into a shard cache, and prints what was done.
-
-    Raises:
-        ValueError: If the cache cannot be made.
-        TfpipeError: If the data set is not complete, or its store does not answer.
-    """
+    """Brings the shards of a data set into a shard cache, and prints what was done."""
     cache = tfpipe.ShardCache(config.cache_dir, max_bytes=config.cache_max_bytes)
     progress = Progress()
     with (

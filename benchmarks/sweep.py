@@ -85,14 +85,6 @@ def make_options(*, sweep: dict[str, Any], **own: Any) -> SweepOptions:
     """Returns options of the flags that are set.
 
     Settings of flags come before those of --sweep_file, and those before the preset's.
-
-    Args:
-        sweep: The settings of a `Sweep` that are set, by name.
-        own: Other fields that are set.
-
-    Raises:
-        ValueError: If settings are contradictory, or the file is not valid.
-        OSError: If the file cannot be read.
     """
     path = own.get("sweep_file")
     in_file = settings_file.read_options("sweep_file", path, Sweep) if path else {}
@@ -102,11 +94,7 @@ def make_options(*, sweep: dict[str, Any], **own: Any) -> SweepOptions:
 
 @contextlib.contextmanager
 def _locked(folder: pathlib.Path) -> Iterator[None]:
-    """Locks the folder against a second sweep; the kernel unlocks it if this one dies.
-
-    Raises:
-        ValueError: If another sweep has locked the folder.
-    """
+    """Locks the folder against a second sweep, until the end of the process."""
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / ".lock", "w", encoding="ascii") as file:
         try:
@@ -119,13 +107,7 @@ def _locked(folder: pathlib.Path) -> Iterator[None]:
 
 
 def check(sweep: Sweep) -> None:
-    """Checks the flags, folders and models of all runs, before hours of runs begin.
-
-    Raises:
-        ValueError: If benchmarks.train would refuse a run, or the mount is none.
-        RemoteError: If the index of a data set cannot be read by its URL.
-        FileNotFoundError: If a run needs horovodrun, which is not there.
-    """
+    """Checks the flags, folders and models of all runs, before hours of runs begin."""
     for words in dict.fromkeys(tuple(run.flags) for run in sweep.runs()):
         try:
             check_run(words)
@@ -143,17 +125,7 @@ def check(sweep: Sweep) -> None:
 
 
 def check_run(words: Sequence[str]) -> None:
-    """Checks a run as far as possible before it starts.
-
-    Args:
-        words: The flags of benchmarks.train.
-
-    Raises:
-        ValueError: If benchmarks.train would refuse the flags, a folder or file is
-            missing, or the accelerator's time for the model is not known.
-        BadIndexError: If there is no data set in the folder.
-        RemoteError: If the index of a data set cannot be read by its URL.
-    """
+    """Checks a run as far as possible before it starts."""
     config = config_of(words)
     cli.refuse_unused(config, options_of_run.UNUSED)
     options_of_run.refuse_unmeasured(config)
@@ -171,15 +143,7 @@ def check_run(words: Sequence[str]) -> None:
 
 
 def config_of(words: Sequence[str]) -> Config:
-    """Returns the config of a run.
-
-    Args:
-        words: The flags of benchmarks.train.
-
-    Raises:
-        ValueError: If a flag is unknown, has a wrong value, or contradicts another.
-        RemoteError: If a package or a setting for the URL of the data is missing.
-    """
+    """Returns the config of a run."""
     try:
         return cli.parse(Config, words)
     except ValueError as error:
@@ -196,12 +160,6 @@ def _data_dir(run: Run) -> str | None:
 
 
 def _sweep(sweep: Sweep, folder: pathlib.Path) -> int:
-    """Runs the sweep, prints and keeps its report; returns the exit code.
-
-    Raises:
-        KeyboardInterrupt: If it was interrupted, after the report.
-        OSError: If the report cannot be kept, or a run cannot be started.
-    """
     session = Session(sweep=sweep, folder=folder, data_dir_of=_data_dir)
     with _locked(folder):
         try:
@@ -229,7 +187,6 @@ def _sweep(sweep: Sweep, folder: pathlib.Path) -> int:
 
 
 def _dry_run(sweep: Sweep, folder: pathlib.Path) -> int:
-    """Lists the runs, and prints the report of those that are done; returns 0."""
     session = Session(sweep=sweep, folder=folder, data_dir_of=_data_dir, is_dry=True)
     session.run_all()
     plan = [] if sweep.find_ranks else tables.plan_lines(session)
@@ -241,13 +198,6 @@ def _dry_run(sweep: Sweep, folder: pathlib.Path) -> int:
 def _report(
     session: Session, *, plan: Sequence[str] = (), **more: Any
 ) -> dict[str, Any]:
-    """Prints the answer and the JSON object of a sweep; returns the object.
-
-    Args:
-        session: The runs.
-        plan: Lines about the runs of a dry run.
-        more: More keys of the object.
-    """
     finished = session.all_repeats()
     if session.sweep.tiers:
         lines = tables.tier_lines([tables.tier(repeats) for repeats in finished])
@@ -265,13 +215,7 @@ def _report(
 
 
 def run(options: SweepOptions) -> int:
-    """Runs the sweep that the options describe; returns the exit code.
-
-    Raises:
-        ValueError: If benchmarks.train would refuse a run.
-        OSError: If a file cannot be read or written, or a run cannot be started.
-        TfpipeError: If the index of a data set cannot be read.
-    """
+    """Runs the sweep that the options describe; returns the exit code."""
     check(options.sweep)
     work = _dry_run if options.dry_run else _sweep
     return work(options.sweep, pathlib.Path(options.sweep_dir))

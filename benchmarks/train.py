@@ -44,18 +44,12 @@ from tfpipe.cli import output as cli_output
 
 
 def print_result(result: dict[str, Any], path: pathlib.Path | None) -> None:
-    """Prints the answer for people, details, and the JSON line for scripts.
-
-    Args:
-        result: The result of the run.
-        path: File that will hold the result.
-    """
+    """Prints the answer for people, details, and the JSON line for scripts."""
     answer = answers.train(tree.decode(TrainResult, result)[0], path)
     output.show(result, *answer, details=_details(result))
 
 
 def _details(result: dict[str, Any]) -> Iterator[str]:
-    """Yields what the answer leaves out."""
     from benchmarks.training import bars, metrics
 
     for epoch in result.get("epochs", ()):
@@ -98,7 +92,6 @@ def exit_code(result: dict[str, Any]) -> int:
 
 
 def _end_stopped(stopped: Any, config: Config) -> int:
-    """Says on rank 0 how a training that SIGTERM ended goes on; returns the code."""
     from benchmarks.distributed import stopping
 
     if stopped.error is not None:  # it was printed when it happened
@@ -112,13 +105,7 @@ def _end_stopped(stopped: Any, config: Config) -> int:
 
 
 def train(config: Config) -> int:
-    """Runs what the flags say, prints the result, and returns the exit code.
-
-    Raises:
-        ValueError: If flags do not fit the data, or gates cannot be measured.
-        OSError: If a file cannot be read or written.
-        TfpipeError: If the data set is not complete.
-    """
+    """Runs what the flags say, prints the result, and returns the exit code."""
     options.refuse_unmeasured(config)
     if config.as_nvidia:
         config = config.spelled_out()

@@ -15,8 +15,6 @@ class Position(NamedTuple):
     """How far a rank is.
 
     Attributes:
-        step: Number of steps done.
-        is_fed: Whether the rank has the batch of the next step.
         loop: Number of beginnings and ends of loops over steps: odd within a loop, even
             before, between and after loops, where no step is due.
     """
@@ -48,12 +46,8 @@ class Peer:
     """The last report of a rank.
 
     Attributes:
-        rank: Number of the rank.
-        host: Name of its host.
         heard: Time of the last report.
         moved: Time of the last report with a new position.
-        position: How far the rank was in the last report.
-        is_done: Whether the rank has finished all its steps.
     """
 
     rank: int
@@ -77,8 +71,6 @@ class Liveness:
     Rank 0 has reports of all ranks. Another rank has the reports of rank 0 and its own.
 
     Attributes:
-        peers: The last reports, by rank.
-        num_ranks: Number of ranks in the run.
         timeout: Seconds that a rank may stay at the same position.
     """
 
@@ -101,7 +93,6 @@ class Liveness:
         """Returns an error with the lost or late ranks; None without such ranks.
 
         Args:
-            now: The current time.
             silence_limit: Seconds without a report after which a rank is lost.
         """
         silent = [
@@ -180,9 +171,6 @@ class SilentWorkers:
 
     Args:
         limit: Seconds without an answer until a worker is silent.
-        is_answering: Whether a worker answers, see
-            `tfpipe.service.workers.service_worker_answers`.
-        clock: Seconds; for tests.
     """
 
     limit: float

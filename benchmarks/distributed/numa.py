@@ -23,7 +23,6 @@ class Seat:
 
     Attributes:
         nodes: Numbers of the memory nodes of the rank; empty for a rank without a bond.
-        cores: Numbers of the cores for the rank.
         num_ranks: Number of ranks that use the same cores.
         most_threads: The rank's share of the CPU quota of the host; None without a
             quota.
@@ -77,12 +76,6 @@ def assign(
     """Returns the seat of a rank: the usable cores of a node or of several nodes.
 
     A single rank keeps all cores, as do the ranks of a host with a single node.
-
-    Args:
-        nodes: The cores by node.
-        free: The seat of an unbound rank.
-        local_rank: Number of the rank on the host.
-        num_local_ranks: Number of ranks on the host.
     """
     usable = [index for index, node in enumerate(nodes) if node & free.cores]
     if len(usable) < 2 or num_local_ranks == 1:
@@ -109,9 +102,6 @@ def read_nodes(folder: pathlib.Path) -> list[frozenset[int]]:
     """Reads the cores of each node, in the order of nodes.
 
     Nodes without cores are left out.
-
-    Args:
-        folder: The kernel's folder of nodes, /sys/devices/system/node.
     """
     paths = sorted(folder.glob("node[0-9]*"), key=lambda path: int(path.name[4:]))
     lists = [(path / "cpulist").read_text().strip() for path in paths]

@@ -42,8 +42,6 @@ class Link:
     """A connection to a rank.
 
     Attributes:
-        rank: The rank at the other end.
-        socket: The socket, for a selector to wait on.
         is_reachable: False after the host of the rank could not be reached.
     """
 
@@ -103,9 +101,6 @@ class Links:
 
     def receive(self, seconds: float) -> list[tuple[int, list[Message] | None]]:
         """Waits until messages arrive, and returns them.
-
-        Args:
-            seconds: Longest time to wait.
 
         Returns:
             (rank, messages) for each rank with messages. The messages of a rank that

@@ -30,14 +30,7 @@ Result = TypeVar("Result")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ranks:
-    """The number of the process among all processes of the run, and on its host.
-
-    Attributes:
-        rank: Number of the process in the run, from 0.
-        num_ranks: Number of processes in the run.
-        local_rank: Number of the process on its host, from 0.
-        num_local_ranks: Number of processes on its host.
-    """
+    """The number of the process among all processes of the run, and on its host."""
 
     rank: int = 0
     num_ranks: int = 1
@@ -59,7 +52,6 @@ class Ranks:
         """Returns the means of tensors over ranks; also within a tf.function.
 
         Args:
-            gradients: The tensors of this rank.
             fp16: Whether the ranks exchange float16, half of the bytes of float32.
         """
         if self.num_ranks == 1:
@@ -138,14 +130,6 @@ def run_elastic(
 
     Args:
         variables: The variables to share between ranks and to set back after a loss.
-        work: Takes the current ranks and the shared state, and returns a result.
-        objects: The first values of the objects in the shared state.
-
-    Returns:
-        The result of the last call of `work`.
-
-    Raises:
-        ValueError: If elastic Horovod did not start the process.
     """
     if hvd is None or "HOROVOD_ELASTIC" not in os.environ:
         raise ValueError(
@@ -166,10 +150,6 @@ def connect() -> Ranks:
 
     A rank uses the local GPU with its number, if there are GPUs. Call the function
     before TensorFlow is used: the choice of GPUs cannot change afterwards.
-
-    Raises:
-        ValueError: If horovodrun started the process and Horovod is not installed, or a
-            host has fewer GPUs than ranks.
     """
     if hvd is None:
         if "HOROVOD_RANK" in os.environ:

@@ -20,7 +20,6 @@ class StoppedError(Exception):
     """A training ended by SIGTERM.
 
     Attributes:
-        state: How far the data was read.
         error: Why no checkpoint could be written; None if a checkpoint was written.
     """
 

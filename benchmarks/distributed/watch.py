@@ -81,16 +81,11 @@ def watched(
     A single rank is not watched.
 
     Args:
-        ranks: All ranks.
         timeout: Seconds that a rank may stay without a new step or batch within
             `Beat.loop`, also before the first step; and without a report anywhere.
         is_elastic: Whether elastic Horovod handles a dead rank, by an error in the
             other ranks. A stopped rank, or a rank without data, still ends the others.
-        is_ended_by_sigterm: Whether SIGTERM ends the process, after its last words.
         end: Called with the message if a rank is lost, in another thread.
-
-    Raises:
-        OSError: If a rank cannot connect to rank 0.
     """
     beat = Beat()
     if ranks.num_ranks == 1:
@@ -149,8 +144,6 @@ def _last_words(watch: "_Watch") -> Iterator[None]:
 
 
 class _Watch:
-    """The thread of a rank that receives reports of other ranks and sends reports."""
-
     def __init__(
         self,
         rank: int,
@@ -229,7 +222,6 @@ class _Watch:
             self._conclude(error)
 
     def _stop(self) -> None:
-        """Ends the watch on every rank, with no error."""
         if self._rank == 0:
             self._others.send({"is_over": True})
         self._is_ending = True
@@ -264,7 +256,6 @@ class _Watch:
             self._conclude(self._liveness.judge(now, silence_limit=limit))
 
     def _conclude(self, error: str | None) -> None:
-        """Ends the watch by an error, also on the other ranks."""
         if error is None or self._is_ending:
             return
         self._is_ending, self._verdict = True, error
@@ -273,7 +264,6 @@ class _Watch:
 
 
 def _interval(liveness: Liveness) -> float:
-    """Returns the seconds between messages of a rank."""
     # Rank 0 answers every rank, so many ranks must send fewer messages each.
     longest = max(_INTERVAL_SECONDS, _INTERVAL_SECONDS_PER_RANK * liveness.num_ranks)
     return min(longest, liveness.timeout / _INTERVALS_PER_TIMEOUT)

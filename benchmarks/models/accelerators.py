@@ -17,19 +17,11 @@ class Figure:
     """The rate of a model on an accelerator.
 
     Attributes:
-        images_per_second: The rate, above 0.
         source: The publication; for a scaled figure, the publications of the ratio and
             of the figure `base`.
-        date: Date of the source; for a scaled figure, of the ratio.
-        precision: Precision of the measurement, such as "float16".
-        kind: Kind of measurement, such as "MLPerf Storage sleep".
         ratio: Number that the figure of `base` is multiplied by; None if the figure is
             published itself.
         base: Name of what the figure is scaled from; None if it is published itself.
-
-    Raises:
-        ValueError: If a number is not above 0, the source is empty, or only one of
-            ratio and base is given.
     """
 
     images_per_second: float
@@ -66,12 +58,7 @@ class Figure:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Accelerator:
-    """The figures of an accelerator.
-
-    Attributes:
-        train: Figure of training, by model.
-        infer: Figure of forward passes, by model.
-    """
+    """The figures of an accelerator."""
 
     train: Mapping[str, Figure]
     infer: Mapping[str, Figure] = dataclasses.field(default_factory=dict)
@@ -124,15 +111,7 @@ def find(
     """Returns the emulation of a model on an accelerator.
 
     Args:
-        accelerators: Accelerators by name.
         name: The accelerator, in any case; a space or "-" stands for "_".
-        model: A key of `catalog.MODELS`.
-        mode: "train" or "infer".
-        flag: Flag with the name of the accelerator, for errors.
-        remedy: Flags for a figure of the user, likewise.
-
-    Raises:
-        ValueError: If the accelerator is not known, or has no figure for the model.
     """
     name = name_of(name, accelerators)
     if name not in accelerators:

@@ -72,7 +72,6 @@ def inception_v3(image_size: int, num_classes: int) -> keras.Model:
 def _application(
     make: Callable[..., keras.Model], image_size: int, num_classes: int
 ) -> keras.Model:
-    """Returns a network of Keras Applications with float32 logits."""
     image = image_input(image_size)
     features = _features(make, image, pooling="avg")
     logits = make_logits(features.output, num_classes)
@@ -219,8 +218,6 @@ def _halve(x: Tensor) -> Tensor:
 
 
 class _Conv(NamedTuple):
-    """A convolution with batch normalization and ReLU."""
-
     filters: int
     kernel: tuple[int, int] = (1, 1)
     strides: int = 1

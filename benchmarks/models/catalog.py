@@ -20,9 +20,6 @@ class Model:
         architecture: Name of the function in architectures.py that builds the model:
             (image_size, num_classes) -> keras.Model that returns logits, float32
             [batch, num_classes].
-        image_size: Height and width of the images in the publication, in pixels.
-        min_image_size: Smallest image size that the architecture accepts, in pixels.
-        batch_size: Default number of examples a step and rank.
         learning_rate: Peak learning rate for a global batch of 256; scaled linearly.
         recipe: Name of the function in tfpipe that makes the recipe of its images:
             "resnet", "inception" or "vgg".
@@ -39,11 +36,7 @@ class Model:
     num_parameters: int | None
 
     def check_image_size(self, image_size: int) -> None:
-        """Checks that images are large enough for all layers.
-
-        Raises:
-            ValueError: If image_size is below min_image_size.
-        """
+        """Checks that images are large enough for all layers."""
         if image_size < self.min_image_size:
             raise ValueError(
                 f"--image_size must be >= {self.min_image_size} for this model, got "
@@ -54,9 +47,6 @@ class Model:
         """Returns the model with new weights.
 
         Data format and dtype policy are Keras' current ones.
-
-        Raises:
-            ValueError: If images are too small for the model.
         """
         self.check_image_size(image_size)
         from benchmarks.models import architectures, batch_norm

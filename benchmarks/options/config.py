@@ -30,11 +30,7 @@ GROUPS = (
 
 @cli.options
 class Config(DataOptions):
-    """The options of a run.
-
-    Raises:
-        ValueError: If options are contradictory.
-    """
+    """The options of a run."""
 
     mode: Literal["train", "eval", "infer"] = data_access.RUN(
         "train",
@@ -273,13 +269,7 @@ class Config(DataOptions):
         )
 
     def find_emulation(self) -> Emulation | None:
-        """Returns the accelerator of --emulate with its figure; None without the flag.
-
-        Raises:
-            ValueError: If the accelerator is not known, or has no figure for the model,
-                or the file of --accelerators_file is not valid.
-            OSError: If the file cannot be read.
-        """
+        """Returns the accelerator of --emulate, with its figure; None without it."""
         if self.emulate is None:
             return None
         by_name = settings_file.accelerators_with(self.accelerators_file)
@@ -363,10 +353,6 @@ UNUSED = (
 
 
 def refuse_unmeasured(config: Config) -> None:
-    """Checks that the run can measure the metrics of its gates.
-
-    Raises:
-        ValueError: If it cannot.
-    """
+    """Checks that the run can measure the metrics of its gates."""
     required = [gates.Gate.parse(text) for text in config.require]
     gates.refuse_unmeasured(required, config.measured | {"gpu", "link"})

@@ -30,12 +30,7 @@ report_dir = functools.partial(
 
 @cli.options
 class DataAccess:
-    """A data set and the way to its shards.
-
-    Raises:
-        ValueError: If fields are contradictory, or tfpipe does not know the URL.
-        RemoteError: If a package or a setting for the URL is missing.
-    """
+    """A data set and the way to its shards."""
 
     data_dir: str | None = RUN(
         None,

@@ -17,15 +17,7 @@ from tfpipe.cli import fields
 
 
 def read(flag: str, path: str) -> dict[str, Any]:
-    """Reads the settings that a file holds.
-
-    Args:
-        flag: Name of the flag that names the file, for errors.
-        path: The file.
-
-    Raises:
-        ValueError: If the file cannot be read, is not valid, or holds no object.
-    """
+    """Reads the settings that a file holds."""
     try:
         text = pathlib.Path(path).read_text(encoding="utf-8")
         parse = _parse_toml if path.endswith(".toml") else errors.from_json
@@ -51,17 +43,7 @@ def _parse_toml(text: str) -> dict[str, Any]:
 
 
 def read_options(flag: str, path: str, kind: type) -> dict[str, Any]:
-    """Reads values of options, by the names of their fields.
-
-    Args:
-        flag: As for `read`.
-        path: As for `read`.
-        kind: The class of the options.
-
-    Raises:
-        ValueError: If the file cannot be read, a name is no field, or a value is not as
-            its field says.
-    """
+    """Reads values of options, by the names of their fields."""
     settings = read(flag, path)
     options = {option.field: option for option in fields.options_of(kind)}
     for name in settings:
@@ -78,8 +60,6 @@ def read_options(flag: str, path: str, kind: type) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _OwnAccelerator:
-    """An accelerator of --accelerators_file: images a second by model."""
-
     source: str
     train: Mapping[str, float] = dataclasses.field(default_factory=dict)
     infer: Mapping[str, float] = dataclasses.field(default_factory=dict)
@@ -107,9 +87,6 @@ def accelerators_with(path: str | None) -> dict[str, Accelerator]:
     Args:
         path: Value of --accelerators_file, or None. The file holds {name: {"source":
             text, "train": {model: images a second}, "infer": likewise}}.
-
-    Raises:
-        ValueError: If the file cannot be read, or is not valid.
     """
     built_in = dict(published.ACCELERATORS)
     if not path:

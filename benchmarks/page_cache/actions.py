@@ -30,8 +30,6 @@ def run(action: str, paths: Sequence[str], *, timeout_seconds: float) -> dict[st
     """Does one of `ACTIONS` in a child process and returns its result.
 
     Args:
-        action: Name of the action.
-        paths: Paths of the files.
         timeout_seconds: Seconds after which the child is killed and left behind.
 
     Returns:

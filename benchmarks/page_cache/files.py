@@ -55,15 +55,8 @@ class OpenFiles:
     the pages of a file at each opening, unless the mount keeps its cache. A mapping
     takes no descriptor, and no memory while nobody touches it.
 
-    Args:
-        files: Paths of the files.
-
     Attributes:
-        num_bytes: Size of the files.
         remark: The reason why their part of the page cache is unknown, or "".
-
-    Raises:
-        OSError: If a file cannot be opened.
     """
 
     def __init__(self, files: Sequence[str]) -> None:
@@ -99,9 +92,6 @@ class OpenFiles:
 
         Args:
             most: Bytes of each file to look at, from its begin; None: all.
-
-        Raises:
-            OSError: If the kernel does not answer.
         """
         if self.remark:
             return None
@@ -160,12 +150,8 @@ def measure(files: Sequence[str]) -> dict[str, Any]:
 def evict(files: Sequence[str]) -> dict[str, Any]:
     """Takes files out of the page cache, but pages that a process has mapped stay.
 
-    Returns:
-        {}, as there is nothing to tell.
-
     Raises:
         ValueError: If memory is the storage of a file, as with tmpfs.
-        OSError: If a file cannot be opened.
     """
     for path in {os.path.dirname(path): path for path in files}.values():
         if (below := mounts.beneath(path)).is_memory:
@@ -190,14 +176,7 @@ def evict_file(descriptor: int, num_bytes: int) -> None:
 
 
 def fill(files: Sequence[str]) -> dict[str, Any]:
-    """Reads files from end to end, so that they are in the page cache.
-
-    Returns:
-        {}, as there is nothing to tell.
-
-    Raises:
-        OSError: If a file cannot be read.
-    """
+    """Reads files from end to end, so that they are in the page cache."""
     with concurrent.futures.ThreadPoolExecutor(_NUM_READERS) as readers:
         for _ in readers.map(_fill_file, files):
             pass
@@ -212,10 +191,6 @@ def _fill_file(path: str) -> None:
 
 
 def drop_caches(_: Sequence[str]) -> dict[str, Any]:
-    """Empties the caches of the whole machine: pages, directory entries, inodes.
-
-    Raises:
-        OSError: If this process may not do so.
-    """
+    """Empties the caches of the whole machine: pages, directory entries, inodes."""
     _DROP_CACHES.write_text("3")
     return {}

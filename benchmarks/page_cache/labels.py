@@ -31,7 +31,6 @@ class EpochCache:
     """The timed part of one epoch, over all ranks.
 
     Attributes:
-        epoch: Number of the epoch.
         consumed_bytes: Size of the records in the timed steps.
         storage_bytes: Bytes of the files that storage gave meanwhile; None if unknown.
             Records that are read and not used make storage_bytes the larger figure.
@@ -39,7 +38,6 @@ class EpochCache:
             begin, 0 to 1; None if unknown.
         server_bytes: Bytes that a shard cache fetched meanwhile; None without a shard
             cache. With a shard cache the label is the state of the shard cache.
-        network_bytes: Bytes that the hosts received meanwhile; None if unknown.
     """
 
     epoch: int
@@ -106,12 +104,7 @@ class EpochCache:
 def join(
     by_rank: Sequence[Sequence[EpochReads]], before: Sequence[CacheStatus]
 ) -> list[EpochCache]:
-    """Joins the reads of all ranks in each timed epoch.
-
-    Args:
-        by_rank: For each rank, the reads in each epoch.
-        before: The page caches before the run; empty if it reads no files.
-    """
+    """Joins the reads of all ranks in each timed epoch."""
     statuses = {status.cache: status for status in before}
     num_bytes = max([1, *(status.num_bytes for status in before)])
     joined = []
@@ -150,13 +143,7 @@ def label(epochs: Sequence[EpochCache]) -> str:
 def mismatch(
     state: str, before: Sequence[CacheStatus], epochs: Sequence[EpochCache]
 ) -> str:
-    """Returns the first epoch in another state than a run claims, in words; or "".
-
-    Args:
-        state: An item of `states.STATES`; any label fits "as_is".
-        before: The page caches before the run.
-        epochs: The timed part of each epoch.
-    """
+    """Returns the first epoch in another state than a run claims, in words; or ""."""
     wrong = next((e for e in epochs if state not in ("as_is", e.label)), None)
     if wrong is None:
         return ""
@@ -202,15 +189,7 @@ def section(
     num_steps: int,
     state: str = "as_is",
 ) -> dict[str, Any]:
-    """Returns the section `cache` of a result: the label and its proof.
-
-    Args:
-        before: The page caches before the run.
-        epochs: The timed part of each epoch.
-        data_bytes: Size of the split.
-        num_steps: Steps of the global batch in an epoch.
-        state: The state that the run claims, an item of `states.STATES`.
-    """
+    """Returns the section `cache` of a result: the label and its proof."""
     memory = {status.cache.machine: status.ram_bytes for status in before}
     return {
         "state": state,
@@ -229,14 +208,6 @@ def size_rule(*, data_bytes: int, ram_bytes: int, num_steps: int) -> dict[str, A
 
     The data must be 5 times as large as the memory of all hosts, so that no page cache
     can hold it, and an epoch must have 500 steps of the global batch.
-
-    Args:
-        data_bytes: Size of the split.
-        ram_bytes: Memory of all hosts together.
-        num_steps: Steps of the global batch in an epoch.
-
-    Returns:
-        The section `size_rule` of the result, with the arithmetic as text.
     """
     needed = _MEMORY_FACTOR * ram_bytes
     is_large = data_bytes >= needed

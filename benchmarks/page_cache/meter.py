@@ -30,12 +30,8 @@ class Meter:
     All ranks call every method together.
 
     Args:
-        files: Paths of the files that the ranks of this machine read.
-        ranks: All ranks.
         batches: `training.cache_state.Batches` of the rank. A cold run stops and starts
             the batches.
-        record_bytes: Mean size of a record.
-        is_cold: Whether the run claims to be cold.
         state: Begin of the timed steps if there is no warm-up; the page cache is then
             in the state after `states.prepare`.
     """
@@ -61,11 +57,7 @@ class Meter:
         self._begin = state and (state.epoch, self._look())
 
     def start(self, state: tfpipe.State) -> None:
-        """Begins the timed steps at a state; to be called just before.
-
-        Raises:
-            ValueError: If the files do not leave a page cache.
-        """
+        """Begins the timed steps at a state; to be called just before."""
         if self._is_cold:
             self._stop()
         self._restart(state)
@@ -75,9 +67,6 @@ class Meter:
 
         In warm-up and after the last step there is nothing to do. Only a cold run
         pauses, because its input reads nothing meanwhile.
-
-        Raises:
-            ValueError: If the files do not leave a page cache.
         """
         if self._begin is None or is_last:
             return

@@ -58,16 +58,7 @@ class Snapshot:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EpochReads:
-    """Reads of one rank in the timed part of an epoch.
-
-    Attributes:
-        epoch: Number of the epoch.
-        cache: The page cache that the rank reads through.
-        host: The rank's host, whose network it shares.
-        consumed_bytes: Size of the records that the rank's timed steps used.
-        before: Counters at its begin.
-        after: Counters at its end.
-    """
+    """Reads of one rank in the timed part of an epoch."""
 
     epoch: int
     cache: PageCache
@@ -88,7 +79,6 @@ def snapshot(files: OpenFiles | None, *, server_bytes: int | None = None) -> Sna
     Args:
         files: The files to look at in the page cache; None on all ranks of a page cache
             but the first.
-        server_bytes: Becomes a field of the snapshot.
     """
     try:
         resident = files and files.resident_bytes()
@@ -114,9 +104,6 @@ def parse_reclaimed(text: str) -> int:
     Args:
         text: Contents of /proc/vmstat. Kernels before 5.8 have no count of files alone:
             anonymous memory is then in the figure too.
-
-    Raises:
-        ValueError: If the text has none of the counters.
     """
     counters = dict(line.split() for line in text.splitlines())
     names = ("pgsteal_kswapd", "pgsteal_direct")
@@ -145,10 +132,6 @@ def origin(ranks: Sequence[EpochReads], status: CacheStatus | None) -> Origin:
     Storage gives nothing if memory is the storage. Where the kernel does not count, and
     memory was short meanwhile, the growth of the files proves nothing; nor does it if a
     shard cache fetched bytes, as these are in memory when they are written.
-
-    Args:
-        ranks: The reads of all ranks of the page cache in an epoch.
-        status: What is known of the page cache; None if nothing is.
     """
     measured = [rank.before.resident_bytes for rank in ranks]
     resident = next((held for held in measured if held is not None), None)
@@ -197,6 +180,5 @@ def known_sum(values: Sequence[int | None]) -> int | None:
 
 
 def _moved(rank: EpochReads) -> tuple[int, int] | None:
-    """Returns the growth of the files in memory, and the reclaimed bytes."""
     growth, reclaimed = rank.grown("resident_bytes"), rank.grown("reclaimed_bytes")
     return None if growth is None or reclaimed is None else (growth, reclaimed)

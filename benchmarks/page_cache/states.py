@@ -32,7 +32,6 @@ class PageCache:
     """The page cache of a machine for the files of one mount.
 
     Attributes:
-        machine: The machine.
         device: Number of the device of the files, or of their mount.
     """
 
@@ -55,12 +54,7 @@ class CacheStatus:
 
     Attributes:
         rank: Rank of the actions, the first rank to read through the cache.
-        cache: The page cache; results do not hold it.
         actions: Name of an action -> "done", or the reason why the action failed.
-        seconds: Seconds of all actions together.
-        ram_bytes: Memory of the machine, in bytes.
-        num_bytes: Size of the files.
-        resident_bytes: Bytes of the files in the page cache; None if unknown.
         counts_reads: Whether the kernel counts the bytes of a read from the file
             system (not from every FUSE mount); None if unknown.
         keeps_pages: Whether pages stay in the page cache when the file is opened anew
@@ -116,9 +110,6 @@ def prepare(
     With "as_is" nothing changes, so the function also measures the state after a run.
 
     Args:
-        state: One of `STATES`.
-        files: All files of the data for the ranks of the machine.
-        ranks: All ranks.
         drops_all: Whether to empty the caches of whole machines too; None: only as
             root.
 
@@ -158,7 +149,6 @@ def led_by(ranks: Ranks, files: Sequence[str]) -> PageCache | None:
 
 
 def _why_not(state: str, status: CacheStatus) -> str:
-    """Returns the reason why the files are not in a state before the run, or ""."""
     if state == "as_is":
         return ""
     share = status.resident_fraction

@@ -27,8 +27,6 @@ def tier_of(*, ram_cache: str | None, has_shard_cache: bool, folder: str | None)
     """Returns the name of the tier that a run reads.
 
     Args:
-        ram_cache: "records", "images" or None.
-        has_shard_cache: Whether the shards are read through a shard cache.
         folder: Folder whose files are read in place; None if there is none.
     """
     if ram_cache is not None:
@@ -47,11 +45,6 @@ def describe(
 
     The server belongs to a URL, to a shared mount, or to both. All bytes that came from
     neither the server nor the disk were in memory.
-
-    Args:
-        tier: The result of `tier_of`.
-        epochs: The timed part of each epoch.
-        remark: The reason why bytes are unknown, or "".
     """
     consumed = sum(epoch.consumed_bytes for epoch in epochs)
     storage = known_sum([epoch.storage_bytes for epoch in epochs])

@@ -25,9 +25,6 @@ def trial(files: Sequence[str]) -> dict[str, Any]:
         the bytes may not have left the page cache. keeps_pages: whether the megabyte
         was in the page cache after the read, and after the file was opened anew; None
         if the kernel does not tell. beneath, is_memory: see `mounts.Beneath`.
-
-    Raises:
-        OSError: If the file cannot be read.
     """
     path = next((path for path in files if os.stat(path).st_size), None)
     if path is None:

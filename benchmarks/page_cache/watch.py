@@ -14,10 +14,6 @@ def resident_probe(files: Sequence[str], num_bytes: float) -> Callable[[object],
     1 GB takes 15 ms of CPU time (mincore on all pages), so a large data set is measured
     by an even sample of the files. The files stay mapped: a file server that does not
     answer blocks no measurement.
-
-    Args:
-        files: Paths of all files of the data.
-        num_bytes: Their size together, in bytes.
     """
 
     def make(_: object) -> Probe:
@@ -36,11 +32,6 @@ def resident_probe(files: Sequence[str], num_bytes: float) -> Callable[[object],
 
 
 def even_sample(files: Sequence[str], num_bytes: float) -> list[str]:
-    """Returns files at even distances that have about 16 GB; all files if these do.
-
-    Args:
-        files: Paths of the files, at least one.
-        num_bytes: Size of all of them.
-    """
+    """Returns files at even distances that have about 16 GB; all files if these do."""
     step = max(1, round(num_bytes / _MAX_BYTES))
     return list(files[::step])

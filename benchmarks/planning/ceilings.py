@@ -17,14 +17,7 @@ RESOURCES = ("accelerator", "cores", "storage", "network", "requests")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Demand:
-    """Consumption of the resources at a rate.
-
-    Attributes:
-        cores: Busy cores of all hosts together.
-        storage_bytes_per_second: Bytes a second from the storage to all hosts.
-        requests_per_second: Requests a second to the storage.
-        host_bytes_per_second: Bytes a second over the link of a host.
-    """
+    """Consumption of the resources at a rate."""
 
     cores: float
     storage_bytes_per_second: float
@@ -37,13 +30,11 @@ class Prediction:
     """The steady rate of a scenario, and its reason.
 
     Attributes:
-        images_per_second: Images a second of all accelerators together.
         binding: The resource with the lowest ceiling, an item of `RESOURCES`.
         ceilings: Highest images a second of all accelerators, by resource; infinite for
             a resource without a limit.
         busy_share: Share of the time in which the accelerators do not wait for images,
             0 to 1. The exchange of gradients counts as busy, as in tools of vendors.
-        demand: Consumption of the resources at the rate.
         needs: Consumption of the resources if the accelerators never waited.
     """
 
@@ -91,12 +82,7 @@ def first_epoch(scenario: Scenario) -> Scenario:
 
 
 def demand_at(scenario: Scenario, images_per_second: float) -> Demand:
-    """Returns the consumption of the resources at a rate.
-
-    Args:
-        scenario: The hosts, their data and their storage.
-        images_per_second: Images a second of all accelerators together.
-    """
+    """Returns the consumption of the resources at a rate."""
     read = images_per_second * _read_bytes(scenario)
     return Demand(
         cores=images_per_second * scenario.cpu_seconds,
@@ -107,7 +93,6 @@ def demand_at(scenario: Scenario, images_per_second: float) -> Demand:
 
 
 def _ceilings(scenario: Scenario) -> dict[str, float]:
-    """Returns the highest images a second of all accelerators, by resource."""
     step_seconds = scenario.step_seconds + scenario.exchange_seconds
     rates = {
         "storage": scenario.num_storages * scenario.storage_bytes_per_second,

@@ -66,7 +66,6 @@ class Fact:
 
     Attributes:
         value: In bytes, bytes a second or milliseconds; a text for names.
-        source: Its origin, for a reader.
         origin: "flag", "result" or "table".
     """
 
@@ -82,12 +81,7 @@ def parse(name: str, text: str, source: str) -> Fact:
     """Returns the fact of a text with a unit, as a flag gives it.
 
     Args:
-        name: A key of `KINDS`.
         text: The text; prefixes are those of the SI, so 1 GB is 1e9 bytes.
-        source: Name of the flag, which errors name too.
-
-    Raises:
-        ValueError: If the text has no such unit, or the number is out of range.
     """
     kind = KINDS[name]
     if kind == "text" or (name == "storage" and text.isidentifier()):
@@ -109,7 +103,6 @@ def parse(name: str, text: str, source: str) -> Fact:
 
 
 def _value(kind: str, text: str) -> float | None:
-    """Returns the number of a text; None if its unit or its number is not right."""
     if kind == "yes":
         return _WORDS.get(text.lower())
     if kind == "rate" and text.lower() == "unlimited":
@@ -143,11 +136,7 @@ def scenario(facts: Facts, *, num_accelerators: int | None = None) -> Scenario:
     """Returns the scenario that facts make.
 
     Args:
-        facts: Each of `KINDS`.
         num_accelerators: Accelerators in place of those of the facts.
-
-    Raises:
-        ValueError: If the accelerators do not fill whole hosts, or are too many.
     """
     total = num_accelerators or int(figure(facts, "num_accelerators"))
     if total > _MOST_ACCELERATORS:

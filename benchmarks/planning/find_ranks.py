@@ -40,7 +40,6 @@ def search(meets: Callable[[int, int], bool], max_ranks: int) -> Answer:
 
     Args:
         meets: (number of ranks, number of the run from 1) -> whether the gates are met.
-        max_ranks: Largest number of ranks to try, >= 1.
     """
     votes: dict[int, list[bool]] = {}
 

@@ -90,11 +90,7 @@ CPU_SOURCE = "2026-11-22-decode-native.json, -large.json: native op on an AMD EP
 
 
 def cpu_milliseconds(record_bytes: float) -> float:
-    """Returns the CPU time that reading, decoding and cropping an image takes.
-
-    Args:
-        record_bytes: Mean bytes of a record.
-    """
+    """Returns the CPU time that reading, decoding and cropping an image takes."""
     (x0, y0), (x1, y1) = _CPU_SMALL, _CPU_LARGE
     slope = (y1 - y0) / (x1 - x0)
     return y0 + slope * (record_bytes - x0)
@@ -118,16 +114,7 @@ def paths_ratio(facts: Facts) -> float:
 def complete(
     start: Facts, accelerators: Mapping[str, Accelerator], mode: str
 ) -> dict[str, Fact]:
-    """Returns each fact of `facts.KINDS`; the tables fill the gaps.
-
-    Args:
-        start: Facts of flags and results.
-        accelerators: Accelerators by name.
-        mode: "train" or "infer".
-
-    Raises:
-        ValueError: If a model, an accelerator or a storage is not in the tables.
-    """
+    """Returns each fact of `facts.KINDS`; the tables fill the gaps."""
     facts = dict(start)
     _add_model(facts, accelerators, mode)
     _add_machine(facts)

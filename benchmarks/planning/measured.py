@@ -87,7 +87,6 @@ _ASKED = "Measure it again, or give --cpu_ms and --images_per_second."
 
 
 def _refusals(result: Result[Any], image_size: float | None) -> list[str]:
-    """Returns why the figures of a result answer another question."""
     reasons = [fault.removesuffix(".") for fault in result.faults]
     if result.values.steady_state.reached is False:
         reasons.append("it did not reach its steady state")
@@ -104,7 +103,6 @@ def _image_size(result: Result[Any]) -> float | None:
 
 
 def _marks(result: Result[Any]) -> list[str]:
-    """Returns why the figures of a result may not hold for other runs."""
     values, reasons = result.values, []
     if values.command == checks.STORAGE:
         return []

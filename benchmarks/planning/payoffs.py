@@ -31,13 +31,8 @@ class Payoff:
     """A remedy.
 
     Attributes:
-        name: Name of the remedy.
         pays: Whether the remedy is possible and gains 3 % or more.
         gain: Images/s with the remedy over images/s without, in later epochs.
-        images_per_second: Images a second of all accelerators with the remedy.
-        binding: The resource that binds then.
-        cost: The cost in words.
-        source: Origin of the figures.
     """
 
     name: str
@@ -50,11 +45,7 @@ class Payoff:
 
 
 def find(whole: Facts) -> list[Payoff]:
-    """Returns the remedies, in the order of their gains.
-
-    Args:
-        whole: Each fact of `facts.KINDS`.
-    """
+    """Returns the remedies, in the order of their gains."""
     before = facts.scenario(whole)
     remedies = (
         *(_shard_cache, _ram_cache, _decoded_cache, _resized, _entry_points),
@@ -77,11 +68,6 @@ def _payoff(
     """Returns the payoff of a remedy.
 
     Args:
-        name: Name of the remedy.
-        before: The scenario without the remedy.
-        cost: The cost in words.
-        source: Origin of the figures.
-        is_possible: Whether the hosts can have the remedy.
         limit: A further resource with its ceiling in images/s.
         changes: Fields of the scenario with the remedy.
     """
@@ -155,7 +141,6 @@ def _decoded_cache(whole: Facts, before: Scenario) -> Payoff:
 
 
 def _memory(whole: Facts, needed: float) -> tuple[str, bool]:
-    """Returns the cost of a cache in memory, and whether hosts have the room."""
     room = facts.figure(whole, "page_cache")
     fits = needed <= room
     text = "" if fits else f", which does not fit into {_size(room)}"
@@ -218,7 +203,6 @@ def _faster_path(
     cost: str,
     source: str,
 ) -> Payoff:
-    """Returns the payoff of a path of the pipeline that takes less CPU time."""
     has_it = bool(facts.figure(whole, name.replace(" ", "_")))
     return _payoff(
         name,
@@ -231,7 +215,6 @@ def _faster_path(
 
 
 def _remote(whole: Facts, before: Scenario) -> Payoff:
-    """Returns the payoff of a service, which sends pixels over the link."""
     pixels = 3 * facts.figure(whole, "image_size") ** 2
     most = before.num_hosts * before.link_bytes_per_second / pixels
     changes = {
@@ -254,7 +237,6 @@ def _remote(whole: Facts, before: Scenario) -> Payoff:
 
 
 def _size(num_bytes: float) -> str:
-    """Returns bytes with a unit."""
     for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
         if num_bytes >= scale:
             return f"{num_bytes / scale:,.3g} {unit}"

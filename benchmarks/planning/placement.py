@@ -16,7 +16,6 @@ class Placement:
     """Number of ranks of a run, and of the hosts that share them equally.
 
     Attributes:
-        num_ranks: Number of ranks on all hosts together, >= 1.
         num_hosts: Number of hosts; None if the slots of the hosts decide.
     """
 
@@ -25,11 +24,7 @@ class Placement:
 
     @classmethod
     def parse(cls, text: str) -> "Placement":
-        """Reads "2x4": hosts, and ranks of each host.
-
-        Raises:
-            ValueError: If the text has another form.
-        """
+        """Reads "2x4": hosts, and ranks of each host."""
         match = _FORM.fullmatch(text)
         if match is None:
             raise ValueError(
@@ -50,9 +45,6 @@ class Placement:
         Args:
             hosts: Hosts in the order of their use: "name" or "name:slots". With none,
                 all ranks start on this host.
-
-        Raises:
-            ValueError: If the ranks do not fit on the hosts.
         """
         if self.num_hosts is None:
             self._check_slots(hosts)
@@ -83,11 +75,7 @@ class Placement:
 
 
 def count_slots(hosts: Sequence[str]) -> int:
-    """Returns the number of slots of all hosts together.
-
-    Raises:
-        ValueError: If a host has no number of slots.
-    """
+    """Returns the number of slots of all hosts together."""
     slots = [s for _, s in map(_split, hosts) if s is not None]
     if len(slots) < len(hosts):
         raise ValueError(
@@ -98,11 +86,6 @@ def count_slots(hosts: Sequence[str]) -> int:
 
 
 def _split(host: str) -> tuple[str, int | None]:
-    """Returns the name and the slots of a host; None if it gives no slots.
-
-    Raises:
-        ValueError: If the host has another form.
-    """
     name, colon, slots = host.partition(":")
     if not name or (colon and not (slots.isdecimal() and int(slots))):
         raise ValueError(f"--hosts must be name or name:slots, got {host!r}.")

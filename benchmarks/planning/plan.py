@@ -32,20 +32,11 @@ class Run:
     """One start of benchmarks.train.
 
     Attributes:
-        model: Name of the model.
         num_ranks: Number of ranks; a single rank without `hosts` is started without
             horovodrun.
-        batch_size: Examples in a batch of each rank; None for the model's default.
         data_dir: Folder of the data set; None if `arguments` name the data.
         repeat: Number of this run, from 1, among runs with equal settings.
-        mode: Value of --mode; None if the sweep has no modes.
-        cache: Value of --cache; None if the sweep has no caches.
-        accelerator: Value of --emulate, or "none"; None if the sweep has none.
-        num_hosts: Number of hosts that share the ranks; None if it was not asked for.
         hosts: Hosts as horovodrun's -H takes them; none for this host.
-        tier: Name of the tier; None if the sweep has no tiers.
-        arguments: More flags of benchmarks.train.
-        horovodrun_arguments: More arguments of horovodrun.
     """
 
     model: str
@@ -64,11 +55,7 @@ class Run:
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> "Run":
-        """Returns the run that `as_json` described, also of an older version.
-
-        Raises:
-            TypeError: If the fields are not those of a run.
-        """
+        """Returns the run that `as_json` described, also of an older version."""
         lists = ((name, value) for name, value in fields.items())
         return cls(**{n: tuple(v) if isinstance(v, list) else v for n, v in lists})
 
@@ -116,11 +103,7 @@ class Run:
         return self.num_ranks > 1 or bool(self.hosts)
 
     def command(self, horovodrun: str) -> list[str]:
-        """Returns the command that starts the run.
-
-        Args:
-            horovodrun: Path of horovodrun; used if `needs_horovodrun`.
-        """
+        """Returns the command that starts the run."""
         train = [sys.executable, "-m", "benchmarks.train", *self.flags]
         if not self.needs_horovodrun:
             return train
@@ -148,8 +131,6 @@ class Tier(NamedTuple):
     Attributes:
         setting: Setting of the sweep that names the data set; "" if nothing is read.
         cache: Value of --cache; None leaves the flag out.
-        flags: More flags of benchmarks.train.
-        has_shard_cache: Whether the tier needs --shard_cache_dir too.
         unused: Flags that benchmarks.train refuses for this tier. Its runs do not get
             them.
     """
@@ -165,7 +146,6 @@ class Tier(NamedTuple):
 
         Args:
             shared: The flags that all runs of the sweep share, each --name=value.
-            shard_cache_dir: Folder of the shard cache.
         """
         kept = [
             word
@@ -204,11 +184,7 @@ _START = cli.group("How runs are started")
 
 @cli.options
 class Sweep:
-    """Settings of a sweep, which runs all their combinations.
-
-    Raises:
-        ValueError: If settings are contradictory.
-    """
+    """Settings of a sweep, which runs all their combinations."""
 
     arguments: tuple[str, ...] = cli.argument(
         "Flags of benchmarks.train for each run stand after --.",
@@ -350,7 +326,6 @@ class Sweep:
         ]
 
     def _data(self) -> list[tuple[str | None, str | None, str | None]]:
-        """Returns tier, data set and state of the cache, of all series."""
         if self.tiers:
             tiers = ((name, TIERS[name]) for name in self.tiers)
             return [(name, self._data_dir(tier), tier.cache) for name, tier in tiers]
@@ -358,7 +333,6 @@ class Sweep:
         return [(None, *pair) for pair in pairs]
 
     def _data_dir(self, tier: Tier) -> str | None:
-        """Returns the data set of a tier; None if the tier reads no data."""
         if tier.setting == "data_dirs":
             return self.data_dirs[0]
         return getattr(self, tier.setting) if tier.setting else None

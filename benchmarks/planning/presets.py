@@ -31,10 +31,6 @@ def with_preset(name: str | None, settings: Mapping[str, Any]) -> dict[str, Any]
     Each preset has the gate `GATE`, unless the settings have a gate. --placements and
     --find_ranks choose the numbers of ranks themselves, so they exclude the ranks of
     the preset.
-
-    Args:
-        name: A key of `PRESETS`; None for the settings alone.
-        settings: Settings of a `Sweep`, by name.
     """
     if name is None:
         return dict(settings)

@@ -35,14 +35,7 @@ def differences(
     decodes: bool,
     record_bytes: float | None,
 ) -> str:
-    """Returns why a run must not be compared with a row; "" for a comparable run.
-
-    Args:
-        row: The published row.
-        image_size: Height and width of the images of the run.
-        decodes: Whether the run decoded its images.
-        record_bytes: Mean bytes of a record of the run; None if unknown.
-    """
+    """Returns why a run must not be compared with a row; "" for a comparable run."""
     reasons = []
     if row.image_size != image_size:
         reasons.append(_differ("images", image_size, row.image_size, "pixels"))
@@ -77,12 +70,8 @@ def find(
     is the nearest, as a ratio; among these rows, the data was in the same place.
 
     Args:
-        model: Name of the model.
-        mode: "train" or "infer".
         accelerator: Name of the accelerator, such as "a100_mlperf_storage", whose kind
             the row must have; None if the name is unknown: every kind is taken.
-        num_accelerators: Number of ranks.
-        is_local: Whether the data is on a disk of the host.
     """
     kind = (accelerator or "").casefold().partition("_")[0]
     rows = [
@@ -101,7 +90,6 @@ def find(
 
 
 def _figures(data: Mapping[str, Any]) -> dict[tuple[str, str], dict[str, Figure]]:
-    """Returns the figures by model, for each (accelerator, mode)."""
     figures: dict[tuple[str, str], dict[str, Figure]] = {}
     for row in data["figures"]:
         rates = figures.setdefault((row["accelerator"], row["mode"]), {})
@@ -134,7 +122,6 @@ def _scaled(figure: Figure, base: str, ratio: Mapping[str, Any]) -> Figure:
 
 
 def _accelerators(data: Mapping[str, Any]) -> dict[str, Accelerator]:
-    """Returns the accelerators by name; an accelerator may have no figures."""
     figures = _figures(data)
     names = [*dict.fromkeys(name for name, _ in figures), *data["no_figure_found"]]
     return {

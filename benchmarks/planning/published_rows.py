@@ -88,7 +88,6 @@ def row(repeats: Repeats) -> SweptRow:
 
 
 def _differences(there: PublishedRow, result: TrainResult) -> str:
-    """Returns why a run must not be compared with a published row; "" if it may be."""
     config, model = result.config, catalog.MODELS[there.model]
     megabytes, rate = result.consumed_megabytes_per_second, result.examples_per_second
     return published.differences(
@@ -104,7 +103,6 @@ def _consumed(result: TrainResult) -> float | None:
 
 
 def _storage(result: TrainResult) -> float | None:
-    """Returns the MB/s from servers and disks in the timed steps."""
     source = result.storage or SourceBytes()
     server, disk = source.bytes_from_server, source.bytes_from_disk
     if server is None or disk is None or not result.timed_seconds:
@@ -171,7 +169,6 @@ def _beside(sources: Sequence[str]) -> _Columns:
 
 
 def _differing(rows: Sequence[SweptRow]) -> Column[SweptRow]:
-    """Returns a column of the settings without a column that differ between rows."""
     names = ["tier", "scaling", "data_dir", "cache", "accelerator"]
     if (
         len({r.tier for r in rows}) > 1

@@ -33,14 +33,6 @@ def page_cache_hits(cache_bytes: float, data_bytes: float, num_hosts: int) -> fl
     of the data, and every host reads an equal part. A record is still cached if the
     other records read since its last use fit the cache. On a single host a share f of
     the data gives f + (1 - f) ln(1 - f). On many hosts the share gives at most f.
-
-    Args:
-        cache_bytes: Memory of a host for files.
-        data_bytes: Bytes of the data set.
-        num_hosts: Number of hosts.
-
-    Returns:
-        A share, 0 to 1.
     """
     fits = min(1.0, cache_bytes / data_bytes)
     if fits in (0.0, 1.0) or num_hosts * fits > _MANY_EPOCHS:
@@ -66,10 +58,6 @@ def shard_cache_hits(cache_bytes: float, data_bytes: float) -> float:
     the data gives f. 2026-11-23-shard-cache.json measured so: with 0.25, 0.5 and 0.75
     of the data the server gave 2.49, 1.99 and 1.49 times its bytes in three epochs. The
     first epoch finds nothing.
-
-    Args:
-        cache_bytes: Room of the cache of a host.
-        data_bytes: Bytes of the data set.
     """
     return min(1.0, cache_bytes / data_bytes)
 
@@ -83,9 +71,6 @@ class Sizing:
             memory of all hosts.
         dell_bytes: Rule of Dell's and NVIDIA's test: more than the memory of all hosts
             and more than the cache of the storage.
-        needed_bytes: The larger size.
-        copies: Copies of the data set for `needed_bytes`.
-        arithmetic: The rules with their figures.
     """
 
     mlperf_bytes: float
@@ -96,13 +81,7 @@ class Sizing:
 
 
 def sizing(scenario: Scenario, ram: float, storage_cache: float) -> Sizing:
-    """Returns how large a data set must be to defeat the caches.
-
-    Args:
-        scenario: The hosts and the data.
-        ram: Memory of a host, in bytes.
-        storage_cache: Cache of the storage, in bytes.
-    """
+    """Returns how large a data set must be to defeat the caches."""
     record, batch = scenario.record_bytes, scenario.batch_size
     steps = _RUN_STEPS * batch * scenario.num_accelerators * record
     memory = scenario.num_hosts * ram
@@ -131,8 +110,6 @@ class Epochs:
     """Times of epochs. The first epochs fill the caches.
 
     Attributes:
-        first_seconds: Time of an epoch with empty caches.
-        later_seconds: Time of an epoch with full caches.
         filling_epochs: Epochs until a cache holds 95 % of its final bytes: 1 for a
             single host. On several hosts a host reads other records in every epoch.
         amortized_epochs: Epochs of the shortest run at most 5 % longer than a run with
@@ -172,13 +149,7 @@ def epochs(scenario: Scenario) -> Epochs:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CheckpointCost:
-    """A checkpoint after each epoch.
-
-    Attributes:
-        num_bytes: Size: a weight and its momentum in float32 for every parameter.
-        seconds: Time to write the checkpoint.
-        share: Share of the time of an epoch and a checkpoint, 0 to 1.
-    """
+    """A checkpoint after each epoch."""
 
     num_bytes: float
     seconds: float
@@ -188,13 +159,7 @@ class CheckpointCost:
 def checkpoint(
     num_parameters: int, write_rate: float, epoch_seconds: float
 ) -> CheckpointCost:
-    """Returns size and time of the checkpoint of rank 0 after an epoch.
-
-    Args:
-        num_parameters: Parameters of the model.
-        write_rate: Bytes a second.
-        epoch_seconds: Time of an epoch.
-    """
+    """Returns size and time of the checkpoint of rank 0 after an epoch."""
     num_bytes = float(num_parameters * _BYTES_PER_PARAMETER)
     seconds = num_bytes / write_rate
     return CheckpointCost(

@@ -14,30 +14,17 @@ class Scenario:
     """Equal hosts that train on a data set from a storage.
 
     Attributes:
-        num_images: Records of an epoch.
-        record_bytes: Mean bytes of a record in its shard.
         images_per_second: Rate of an accelerator without waits.
         cpu_seconds: CPU time of an image in the input pipeline, on a core of the hosts.
-        batch_size: Images in a step of an accelerator.
-        num_hosts: Number of hosts.
-        accelerators_per_host: Accelerators of a host, each with a rank.
-        cores_per_host: Cores of a host for the input pipelines; may be a fraction.
-        cache_bytes: Memory of a host for the page cache; 0 without a page cache.
         link_bytes_per_second: Highest rate from the storage to a host, limited by the
             network or by the client.
         storage_bytes_per_second: Most bytes a second of the storage; of a shared
             storage for all hosts together, otherwise for each host.
-        is_storage_shared: Whether all hosts share the storage, or each host has a
-            storage.
         requests_per_second: Most requests a second of the storage, likewise.
-        request_bytes: Bytes of a request.
         cached_fraction: Fraction of the bytes from memory or local caches of the hosts,
             from the second epoch on, 0 to 1.
         exchange_seconds: Time of a step for the exchange of gradients, as far as no
             computation hides the exchange.
-
-    Raises:
-        ValueError: If a number is out of range.
     """
 
     num_images: int

@@ -22,11 +22,7 @@ from tfpipe.cli import progress
 
 
 class MissingRunError(Exception):
-    """A run has no result: the run failed, or a dry run must not start the run.
-
-    Attributes:
-        run: The run.
-    """
+    """A run has no result: the run failed, or a dry run must not start the run."""
 
     def __init__(self, run: Run) -> None:
         super().__init__(f"{run.name} has no result.")
@@ -34,13 +30,7 @@ class MissingRunError(Exception):
 
 
 class Repeats(NamedTuple):
-    """The finished runs of a series on a placement.
-
-    Attributes:
-        series: The common settings.
-        placement: The number of ranks and of hosts.
-        results: The results of the runs, at least one.
-    """
+    """The finished runs of a series on a placement."""
 
     series: Series
     placement: Placement
@@ -78,11 +68,7 @@ class Session:
     """Runs, stored results and searches of a sweep.
 
     Attributes:
-        sweep: The settings.
-        folder: Folder of the results.
-        data_dir_of: Run -> folder of the data set; None without data.
         is_dry: Whether no run is started and no file is moved.
-        results: The results so far, by run.
         errors: The reason why a run failed, or why its file was not written.
         stale: Run -> new file of the stale result; None in a dry run.
         answers: Series -> answer of the search; None without an answer.
@@ -98,13 +84,7 @@ class Session:
     answers: dict[Series, FoundRanks | None] = dataclasses.field(default_factory=dict)
 
     def run_all(self) -> None:
-        """Runs the search, or the runs without a result.
-
-        Raises:
-            ValueError: If a file in the folder is not the result of the run in its
-                name.
-            OSError: If a run cannot be started.
-        """
+        """Runs the search, or the runs without a result."""
         if self.sweep.find_ranks:
             for series in self.sweep.series():
                 self.answers[series] = self._search(series)
@@ -120,12 +100,7 @@ class Session:
                 bar.update()
 
     def stored(self, run: Run) -> RunResult | None:
-        """Returns the result of a run on the present data; None without a result.
-
-        Raises:
-            ValueError: If the file of the run holds something else.
-            OSError: If a stale result cannot be moved aside.
-        """
+        """Returns the result of a run on the present data; None without a result."""
         if run in self.results:
             return self.results[run]
         result = sweep_run.read_result(self.folder, run)
@@ -163,7 +138,6 @@ class Session:
         return sweep_run.data_digest(self.data_dir_of(run))
 
     def _search(self, series: Series) -> FoundRanks | None:
-        """Returns the answer of a series; None if a run is missing."""
         probes: list[RankProbe] = []
 
         def meets(num_ranks: int, repeat: int) -> bool:
@@ -244,13 +218,6 @@ def missed_gates(result: RunResult) -> list[str]:
 
 
 def _answer_text(answer: find_ranks.Answer, gates: str, missed: Sequence[str]) -> str:
-    """Returns the answer of a search in words.
-
-    Args:
-        answer: The answer.
-        gates: The gates of the search.
-        missed: Sentences of the gates that the smallest number of ranks missed.
-    """
     meet = "1 rank meets" if answer.meets == 1 else f"{answer.meets} ranks meet"
     if answer.fails is None:
         return f"{meet} {gates}; more were not allowed."

@@ -39,10 +39,6 @@ class Advice:
     """The answer about a run; the names are the keys of JSON.
 
     Attributes:
-        binding: The resource that binds.
-        sentences: The answer in a few sentences, the most important first.
-        service: Whether a tf.data service would pay.
-        facts: All figures with their sources.
         rows: The prediction for 1 to N accelerators; the last row is that of the run.
         checkpoint: None without training or parameters.
     """
@@ -71,16 +67,7 @@ class Advice:
 
 
 def answer(start: Facts, accelerators: Mapping[str, Accelerator], mode: str) -> Advice:
-    """Returns everything that facts say about a run.
-
-    Args:
-        start: Facts of flags and results; tables have the others.
-        accelerators: Accelerators by name.
-        mode: "train" or "infer".
-
-    Raises:
-        ValueError: If a name is unknown, or the accelerators do not fill the hosts.
-    """
+    """Returns everything that facts say about a run."""
     whole = hardware.complete(start, accelerators, mode)
     scenario = facts.scenario(whole)
     predicted = ceilings.predict(scenario)
@@ -124,7 +111,6 @@ def _row(
     mode: str,
     num_accelerators: int,
 ) -> PredictedRow:
-    """Returns the prediction for a number of accelerators."""
     changed = {**start, "num_accelerators": Fact(float(num_accelerators), "")}
     scenario = facts.scenario(hardware.complete(changed, accelerators, mode))
     predicted = ceilings.predict(scenario)
@@ -153,7 +139,6 @@ def _finite(values: Mapping[str, float]) -> dict[str, float | None]:
 
 
 def _checkpoint(whole: Facts, epoch_seconds: float, mode: str) -> CheckpointCost | None:
-    """Returns size and time of a checkpoint; None without training or parameters."""
     parameters = catalog.MODELS[facts.text(whole, "model")].num_parameters
     if mode != "train" or parameters is None:
         return None
@@ -162,7 +147,6 @@ def _checkpoint(whole: Facts, epoch_seconds: float, mode: str) -> CheckpointCost
 
 
 def _sentences(whole: Facts, scenario: Scenario, mode: str) -> list[str]:
-    """Returns the answer in a few sentences, the most important first."""
     steady = ceilings.predict(scenario)
     cold = ceilings.predict(ceilings.first_epoch(scenario))
     count = scenario.num_accelerators
@@ -199,7 +183,6 @@ def _sentences(whole: Facts, scenario: Scenario, mode: str) -> list[str]:
 
 
 def _service(scenario: Scenario, whole: Facts) -> tfpipe.ServicePayoff:
-    """Returns whether a service on other hosts would pay, for all hosts together."""
     limits = ceilings.predict(scenario).ceilings
     return tfpipe.ServicePayoff(
         rate=limits["cores"],
@@ -280,7 +263,6 @@ def text(advice: Advice) -> str:
 
 
 def _other_lines(advice: Advice) -> list[str]:
-    """Returns sizes, epochs and checkpoints in words."""
     sizing, epochs = advice.sizing, advice.epochs
     lines = [
         f"To defeat the caches: {sizing.needed_bytes / 1e12:,.2f} TB, "
@@ -301,7 +283,6 @@ def _other_lines(advice: Advice) -> list[str]:
 
 
 def _shown(kind: str, value: float | str) -> str:
-    """Returns a value with its unit, for people."""
     if isinstance(value, str):
         return value
     if math.isinf(value):

@@ -50,18 +50,7 @@ class RunEnd(NamedTuple):
 
 
 def data_digest(data_dir: str | None) -> str | None:
-    """Returns the SHA-256 of a data set's index, which changes with any of its shards.
-
-    Args:
-        data_dir: Folder or URL of the data set, or None for synthetic data.
-
-    Returns:
-        The digest; None for synthetic data.
-
-    Raises:
-        OSError: If the index cannot be read.
-        RemoteError: If it cannot be read by its URL.
-    """
+    """Returns the SHA-256 of a data set's index, which names all shards."""
     if data_dir is None:
         return None
     content = tfpipe.Files(data_dir).read("index.json")
@@ -69,11 +58,7 @@ def data_digest(data_dir: str | None) -> str | None:
 
 
 def read_result(folder: pathlib.Path, run: Run) -> RunResult | None:
-    """Returns the stored result of a run; None if the run has none.
-
-    Raises:
-        ValueError: If the file of the run holds something else.
-    """
+    """Returns the stored result of a run; None if the run has none."""
     path = folder / f"{run.name}.json"
     try:
         document = errors.from_json(path.read_text(encoding="utf-8"))
@@ -101,8 +86,6 @@ def why_stale(result: RunResult, digest: str | None, now: Mapping[str, Any]) -> 
     Args:
         result: What `read_result` returned. A result of an older version holds no
             digest of its data and counts as unchanged.
-        digest: What `data_digest` returns now.
-        now: The versions and the machine of new runs, from `versions.here`.
     """
     stored = result.document["sweep"].get("data_digest", digest)
     if stored != digest:
@@ -114,11 +97,7 @@ def why_stale(result: RunResult, digest: str | None, now: Mapping[str, Any]) -> 
 
 
 def move_aside(folder: pathlib.Path, run: Run) -> pathlib.Path:
-    """Moves the stale result of a run to a file of its own; returns the new path.
-
-    Raises:
-        OSError: If the file cannot be moved.
-    """
+    """Moves the stale result of a run to a file of its own; returns the new path."""
     stale = folder / STALE_DIR
     stale.mkdir(exist_ok=True)
     names = (stale / f"{run.name}.{count}.json" for count in itertools.count(1))
@@ -135,13 +114,7 @@ def keep_result(
     A result or an error that cannot be stored is printed whole on stderr instead.
 
     Args:
-        folder: Folder of the sweep.
-        run: The run to start.
         timeout: Seconds after which the run is ended and counts as failed.
-        digest: Digest of the run's data, from `data_digest`.
-
-    Raises:
-        OSError: If the run cannot be started.
     """
     command = run.command(horovodrun() if run.needs_horovodrun else "")
     start = time.monotonic()
@@ -172,7 +145,6 @@ def _error(
     tail: str,
     timeout: float,
 ) -> str:
-    """Returns why a run has no result; "" if its result counts."""
     if code is None:
         return f"It did not end within {timeout:g} s (--run_timeout)."
     if code == 1 and run.needs_horovodrun and (said := _CODE_OF_RANK.findall(tail)):
@@ -202,11 +174,7 @@ def _write(document: Mapping[str, Any], path: pathlib.Path) -> str:
 
 
 def horovodrun() -> str:
-    """Returns the path of the horovodrun beside this Python, or else on the PATH.
-
-    Raises:
-        FileNotFoundError: If there is no horovodrun in either place.
-    """
+    """Returns the path of the horovodrun beside this Python, or else on the PATH."""
     beside = pathlib.Path(sys.executable).with_name("horovodrun")
     path = str(beside) if beside.exists() else shutil.which("horovodrun")
     if path is None:
@@ -220,7 +188,6 @@ def horovodrun() -> str:
 def _run(
     command: Sequence[str], stdout: IO[bytes], stderr: IO[bytes], timeout: float
 ) -> int | None:
-    """Returns the exit code of a command; None if it was ended at the timeout."""
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,

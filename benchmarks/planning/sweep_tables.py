@@ -42,8 +42,6 @@ _NOTHING = SourceBytes(
 
 
 class _Placed(NamedTuple):
-    """The scaling of a placement, and its runs."""
-
     point: SweptPoint
     repeats: Repeats
 
@@ -145,7 +143,6 @@ def _title(series: Series) -> str:
 
 
 def _points(finished: Sequence[Repeats]) -> list[_Placed]:
-    """Returns the scaling of a series, in the order of the numbers of ranks."""
     single = next((r.rates for r in finished if r.placement.num_ranks == 1), ())
     ordered = sorted(finished, key=lambda r: r.placement.num_ranks)
     return [_Placed(_point(repeats, single), repeats) for repeats in ordered]
@@ -186,7 +183,6 @@ def _joined(labels: Iterable[str | None]) -> str | None:
 
 
 def _placement_lines(points: Sequence[_Placed]) -> list[str]:
-    """Returns how equal numbers of ranks on other numbers of hosts compare."""
     lines = []
     for num_ranks, several in itertools.groupby(points, lambda p: p.point.num_ranks):
         first, *others = [
@@ -288,7 +284,6 @@ def _series(session: Session) -> list[SweptSeries]:
 
 
 def _ideal(repeats: Repeats) -> float | None:
-    """Returns the images/s of emulated accelerators that never wait, or None."""
     first = repeats.values[0]
     seconds, batch_size = first.emulated_seconds_per_step, first.config.batch_size
     if not seconds or not batch_size:

@@ -29,12 +29,7 @@ def parse(text: str, before: Facts) -> dict[str, Fact]:
     """Returns the facts that a text sets.
 
     Args:
-        text: Settings, separated by commas.
         before: All facts before the change, for the size of a host.
-
-    Raises:
-        ValueError: If a setting has no value, a wrong value, or an unknown or repeated
-            name.
     """
     changes: dict[str, Fact] = {}
     for part in text.split(","):
@@ -71,7 +66,6 @@ def apply(before: Facts, changes: Facts) -> dict[str, Fact]:
 
     Args:
         before: Facts of flags and results, without facts of tables.
-        changes: The facts to set.
     """
     stale = {name for changed in changes for name in _DEPENDENT.get(changed, ())}
     kept = {
@@ -90,5 +84,4 @@ def apply(before: Facts, changes: Facts) -> dict[str, Fact]:
 
 
 def _cost_ratio(before: Facts, changes: Facts) -> float:
-    """Returns the CPU time of an image after a change over the time before."""
     return hardware.paths_ratio({**before, **changes}) / hardware.paths_ratio(before)

@@ -18,12 +18,7 @@ _VERBS = {"eval": "evaluates", "infer": "infers"}
 
 
 def train(result: TrainResult, path: object) -> list[str]:
-    """Returns the answer of benchmarks.train.
-
-    Args:
-        result: The result.
-        path: File for the result; None without a file.
-    """
+    """Returns the answer of benchmarks.train."""
     return [
         _run_line(result),
         *rows(
@@ -264,8 +259,6 @@ def sweep(document: Result, folder: object, plan: Sequence[str]) -> list[str]:
     """Returns the answer of benchmarks.sweep.
 
     Args:
-        document: The result.
-        folder: Folder of the results.
         plan: Lines about the runs of a dry run; the last line counts the others.
     """
     failed, missed = document["failed"], len(document["gates_not_met"])
@@ -305,7 +298,6 @@ def _row(row: Result) -> str:
 
 
 def _scaling(document: Result) -> str | None:
-    """Returns the worst efficiency of the series on the most ranks."""
     last = [each["points"][-1] for each in document["series"] if each["points"]]
     measured = [point for point in last if point.get("efficiency") is not None]
     if not measured or max(point["num_ranks"] for point in measured) == 1:

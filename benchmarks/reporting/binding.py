@@ -78,7 +78,6 @@ def _of_full_cores(result: TrainResult) -> str:
 
 
 def _of_input(result: TrainResult) -> str:
-    """Returns why a run waited for input, by the first evidence."""
     if _lacks_cores(result):
         return _of_full_cores(result)
     source = result.storage or SourceBytes()

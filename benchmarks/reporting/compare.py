@@ -22,10 +22,6 @@ class ComparedFigure(NamedTuple):
     """A figure that is compared.
 
     Attributes:
-        title: Name with the unit.
-        get: Returns the value of a result.
-        scale: Factor from the value in the result to the unit of the title.
-        more_is_better: Whether a larger value is an improvement.
         is_share: Whether the value is 0 to 1, so that a change is in points.
     """
 
@@ -56,9 +52,6 @@ class Change:
     """A figure of a run before and after.
 
     Attributes:
-        figure: The figure.
-        before: Mean in the old results, in the unit of the title.
-        after: Mean in the new results.
         noise: Half the width of the 95 % interval of after - before; None if unknown.
         basis: Source of the noise: "repeats" or "steps".
     """
@@ -89,10 +82,7 @@ class Pair(NamedTuple):
     """A run in both sets.
 
     Attributes:
-        old: The run in the old results.
-        new: The run in the new results.
         differing: Name, old and new value of each option that differs.
-        changes: The figures of both runs.
     """
 
     old: Group

@@ -56,7 +56,6 @@ def answer(group: Group) -> str:
 
 
 def _accelerators(group: Group) -> str:
-    """Returns number and kind of the accelerators: "two emulated accelerators"."""
     result = group.median.values
     count = result.num_ranks or 1
     kind = "emulated accelerator" if group.median.kind == "emulated" else "rank"

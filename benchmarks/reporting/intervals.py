@@ -25,9 +25,6 @@ class Estimate(NamedTuple):
     """A mean with its variance.
 
     Attributes:
-        mean: The mean.
-        variance: Variance of the mean; None if unknown.
-        degrees: Degrees of freedom of the variance.
         basis: Source of the variance: "repeats", "steps" or "".
     """
 

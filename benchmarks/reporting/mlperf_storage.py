@@ -29,8 +29,6 @@ def utilization_of_epochs(
 
     Args:
         epochs: Epochs of the steps; the steps of an epoch are consecutive.
-        wait_seconds: Seconds that the steps waited for input.
-        compute_seconds: Seconds that the steps computed.
         end_seconds: Ends of the steps. The first epoch begins at 0, every other epoch
             at the end of the epoch before.
 
@@ -54,9 +52,6 @@ def utilization(ranks: Sequence[Mapping[int, float]]) -> float | None:
     """Returns the utilization of a run: the mean over ranks, then over epochs.
 
     None if no epoch has at least two steps on every rank.
-
-    Args:
-        ranks: Results of `utilization_of_epochs`, by rank.
     """
     epochs = sorted(set(ranks[0]).intersection(*ranks))
     if not epochs:
@@ -71,9 +66,6 @@ def reproducibility(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
     spread is (max - min) / mean of the examples/s. The runs are reproducible if the
     spread is at most 5 %.
-
-    Raises:
-        ValueError: If there are fewer than two results.
     """
     rates = [float(result["examples_per_second"]) for result in results]
     if len(rates) < 2:

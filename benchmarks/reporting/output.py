@@ -33,9 +33,6 @@ def write(result: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
 
     The file gets the digest of the result. A result that contradicts itself is written
     all the same, with a warning.
-
-    Raises:
-        OSError: If the file cannot be written.
     """
     path = pathlib.Path(path)
     document = sealed(result)
@@ -75,7 +72,6 @@ def write_each(writers: Mapping[pathlib.Path, Callable[[], object]]) -> None:
 
 
 def _remove(path: pathlib.Path) -> None:
-    """Removes a file if the file and the folder exist."""
     with contextlib.suppress(OSError):
         path.unlink()
 

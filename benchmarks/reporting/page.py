@@ -40,16 +40,7 @@ _BUSY = 0.05  # of the host, taken by others
 def make_page(
     collection: Collection, *, old: Collection | None = None, library: str
 ) -> str:
-    """Returns the page as HTML.
-
-    Args:
-        collection: The results.
-        old: Results to compare the collection with.
-        library: The JavaScript that `frame.library` returned.
-
-    Raises:
-        ImportError: If Jinja2 is not installed.
-    """
+    """Returns the page as HTML."""
     charts = _charts(collection)
     return page.render(
         "benchmarks.reporting",
@@ -98,7 +89,6 @@ def _charts(collection: Collection) -> list[Chart]:
 
 
 def _summary(collection: Collection) -> str:
-    """Returns the number of results and of hosts, and the dates."""
     measured = collection.results
     documents = (*measured, *collection.sweeps, *collection.advice)
     parts = [count_of(len(documents), "result")]
@@ -113,7 +103,6 @@ def _summary(collection: Collection) -> str:
 
 
 def _verdict(collection: Collection) -> tuple[str, str]:
-    """Returns a class of the style sheet, and whether all gates are met in words."""
     passed = [gate.passed for _, gate in tables.all_gates(collection)]
     failed = passed.count(False)
     if not passed:
@@ -128,7 +117,6 @@ def _verdict(collection: Collection) -> tuple[str, str]:
 
 
 def _findings(collection: Collection, old: Collection | None) -> list[tuple[str, str]]:
-    """Returns the sentences for every reader: the class and the text of each."""
     charts_of_placements = sweeps.placements(collection.sweeps)
     findings = [
         ("", text) for chart in charts_of_placements for text in chart.sentences
@@ -156,7 +144,6 @@ def _findings(collection: Collection, old: Collection | None) -> list[tuple[str,
 
 
 def _altered(collection: Collection, before: str = "") -> list[str]:
-    """Returns a sentence for each result that contradicts itself."""
     named: list[tuple[str, Result[Any]]]
     named = [(group.label, r) for group in collection.groups for r in group.results]
     others: list[Result[Any]] = [*collection.inputs, *collection.probes]
@@ -186,7 +173,6 @@ def _doubtful(groups: Sequence[Group]) -> list[str]:
 
 
 def _doubts(group: Group) -> dict[str, str]:
-    """Returns the doubts about the figures of a group, by kind."""
     warnings: dict[str, list[str]] = {}
     for result in group.results:
         for kind, text in _warnings(result.values).items():
@@ -204,7 +190,6 @@ def _doubts(group: Group) -> dict[str, str]:
 
 
 def _warnings(result: TrainResult) -> dict[str, str]:
-    """Returns the doubts about the figures of a result, by kind."""
     warnings = {}
     if result.steady_state.reached is False:
         text = result.steady_state.text
@@ -245,7 +230,6 @@ def _comparison(old: Collection, new: Collection) -> dict[str, Any]:
 
 
 def _input(result: Result[InputResult]) -> dict[str, Any]:
-    """Returns the sentences and the table of a result of benchmarks.input."""
     sentences, values = [], result.values
     if values.examples_per_second is not None:
         cpu = frame.milliseconds(values.cpu_seconds_per_example)
@@ -257,7 +241,6 @@ def _input(result: Result[InputResult]) -> dict[str, Any]:
 
 
 def _details(collection: Collection) -> list[dict[str, Any]]:
-    """Returns flags, pipeline and first batch of each run, to repeat the run."""
     budget = _PICTURES_BYTES
     details = []
     shown: list[tuple[str, str, Result[Any], Sequence[Result[Any]]]] = [
@@ -313,7 +296,6 @@ def command_line(result: Result[Any]) -> str:
 
 
 def _jpeg(path: pathlib.Path) -> str | None:
-    """Returns a picture as a small JPEG in base64; None if it cannot be read."""
     try:
         with PIL.Image.open(path) as picture:
             picture = picture.convert("RGB")

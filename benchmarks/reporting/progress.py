@@ -31,9 +31,6 @@ class Progress:
     """The phase of a run and its steps; a call costs about a microsecond.
 
     A thread sets the phase, and another thread reads the phase.
-
-    Args:
-        clock: Returns the time in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -42,22 +39,12 @@ class Progress:
         self.begin("starting")
 
     def begin(self, phase: str, num_steps: int | None = None) -> None:
-        """Begins a phase.
-
-        Args:
-            phase: Name of the phase, for people.
-            num_steps: Number of steps in the phase; None without steps.
-        """
+        """Begins a phase."""
         self._phase, self._num_steps = phase, num_steps
         self._first = self._told = self._work = _Work(self._clock())
 
     def step(self, num_examples: int, wait_seconds: float) -> None:
-        """Adds a step of this rank to the phase.
-
-        Args:
-            num_examples: Examples in the batch of the rank.
-            wait_seconds: Seconds of waiting for the batch.
-        """
+        """Adds a step of this rank to the phase."""
         work = self._work
         self._work = _Work(
             self._clock(),
@@ -86,11 +73,7 @@ class Progress:
 
     @contextlib.contextmanager
     def shown(self, *, is_first: bool) -> Iterator[None]:
-        """Prints a line every 10 s while the block runs, unless stderr is a terminal.
-
-        Args:
-            is_first: Whether this is rank 0; the other ranks print nothing.
-        """
+        """Prints a line every 10 s in the block, unless stderr is a terminal."""
         if not is_first or sys.stderr.isatty():
             yield
             return

@@ -49,8 +49,6 @@ def read_ahead(
     Args:
         starts: Number of records before each window, see
             `tfpipe.TFRecordSource.window_starts`; nothing if there are no windows.
-        batch_size: Number of examples in a batch of the rank.
-        num_batches: Number of batches made in advance.
     """
     if next(starts, None) is None:
         return ReadAhead()
@@ -68,12 +66,7 @@ def read_ahead(
 
 
 def windows_begun(starts: Iterator[int], batch_size: int) -> Iterator[int]:
-    """Yields for each step the number of windows that begin in the step.
-
-    Args:
-        starts: Number of records before each window.
-        batch_size: Number of examples in a batch of the rank.
-    """
+    """Yields for each step the number of windows that begin in the step."""
     start = next(starts, None)
     for used in itertools.count(batch_size, batch_size):
         begun = 0
@@ -97,10 +90,6 @@ def describe(
     the first third; None if there are fewer than three steps.
 
     Args:
-        read_ahead: For each rank, the examples read in advance.
-        num_warmup_steps: Number of steps of a rank before the timed steps.
-        num_warmup_examples: For each rank, the number of examples in these steps.
-        end_seconds: For each rank, the ends of the timed steps, counted from the start.
         remedy: What to do about a run that is too short; "" for more steps.
     """
     # A run is as steady as its least steady rank.

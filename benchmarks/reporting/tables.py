@@ -64,7 +64,6 @@ def gates(collection: Collection) -> Table | None:
 
 
 def _gate(repeats: Sequence[GateAnswer]) -> Cell:
-    """Returns the verdict of the worst repeat, with its distance to the limit."""
     missed = [gate for gate in repeats if not gate.passed]
     among = missed or repeats
     worst = min(among, key=lambda gate: m if (m := _margin(gate)) is not None else 0)
@@ -87,7 +86,6 @@ def _gate(repeats: Sequence[GateAnswer]) -> Cell:
 
 
 def _margin(gate: GateAnswer) -> float | None:
-    """Returns the distance to the limit, below 0 on the wrong side."""
     if gate.measured is None or gate.limit is None:
         return gate.margin
     margin = gate.measured - gate.limit
@@ -179,7 +177,6 @@ def changes(pairs: Sequence[Pair]) -> Table | None:
 
 
 def _change(change: Change | None) -> Cell:
-    """Returns a change, its verdict, both values and the noise."""
     if change is None:
         return Cell("—")
     if change.figure.is_share:
@@ -243,7 +240,6 @@ def environment(collection: Collection) -> Table | None:
 
 
 def _flat(values: Mapping[str, Any], above: str = "") -> dict[str, str]:
-    """Returns name -> text of each value; nested names are joined by spaces."""
     texts = {}
     for key, value in values.items():
         if isinstance(value, Mapping):

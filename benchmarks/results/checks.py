@@ -112,7 +112,6 @@ def _verdicts(result: TrainResult) -> Iterator[str]:
 
 
 def _storage_share(epoch: EpochBytes) -> float | None:
-    """Returns the share of an epoch's bytes that did not come from a cache."""
     read = epoch.storage_bytes if epoch.server_bytes is None else epoch.server_bytes
     if read is None or not epoch.consumed_bytes:
         return None

@@ -48,8 +48,6 @@ class Result(Generic[T]):
 
     Attributes:
         name: Name of its file without suffix, unique in a `Collection`.
-        document: The JSON object.
-        picture: Picture of the first batch, or None.
     """
 
     name: str
@@ -140,9 +138,7 @@ class Group:
     """Repeats: runs of equal settings, versions and machines.
 
     Attributes:
-        index: Index of the group on the page, from 1.
         label: The number, and the settings unlike other groups.
-        results: The repeats, at least one.
     """
 
     index: int
@@ -177,16 +173,7 @@ class Group:
 
 @dataclasses.dataclass(frozen=True)
 class Collection:
-    """All results.
-
-    Attributes:
-        groups: Training, evaluation and inference.
-        inputs: Results of benchmarks.input.
-        probes: Results of benchmarks.storage.
-        sweeps: Documents of benchmarks.sweep.
-        advice: Predictions of benchmarks.advise.
-        left_out: A sentence for every JSON file without a result.
-    """
+    """All results."""
 
     groups: Sequence[Group]
     inputs: Sequence[Result[InputResult]]
@@ -213,16 +200,7 @@ def as_number(value: Any) -> float | None:
 
 
 def read(paths: Sequence[pathlib.Path], *, flag: str = "--results") -> Collection:
-    """Reads the results of folders and files.
-
-    Args:
-        paths: Folders with `*.json`, and JSON files.
-        flag: Name of the flag with the paths, for the error.
-
-    Raises:
-        ValueError: If there is no result.
-        OSError: If a path does not exist or cannot be read.
-    """
+    """Reads the results of folders and files."""
     valid: list[Result[Any]] = []
     left_out: list[str] = []
     files = (file for path in paths for file in _files(path))
@@ -253,12 +231,7 @@ def read(paths: Sequence[pathlib.Path], *, flag: str = "--results") -> Collectio
 def collect(
     results: Sequence[Result[Any]], *, left_out: Sequence[str] = ()
 ) -> Collection:
-    """Returns results by their command, and repeats grouped.
-
-    Args:
-        results: Results with different names.
-        left_out: A sentence for every file without a result.
-    """
+    """Returns results by their command, and repeats grouped."""
     by_command = {
         command: [r for r in results if r.document.get("command") == command]
         for command in WITH_RESULT
@@ -282,7 +255,6 @@ def _files(path: pathlib.Path) -> list[pathlib.Path]:
 
 
 def _document(path: pathlib.Path) -> tuple[dict[str, Any] | None, str]:
-    """Returns the result in a file, or None and the reason."""
     try:
         text = path.read_text(encoding="utf-8")
         document = errors.from_json(text)
@@ -325,7 +297,6 @@ def machines(result: RunResult) -> list[str]:
 
 
 def _groups(results: Sequence[RunResult]) -> list[Group]:
-    """Returns the repeats together, and the groups in an order for readers."""
     repeats: dict[str, list[RunResult]] = {}
     for result in results:
         same = [settings(result), result.cache, environment(result)]
@@ -348,7 +319,6 @@ def _order(result: RunResult) -> tuple[Any, ...]:
 
 
 def _labels(results: Sequence[RunResult]) -> list[str]:
-    """Returns model and ranks of every run, and the settings unlike other runs."""
     parts = [_parts(result) for result in results]
     always = {"model", "ranks"}
     differing = {

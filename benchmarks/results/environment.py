@@ -21,12 +21,7 @@ _MACHINE_ID = pathlib.Path("/etc/machine-id")
 
 
 def of_run(world: Ranks, index: Any) -> dict[str, Any]:
-    """Returns the environment of a run, with its hosts and data; all ranks call it.
-
-    Args:
-        world: The ranks of the run.
-        index: The index of the data set; None if the run reads none.
-    """
+    """Returns the environment of a run, with its hosts and data; all ranks call it."""
     described = None if index is None else data(index)
     return {**describe(), "hosts": hosts(world), "data": described}
 
@@ -51,7 +46,6 @@ def describe() -> dict[str, Any]:
 
 
 def _driver() -> str | None:
-    """Returns the version of NVIDIA's driver; None without the driver."""
     try:
         text = pathlib.Path("/proc/driver/nvidia/version").read_text()
     except OSError:
@@ -113,9 +107,6 @@ def data(index: Any) -> dict[str, Any]:
     num_records and num_bytes count the shards of all splits. The digest changes if a
     shard does: it is made of names, sizes and digests of all shards. git_revision is
     None if the converter did not run from a git checkout.
-
-    Args:
-        index: The index of the data set, such as `pipeline.source.index`.
     """
     shards = [shard for split in index.splits.values() for shard in split]
     lines = [f"{s.name} {s.num_records} {s.num_bytes} {s.digest}\n" for s in shards]

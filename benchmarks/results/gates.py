@@ -21,7 +21,6 @@ class Metric(NamedTuple):
     """A metric of a result.
 
     Attributes:
-        get: Returns the value of a result; None if the result has none.
         scale: Factor from the value in the result to the metric, as 1e3 from s to ms.
         is_ratio: Whether the metric is a ratio, so that a limit may be in percent.
         at_most_one: Whether the metric is a share, 0 to 1.
@@ -121,12 +120,7 @@ class Gate:
     """A limit that a metric must meet.
 
     Attributes:
-        metric: One of `METRICS`.
-        comparison: One of <=, >=, < and >.
         limit: The limit, in the unit of the metric; a share is 0 to 1.
-
-    Raises:
-        ValueError: If a field is not one of these.
     """
 
     metric: str
@@ -152,11 +146,7 @@ class Gate:
 
     @classmethod
     def parse(cls, text: str) -> "Gate":
-        """Reads a metric, a comparison and a limit; for ratios, 3% means 0.03.
-
-        Raises:
-            ValueError: If the text has another form, or the metric is not known.
-        """
+        """Reads a metric, a comparison and a limit; for ratios, 3% means 0.03."""
         match = _FORM.fullmatch(text)
         if match is None:
             raise ValueError(
@@ -221,15 +211,7 @@ class Gate:
 
 
 def refuse_unmeasured(gates: Sequence[Gate], has: Collection[str]) -> None:
-    """Checks before a run that the run can measure the metrics of its gates.
-
-    Args:
-        gates: The gates.
-        has: What the run has of `NEEDS`.
-
-    Raises:
-        ValueError: If a gate needs something that the run does not have.
-    """
+    """Checks before a run that the run can measure the metrics of its gates."""
     for gate in gates:
         needs = METRICS[gate.metric].needs
         if needs and needs not in has:

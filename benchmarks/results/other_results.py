@@ -84,13 +84,8 @@ class StorageReading:
     Attributes:
         what: "sequential", "random", "shards", "open", "stat" or "write".
         state: "direct", "cold", "warm", "remote" or "durable", see `storage_probe`.
-        num_processes: Processes that read at the same time.
-        num_threads: Threads of each process.
-        is_again: Whether the reading was done before.
         skipped: The reason why there are no figures, or "".
-        block_bytes: Bytes of a read; None where nothing is read.
         seconds: Time from the first to the last read, on the slowest host.
-        storage_bytes: Bytes that the kernel fetched; None if unknown.
         resident_fraction: Part of the files in the page cache before, on the host that
             is farthest from the state; None if unknown.
         is_proven: Whether the kernel's figures fit the state; None if they do not tell.
@@ -188,14 +183,8 @@ class SweptSettings:
 
     Attributes:
         scaling: "weak" keeps the batch size of a rank, "strong" the global batch size.
-        model: Name of the model.
         batch_size: Batch size of a rank if weak, global batch size if strong; None for
             the model's default.
-        data_dir: Folder of the data set; None without data.
-        mode: Value of --mode; None if the sweep has no modes.
-        cache: Value of --cache; None if the sweep has no caches.
-        accelerator: Value of --emulate, or "none"; None if the sweep has none.
-        tier: Name of the tier; None if the sweep has no tiers.
     """
 
     scaling: str = ""
@@ -213,14 +202,12 @@ class SweptPoint:
     """The scaling of a number of ranks; None where a necessary run is missing.
 
     Attributes:
-        num_repeats: Number of runs in the mean.
         examples_per_second: Rate of all ranks together, the mean over the repeats.
         examples_per_second_interval: Half the width of the mean's 95 % interval; None
             for a single run.
         efficiency: rate_N / (N * rate_1); None without a run on a single rank.
         efficiency_low: Lower end of the efficiency's 95 % interval; None unless both N
             ranks and a single rank were repeated.
-        efficiency_high: Upper end of the same interval.
         speedup: rate_N / rate_1; None without a run on a single rank.
         ideal_examples_per_second: Rate of emulated accelerators that never wait.
         cache: The measured state of the page cache, "/" between several states.
@@ -266,7 +253,6 @@ class SweptTier(SweptSettings):
 
     Attributes:
         binding: The resource that binds the most runs.
-        state: The measured state, "/" between several states.
         bytes_from_server: 0 without records, None if a run does not know the bytes; the
             other bytes likewise.
     """
@@ -291,19 +277,9 @@ class PublishedRow:
     """A row of a published test; None for what was not published.
 
     Attributes:
-        source: Who published the row, and on which storage.
-        model: A key of `catalog.MODELS`.
-        mode: "train" or "infer".
-        accelerator: Name of the accelerator, as --emulate takes it.
         images_per_second: Rate of all accelerators together.
         is_computed: Whether the rate is computed from published megabytes a second and
             bytes of a record, and not published itself.
-        batch_size: Images in a step of one accelerator.
-        image_size: Height and width of the images.
-        decodes: Whether JPEGs were decoded.
-        record_bytes: Mean bytes of a record.
-        host_cpu_fraction: Busy part of the cores, 0 to 1.
-        accelerator_busy_fraction: Busy part of the accelerators, likewise.
         is_local: Whether the data was on a disk of the host.
     """
 
@@ -331,16 +307,12 @@ class SweptRow(SweptSettings):
     """The figures of equal runs of a sweep, and the nearest published row.
 
     Attributes:
-        kind: "real", "synthetic" or "emulated".
         batch_size: Batch size of a rank.
         consumed_megabytes_per_second: Read by the pipeline.
         storage_megabytes_per_second: Given by servers and disks.
         accelerator_busy_of: "gpu", whose use the driver measured, or "steps", the share
             of the time without waits for input.
-        gates_met: None without gates.
-        published: The nearest published row; None if there is none.
         not_compared: The reason why the two rates must not be compared, or "".
-        rate_over_published: Ratio of the rates of an accelerator.
     """
 
     kind: str = ""

@@ -17,18 +17,8 @@ class Options:
     """The options of a run that its figures depend on; `config` holds all of them.
 
     Attributes:
-        model: Name of the model.
-        mode: "train", "eval" or "infer".
-        batch_size: Examples in a batch of each rank.
         image_size: Height and width of the images in pixels; None for the model's own.
-        precision: Precision of the computation, such as "float16".
-        data_dir: Folder or URL of the data set.
         cache: The wanted state of the page cache.
-        emulate: The emulated accelerator.
-        step_time_ms: The emulated time of a step.
-        synthetic: Whether no records are read.
-        read_only: Whether records are read and not decoded.
-        elastic: Whether ranks may come and go.
     """
 
     model: str = ""
@@ -50,15 +40,10 @@ class DescribedHost:
     """A host of a run: its name, hardware and ranks.
 
     Attributes:
-        name: Name of the host.
         machine_id: Digest of name, machine-id, processor, cores and memory: the same
             after a reboot. Results are repeats on equal machines.
         boot_id: Text that the kernel draws at its start. Proofs of the page cache
             belong to a boot.
-        cpu: Name of the processor.
-        num_cpus: Number of its cores.
-        ram_bytes: Its memory.
-        ranks: The ranks on the host.
     """
 
     name: str = ""
@@ -85,23 +70,11 @@ class Environment:
     """Versions, hardware, hosts and data of a run; None where nothing is known.
 
     Attributes:
-        tfpipe: Version of this package.
-        git_revision: Revision of its checkout.
-        tensorflow: Version.
-        horovod: Version.
-        python: Version.
-        kernel: Version.
         cpu: Processor of the host of rank 0.
         num_cpus: Number of its cores that rank 0 may use.
-        ram_bytes: Its memory.
         gpus: Names of the GPUs of the host of rank 0.
-        driver: Version of the driver of the GPUs.
         cuda: Version that TensorFlow was built with.
         cudnn: Version that TensorFlow was built with.
-        nccl: Version of the installed package.
-        tf32: Whether TensorFlow may use TF32.
-        hosts: All hosts.
-        data: The data set.
     """
 
     tfpipe: str | None = None
@@ -245,12 +218,9 @@ class SlowestRank:
     """The rank with the longest own time, which is without the wait for other ranks.
 
     Attributes:
-        rank: The rank.
         over_others: Its own time over the median of the others; 1 for a single rank.
-        own_seconds_per_step_per_rank: Mean own time of each rank.
         cause: "input", "compute" or "late", the largest part of the difference; None
             if the rank is less than 5 % slower than the others.
-        text: The same in a sentence.
     """
 
     rank: int | None = None
@@ -330,14 +300,7 @@ class GateAnswer:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EmulatedRate:
-    """The accelerator that stands for the model: its rate and the origin of the rate.
-
-    Attributes:
-        accelerator: Name of the accelerator.
-        examples_per_second: Its rate.
-        source: Where the rate was published.
-        measurement: Kind of measurement of the rate.
-    """
+    """The accelerator in place of the model: its rate and the source of the rate."""
 
     accelerator: str = ""
     examples_per_second: float | None = None
@@ -351,7 +314,6 @@ class SweptRun:
 
     Attributes:
         run: The settings, the fields of a `Run`.
-        seconds: Duration of the run.
         data_digest: Digest of the data set; None in results of older versions.
     """
 
@@ -365,24 +327,10 @@ class MeasuredResult:
     """The common figures of benchmarks.train, benchmarks.input and benchmarks.storage.
 
     Attributes:
-        command: Name of the command.
-        schema_version: Version of the format.
         kind: "real", "synthetic" or "emulated"; None in results of older versions.
         started_at: Date and time in UTC.
-        config: The options that figures depend on.
-        config_digest: Digest of all options.
         digest: Digest of all other keys of the file.
         paths: Which of the faster paths the pipeline took, by name.
-        pipeline: The pipeline, a line a stage.
-        num_ranks: Number of ranks.
-        examples_per_second: Rate of all ranks together.
-        cpu_seconds_per_example: CPU time of an example.
-        cache: The state of the page cache.
-        storage: The bytes of each source.
-        steady_state: Whether the figures were steady.
-        host_load: What other processes took.
-        environment: Versions, hardware, hosts and data.
-        sweep: What a sweep adds.
     """
 
     command: str = ""
@@ -411,44 +359,17 @@ class TrainResult(MeasuredResult):
 
     Attributes:
         resumed: Whether the run began at a checkpoint.
-        emulation: The emulated accelerator.
         binding: The resource behind the largest loss.
         examples_per_second_deviation: 1.96 standard deviations, from step to step.
-        examples_per_second_per_rank: Rate of each rank.
-        num_timed_steps: Number of timed steps.
         timed_seconds: Time from the common start to the end of the last rank.
-        padding_fraction: Share of padding in the batches.
         stall_fraction: Share of the time that waits for input.
         accelerator_utilization: Share of the time that computes.
-        accelerator_utilization_mlperf_storage: The same by the rules of MLPerf Storage.
         sync_fraction: Share of the time that waits for other ranks.
         network_utilization: Use of the busiest link, 0 to 1.
-        gpu_utilization: Mean use of the GPUs, 0 to 1.
-        time_to_first_batch_seconds: Time until the first batch.
         consumed_bytes: Size of the records of the timed steps.
-        consumed_megabytes_per_second: Their rate.
         storage_bytes_read: Bytes of them that storage gave.
-        storage_megabytes_per_second: Their rate.
         compute_seconds_per_step: Mean over the ranks.
-        emulated_seconds_per_step: Configured time of an emulated step.
-        wait_seconds_per_step_per_rank: Wait for input of each rank.
-        compute_seconds_per_step_per_rank: Computation of each rank.
-        sync_seconds_per_step_per_rank: Wait for other ranks of each rank.
-        step_seconds_p50: Percentile of the time of a step; and so on.
         window_steps: Waits of steps with a new shuffle window.
-        other_steps: Waits of the other steps.
-        step_histogram: Durations of steps.
-        critical_path: The shares of the time, and the slowest rank.
-        slow_link: The rank behind a slow network; None without such a rank.
-        telemetry: Use of the hosts.
-        time_series: Figures over time.
-        accuracy: Accuracy of the last epoch, 0 to 1.
-        num_evaluated: Number of evaluated images.
-        epochs: Learning by epoch.
-        not_finite_loss: The first loss that is not finite.
-        bars: Input alone, model alone, both.
-        reproducibility: Several runs.
-        gates: The gates.
     """
 
     resumed: bool | None = None

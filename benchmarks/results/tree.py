@@ -33,10 +33,6 @@ _ABSENT = object()
 def read(kind: type[T], value: Any) -> T:
     """Returns a JSON value as a typed one.
 
-    Args:
-        kind: A dataclass, or the type of a field of one.
-        value: The JSON value.
-
     Raises:
         ValueError: If a value has another type, or a dataclass refuses its fields.
     """

@@ -28,10 +28,6 @@ def changes(stored: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Returns the differences from the environment of a result to the present.
 
     A version is left out if the result or the present environment lacks the version.
-
-    Args:
-        stored: `environment` of a result.
-        now: The result of `here`.
     """
     return [
         f"{name} {stored[name]} is now {value}"

@@ -19,12 +19,6 @@ def best(measured: Iterable[StorageReading]) -> StorageReading | None:
     """Returns the fastest reading in order without help of the page cache.
 
     Where memory is the storage, any reading counts.
-
-    Args:
-        measured: The readings that `probe.StorageProbe.run` yielded.
-
-    Returns:
-        The reading; None if nothing was read in order.
     """
     read = [m for m in measured if m.what in _IN_ORDER and not m.skipped]
     apart = [m for m in read if m.state != "warm"]
@@ -50,9 +44,6 @@ def table(
 
     Args:
         rate: Bytes a second.
-        record_bytes: Mean bytes of a record, in some data sets.
-        models: Names of models.
-        accelerators: Accelerators by name.
 
     Returns:
         A row for each model, size and accelerator with a figure for the model.
@@ -75,11 +66,7 @@ def table(
 
 
 def sentences(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Returns the rows of two accelerators as a sentence for each model and size.
-
-    Args:
-        rows: The result of `table`.
-    """
+    """Returns the rows of two accelerators as a sentence for each model and size."""
     fed: dict[tuple[str, float], list[str]] = {}
     for name in _IN_SENTENCE:
         for row in (row for row in rows if row["accelerator"] == name):

@@ -36,9 +36,6 @@ def percentiles(counts: Counts) -> dict[str, float | None]:
     """Returns the percentiles in seconds, by the names of `PERCENTILES`.
 
     A percentile without a read beyond is None: p99_9 needs 1000 reads.
-
-    Args:
-        counts: A result of `count`, or a sum of results.
     """
     total = int(counts.sum())
     up_to = np.cumsum(counts)

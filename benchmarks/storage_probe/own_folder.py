@@ -25,11 +25,7 @@ _TRIES, _PAUSE_SECONDS = 100, 0.1
 
 @contextlib.contextmanager
 def create(parent: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Makes a folder below another, and removes it with its files at the end.
-
-    Raises:
-        OSError: If the folder cannot be made, or its files cannot be removed.
-    """
+    """Makes a folder below another, and removes it with its files at the end."""
     with subprocess.Popen(
         [sys.executable, "-m", "benchmarks.storage_probe.own_folder", parent],
         stdin=subprocess.PIPE,
@@ -49,7 +45,6 @@ def create(parent: pathlib.Path) -> Iterator[pathlib.Path]:
 
 
 def _answer(line: str) -> pathlib.Path:
-    """Returns the folder of an answer, or raises its error."""
     if not line:
         raise OSError("The process that makes and removes the probe's folder has died.")
     answer = json.loads(line)
@@ -66,7 +61,6 @@ def _tell(folder: str, error: OSError | None = None) -> None:
 
 
 def _remove(folder: str) -> OSError | None:
-    """Removes a folder; returns the error of the last of several tries."""
     failed: OSError | None = None
     for _ in range(_TRIES):
         try:

@@ -61,10 +61,7 @@ class FileFacts:
     """The properties of files that decide the measurements.
 
     Attributes:
-        is_remote: Whether the files are at a URL.
-        is_direct: Whether the files can be read with O_DIRECT.
         in_memory: Whether memory is the storage, so that no file can be cold.
-        writes: Whether files are written too.
         num_pieces: Pieces of the files; more threads would have no shard to read.
     """
 
@@ -89,11 +86,7 @@ class FileFacts:
 
     @classmethod
     def common(cls, everywhere: Sequence["FileFacts"]) -> "FileFacts":
-        """Returns what holds on every host.
-
-        Raises:
-            ValueError: If memory is the storage of some hosts only.
-        """
+        """Returns what holds on every host."""
         if len({facts.in_memory for facts in everywhere}) > 1:
             raise ValueError(
                 "DIR must be on the same storage on all hosts; on some hosts it is "
@@ -107,12 +100,7 @@ class FileFacts:
 
 
 def plan(facts: FileFacts, max_parallel: int) -> list[Group]:
-    """Returns the readings that fit the files, in order.
-
-    Args:
-        facts: The properties of the files.
-        max_parallel: Largest number of threads, and of processes.
-    """
+    """Returns the readings that fit the files, in order."""
     cold = [] if facts.in_memory else [REMOTE if facts.is_remote else COLD]
     alone = [DIRECT] if facts.is_direct else cold
     warm = [] if facts.is_remote else [WARM]
@@ -173,9 +161,6 @@ def is_proven(
     The figures are those of the page cache of this host.
 
     Args:
-        state: State of the measurement.
-        resident: Part of the files in the page cache before, 0 to 1; None if unknown.
-        num_bytes: Bytes that were read.
         fetched: Bytes that the kernel fetched from storage for the reads; None if the
             kernel does not count, as for some file systems in user space.
 
@@ -200,12 +185,8 @@ class StorageProbe:
     """The measurements of this host, in step with those of other hosts.
 
     Args:
-        files: The files.
-        workers: The processes that read.
         seconds: Longest time of each measurement. A cold measurement ends when every
             byte is read: a second read would be warm.
-        max_parallel: Largest number of threads, and of processes.
-        begin: Called with the name of each measurement before it.
         gather: Returns the value of every host, in the order of hosts; a barrier.
     """
 
@@ -222,10 +203,6 @@ class StorageProbe:
         Yields:
             Each reading with its figures over all hosts. A reading whose state is
             impossible has the reason as `skipped`, and no figures.
-
-        Raises:
-            ValueError: If the hosts have different storages.
-            OSError: If the files cannot be read, or a read does not come back.
         """
         facts = FileFacts.common(self.gather(FileFacts.of_files(self.files)))
         rows = []
@@ -304,11 +281,7 @@ def jobs(
     once. The processes of other measurements read all pieces, from different pieces on.
 
     Args:
-        measurement: The reading.
         pieces: The pieces; a cold measurement needs a piece for each process.
-        url: The store, or None.
-        seconds: Longest time.
-        seed: Seed of the order of random reads.
     """
     count, repeats = reading.num_processes, reading.state != COLD
     what = reading.what
@@ -365,12 +338,8 @@ def with_figures(
     """Joins the outcomes of all processes of all hosts.
 
     Args:
-        reading: The reading.
         by_host: For each host, the result of `TimedReads.run` in each process.
         resident: For each host, the part of the files in the page cache before.
-
-    Returns:
-        The reading with its figures.
     """
     outcomes = [outcome for host in by_host for outcome in host]
     each = [_seconds(host) for host in by_host]
@@ -411,7 +380,6 @@ def with_figures(
 
 
 def _seconds(outcomes: Sequence[Mapping[str, Any]]) -> float:
-    """Returns the time from the first to the last read of the processes of a host."""
     begin = min(outcome["start_ns"] for outcome in outcomes)
     end = max(outcome["end_ns"] for outcome in outcomes)
     return float(max(1, end - begin)) / 1e9

@@ -37,16 +37,8 @@ class ProbeFiles:
 
     Attributes:
         url: The store, or None if the names of pieces are local paths.
-        pieces: Parts of at most 64 MiB of the large files.
         names: Files for the measurements that open files or ask for sizes.
-        is_own: Whether the probe has made the files.
         file_system: Type of a local file system; for a URL its scheme.
-        beneath: The storage beneath the page cache.
-        write_folder: Folder for the files of the write measurements; None without
-            write measurements.
-        write_bytes: Most bytes of all these files together.
-        mean_record_bytes: Mean bytes of a record; None without a data set.
-        name: Name of the data set, or "".
     """
 
     url: str | None
@@ -64,10 +56,6 @@ class ProbeFiles:
         """Returns the pieces for a host, so that several hosts read each byte once.
 
         Own files are those of a host. A host reads all pieces if there are too few.
-
-        Args:
-            rank: Number of the host.
-            num_ranks: Number of hosts.
         """
         if self.is_own or len(self.pieces) < num_ranks:
             return self
@@ -99,19 +87,7 @@ class ProbeFiles:
 
 @contextlib.contextmanager
 def opened(location: str, *, writes: bool = False) -> Iterator[ProbeFiles]:
-    """Finds the files to read, or makes own files and removes them at the end.
-
-    Args:
-        location: A folder, or the URL of a data set.
-        writes: Whether to give room for write measurements too.
-
-    Raises:
-        ValueError: If the location is no folder, has no room for the files, or holds no
-            index at a URL, or its index does not fit its shards, or files shall be
-            written to a URL.
-        OSError: If the files cannot be read or written.
-        TfpipeError: If a store does not answer.
-    """
+    """Finds the files to read, or makes own files and removes them at the end."""
     if not tfpipe.Location.from_user("The folder or URL", location).is_local:
         if writes:
             raise ValueError(
@@ -189,7 +165,6 @@ def _of_index(
 
 
 def _shards(index: bytes, where: str) -> list[Any]:
-    """Returns the shards of an index that hold records, of all splits."""
     try:
         splits = errors.from_json(index)["splits"].values()
         shards = [shard for split in splits for shard in split if shard["num_records"]]
@@ -211,9 +186,6 @@ def _is_plain(name: str) -> bool:
 def sample(sizes: Sequence[int]) -> list[int]:
     """Chooses shards that are spread over a data set, of at most 4 GiB together.
 
-    Args:
-        sizes: Bytes of each shard.
-
     Returns:
         Indices of the chosen shards, at least one, in order.
     """
@@ -223,11 +195,7 @@ def sample(sizes: Sequence[int]) -> list[int]:
 
 
 def cut(files: Sequence[tuple[str, int]]) -> list[Piece]:
-    """Cuts files in pieces of at most 64 MiB.
-
-    Args:
-        files: Name and bytes of each file.
-    """
+    """Cuts files in pieces of at most 64 MiB."""
     return [
         (name, start, min(start + PIECE_BYTES, size))
         for name, size in files
@@ -236,7 +204,6 @@ def cut(files: Sequence[tuple[str, int]]) -> list[Piece]:
 
 
 def _own_files(folder: pathlib.Path, room: int) -> ProbeFiles:
-    """Writes the own files of at most `room` bytes."""
     large_bytes = room // _OWN_FILES // _LEAST_BYTES * _LEAST_BYTES
     file_bytes = min(PIECE_BYTES, large_bytes)
     large = [folder / f"large-{index:02}" for index in range(_OWN_FILES)]

@@ -38,16 +38,11 @@ class Job:
     """The work of a process.
 
     Attributes:
-        kind: An item of `KINDS`.
         pieces: The bytes to read; a piece begins at a multiple of `block_bytes`. A job
             that writes has one piece: the folder, and the bytes of a file.
         seconds: Time after which the threads begin no read.
-        block_bytes: Bytes of a read or a write; ignored by "open" and "stat".
-        num_threads: Threads that share the pieces.
         url: The store of the pieces; None if their names are local paths.
-        is_direct: Whether local reads go around the page cache (O_DIRECT).
         repeats: Whether to begin again after the last piece, until the time is over.
-        seed: Seed of the order of random reads.
     """
 
     kind: str
@@ -62,14 +57,7 @@ class Job:
 
 
 class TimedReads:
-    """A job ready to start: random reads are in order, and their files are open.
-
-    Args:
-        job: The job.
-
-    Raises:
-        OSError: If a file cannot be opened.
-    """
+    """A job ready to start: random reads are in order, and their files are open."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -93,9 +81,6 @@ class TimedReads:
             start_ns, end_ns: times of the monotonic clock, common to all processes of
             the host; storage_bytes: bytes that the kernel fetched for the process, None
             if unknown.
-
-        Raises:
-            Exception: The first error of a read.
         """
         threads = [
             threading.Thread(target=self._run, args=(thread,), daemon=True)
@@ -243,8 +228,6 @@ def _save(path: str, content: memoryview, block_bytes: int) -> int:
 
 
 class _Shared:
-    """An iterator for several threads at a time."""
-
     def __init__(self, items: Iterator[Piece]) -> None:
         self._items = items
         self._lock = threading.Lock()
@@ -281,12 +264,6 @@ def whole_memory(size: int) -> memoryview:
     piece. 1 MB in small pages is up to 256 pieces, depending on chance, and many pieces
     halve the rate of a virtual disk. So the memory is in a huge page, if the kernel has
     a huge page (madvise, Documentation/admin-guide/mm/transhuge.rst).
-
-    Args:
-        size: Bytes, above 0.
-
-    Returns:
-        Bytes from the begin of a page on.
     """
     length = -(-size // _HUGE_PAGE_BYTES) * _HUGE_PAGE_BYTES
     memory = mmap.mmap(-1, length + _HUGE_PAGE_BYTES, flags=mmap.MAP_PRIVATE)
@@ -310,12 +287,7 @@ def _stat(stat: Callable[[str], object], path: str) -> int:
 
 
 def can_read_direct(path: str, block_bytes: int) -> bool:
-    """Checks whether a file can be read with O_DIRECT, by reading its first block.
-
-    Args:
-        path: A file with at least a byte.
-        block_bytes: Bytes to read.
-    """
+    """Checks whether a file can be read with O_DIRECT, by reading its first block."""
     try:
         with _opened(path, is_direct=True) as file:
             os.preadv(file, [whole_memory(block_bytes)], 0)

@@ -53,9 +53,6 @@ class Workers:
     def run(self, jobs: Sequence[Job]) -> list[dict[str, Any]]:
         """Runs jobs at the same time, each in a process of its own.
 
-        Returns:
-            The result of `TimedReads.run` for each job.
-
         Raises:
             OSError: If a job fails, or a process ends or does not answer in time.
         """
@@ -70,11 +67,7 @@ class Workers:
         return [worker.answer(job.seconds + self._patience) for worker, job in turn]
 
     def act(self, action: str, files: Sequence[str]) -> dict[str, Any]:
-        """Does one of `actions.ACTIONS` in a process, and returns its result.
-
-        Raises:
-            OSError: If the action fails, or the process does not answer in time.
-        """
+        """Does one of `actions.ACTIONS` in a process, and returns its result."""
         self._start(1)
         self._workers[0].send(_line({"action": action, "files": list(files)}))
         return self._workers[0].answer(_ACTION_SECONDS + self._patience)
@@ -85,8 +78,6 @@ class Workers:
 
 
 class _Worker:
-    """A process, and the bytes that the process has sent."""
-
     def __init__(self) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.storage_probe.workers"],
@@ -139,7 +130,6 @@ class _Worker:
 
 
 def _answers(lines: BinaryIO) -> Iterator[dict[str, Any]]:
-    """Yields the answers to the jobs in the lines."""
     for line in lines:
         message = json.loads(line)
         if "action" in message:

@@ -83,7 +83,6 @@ def summarize(ranks: Sequence[Figures]) -> dict[str, Any]:
 
 
 def _load(ranks: Sequence[Figures]) -> dict[str, float | None]:
-    """Returns the shares of a host, from the counters of its ranks."""
     first = ranks[0]
     capacity = first.get("host_capacity_seconds")
     of_all, stolen = (

@@ -26,7 +26,6 @@ class Machine:
     Attributes:
         boot_id: Random text of the kernel, new at every start; the name of the machine
             where the kernel does not tell.
-        name: Name of the machine, for sentences; no part of the identity.
     """
 
     boot_id: str
@@ -47,7 +46,6 @@ class Host:
     """A network namespace of a machine.
 
     Attributes:
-        machine: The machine.
         network: Number of the network namespace; 0 where the kernel does not tell.
     """
 

@@ -26,7 +26,6 @@ class Beneath:
     """The storage of a file, as far as it is known.
 
     Attributes:
-        is_memory: Whether memory of this machine is the storage.
         text: The memory, or the cache that may give bytes in place of a disk, for
             sentences; "" for a disk.
     """
@@ -73,7 +72,6 @@ def parse_mount(text: str, point: str) -> tuple[str, str]:
 
     Args:
         text: Contents of /proc/self/mounts, in the format of fstab(5).
-        point: The folder.
     """
     escaped = point.replace(" ", "\\040")  # as the kernel writes spaces
     lines = [line.split(" ") for line in text.splitlines()]
@@ -82,11 +80,7 @@ def parse_mount(text: str, point: str) -> tuple[str, str]:
 
 
 def beneath(path: str | os.PathLike[str]) -> Beneath:
-    """Returns the storage beneath a file or a folder.
-
-    Raises:
-        OSError: If there is nothing at the path.
-    """
+    """Returns the storage beneath a file or a folder."""
     return _beneath_path(path, _MOST_LAYERS)
 
 

@@ -48,7 +48,6 @@ def received_bytes() -> int:
     The loopback counts: the server of a mount may run on this host.
 
     Raises:
-        OSError: If a counter cannot be read.
         AttributeError: If the host has no interface.
     """
     rdma = rdma_transferred(rdma_ports())["rdma_received_bytes"]
@@ -81,11 +80,7 @@ def rdma_ports() -> list[pathlib.Path]:
 
 
 def rdma_transferred(ports: Sequence[pathlib.Path]) -> Mapping[str, int]:
-    """Returns the bytes received and sent by RDMA ports since their start.
-
-    Raises:
-        OSError: If a counter cannot be read.
-    """
+    """Returns the bytes received and sent by RDMA ports since their start."""
     return {
         f"rdma_{way}_bytes": sum(
             int((port / name).read_text()) * _RDMA_WORD for port in ports
@@ -100,9 +95,6 @@ def sending_seconds() -> dict[str, float]:
     The bytes were sent and not yet acknowledged. The time in which the receiver had no
     room does not count, because then the receiver is slow, and not the network. Source:
     tcpi_busy_time and tcpi_rwnd_limited of struct tcp_info, linux/tcp.h.
-
-    Raises:
-        ValueError: If the kernel does not say.
     """
     seconds = {}
     for name in os.listdir(_OWN_FILES):

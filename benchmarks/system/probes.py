@@ -34,11 +34,7 @@ Probe = Callable[[], Reading]
 
 
 def own_storage_bytes() -> int:
-    """Returns the bytes from storage to this process so far.
-
-    Raises:
-        OSError: If the kernel does not say.
-    """
+    """Returns the bytes from storage to this process so far."""
     process = psutil.Process()
     if not hasattr(process, "io_counters"):  # absent without /proc/self/io
         raise OSError("the kernel does not count the bytes that a process reads")
@@ -72,11 +68,7 @@ def cpu_seconds(times: Any) -> tuple[float, float]:
 
 
 def parse_peak_rss(text: str) -> int:
-    """Returns the peak resident memory in bytes, from the text of /proc/self/status.
-
-    Raises:
-        ValueError: If the text has no VmHWM line.
-    """
+    """Returns the peak resident memory in bytes, from the text of /proc/self/status."""
     for line in text.splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
@@ -88,10 +80,6 @@ def parse_nfs(text: str, mount_point: str) -> int:
 
     Args:
         text: Contents of /proc/self/mountstats.
-        mount_point: Folder where the file system is mounted.
-
-    Raises:
-        ValueError: If no NFS file system is mounted there.
     """
     folder = mount_point.replace(" ", "\\040")  # as the kernel writes spaces
     is_ours = False
@@ -278,9 +266,6 @@ def gpu_probe(nvml: Any) -> Probe:
     The probe reads the utilization of each GPU, 0 to 1, memory in use, power in W and
     the clock of the multiprocessors in MHz, and the energy of all of them together.
 
-    Args:
-        nvml: The module `pynvml`.
-
     Raises:
         OSError: If there is no driver or no GPU. The probe raises the same error.
     """
@@ -320,10 +305,6 @@ def used_gpus(environment: Mapping[str, str], num_gpus: int) -> list[int]:
     """Returns the numbers of the GPUs of the ranks of this host.
 
     Rank i of a host uses the i-th GPU that CUDA may see.
-
-    Args:
-        environment: The environment of a rank.
-        num_gpus: Number of GPUs of the host.
     """
     visible = environment.get("CUDA_VISIBLE_DEVICES", "").split(",")
     named = [int(text) for text in visible if text.strip().isdigit()]

@@ -66,8 +66,6 @@ class Sampler:
     Args:
         data_dir: Folder of the data; names the device or mount to watch. None: no
             device and no mount are watched.
-        more: Further probes by name, as in `probes.PROBES`.
-        interval_seconds: Time between two readings.
     """
 
     def __init__(
@@ -180,7 +178,6 @@ class Sampler:
 
 
 def _now() -> str:
-    """Returns the time in UTC, in the form of ISO 8601."""
     now = datetime.datetime.now(datetime.timezone.utc)
     return now.isoformat(timespec="milliseconds")
 
@@ -191,9 +188,6 @@ def summarize_samples(samples: Sequence[Sample]) -> dict[str, Any]:
     host_cpu_fraction, 0 to 1, is the busy part of all cores of the host;
     host_cpu_fraction_max is the largest such part between two consecutive samples. A
     name is missing from the figures if a sample lacks the name.
-
-    Args:
-        samples: At least two, in the order of time.
     """
     first, last = samples[0], samples[-1]
     figures: dict[str, Any] = {
@@ -235,10 +229,6 @@ def summarize(
     Figures of a process become lists with a value a rank. Figures of a host become
     lists with a value a host, measured by its local rank 0. None stands for a missing
     value. host_cpu_fraction is the mean over hosts.
-
-    Args:
-        ranks: The result of `Sampler.figures` on each rank, in the order of ranks.
-        local_ranks: Number of each rank on its host, from 0.
     """
     hosts = [
         figures

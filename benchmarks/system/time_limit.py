@@ -19,9 +19,7 @@ class TimeLimit:
     """The seconds that a command may take, from the start of the command on.
 
     Args:
-        seconds: Seconds; None without a limit.
         used: Seconds since the start of the command.
-        clock: Returns the time in seconds.
     """
 
     def __init__(
@@ -43,7 +41,6 @@ class TimeLimit:
 
         Args:
             weights: Durations of the parts, relative to other parts.
-            parts: The remaining parts, in order.
         """
         return self.left() * weights[parts[0]] / sum(weights[part] for part in parts)
 
@@ -53,7 +50,6 @@ class TimeLimit:
         Raises:
             TimeoutError: If no time is left, or the function has not returned when the
                 time is over. The thread of the function then dies with the process.
-            Exception: Any error of the function.
         """
         if self.left() == math.inf:
             return function()

@@ -27,10 +27,6 @@ def make_edges(seconds: float, num_steps: int) -> Array:
 
     An interval lasts a second, or a step if steps last longer, or as long as 600
     intervals need.
-
-    Args:
-        seconds: Duration of the timed window, > 0.
-        num_steps: Number of steps in the window.
     """
     interval = max(MIN_SECONDS, seconds / num_steps)
     # The tolerance keeps n steps of equal length n intervals.
@@ -48,8 +44,6 @@ def of_steps(
     """Returns examples a second and the share of waiting of a rank.
 
     Args:
-        edges: Borders of n intervals.
-        end_seconds: Ends of the steps, since the start of timing.
         wait_seconds: Waits for input, at the starts of the steps.
         num_examples: Examples of all steps together; all steps count alike.
 
@@ -70,10 +64,6 @@ def of_steps(
 
 def of_samples(edges: Array, samples: Sequence[Sample]) -> Series:
     """Returns the figures from the samples of a rank.
-
-    Args:
-        edges: Borders of n intervals.
-        samples: The samples since the start of timing, at least two.
 
     Returns:
         storage_megabytes_per_second, host_cpu_fraction, gpu_utilization (mean over
@@ -115,9 +105,6 @@ def join(
     all ranks in the interval. The other figures are means over hosts.
 
     Args:
-        edges: Borders of the intervals.
-        steps: Results of `of_steps`, by rank.
-        samples: Results of `of_samples`, by rank.
         local_ranks: Local ranks, from 0; local rank 0 stands for its host.
 
     Returns:

@@ -52,7 +52,6 @@ def compare(results: Mapping[str, Mapping[str, Any]], num_cores: int) -> dict[st
     """Returns the figures of the three runs, and the conclusion.
 
     Args:
-        results: The figures of the runs, by the name of the bar.
         num_cores: Cores of all ranks together.
 
     Returns:
@@ -83,8 +82,6 @@ class Bars:
     """The three runs: "input" alone, the model alone on "synthetic" data, and "real".
 
     Attributes:
-        rates: Examples a second of the runs.
-        cpu_seconds: CPU seconds of an example in the runs.
         num_cores: Cores of all ranks together.
         others_busy: Share of the cores for processes outside the real run, 0 to 1.
     """

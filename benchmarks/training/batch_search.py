@@ -24,15 +24,7 @@ _SIGNS = ("RESOURCE_EXHAUSTED", "OOM", "out of memory")  # XLA has no error of i
 
 
 def find(config: Config, ranks: Ranks) -> int:
-    """Returns the largest batch that fits on every rank; all ranks call the function.
-
-    Args:
-        config: The config of the run.
-        ranks: All ranks.
-
-    Raises:
-        ValueError: If there is no GPU, or no batch fits.
-    """
+    """Returns the largest batch for the GPUs of all ranks, which call it together."""
     if not tf.config.list_physical_devices("GPU"):
         raise ValueError(
             "--find_batch_size must have a GPU, whose memory limits the batch, and "
@@ -52,10 +44,6 @@ def find(config: Config, ranks: Ranks) -> int:
 def search(fits: Callable[[int], bool], start: int) -> int:
     """Returns the largest number of examples that fits, a multiple of 8; 0 for none.
 
-    Args:
-        fits: Takes a number of examples, and says whether a batch fits.
-        start: The first number to try, a multiple of 8.
-
     Example:
         >>> search(lambda size: size <= 1000, start=64)
         960
@@ -73,12 +61,7 @@ def search(fits: Callable[[int], bool], start: int) -> int:
 
 
 def fits(config: Config, batch_size: int) -> bool:
-    """Tries some steps on random images; returns whether the memory was enough.
-
-    Args:
-        config: The config of the run, whose data are not read.
-        batch_size: Examples of a batch.
-    """
+    """Tries some steps on random images; returns whether the memory was enough."""
     try:
         _run_steps(_on_random_images(config, batch_size))
     except tf.errors.OpError as error:
@@ -92,7 +75,6 @@ def fits(config: Config, batch_size: int) -> bool:
 
 
 def _on_random_images(config: Config, batch_size: int) -> Config:
-    """Returns a config of the same model and computations, without data."""
     same = ("model", "mode", "image_size", "seed", "precision", "data_format", "xla")
     kept = {name: getattr(config, name) for name in (*same, "num_classes")}
     return Config(synthetic=True, batch_size=batch_size, **kept)

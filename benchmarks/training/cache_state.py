@@ -27,11 +27,7 @@ _HINTS = {
 
 
 class Batches:
-    """Iterates over the batches of a setting; can stop and start elsewhere.
-
-    Args:
-        setting: The setting of the rank.
-    """
+    """Iterates over the batches of a setting; can stop and start elsewhere."""
 
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
@@ -42,7 +38,6 @@ class Batches:
         """Makes the next batch the first batch after a state, and begins to read ahead.
 
         Args:
-            state: Where in the data to start.
             num_epochs: Epochs after which the batches end; None is endless.
         """
         # The steps apply the device ops, if the run has a model; none needs a reminder.
@@ -107,10 +102,6 @@ def prepare(setting: Setting, ranks: Ranks) -> tuple[CacheStatus, ...] | None:
 
     Returns:
         The status of the page caches; None if the run reads no local files.
-
-    Raises:
-        ValueError: If a cache does not reach the state.
-        TfpipeError: If the records cannot be read.
     """
     config = setting.config
     if config.ram_cache is not None:
@@ -154,19 +145,12 @@ def proof(
     """Checks after a run that all timed epochs were in the claimed state of the cache.
 
     Args:
-        setting: The setting of the run.
         ranks: The remaining ranks; an elastic run may have lost some ranks.
-        before: The result of `prepare`.
-        reads: The result of `Meter.finish`.
-        figures: The figures of the run.
 
     Returns:
         The section `cache` of the result, unless `before` is None, and the section
         `storage`, unless the run read no records. Where the kernel does not count the
         reads, or memory is the storage, also the bytes from storage and their rate.
-
-    Raises:
-        ValueError: If an epoch was in another state.
     """
     if setting.config.synthetic:
         return {}

@@ -29,12 +29,7 @@ _KEPT = 0.875  # the customary 224 of 256 pixels
 
 @dataclasses.dataclass(frozen=True)
 class RandomPart:
-    """Cuts a random part out of `image`. Element: example -> example.
-
-    Args:
-        height: Height of the part in pixels.
-        width: Its width in pixels.
-    """
+    """Cuts a random part out of `image`. Element: example -> example."""
 
     height: int
     width: int
@@ -54,9 +49,6 @@ def with_images(pipeline: tfpipe.Pipeline) -> tfpipe.Pipeline:
 
     Args:
         pipeline: A preset's, with whole_batches=False: a cache keeps single examples.
-
-    Raises:
-        ValueError: If the pipeline has no map with a crop.
     """
     for index, stage in enumerate(pipeline.stages):
         if isinstance(stage, tfpipe.Map):
@@ -111,10 +103,6 @@ class EmptyCaches:
     another run has fetched. Every rank calls each method, and all ranks call it
     together. Each cache is removed when the next cache is made, and the last cache when
     the process ends.
-
-    Args:
-        access: The data set, and the folder of its shard caches.
-        ranks: All ranks.
     """
 
     def __init__(self, access: DataAccess, ranks: Ranks) -> None:
@@ -132,11 +120,7 @@ class EmptyCaches:
         return self._folder / str(self._count)
 
     def renew(self, source: Any) -> Any:
-        """Returns a source with a new, empty cache; readers of the last one must stop.
-
-        Args:
-            source: The `TFRecordSource` of this rank.
-        """
+        """Returns a source with a new cache; readers of the last cache must stop."""
         self.close()
         if self._is_first:
             shutil.rmtree(self.directory, ignore_errors=True)

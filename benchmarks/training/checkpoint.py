@@ -27,9 +27,7 @@ class Checkpoint:
 
     Args:
         folder: Folder of the checkpoints; None to save and load nothing.
-        trackables: The objects to save, by name.
         variables: All variables of these objects, for the broadcast to other ranks.
-        ranks: All ranks.
     """
 
     def __init__(
@@ -60,9 +58,6 @@ class Checkpoint:
 
         Returns:
             How far the data was read when it was saved; None if there is none.
-
-        Raises:
-            ValueError: If the checkpoint holds something else.
         """
         path = self._manager.latest_checkpoint if self._manager else None
         if path:
@@ -78,9 +73,6 @@ class Checkpoint:
 
         A failed save, as on a full disk, is an error on stderr and in `error`. The run
         goes on, because its figures do not depend on the checkpoint.
-
-        Args:
-            state: How far the data was read.
         """
         if self._manager:
             self._data.state = state

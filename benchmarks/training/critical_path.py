@@ -126,8 +126,6 @@ class CriticalPath:
         last: int64 [num_steps], the rank that the others waited for.
         offsets: float64 [num_ranks], the clock of each rank minus that of rank 0, from
             the ends of the averages; 0 without averages.
-        num_ranks: Number of ranks.
-        slowest: The rank with the longest own time.
     """
 
     seconds: Array
@@ -264,12 +262,7 @@ def _path(ranks: Sequence[RankTimes]) -> CriticalPath:
 
 
 def _slowest(ranks: Sequence[RankTimes], last: npt.NDArray[np.int64]) -> SlowestRank:
-    """Returns the rank with the longest own time, and the cause if it is much longer.
-
-    Args:
-        ranks: The times of every rank.
-        last: int64 [num_steps], the rank that came last.
-    """
+    """Returns the rank with the longest own time, and the cause of a long one."""
     steps = np.stack([rank.steps for rank in ranks])
     spent = np.stack([rank.parts for rank in ranks])
     # The last rank waits for nobody: its whole average is communication.
@@ -405,8 +398,6 @@ def _blame_silence(
     Args:
         seconds: float64 [num_steps, 4], of `PARTS`.
         blamed: int64 [num_steps, 4], ranks of these seconds.
-        silent: The silences of the ranks.
-        borders: The result of `_borders`.
     """
     for rank in range(silent.num_ranks):
         grown = np.diff(silent.until(rank, borders[:, 5:7]), axis=1)[:, 0]

@@ -30,9 +30,6 @@ def train(setting: Setting, ranks: Ranks) -> dict[str, Any]:
     """Trains the epochs that the config asks for, on the ranks that are left.
 
     The learning rate stays as it was set for the first number of ranks.
-
-    Raises:
-        ValueError: If a checkpoint does not fit, or no step is left to time.
     """
     model = steps.build_model(setting)
     optimizer = steps.make_optimizer(model, setting, ranks)

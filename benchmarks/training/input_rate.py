@@ -30,16 +30,7 @@ _PATIENCE = 20  # times the wanted seconds that a steady state may take
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InputRate:
-    """The timed batches of a rank.
-
-    Attributes:
-        ahead: The examples read in advance.
-        batch_size: Number of examples in a batch.
-        num_warmup: Number of batches before the timing.
-        end_seconds: End of each timed batch.
-        cpu_seconds: CPU time of the timed batches.
-        first_seconds: Time until the first batch.
-    """
+    """The timed batches of a rank."""
 
     ahead: ReadAhead
     batch_size: int
@@ -93,11 +84,8 @@ def time_batches(
     """Reads the batches that were made in advance, then times batches.
 
     Args:
-        batches: Batches without end.
-        ahead: What is read in advance.
         seconds: The least time of the timed batches.
         most_seconds: The longest time, also if more are needed for a steady state.
-        begin: Called when the timing begins.
 
     Returns:
         The number of batches before the timing, and the end of each timed batch.
@@ -136,9 +124,6 @@ def measure(
     """Measures the rate of a pipeline over files or a shard cache; all ranks call it.
 
     Args:
-        pipeline: A pipeline of a preset.
-        ranks: All ranks.
-        seconds: About how long to time.
         most_seconds: The longest time to time.
 
     Returns:

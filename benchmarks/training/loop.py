@@ -25,11 +25,7 @@ from benchmarks.training.timed_steps import TimedSteps, run_steps
 
 
 def train(setting: Setting, ranks: Ranks) -> dict[str, Any]:
-    """Trains, from the newest checkpoint if possible, and times the steps.
-
-    Raises:
-        ValueError: If a checkpoint does not fit, or no step is left to time.
-    """
+    """Trains, from the newest checkpoint if possible, and times the steps."""
     if setting.config.is_emulated:
         return _emulate(setting, ranks)
     model = steps.build_model(setting)
@@ -72,15 +68,9 @@ def train_from(
     """Trains from a place in the data on, and times the steps.
 
     Args:
-        training: The model and its optimizer at the state.
-        checkpoint: For the saves of both, after every epoch and at the end.
-        setting: The setting of the rank.
-        ranks: All ranks.
-        state: How far the data was read.
         after_step: Called on every rank with the step and the state after every step.
 
     Raises:
-        ValueError: If no step is left to time.
         StoppedError: If SIGTERM ended the training; both are saved then.
     """
 
@@ -124,11 +114,7 @@ def train_from(
 
 
 def evaluate(setting: Setting, ranks: Ranks) -> dict[str, Any]:
-    """Returns accuracy and loss of the newest checkpoint, every record counted once.
-
-    Raises:
-        ValueError: If there is no checkpoint.
-    """
+    """Returns accuracy and loss of the newest checkpoint, every record counted once."""
     model = steps.build_model(setting)
     trained = _restore(model, setting, ranks)
     function = steps.make_eval_step(model, setting)
@@ -157,9 +143,6 @@ def infer(setting: Setting, ranks: Ranks) -> dict[str, Any]:
     The weights come from the newest checkpoint with --checkpoint_dir, else the weights
     are new: weights do not change the time. A step that reaches the end of the split
     is padded, and only its real examples count.
-
-    Raises:
-        ValueError: If there is no checkpoint in the folder, or no step to time.
     """
     if setting.config.is_emulated:
         return _emulate(setting, ranks)
@@ -190,7 +173,6 @@ def _run_steps(
 
 
 def _emulate(setting: Setting, ranks: Ranks) -> dict[str, Any]:
-    """Feeds an emulated accelerator; no model is built."""
     seconds = setting.emulated_seconds
     function = steps.make_emulated_step(setting, ranks, seconds)
     start = tfpipe.State()
@@ -202,14 +184,12 @@ def _emulate(setting: Setting, ranks: Ranks) -> dict[str, Any]:
 
 
 def _padding(setting: Setting, traces: Sequence[Trace]) -> float:
-    """Returns the share of padding in the timed batches of all ranks."""
     num_steps = sum(len(trace.wait_seconds) for trace in traces)
     num_examples = sum(trace.num_examples for trace in traces)
     return 1 - num_examples / (num_steps * setting.config.batch_size)
 
 
 def _restore(model: keras.Model, setting: Setting, ranks: Ranks) -> tfpipe.State:
-    """Loads the newest checkpoint into a model; returns the state of the training."""
     variables = [variable.value for variable in model.variables]
     folder = setting.config.checkpoint_dir
     state = Checkpoint(folder, {"model": model}, variables, ranks).restore()
@@ -223,7 +203,6 @@ def _restore(model: keras.Model, setting: Setting, ranks: Ranks) -> tfpipe.State
 
 
 def _report_faults(setting: Setting) -> None:
-    """Prints the skipped records on stderr, at the end of an epoch."""
     log = setting.pipeline.faults
     if log is not None and log.faults:
         print(log.summary(), file=sys.stderr)

@@ -38,7 +38,6 @@ def summarize(
     its last rank is done.
 
     Args:
-        traces: The measurements of every rank, in the order of ranks.
         record_bytes: Mean size of a record in its shard; None if there are no shards.
     """
     path = critical_path.trace([trace.times for trace in traces])
@@ -66,12 +65,10 @@ def summarize(
 
 
 def _seconds(traces: Sequence[Trace]) -> float:
-    """Returns the common time: from the start of all ranks to the end of the last."""
     return max(trace.seconds for trace in traces)
 
 
 def _speed(traces: Sequence[Trace]) -> dict[str, Any]:
-    """Returns the rate of all ranks over the common time, and the rates of ranks."""
     num_examples = sum(trace.num_examples for trace in traces)
     # Step k of all ranks is over when its last rank is done.
     ends = np.max([trace.end_seconds for trace in traces], axis=0)
@@ -92,7 +89,6 @@ def _deviation(rates: npt.NDArray[np.float64]) -> float:
 
 
 def _split(traces: Sequence[Trace], path: CriticalPath) -> dict[str, Any]:
-    """Returns the parts of a step of each rank, and their shares in the time."""
     of_ranks = np.stack([trace.times.parts for trace in traces])
     seconds = dict(zip(_PARTS, of_ranks.T.tolist(), strict=True))
     shares = (of_ranks / of_ranks.sum(axis=1, keepdims=True)).T
@@ -110,11 +106,6 @@ def _split(traces: Sequence[Trace], path: CriticalPath) -> dict[str, Any]:
 
 
 def _checked(share: float) -> float:
-    """Returns a share.
-
-    Raises:
-        ArithmeticError: If the share is not within 0 and 1.
-    """
     if not -1e-9 <= share <= 1 + 1e-9:
         raise ArithmeticError(f"A share of the time must be 0 to 1, got {share}.")
     return min(1.0, max(0.0, share))
@@ -175,7 +166,6 @@ def _waits(seconds: npt.NDArray[np.float64]) -> dict[str, Any]:
 
 
 def _histogram(seconds: npt.NDArray[np.float64]) -> dict[str, Any]:
-    """Counts durations in bins of equal width on a logarithmic scale."""
     low, high = seconds.min() * _BELOW, seconds.max() / _BELOW
     edges = np.geomspace(low, high, _HISTOGRAM_BINS + 1)
     counts, _ = np.histogram(seconds, edges)
@@ -187,7 +177,6 @@ def _bytes(
     records: dict[str, int] | None,
     record_bytes: float | None,
 ) -> dict[str, Any]:
-    """Returns the bytes of the used records, and the bytes from storage."""
     seconds = _seconds(traces)
     storage = known_sum([trace.storage_bytes for trace in traces])
     consumed = distinct = None
@@ -311,7 +300,6 @@ def _with_deviation(rate: float, deviation: float) -> str:
 
 
 def _wait_line(figures: dict[str, Any]) -> str:
-    """Returns the stall of the rank with the longest wait, and its parts of a step."""
     stalls = figures["stall_fraction_per_rank"]
     rank = stalls.index(max(stalls))
     wait, compute, sync = (

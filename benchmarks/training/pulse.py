@@ -14,12 +14,7 @@ LEAST_SECONDS = 0.1  # a busy host delays a thread by less
 
 
 class Pulse:
-    """Finds the silences of the process within a `with` block.
-
-    Args:
-        clock: Returns seconds, of the clock of the steps.
-        cpu_clock: Returns the CPU seconds of all threads of the process.
-    """
+    """Finds the silences of the process within a `with` block."""
 
     def __init__(
         self,

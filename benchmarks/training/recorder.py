@@ -25,9 +25,6 @@ class Step(NamedTuple):
     """A step of a rank.
 
     Attributes:
-        times: When the step happened, by `time.perf_counter`.
-        loss: Mean loss of the rank's batch.
-        num_correct: Correct predictions in the batch of the rank.
         num_examples: Examples in the batch of the rank, without padding.
         record_ids: int64 [num_examples], the records of the batch.
         windows_begun: Number of shuffle windows whose first records the batch holds.
@@ -56,21 +53,13 @@ class Trace:
 
     Attributes:
         times: The times of the steps, counted from the common start.
-        step_epochs: Epoch of the step.
-        windows_begun: Number of shuffle windows that begin in the step.
-        num_warmup_steps: Number of steps before the timed steps.
-        num_warmup_examples: Number of examples in the warm-up steps.
-        read_ahead: Examples that the rank reads in advance.
-        num_examples: Number of examples in all timed steps.
         cpu_seconds: User and system time of the process in the timed steps, over all
             threads.
-        storage_bytes: Bytes read from storage in the timed steps; None if unknown.
         run_storage_bytes: Bytes read from storage, warm-up included; None if unknown.
         losses: Losses of all steps, warm-up included.
         epochs: Sums of all epochs, warm-up included; the last epoch may be incomplete.
         record_counts: int64 [num_records], uses of the records of the split, warm-up
             included.
-        step_examples: Number of examples of the step.
     """
 
     times: RankTimes
@@ -131,11 +120,6 @@ class Trace:
 
 class Recorder:
     """Collects the steps of a rank; `start_timing` starts the timing.
-
-    Args:
-        num_records: Number of records in the split.
-        read_ahead: Examples that the rank reads in advance.
-        emulated_seconds: Configured time of an emulated step; None if a model computes.
 
     Attributes:
         pulse: Finds the times in which the process does not run, inside its `with`.

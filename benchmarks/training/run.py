@@ -57,17 +57,11 @@ def run(
     """Runs a config and returns the result document, on every rank.
 
     Args:
-        config: The config of the run.
-        ranks: All ranks.
         seat: The cores of the rank; None if ranks are not bound to cores.
         show: Called on rank 0, before a file is written, with the result, and with the
             path of the JSON file.
 
     Raises:
-        ValueError: If the config does not fit the data or the checkpoint, or the page
-            cache was not in the state of the config.
-        TfpipeError: If the data set is not complete, or too many records are damaged.
-        OSError: If a folder cannot be written.
         StoppedError: If SIGTERM ended the training; with --checkpoint_dir only.
     """
     # Wrong gates and folders are errors before the work starts.
@@ -113,7 +107,6 @@ def run(
 
 
 def _with_largest_batch(config: Config, ranks: Ranks, progress: Progress) -> Config:
-    """Returns the config with the largest batch that fits, in place of its flag."""
     progress.begin("finding the largest batch that fits")
     batch_size = batch_search.find(config, ranks)
     if ranks.is_first:
@@ -136,7 +129,6 @@ def _saves_at_sigterm(config: Config) -> bool:
 
 
 def _result(setting: Setting, ranks: Ranks, required: Sequence[Gate]) -> dict[str, Any]:
-    """Measures as often as the config says and returns the result document."""
     config = setting.config
     measure = _measure_bars if config.bars else _measure
     measured = []
@@ -169,7 +161,6 @@ def _result(setting: Setting, ranks: Ranks, required: Sequence[Gate]) -> dict[st
 
 
 def _measured_here(config: Config, ranks: Ranks) -> set[str]:
-    """Returns what every host has of `gates.NEEDS`."""
     has = set()
     if config.link_gbps or network.bytes_per_second(network.interfaces()):
         has.add("link")
@@ -205,7 +196,6 @@ def _use_of_host(result: dict[str, Any], config: Config) -> dict[str, float | No
 
 
 def _slow_link(result: dict[str, Any]) -> dict[str, Any] | None:
-    """Returns the rank behind a slow network; None without such a rank."""
     path, telemetry = result["critical_path"], result["telemetry"]
     if telemetry["num_hosts"] == 1:  # its ranks share no link
         return None
@@ -228,7 +218,6 @@ def _tell(name: str, figures: dict[str, Any], ranks: Ranks) -> None:
 
 
 def _measure(setting: Setting, ranks: Ranks) -> dict[str, Any]:
-    """Runs a setting once and returns the figures."""
     setting.progress.begin("preparing the page cache")
     cache_before = cache_state.prepare(setting, ranks)
     setting.progress.begin("building the model")
@@ -252,7 +241,6 @@ def _measure(setting: Setting, ranks: Ranks) -> dict[str, Any]:
 
 
 def _measure_bars(setting: Setting, ranks: Ranks) -> dict[str, Any]:
-    """Measures input alone, model alone, and both; returns the figures of both."""
     results = {}
     for name, config in bars.configs(setting.config).items():
         single = dataclasses.replace(
@@ -277,7 +265,6 @@ def _not_finite(measured: Iterable[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _header(setting: Setting, ranks: Ranks) -> list[str]:
-    """Returns lines on a rank's share of the host, the pipeline and the model."""
     tuning, nodes = setting.pipeline.tuning, setting.seat.nodes
     parts = [
         f"Ranks: {ranks.num_ranks}, of which {ranks.num_local_ranks} on this host",

@@ -43,16 +43,8 @@ class Setting:
 
     Attributes:
         config: The config with every default of the model filled in.
-        pipeline: The pipeline of the rank.
-        num_records: Number of records in the split; 0 if data is synthetic.
         class_names: Names of the classes of the data. A model may have more outputs:
             the first outputs are these classes.
-        seat: The cores of the rank.
-        emulation: The accelerator of --emulate; None without.
-        empty_caches: Shard caches of a cold run; None otherwise.
-        beat: Reports of the rank to the watch over the ranks.
-        progress: Reports of the rank to the reader of stderr.
-        stop: Whether SIGTERM asks for the end of the training.
     """
 
     config: Config
@@ -122,11 +114,7 @@ class Setting:
         return self.steps_per_epoch * (self.config.num_epochs or 1)
 
     def num_steps(self, state: tfpipe.State) -> tuple[int, int]:
-        """Returns the number of warm-up steps and of timed steps left after a state.
-
-        Raises:
-            ValueError: If no step is left, or only warm-up steps.
-        """
+        """Returns the number of warm-up steps and of timed steps left after a state."""
         warmup = self.config.num_warmup_steps
         if self.num_training_steps is None:
             timed = self.config.num_steps or _DEFAULT_SYNTHETIC_STEPS
@@ -166,12 +154,7 @@ class Setting:
 
 
 def read_ahead(pipeline: tfpipe.Pipeline, state: tfpipe.State) -> ReadAhead:
-    """Returns the examples that a pipeline reads from a state on before the first step.
-
-    Args:
-        pipeline: A pipeline of a preset.
-        state: Where in the data to start.
-    """
+    """Returns the examples read from a state on before the first step."""
     source = pipeline.source
     # tf.data begins with a buffer of a batch where tf.data decides.
     ready = max(1, pipeline.tuning.prefetch_buffer_size)
@@ -183,7 +166,6 @@ def read_ahead(pipeline: tfpipe.Pipeline, state: tfpipe.State) -> ReadAhead:
 
 
 def _num_batches_in_work(pipeline: tfpipe.Pipeline) -> int:
-    """Returns the number of batches made at the same time."""
     path = pipeline.paths.get("whole_batches")
     if path is None or path.value != "yes":
         return 1
@@ -199,13 +181,7 @@ def make_setting(config: Config, ranks: Ranks, *, seat: Seat | None = None) -> S
     Threads and memory of the pipeline are the rank's share of the host.
 
     Args:
-        config: The config of the run.
-        ranks: All ranks.
         seat: The cores of the rank; None if ranks are not bound to cores.
-
-    Raises:
-        ValueError: If the config does not fit the data.
-        TfpipeError: If the data set is not complete.
     """
     model = catalog.MODELS[config.model]
     seat = seat or numa.unbound(ranks.num_local_ranks)
@@ -302,7 +278,6 @@ def _num_classes(config: Config, names: tuple[str, ...]) -> int:
 
 
 def _synthetic(config: Config, tuning: tfpipe.Tuning, seat: Seat) -> Setting:
-    """Returns the setting of a run on a single batch in memory."""
     num_classes = config.num_classes or _SYNTHETIC_CLASSES
     recipe = recipe_of(config.model)
     source = tfpipe.SyntheticSource(

@@ -22,8 +22,6 @@ def find(
     Args:
         sending_seconds: For each rank, seconds in which its bytes were on their way;
             None if unknown.
-        communicated: Seconds of communication on the critical path.
-        total: Seconds of the job.
 
     Example:
         >>> find([0.2, 8.0, 0.3], communicated=8.5, total=20.0).rank

@@ -45,7 +45,6 @@ class StepResult(NamedTuple):
     Attributes:
         num_examples: Number of examples in the batch, without padding.
         loss: Mean loss of these examples; NaN if the step computes no loss.
-        num_correct: Number of examples that were predicted correctly.
         averaging: When the rank's own work was done, and when the average over ranks
             was there, by `time.perf_counter`; None if the ranks average nothing.
         is_sound: Whether the loss is finite on every rank, which all ranks learn in the
@@ -76,10 +75,6 @@ def build_model(setting: Setting) -> keras.Model:
     Images, float [batch, size, size, 3], become logits, float32 [batch, classes]. The
     weights are float32; the layers compute in the config's precision. With NCHW the
     layers work channels first, and the device transposes the images.
-
-    Raises:
-        ValueError: If the images are too small, or this machine cannot compute in the
-            data format.
     """
     config = setting.config
     _check_data_format(config)
@@ -239,8 +234,6 @@ def make_emulated_step(setting: Setting, ranks: Ranks, seconds: float) -> StepFu
     gradients is not emulated.
 
     Args:
-        setting: The setting of the rank.
-        ranks: All ranks.
         seconds: Time of a step, without the wait for other ranks.
     """
     is_together = setting.config.mode == "train" and ranks.num_ranks > 1
@@ -271,17 +264,7 @@ def make_emulated_step(setting: Setting, ranks: Ranks, seconds: float) -> StepFu
 def make_step(
     name: str, pipeline: tfpipe.Pipeline, *, seed: int
 ) -> Callable[[Batch], tf.Tensor]:
-    """Returns a training step of a model for the batches of a pipeline: batch -> loss.
-
-    Args:
-        name: Name of a model in `catalog.MODELS`.
-        pipeline: A pipeline of batches with `image` and `label`.
-        seed: Seed of the weights.
-
-    Raises:
-        ValueError: If the batches do not hold images [batch, size, size, 3] and labels,
-            or the images are too small for the model.
-    """
+    """Returns a training step for the batches of a pipeline: batch -> loss."""
     spec = pipeline.build().element_spec
     image = spec.get("image") if isinstance(spec, dict) else None
     if (
@@ -375,7 +358,6 @@ def _time_of(tensors: Sequence[tf.Tensor], on_host: tf.Variable) -> tf.Tensor:
     is set forward and back.
 
     Args:
-        tensors: float32, at least one.
         on_host: float32 [1] on the host, for a copy of one element. A GPU works through
             a queue, so the copy ends when all earlier work is done. TensorFlow would
             leave out a copy that is stored nowhere.

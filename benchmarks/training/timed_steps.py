@@ -34,13 +34,7 @@ from tfpipe.cli import progress as bars
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TimedSteps:
-    """The measurements of every rank in the steps of a run.
-
-    Attributes:
-        traces: The measurements of each rank, in the order of ranks.
-        state: How far the data was read.
-        figures: The figures of every mode.
-    """
+    """The measurements of every rank in the steps of a run."""
 
     traces: Sequence[Trace]
     state: tfpipe.State
@@ -64,21 +58,14 @@ def run_steps(
     such a loss; the figures are then the figures of the steps so far.
 
     Args:
-        setting: The setting of the rank.
-        ranks: All ranks.
         function: Takes a batch and returns when the device is done.
         num_steps: Number of warm-up steps and of timed steps.
-        state: Where in the data to start.
         num_epochs: Epochs after which the data ends; None to repeat it.
         end_epoch: Called after each epoch with the state, and with a pause without
             timing; ranks must enter and leave the pause together.
-        after_step: Called on every rank with each step and the state after the step.
 
     Raises:
-        TfpipeError: If the ranks were not given the same run.
-        RuntimeError: If the data ends before the last step.
         StoppedError: On every rank, if SIGTERM came to any rank before its last step.
-        ValueError: If a loss is not finite before a step is timed.
     """
     tfpipe.preflight(setting.pipeline, ranks.gather, state=state)
     num_warmup, _ = num_steps
@@ -134,7 +121,6 @@ def _figures(
     sampler: telemetry.Sampler,
     traces: Sequence[Trace],
 ) -> dict[str, Any]:
-    """Returns the figures of the steps, of the damaged records, and of the hosts."""
     return {
         **metrics.summarize(traces, record_bytes=setting.record_bytes),
         **_faults(setting, ranks),
@@ -145,7 +131,6 @@ def _figures(
 def _over_time(
     ranks: Ranks, sampler: telemetry.Sampler, traces: Sequence[Trace]
 ) -> dict[str, Any]:
-    """Returns the samples of all ranks: sums, series and the load of the hosts."""
     edges = time_series.make_edges(
         max(trace.seconds for trace in traces), len(traces[0].end_seconds)
     )
@@ -221,7 +206,6 @@ def _steps(
 def _tell(
     progress: Progress, step: Step, num_done: int, num_steps: tuple[int, int]
 ) -> None:
-    """Reports a step, and the phase after the step, if a phase begins."""
     num_warmup, num_timed = num_steps
     progress.step(step.num_examples, step.times.fed - step.times.ready)
     if num_done == max(1, num_warmup):
@@ -242,7 +226,6 @@ def _record_ids(batch: Batch) -> npt.NDArray[np.int64]:
 
 
 def _faults(setting: Setting, ranks: Ranks) -> dict[str, Any]:
-    """Returns the damaged records of all ranks, without duplicates."""
     log = setting.pipeline.faults
     met = ranks.gather([] if log is None else log.faults)
     faults = {(fault.shard, fault.byte_offset): fault for rank in met for fault in rank}

@@ -24,13 +24,7 @@ def traced(
     """Yields the step function that traces the steps of the config.
 
     Args:
-        function: The step function.
-        config: The config of the run.
-        ranks: All ranks.
         num_steps: Steps of the run, the warm-up included.
-
-    Raises:
-        ValueError: On every rank, if the run has too few steps.
     """
     chosen = config.traced_steps
     if chosen is None:

@@ -196,7 +196,6 @@ def per_rank(groups: Sequence[Group]) -> Chart | None:
 
 
 def _steps_of_ranks(result: TrainResult) -> Iterator[tuple[float | None, ...]]:
-    """Yields for each rank the milliseconds of the parts of a step."""
     parts = (get(result) for get in _PARTS.values())
     for rank in itertools.zip_longest(*parts):
         yield tuple(None if seconds is None else seconds * 1e3 for seconds in rank)

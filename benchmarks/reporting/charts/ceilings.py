@@ -75,7 +75,6 @@ def _chart(index: int, result: Result[AdviceResult]) -> Chart | None:
 
 
 def _name(result: Result[AdviceResult]) -> str:
-    """Returns model and accelerator of a prediction."""
     facts = result.values.facts
     names = (facts[key].value for key in ("model", "accelerator") if key in facts)
     return " on ".join(str(name) for name in names if name) or result.name

@@ -88,7 +88,6 @@ def _title(title: str, chart: int) -> str:
 
 
 def _series(result: TrainResult) -> dict[Curve, Points]:
-    """Returns seconds and values of the measured figures."""
     measured = result.time_series
     series = {}
     for curve in _CURVES:
@@ -134,9 +133,6 @@ def _over_time(groups: Sequence[Group], chart: int, num_points: int) -> Chart:
 
 def knee(resident: Points) -> float | None:
     """Returns the time at which the share of the data in memory stops growing.
-
-    Args:
-        resident: Seconds, and the share of the data in memory, 0 to 1.
 
     Returns:
         The first time at which 99 % of the whole rise is done; None if the share rises
@@ -274,7 +270,6 @@ def learning(groups: Sequence[Group]) -> list[Chart]:
 
 
 def _epochs(result: TrainResult) -> list[tuple[float, float | None, float | None]]:
-    """Returns epoch from 1, loss and accuracy of the epochs."""
     return [(each.epoch + 1, each.loss, each.accuracy) for each in result.epochs]
 
 

@@ -55,12 +55,7 @@ ZOOM: Spec = {
 
 
 class Plot(NamedTuple):
-    """A drawing of a chart.
-
-    Attributes:
-        title: The heading.
-        spec: The Vega-Lite specification, without `CONFIG`.
-    """
+    """A drawing of a chart."""
 
     title: str
     spec: Spec
@@ -70,13 +65,7 @@ class Chart(NamedTuple):
     """A chart with all its text on a page.
 
     Attributes:
-        name: Name in links, unique on a page.
-        title: The heading.
-        sentences: The message of the chart, in words.
         legend: Text and color of the series; empty where the axis names the series.
-        plots: At least one drawing.
-        columns: Headings of the numbers.
-        rows: The numbers as texts.
     """
 
     name: str
@@ -93,8 +82,6 @@ class Bar(NamedTuple):
 
     Attributes:
         name: Name at the left, of which the first line is shown.
-        value: The length.
-        part: Name of the part that the bar stands for, which has a color.
         half: Half the width of the interval around the value; None without an interval.
         ideal: A value to mark beside the bar; None without a mark.
     """
@@ -120,7 +107,6 @@ def of_each(
     """Returns the charts of results that have a figure to draw.
 
     Args:
-        results: The results of a command.
         draw: Takes the index of a result, from 1, and the result.
     """
     charts = (draw(index, result) for index, result in enumerate(results, 1))
@@ -134,7 +120,6 @@ def table(
 
     Args:
         columns: Heading -> function from a row to its text in the column.
-        rows: The rows.
     """
     return list(columns), [[show(row) for show in columns.values()] for row in rows]
 
@@ -174,9 +159,7 @@ def spec(rows: Iterable[Spec], *, height: int, **rest: Any) -> Spec:
     """Returns a specification of a drawing as wide as the page.
 
     Args:
-        rows: The data.
         height: Height of the drawing in pixels, without its axis.
-        rest: Mark and encoding, or layers.
     """
     return {
         "width": "container",
@@ -219,8 +202,6 @@ def bars(
     """Returns horizontal bars, each with its number at the end.
 
     Args:
-        drawn: The bars.
-        unit: Unit of the lengths.
         parts: The parts with a color of their own; empty for a single color.
         is_stacked: Whether bars of equal names are one bar of parts, without numbers.
             Otherwise they lie side by side.
@@ -279,14 +260,8 @@ def lines(
     """Returns lines, each in its color, with the numbers of a point for a pointer.
 
     Args:
-        points: The points of all lines.
-        labels: The names of all lines of the chart.
         x: Title, axis and scale of `x`; the format of its axis is that of its number.
-        y: The same of `y`.
-        height: Height of the drawing in pixels, without its axis.
-        mark: More settings of the line, such as its interpolation.
         params: How a reader may change the drawing, such as `ZOOM`.
-        layers: Layers above the lines.
     """
     x, y = quantity("x", **x), quantity("y", **y)
     both = {"x": x, "y": y, "color": category("line", **colors(labels))}

@@ -78,7 +78,6 @@ def _state(row: StorageReading) -> str:
 
 
 def _name(row: StorageReading) -> str:
-    """Returns the reading with its parallelism, such as "shards, 4 threads"."""
     text = _NAMES.get(row.what, row.what)
     counts = {"processes": row.num_processes, "threads": row.num_threads}
     text += "".join(f", {n} {unit}" for unit, n in counts.items() if n > 1)
@@ -86,7 +85,6 @@ def _name(row: StorageReading) -> str:
 
 
 def _doubts(measured: Sequence[StorageReading]) -> list[str]:
-    """Returns a sentence for each reading without figures or in another state."""
     sentences = []
     for row in measured:
         if row.skipped:
@@ -102,7 +100,6 @@ def _doubts(measured: Sequence[StorageReading]) -> list[str]:
 def _latencies(
     measured: Sequence[StorageReading], states: Sequence[str]
 ) -> Spec | None:
-    """Returns a line from the median to the 99th percentile, in milliseconds."""
     rows = [
         {
             "name": f"{_name(m)}\n{_state(m)}",

@@ -29,8 +29,6 @@ class ScalingSeries(NamedTuple):
     """Runs with the same settings on different numbers of ranks.
 
     Attributes:
-        label: The common settings.
-        points: The figures by number of ranks.
         passing: The numbers of ranks whose gates were all met; None without gates.
     """
 
@@ -45,9 +43,6 @@ def points(rates: Mapping[int, Sequence[float]]) -> list[SweptPoint]:
     Args:
         rates: Number of ranks -> images/s of all ranks, a value for each repeat. A
             number of ranks without values gets no point.
-
-    Raises:
-        ValueError: If a rate is not above 0.
     """
     for num_ranks, repeats in rates.items():
         if any(not rate > 0 for rate in repeats):
@@ -65,13 +60,7 @@ def points(rates: Mapping[int, Sequence[float]]) -> list[SweptPoint]:
 def point(
     num_ranks: int, repeats: Sequence[float], single: Sequence[float]
 ) -> SweptPoint:
-    """Computes the figures of a number of ranks.
-
-    Args:
-        num_ranks: Number of ranks.
-        repeats: Images/s of all ranks, above 0; at least a value.
-        single: The same on a single rank; may be empty.
-    """
+    """Computes the figures of a number of ranks."""
     every, alone = intervals.of_repeats(repeats), intervals.of_repeats(single)
     if every is None:
         raise ValueError(f"Images/s on {num_ranks} ranks must be given, got none.")

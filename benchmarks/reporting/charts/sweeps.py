@@ -120,7 +120,6 @@ def verdict(placed: Sequence[SweptPoint]) -> str:
 
 
 def _series(sweep: SweepResult) -> Iterator[tuple[str, list[SweptPoint]]]:
-    """Yields a label, and the placements of equal ranks."""
     for series in sweep.series:
         by_ranks: dict[int, list[SweptPoint]] = {}
         for point in series.points:
@@ -218,7 +217,6 @@ def _there(row: SweptRow) -> PublishedRow:
 
 
 def _name(row: SweptRow, rows: Sequence[SweptRow]) -> str:
-    """Returns model, mode and ranks of a row, and the other settings that differ."""
     model = f"{row.model}{'' if row.mode == 'train' else f' {row.mode}'}"
     words = [model, count_of(row.num_ranks, "rank")]
     if row.tier:
@@ -302,7 +300,6 @@ def _tiers(index: int, sweep: Result[SweepResult]) -> Chart | None:
 
 
 def _settings(row: SweptTier) -> str:
-    """Returns the settings that differ between rows of a tier."""
     words = (row.model, row.mode, row.batch_size, row.accelerator)
     text = ", ".join(str(word) for word in words if word)
     return f", {text}, {count_of(row.num_ranks, 'rank')}"
