@@ -476,10 +476,10 @@ def _storage(
 ) -> dict[str, Any] | None:
     if config.data_dir is None:
         return None
-    from benchmarks.page_cache import tiers
+    from benchmarks.page_cache import labels
     from benchmarks.page_cache.labels import EpochCache
 
-    tier = tiers.tier_of(
+    tier = labels.tier_of(
         ram_cache=None,
         has_shard_cache=config.has_shard_cache,
         folder=config.data_dir if config.is_read_in_place else None,
@@ -494,7 +494,7 @@ def _storage(
         resident_fractions=(),
         server_bytes=sum(rank.bytes_fetched for rank in statistics),
     )
-    return tiers.describe(tier, [everything])
+    return labels.sources(tier, [everything])
 
 
 def _index(pipeline: tfpipe.Pipeline) -> Any:

@@ -30,10 +30,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
-from benchmarks.distributed.liveness import SilentWorkers
 from benchmarks.reporting import output
 from benchmarks.system import child_process
 from tfpipe import cli
@@ -142,6 +141,44 @@ def _dispatch(options: DispatcherOptions, stop: threading.Event) -> dict[str, An
     silent.join()
     del server
     return {"address": shown}
+
+
+@dataclasses.dataclass
+class SilentWorkers:
+    """Finds the workers without an answer for some time.
+
+    Args:
+        limit: Seconds without an answer until a worker is silent.
+    """
+
+    limit: float
+    is_answering: Callable[[str], bool]
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        self._answered: dict[str, float] = {}
+        self._silent: set[str] = set()
+
+    def look(self, addresses: Collection[str]) -> list[str]:
+        """Asks the workers; returns sentences about silent workers and workers back."""
+        sentences = []
+        for address in addresses:
+            is_alive, now = self.is_answering(address), self.clock()
+            if is_alive or address not in self._answered:
+                self._answered[address] = now
+            silence = now - self._answered[address]
+            if is_alive and address in self._silent:
+                self._silent.remove(address)
+                sentences.append(f"The worker at {address} answers again.")
+            elif silence >= self.limit and address not in self._silent:
+                self._silent.add(address)
+                sentences.append(
+                    f"The worker at {address} has not answered for {silence:.0f} "
+                    "seconds. Epochs of which it has records cannot end without it: "
+                    f"start it again with --address={address}, or end their trainers "
+                    "and this service."
+                )
+        return sentences
 
 
 def _watch_workers(

@@ -36,7 +36,7 @@ from benchmarks.planning import published
 from benchmarks.reporting import answers, output
 from benchmarks.reporting.progress import Progress
 from benchmarks.results.other_results import StorageReading
-from benchmarks.storage_probe import feeds, probe, probe_files, summary
+from benchmarks.storage_probe import probe, probe_files, summary
 from benchmarks.storage_probe.workers import Workers
 from benchmarks.system.machine import Host
 from tfpipe import cli
@@ -135,7 +135,7 @@ def _feeds(
     files: probe_files.ProbeFiles,
     measured: Sequence[StorageReading],
 ) -> dict[str, Any]:
-    best, write = feeds.best(measured), feeds.fastest_write(measured)
+    best, write = summary.best(measured), summary.fastest_write(measured)
     if best is None or not best.megabytes_per_second:
         return {"feeds": [], "sentences": []}
     rate = best.megabytes_per_second
@@ -143,7 +143,7 @@ def _feeds(
         files.mean_record_bytes or published.IMAGENET_RECORD_BYTES,
         published.LARGE_RECORD_BYTES,
     )
-    rows = feeds.table(rate * 1e6, sizes, config.for_model, published.ACCELERATORS)
+    rows = summary.fed(rate * 1e6, sizes, config.for_model, published.ACCELERATORS)
     sentences = [_fastest(measured, best)]
     if files.beneath.caveat:
         sentences.append(files.beneath.caveat)
@@ -162,7 +162,7 @@ def _feeds(
         "megabytes_per_second": rate,
         "write_megabytes_per_second": write and write.megabytes_per_second,
         "feeds": rows,
-        "sentences": [*sentences, *feeds.sentences(rows)],
+        "sentences": [*sentences, *summary.fed_sentences(rows)],
     }
 
 

@@ -45,7 +45,7 @@ from typing import Any
 import tfpipe
 from benchmarks.options import config as options_of_run, settings_file
 from benchmarks.options.config import Config
-from benchmarks.planning import presets, published_rows, sweep_tables as tables
+from benchmarks.planning import plan, sweep_tables, sweep_tables as tables
 from benchmarks.planning.plan import Run, Sweep
 from benchmarks.planning.session import Session
 from benchmarks.planning.sweep_run import FAILED_DIR, horovodrun
@@ -69,7 +69,7 @@ class SweepOptions:
         "Published test to start from, with the gate au>=0.97. scaling: ResNet-50 on 1 "
         "to 8 ranks, five repeats. models: six of them. inference: the same, forward "
         "only. tiers: all places of the data.",
-        choices=tuple(presets.PRESETS),
+        choices=tuple(plan.PRESETS),
     )
     sweep_file: str | None = cli.group("What to run")(
         None,
@@ -88,7 +88,7 @@ def make_options(*, sweep: dict[str, Any], **own: Any) -> SweepOptions:
     """
     path = own.get("sweep_file")
     in_file = settings_file.read_options("sweep_file", path, Sweep) if path else {}
-    settings = presets.with_preset(own.get("preset"), {**in_file, **sweep})
+    settings = plan.with_preset(own.get("preset"), {**in_file, **sweep})
     return SweepOptions(sweep=Sweep(**settings), **own)
 
 
@@ -204,7 +204,9 @@ def _report(
     else:
         series = session.sweep.series()
         lines = [line for each in series for line in tables.series_lines(session, each)]
-    lines += published_rows.lines([published_rows.row(each) for each in finished])
+    lines += sweep_tables.published_lines(
+        [sweep_tables.published_row(each) for each in finished]
+    )
     document = tables.document(session) | more
     output.show(
         document,

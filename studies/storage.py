@@ -35,7 +35,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.results.other_results import StorageReading
-from benchmarks.storage_probe import latencies, probe, probe_files, reads
+from benchmarks.storage_probe import probe, probe_files, reads
 from benchmarks.storage_probe.workers import Workers
 from studies import harness
 from studies.figures import Run, ratios
@@ -132,7 +132,7 @@ def by_probe(
     counts = np.asarray(outcomes[0]["counts"])
     return {
         "bytes_per_second": (row.megabytes_per_second or 0.0) * 1e6,
-        "median_seconds": latencies.percentiles(counts)["p50"] or 0.0,
+        "median_seconds": reads.percentiles(counts)["p50"] or 0.0,
     }
 
 

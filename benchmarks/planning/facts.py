@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Mapping
 
-from benchmarks.planning.scenario import Scenario
+from benchmarks.planning.ceilings import Scenario
 
 # The names are also those of the flags, and of what --what_if sets. The kinds: "count",
 # "number", "bytes", "rate" (bytes a second), "milliseconds", "share" (0 to 1), "yes"

@@ -10,8 +10,8 @@ import math
 
 import tfpipe
 from benchmarks.planning import ceilings, facts, hardware, run_costs
+from benchmarks.planning.ceilings import Scenario
 from benchmarks.planning.facts import Facts
-from benchmarks.planning.scenario import Scenario
 from tfpipe.errors import count_of
 
 LEAST_GAIN = 1.03

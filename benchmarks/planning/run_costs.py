@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from benchmarks.planning import ceilings
-from benchmarks.planning.scenario import Scenario
+from benchmarks.planning.ceilings import Scenario
 from tfpipe.errors import count_of
 
 _GRID = 64  # points a side of the grid for the sum of the hits of LRU

@@ -11,14 +11,75 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from benchmarks.planning import find_ranks, sweep_run
+from benchmarks.planning import sweep_run
 from benchmarks.planning.placement import Placement
 from benchmarks.planning.plan import Run, Series, Sweep
-from benchmarks.results import versions
 from benchmarks.results.collection import RunResult, environment
+from benchmarks.results.environment import here
 from benchmarks.results.other_results import FoundRanks, RankProbe
 from benchmarks.results.train_result import TrainResult
 from tfpipe.cli import progress
+
+RULE = (
+    "The search assumes that more ranks never meet the gates where fewer do not. Both "
+    "numbers of ranks next to the answer are run twice; a third run decides if two "
+    "disagree."
+)
+
+
+MAX_REPEATS = 3  # runs on a number of ranks
+
+
+class Answer(NamedTuple):
+    """The end of a search.
+
+    Attributes:
+        meets: Largest number of ranks that meets the gates; 0 if a single rank fails.
+        fails: Smallest number of ranks that fails; None if the largest allowed number
+            meets the gates.
+    """
+
+    meets: int
+    fails: int | None
+
+
+def search(meets: Callable[[int, int], bool], max_ranks: int) -> Answer:
+    """Finds the largest number of ranks that meets the gates.
+
+    Args:
+        meets: (number of ranks, number of the run from 1) -> whether the gates are met.
+    """
+    votes: dict[int, list[bool]] = {}
+
+    def ask(num_ranks: int) -> None:
+        before = votes.setdefault(num_ranks, [])
+        before.append(meets(num_ranks, len(before) + 1))
+
+    # Ends because no number of ranks is run more than MAX_REPEATS times.
+    while True:
+        low = max((n for n in votes if _is_met(votes[n])), default=0)
+        high = min((n for n in votes if n > low), default=None)
+        if (following := _next_ranks(low, high, max_ranks)) is not None:
+            ask(following)
+            continue
+        once = [n for n in (low, high) if n and len(votes[n]) == 1]
+        if not once:
+            return Answer(low, high)
+        ask(once[0])
+        if len(set(votes[once[0]])) > 1:
+            ask(once[0])
+
+
+def _is_met(votes: list[bool]) -> bool:
+    """Returns the answer of most runs; without a majority, the gates are not met."""
+    return 2 * sum(votes) > len(votes)
+
+
+def _next_ranks(low: int, high: int | None, max_ranks: int) -> int | None:
+    """Returns the number of ranks to run next; None if low and high are neighbors."""
+    if high is None:
+        return min(max(1, 2 * low), max_ranks) if low < max_ranks else None
+    return (low + high) // 2 if high - low > 1 else None
 
 
 class MissingRunError(Exception):
@@ -129,10 +190,10 @@ class Session:
     def _now(self) -> Mapping[str, Any]:
         """Returns versions and machine of new runs; of the first result on hosts."""
         if not self.sweep.hosts:
-            return versions.here()
+            return here()
         first = next(iter(self.results.values()), None)
         described = environment(first) if first else {}
-        return {name: described.get(name) for name in versions.here()}
+        return {name: described.get(name) for name in here()}
 
     def _digest(self, run: Run) -> str | None:
         return sweep_run.data_digest(self.data_dir_of(run))
@@ -152,7 +213,7 @@ class Session:
 
         (most,) = self.sweep.all_placements()
         try:
-            answer = find_ranks.search(meets, most.num_ranks)
+            answer = search(meets, most.num_ranks)
         except MissingRunError as error:
             if self.is_dry:
                 progress.say(
@@ -174,7 +235,7 @@ class Session:
         placements, most = self.sweep.all_placements(), self.sweep.repeats
         if self.sweep.find_ranks:
             placements = [Placement(1 + n) for n in range(placements[0].num_ranks)]
-            most = find_ranks.MAX_REPEATS
+            most = MAX_REPEATS
         finished = []
         for placement in placements:
             runs = [self.sweep.run_of(series, placement, 1 + n) for n in range(most)]
@@ -217,7 +278,7 @@ def missed_gates(result: RunResult) -> list[str]:
     return [gate.text for gate in result.gates if not gate.passed]
 
 
-def _answer_text(answer: find_ranks.Answer, gates: str, missed: Sequence[str]) -> str:
+def _answer_text(answer: Answer, gates: str, missed: Sequence[str]) -> str:
     meet = "1 rank meets" if answer.meets == 1 else f"{answer.meets} ranks meet"
     if answer.fails is None:
         return f"{meet} {gates}; more were not allowed."

@@ -14,11 +14,10 @@ import tfpipe
 from benchmarks.models import catalog
 from benchmarks.models.accelerators import Accelerator
 from benchmarks.planning import ceilings, facts, hardware, payoffs, run_costs
-from benchmarks.planning.ceilings import Prediction
+from benchmarks.planning.ceilings import Prediction, Scenario
 from benchmarks.planning.facts import Fact, Facts
 from benchmarks.planning.payoffs import Payoff
 from benchmarks.planning.run_costs import CheckpointCost, Epochs, Sizing
-from benchmarks.planning.scenario import Scenario
 from benchmarks.results.other_results import PredictedRow
 from tfpipe.cli import text_table
 from tfpipe.cli.text_table import Column, or_dash

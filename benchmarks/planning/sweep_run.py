@@ -25,8 +25,8 @@ from typing import IO, Any, NamedTuple
 import tfpipe
 from benchmarks.planning.plan import Run
 from benchmarks.reporting import output
-from benchmarks.results import versions
 from benchmarks.results.collection import Result, RunResult, environment
+from benchmarks.results.environment import changes
 from benchmarks.system import child_process
 from tfpipe import errors
 from tfpipe.errors import count_of
@@ -92,7 +92,7 @@ def why_stale(result: RunResult, digest: str | None, now: Mapping[str, Any]) -> 
         return "its data have changed since"
     if result.faults:
         return result.faults[0].removesuffix(".")
-    changed = versions.changes(environment(result), now)
+    changed = changes(environment(result), now)
     return f"other versions or another machine: {', '.join(changed)}" if changed else ""
 
 

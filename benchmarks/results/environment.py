@@ -1,21 +1,28 @@
-"""Environment of a result: versions, hosts and the data set, without paths."""
+"""Environment of a result: versions, hosts and the data set, without paths.
+
+A sweep does not join results of other versions or machines with new results. A sweep
+imports no TensorFlow: functions import what imports TensorFlow.
+"""
+
+from __future__ import annotations
 
 import hashlib
+import importlib.metadata
 import os
 import pathlib
 import platform
 import re
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import psutil
-import tensorflow as tf
 
 import tfpipe
-from benchmarks.distributed import ranks
-from benchmarks.distributed.ranks import Ranks
-from benchmarks.results import versions
 from benchmarks.system.machine import Host
+
+if TYPE_CHECKING:
+    from benchmarks.distributed.ranks import Ranks
 
 _MACHINE_ID = pathlib.Path("/etc/machine-id")
 
@@ -28,19 +35,23 @@ def of_run(world: Ranks, index: Any) -> dict[str, Any]:
 
 def describe() -> dict[str, Any]:
     """Returns the environment of this process as a dict that JSON can hold."""
+    import tensorflow as tf
+
+    from benchmarks.distributed import ranks
+
     build = tf.sysconfig.get_build_info()
     return {
-        **versions.here(),
+        **here(),
         "tensorflow": tf.__version__,
         "horovod": ranks.version(),
         "numpy": np.__version__,
         "num_cpus": tfpipe.host.num_cores(),
         "ram_bytes": tfpipe.host.ram_bytes(),
-        "gpus": [_gpu_name(gpu) for gpu in tf.config.list_physical_devices("GPU")],
+        "gpus": _gpu_names(),
         "driver": _driver(),
         "cuda": build.get("cuda_version"),
         "cudnn": build.get("cudnn_version"),
-        "nccl": versions.installed("nvidia-nccl-cu12"),
+        "nccl": installed("nvidia-nccl-cu12"),
         "tf32": tf.config.experimental.tensor_float_32_execution_enabled(),
     }
 
@@ -54,10 +65,12 @@ def _driver() -> str | None:
     return match[1] if match else None
 
 
-def _gpu_name(gpu: tf.config.PhysicalDevice) -> str:
-    return str(
-        tf.config.experimental.get_device_details(gpu).get("device_name", gpu.name)
-    )
+def _gpu_names() -> list[str]:
+    import tensorflow as tf
+
+    details = tf.config.experimental.get_device_details
+    gpus = tf.config.list_physical_devices("GPU")
+    return [str(details(gpu).get("device_name", gpu.name)) for gpu in gpus]
 
 
 def hosts(world: Ranks) -> list[dict[str, Any]]:
@@ -91,9 +104,8 @@ def machine_id() -> str:
     except OSError:  # a container may have none
         own = ""
     memory = round(tfpipe.host.ram_bytes() / 1e9)
-    gpus = [_gpu_name(gpu) for gpu in tf.config.list_physical_devices("GPU")]
     parts = (platform.node(), own, tfpipe.host.cpu_model(), os.cpu_count(), memory)
-    return hashlib.sha256(repr((*parts, gpus)).encode()).hexdigest()[:16]
+    return hashlib.sha256(repr((*parts, _gpu_names())).encode()).hexdigest()[:16]
 
 
 def paths(pipeline: tfpipe.Pipeline) -> dict[str, str]:
@@ -120,3 +132,35 @@ def data(index: Any) -> dict[str, Any]:
         "num_bytes": sum(shard.num_bytes for shard in shards),
         "digest": hashlib.sha256("".join(lines).encode()).hexdigest()[:32],
     }
+
+
+def here() -> dict[str, Any]:
+    """Returns versions and hardware, without the import of TensorFlow."""
+    return {
+        "tfpipe": tfpipe.__version__,
+        "git_revision": tfpipe.host.git_revision(),
+        "tensorflow": installed("tensorflow") or installed("tensorflow-cpu"),
+        "python": platform.python_version(),
+        "kernel": platform.release(),
+        "cpu": tfpipe.host.cpu_model(),
+    }
+
+
+def changes(stored: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Returns the differences from the environment of a result to the present.
+
+    A version is left out if the result or the present environment lacks the version.
+    """
+    return [
+        f"{name} {stored[name]} is now {value}"
+        for name, value in now.items()
+        if value is not None and stored.get(name) not in (None, value)
+    ]
+
+
+def installed(package: str) -> str | None:
+    """Returns the version of an installed package; None if it is not installed."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None

@@ -24,7 +24,7 @@ import numpy as np
 
 from benchmarks.page_cache import states
 from benchmarks.results.other_results import ReadLatency, StorageReading
-from benchmarks.storage_probe import feeds, latencies, reads, summary
+from benchmarks.storage_probe import reads, summary
 from benchmarks.storage_probe.probe_files import PIECE_BYTES, ProbeFiles
 from benchmarks.storage_probe.reads import Job, Piece
 from benchmarks.storage_probe.workers import Workers
@@ -210,7 +210,7 @@ class StorageProbe:
             for row in self._measure_group(group):
                 rows.append(row)
                 yield row
-        if (best := feeds.best(rows)) is not None:
+        if (best := summary.best(rows)) is not None:
             what, state, num_processes, num_threads = best.way
             yield self._measure(
                 StorageReading(
@@ -367,7 +367,7 @@ def with_figures(
         seconds=seconds,
         megabytes_per_second=num_bytes / seconds / 1e6 if has_bytes else None,
         reads_per_second=num_reads / seconds,
-        latency_seconds=ReadLatency(**latencies.percentiles(counts)),
+        latency_seconds=ReadLatency(**reads.percentiles(counts)),
         storage_bytes=total,
         resident_fraction=part,
         is_proven=is_proven(

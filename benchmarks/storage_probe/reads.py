@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from benchmarks.storage_probe import latencies
 from benchmarks.system import probes
 
 Piece = tuple[str, int, int]  # path or name of a file, first byte, byte after the last
@@ -77,7 +77,7 @@ class TimedReads:
         """Reads until the pieces or the time are over.
 
         Returns:
-            num_bytes, num_reads; counts: the latencies, for `latencies.percentiles`;
+            num_bytes, num_reads; counts: the latencies, for `percentiles`;
             start_ns, end_ns: times of the monotonic clock, common to all processes of
             the host; storage_bytes: bytes that the kernel fetched for the process, None
             if unknown.
@@ -102,7 +102,7 @@ class TimedReads:
         return {
             "num_bytes": sum(self._num_bytes),
             "num_reads": len(every),
-            "counts": latencies.count(every).tolist(),
+            "counts": count_latencies(every).tolist(),
             "start_ns": start,
             "end_ns": end,
             "storage_bytes": None
@@ -294,3 +294,42 @@ def can_read_direct(path: str, block_bytes: int) -> bool:
     except OSError:  # some file systems refuse in open, others in read
         return False
     return True
+
+
+Counts = npt.NDArray[np.int64]
+
+PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99_9": 0.999}
+
+_BUCKETS_PER_E = 100  # buckets for each factor of 2.718
+_NUM_BUCKETS = 2800  # up to exp(28) ns = 24 minutes
+
+
+def count_latencies(nanoseconds: Sequence[int] | npt.NDArray[np.int64]) -> Counts:
+    """Counts latencies in buckets.
+
+    Args:
+        nanoseconds: int64 [num_reads], cut to 1 ns at least and 24 minutes at most.
+
+    Returns:
+        int64 [2800], the number of latencies by bucket.
+    """
+    logs = np.log(np.maximum(np.asarray(nanoseconds, np.int64), 1))
+    buckets = np.rint(logs * _BUCKETS_PER_E).astype(np.int64)
+    return np.bincount(np.minimum(buckets, _NUM_BUCKETS - 1), minlength=_NUM_BUCKETS)
+
+
+def percentiles(counts: Counts) -> dict[str, float | None]:
+    """Returns the percentiles in seconds, by the names of `PERCENTILES`.
+
+    A percentile without a read beyond is None: p99_9 needs 1000 reads.
+    """
+    total = int(counts.sum())
+    up_to = np.cumsum(counts)
+    seconds: dict[str, float | None] = {}
+    for name, share in PERCENTILES.items():
+        if total * (1 - share) < 1 - 1e-9:
+            seconds[name] = None
+            continue
+        bucket = int(np.searchsorted(up_to, np.ceil(share * total - 1e-9)))
+        seconds[name] = float(np.exp(bucket / _BUCKETS_PER_E)) / 1e9
+    return seconds

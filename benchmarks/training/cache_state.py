@@ -10,7 +10,7 @@ from typing import Any
 
 import tfpipe
 from benchmarks.distributed.ranks import Ranks
-from benchmarks.page_cache import labels, states, tiers, watch
+from benchmarks.page_cache import files, labels, states
 from benchmarks.page_cache.labels import EpochCache
 from benchmarks.page_cache.meter import Meter
 from benchmarks.page_cache.reads import EpochReads, known_sum
@@ -89,7 +89,7 @@ def meter(
 
 def sampler(setting: Setting) -> Sampler:
     """Returns a sampler that watches the files of a run too."""
-    resident = watch.resident_probe(setting.files, setting.num_bytes)
+    resident = files.resident_probe(setting.files, setting.num_bytes)
     more = {"resident": resident} if setting.files else {}
     return Sampler(setting.watched_folder, more=more)
 
@@ -213,9 +213,9 @@ def _storage(
     setting: Setting, epochs: Sequence[EpochCache], remark: str = ""
 ) -> dict[str, Any]:
     config = setting.config
-    tier = tiers.tier_of(
+    tier = labels.tier_of(
         ram_cache=config.ram_cache,
         has_shard_cache=config.has_shard_cache,
         folder=config.data_dir if config.is_read_in_place else None,
     )
-    return tiers.describe(tier, epochs, remark=remark)
+    return labels.sources(tier, epochs, remark=remark)

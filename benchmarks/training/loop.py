@@ -5,9 +5,11 @@ restores its weights, makes the step function and hands the function to
 `timed_steps.run_steps`, which reads the batches and times the steps.
 """
 
+import contextlib
 import dataclasses
+import pathlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -16,12 +18,88 @@ import tensorflow as tf
 import tfpipe
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.distributed.stopping import StoppedError
+from benchmarks.options.config import Config
 from benchmarks.page_cache.meter import Pause
-from benchmarks.training import metrics, steps, trace
-from benchmarks.training.checkpoint import Checkpoint
+from benchmarks.training import metrics, steps
 from benchmarks.training.recorder import Step, Trace
 from benchmarks.training.setting import Setting
+from benchmarks.training.steps import Batch, StepFunction, StepResult
 from benchmarks.training.timed_steps import TimedSteps, run_steps
+
+_CHECKPOINTS_KEPT = 2
+
+
+class Checkpoint:
+    """Checkpoints that rank 0 writes and reads; the other ranks get rank 0's values.
+
+    The folder need not be visible to the hosts of other ranks.
+
+    Attributes:
+        error: The last error of a save; None without errors.
+
+    Args:
+        folder: Folder of the checkpoints; None to save and load nothing.
+        variables: All variables of these objects, for the broadcast to other ranks.
+    """
+
+    def __init__(
+        self,
+        folder: str | None,
+        trackables: Mapping[str, Any],
+        variables: Sequence[tf.Variable],
+        ranks: Ranks,
+    ) -> None:
+        self.error: str | None = None
+        self._ranks = ranks
+        self._data = tfpipe.CheckpointState()
+        self._variables = variables
+        checkpoint = tf.train.Checkpoint(**trackables, data=self._data)
+        self._checkpoint = checkpoint
+        self._manager = None
+        if folder and ranks.is_first:
+            pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
+            self._manager = tf.train.CheckpointManager(
+                checkpoint, folder, max_to_keep=_CHECKPOINTS_KEPT
+            )
+
+    def restore(self) -> tfpipe.State | None:
+        """Loads the newest checkpoint, if there is one.
+
+        All ranks call it together. Every rank then has rank 0's values, also if there
+        is no checkpoint: new weights are random.
+
+        Returns:
+            How far the data was read when it was saved; None if there is none.
+        """
+        path = self._manager.latest_checkpoint if self._manager else None
+        if path:
+            self._checkpoint.restore(path).expect_partial()
+        self._ranks.broadcast(self._variables)
+        state: tfpipe.State | None = self._ranks.gather(
+            self._data.state if path else None
+        )[0]
+        return state
+
+    def save(self, state: tfpipe.State) -> None:
+        """Writes a checkpoint on rank 0, if there is a folder.
+
+        A failed save, as on a full disk, is an error on stderr and in `error`. The run
+        goes on, because its figures do not depend on the checkpoint.
+        """
+        if self._manager:
+            self._data.state = state
+            # The number follows the newest number in the folder, so that a resumed run
+            # never overwrites a checkpoint of an earlier run.
+            newest = self._manager.latest_checkpoint or "-0"
+            version = int(newest.rpartition("-")[2]) + 1
+            try:
+                self._manager.save(checkpoint_number=version)
+            except (OSError, tf.errors.OpError) as error:
+                self.error = (
+                    f"--checkpoint_dir={self._manager.directory} must hold checkpoint "
+                    f"{version}, which could not be written: {error}"
+                )
+                print(f"Error: {self.error}", file=sys.stderr, flush=True)
 
 
 def train(setting: Setting, ranks: Ranks) -> dict[str, Any]:
@@ -168,8 +246,8 @@ def _run_steps(
     **others: Any,
 ) -> TimedSteps:
     """Does the same as `run_steps`, with a trace of the steps of --trace_steps."""
-    with trace.traced(function, setting.config, ranks, sum(num_steps)) as traced:
-        return run_steps(setting, ranks, traced, num_steps, state, **others)
+    with traced(function, setting.config, ranks, sum(num_steps)) as step:
+        return run_steps(setting, ranks, step, num_steps, state, **others)
 
 
 def _emulate(setting: Setting, ranks: Ranks) -> dict[str, Any]:
@@ -206,3 +284,57 @@ def _report_faults(setting: Setting) -> None:
     log = setting.pipeline.faults
     if log is not None and log.faults:
         print(log.summary(), file=sys.stderr)
+
+
+FOLDER = "trace"
+
+
+@contextlib.contextmanager
+def traced(
+    function: StepFunction, config: Config, ranks: Ranks, num_steps: int
+) -> Iterator[StepFunction]:
+    """Yields the step function that traces the steps of the config.
+
+    Args:
+        num_steps: Steps of the run, the warm-up included.
+    """
+    chosen = config.traced_steps
+    if chosen is None:
+        yield function
+        return
+    if chosen.stop > num_steps:
+        raise ValueError(
+            f"--trace_steps={config.trace_steps} must end within the {num_steps} steps "
+            "of the run, the warm-up included. Choose earlier steps."
+        )
+    if not ranks.is_first:
+        yield function
+        return
+    with contextlib.ExitStack() as profiling:
+        yield _counting(function, chosen, profiling, str(config.report_dir))
+
+
+def _counting(
+    function: StepFunction,
+    chosen: range,
+    profiling: contextlib.ExitStack,
+    report_dir: str,
+) -> Callable[[Batch], StepResult]:
+    """Returns the function that begins and ends the trace; `profiling` ends it too."""
+    index = -1
+
+    def step(batch: Batch) -> StepResult:
+        nonlocal index
+        index += 1
+        if index == chosen.start:
+            folder = pathlib.Path(report_dir) / FOLDER
+            profiling.enter_context(tf.profiler.experimental.Profile(str(folder)))
+        if index not in chosen:
+            return function(batch)
+        with tf.profiler.experimental.Trace("step", step_num=index, _r=1):
+            result = function(batch)
+        if index == chosen[-1]:
+            profiling.close()
+        return result
+
+    return step

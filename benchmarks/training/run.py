@@ -34,9 +34,9 @@ from benchmarks.training import (
     bars,
     batch_search,
     cache_state,
+    critical_path,
     elastic,
     loop,
-    slow_link,
 )
 from benchmarks.training.setting import Setting, make_setting
 from tfpipe.cli import output as cli_output
@@ -201,7 +201,7 @@ def _slow_link(result: dict[str, Any]) -> dict[str, Any] | None:
         return None
     communicated = path["shares"]["communication"] * path["seconds"]
     sending = telemetry.get("process_sending_seconds_per_rank") or ()
-    slowest = slow_link.find(sending, communicated, path["seconds"])
+    slowest = critical_path.slow_link(sending, communicated, path["seconds"])
     return slowest and tree.as_json(slowest)
 
 

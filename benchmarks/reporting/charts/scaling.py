@@ -13,7 +13,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from benchmarks.reporting import intervals
+from benchmarks.reporting import compare
 from benchmarks.reporting.charts import frame
 from benchmarks.reporting.charts.frame import Chart, Plot, Spec
 from benchmarks.results import collection as results
@@ -61,11 +61,11 @@ def point(
     num_ranks: int, repeats: Sequence[float], single: Sequence[float]
 ) -> SweptPoint:
     """Computes the figures of a number of ranks."""
-    every, alone = intervals.of_repeats(repeats), intervals.of_repeats(single)
+    every, alone = compare.of_repeats(repeats), compare.of_repeats(single)
     if every is None:
         raise ValueError(f"Images/s on {num_ranks} ranks must be given, got none.")
     speedup = every.mean / alone.mean if alone else None
-    low, high = intervals.ratio(every, alone)
+    low, high = compare.ratio(every, alone)
     if num_ranks == 1:  # its efficiency is 1 by definition, whatever the repeats say
         low, high = 1.0, 1.0
     return SweptPoint(

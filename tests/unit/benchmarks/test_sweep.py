@@ -13,8 +13,14 @@ import tfpipe
 from benchmarks import sweep
 from benchmarks.options import settings_file
 from benchmarks.planning import sweep_run
-from benchmarks.planning.plan import Run, Sweep, estimate_seconds
-from benchmarks.planning.presets import GATE, PRESETS, with_preset
+from benchmarks.planning.plan import (
+    GATE,
+    PRESETS,
+    Run,
+    Sweep,
+    estimate_seconds,
+    with_preset,
+)
 from benchmarks.reporting import output
 from benchmarks.results.collection import Result
 from tests.support.processes import commands, stand_in_train

@@ -10,7 +10,7 @@ import pytest
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.models import architectures
 from benchmarks.options.config import Config
-from benchmarks.training import loop, run, steps, trace
+from benchmarks.training import loop, run, steps
 from benchmarks.training.setting import make_setting
 from tests.support.faults.damage import flip
 
@@ -200,10 +200,10 @@ def test_trace_ends_with_a_run_that_ends_early(tmp_path: pathlib.Path) -> None:
     def step(_: object) -> steps.StepResult:
         return steps.StepResult(num_examples=1)
 
-    with trace.traced(step, config, Ranks(), 9) as traced:
+    with loop.traced(step, config, Ranks(), 9) as traced:
         for _ in range(3):
             traced({})
-    with trace.traced(step, config, Ranks(rank=1, num_ranks=2), 9) as other:
+    with loop.traced(step, config, Ranks(rank=1, num_ranks=2), 9) as other:
         assert other is step, "the first rank alone is traced"
 
     assert len([*tmp_path.glob("trace/plugins/profile/*/*.xplane.pb")]) == 1

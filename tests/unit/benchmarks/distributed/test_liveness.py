@@ -1,15 +1,15 @@
-"""benchmarks.distributed.liveness: which rank is named, in tables of reports."""
+"""benchmarks.distributed.watch: which rank is named, in tables of reports."""
 
 import json
 
 import pytest
 
-from benchmarks.distributed.liveness import (
+from benchmarks.distributed.watch import (
     Liveness,
     Peer,
     Position as At,
-    SilentWorkers,
 )
+from benchmarks.service import SilentWorkers
 
 FED = True
 TIMEOUT = 10.0

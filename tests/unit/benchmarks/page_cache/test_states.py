@@ -13,8 +13,8 @@ import pytest
 
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.page_cache import actions, files as page_cache, states
+from benchmarks.page_cache.actions import bytes_read, trial
 from benchmarks.page_cache.states import CacheStatus, PageCache
-from benchmarks.page_cache.trial import bytes_read, trial
 from benchmarks.system import mounts
 from benchmarks.system.machine import Machine
 

@@ -1,8 +1,8 @@
-"""benchmarks.page_cache.tiers: bytes by tier, from made-up figures."""
+"""benchmarks.page_cache.labels: bytes by tier, from made-up figures."""
 
 import pytest
 
-from benchmarks.page_cache import tiers
+from benchmarks.page_cache import labels
 from benchmarks.page_cache.labels import EpochCache
 from benchmarks.system import mounts
 
@@ -52,7 +52,7 @@ def _epoch(storage, server=None, *, consumed=1e6, network=None):
     ],
 )
 def test_bytes_and_state(tier, epochs, state, expected):
-    found = tiers.describe(tier, epochs)
+    found = labels.sources(tier, epochs)
 
     assert (found["tier"], found["state"]) == (tier, state)
     assert (
@@ -62,7 +62,7 @@ def test_bytes_and_state(tier, epochs, state, expected):
 
 
 def test_text_says_what_cannot_be_told_and_why():
-    found = tiers.describe("mount", [_epoch(None)], remark="Nobody may look.")
+    found = labels.sources("mount", [_epoch(None)], remark="Nobody may look.")
 
     assert found["text"] == (
         "mount, unknown: 1.0 MB consumed; it cannot be told how much the server and "
@@ -83,7 +83,7 @@ def test_text_says_what_cannot_be_told_and_why():
     ],
 )
 def test_a_server_gives_no_more_than_the_network_brought(storage, network, server):
-    found = tiers.describe("mount", [_epoch(storage, network=network)])
+    found = labels.sources("mount", [_epoch(storage, network=network)])
 
     assert found["bytes_from_server"] == server
     assert found["bytes_from_disk"] == (None if server is None else 0)
@@ -96,7 +96,7 @@ def test_a_server_gives_no_more_than_the_network_brought(storage, network, serve
 
 
 def test_text_names_who_gave():
-    found = tiers.describe("shard_cache", [_epoch(10**5, 4 * 10**5)])
+    found = labels.sources("shard_cache", [_epoch(10**5, 4 * 10**5)])
 
     assert found["text"] == (
         "shard_cache, mixed: 1.0 MB consumed; given by the server 0.4 MB, the local "
@@ -114,7 +114,7 @@ def test_text_names_who_gave():
 def test_tier_of_a_folder(kind, expected, monkeypatch):
     monkeypatch.setattr(mounts, "filesystem", lambda _: kind)
 
-    found = tiers.tier_of(ram_cache=None, has_shard_cache=False, folder="x")
+    found = labels.tier_of(ram_cache=None, has_shard_cache=False, folder="x")
 
     assert found == expected
 
@@ -129,7 +129,7 @@ def test_tier_of_a_folder(kind, expected, monkeypatch):
     ],
 )
 def test_tier_without_a_folder(ram_cache, has_shard_cache, expected):
-    found = tiers.tier_of(
+    found = labels.tier_of(
         ram_cache=ram_cache, has_shard_cache=has_shard_cache, folder=None
     )
 

@@ -1,21 +1,21 @@
-"""benchmarks.page_cache.watch: the files' part of the page cache during a run."""
+"""benchmarks.page_cache.files: the files' part of the page cache during a run."""
 
-from benchmarks.page_cache import files, watch
+from benchmarks.page_cache import files
 from benchmarks.system import telemetry
 
 
 def test_a_large_data_set_is_measured_by_an_even_sample():
     files = [f"{number:04}" for number in range(1000)]
 
-    assert watch.even_sample(files, 15e9) == files
-    assert watch.even_sample(files, 160e9) == files[::10]
-    assert watch.even_sample(files[:3], 160e9) == files[:1]
+    assert files.even_sample(files, 15e9) == files
+    assert files.even_sample(files, 160e9) == files[::10]
+    assert files.even_sample(files[:3], 160e9) == files[:1]
 
 
 def test_a_sampler_reads_the_part_in_memory(tmp_path):
     (tmp_path / "file").write_bytes(b"x" * 5000)
 
-    reading = watch.resident_probe([str(tmp_path / "file")], 5000.0)(None)()
+    reading = files.resident_probe([str(tmp_path / "file")], 5000.0)(None)()
 
     assert reading.gauges == {"resident_fraction": 1.0}
     assert reading.counters == {}
@@ -23,7 +23,7 @@ def test_a_sampler_reads_the_part_in_memory(tmp_path):
 
 def test_files_that_cannot_be_measured_say_why(tmp_path, monkeypatch):
     def absent(name: str) -> str:
-        probe = watch.resident_probe([str(tmp_path / name)], 4.0)
+        probe = files.resident_probe([str(tmp_path / name)], 4.0)
         with telemetry.Sampler(more={"resident": probe}) as sampler:
             pass
         return sampler.figures()["absent"]["resident"]

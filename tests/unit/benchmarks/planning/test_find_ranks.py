@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from benchmarks.planning.find_ranks import MAX_REPEATS, Answer, search
+from benchmarks.planning.session import MAX_REPEATS, Answer, search
 
 
 def _search(

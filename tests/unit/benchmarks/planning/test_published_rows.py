@@ -5,7 +5,7 @@ import itertools
 import json
 from typing import Any
 
-from benchmarks.planning import published_rows
+from benchmarks.planning import sweep_tables
 from benchmarks.planning.plan import Sweep
 from benchmarks.planning.session import Repeats
 from benchmarks.results import tree
@@ -31,7 +31,7 @@ def _result(rate: float, **more: Any) -> dict[str, Any]:
 def _rows(sweep: Sweep, *results: list[dict[str, Any]]) -> list[SweptRow]:
     pairs = itertools.product(sweep.series(), sweep.all_placements())
     rows = [
-        published_rows.row(
+        sweep_tables.published_row(
             Repeats(series, placement, [Result("", each) for each in own])
         )
         for (series, placement), own in zip(pairs, results, strict=True)
@@ -76,7 +76,7 @@ def test_rows_have_the_figures_of_the_publications_beside_their_own() -> None:
     assert tiny.host_cpu_fraction is None
     assert _busy(tiny) == (0.85, "gpu")
 
-    legend, _, *table, source = published_rows.lines(rows)
+    legend, _, *table, source = sweep_tables.published_lines(rows)
 
     assert "one GPU" in legend
     assert [" ".join(line.split()) for line in table] == [
@@ -117,7 +117,7 @@ def test_rows_without_a_published_one_have_no_columns_for_it() -> None:
         models=("tiny",), batch_sizes=(8,), caches=("cold", "warm"), data_dirs=("d",)
     )
 
-    _, head, *table = published_rows.lines(
+    _, head, *table = sweep_tables.published_lines(
         _rows(sweep, [_result(10.0)], [_result(20.0)])
     )
 
@@ -126,4 +126,4 @@ def test_rows_without_a_published_one_have_no_columns_for_it() -> None:
         "tiny train emulated float16 8 2 1 10 10 1 0 50% 98.0% met cold",
         "tiny train emulated float16 8 2 1 20 20 2 0 50% 98.0% met warm",
     ]
-    assert published_rows.lines([]) == []
+    assert sweep_tables.published_lines([]) == []

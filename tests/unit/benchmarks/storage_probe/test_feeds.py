@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.models.accelerators import Accelerator, Figure
 from benchmarks.results.other_results import StorageReading
-from benchmarks.storage_probe import feeds
+from benchmarks.storage_probe import summary
 
 
 def _accelerator(**rates: float) -> Accelerator:
@@ -23,7 +23,7 @@ _KNOWN = {
 
 
 def test_number_is_the_rate_over_what_one_reads() -> None:
-    rows = feeds.table(1.5e9, [100_000.0], ["resnet50", "inception_v4"], _KNOWN)
+    rows = summary.fed(1.5e9, [100_000.0], ["resnet50", "inception_v4"], _KNOWN)
 
     found = {(r["model"], r["accelerator"]): r["num_accelerators"] for r in rows}
     assert found == {
@@ -35,9 +35,9 @@ def test_number_is_the_rate_over_what_one_reads() -> None:
 
 
 def test_sentences_name_models_and_sizes() -> None:
-    rows = feeds.table(1.5e9, [100_000, 1_351_000], ["resnet50"], _KNOWN)
+    rows = summary.fed(1.5e9, [100_000, 1_351_000], ["resnet50"], _KNOWN)
 
-    assert feeds.sentences(rows) == [
+    assert summary.fed_sentences(rows) == [
         "It feeds 3.0 H100 or 15 V100 that train resnet50 with records of 100 kB.",
         "It feeds 0.22 H100 or 1.1 V100 that train resnet50 with records of 1.35 MB.",
     ]
@@ -57,9 +57,9 @@ def test_best_is_the_fastest_row_outside_of_the_page_cache() -> None:
     ]
     direct = _measured("sequential", "direct", 800.0)
 
-    assert feeds.best([*others, *cold]) == cold[1]
-    assert feeds.best([*others, direct, *cold]) == direct
-    assert feeds.best(others) == others[0], "memory is the storage"
-    assert feeds.best(others[1:]) is None
-    assert feeds.fastest_write(others) == others[2]
-    assert feeds.fastest_write(cold) is None
+    assert summary.best([*others, *cold]) == cold[1]
+    assert summary.best([*others, direct, *cold]) == direct
+    assert summary.best(others) == others[0], "memory is the storage"
+    assert summary.best(others[1:]) is None
+    assert summary.fastest_write(others) == others[2]
+    assert summary.fastest_write(cold) is None

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from benchmarks.results.other_results import StorageReading
-from benchmarks.storage_probe import feeds, latencies, probe, reads
+from benchmarks.storage_probe import probe, reads, summary
 from benchmarks.storage_probe.probe import FileFacts, StorageProbe
 from benchmarks.storage_probe.probe_files import ProbeFiles
 from benchmarks.storage_probe.reads import Job
@@ -157,7 +157,7 @@ def _outcome(start: float, end: float, reads: list[int], fetched: int | None) ->
         "end_ns": int(end * 1e9),
         "num_bytes": len(reads) * 1_000_000,
         "num_reads": len(reads),
-        "counts": latencies.count(reads).tolist(),
+        "counts": reads.count_latencies(reads).tolist(),
         "storage_bytes": fetched,
     }
 
@@ -276,7 +276,7 @@ def test_threads_grow_until_two_numbers_gain_nothing(place: ProbeFiles) -> None:
     threads = [m.num_threads for m in rows if m.num_processes == 1]
     assert threads == [1, 2, 4, 8, 16, 8], "the fastest is measured again"
     assert [m.is_again for m in rows if m.num_threads == 8] == [False, True]
-    assert feeds.best(found) in rows
+    assert summary.best(found) in rows
 
 
 def test_writes_come_last_and_with_little_room_are_small(place: ProbeFiles) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.storage_probe import latencies, reads
+from benchmarks.storage_probe import reads
 from benchmarks.storage_probe.reads import Job, Piece, TimedReads
 
 Seen = list[tuple[int, int]]  # inode and offset of each read
@@ -97,7 +97,7 @@ def test_time_ends_a_job_that_repeats(
 
     # Start, then two looks a read, until one says 60 s.
     assert found["num_reads"] == 60
-    latency = latencies.percentiles(np.asarray(found["counts"]))
+    latency = reads.percentiles(np.asarray(found["counts"]))
     assert latency["p50"] == pytest.approx(0.5, rel=0.01)
 
 

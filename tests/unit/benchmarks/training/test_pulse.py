@@ -1,8 +1,8 @@
-"""benchmarks.training.pulse: a process that does not run is told from a busy one."""
+"""benchmarks.training.recorder: a process that does not run is told from a busy one."""
 
 import pytest
 
-from benchmarks.training.pulse import Pulse
+from benchmarks.training.recorder import Pulse
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
-"""benchmarks.training.slow_link: the rank behind a slow network is named."""
+"""benchmarks.training.critical_path: the rank behind a slow network is named."""
 
 import pytest
 
-from benchmarks.training import slow_link
+from benchmarks.training import critical_path
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from benchmarks.training import slow_link
 def test_the_rank_with_waiting_bytes(
     sending: list[float | None], communicated: float, rank: int | None
 ) -> None:
-    found = slow_link.find(sending, communicated, total=20.0)
+    found = critical_path.slow_link(sending, communicated, total=20.0)
 
     assert (found and found.rank) == rank
     if found:
