@@ -20,10 +20,10 @@ error.
 import pathlib
 
 from benchmarks.reporting import output, page
-from benchmarks.reporting.charts import frame
 from benchmarks.results import collection as results
 from tfpipe import cli
 from tfpipe.errors import count_of
+from tfpipe.pages import frame
 
 
 @cli.options

@@ -6,10 +6,10 @@ about storage; other processes took 65% of the cores."
 """
 
 from benchmarks.reporting import compare
-from benchmarks.reporting.charts import frame
 from benchmarks.results.collection import Collection, Group
 from benchmarks.results.train_result import TrainResult
 from tfpipe.errors import count_of
+from tfpipe.pages import frame
 
 _BUSY = 0.05  # of the cores, taken by others
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight")

@@ -18,18 +18,17 @@ from benchmarks.reporting.charts import (
     bars,
     ceilings,
     curves,
-    frame,
     probes,
     scaling,
     sweeps,
 )
-from benchmarks.reporting.charts.frame import Chart
 from benchmarks.results import checks
 from benchmarks.results.collection import Collection, Group, Result
 from benchmarks.results.other_results import InputResult
 from benchmarks.results.train_result import TrainResult
 from tfpipe.errors import count_of
-from tfpipe.pages import page
+from tfpipe.pages import frame, page
+from tfpipe.pages.frame import Chart
 
 _PICTURE_WIDTH = 720
 _PICTURES_BYTES = 1_200_000  # of all pictures together, so that a page is under 3 MB

@@ -9,12 +9,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.reporting import compare
-from benchmarks.reporting.charts.frame import (
-    amount,
-    milliseconds,
-    percent,
-    with_interval,
-)
 from benchmarks.reporting.compare import FIGURES, Change, Pair
 from benchmarks.results.collection import (
     Collection,
@@ -25,6 +19,12 @@ from benchmarks.results.collection import (
 )
 from benchmarks.results.other_results import InputResult
 from benchmarks.results.train_result import GateAnswer
+from tfpipe.pages.frame import (
+    amount,
+    milliseconds,
+    percent,
+    with_interval,
+)
 from tfpipe.pages.page import Cell, Table
 
 

@@ -9,13 +9,13 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from benchmarks.reporting import compare
-from benchmarks.reporting.charts import frame
-from benchmarks.reporting.charts.frame import Bar, Chart, Plot
 from benchmarks.results import collection as results
 from benchmarks.results.collection import Group, Result
 from benchmarks.results.other_results import InputResult, StageShare
 from benchmarks.results.train_result import BarRates, Numbers, TrainResult
 from tfpipe.errors import count_of
+from tfpipe.pages import frame
+from tfpipe.pages.frame import Bar, Chart, Plot
 
 _Of = Callable[[TrainResult], float | None]
 

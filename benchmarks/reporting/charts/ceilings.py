@@ -7,10 +7,10 @@ points are the predicted rates.
 
 from collections.abc import Callable, Mapping, Sequence
 
-from benchmarks.reporting.charts import frame
-from benchmarks.reporting.charts.frame import Chart, Plot, PlottedPoint, Spec
 from benchmarks.results.collection import Result
 from benchmarks.results.other_results import AdviceResult, PredictedRow
+from tfpipe.pages import frame
+from tfpipe.pages.frame import Chart, Plot, PlottedPoint, Spec
 
 Ceilings = Mapping[str, float | None]
 _Of = Callable[[PredictedRow], float | None]

@@ -8,10 +8,10 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from benchmarks.reporting.charts import frame
-from benchmarks.reporting.charts.frame import Chart, Plot, PlottedPoint, Spec
 from benchmarks.results.collection import Group
 from benchmarks.results.train_result import Numbers, TimeSeries, TrainResult
+from tfpipe.pages import frame
+from tfpipe.pages.frame import Chart, Plot, PlottedPoint, Spec
 
 # Points of a curve: a result may have 600, and a page of many runs must stay small.
 _MAX_POINTS, _LEAST_POINTS, _POINTS_OF_ALL_RUNS = 200, 40, 1200

@@ -6,11 +6,11 @@ of the page cache.
 
 from collections.abc import Callable, Mapping, Sequence
 
-from benchmarks.reporting.charts import frame
-from benchmarks.reporting.charts.frame import Bar, Chart, Plot, Spec
 from benchmarks.results import collection as results
 from benchmarks.results.collection import Result
 from benchmarks.results.other_results import StorageReading, StorageResult
+from tfpipe.pages import frame
+from tfpipe.pages.frame import Bar, Chart, Plot, Spec
 
 _STATES = {
     "direct": "around the page cache",

@@ -14,12 +14,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from benchmarks.reporting import compare
-from benchmarks.reporting.charts import frame
-from benchmarks.reporting.charts.frame import Chart, Plot, Spec
 from benchmarks.results import collection as results
 from benchmarks.results.collection import Group, Result
 from benchmarks.results.other_results import SweepResult, SweptPoint
 from benchmarks.results.train_result import GateAnswer
+from tfpipe.pages import frame
+from tfpipe.pages.frame import Chart, Plot, Spec
 
 _MEASURED, _IDEAL, _PASSES = "measured", "ideal", "gates are met"
 _COLORS = {_MEASURED: "var(--c1)", _IDEAL: "var(--soft)", _PASSES: "var(--good)"}

@@ -8,8 +8,6 @@ nearest published row. Tiers are the same run on data in several places.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from benchmarks.reporting.charts import frame
-from benchmarks.reporting.charts.frame import Bar, Chart, Plot
 from benchmarks.results.collection import Result
 from benchmarks.results.other_results import (
     PublishedRow,
@@ -19,6 +17,8 @@ from benchmarks.results.other_results import (
     SweptTier,
 )
 from tfpipe.errors import count_of
+from tfpipe.pages import frame
+from tfpipe.pages.frame import Bar, Chart, Plot
 
 # Placements whose rates differ by less are as good as each other.
 TOLERANCE = 0.03

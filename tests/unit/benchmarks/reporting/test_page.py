@@ -11,11 +11,11 @@ import pytest
 
 from benchmarks import report
 from benchmarks.reporting import output, page
-from benchmarks.reporting.charts import frame
 from benchmarks.results import collection as results
 from benchmarks.results.collection import Collection, Result
 from tests.support.data import sample_results
 from tests.support.processes import commands
+from tfpipe.pages import frame
 
 HOSTILE = "</script><script>alert('\"1\"')</script>&amp;{{ 7 * 7 }}"
 SCRIPTS = ("مجموعة بيانات", "画像データ", "🦊 данные", "x" * 300)

@@ -3,9 +3,9 @@
 from typing import Any
 
 from benchmarks.reporting.charts import probes
-from benchmarks.reporting.charts.frame import Chart
 from benchmarks.results.collection import Result
 from tests.support.data import sample_results
+from tfpipe.pages.frame import Chart
 
 
 def _chart(**changes: Any) -> Chart:

@@ -9,10 +9,9 @@ in dark and on paper, and no text of a result becomes part of an expression.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from benchmarks.results.collection import Result, T
-
 Spec = dict[str, Any]
 Row = TypeVar("Row")
+Item = TypeVar("Item")
 
 MAX_COLORS = 6  # the style sheet has --c1 to --c6
 
@@ -102,7 +101,7 @@ class PlottedPoint(NamedTuple):
 
 
 def of_each(
-    results: Sequence[Result[T]], draw: Callable[[int, Result[T]], Chart | None]
+    results: Sequence[Item], draw: Callable[[int, Item], Chart | None]
 ) -> list[Chart]:
     """Returns the charts of results that have a figure to draw.
 

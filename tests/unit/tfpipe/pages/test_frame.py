@@ -1,8 +1,8 @@
-"""benchmarks.reporting.charts.frame: how numbers are written."""
+"""tfpipe.pages.frame: how numbers are written."""
 
 import pytest
 
-from benchmarks.reporting.charts import frame
+from tfpipe.pages import frame
 
 
 @pytest.mark.parametrize(
