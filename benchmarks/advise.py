@@ -260,7 +260,6 @@ def run(
     details = [summary.text(answer)]
     if after is not None:
         details += [f"\nWith {change}: {after.sentences[0]}"]
-        details += [summary.difference(answer, after)]
     result = {
         "command": "benchmarks.advise",
         "schema_version": 1,

@@ -45,11 +45,12 @@ from typing import Any
 import tfpipe
 from benchmarks.options import config as options_of_run, settings_file
 from benchmarks.options.config import Config
-from benchmarks.planning import plan, sweep_tables, sweep_tables as tables
+from benchmarks.planning import plan, sweep_tables as tables
 from benchmarks.planning.plan import Run, Sweep
 from benchmarks.planning.session import Session
 from benchmarks.planning.sweep_run import FAILED_DIR, horovodrun
 from benchmarks.reporting import answers as answer_lines, output
+from benchmarks.reporting.charts import sweeps
 from benchmarks.results import gates
 from tfpipe import cli
 
@@ -204,9 +205,7 @@ def _report(
     else:
         series = session.sweep.series()
         lines = [line for each in series for line in tables.series_lines(session, each)]
-    lines += sweep_tables.published_lines(
-        [sweep_tables.published_row(each) for each in finished]
-    )
+    lines += sweeps.row_lines([tables.published_row(each) for each in finished])
     document = tables.document(session) | more
     output.show(
         document,

@@ -7,7 +7,6 @@ behind if the action takes too long.
 import contextlib
 import json
 import os
-import pathlib
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +14,7 @@ from typing import Any
 
 from benchmarks.page_cache import files
 from benchmarks.page_cache.files import OpenFiles, evict_file
-from benchmarks.system import child_process, mounts
+from benchmarks.system import child_process, mounts, probes
 
 _LAST_SECONDS = 1.0
 
@@ -101,9 +100,9 @@ def trial(files: Sequence[str]) -> dict[str, Any]:
         was_out = held.resident_bytes(num_bytes) == 0
         evict_file(descriptor, num_bytes)
         is_out = held.resident_bytes(num_bytes) == 0
-        before = bytes_read()
+        before = probes.own_storage_bytes()
         os.pread(descriptor, num_bytes, 0)
-        counted = bytes_read() - before >= num_bytes
+        counted = probes.own_storage_bytes() - before >= num_bytes
         kept = held.resident_bytes(num_bytes)
         os.close(os.open(path, os.O_RDONLY))
         again = held.resident_bytes(num_bytes)
@@ -114,12 +113,6 @@ def trial(files: Sequence[str]) -> dict[str, Any]:
         "counts_reads": counted if counted or is_out else None,
         "keeps_pages": None if kept is None else kept == again == num_bytes,
     }
-
-
-def bytes_read() -> int:
-    """Returns the bytes from storage for the process so far."""
-    lines = pathlib.Path("/proc/self/io").read_text(encoding="ascii").splitlines()
-    return int(dict(line.split(": ") for line in lines)["read_bytes"])
 
 
 if __name__ == "__main__":

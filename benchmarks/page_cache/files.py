@@ -200,7 +200,7 @@ def drop_caches(_: Sequence[str]) -> dict[str, Any]:
 _MAX_BYTES = 16e9  # measured in 0.24 s, so every 24 s
 
 
-def resident_probe(files: Sequence[str], num_bytes: float) -> Callable[[object], Probe]:
+def resident_probe(files: Sequence[str], num_bytes: float) -> Callable[[], Probe]:
     """Returns a function for `Sampler` that opens the files and makes the probe.
 
     1 GB takes 15 ms of CPU time (mincore on all pages), so a large data set is measured
@@ -208,7 +208,7 @@ def resident_probe(files: Sequence[str], num_bytes: float) -> Callable[[object],
     answer blocks no measurement.
     """
 
-    def make(_: object) -> Probe:
+    def make() -> Probe:
         opened = OpenFiles(even_sample(files, num_bytes))
         if opened.remark:
             raise OSError(opened.remark)

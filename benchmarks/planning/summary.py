@@ -18,9 +18,10 @@ from benchmarks.planning.ceilings import Prediction, Scenario
 from benchmarks.planning.facts import Fact, Facts
 from benchmarks.planning.payoffs import Payoff
 from benchmarks.planning.run_costs import CheckpointCost, Epochs, Sizing
+from benchmarks.reporting.charts import predictions
 from benchmarks.results.other_results import PredictedRow
 from tfpipe.cli import text_table
-from tfpipe.cli.text_table import Column, or_dash
+from tfpipe.cli.text_table import Column
 from tfpipe.errors import count_of
 
 _BINDING = {
@@ -217,18 +218,6 @@ def _gb(rate: float | None) -> str:
     return f"{value:,.1f}" if value >= 1 else f"{value:.2g}"
 
 
-_COLUMNS: Sequence[Column[PredictedRow]] = (
-    Column("accelerators", lambda r: f"{r.num_accelerators:,}"),
-    Column("hosts", lambda r: f"{r.num_hosts:,}"),
-    Column("images/s", lambda r: or_dash(r.images_per_second, ",.0f")),
-    Column("busy", lambda r: or_dash(r.busy_share, ".0%")),
-    Column("cores", lambda r: or_dash(r.cores_used, ",.1f")),
-    Column("of all", lambda r: or_dash(r.cores_share, ".0%")),
-    Column("GB/s", lambda r: _gb(r.first_epoch_storage_bytes_per_second)),
-    Column("requests/s", lambda r: or_dash(r.first_epoch_requests_per_second, ",.0f")),
-    Column("1st epoch", lambda r: or_dash(r.first_epoch_images_per_second, ",.0f")),
-    Column("bound by", lambda r: _bound(r), is_left=True),
-)
 _PAYOFFS: Sequence[Column[Payoff]] = (
     Column("What would pay", lambda p: f"{_PAYS[p.pays]} {p.name}", is_left=True),
     Column("gain", lambda p: f"{p.gain:.2f}"),
@@ -238,19 +227,11 @@ _PAYOFFS: Sequence[Column[Payoff]] = (
 _PAYS = {True: "yes:", False: "no: "}
 
 
-def _bound(row: PredictedRow) -> str:
-    first = row.first_epoch_binding
-    return row.binding + (f" (first epoch: {first})" if first != row.binding else "")
-
-
 def text(advice: Advice) -> str:
     """Returns an answer as lines: sentences, tables, and figures with their sources."""
     blocks = [
         advice.sentences,
-        [
-            *text_table.lines(_COLUMNS, advice.rows),
-            "GB/s and requests/s are those of the first epoch.",
-        ],
+        text_table.lines(predictions.ROWS, advice.rows),
         text_table.lines(_PAYOFFS, advice.payoffs),
         _other_lines(advice),
         [
@@ -305,24 +286,3 @@ _FACTS: Sequence[Column[tuple[str, Fact]]] = (
     Column("", lambda item: _shown(facts.KINDS[item[0]], item[1].value)),
     Column("", lambda item: item[1].source, is_left=True),
 )
-_CHANGES: Sequence[Column[PredictedRow]] = (
-    *(_COLUMNS[0], _COLUMNS[2]),
-    Column("bound by", lambda r: r.binding),
-    _COLUMNS[3],
-    Column("cores busy", _COLUMNS[4].cell),
-    Column("GB/s, first epoch", _COLUMNS[6].cell),
-    Column("images/s, first epoch", _COLUMNS[8].cell),
-)
-
-
-def difference(before: Advice, after: Advice) -> str:
-    """Returns the figures before and after a change, as lines."""
-    old, new = before.rows[-1], after.rows[-1]
-    gain = after.examples_per_second / before.examples_per_second
-    rows = [(each.title, each.cell(old), each.cell(new)) for each in _CHANGES]
-    columns: Sequence[Column[tuple[str, str, str]]] = (
-        Column("", lambda row: row[0], is_left=True),
-        Column("before", lambda row: row[1]),
-        Column("after", lambda row: row[2]),
-    )
-    return "\n".join(text_table.lines(columns, [*rows, ("gain", "", f"{gain:.2f}")]))

@@ -5,15 +5,15 @@ dry run, and the document for the last line and for sweep.json.
 """
 
 import dataclasses
-import itertools
 import statistics
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from benchmarks.models import catalog
 from benchmarks.planning import published
 from benchmarks.planning.plan import NO_ACCELERATOR, Run, Series, estimate_seconds
 from benchmarks.planning.session import (
+    RULE,
     Repeats,
     Session,
     duration,
@@ -22,7 +22,7 @@ from benchmarks.planning.session import (
     time_text,
 )
 from benchmarks.reporting import binding
-from benchmarks.reporting.charts import scaling
+from benchmarks.reporting.charts import scaling, sweeps
 from benchmarks.results.other_results import (
     FoundAnswers,
     PublishedRow,
@@ -34,7 +34,6 @@ from benchmarks.results.other_results import (
 )
 from benchmarks.results.train_result import SourceBytes, TrainResult
 from tfpipe.cli import text_table
-from tfpipe.cli.text_table import Column, or_dash
 
 _NOTHING = SourceBytes(
     bytes_from_server=0,
@@ -42,50 +41,6 @@ _NOTHING = SourceBytes(
     bytes_from_page_cache=0,
     bytes_from_ram_cache=0,
 )
-
-
-class _Placed(NamedTuple):
-    point: SweptPoint
-    repeats: Repeats
-
-
-_POINTS: Sequence[Column[_Placed]] = (
-    Column("ranks", lambda p: str(p.repeats.placement)),
-    Column("runs", lambda p: str(p.point.num_repeats)),
-    Column("images/s", lambda p: f"{p.point.examples_per_second:.1f}"),
-    Column("+-", lambda p: or_dash(p.point.examples_per_second_interval, ".1f")),
-    Column("speed-up", lambda p: or_dash(p.point.speedup, ".2f")),
-    Column("efficiency", lambda p: or_dash(p.point.efficiency, ".1%")),
-    Column("95 % interval", lambda p: _interval(p.point)),
-    Column("stall", lambda p: or_dash(p.point.stall_fraction, ".1%")),
-    Column("AU", lambda p: or_dash(p.point.accelerator_utilization, ".1%")),
-    Column("cache", lambda p: p.point.cache or "-"),
-    Column("gates", lambda p: MET[p.point.gates_met]),
-)
-_TIERS: Sequence[Column[SweptTier]] = (
-    Column("tier", lambda t: t.tier or "-", is_left=True),
-    Column("ranks", lambda t: str(t.num_ranks)),
-    Column("images/s", lambda t: or_dash(t.examples_per_second, ".1f")),
-    Column("CPU ms", lambda t: _scaled(t.cpu_seconds_per_example, 1e3, ".2f")),
-    Column("stall", lambda t: or_dash(t.stall_fraction, ".1%")),
-    Column("binding", lambda t: t.binding, is_left=True),
-    Column("state", lambda t: t.state or "-", is_left=True),
-    Column("server MB", lambda t: _scaled(t.bytes_from_server, 1e-6, ".1f")),
-    Column("disk MB", lambda t: _scaled(t.bytes_from_disk, 1e-6, ".1f")),
-    Column("page cache MB", lambda t: _scaled(t.bytes_from_page_cache, 1e-6, ".1f")),
-    Column("RAM cache MB", lambda t: _scaled(t.bytes_from_ram_cache, 1e-6, ".1f")),
-)
-
-
-def _scaled(value: float | None, factor: float, form: str) -> str:
-    return or_dash(None if value is None else value * factor, form)
-
-
-def _interval(point: SweptPoint) -> str:
-    low, high = point.efficiency_low, point.efficiency_high
-    if point.num_ranks == 1 or low is None or high is None:
-        return "-"
-    return f"{low:.1%} to {high:.1%}"
 
 
 def plan_lines(session: Session) -> list[str]:
@@ -119,10 +74,10 @@ def series_lines(session: Session, series: Series) -> list[str]:
     finished = session.repeats(series)
     if not finished:
         return []
-    points = _points(finished)
-    lines = [_title(series), *text_table.lines(_POINTS, points)]
-    lines += _placement_lines(points)
-    if all(placed.point.efficiency is None for placed in points):
+    rows = scaling.rows_of(_title(series), _points(finished))
+    columns = text_table.filled(scaling.POINTS[1:], rows)
+    lines = [_title(series), *text_table.lines(columns, rows)]
+    if all(row.point.efficiency is None for row in rows):
         lines.append("No run on one rank has finished, so there is no efficiency.")
     for repeats in finished:
         missed = (text for result in repeats.results for text in missed_gates(result))
@@ -130,7 +85,7 @@ def series_lines(session: Session, series: Series) -> list[str]:
             f"Ranks {repeats.placement}: {text}" for text in dict.fromkeys(missed)
         ]
     if answer := session.answers.get(series):
-        lines += [answer.text, session.RULE]
+        lines += [answer.text, RULE]
     return lines
 
 
@@ -145,10 +100,11 @@ def _title(series: Series) -> str:
     )
 
 
-def _points(finished: Sequence[Repeats]) -> list[_Placed]:
+def _points(finished: Sequence[Repeats]) -> list[SweptPoint]:
+    """Returns the scaling of a series, in the order of the numbers of ranks."""
     single = next((r.rates for r in finished if r.placement.num_ranks == 1), ())
     ordered = sorted(finished, key=lambda r: r.placement.num_ranks)
-    return [_Placed(_point(repeats, single), repeats) for repeats in ordered]
+    return [_point(repeats, single) for repeats in ordered]
 
 
 def _point(repeats: Repeats, single: Sequence[float]) -> SweptPoint:
@@ -185,19 +141,6 @@ def _joined(labels: Iterable[str | None]) -> str | None:
     return "/".join(sorted({label for label in labels if label})) or None
 
 
-def _placement_lines(points: Sequence[_Placed]) -> list[str]:
-    lines = []
-    for num_ranks, several in itertools.groupby(points, lambda p: p.point.num_ranks):
-        first, *others = [
-            (placed.repeats.placement, placed.point.examples_per_second)
-            for placed in several
-        ]
-        if others:
-            rates = [f"{which} {rate / first[1]:.1%}" for which, rate in others]
-            lines.append(f"{num_ranks} ranks over {first[0]}: {', '.join(rates)}")
-    return lines
-
-
 def tier(repeats: Repeats) -> SweptTier:
     """Returns settings and figures of a tier, means over its runs."""
     sections = [values.storage or _NOTHING for values in repeats.values]
@@ -221,14 +164,8 @@ def tier(repeats: Repeats) -> SweptTier:
 
 def tier_lines(tiers: Sequence[SweptTier]) -> list[str]:
     """Returns the printed table of tiers; bytes are megabytes of the timed steps."""
-    names = ("model", "mode", "batch_size", "accelerator", "scaling")
-    differ = [name for name in names if len({getattr(t, name) for t in tiers}) > 1]
-    settings = Column[SweptTier](
-        "",
-        lambda t: ", ".join(str(getattr(t, name)) for name in differ),
-        is_left=True,
-    )
-    return text_table.lines((*_TIERS, settings), tiers) if tiers else []
+    named = sweeps.named_tiers(tiers)
+    return text_table.lines(sweeps.TIERS, named) if tiers else []
 
 
 def document(session: Session) -> dict[str, Any]:
@@ -279,7 +216,7 @@ def _series(session: Session) -> list[SweptSeries]:
     return [
         SweptSeries(
             **dataclasses.asdict(series),
-            points=tuple(placed.point for placed in _points(finished)),
+            points=tuple(_points(finished)),
         )
         for series in session.sweep.series()
         if (finished := session.repeats(series))
@@ -292,34 +229,6 @@ def _ideal(repeats: Repeats) -> float | None:
     if not seconds or not batch_size:
         return None
     return repeats.placement.num_ranks * batch_size / seconds
-
-
-MET = {None: "-", True: "met", False: "not met"}
-_Columns = Sequence[Column[SweptRow]]
-_PUBLISHED: _Columns = (
-    Column("model", lambda r: r.model, is_left=True),
-    Column("mode", lambda r: r.mode or "", is_left=True),
-    Column("kind", lambda r: r.kind or "-", is_left=True),
-    Column("precision", lambda r: r.precision or "-"),
-    Column("batch", lambda r: str(r.batch_size or "-")),
-    Column("hosts", lambda r: str(r.num_hosts or "-")),
-    Column("ranks", lambda r: str(r.num_ranks)),
-    Column("images/s", lambda r: or_dash(r.examples_per_second, ",.0f")),
-    Column("a rank", lambda r: or_dash(r.examples_per_second_per_rank, ",.0f")),
-    Column("read", lambda r: or_dash(r.consumed_megabytes_per_second, ",.0f")),
-    Column("storage", lambda r: or_dash(r.storage_megabytes_per_second, ",.0f")),
-    Column("CPU", lambda r: or_dash(r.host_cpu_fraction, ".0%")),
-    Column("accel.", lambda r: or_dash(r.accelerator_busy_fraction, ".1%")),
-    Column("gate", lambda r: MET[r.gates_met]),
-)
-_LEGEND = (
-    "Rows as storage tests publish them. read, storage: MB/s that the pipeline read, "
-    "and that storage gave of it."
-)
-_PUBLISHED_LEGEND = (
-    " published: images/s of one GPU, with the MB/s of all; ours: our rate of one rank "
-    "over it."
-)
 
 
 def published_row(repeats: Repeats) -> SweptRow:
@@ -385,75 +294,3 @@ def _storage_rate(result: TrainResult) -> float | None:
     if server is None or disk is None or not result.timed_seconds:
         return result.storage_megabytes_per_second
     return (server + disk) / result.timed_seconds / 1e6
-
-
-def published_lines(rows: Sequence[SweptRow]) -> list[str]:
-    """Returns the printed table of rows, and its sources below it.
-
-    The columns of the publications are left out where none of the rows was published.
-    """
-    if not rows:
-        return []
-    sources = list(dict.fromkeys(_source(r.published) for r in rows if r.published))
-    columns = (*_PUBLISHED, *(_beside(sources) if sources else ()), _differing(rows))
-    apart = {
-        f"[{1 + sources.index(_source(r.published))}] is not compared with {r.model}: "
-        f"{r.not_compared}."
-        for r in rows
-        if r.published and r.not_compared
-    }
-    return [
-        _LEGEND + (_PUBLISHED_LEGEND if sources else ""),
-        *text_table.lines(columns, rows),
-        *(f"[{index}] {source}" for index, source in enumerate(sources, 1)),
-        *sorted(apart),
-    ]
-
-
-def _source(there: PublishedRow) -> str:
-    text = f"{there.source}: {there.model} {there.mode}, "
-    text += f"{or_dash(there.images_per_second, ',.0f')} images/s"
-    return text + ", computed from MB/s and bytes of a record" * there.is_computed
-
-
-def _beside(sources: Sequence[str]) -> _Columns:
-    """Returns the columns of the published rows, whose sources have numbers."""
-
-    def beside(
-        title: str, form: str, get: Callable[[PublishedRow], float | None]
-    ) -> Column[SweptRow]:
-        return Column(title, lambda r: or_dash(r.published and get(r.published), form))
-
-    def ours(r: SweptRow) -> str:
-        ratio = r.rate_over_published
-        return "-" if ratio is None else f"{ratio:.2f}x"
-
-    def on(r: SweptRow) -> str:
-        if (there := r.published) is None:
-            return "-"
-        index = 1 + sources.index(_source(there))
-        return f"{there.num_accelerators} {there.accelerator} [{index}]"
-
-    return (
-        Column("|", lambda r: "|"),
-        beside("published", ",.0f", lambda p: p.images_per_second_per_accelerator),
-        Column("ours", ours),
-        beside("storage", ",.0f", lambda p: p.storage_megabytes_per_second),
-        beside("CPU", ".0%", lambda p: p.host_cpu_fraction),
-        beside("accel.", ".0%", lambda p: p.accelerator_busy_fraction),
-        Column("on", on, is_left=True),
-    )
-
-
-def _differing(rows: Sequence[SweptRow]) -> Column[SweptRow]:
-    names = ["tier", "scaling", "data_dir", "cache", "accelerator"]
-    if (
-        len({r.tier for r in rows}) > 1
-    ):  # the tier says where the data is, and its state
-        names = ["tier", "scaling", "accelerator"]
-    differ = [name for name in names if len({getattr(r, name) for r in rows}) > 1]
-    return Column(
-        "",
-        lambda r: ", ".join(str(v) for name in differ if (v := getattr(r, name))),
-        is_left=True,
-    )

@@ -16,8 +16,8 @@ import PIL.Image
 from benchmarks.reporting import compare, headline, tables
 from benchmarks.reporting.charts import (
     bars,
-    ceilings,
     curves,
+    predictions,
     probes,
     scaling,
     sweeps,
@@ -81,7 +81,7 @@ def _charts(collection: Collection) -> list[Chart]:
         *curves.step_times(groups),
         bars.pipeline_costs(collection.inputs),
         *probes.storage_rates(collection.probes),
-        *ceilings.demand(collection.advice),
+        *predictions.demand(collection.advice),
         *curves.learning(groups),
     ]
     return [chart for chart in charts if chart is not None]

@@ -19,6 +19,8 @@ from benchmarks.results.collection import (
 )
 from benchmarks.results.other_results import InputResult
 from benchmarks.results.train_result import GateAnswer
+from tfpipe.cli import text_table
+from tfpipe.cli.text_table import Column, Row
 from tfpipe.pages.frame import (
     amount,
     milliseconds,
@@ -30,6 +32,14 @@ from tfpipe.pages.page import Cell, Table
 
 def _number(text: str, note: str = "") -> Cell:
     return Cell(text, note, is_number=True)
+
+
+def view(
+    columns: Sequence[Column[Row]], rows: Sequence[Row]
+) -> tuple[list[str], list[list[str]]]:
+    """Returns headings and texts of rows, without columns of dashes."""
+    shown = text_table.filled(columns, rows)
+    return [c.title for c in shown], [[c.cell(row) for c in shown] for row in rows]
 
 
 def all_gates(collection: Collection) -> list[tuple[Group, GateAnswer]]:

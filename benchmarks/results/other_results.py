@@ -235,9 +235,10 @@ class SweptPoint:
 
     @property
     def name(self) -> str:
-        """Hosts x ranks of each host."""
-        hosts = self.num_hosts or 1
-        return f"{hosts} x {self.num_ranks / hosts:g}"
+        """Hosts x ranks of each host, or the number of ranks."""
+        if self.num_hosts is None:
+            return str(self.num_ranks)
+        return f"{self.num_hosts} x {self.num_ranks / self.num_hosts:g}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

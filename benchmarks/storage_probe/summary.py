@@ -12,6 +12,7 @@ from benchmarks.storage_probe.reads import WRITE
 from tfpipe.cli import text_table
 from tfpipe.cli.text_table import Column
 from tfpipe.errors import count_of
+from tfpipe.pages.frame import amount, milliseconds
 
 _NAMES = {
     "sequential": "1 MB sequential",
@@ -60,30 +61,17 @@ def proof(row: StorageReading) -> str:
 
 def table(rows: Sequence[StorageReading]) -> str:
     """Returns a line for each reading, below the titles."""
-    return "\n".join(text_table.lines(_COLUMNS, rows))
+    return "\n".join(text_table.lines(READINGS, rows))
 
 
-def _amount(value: float | None) -> str:
-    """Returns a number with three to four digits that matter, or a dash."""
-    if value is None:
-        return "-"
-    if value >= 100:
-        return f"{value:,.0f}"
-    return f"{value:.3g}"
-
-
-def _milliseconds(seconds: float | None) -> str:
-    return _amount(None if seconds is None else seconds * 1e3)
-
-
-_COLUMNS: Sequence[Column[StorageReading]] = (
-    Column("", name, is_left=True),
-    Column("MB/s", lambda row: _amount(row.megabytes_per_second)),
-    Column("reads/s", lambda row: _amount(row.reads_per_second)),
-    Column("p50 ms", lambda row: _milliseconds(row.latency_seconds.p50)),
-    Column("p90 ms", lambda row: _milliseconds(row.latency_seconds.p90)),
-    Column("p99 ms", lambda row: _milliseconds(row.latency_seconds.p99)),
-    Column("p99.9 ms", lambda row: _milliseconds(row.latency_seconds.p99_9)),
+READINGS: Sequence[Column[StorageReading]] = (
+    Column("reading", name, is_left=True),
+    Column("MB/s", lambda row: amount(row.megabytes_per_second)),
+    Column("reads/s", lambda row: amount(row.reads_per_second)),
+    Column("p50 ms", lambda row: milliseconds(row.latency_seconds.p50)),
+    Column("p90 ms", lambda row: milliseconds(row.latency_seconds.p90)),
+    Column("p99 ms", lambda row: milliseconds(row.latency_seconds.p99)),
+    Column("p99.9 ms", lambda row: milliseconds(row.latency_seconds.p99_9)),
     Column("state", proof, is_left=True),
 )
 

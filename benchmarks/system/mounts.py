@@ -9,8 +9,9 @@ import dataclasses
 import os
 import pathlib
 
+import psutil
+
 _DEVICES = pathlib.Path("/sys/dev/block")
-_MOUNTS = pathlib.Path("/proc/self/mounts")
 IN_MEMORY = ("tmpfs", "ramfs", "devtmpfs", "hugetlbfs")
 # File systems whose files are on another machine.
 _NETWORK = {
@@ -67,25 +68,16 @@ def is_remote(kind: str) -> bool:
     return kind in _NETWORK or _is_fuse(kind)
 
 
-def parse_mount(text: str, point: str) -> tuple[str, str]:
-    """Returns source and type of the file system that is mounted at a folder.
-
-    Args:
-        text: Contents of /proc/self/mounts, in the format of fstab(5).
-    """
-    escaped = point.replace(" ", "\\040")  # as the kernel writes spaces
-    lines = [line.split(" ") for line in text.splitlines()]
-    kinds = [(source, kind) for source, at, kind, *_ in lines if at == escaped]
-    return kinds[-1] if kinds else ("", "")  # the last mount hides the others
-
-
 def beneath(path: str | os.PathLike[str]) -> Beneath:
     """Returns the storage beneath a file or a folder."""
     return _beneath_path(path, _MOST_LAYERS)
 
 
 def _mount(path: str | os.PathLike[str]) -> tuple[str, str]:
-    return parse_mount(_MOUNTS.read_text(errors="surrogateescape"), mount_point(path))
+    """Returns source and type of the file system of a path; "" where unknown."""
+    point, mounted = mount_point(path), psutil.disk_partitions(all=True)
+    kinds = [(m.device, m.fstype) for m in mounted if m.mountpoint == point]
+    return kinds[-1] if kinds else ("", "")  # the last mount hides the others
 
 
 def _is_fuse(kind: str) -> bool:

@@ -14,10 +14,9 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from benchmarks.system import host_load, mounts, network
+from benchmarks.system import host_load, network
 
 _PROC = pathlib.Path("/proc")
-_BLOCK_DEVICES = pathlib.Path("/sys/dev/block")
 COST_LIMIT = 0.01  # largest part of a core for repeated reading of a figure
 # psutil raises NotImplementedError where the kernel lacks a file, as in some sandboxes.
 UNREADABLE = (OSError, ValueError, NotImplementedError, psutil.Error)
@@ -67,36 +66,11 @@ def cpu_seconds(times: Any) -> tuple[float, float]:
     return total - times.idle - times.iowait, total
 
 
-def parse_peak_rss(text: str) -> int:
-    """Returns the peak resident memory in bytes, from the text of /proc/self/status."""
-    for line in text.splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    raise ValueError("/proc/self/status has no VmHWM")
-
-
-def parse_nfs(text: str, mount_point: str) -> int:
-    """Returns the bytes from an NFS server for a mount.
-
-    Args:
-        text: Contents of /proc/self/mountstats.
-    """
-    folder = mount_point.replace(" ", "\\040")  # as the kernel writes spaces
-    is_ours = False
-    for line in text.splitlines():
-        words = line.split()
-        if line.startswith("device "):
-            is_ours = f" mounted on {folder} with fstype nfs" in line
-        elif is_ours and words and words[0] == "bytes:":
-            return int(words[5])  # NFSIOS_SERVERREADBYTES of kernel: nfs_iostat.h
-    raise ValueError("the data is not on NFS")
-
-
 def _read(name: str) -> str:
     return (_PROC / name).read_text(encoding="utf-8", errors="surrogateescape")
 
 
-def _host(_: object) -> Probe:
+def _host() -> Probe:
     def probe() -> Reading:
         times = psutil.cpu_times()
         busy, total = cpu_seconds(times)
@@ -114,7 +88,7 @@ def _host(_: object) -> Probe:
     return probe
 
 
-def _run_cpu(_: object) -> Probe:
+def _run_cpu() -> Probe:
     process = psutil.Process()
 
     def probe() -> Reading:
@@ -128,7 +102,7 @@ def _run_cpu(_: object) -> Probe:
     return probe
 
 
-def _run_queue(_: object) -> Probe:
+def _run_queue() -> Probe:
     threads = host_load.ThreadTimes()
 
     def probe() -> Reading:
@@ -158,30 +132,16 @@ def _run_queue(_: object) -> Probe:
     return probe
 
 
-def _process(_: object) -> Probe:
-    process = psutil.Process()
-
-    def probe() -> Reading:
-        rss = process.memory_info().rss
-        # psutil has no peak on Linux, and ru_maxrss includes the process before exec.
-        peak = parse_peak_rss(_read("self/status"))
-        return Reading(
-            # psutil's CPU time of a process is in ticks of 10 ms.
-            counters={"process_cpu_seconds": time.process_time()},
-            gauges={"process_rss_bytes": rss, "process_peak_rss_bytes": peak},
-        )
-
-    return probe
+def _process() -> Probe:
+    # psutil's CPU time of a process is in ticks of 10 ms.
+    return lambda: Reading(counters={"process_cpu_seconds": time.process_time()})
 
 
-def _process_storage(_: object) -> Probe:
-    def probe() -> Reading:
-        return Reading(counters={"process_storage_bytes": own_storage_bytes()})
-
-    return probe
+def _process_storage() -> Probe:
+    return lambda: Reading(counters={"process_storage_bytes": own_storage_bytes()})
 
 
-def _network(_: object) -> Probe:
+def _network() -> Probe:
     names = network.interfaces()
     speed = network.bytes_per_second(names)
     gauges = {} if speed is None else {"network_link_bytes_per_second": speed}
@@ -192,7 +152,7 @@ def _network(_: object) -> Probe:
     return probe
 
 
-def _rdma(_: object) -> Probe:
+def _rdma() -> Probe:
     ports = network.rdma_ports()
     if not ports:
         raise ValueError("the host has no RDMA port")
@@ -204,7 +164,7 @@ def _rdma(_: object) -> Probe:
     return probe
 
 
-def _sending(_: object) -> Probe:
+def _sending() -> Probe:
     last: dict[str, float] = {}
     total = 0.0
 
@@ -220,39 +180,7 @@ def _sending(_: object) -> Probe:
     return probe
 
 
-def _device(data_dir: str | os.PathLike[str] | None) -> Probe:
-    if data_dir is None:
-        raise ValueError("there is no data folder")
-    device = os.stat(data_dir).st_dev
-    link = _BLOCK_DEVICES / f"{os.major(device)}:{os.minor(device)}"
-    # sysfs writes ! where the name of a device has a slash.
-    name = os.path.basename(os.path.realpath(link)).replace("!", "/")
-    if name not in psutil.disk_io_counters(perdisk=True):
-        raise ValueError("the data's file system names no block device of its own")
-
-    def probe() -> Reading:
-        counted = psutil.disk_io_counters(perdisk=True)
-        if name not in counted:
-            raise OSError(f"the block device {name} is gone")
-        return Reading(counters={"device_read_bytes": counted[name].read_bytes})
-
-    return probe
-
-
-def _nfs(data_dir: str | os.PathLike[str] | None) -> Probe:
-    if data_dir is None:
-        raise ValueError("there is no data folder")
-    mount_point = mounts.mount_point(data_dir)
-
-    def probe() -> Reading:
-        num_bytes = parse_nfs(_read("self/mountstats"), mount_point)
-        return Reading(counters={"nfs_received_bytes": num_bytes})
-
-    probe()
-    return probe
-
-
-def _gpus(_: object) -> Probe:
+def _gpus() -> Probe:
     try:
         import pynvml
     except ImportError:
@@ -312,7 +240,7 @@ def used_gpus(environment: Mapping[str, str], num_gpus: int) -> list[int]:
     return gpus[: int(environment.get("HOROVOD_LOCAL_SIZE", "1"))]
 
 
-PROBES: Mapping[str, Callable[[str | os.PathLike[str] | None], Probe]] = {
+PROBES: Mapping[str, Callable[[], Probe]] = {
     "host_cpu": _host,
     "run_cpu": _run_cpu,
     "run_queue": _run_queue,
@@ -321,7 +249,5 @@ PROBES: Mapping[str, Callable[[str | os.PathLike[str] | None], Probe]] = {
     "network": _network,
     "rdma": _rdma,
     "sending": _sending,
-    "device": _device,
-    "nfs": _nfs,
     "gpu": _gpus,
 }

@@ -8,7 +8,6 @@ without a reading is left out, and `absent` says why.
 import contextlib
 import datetime
 import math
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -59,20 +58,16 @@ class _Paced:
 class Sampler:
     """Reads all probes at regular times, in a thread within the `with` block.
 
-        with Sampler("DIR") as sampler:
-            ...
-        figures = sampler.figures()
+    with Sampler() as sampler:
+        ...
+    figures = sampler.figures()
 
-    Args:
-        data_dir: Folder of the data; names the device or mount to watch. None: no
-            device and no mount are watched.
     """
 
     def __init__(
         self,
-        data_dir: str | os.PathLike[str] | None = None,
         *,
-        more: Mapping[str, Callable[[Any], Probe]] | None = None,
+        more: Mapping[str, Callable[[], Probe]] | None = None,
         interval_seconds: float = 1.0,
     ) -> None:
         self._interval_seconds = interval_seconds
@@ -80,7 +75,7 @@ class Sampler:
         self._absent: dict[str, str] = {}
         for name, open_probe in {**probes.PROBES, **(more or {})}.items():
             try:
-                self._probes[name] = _Paced(open_probe(data_dir))
+                self._probes[name] = _Paced(open_probe())
             except UNREADABLE as error:
                 self._absent[name] = str(error)
         self._samples: list[Sample] = []
@@ -208,10 +203,8 @@ def summarize_samples(samples: Sequence[Sample]) -> dict[str, Any]:
             rate = figures[name] / figures["seconds"] / 1e6
             figures[name.replace("_bytes", "_megabytes_per_second")] = rate
     for name, values in columns([sample.reading.gauges for sample in samples]).items():
-        if not name.startswith("process_peak_"):
-            figures[f"{name}_mean"] = values.mean(axis=0).tolist()
-            name = f"{name}_max"
-        figures[name] = values.max(axis=0).tolist()
+        figures[f"{name}_mean"] = values.mean(axis=0).tolist()
+        figures[f"{name}_max"] = values.max(axis=0).tolist()
     return figures
 
 

@@ -91,7 +91,7 @@ def sampler(setting: Setting) -> Sampler:
     """Returns a sampler that watches the files of a run too."""
     resident = files.resident_probe(setting.files, setting.num_bytes)
     more = {"resident": resident} if setting.files else {}
-    return Sampler(setting.watched_folder, more=more)
+    return Sampler(more=more)
 
 
 def prepare(setting: Setting, ranks: Ranks) -> tuple[CacheStatus, ...] | None:

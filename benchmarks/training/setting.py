@@ -5,7 +5,6 @@ The index of the data set is read here; no record is.
 """
 
 import dataclasses
-import os
 import pathlib
 from collections.abc import Callable
 from typing import Any
@@ -87,11 +86,6 @@ class Setting:
             return []
         paths = self.pipeline.source.paths
         return [path for path in paths if tfpipe.Location(path).is_local]
-
-    @property
-    def watched_folder(self) -> str | None:
-        """A folder on the device or mount of the files; None without files."""
-        return os.path.dirname(self.files[0]) if self.files else None
 
     @property
     def num_bytes(self) -> int:

@@ -9,32 +9,103 @@ Weak scaling keeps the batch size of a rank, strong scaling the global batch siz
 use the same formula, on the means of the repeats: efficiency = rate_N / (N * rate_1).
 """
 
+import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from benchmarks.reporting import compare
+from benchmarks.reporting import compare, tables
 from benchmarks.results import collection as results
 from benchmarks.results.collection import Group, Result
 from benchmarks.results.other_results import SweepResult, SweptPoint
 from benchmarks.results.train_result import GateAnswer
+from tfpipe.cli.text_table import Column
 from tfpipe.pages import frame
-from tfpipe.pages.frame import Chart, Plot, Spec
+from tfpipe.pages.frame import Chart, Plot, Spec, percent
 
+PARTS = ("compute", "input", "communication", "late")
+MET = {None: "—", True: "met", False: "not met"}
 _MEASURED, _IDEAL, _PASSES = "measured", "ideal", "gates are met"
 _COLORS = {_MEASURED: "var(--c1)", _IDEAL: "var(--soft)", _PASSES: "var(--good)"}
 
 
 class ScalingSeries(NamedTuple):
-    """Runs with the same settings on different numbers of ranks.
-
-    Attributes:
-        passing: The numbers of ranks whose gates were all met; None without gates.
-    """
+    """Runs with the same settings on different numbers of ranks."""
 
     label: str
     points: Sequence[SweptPoint]
-    passing: Sequence[int] | None
+
+    @property
+    def passing(self) -> list[int] | None:
+        """The numbers of ranks whose gates were all met; None without gates."""
+        if all(point.gates_met is None for point in self.points):
+            return None
+        return [point.num_ranks for point in self.points if point.gates_met]
+
+
+class PointRow(NamedTuple):
+    """A point in a table: the label of its series, and the first point of its ranks."""
+
+    label: str
+    point: SweptPoint
+    first: SweptPoint
+
+
+def _share(part: str) -> Callable[[PointRow], str]:
+    return lambda row: percent(row.point.critical_path.get(part))
+
+
+# The columns of a point on pages and on terminals, which leave out columns of dashes.
+POINTS: Sequence[Column[PointRow]] = (
+    Column("Run", lambda r: r.label, is_left=True),
+    Column("Hosts x ranks", lambda r: r.point.name),
+    Column("Runs", lambda r: str(r.point.num_repeats)),
+    Column(
+        "Images/s",
+        lambda r: frame.with_interval(
+            r.point.examples_per_second, r.point.examples_per_second_interval
+        ),
+    ),
+    Column(
+        "Of the first",
+        lambda r: percent(
+            None
+            if r.point is r.first
+            else r.point.examples_per_second / r.first.examples_per_second
+        ),
+    ),
+    Column(
+        "Of the ideal",
+        lambda r: percent(
+            (ideal := r.point.ideal_examples_per_second)
+            and r.point.examples_per_second / ideal
+        ),
+    ),
+    Column("Speed-up", lambda r: frame.amount(r.point.speedup)),
+    Column("Efficiency", lambda r: _efficiency(r.point)),
+    Column("AU", lambda r: percent(r.point.accelerator_utilization)),
+    Column("Binds", lambda r: r.point.binding or "—"),
+    *(Column(part.capitalize(), _share(part)) for part in PARTS),
+    Column("Cores", lambda r: percent(r.point.host_cpu_fraction)),
+    Column(
+        "MB/s into each host",
+        lambda r: (
+            ", ".join(map(frame.amount, r.point.received_mb_per_second_per_host)) or "—"
+        ),
+    ),
+    Column("Link", lambda r: percent(r.point.network_utilization)),
+    Column("Page cache", lambda r: r.point.cache or "—"),
+    Column("Gates", lambda r: MET[r.point.gates_met]),
+)
+
+
+def rows_of(label: str, points: Sequence[SweptPoint]) -> list[PointRow]:
+    """Returns the rows of a series for `POINTS`."""
+    first: dict[int, SweptPoint] = {}
+    return [
+        PointRow(label, point, first.setdefault(point.num_ranks, point))
+        for point in points
+    ]
 
 
 def points(rates: Mapping[int, Sequence[float]]) -> list[SweptPoint]:
@@ -80,20 +151,6 @@ def point(
     )
 
 
-_Row = tuple[ScalingSeries, SweptPoint]
-_COLUMNS: Mapping[str, Callable[[_Row], str]] = {
-    "Series": lambda row: row[0].label,
-    "Ranks": lambda row: str(row[1].num_ranks),
-    "Runs": lambda row: str(row[1].num_repeats),
-    "Images/s": lambda row: frame.with_interval(
-        row[1].examples_per_second, row[1].examples_per_second_interval
-    ),
-    "Speed-up": lambda row: frame.amount(row[1].speedup),
-    "Efficiency": lambda row: _efficiency(row[1]),
-    "Gates": lambda row: _met(*row),
-}
-
-
 def scaling_chart(
     groups: Sequence[Group], sweeps: Sequence[Result[SweepResult]]
 ) -> Chart | None:
@@ -108,7 +165,7 @@ def scaling_chart(
         [_sentence(series) for series in drawn],
         list(_COLORS.items()),
         [Plot(series.label, _drawing(series)) for series in drawn],
-        *frame.table(_COLUMNS, ((s, point) for s in drawn for point in s.points)),
+        *tables.view(POINTS, [r for s in drawn for r in rows_of(s.label, s.points)]),
     )
 
 
@@ -172,11 +229,15 @@ def _series(groups: Sequence[Group], *, is_weak: bool, is_apart: bool) -> Scalin
         first.cache,
         f"on {', '.join(first.hosts)}" if is_apart else "",
     ]
-    passing = [
-        n for n, own in sorted(gates.items()) if own and all(g.passed for g in own)
-    ]
     label = ", ".join(word for word in words if word)
-    return ScalingSeries(label, points(rates), passing if any(gates.values()) else None)
+    scaled = [
+        dataclasses.replace(
+            point, gates_met=all(g.passed for g in own) if own else None
+        )
+        for point in points(rates)
+        for own in [gates[point.num_ranks]]
+    ]
+    return ScalingSeries(label, scaled)
 
 
 def _of_sweeps(sweeps: Sequence[Result[SweepResult]]) -> list[ScalingSeries]:
@@ -189,7 +250,7 @@ def _of_sweeps(sweeps: Sequence[Result[SweepResult]]) -> list[ScalingSeries]:
         points = [p for p in series.points if p.num_ranks and p.examples_per_second]
         # Equal ranks on other hosts are no line: charts.sweeps draws them.
         if len(points) == 1 or len({point.num_ranks for point in points}) > 1:
-            drawn.append(ScalingSeries(label, points, None))
+            drawn.append(ScalingSeries(label, points))
     return drawn
 
 
@@ -198,7 +259,7 @@ def _sentence(series: ScalingSeries) -> str:
     rate = frame.amount(last.examples_per_second)
     text = f"{series.label}: {last.num_ranks} ranks reach {rate} images/s"
     if last.efficiency is not None:
-        text += f", {frame.percent(last.efficiency)} of {last.num_ranks} times one rank"
+        text += f", {percent(last.efficiency)} of {last.num_ranks} times one rank"
     text += "."
     if series.passing:
         text += f" The largest number of ranks that passes is {max(series.passing)}."
@@ -208,17 +269,11 @@ def _sentence(series: ScalingSeries) -> str:
 
 
 def _efficiency(point: SweptPoint) -> str:
-    text = frame.percent(point.efficiency)
+    text = percent(point.efficiency)
     low, high = point.efficiency_low, point.efficiency_high
     if point.num_ranks > 1 and low is not None and high is not None:
-        text += f" ({frame.percent(low)} to {frame.percent(high)})"
+        text += f" ({percent(low)} to {percent(high)})"
     return text
-
-
-def _met(series: ScalingSeries, point: SweptPoint) -> str:
-    if series.passing is None:
-        return "—"
-    return "met" if point.num_ranks in series.passing else "not met"
 
 
 def _drawing(series: ScalingSeries) -> Spec:
@@ -235,8 +290,7 @@ def _drawing(series: ScalingSeries) -> Spec:
             "low": max(0.0, rate - half),
             "high": rate + half,
         }
-        passes = point.num_ranks in (series.passing or ())
-        rows.append(row | {"state": _PASSES if passes else _MEASURED})
+        rows.append(row | {"state": _PASSES if point.gates_met else _MEASURED})
     return frame.spec(
         rows, height=280, layer=_layers([p.num_ranks for p in series.points])
     )

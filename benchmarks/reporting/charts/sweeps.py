@@ -6,8 +6,9 @@ nearest published row. Tiers are the same run on data in several places.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
+from benchmarks.reporting import tables
+from benchmarks.reporting.charts.scaling import MET, PARTS, POINTS, rows_of
 from benchmarks.results.collection import Result
 from benchmarks.results.other_results import (
     PublishedRow,
@@ -16,15 +17,16 @@ from benchmarks.results.other_results import (
     SweptRow,
     SweptTier,
 )
+from tfpipe.cli import text_table
+from tfpipe.cli.text_table import Column
 from tfpipe.errors import count_of
 from tfpipe.pages import frame
-from tfpipe.pages.frame import Bar, Chart, Plot
+from tfpipe.pages.frame import Bar, Chart, Plot, amount, milliseconds, percent
 
 # Placements whose rates differ by less are as good as each other.
 TOLERANCE = 0.03
 # An accelerator decides alone only where the hosts have cores to spare.
 _SPARE_CORES = 0.5
-_PARTS = ("compute", "input", "communication", "late")
 _MEASURED, _PUBLISHED = "this sweep, a rank", "published, a GPU"
 _GIVERS: Mapping[str, Callable[[SweptTier], float | None]] = {
     "server": lambda tier: tier.bytes_from_server,
@@ -34,61 +36,24 @@ _GIVERS: Mapping[str, Callable[[SweptTier], float | None]] = {
 }
 
 
-class _PlacementRow(NamedTuple):
-    """A placement, the label of its ranks, and the first placement of them."""
-
-    label: str
-    point: SweptPoint
-    first: SweptPoint
-
-
-def _share(part: str) -> Callable[[_PlacementRow], str]:
-    return lambda placed: frame.percent(placed.point.critical_path.get(part))
-
-
-_PLACEMENT_COLUMNS: Mapping[str, Callable[[_PlacementRow], str]] = {
-    "Run": lambda p: p.label,
-    "Hosts x ranks": lambda p: p.point.name,
-    "Runs": lambda p: f"{p.point.num_repeats}",
-    "Images/s": lambda p: frame.amount(p.point.examples_per_second),
-    "Of the first": lambda p: frame.percent(
-        p.point.examples_per_second / p.first.examples_per_second
-    ),
-    "Of the ideal": lambda p: frame.percent(
-        (ideal := p.point.ideal_examples_per_second)
-        and p.point.examples_per_second / ideal
-    ),
-    "AU": lambda p: frame.percent(p.point.accelerator_utilization),
-    "Binds": lambda p: p.point.binding or "—",
-    **{part.capitalize(): _share(part) for part in _PARTS},
-    "Cores": lambda p: frame.percent(p.point.host_cpu_fraction),
-    "MB/s into each host": lambda p: (
-        ", ".join(map(frame.amount, p.point.received_mb_per_second_per_host)) or "—"
-    ),
-    "Link": lambda p: frame.percent(p.point.network_utilization),
-}
-
-
 def placements(sweeps: Sequence[Result[SweepResult]]) -> list[Chart]:
     """Draws equal numbers of ranks on one host and on several."""
     return frame.of_each(sweeps, _placements)
 
 
 def _placements(index: int, sweep: Result[SweepResult]) -> Chart | None:
-    series = list(_series(sweep.values))
-    if not series:
+    placed = list(_series(sweep.values))
+    if not placed:
         return None
-    plots = [plot for label, placed in series for plot in _plots(label, placed)]
-    rows = [
-        _PlacementRow(label, each, all_[0]) for label, all_ in series for each in all_
-    ]
+    plots = [plot for series in placed for plot in _plots(*series)]
+    rows = [row for series in placed for row in rows_of(*series)]
     return Chart(
         f"placements-{index}",
         "The same ranks on one host and on several",
-        [f"{label}: {verdict(placed)}" for label, placed in series],
-        frame.legend(_PARTS) if len(plots) > len(series) else [],
+        [f"{label}: {verdict(points)}" for label, points in placed],
+        frame.legend(PARTS) if len(plots) > len(placed) else [],
         plots,
-        *frame.table(_PLACEMENT_COLUMNS, rows),
+        *tables.view(POINTS, rows),
     )
 
 
@@ -140,11 +105,11 @@ def _plots(label: str, placed: Sequence[SweptPoint]) -> Iterator[Plot]:
     shares = [
         Bar(each.name, share, part)
         for each in placed
-        for part in _PARTS
+        for part in PARTS
         if (share := each.critical_path.get(part))
     ]
     if shares:
-        drawing = frame.bars(shares, "share of the time", parts=_PARTS, is_stacked=True)
+        drawing = frame.bars(shares, "share of the time", parts=PARTS, is_stacked=True)
         yield Plot(f"{label}: critical path", drawing)
 
 
@@ -154,37 +119,57 @@ def beside_publications(sweeps: Sequence[Result[SweepResult]]) -> list[Chart]:
 
 
 _Named = tuple[str, SweptRow]
-_MET = {None: "—", True: "met", False: "not met"}
-_PUBLISHED_COLUMNS: Mapping[str, Callable[[_Named], str]] = {
-    "Run": lambda n: n[0],
-    "Kind": lambda n: n[1].kind or "—",
-    "Precision": lambda n: n[1].precision or "—",
-    "Hosts": lambda n: str(n[1].num_hosts or "—"),
-    "Batch": lambda n: str(n[1].batch_size or "—"),
-    "Images/s": lambda n: frame.amount(n[1].examples_per_second),
-    "A rank": lambda n: frame.amount(n[1].examples_per_second_per_rank),
-    "Read, MB/s": lambda n: frame.amount(n[1].consumed_megabytes_per_second),
-    "Storage, MB/s": lambda n: frame.amount(n[1].storage_megabytes_per_second),
-    "CPU": lambda n: frame.percent(n[1].host_cpu_fraction),
-    "Accelerator": lambda n: frame.percent(n[1].accelerator_busy_fraction),
-    "Gate": lambda n: _MET[n[1].gates_met],
-    "Published, a GPU": lambda n: frame.amount(_of_gpu(n[1])),
-    "Ours": lambda n: "—" if (r := n[1].rate_over_published) is None else f"{r:.0%}",
-    "Published storage, MB/s": lambda n: frame.amount(
-        _there(n[1]).storage_megabytes_per_second
+# The columns of a row as storage tests publish them, on pages and on terminals.
+ROWS: Sequence[Column[_Named]] = (
+    Column("Run", lambda n: n[0], is_left=True),
+    Column("Kind", lambda n: n[1].kind or "—"),
+    Column("Precision", lambda n: n[1].precision or "—"),
+    Column("Hosts", lambda n: str(n[1].num_hosts or "—")),
+    Column("Batch", lambda n: str(n[1].batch_size or "—")),
+    Column("Images/s", lambda n: amount(n[1].examples_per_second)),
+    Column("A rank", lambda n: amount(n[1].examples_per_second_per_rank)),
+    Column("Read, MB/s", lambda n: amount(n[1].consumed_megabytes_per_second)),
+    Column("Storage, MB/s", lambda n: amount(n[1].storage_megabytes_per_second)),
+    Column("CPU", lambda n: percent(n[1].host_cpu_fraction)),
+    Column("Accelerator", lambda n: percent(n[1].accelerator_busy_fraction)),
+    Column("Gate", lambda n: MET[n[1].gates_met]),
+    Column("Published, a GPU", lambda n: amount(_of_gpu(n[1]))),
+    Column("Ours", lambda n: percent(n[1].rate_over_published)),
+    Column(
+        "Published storage, MB/s",
+        lambda n: amount(_there(n[1]).storage_megabytes_per_second),
     ),
-    "Published CPU": lambda n: frame.percent(_there(n[1]).host_cpu_fraction),
-    "Published accelerator": lambda n: frame.percent(
-        _there(n[1]).accelerator_busy_fraction
+    Column("Published CPU", lambda n: percent(_there(n[1]).host_cpu_fraction)),
+    Column(
+        "Published accelerator",
+        lambda n: percent(_there(n[1]).accelerator_busy_fraction),
     ),
-    "On": lambda n: _on(n[1]),
-    "Source": lambda n: _there(n[1]).source or "—",
-}
+    Column("On", lambda n: _on(n[1]), is_left=True),
+    Column("Source", lambda n: _there(n[1]).source or "—", is_left=True),
+)
+
+
+def named_rows(rows: Sequence[SweptRow]) -> list[_Named]:
+    """Returns the rows with their names, for `ROWS`."""
+    return [(_name(row, rows), row) for row in rows]
+
+
+def row_lines(rows: Sequence[SweptRow]) -> list[str]:
+    """Returns the rows as a printed table, and what stands beside them."""
+    if not rows:
+        return []
+    named = named_rows(rows)
+    return [
+        "Rows as storage tests publish them. MB/s: what the pipeline read, and what "
+        "storage gave of it.",
+        *text_table.lines(text_table.filled(ROWS, named), named),
+        *(_sentence(*each) for each in named if _of_gpu(each[1])),
+    ]
 
 
 def _published(index: int, sweep: Result[SweepResult]) -> Chart | None:
     rows = [row for row in sweep.values.rows if row.examples_per_second_per_rank]
-    named = [(_name(row, rows), row) for row in rows]
+    named = named_rows(rows)
     drawn = [(name, row) for name, row in named if _of_gpu(row)]
     if not drawn:
         return None
@@ -204,7 +189,7 @@ def _published(index: int, sweep: Result[SweepResult]) -> Chart | None:
         [_sentence(name, row) for name, row in drawn],
         frame.legend(owners),
         [Plot("Images/s of one accelerator", drawing)],
-        *frame.table(_PUBLISHED_COLUMNS, named),
+        *tables.view(ROWS, named),
     )
 
 
@@ -230,8 +215,8 @@ def _name(row: SweptRow, rows: Sequence[SweptRow]) -> str:
 
 
 def _sentence(name: str, row: SweptRow) -> str:
-    published = frame.amount(_of_gpu(row))
-    ours = frame.amount(row.examples_per_second_per_rank)
+    published = amount(_of_gpu(row))
+    ours = amount(row.examples_per_second_per_rank)
     text = f"{name}: {ours} images/s a rank; published {published} a GPU, on {_on(row)}"
     apart = f"; not compared: {row.not_compared}" if row.not_compared else ""
     return f"{text}{apart}."
@@ -253,26 +238,32 @@ _NamedTier = tuple[str, SweptTier]
 
 
 def _given(get: Callable[[SweptTier], float | None]) -> Callable[[_NamedTier], str]:
-    return lambda named: frame.amount(get(named[1]), scale=1e-6)
+    return lambda named: amount(get(named[1]), scale=1e-6)
 
 
-_TIER_COLUMNS: Mapping[str, Callable[[_NamedTier], str]] = {
-    "Tier": lambda n: n[0],
-    "images/s": lambda n: frame.amount(n[1].examples_per_second),
-    "CPU, ms an image": lambda n: frame.milliseconds(n[1].cpu_seconds_per_example),
-    "Stall": lambda n: frame.percent(n[1].stall_fraction),
-    "Binding": lambda n: n[1].binding or "—",
-    "State": lambda n: n[1].state or "—",
-    **{f"{giver}, MB": _given(get) for giver, get in _GIVERS.items()},
-}
+# The columns of a tier, on pages and on terminals.
+TIERS: Sequence[Column[_NamedTier]] = (
+    Column("Tier", lambda n: n[0], is_left=True),
+    Column("images/s", lambda n: amount(n[1].examples_per_second)),
+    Column("CPU, ms an image", lambda n: milliseconds(n[1].cpu_seconds_per_example)),
+    Column("Stall", lambda n: percent(n[1].stall_fraction)),
+    Column("Binding", lambda n: n[1].binding or "—", is_left=True),
+    Column("State", lambda n: n[1].state or "—", is_left=True),
+    *(Column(f"{giver}, MB", _given(get)) for giver, get in _GIVERS.items()),
+)
+
+
+def named_tiers(rows: Sequence[SweptTier]) -> list[_NamedTier]:
+    """Returns the tiers with their names, for `TIERS`."""
+    several = len({_settings(row) for row in rows}) > 1
+    return [(f"{row.tier}{_settings(row) if several else ''}", row) for row in rows]
 
 
 def _tiers(index: int, sweep: Result[SweepResult]) -> Chart | None:
     rows = [row for row in sweep.values.tiers if row.examples_per_second]
     if not rows:
         return None
-    several = len({_settings(row) for row in rows}) > 1
-    named = [(f"{row.tier}{_settings(row) if several else ''}", row) for row in rows]
+    named = named_tiers(rows)
     rates = [Bar(name, row.examples_per_second or 0.0) for name, row in named]
     plots = [Plot("Rate", frame.bars(rates, "images/s"))]
     sources = [
@@ -289,13 +280,13 @@ def _tiers(index: int, sweep: Result[SweepResult]) -> Chart | None:
         f"tiers-{index}",
         "Tiers: the same run on data in several places",
         [
-            f"{name}: {frame.amount(row.examples_per_second)} images/s; the run waited "
+            f"{name}: {amount(row.examples_per_second)} images/s; the run waited "
             f"for: {row.binding or '?'}."
             for name, row in named
         ],
         frame.legend(_GIVERS),
         plots,
-        *frame.table(_TIER_COLUMNS, named),
+        *tables.view(TIERS, named),
     )
 
 

@@ -13,7 +13,7 @@ from benchmarks.system import telemetry
 def test_a_second_of_this_host(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(os.urandom(2_000_000))
-    with telemetry.Sampler(tmp_path, interval_seconds=0.1) as sampler:
+    with telemetry.Sampler(interval_seconds=0.1) as sampler:
         before = time.process_time()
         while time.process_time() - before < 0.2:  # 0.2 CPU-seconds at least
             np.ones(1000).sum()
@@ -28,13 +28,9 @@ def test_a_second_of_this_host(tmp_path):
     assert figures["num_samples"] >= 4
     assert figures["process_cpu_seconds"] >= 0.2
     assert 0 < figures["host_cpu_fraction"] <= figures["host_cpu_fraction_max"] <= 1
-    assert 10e6 < figures["process_rss_bytes_mean"] <= figures["process_rss_bytes_max"]
-    assert figures["process_rss_bytes_max"] <= figures["process_peak_rss_bytes"]
     if trial([str(path)])["counts_reads"]:
         assert figures["process_storage_bytes"] >= 2_000_000
-    if "device" not in figures["absent"]:
-        assert figures["device_read_bytes"] >= 2_000_000
-    assert set(figures["absent"]) <= {"gpu", "nfs", "rdma", "device", "process_storage"}
+    assert set(figures["absent"]) <= {"gpu", "rdma", "process_storage"}
     assert json.loads(json.dumps(figures)) == figures
 
 
@@ -48,4 +44,3 @@ def test_timing_starts_again():
 
     assert figures["num_samples"] == 2
     assert figures["process_cpu_seconds"] < 0.1
-    assert figures["absent"]["device"] == "there is no data folder"

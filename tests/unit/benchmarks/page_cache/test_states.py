@@ -13,9 +13,9 @@ import pytest
 
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.page_cache import actions, files as page_cache, states
-from benchmarks.page_cache.actions import bytes_read, trial
+from benchmarks.page_cache.actions import trial
 from benchmarks.page_cache.states import CacheStatus, PageCache
-from benchmarks.system import mounts
+from benchmarks.system import mounts, probes
 from benchmarks.system.machine import Machine
 
 SIZES = (300_000, 4096, 1, 0)  # odd ends, a page, a byte, nothing
@@ -101,10 +101,10 @@ def test_the_kernel_counts_what_a_cold_file_gives_and_a_warm_one_does_not(files)
     held = {}
     for state in ("cold", "warm"):
         (status,) = _prepare(state, files)
-        before = bytes_read()
+        before = probes.own_storage_bytes()
         for path in files:
             pathlib.Path(path).read_bytes()
-        held[state] = bytes_read() - before
+        held[state] = probes.own_storage_bytes() - before
         # If it did not count, the bytes from storage could prove nothing.
         assert status.counts_reads is True
         assert status.keeps_pages is True

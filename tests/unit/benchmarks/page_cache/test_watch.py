@@ -15,7 +15,7 @@ def test_a_large_data_set_is_measured_by_an_even_sample():
 def test_a_sampler_reads_the_part_in_memory(tmp_path):
     (tmp_path / "file").write_bytes(b"x" * 5000)
 
-    reading = files.resident_probe([str(tmp_path / "file")], 5000.0)(None)()
+    reading = files.resident_probe([str(tmp_path / "file")], 5000.0)()()
 
     assert reading.gauges == {"resident_fraction": 1.0}
     assert reading.counters == {}

@@ -2,19 +2,19 @@
 
 import os
 import pathlib
+import types
 
 import pytest
 
 from benchmarks.system import mounts
 from benchmarks.system.mounts import Beneath
 
-MOUNTS = """\
-/dev/vda / ext4 rw,relatime 0 0
-tmpfs /dev/shm tmpfs rw 0 0
-server:/set /mnt/my\\040data nfs4 rw,vers=4.2 0 0
-/dev/old /mnt/twice xfs rw 0 0
-overlay /mnt/twice overlay rw 0 0
-"""
+MOUNTS = {
+    ("/dev/vda", "/", "ext4"),
+    ("tmpfs", "/dev/shm", "tmpfs"),
+    ("server:/set", "/mnt/my data", "nfs4"),
+}
+TWICE = (("/dev/old", "/mnt/twice", "xfs"), ("overlay", "/mnt/twice", "overlay"))
 
 
 @pytest.mark.parametrize(
@@ -27,8 +27,15 @@ overlay /mnt/twice overlay rw 0 0
         ("/mnt", ""),
     ],
 )
-def test_the_type_of_a_mount(point, expected):
-    assert mounts.parse_mount(MOUNTS, point)[1] == expected
+def test_the_type_of_a_mount(point, expected, monkeypatch):
+    mounted = [
+        types.SimpleNamespace(device=device, mountpoint=at, fstype=kind)
+        for device, at, kind in (*MOUNTS, *TWICE)
+    ]
+    monkeypatch.setattr(mounts.psutil, "disk_partitions", lambda all: mounted)
+    monkeypatch.setattr(mounts, "mount_point", str)
+
+    assert mounts.filesystem(point) == expected
 
 
 def test_a_mount_point_is_above_what_is_on_it():

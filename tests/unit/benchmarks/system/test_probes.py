@@ -1,38 +1,15 @@
 """benchmarks.system.probes: counters of the kernel and of NVML."""
 
 import collections
-import os
 import types
 
 import pytest
 
 from benchmarks.system import network, probes
 
-STATUS = """\
-Name:\tpython
-VmHWM:\t    2112 kB
-VmRSS:\t     100 kB
-"""
-
-MOUNTSTATS = """\
-device /dev/vda mounted on / with fstype ext4
-device one:/a mounted on /mnt/a with fstype nfs4 statvers=1.1
-\topts:\trw,vers=4.2
-\tbytes:\t10 20 30 40 50 60 70 80
-\tRPC iostats version: 1.1  p/v: 100003/4 (nfs)
-device two:/b mounted on /mnt/my\\040data with fstype nfs statvers=1.1
-\tbytes:\t1 2 3 4 5 6 7 8
-"""
-
 CpuTimes = collections.namedtuple(
     "CpuTimes", "user nice system idle iowait irq softirq steal guest guest_nice"
 )
-
-
-def test_peak_memory():
-    assert probes.parse_peak_rss(STATUS) == 2112 * 1024
-    with pytest.raises(ValueError, match="no VmHWM"):
-        probes.parse_peak_rss("Name:\tpython\n")
 
 
 @pytest.mark.parametrize(
@@ -70,7 +47,7 @@ def test_network(devices, interfaces, expected, tmp_path, monkeypatch):
     monkeypatch.setattr(network, "_INTERFACES", tmp_path)
     monkeypatch.setattr(network.psutil, "net_io_counters", lambda pernic: counted)
 
-    found = probes._network(None)()
+    found = probes._network()()
 
     assert found.counters == {
         "network_received_bytes": expected,
@@ -94,53 +71,22 @@ def test_speed_of_the_link(speeds, expected, tmp_path, monkeypatch):
         (tmp_path / f"eth{index}/speed").write_text(f"{speed}\n")
     monkeypatch.setattr(network, "_INTERFACES", tmp_path)
 
-    assert probes._network(None)().gauges == expected
+    assert probes._network()().gauges == expected
 
 
 def test_rdma_ports_count_words(tmp_path, monkeypatch):
     monkeypatch.setattr(network, "_RDMA_DEVICES", tmp_path)
     with pytest.raises(ValueError, match="no RDMA port"):
-        probes._rdma(None)
+        probes._rdma()
     for device, received, sent in (("mlx5_0", 100, 7), ("mlx5_1", 20, 1)):
         counters = tmp_path / device / "ports/1/counters"
         counters.mkdir(parents=True)
         (counters / "port_rcv_data").write_text(f"{received}\n")
         (counters / "port_xmit_data").write_text(f"{sent}\n")
 
-    found = probes._rdma(None)()
+    found = probes._rdma()()
 
     assert found.counters == {"rdma_received_bytes": 480, "rdma_sent_bytes": 32}
-
-
-def test_device(tmp_path, monkeypatch):
-    number = os.stat(tmp_path).st_dev
-    link = tmp_path / f"{os.major(number)}:{os.minor(number)}"
-    link.symlink_to("../../devices/cciss!c0d0")
-    counted = {"cciss/c0d0": types.SimpleNamespace(read_bytes=4096)}
-    monkeypatch.setattr(probes, "_BLOCK_DEVICES", tmp_path)
-    monkeypatch.setattr(probes.psutil, "disk_io_counters", lambda perdisk: counted)
-
-    probe = probes._device(tmp_path)
-
-    assert probe().counters == {"device_read_bytes": 4096}
-    counted.clear()
-    with pytest.raises(OSError, match="the block device cciss/c0d0 is gone"):
-        probe()
-    with pytest.raises(ValueError, match="names no block device of its own"):
-        probes._device(tmp_path)
-    with pytest.raises(ValueError, match="there is no data folder"):
-        probes._device(None)
-
-
-@pytest.mark.parametrize(("point", "expected"), [("/mnt/a", 50), ("/mnt/my data", 5)])
-def test_nfs(point, expected):
-    assert probes.parse_nfs(MOUNTSTATS, point) == expected
-
-
-@pytest.mark.parametrize("point", ["/", "/mnt"])
-def test_a_mount_that_is_not_nfs_is_refused(point):
-    with pytest.raises(ValueError, match="not on NFS"):
-        probes.parse_nfs(MOUNTSTATS, point)
 
 
 class _Nvml:
