@@ -208,7 +208,6 @@ class _Hosts:
         return cls(world.rank, world.num_ranks, world)
 
     def gather(self, value: Any) -> list[Any]:
-        """Returns the value of every host; acts as a barrier."""
         return [value] if self.world is None else self.world.gather(value)
 
     def environment(self) -> dict[str, Any]:

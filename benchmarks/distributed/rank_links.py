@@ -62,7 +62,6 @@ class Link:
             self._unsent = self._unsent[self.socket.send(self._unsent) :]
 
     def receive(self) -> list[Message] | None:
-        """Returns the received messages; None if the other end has closed."""
         try:
             data = self.socket.recv(1 << 16)
         except BlockingIOError:
@@ -118,7 +117,6 @@ class Links:
         return received
 
     def send(self, message: Message) -> None:
-        """Sends a message to all linked ranks."""
         for key in self._selector.get_map().values():
             key.data.send(message)
 

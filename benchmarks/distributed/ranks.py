@@ -64,7 +64,6 @@ class Ranks:
         ]
 
     def broadcast(self, variables: Sequence[tf.Variable]) -> None:
-        """Gives every rank the values of rank 0."""
         if self.num_ranks > 1:
             hvd.broadcast_variables(variables, root_rank=0)
 

@@ -39,7 +39,6 @@ class Position(NamedTuple):
 
     @property
     def is_in_loop(self) -> bool:
-        """Whether a step is due."""
         return self.loop % 2 == 1
 
     @property
@@ -72,7 +71,6 @@ class Peer:
     is_done: bool = False
 
     def hear(self, position: Position, *, is_done: bool, now: float) -> None:
-        """Records a report of the rank."""
         if position != self.position:
             self.position, self.moved = position, now
         self.heard, self.is_done = now, is_done
@@ -94,7 +92,6 @@ class Liveness:
 
     @property
     def is_all_done(self) -> bool:
-        """Whether every known rank has finished all its steps."""
         return all(peer.is_done for peer in self.peers.values())
 
     def forgive(self, seconds: float) -> None:
@@ -208,7 +205,6 @@ class Beat:
         self.position = Position(step, loop=self.position.loop)
 
     def fed(self) -> None:
-        """Reports that the batch of the next step has arrived."""
         self.position = self.position._replace(is_fed=True)
 
 

@@ -64,7 +64,6 @@ class Accelerator:
     infer: Mapping[str, Figure] = dataclasses.field(default_factory=dict)
 
     def of_mode(self, mode: str) -> Mapping[str, Figure]:
-        """Returns the figures of "train" or "infer", by model."""
         return self.infer if mode == "infer" else self.train
 
 
@@ -77,11 +76,9 @@ class Emulation:
     figure: Figure
 
     def step_seconds(self, batch_size: int) -> float:
-        """Returns the seconds of a step with `batch_size` examples."""
         return batch_size / self.figure.images_per_second
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the names, the figure and its basis as a dict for JSON."""
         return {
             "accelerator": self.accelerator,
             "model": self.model,

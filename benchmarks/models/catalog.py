@@ -36,7 +36,6 @@ class Model:
     num_parameters: int | None
 
     def check_image_size(self, image_size: int) -> None:
-        """Checks that images are large enough for all layers."""
         if image_size < self.min_image_size:
             raise ValueError(
                 f"--image_size must be >= {self.min_image_size} for this model, got "

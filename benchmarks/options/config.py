@@ -236,7 +236,6 @@ class Config(DataOptions):
 
     @property
     def is_emulated(self) -> bool:
-        """Whether a step time replaces the model."""
         return self.emulate is not None or self.step_time_ms is not None
 
     @property

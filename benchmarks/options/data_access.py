@@ -91,12 +91,10 @@ class DataAccess:
 
     @property
     def is_remote(self) -> bool:
-        """Whether the data set is at a URL."""
         return self.location is not None and not self.location.is_local
 
     @property
     def has_shard_cache(self) -> bool:
-        """Whether the shards are read through a shard cache."""
         is_fetched = self.is_remote and self.read_from == "auto"
         return is_fetched or self.shard_cache_dir is not None
 

@@ -104,7 +104,6 @@ class OpenFiles:
         )
 
     def measure(self) -> dict[str, Any]:
-        """Returns num_bytes, resident_bytes and remark as a dict for JSON."""
         return {
             "num_bytes": self.num_bytes,
             "resident_bytes": self.resident_bytes(),

@@ -84,7 +84,6 @@ class EpochCache:
         return "warm" if min(fractions) >= 1 - WARM_MAX else "unknown"
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the fields, the fraction and the label as a dict for JSON."""
         return {
             "epoch": self.epoch,
             "consumed_bytes": self.consumed_bytes,

@@ -57,7 +57,6 @@ class Meter:
         self._begin = state and (state.epoch, self._look())
 
     def start(self, state: tfpipe.State) -> None:
-        """Begins the timed steps at a state; to be called just before."""
         if self._is_cold:
             self._stop()
         self._restart(state)

@@ -91,7 +91,6 @@ class CacheStatus:
         return mounts.Beneath(self.is_memory, self.beneath).caveat
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the fields as a dict that JSON can hold, without the machine."""
         fields = dataclasses.asdict(self)
         del fields["cache"]
         return fields | {"resident_fraction": self.resident_fraction}

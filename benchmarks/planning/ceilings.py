@@ -59,27 +59,22 @@ class Scenario:
 
     @property
     def num_bytes(self) -> float:
-        """Bytes of an epoch."""
         return self.num_images * self.record_bytes
 
     @property
     def step_seconds(self) -> float:
-        """Time of a step of an accelerator without waits."""
         return self.batch_size / self.images_per_second
 
     @property
     def num_accelerators(self) -> int:
-        """Accelerators of all hosts."""
         return self.num_hosts * self.accelerators_per_host
 
     @property
     def num_cores(self) -> float:
-        """Cores of all hosts."""
         return self.num_hosts * self.cores_per_host
 
     @property
     def num_storages(self) -> int:
-        """Storages of all hosts together."""
         return 1 if self.is_storage_shared else self.num_hosts
 
 

@@ -83,7 +83,6 @@ class Run:
 
     @property
     def flags(self) -> list[str]:
-        """All flags of benchmarks.train."""
         values = {
             "model": self.model,
             "mode": self.mode,
@@ -99,11 +98,9 @@ class Run:
 
     @property
     def needs_horovodrun(self) -> bool:
-        """Whether horovodrun starts the ranks."""
         return self.num_ranks > 1 or bool(self.hosts)
 
     def command(self, horovodrun: str) -> list[str]:
-        """Returns the command that starts the run."""
         train = [sys.executable, "-m", "benchmarks.train", *self.flags]
         if not self.needs_horovodrun:
             return train
@@ -299,7 +296,6 @@ class Sweep:
 
     @property
     def horovodrun_words(self) -> tuple[str, ...]:
-        """The words of --horovodrun_arguments, as a shell separates them."""
         texts = self.horovodrun_arguments
         return tuple(word for text in texts for word in shlex.split(text))
 
@@ -312,7 +308,6 @@ class Sweep:
         return [Placement(num_ranks) for num_ranks in self.ranks or (1,)]
 
     def series(self) -> list[Series]:
-        """Returns the series for which scaling is computed."""
         names = ("tier", "data_dir", "cache", "mode", "accelerator", "model", "scaling")
         axes = itertools.product(
             self._data(),
@@ -361,7 +356,6 @@ class Sweep:
         )
 
     def runs_of(self, series: Series, placement: Placement) -> list[Run]:
-        """Returns the repeats of a series with one placement."""
         return [self.run_of(series, placement, 1 + n) for n in range(self.repeats)]
 
     def runs(self) -> list[Run]:

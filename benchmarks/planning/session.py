@@ -99,7 +99,6 @@ class Repeats(NamedTuple):
 
     @property
     def values(self) -> list[TrainResult]:
-        """The figures of the runs."""
         return [result.values for result in self.results]
 
     def mean(self, get: Callable[[TrainResult], float | None]) -> float | None:
@@ -108,7 +107,6 @@ class Repeats(NamedTuple):
 
     @property
     def rates(self) -> list[float]:
-        """Images/s of the runs."""
         return [values.examples_per_second or 0.0 for values in self.values]
 
     @property
@@ -245,7 +243,6 @@ class Session:
         return finished
 
     def all_repeats(self) -> list[Repeats]:
-        """Returns the finished runs of all series, by placement."""
         return [
             repeats
             for series in self.sweep.series()

@@ -61,7 +61,6 @@ class Advice:
     checkpoint: CheckpointCost | None
 
     def as_json(self) -> dict[str, Any]:
-        """Returns a dict that JSON can hold; a ceiling without a limit is None."""
         own = {"service": self.service.as_json(), "facts": facts.as_json(self.facts)}
         return {**dataclasses.asdict(self), **own}
 

@@ -39,12 +39,10 @@ class Progress:
         self.begin("starting")
 
     def begin(self, phase: str, num_steps: int | None = None) -> None:
-        """Begins a phase."""
         self._phase, self._num_steps = phase, num_steps
         self._first = self._told = self._work = _Work(self._clock())
 
     def step(self, num_examples: int, wait_seconds: float) -> None:
-        """Adds a step of this rank to the phase."""
         work = self._work
         self._work = _Work(
             self._clock(),

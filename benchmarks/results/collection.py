@@ -119,7 +119,6 @@ class Result(Generic[T]):
 
     @property
     def hosts(self) -> list[str]:
-        """Names of the hosts."""
         return [host.name for host in self.values.environment.hosts if host.name]
 
 
@@ -153,12 +152,10 @@ class Group:
 
     @property
     def values(self) -> TrainResult:
-        """The figures of the median repeat."""
         return self.median.values
 
     @property
     def rates(self) -> list[float]:
-        """Images/s of all repeats."""
         return [rate for result in self.results for rate in rates(result)]
 
     def figures(self, get: Callable[[TrainResult], float | None]) -> list[float]:
@@ -184,7 +181,6 @@ class Collection:
 
     @property
     def results(self) -> list[Result[Any]]:
-        """All results of runs, without the documents of sweeps and predictions."""
         runs = [result for group in self.groups for result in group.results]
         return [*runs, *self.inputs, *self.probes]
 

@@ -165,7 +165,6 @@ class Gate:
         return f"{self.metric}{self.comparison}{self._show(self.limit)}"
 
     def measured(self, result: TrainResult) -> float | None:
-        """Returns the metric of a result, in its unit; None if the result has none."""
         metric = METRICS[self.metric]
         value = metric.get(result)
         return None if value is None else value * metric.scale

@@ -179,7 +179,6 @@ class SampledHosts:
 
     @property
     def gpu_utilization(self) -> float | None:
-        """The mean use of all GPUs of all hosts, 0 to 1."""
         hosts = self.gpu_utilization_mean_per_host
         used = [gpu for host in hosts for gpu in host or () if gpu is not None]
         return statistics.fmean(used) if used else None

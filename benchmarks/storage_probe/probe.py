@@ -73,7 +73,6 @@ class FileFacts:
 
     @classmethod
     def of_files(cls, files: ProbeFiles) -> "FileFacts":
-        """Returns the facts of the files on this host."""
         in_memory = files.beneath.is_memory
         is_apart = files.url is None and not in_memory
         return cls(

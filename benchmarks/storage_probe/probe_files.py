@@ -63,16 +63,13 @@ class ProbeFiles:
 
     @property
     def files(self) -> list[str]:
-        """Names of the large files."""
         return list(dict.fromkeys(name for name, _, _ in self.pieces))
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of all pieces."""
         return sum(stop - start for _, start, stop in self.pieces)
 
     def as_json(self) -> dict[str, Any]:
-        """Returns a description of the files for JSON, without paths."""
         return {
             "files": "own" if self.is_own else "shards",
             "data_set": self.name,

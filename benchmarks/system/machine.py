@@ -33,7 +33,6 @@ class Machine:
 
     @classmethod
     def here(cls) -> "Machine":
-        """Returns the machine of this process."""
         name = platform.node()
         return cls(tfpipe.host.boot_id() or name, name)
 
@@ -54,7 +53,6 @@ class Host:
 
     @classmethod
     def here(cls) -> "Host":
-        """Returns the host of this process."""
         try:
             network = os.stat(_NETWORK_NAMESPACE).st_ino
         except OSError:

@@ -45,7 +45,6 @@ class _Paced:
         self._reading = Reading()
 
     def read(self, *, anew: bool) -> Reading:
-        """Returns a new reading, or the last reading if a new one is too early."""
         now = time.monotonic()
         if anew or now - self._read_at >= self._cost / COST_LIMIT:
             start = time.thread_time()
@@ -138,7 +137,6 @@ class Sampler:
         }
 
     def samples(self) -> list[Sample]:
-        """Returns the samples since the start of timing."""
         with self._lock:
             return list(self._samples)
 

@@ -92,7 +92,6 @@ class Bars:
     others_busy: float = 0.0
 
     def cores_busy(self, name: str) -> float:
-        """Returns the busy share of the cores in a run, 0 to 1."""
         return self.rates[name] * self.cpu_seconds[name] / self.num_cores
 
     @property

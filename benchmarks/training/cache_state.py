@@ -52,7 +52,6 @@ class Batches:
         self._iterator = iter(dataset)
 
     def stop(self) -> None:
-        """Ends all reading; batches read ahead are lost."""
         self._iterator = None  # the last reference: its threads end
         if self._setting.empty_caches is not None:
             self._setting.empty_caches.close()

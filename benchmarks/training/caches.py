@@ -116,7 +116,6 @@ class EmptyCaches:
 
     @property
     def directory(self) -> pathlib.Path:
-        """Folder of the newest cache."""
         return self._folder / str(self._count)
 
     def renew(self, source: Any) -> Any:
@@ -130,7 +129,6 @@ class EmptyCaches:
         return self._source
 
     def close(self) -> None:
-        """Ends the fetching into the newest cache."""
         if self._source is not None:
             self._source.close_cache()
             self._source = None

@@ -144,7 +144,6 @@ class CriticalPath:
         return dict(zip(PARTS, shares.tolist(), strict=True))
 
     def by_rank(self, part: str) -> Array:
-        """Returns the seconds of a part that each rank spent, float64 [num_ranks]."""
         column = PARTS.index(part)
         return np.bincount(
             self.ranks[:, column], self.seconds[:, column], minlength=self.num_ranks
@@ -174,7 +173,6 @@ class CriticalPath:
         ]
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the section `critical_path` of a result."""
         return {
             "seconds": float(self.seconds.sum()),
             "shares": self.shares,
@@ -349,7 +347,6 @@ class _Silence:
 
     @property
     def num_ranks(self) -> int:
-        """Number of ranks."""
         return len(self._edges)
 
     def until(self, rank: int, times: Array) -> Array:

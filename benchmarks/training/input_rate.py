@@ -45,7 +45,6 @@ class InputRate:
         return len(self.end_seconds) * self.batch_size / self.end_seconds[-1]
 
     def throughput(self) -> dict[str, Any]:
-        """Returns the section `throughput` of the result."""
         ends = np.concatenate([[0.0], self.end_seconds])
         count = len(self.end_seconds)
         borders = np.unique(np.linspace(0, count, _REPEATS + 1).astype(int))

@@ -128,7 +128,6 @@ class Training:
         return [variable.value for variable in both]
 
     def checkpoint(self, setting: Setting, ranks: Ranks) -> Checkpoint:
-        """Returns the checkpoints of model and optimizer in --checkpoint_dir."""
         trackables = {"model": self.model, "optimizer": self.optimizer}
         folder = setting.config.checkpoint_dir
         return Checkpoint(folder, trackables, self.variables, ranks)

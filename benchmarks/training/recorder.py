@@ -170,7 +170,6 @@ class Recorder:
         self._start += time.perf_counter() - before
 
     def add(self, step: Step, epoch: int) -> None:
-        """Records a step."""
         self._times.append([when - self._start for when in step.times])
         self._take_silences()
         self._timed.append(step)
@@ -192,7 +191,6 @@ class Recorder:
             self._silences.append([when - self._start for when in silence])
 
     def trace(self) -> Trace:
-        """Returns all measurements up to now."""
         now = probes.process_storage_bytes()
         return Trace(
             times=RankTimes(

@@ -72,7 +72,6 @@ class Setting:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Number of steps of a rank in an epoch."""
         return int(self.pipeline.source.steps_per_epoch)
 
     @property
@@ -143,7 +142,6 @@ class Setting:
         return min(_DEFAULT_WARMUP_STEPS, num_left // 10)
 
     def read_ahead(self, state: tfpipe.State) -> ReadAhead:
-        """Returns the examples read from a state on before the first step."""
         return read_ahead(self.pipeline, state)
 
 
