@@ -23,14 +23,12 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 from benchmarks.models import catalog
-from benchmarks.models.accelerators import Accelerator
 from benchmarks.options import data_access, settings_file
 from benchmarks.planning import facts, hardware, measured, published, summary, what_if
-from benchmarks.planning.facts import Fact
+from benchmarks.planning.facts import Fact, Facts
 from benchmarks.reporting import answers, output
 from benchmarks.results import collection as results
 from tfpipe import cli
@@ -236,80 +234,46 @@ def facts_of(options: AdviseOptions) -> dict[str, Fact]:
     return by_name
 
 
-def run(
-    facts_given: dict[str, Fact],
-    by_name: dict[str, Accelerator],
-    *,
-    mode: str,
-    paths: Sequence[str],
-    change: str | None,
-    config: dict[str, Any],
-) -> dict[str, Any]:
-    """Computes the answer and prints it."""
-    before, notes, doubts = facts_given, list[str](), list[str]()
-    if paths:
-        collection = results.read([pathlib.Path(path) for path in paths])
+def advise(options: AdviseOptions) -> None:
+    """Computes the answer, prints and keeps it."""
+    if folder := options.report_dir:
+        pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
+    of_flags, mode = facts_of(options), options.mode or "train"
+    by_name = settings_file.accelerators_with(options.accelerators_file)
+    before, notes, doubts = of_flags, list[str](), list[str]()
+    if options.results:
+        collection = results.read([pathlib.Path(path) for path in options.results])
         notes = [f"Note: {reason}" for reason in collection.left_out]
-        calibrated, doubts = measured.read(
-            collection, image_size=_image_size(facts_given)
-        )
-        before = what_if.apply(calibrated, facts_given)
+        calibrated, doubts = measured.read(collection, image_size=_image_size(of_flags))
+        before = what_if.apply(calibrated, of_flags)
     answer = summary.answer(before, by_name, mode)
-    # Before a line is printed, because it may be wrong.
-    after = _after(change, before, by_name, mode)
-    details = [summary.text(answer)]
-    if after is not None:
-        details += [f"\nWith {change}: {after.sentences[0]}"]
+    details, after = [summary.text(answer)], None
+    if options.what_if is not None:
+        whole = hardware.complete(before, by_name, mode)
+        changed = what_if.apply(before, what_if.parse(options.what_if, whole))
+        after = summary.answer(changed, by_name, mode)
+        details.append(f"\nWith {options.what_if}: {after.sentences[0]}")
+    asked = dataclasses.asdict(options).items()
     result = {
         "command": "benchmarks.advise",
         "schema_version": 1,
         "started_at": output.now().isoformat(timespec="seconds"),
-        "config": config,
+        "config": {name: value for name, value in asked if value not in (None, ())},
         **answer.as_json(),
         "doubts": doubts,
-        "what_if": after and {"text": change, **after.as_json()},
+        "what_if": after and {"text": options.what_if, **after.as_json()},
     }
     output.show(result, *answers.advise(result), notes=notes, details=details)
-    return result
-
-
-def _image_size(facts_given: dict[str, Fact]) -> float | None:
-    if fact := facts_given.get("image_size"):
-        return float(fact.value)
-    name = facts_given.get("model")
-    model = catalog.MODELS.get(str(name.value)) if name else None
-    return model and float(model.image_size)
-
-
-def _after(
-    change: str | None,
-    before: dict[str, Fact],
-    by_name: dict[str, Accelerator],
-    mode: str,
-) -> summary.Advice | None:
-    if change is None:
-        return None
-    whole = hardware.complete(before, by_name, mode)
-    changed = what_if.apply(before, what_if.parse(change, whole))
-    return summary.answer(changed, by_name, mode)
-
-
-def advise(options: AdviseOptions) -> None:
-    """Answers what the flags ask."""
-    folder = options.report_dir
-    if folder:
-        pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
-    values = dataclasses.asdict(options)
-    result = run(
-        facts_of(options),
-        settings_file.accelerators_with(options.accelerators_file),
-        mode=options.mode or "train",
-        paths=options.results,
-        change=options.what_if,
-        config={n: value for n, value in values.items() if value not in (None, ())},
-    )
     if folder:
         output.write(result, output.path_in(folder, "advise", output.now()))
+
+
+def _image_size(of_flags: Facts) -> float | None:
+    if fact := of_flags.get("image_size"):
+        return float(fact.value)
+    name = of_flags.get("model")
+    model = catalog.MODELS.get(str(name.value)) if name else None
+    return model and float(model.image_size)
 
 
 COMMANDS = (

@@ -327,25 +327,16 @@ def _say(text: str) -> None:
     print(f"service: {text}", file=sys.stderr, flush=True)
 
 
-def local(options: LocalOptions) -> None:
-    """Runs a dispatcher and its workers on this host."""
-    _serve("local", options, _serve_locally)
-
-
-def dispatcher(options: DispatcherOptions) -> None:
-    """Runs a dispatcher."""
-    _serve("dispatcher", options, _dispatch)
-
-
-def worker(options: WorkerOptions) -> None:
-    """Runs a worker."""
-    _serve("worker", options, _work)
-
-
 COMMANDS = (
-    cli.Command(LocalOptions, local, form="local"),
-    cli.Command(DispatcherOptions, dispatcher, form="dispatcher"),
-    cli.Command(WorkerOptions, worker, form="worker"),
+    cli.Command(
+        LocalOptions, lambda o: _serve("local", o, _serve_locally), form="local"
+    ),
+    cli.Command(
+        DispatcherOptions,
+        lambda o: _serve("dispatcher", o, _dispatch),
+        form="dispatcher",
+    ),
+    cli.Command(WorkerOptions, lambda o: _serve("worker", o, _work), form="worker"),
 )
 
 if __name__ == "__main__":

@@ -24,10 +24,9 @@ benchmarks.report. On stderr: progress. Exit code: 0 done, 1 an error.
 from __future__ import annotations
 
 import dataclasses
-import os
 import pathlib
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tfpipe
 from benchmarks.models import catalog
@@ -42,6 +41,9 @@ from benchmarks.system.machine import Host
 from tfpipe import cli
 from tfpipe.cli import progress as bars
 from tfpipe.errors import count_of
+
+if TYPE_CHECKING:  # imports TensorFlow
+    from benchmarks.distributed.ranks import Ranks
 
 _LEAST_SECONDS = 0.1
 _PLACE = "DIR_OR_URL"
@@ -92,17 +94,18 @@ def run(config: StorageOptions) -> None:
     if config.report_dir:
         # First, so that an unusable folder is known before the work.
         pathlib.Path(config.report_dir).mkdir(parents=True, exist_ok=True)
-    now = output.now()
-    hosts = _Hosts.join()
+    from benchmarks.results import environment
+
+    now, hosts = output.now(), _hosts()
     progress = Progress()
     progress.begin("finding or making the files")
     with (
-        progress.shown(is_first=hosts.rank == 0),
+        progress.shown(is_first=hosts.is_first),
         probe_files.opened(config.place, writes=config.write) as files,
         Workers() as workers,
     ):
         measure = probe.StorageProbe(
-            files=files.part(hosts.rank, hosts.num_hosts),
+            files=files.part(hosts.rank, hosts.num_ranks),
             workers=workers,
             seconds=config.seconds,
             max_parallel=config.max_parallel,
@@ -115,14 +118,14 @@ def run(config: StorageOptions) -> None:
         "schema_version": 1,
         "started_at": now.isoformat(timespec="seconds"),
         "config": dataclasses.asdict(config),
-        "num_ranks": hosts.num_hosts,
+        "num_ranks": hosts.num_ranks,
         "place": files.as_json(),
         "measurements": [dataclasses.asdict(row) for row in measured],
         **_feeds(config, files, measured),
         "storage_bytes_read": sum(row.storage_bytes or 0 for row in measured),
-        "environment": hosts.environment(),
+        "environment": environment.of_run(hosts, None),
     }
-    if hosts.rank:
+    if not hosts.is_first:
         return
     details = [summary.table(measured), *result["sentences"]]
     output.show(result, *answers.storage(result), details=details)
@@ -182,40 +185,19 @@ def _fastest(measured: Sequence[StorageReading], best: StorageReading) -> str:
     return f"{text}."
 
 
-@dataclasses.dataclass(frozen=True)
-class _Hosts:
-    """The hosts that measure together: this host, or those of horovodrun."""
+def _hosts() -> Ranks:
+    """Returns the hosts that measure together: this host, or those of horovodrun."""
+    from benchmarks.distributed import ranks
 
-    rank: int = 0
-    num_hosts: int = 1
-    world: Any = None
-
-    @classmethod
-    def join(cls) -> _Hosts:
-        """Joins the other hosts."""
-        if "HOROVOD_RANK" not in os.environ:
-            return cls()
-        from benchmarks.distributed import ranks
-
-        world = ranks.connect()
-        everyone = world.gather(Host.here())
-        if len(set(everyone)) < len(everyone):
-            raise ValueError(
-                f"benchmarks.storage must have one process a host, got {len(everyone)} "
-                f"processes on {len(set(everyone))}: horovodrun -np 2 -H "
-                "host1:1,host2:1. --max_parallel is the processes of a host."
-            )
-        return cls(world.rank, world.num_ranks, world)
-
-    def gather(self, value: Any) -> list[Any]:
-        return [value] if self.world is None else self.world.gather(value)
-
-    def environment(self) -> dict[str, Any]:
-        # After the measurements, because TensorFlow takes seconds to import.
-        from benchmarks.distributed.ranks import Ranks
-        from benchmarks.results import environment
-
-        return environment.of_run(self.world or Ranks(), None)
+    world = ranks.connect()
+    everyone = world.gather(Host.here())
+    if len(set(everyone)) < len(everyone):
+        raise ValueError(
+            f"benchmarks.storage must have one process a host, got {len(everyone)} "
+            f"processes on {len(set(everyone))}: horovodrun -np 2 -H "
+            "host1:1,host2:1. --max_parallel is the processes of a host."
+        )
+    return world
 
 
 def warm(config: WarmOptions) -> None:

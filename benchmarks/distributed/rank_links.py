@@ -6,17 +6,17 @@ addresses of rank 0.
 """
 
 import contextlib
-import fcntl
 import json
 import os
 import secrets
 import selectors
 import socket
-import struct
 import threading
 import time
 from collections.abc import Iterable
 from typing import Any, NamedTuple
+
+import psutil
 
 from benchmarks.distributed.ranks import Ranks
 
@@ -27,7 +27,6 @@ _CONNECT_SECONDS = 30.0  # time for all ranks to connect
 # A host that acknowledges nothing for this time is out of reach: tcp(7). Gloo gives up
 # after 30 s, without the name of the rank.
 _UNREACHABLE_MILLISECONDS = 20_000
-_SIOCGIFADDR = 0x8915  # netdevice(7): the IPv4 address of an interface
 
 
 class _Offer(NamedTuple):
@@ -225,12 +224,12 @@ def _reach(offer: _Offer, rank: int) -> Link | None:
 def _addresses() -> list[str]:
     """Returns names and IPv4 addresses of the host; loopback addresses come last."""
     names = [os.environ.get("HOROVOD_HOSTNAME", ""), socket.gethostname()]
-    addresses = []
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        for _, interface in socket.if_nameindex():
-            with contextlib.suppress(OSError):  # an interface without IPv4
-                request = struct.pack("256s", interface.encode()[:15])
-                answer = fcntl.ioctl(sock.fileno(), _SIOCGIFADDR, request)
-                addresses.append(socket.inet_ntoa(answer[20:24]))
+    interfaces = psutil.net_if_addrs().values()
+    addresses = [
+        each.address
+        for own in interfaces
+        for each in own
+        if each.family == socket.AF_INET
+    ]
     addresses.sort(key=lambda address: address.startswith("127."))
     return list(dict.fromkeys([name for name in names if name] + addresses))

@@ -13,10 +13,10 @@ from benchmarks.planning.facts import KINDS, Fact
 from benchmarks.results import checks
 from benchmarks.results.collection import Collection, Result, RunResult, T
 from benchmarks.results.other_results import InputResult, StorageResult
+from benchmarks.system.host_load import OTHERS_LIMIT
 
 # A pipeline with fewer busy cores waits for another resource.
 _LEAST_BUSY = 0.7
-_BUSY = 0.05  # of the cores, taken by others
 _OF_ONE_HOST = {"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "tmpfs"}
 _OF_ONE_HOST |= {"overlay", "ramfs"}
 
@@ -109,7 +109,7 @@ def _marks(result: Result[Any]) -> list[str]:
     if values.steady_state.reached is None:
         reasons.append("it does not say whether it was steady")
     others = values.host_load.others_cpu_fraction or 0
-    if others > _BUSY:
+    if others > OTHERS_LIMIT:
         reasons.append(f"other processes took {others:.0%} of the cores")
     if result.cache == "warm" or values.cache.size_rule.met is False:
         reasons.append("its data fit in memory")

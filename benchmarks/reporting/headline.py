@@ -8,10 +8,10 @@ about storage; other processes took 65% of the cores."
 from benchmarks.reporting import compare
 from benchmarks.results.collection import Collection, Group
 from benchmarks.results.train_result import TrainResult
+from benchmarks.system.host_load import OTHERS_LIMIT
 from tfpipe.errors import count_of
 from tfpipe.pages import frame
 
-_BUSY = 0.05  # of the cores, taken by others
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight")
 _FROM = {
     "warm": "the data came from memory, so this says nothing about storage",
@@ -46,6 +46,10 @@ def answer(group: Group) -> str:
     name = result.config.model or "unknown model"
     if result.config.mode != "train":
         name += f" {result.config.mode}"
+    if result.config.mode == "eval":
+        accuracy, count = group.mean(lambda r: r.accuracy), result.num_evaluated
+        images = "" if count is None else f" of {count:,.0f} validation images"
+        return f"{name}: right on {frame.percent(accuracy)}{images}."
     rate = frame.amount(estimate.mean if estimate else None)
     text = f"{name}: {rate} images/s on {_accelerators(group)}"
     if (share := _share(result, estimate.mean if estimate else 0.0)) is not None:
@@ -89,29 +93,9 @@ def doubt(group: Group) -> str:
     if values.steady_state.reached is False:
         parts.append("the run was not steady")
     others = values.host_load.others_cpu_fraction or 0.0
-    if others > _BUSY:
+    if others > OTHERS_LIMIT:
         parts.append(f"other processes took {others:.0%} of the cores")
     if not parts:
         return ""
     sentence = "; ".join(parts)
     return f"{sentence[0].upper()}{sentence[1:]}."
-
-
-def reached(group: Group) -> str:
-    """Returns the outcome of a run in a sentence."""
-    result, estimate = group.median, compare.rate(group)
-    if result.values.config.mode == "eval":
-        accuracy = group.mean(lambda r: r.accuracy)
-        count = result.values.num_evaluated
-        images = "" if count is None else f" of {count:,.0f} validation images"
-        return f"right on {frame.percent(accuracy)}{images}."
-    if estimate is None:
-        return "the result has no images/s."
-    text = f"{frame.amount(estimate.mean)} images/s"
-    if (stall := group.mean(lambda r: r.stall_fraction)) is not None:
-        text += f", waiting for input {frame.percent(stall)} of the time"
-    if result.kind == "emulated":
-        text += f"; the accelerator is emulated ({result.accelerator or 'unknown'})"
-    if result.kind == "synthetic":
-        text += "; the data is synthetic, nothing was read"
-    return f"{text}."

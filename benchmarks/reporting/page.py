@@ -26,6 +26,7 @@ from benchmarks.results import checks
 from benchmarks.results.collection import Collection, Group, Result
 from benchmarks.results.other_results import InputResult
 from benchmarks.results.train_result import TrainResult
+from benchmarks.system.host_load import OTHERS_LIMIT
 from tfpipe.errors import count_of
 from tfpipe.pages import frame, page
 from tfpipe.pages.frame import Chart
@@ -33,7 +34,6 @@ from tfpipe.pages.frame import Chart
 _PICTURE_WIDTH = 720
 _PICTURES_BYTES = 1_200_000  # of all pictures together, so that a page is under 3 MB
 _MAX_SENTENCES = 4
-_BUSY = 0.05  # of the host, taken by others
 
 
 def make_page(
@@ -122,7 +122,7 @@ def _findings(collection: Collection, old: Collection | None) -> list[tuple[str,
     ]
     if len(collection.groups) <= _MAX_SENTENCES:  # a table says more about many groups
         findings += [
-            ("", f"{group.label}: {headline.reached(group)}")
+            ("", f"{group.label}: {headline.answer(group)}")
             for group in collection.groups
         ]
     findings += [("warn", text) for text in _doubtful(collection.groups)]
@@ -199,7 +199,7 @@ def _warnings(result: TrainResult) -> dict[str, str]:
         warnings["cache"] = text
     if result.cache.size_rule.met is False:
         warnings["size"] = result.cache.size_rule.text
-    if (result.host_load.others_cpu_fraction or 0) > _BUSY:
+    if (result.host_load.others_cpu_fraction or 0) > OTHERS_LIMIT:
         warnings["busy"] = result.host_load.text
     repeats = result.reproducibility
     if repeats and repeats.reproducible is False:

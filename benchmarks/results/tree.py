@@ -42,16 +42,6 @@ def read(kind: type[T], value: Any) -> T:
     return typed
 
 
-def as_json(value: Any) -> Any:
-    """Returns a typed value as JSON's values, which `read` takes."""
-    if dataclasses.is_dataclass(value):
-        names = (field.name for field in dataclasses.fields(value))
-        return {name: as_json(getattr(value, name)) for name in names}
-    if isinstance(value, Mapping):
-        return {key: as_json(item) for key, item in value.items()}
-    return [as_json(item) for item in value] if isinstance(value, tuple) else value
-
-
 def decode(kind: type[T], value: Any) -> tuple[T, list[str]]:
     """Returns a JSON value as a typed one, and a sentence for each wrong value.
 

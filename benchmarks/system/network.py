@@ -59,16 +59,9 @@ def bytes_per_second(names: Sequence[str]) -> float | None:
 
     A virtual interface may tell no speed; a link that is down has none.
     """
-    speeds = []
-    for name in names:
-        try:
-            megabits = int((_INTERFACES / name / "speed").read_text())
-        except (OSError, ValueError):
-            return None
-        if megabits <= 0:
-            return None
-        speeds.append(megabits * 1e6 / 8)
-    return sum(speeds) if speeds else None
+    stats = psutil.net_if_stats()
+    megabits = [stats[name].speed if name in stats else 0 for name in names]
+    return sum(megabits) * 1e6 / 8 if megabits and all(megabits) else None
 
 
 def rdma_ports() -> list[pathlib.Path]:

@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from benchmarks.options.config import Config
+from benchmarks.system.host_load import OTHERS_LIMIT
 
 NAMES = ("input", "synthetic", "real")
 
 _WELL_FED = 0.97  # real over synthetic: the input does not limit the model
 _SAME = 0.95  # ratio of equal rates: MLPerf Storage's limit for repeated runs
 _FULL = 0.9  # busy share of the cores at which the cores are the limit
-_QUIET = 0.05  # share of the cores for others without a remark
 
 
 def configs(config: Config) -> dict[str, Config]:
@@ -162,7 +162,7 @@ def _sentence(bars: Bars) -> str:
     left = 1 - bars.cores_busy("real") - bars.others_busy
     free = f"{max(0, left):.0%} of the cores are free"
     others = ""
-    if bars.others_busy > _QUIET:
+    if bars.others_busy > OTHERS_LIMIT:
         others = (
             f" Other processes took {bars.others_busy:.0%} of the cores: repeat the "
             "runs on a quiet host."

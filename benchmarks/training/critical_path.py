@@ -29,7 +29,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.results import tree
 from benchmarks.results.train_result import SlowestRank, SlowLink
 
 Array = npt.NDArray[np.float64]
@@ -185,7 +184,7 @@ class CriticalPath:
             ).tolist(),
             "clock_offset_seconds_per_rank": self.offsets.tolist(),
             "outliers": self.outliers(),
-            "slowest": tree.as_json(self.slowest),
+            "slowest": dataclasses.asdict(self.slowest),
             "text": self.sentence(),
         }
 

@@ -7,10 +7,8 @@ to the result, in order.
 
 import contextlib
 import dataclasses
-import datetime
 import itertools
 import pathlib
-import statistics
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
@@ -173,25 +171,24 @@ def _measured_here(config: Config, ranks: Ranks) -> set[str]:
 
 def _use_of_host(result: dict[str, Any], config: Config) -> dict[str, float | None]:
     """Returns the use of the busiest link, of the GPUs, and images of a joule."""
-    telemetry = result.get("telemetry") or {}
-    ways = [
-        telemetry.get(f"network_{way}_megabytes_per_second_per_host") or ()
-        for way in ("received", "sent")
-    ]
-    links = telemetry.get("network_link_bytes_per_second_max_per_host") or ()
+    hosts = tree.decode(TrainResult, result)[0].telemetry
     shares = []
-    for *rates, link in itertools.zip_longest(*ways, links):
+    for received, sent, link in itertools.zip_longest(
+        hosts.network_received_megabytes_per_second_per_host,
+        hosts.network_sent_megabytes_per_second_per_host,
+        hosts.network_link_bytes_per_second_max_per_host,
+    ):
         speed = link if config.link_gbps is None else config.link_gbps * 1e9 / 8
-        if speed and None not in rates:
-            shares.append(min(1.0, max(rates) * 1e6 / speed))
-    gpus = telemetry.get("gpu_utilization_mean_per_host") or ()
-    used = [gpu for host in gpus for gpu in host or ()]
-    joules = telemetry.get("gpu_energy_joules_per_host") or ()
+        if speed and received is not None and sent is not None:
+            shares.append(min(1.0, max(received, sent) * 1e6 / speed))
+    joules = hosts.gpu_energy_joules_per_host
     examples = result["examples_per_second"] * result["timed_seconds"]
     return {
         "network_utilization": max(shares, default=None),
-        "gpu_utilization": statistics.fmean(used) if used else None,
-        "examples_per_joule": examples / sum(joules) if all(joules or [0]) else None,
+        "gpu_utilization": hosts.gpu_utilization,
+        "examples_per_joule": examples / sum(map(float, joules))
+        if joules and all(joules)
+        else None,
     }
 
 
@@ -202,7 +199,7 @@ def _slow_link(result: dict[str, Any]) -> dict[str, Any] | None:
     communicated = path["shares"]["communication"] * path["seconds"]
     sending = telemetry.get("process_sending_seconds_per_rank") or ()
     slowest = critical_path.slow_link(sending, communicated, path["seconds"])
-    return slowest and tree.as_json(slowest)
+    return slowest and dataclasses.asdict(slowest)
 
 
 def is_broken(result: dict[str, Any], config: Config) -> bool:
@@ -300,9 +297,8 @@ def _report_path(config: Config, result: dict[str, Any]) -> pathlib.Path | None:
     folder = pathlib.Path(config.report_dir)
     if is_broken(result, config):
         folder /= FAILED_DIR
-    now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y%m%d-%H%M%S")
-    name = f"{now}-{config.mode}-{config.model}-x{result['num_ranks']}"
-    return folder / f"{name}.json"
+    name = f"{config.mode}-{config.model}-x{result['num_ranks']}"
+    return output.path_in(str(folder), name, output.now())
 
 
 def _write_report(path: pathlib.Path, setting: Setting, result: dict[str, Any]) -> None:
