@@ -47,10 +47,10 @@ from benchmarks.options import data_access
 from benchmarks.options.data_access import DataOptions
 from benchmarks.planning import published
 from benchmarks.reporting import answers, output
-from benchmarks.reporting.progress import Progress
 from benchmarks.system.time_limit import TimeLimit, seconds_since_start
 from tfpipe import cli
 from tfpipe.cli import output as cli_output
+from tfpipe.cli.progress import Progress
 
 # TensorFlow takes seconds to import: functions import what imports it.
 if TYPE_CHECKING:

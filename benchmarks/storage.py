@@ -33,13 +33,13 @@ from benchmarks.models import catalog
 from benchmarks.options import data_access
 from benchmarks.planning import published
 from benchmarks.reporting import answers, output
-from benchmarks.reporting.progress import Progress
 from benchmarks.results.other_results import StorageReading
 from benchmarks.storage_probe import probe, probe_files, summary
 from benchmarks.storage_probe.workers import Workers
 from benchmarks.system.machine import Host
 from tfpipe import cli
 from tfpipe.cli import progress as bars
+from tfpipe.cli.progress import Progress
 from tfpipe.errors import count_of
 
 if TYPE_CHECKING:  # imports TensorFlow

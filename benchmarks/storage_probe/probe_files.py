@@ -1,7 +1,7 @@
 """Files that the probe reads: its own, or the shards of a data set.
 
 In: a folder or a URL. Out: a `ProbeFiles`. Own files are made in a new folder below the
-folder, and removed at the end, see `own_folder`. In a folder or store with an
+folder, and removed at the end, by another process. In a folder or store with an
 index.json, the shards are read. Nothing is written there, unless writing is measured.
 """
 
@@ -10,13 +10,15 @@ import dataclasses
 import os
 import pathlib
 import shutil
+import subprocess
+import sys
+import uuid
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 import tfpipe
-from benchmarks.storage_probe import own_folder
 from benchmarks.storage_probe.reads import Piece
 from benchmarks.system import mounts
 from benchmarks.system.mounts import Beneath
@@ -29,6 +31,18 @@ _NUM_SMALL, _SMALL_BYTES = 256, 4096
 _MAX_SAMPLE_BYTES = 4 << 30
 _MAX_FILES = 1024  # opened by each thread that reads at random
 _INDEX = "index.json"
+# Removes a folder at the end of stdin, by whatever end of the other process. A worker
+# that still writes may make a file in the folder meanwhile.
+_REMOVER = """
+import os, shutil, sys, time
+sys.stdin.read()
+for _ in range(100):
+    shutil.rmtree(sys.argv[1], ignore_errors=True)
+    if not os.path.exists(sys.argv[1]):
+        sys.exit(0)
+    time.sleep(0.1)
+sys.exit(1)
+"""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -83,6 +97,21 @@ class ProbeFiles:
 
 
 @contextlib.contextmanager
+def own_folder(parent: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Makes a folder, and removes it at the end, also after SIGKILL."""
+    folder = parent / f"storage-probe-{uuid.uuid4().hex[:8]}"
+    with subprocess.Popen(
+        [sys.executable, "-I", "-c", _REMOVER, folder],
+        stdin=subprocess.PIPE,
+        start_new_session=True,  # Ctrl-C in a terminal does not reach the process
+    ) as remover:
+        folder.mkdir(mode=0o700)
+        yield folder
+    if remover.returncode:
+        raise OSError(f"{folder} must be removed, and cannot be. Remove it.")
+
+
+@contextlib.contextmanager
 def opened(location: str, *, writes: bool = False) -> Iterator[ProbeFiles]:
     """Finds the files to read, or makes own files and removes them at the end."""
     if not tfpipe.Location.from_user("The folder or URL", location).is_local:
@@ -112,7 +141,7 @@ def opened(location: str, *, writes: bool = False) -> Iterator[ProbeFiles]:
             f"{folder} must have {_OWN_FILES * _LEAST_BYTES / _OWN_SHARE / 1e6:.0f} MB "
             "free for the files of the probe. Make room, or name another folder."
         )
-    with own_folder.create(folder) as own:
+    with own_folder(folder) as own:
         if files is None:
             files = _own_files(own, room)
         if writes:

@@ -23,7 +23,6 @@ from benchmarks.distributed.stopping import Stop, StoppedError
 from benchmarks.distributed.watch import Beat, watched
 from benchmarks.options.config import Config
 from benchmarks.reporting import binding, mlperf_storage, output
-from benchmarks.reporting.progress import Progress
 from benchmarks.results import checks, environment, gates, tree
 from benchmarks.results.gates import Gate
 from benchmarks.results.train_result import TrainResult
@@ -38,6 +37,7 @@ from benchmarks.training import (
 )
 from benchmarks.training.setting import Setting, make_setting
 from tfpipe.cli import output as cli_output
+from tfpipe.cli.progress import Progress
 
 SCHEMA_VERSION = 3
 FAILED_DIR = "failed"

@@ -19,21 +19,15 @@ from benchmarks.models import catalog
 from benchmarks.models.accelerators import Emulation
 from benchmarks.options.config import Config
 from benchmarks.reporting import steady_state
-from benchmarks.reporting.progress import Progress
 from benchmarks.reporting.steady_state import ReadAhead
 from benchmarks.training import caches
 from benchmarks.training.caches import EmptyCaches
+from tfpipe.cli.progress import Progress
 
 _DEFAULT_WARMUP_STEPS = 10
 _DEFAULT_SYNTHETIC_STEPS = 100
 _SYNTHETIC_CLASSES = 1000
 _BATCHES_ON_THE_WAY = 2  # to the device
-
-_RECIPES = {
-    "resnet": tfpipe.recipes.resnet,
-    "inception": tfpipe.recipes.inception,
-    "vgg": tfpipe.recipes.vgg,
-}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -217,7 +211,9 @@ def make_tuning(seat: Seat, ranks: Ranks) -> tfpipe.Tuning:
 
 def recipe_of(model: str) -> Callable[..., tfpipe.recipes.Recipe]:
     """Returns the function of tfpipe for the recipe of a model, by model name."""
-    return _RECIPES[catalog.MODELS[model].recipe]
+    recipe: Callable[..., tfpipe.recipes.Recipe]
+    recipe = getattr(tfpipe.recipes, catalog.MODELS[model].recipe)
+    return recipe
 
 
 def _pipeline(

@@ -21,8 +21,7 @@ from benchmarks.distributed.ranks import Ranks
 from benchmarks.distributed.stopping import StoppedError
 from benchmarks.page_cache.meter import Pause
 from benchmarks.reporting import steady_state
-from benchmarks.reporting.progress import Progress
-from benchmarks.system import host_load, telemetry, time_series
+from benchmarks.system import host_load, telemetry
 from benchmarks.training import cache_state, metrics
 from benchmarks.training.cache_state import Batches
 from benchmarks.training.critical_path import StepTimes
@@ -30,6 +29,7 @@ from benchmarks.training.recorder import Recorder, Step, Trace
 from benchmarks.training.setting import Setting
 from benchmarks.training.steps import Batch, StepFunction
 from tfpipe.cli import progress as bars
+from tfpipe.cli.progress import Progress
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -131,14 +131,14 @@ def _figures(
 def _over_time(
     ranks: Ranks, sampler: telemetry.Sampler, traces: Sequence[Trace]
 ) -> dict[str, Any]:
-    edges = time_series.make_edges(
+    edges = telemetry.make_edges(
         max(trace.seconds for trace in traces), len(traces[0].end_seconds)
     )
-    series = time_series.of_samples(edges, sampler.samples())
+    series = telemetry.of_samples(edges, sampler.samples())
     gathered = ranks.gather((sampler.figures(), ranks.local_rank, series))
     sampled, local_ranks, samples = zip(*gathered, strict=True)
     steps = [
-        time_series.of_steps(
+        telemetry.of_steps(
             edges,
             end_seconds=trace.end_seconds,
             wait_seconds=trace.wait_seconds,
@@ -149,7 +149,7 @@ def _over_time(
     return {
         **{name: sampled[0][name] for name in ("started_at", "ended_at")},
         "telemetry": telemetry.summarize(sampled, local_ranks),
-        "time_series": time_series.join(edges, steps, samples, local_ranks),
+        "time_series": telemetry.join_series(edges, steps, samples, local_ranks),
         "host_load": host_load.summarize(sampled),
     }
 

@@ -21,7 +21,7 @@ import pytest
 import tfpipe
 from benchmarks.results import tree
 from benchmarks.results.other_results import StorageReading, StorageResult
-from benchmarks.storage_probe import own_folder, probe, reads, summary
+from benchmarks.storage_probe import probe, probe_files, reads, summary
 from benchmarks.storage_probe.probe_files import ProbeFiles
 from benchmarks.storage_probe.workers import Workers
 from benchmarks.system import mounts
@@ -216,7 +216,7 @@ def test_place_that_is_not_writable_is_refused_before_any_work(
 
 def test_killed_writer_leaves_nothing_behind(tmp_path: pathlib.Path) -> None:
     """A worker that still writes may not bring the folder back."""
-    with own_folder.create(tmp_path) as folder, Workers() as workers:
+    with probe_files.own_folder(tmp_path) as folder, Workers() as workers:
         job = reads.Job(
             kind="write",
             pieces=[(str(folder), 0, 3 << 20)],
@@ -240,7 +240,7 @@ def test_folder_that_cannot_be_made_is_an_error_with_its_name(
 ) -> None:
     gone = tmp_path / "gone"
 
-    with pytest.raises(FileNotFoundError, match="gone"), own_folder.create(gone):
+    with pytest.raises(FileNotFoundError, match="gone"), probe_files.own_folder(gone):
         pass
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.storage_probe import own_folder, probe_files
+from benchmarks.storage_probe import probe_files
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +25,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> None:
         with tempfile.TemporaryDirectory(dir=parent) as folder:
             yield pathlib.Path(folder)
 
-    monkeypatch.setattr(own_folder, "create", make)
+    monkeypatch.setattr(probe_files, "own_folder", make)
 
 
 @pytest.fixture

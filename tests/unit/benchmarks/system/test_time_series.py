@@ -1,9 +1,9 @@
-"""benchmarks.system.time_series: a run over time, on made-up figures."""
+"""benchmarks.system.telemetry: a run over time, on made-up figures."""
 
 import numpy as np
 import pytest
 
-from benchmarks.system import time_series
+from benchmarks.system import telemetry
 from benchmarks.system.probes import Reading
 from benchmarks.system.telemetry import Sample
 
@@ -20,7 +20,7 @@ from benchmarks.system.telemetry import Sample
     ],
 )
 def test_intervals_are_a_second_or_a_step_and_at_most_600(seconds, num_steps, number):
-    edges = time_series.make_edges(seconds, num_steps)
+    edges = telemetry.make_edges(seconds, num_steps)
 
     assert len(edges) == number + 1
     assert (edges[0], edges[-1]) == (0.0, seconds)
@@ -30,7 +30,7 @@ def test_intervals_are_a_second_or_a_step_and_at_most_600(seconds, num_steps, nu
 def test_steps_are_spread_over_their_time():
     edges = np.array([0.0, 1.0, 2.0, 3.0])
 
-    found = time_series.of_steps(
+    found = telemetry.of_steps(
         edges,
         end_seconds=[0.75, 1.5, 2.25, 3.0],
         wait_seconds=[0.75, 0.0, 0.5, 0.0],
@@ -47,9 +47,9 @@ def test_examples_and_waits_of_all_intervals_are_those_of_the_run():
     steps = random.exponential(0.4, 500)
     waits = steps * random.random(500)
     seconds = steps.sum()
-    edges = time_series.make_edges(seconds, 500)
+    edges = telemetry.make_edges(seconds, 500)
 
-    found = time_series.of_steps(
+    found = telemetry.of_steps(
         edges, end_seconds=np.cumsum(steps), wait_seconds=waits, num_examples=4000
     )
 
@@ -86,7 +86,7 @@ def test_counters_become_rates_and_gauges_means():
         gauge_resident_fraction=[0.0, 0.25, 0.5, 1.0],
     )
 
-    found = time_series.of_samples(np.array([0.0, 1.5, 3.0]), samples)
+    found = telemetry.of_samples(np.array([0.0, 1.5, 3.0]), samples)
 
     assert {name: values.tolist() for name, values in found.items()} == {
         "storage_megabytes_per_second": pytest.approx([4 / 1.5, 1 / 1.5]),
@@ -100,7 +100,7 @@ def test_what_a_sample_lacks_has_no_series():
     samples = _samples(host_busy=[1.0, 1.0], host_capacity_seconds=[2.0, 2.0])
     samples[0].reading.gauges["resident_fraction"] = 0.5
 
-    assert time_series.of_samples(np.array([0.0, 1.0]), samples) == {}
+    assert telemetry.of_samples(np.array([0.0, 1.0]), samples) == {}
 
 
 def test_ranks_are_joined_by_their_common_time():
@@ -116,7 +116,7 @@ def test_ranks_are_joined_by_their_common_time():
         {"storage_megabytes_per_second": [4.0, 0.0], "host_cpu_fraction": [0.6, 0.8]},
     ]
 
-    found = time_series.join(edges, steps, samples, [0, 1, 0])
+    found = telemetry.join_series(edges, steps, samples, [0, 1, 0])
 
     assert found == {
         "interval_seconds": 1.0,
@@ -129,5 +129,5 @@ def test_ranks_are_joined_by_their_common_time():
         "resident_fraction": None,
     }
     del samples[1]["storage_megabytes_per_second"]
-    again = time_series.join(edges, steps, samples, [0, 1, 0])
+    again = telemetry.join_series(edges, steps, samples, [0, 1, 0])
     assert again["storage_megabytes_per_second"] is None

@@ -1,10 +1,10 @@
-"""benchmarks.reporting.progress: the lines of a run, by a made-up clock."""
+"""tfpipe.cli.progress: the lines of a run, by a made-up clock."""
 
 import time
 
 import pytest
 
-from benchmarks.reporting.progress import Progress
+from tfpipe.cli.progress import Progress
 
 
 class Clock:
@@ -85,7 +85,7 @@ def test_a_new_phase_counts_from_zero(clock: Clock) -> None:
 def test_only_rank_0_prints(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], is_first: bool
 ) -> None:
-    monkeypatch.setattr("benchmarks.reporting.progress._INTERVAL_SECONDS", 0.001)
+    monkeypatch.setattr("tfpipe.cli.progress._INTERVAL_SECONDS", 0.001)
     progress = Progress()
     with progress.shown(is_first=is_first):
         printed = ""
