@@ -31,6 +31,7 @@ from tfpipe import errors
 # Options that change no figure: for files, waiting and gates.
 _NOT_SETTINGS = {"report_dir", "checkpoint_dir", "rank_timeout", "require", "repeat"}
 _TIME_IN_NAME = re.compile(r"(\d{4})(\d\d)(\d\d)-(\d\d)(\d\d)(\d\d)")
+_REVISION = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{28}")
 _MAX_NAME = 60  # letters of a name in a label
 _PICTURES = (".jpg", ".jpeg", ".png")
 _TYPES: Mapping[str, type[MeasuredResult]] = {
@@ -332,8 +333,9 @@ def short_name(text: str) -> str:
     """Returns a short name for use within a sentence.
 
     A name from right to left is enclosed in Unicode's isolates (UAX 9): the words
-    around the name keep their direction.
+    around the name keep their direction. A revision of git has 12 digits.
     """
+    text = _REVISION.sub(r"\1", text)
     if len(text) > _MAX_NAME:
         text = f"{text[: _MAX_NAME // 2]}…{text[-_MAX_NAME // 2 :]}"
     if any(unicodedata.bidirectional(letter) in ("R", "AL") for letter in text):

@@ -5,6 +5,7 @@ are used before the timing begins, ten shuffle windows are timed, and the reads 
 page cache are measured meanwhile. Where the time does not suffice, the result says so.
 """
 
+import contextlib
 import dataclasses
 import itertools
 import math
@@ -79,6 +80,7 @@ def time_batches(
     seconds: float,
     most_seconds: float = math.inf,
     begin: Callable[[], object] = lambda: None,
+    after: Callable[[int], object] = lambda num_batches: None,
 ) -> tuple[int, list[float]]:
     """Reads the batches that were made in advance, then times batches.
 
@@ -98,6 +100,7 @@ def time_batches(
     for _ in batches:
         now = time.perf_counter() - start
         ends.append(now)
+        after(num_warmup + len(ends))
         if now >= seconds and (
             len(ends) >= ahead.num_timed_steps or now >= most_seconds
         ):
@@ -141,14 +144,33 @@ def measure(
     )
     sampler = Sampler()
 
+    steps = source.steps_per_epoch
+    ahead = read_ahead(pipeline, tfpipe.State())
+
     def begin() -> None:
-        meter.start(tfpipe.State())  # all ranks begin together
+        # All ranks begin together.
+        meter.start(tfpipe.State(epoch=max(1, ahead.num_warmup_steps) // steps))
         sampler.start_timing()
 
+    def after(num_batches: int) -> None:
+        if num_batches % steps == 0:
+            state = tfpipe.State(epoch=num_batches // steps)
+            meter.end_epoch(state, contextlib.nullcontext, is_last=False)
+
+    def num_examples(epoch: int) -> int:
+        end = rate.num_warmup + len(rate.end_seconds)
+        first, last = max(rate.num_warmup, epoch * steps), min(end, (epoch + 1) * steps)
+        return max(0, last - first) * rate.batch_size
+
     with sampler:
-        rate = _time(pipeline, seconds, most_seconds, begin)
-        num_timed = len(rate.end_seconds)
-        epochs = meter.finish(lambda _: num_timed * rate.batch_size)
+        rate = _time(pipeline, ahead, seconds, most_seconds, (begin, after))
+        epochs = [
+            [each for each in own if each.consumed_bytes]
+            for own in meter.finish(num_examples)
+        ]
+    # The ranks end after equal times, and not after equal numbers of epochs.
+    shared = min(map(len, epochs))
+    epochs = [own[:shared] for own in epochs]
     everyone = ranks.gather((rate, sampler.figures()))
     rates = [rate for rate, _ in everyone]
     sections = {
@@ -183,12 +205,13 @@ class _Fetched:
 
 def _time(
     pipeline: tfpipe.Pipeline,
+    ahead: ReadAhead,
     seconds: float,
     most_seconds: float,
-    begin: Callable[[], object],
+    calls: tuple[Callable[[], object], Callable[[int], object]],
 ) -> InputRate:
     """Reads a pipeline with one iterator; returns the rate of the rank."""
-    cpu_seconds = 0.0
+    cpu_seconds, (begin, after) = 0.0, calls
 
     def start() -> None:
         nonlocal cpu_seconds
@@ -200,13 +223,13 @@ def _time(
     batches = iter(dataclasses.replace(pipeline, device_ops=()).build(num_epochs=None))
     first = next(batches)
     first_seconds = time.perf_counter() - started
-    ahead = read_ahead(pipeline, tfpipe.State())
     num_warmup, ends = time_batches(
         itertools.chain([first], batches),
         ahead,
         seconds=min(seconds, most_seconds),
         most_seconds=min(most_seconds, _PATIENCE * seconds),
         begin=start,
+        after=after,
     )
     return InputRate(
         ahead=ahead,
