@@ -1,15 +1,15 @@
-"""How fast will a training run be, and what holds it back?
+"""How fast will a training run be, and which resource holds it back?
 
   python -m benchmarks.advise --accelerator=v100 --num_accelerators=72
   python -m benchmarks.advise --results=REPORTS --storage=nfs
   python -m benchmarks.advise --what_if="cores=128,storage=10GB/s"
 
-Nothing is measured or read: the answer is computed, and comes at once. A figure is
-taken from a flag; else from --results, the --report_dir of benchmarks.storage,
-benchmarks.input and benchmarks.train; else from a built-in table. The answer lists all
-figures with their sources. It says how many images a second 1 to N accelerators train,
-which resource binds, which remedies pay, how large a data set must be so that no cache
-hides the storage, and what the first epoch and checkpoints cost.
+Nothing is measured or read: the answer comes at once. A figure is taken from a flag;
+else from --results, the --report_dir of benchmarks.storage, benchmarks.input and
+benchmarks.train; else from a built-in table. The answer lists all figures with their
+sources. The answer says how many images a second 1 to N accelerators train, which
+resource binds, which remedies pay, how large a data set must be so that no cache hides
+the storage, and the cost of the first epoch and of checkpoints.
 
 A rate has a unit, such as --storage=10GB/s, and so has a size, such as --ram=512GB.
 --what_if takes the names of these flags and compares the answers before and after.

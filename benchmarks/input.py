@@ -1,4 +1,4 @@
-"""How fast does the pipeline deliver data, and what is its bottleneck?
+"""How fast does the pipeline deliver data, and where is its bottleneck?
 
   python -m benchmarks.input --data_dir=DIR
   python -m benchmarks.input --data_dir=DIR --do=tune --tuning=tuning.json
@@ -7,24 +7,21 @@
 There are four parts; --do chooses some of them:
   throughput  images/s and CPU-seconds an image, without a training step; ten shuffle
               windows are timed after the records that were read ahead
-  profile     the cost of each stage, the rate that it could reach, the bottleneck, and
-              what to change
+  profile     the cost and the possible rate of each stage, the bottleneck, a remedy
   tune        the best setting within the budgets, compared with AUTOTUNE; --tuning
               stores it for benchmarks.train --tuning and tfpipe.load_tuned. With
               --demand it says whether a tf.data service would pay
   headspace   the training step of --model with a cached batch, compared with the
               pipeline, and how many cores can be taken away before the input matters
 Reading, decoding and batching are always measured; the copy to a device only in
-headspace. Run the command twice to see the effect of a warm page cache; the profile
-says whether the cache was warm.
+headspace.
 
-Under horovodrun all ranks measure at the same time, each with its share of the records,
-and the ranks of a host share its budgets. Rank 0 reports: rates are sums over ranks,
-other figures are of rank 0. On stdout: tables, and one JSON object as the last line.
-With --report_dir the object is stored for python -m benchmarks.report; it is printed
-before a file is written. On stderr: a line every 10 s. With --time_limit the command
-ends in time, and `cut_off` in the object lists the parts without a result.
-Exit code: 0 done, 1 an error.
+Under horovodrun all ranks measure at the same time, each with its share of the records
+and of the budgets of its host. Rank 0 reports: rates are sums over ranks, other figures
+are of rank 0. On stdout: tables, and one JSON object as the last line, before a file is
+written. With --report_dir the object is stored for python -m benchmarks.report. On
+stderr: a line every 10 s. With --time_limit the command ends in time, and `cut_off` in
+the object lists the parts without a result. Exit code: 0 done, 1 an error.
 """
 
 from __future__ import annotations

@@ -5,12 +5,11 @@
   python -m benchmarks.report --results=NEW --compare=OLD --output=report.html
 
 DIR is the --report_dir of benchmarks.train, benchmarks.input and its sisters, or the
---sweep_dir of a sweep; a single JSON file is read too. The page begins with the gates
-and by how much each is met. A table of the runs, charts with their numbers, and all
-that is needed to repeat a run follow. Runs of equal settings are repeats and share a
-row. --compare adds the change of each figure and whether it is beyond the noise. The
-page needs no other file and no network. A JSON file that is no result is left out, and
-the page names it.
+--sweep_dir of a sweep; a JSON file is read too. The page begins with the gates and the
+distance to their limits. A table of the runs, charts with their numbers, and the
+commands to repeat the runs follow. Runs of equal settings are repeats and share a row.
+--compare adds the change of each figure and whether it is beyond the noise. The page
+needs no other file and no network, and names a JSON file without a result.
 
 The packages of the extra `report` are needed: pip install 'tfpipe[report]'. On stdout:
 the path of the page, and one JSON object as the last line. Exit code: 0 done, 1 an

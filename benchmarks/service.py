@@ -4,15 +4,15 @@
   python -m benchmarks.service dispatcher --address=HOST:5050 --work_dir=DIR
   python -m benchmarks.service worker --dispatcher=HOST:5050 --address=OWN:5051
 
-`local` runs a dispatcher and its workers on this host, and replaces a worker that dies.
-On several hosts, run `dispatcher` on a single host, and `worker` on each host that
-prepares images. The trainers then have the stage tfpipe.Service("HOST:5050"): the first
-line on stdout. Workers read the shards under the same paths as the trainers.
+`local` runs a dispatcher and its workers on this host, and replaces a dead worker. On
+several hosts, run `dispatcher` on a single host, and `worker` on the hosts that prepare
+images. The trainers then have the stage tfpipe.Service("HOST:5050"): the first line on
+stdout. Workers read the shards under the same paths as the trainers.
 
 Start a killed worker again with the same --address, as `local` does: the trainers then
 ask for the records of the worker. Until then the trainers get the records of the other
-workers, and wait at the end of the epoch. The dispatcher names each worker that has not
-answered for --silent_seconds on stderr. With --work_dir a killed dispatcher, started
+workers, and wait at the end of the epoch. The dispatcher names a worker on stderr that
+has not answered for --silent_seconds. With --work_dir a killed dispatcher, started
 again with the same --address, goes on. Trainers end with an error if a worker or the
 dispatcher is not back after Service.lost_after_s seconds.
 

@@ -5,14 +5,13 @@
   horovodrun -np 2 -H host1:1,host2:1 python -m benchmarks.storage DIR_OR_URL
   python -m benchmarks.storage warm DIR_OR_URL --cache_dir=C --cache_max_gb=G
 
-It reads the shards of a data set, at most 4 GB of them, and evicts them from the page
-cache. Elsewhere it makes files of its own, up to 1 GB and a tenth of the free space,
+The command reads the shards of a data set, at most 4 GB, and evicts them from the page
+cache. Elsewhere the command makes own files, up to 1 GB and a tenth of the free space,
 and removes them at the end, also after kill -9. It reads 1 MB at a time in order, 4 kB
 at random, and whole shards with more and more threads and processes; it opens files and
-asks for their size. It reads around the page cache (O_DIRECT) or with a cold one, and
-with a warm one. A disk, a file server or a store keeps a cache of its own. --write also
-writes files as checkpoints are written. Under horovodrun, with one process a host, all
-hosts measure at the same time.
+asks for their size: around the page cache (O_DIRECT) or with a cold page cache, and
+with a warm one. --write also writes files as checkpoints are written. Under horovodrun,
+with one process a host, all hosts measure at the same time.
 
 The last form brings the shards of a data set into a shard cache before a run.
 

@@ -14,24 +14,19 @@ r"""Runs benchmarks.train with all combinations of settings; says how it scales.
 
 Question: how many images a second do N ranks reach, compared with N times one rank? And
 how many ranks does a storage feed?
-Flags after -- go to each run, and are checked before the first. A run on one rank is
-started with python, a run on more ranks with horovodrun. Each run leaves one JSON file
-in --sweep_dir, which is named after its settings and which python -m benchmarks.report
-reads. A run whose gates were not met is a result like any other. A sweep that is
-started again runs only the runs that have no result of the data, versions and machine
-as they are now: other results are moved to --sweep_dir/stale. A run that failed leaves
-its error in --sweep_dir/failed, and the next sweep tries it again. --dry_run checks all
-settings, lists the runs and starts none. A duration is shown only where a run with the
-same settings has finished.
+Flags after -- go to the runs, and are checked before the first run. Several ranks are
+started with horovodrun. Every run leaves a JSON file in --sweep_dir for python -m
+benchmarks.report; a run whose gates were not met is a result too. A sweep that starts
+again runs only the runs without a result of the data, versions and machine as they are
+now: other results are moved to --sweep_dir/stale. A failed run leaves its error in
+--sweep_dir/failed, and the next sweep tries it again.
 
-On stdout: a table for each series of runs that differ only in their ranks, with
-efficiency = rate_N / (N * rate_1) and its 95 % interval, or with --tiers one table
-with a line for each place of the data: its rate, its cost, the resource that binds it,
-and the bytes of the timed steps that came from each place; the answer of --find_ranks;
-the same runs in rows as storage tests publish them, with the published figures beside
-those of the same model and mode; and one JSON object as the last line, which
---sweep_dir/sweep.json holds too. Exit code: 0 done, 1 an error or a run that failed, 2
-done but a gate of a run was not met (with --find_ranks: not even on one rank).
+On stdout: a table for the runs that differ only in their ranks, with efficiency =
+rate_N / (N * rate_1) and its 95 % interval, or with --tiers a table of the places of
+the data; the answer of --find_ranks; the runs beside published figures; and one JSON
+object as the last line, also in --sweep_dir/sweep.json. Exit code: 0 done, 1 an error
+or a run that failed, 2 done but a gate of a run was not met (with --find_ranks: not
+even on one rank).
 """
 
 import contextlib

@@ -10,22 +10,19 @@ Question: how many images a second does a model process, and how long does it wa
 input? The real pipeline is timed (read, decode, crop, copy to the device) with the real
 model and gradient averaging. For comparison, --synthetic removes the input, --bars also
 runs the input alone, and --emulate replaces the model by its published time on an
-accelerator that this host need not have. Warm-up steps run but are not timed; neither
-is the saving of checkpoints.
+accelerator. Warm-up steps and the saving of checkpoints are not timed.
 
-On stdout: the resources of each rank, the pipeline, "Img/sec per rank: ..." and the
-total, and one JSON object as the last line. In it, examples_per_second is the work of
-all ranks over their common time; `critical_path` says what the time of the job went to
-(input, compute, communication, late) and on which rank; stall_fraction is the share of
-input, accelerator_utilization that of compute; `binding` is one word for what held the
-run back; `steady_state` says whether the rate is that of the input, or of what was read
-ahead; `records` counts how often each record was used, over all ranks; `cache` says
-whether the timed steps were fed by storage or by memory. The result is printed before a
-file is written. On stderr: a bar on a terminal, else a line every 10 s. SIGTERM to any
-rank ends a training with --checkpoint_dir after a step, on all ranks, with a
-checkpoint: the same command goes on there. Exit code: 0 done, 1 an error, 2 done but a
-gate of --require was not met, or the runs of --repeat did not agree, 75 saved after
-SIGTERM.
+On stdout: the resources of a rank, the pipeline, "Img/sec per rank: ..." and the total,
+and one JSON object as the last line. Its examples_per_second is the work of all ranks
+over their common time; `critical_path` has the parts of the time and the ranks that
+spent them; stall_fraction is the share of input, accelerator_utilization the share of
+compute; `binding` is a word for the limit of the run; `steady_state` says whether the
+rate is the rate of the input; `cache` says whether storage or memory fed the timed
+steps. The result is printed before a file is written. On stderr: a bar on a terminal,
+else a line every 10 s. SIGTERM to any rank ends a training with --checkpoint_dir on all
+ranks, with a checkpoint: the same command goes on there. Exit code: 0 done, 1 an error,
+2 done but a gate of --require was not met, or the runs of --repeat did not agree, 75
+saved after SIGTERM.
 """
 
 import os

@@ -1,10 +1,10 @@
 """One run of a sweep: started, waited for, and stored as one JSON file.
 
-In: a `Run` and a folder. Out: `<name>.json`, which is the result of benchmarks.train
-with settings, command, duration and the digest of its data under "sweep". A run whose
-gates were not met has a result too. A run that failed leaves `failed/<name>.json`
-instead. A file is complete as soon as it exists, so a run that has a result file is
-done, until its data, versions or machine change: it then goes to `stale/`.
+In: a `Run` and a folder. Out: `<name>.json`, the result of benchmarks.train with
+settings, command, duration and the digest of its data under "sweep". A run whose gates
+were not met has a result too. A failed run leaves `failed/<name>.json` instead. A file
+is complete as soon as it exists. A result of other data, versions or machines goes to
+`stale/`.
 """
 
 import dataclasses

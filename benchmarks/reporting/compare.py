@@ -2,7 +2,10 @@
 
 In: two collections of results. Out: a `Change` for each figure of each run in both
 collections. A figure is a mean with its variance: over the repeats of a run, or over
-the steps of a single run. `intervals` has the arithmetic.
+the steps of a single run. The interval of
+a ratio follows the delta method on its logarithm (Casella and Berger, Statistical
+Inference, 5.5.4), with Student's t. Two variances have the degrees of freedom of Welch
+(Biometrika 34, 1947).
 """
 
 import dataclasses

@@ -22,12 +22,11 @@ class Metric(NamedTuple):
 
     Attributes:
         scale: Factor from the value in the result to the metric, as 1e3 from s to ms.
-        is_ratio: Whether the metric is a ratio, so that a limit may be in percent.
+        is_ratio: Whether the metric is a ratio, and a limit may be in percent.
         at_most_one: Whether the metric is a share, 0 to 1.
-        is_timed: Whether the metric is of the timed steps, so that it says nothing of a
-            run that was not in a steady state.
-        needs: What a run must have to measure the metric, one of `NEEDS`; empty if
-            every run does.
+        is_timed: Whether the metric is of the timed steps, and says nothing of a run
+            without a steady state.
+        needs: What a run must have for the metric, a key of `NEEDS`; empty for none.
     """
 
     get: _Of

@@ -1,8 +1,8 @@
-"""The measurements of the probe, one after the other, each with what the kernel saw.
+"""The measurements of the probe, one after the other, with the figures of the kernel.
 
 In: a `ProbeFiles`. Out: the rate of each measurement, the percentiles of its latency,
-the part of the files that was in the page cache before, and whether the figures of the
-kernel fit the state of the measurement:
+the part of the files in the page cache before, and whether the figures of the kernel
+fit the state of the measurement:
 
   direct   reads go around the page cache (O_DIRECT)
   cold     the files were evicted before, and every byte is read once
@@ -10,9 +10,9 @@ kernel fit the state of the measurement:
   remote   ranged reads from a store; nothing on this host keeps their bytes
   durable  files are on the disk (fsync) and have their names before they count
 
-The figures are those of the page caches of the hosts that read. A disk, a hypervisor, a
-server or the file of a loop device may have caches too, see `system.mounts.Beneath`.
-Several hosts do each measurement at the same time.
+The figures are of the page caches of the reading hosts. A disk, a hypervisor, a server
+or the file of a loop device may have caches too, see `system.mounts.Beneath`. Several
+hosts do a measurement at the same time.
 """
 
 import dataclasses
@@ -337,8 +337,8 @@ def with_figures(
     """Joins the outcomes of all processes of all hosts.
 
     Args:
-        by_host: For each host, the result of `TimedReads.run` in each process.
-        resident: For each host, the part of the files in the page cache before.
+        by_host: By host, the results of `TimedReads.run` in the processes.
+        resident: By host, the part of the files in the page cache before.
     """
     outcomes = [outcome for host in by_host for outcome in host]
     each = [_seconds(host) for host in by_host]

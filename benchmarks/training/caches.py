@@ -97,12 +97,11 @@ def fill(pipeline: tfpipe.Pipeline) -> None:
 
 
 class EmptyCaches:
-    """Gives the ranks of a host one empty shard cache after the other, for cold runs.
+    """Gives the ranks of a host an empty shard cache after another, for cold runs.
 
-    The caches are in a folder of their own, so that a cold run removes nothing that
-    another run has fetched. Every rank calls each method, and all ranks call it
-    together. Each cache is removed when the next cache is made, and the last cache when
-    the process ends.
+    The caches are in a folder of their own: a cold run removes nothing of another run.
+    All ranks call the methods together. A cache is removed when the next cache is made,
+    and the last cache when the process ends.
     """
 
     def __init__(self, access: DataAccess, ranks: Ranks) -> None:

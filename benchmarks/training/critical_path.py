@@ -1,20 +1,18 @@
 """The critical path: where the time of a job went, whichever rank it was lost on.
 
 In: the times of the steps of every rank, each on the clock of the rank. Out: for each
-step the seconds of input, compute, communication and late, and the rank that spent
-them. The seconds of all steps add up to the time of the job. Only arithmetic here.
+step the seconds of input, compute, communication and late, and their rank. The seconds of all steps add up to the time of the job. Only arithmetic here.
 
-A step of all ranks ends when its average over ranks is there. The rank that came last
-decides the time until then:
+A step of all ranks ends with its average over ranks. The last rank decides the time:
 
   | time of the last rank             | part                                      |
   |-----------------------------------|-------------------------------------------|
-  | it waits for a batch              | input                                     |
-  | it computes, and updates weights  | compute; at most the emulated time        |
+  | waits for a batch                 | input                                     |
+  | computes, and updates weights     | compute; at most the emulated time        |
   | from its gradients to the average | communication                             |
   | everything else                   | late: stopped, descheduled, between steps |
 
-Ranks that average nothing do not wait for each other: the slowest rank is the path.
+Without averages no rank waits for another: the slowest rank is the path.
 
 The own time of a rank is its step without the wait for other ranks: input, compute,
 late, and the communication of the last rank, which waited for nobody. The slowest rank
@@ -121,7 +119,7 @@ class CriticalPath:
     """The time of a job, by step and by part.
 
     Attributes:
-        seconds: float64 [num_steps, 4], seconds of each of `PARTS`.
+        seconds: float64 [num_steps, 4], the seconds of `PARTS`.
         ranks: int64 [num_steps, 4], the rank that spent the seconds.
         last: int64 [num_steps], the rank that the others waited for.
         offsets: float64 [num_ranks], the clock of each rank minus that of rank 0, from

@@ -152,14 +152,11 @@ def make_optimizer(
 def make_train_step(
     model: keras.Model, optimizer: keras.Optimizer, setting: Setting, ranks: Ranks
 ) -> StepFunction:
-    """Returns a step that optimizes the model; its loss is that of this rank.
+    """Returns a step that optimizes the model, with the loss of the rank.
 
-    Its averaging lasts from the moment at which all gradients of this rank are
-    computed to the moment at which all averages are there. This is the wait for slower
-    ranks, and the part of the communication that the rank did not compute meanwhile.
-
-    XLA compiles the parts before and after the average over ranks separately, because
-    it cannot compile Horovod's operation.
+    Its averaging lasts from the last gradient of the rank to the last average: the wait
+    for slower ranks, and the communication that no computing hides. XLA compiles the
+    parts before and after the average, because XLA has no operation of Horovod.
     """
     function = _train_function(
         model,
@@ -222,16 +219,14 @@ def make_infer_step(model: keras.Model, setting: Setting) -> StepFunction:
 def make_emulated_step(setting: Setting, ranks: Ranks, seconds: float) -> StepFunction:
     """Returns a step that takes as long as an accelerator would, and computes nothing.
 
-    The batch is copied within the time of the step, because a real accelerator copies a
-    batch while it works on the batch before. A step lasts longer than `seconds` only if
-    the copy alone does. With a GPU, `to_device` has copied the batch. Without one, the
-    batch is copied in memory, to the same place each time, as drivers do with memory
-    that is not pinned.
+    The batch is copied within the time of the step, as by a real accelerator. A step
+    lasts longer than `seconds` only if the copy alone does. Without a GPU the batch is
+    copied in memory, to the same place in every step, as drivers do with memory that is
+    not pinned.
 
-    In training with several ranks each step ends with the average of one number over
-    the ranks, so that late ranks delay the others as in real training. The wait is
-    `StepResult.averaging` and not part of `seconds`. The time to average real
-    gradients is not emulated.
+    In training with several ranks a step ends with the average of a number over the
+    ranks, so that late ranks delay the others. The wait is `StepResult.averaging` and
+    not part of `seconds`. The time to average real gradients is not emulated.
 
     Args:
         seconds: Time of a step, without the wait for other ranks.
@@ -306,11 +301,10 @@ def _train_function(
     """Returns a function that optimizes the model for a batch.
 
     The function takes a batch, and float32 [], 1 to ask all ranks for the end of the
-    training. It returns the sums of this rank's batch; the means over all ranks of the
-    loss and of the request, float32 [2]; and the times of the last gradient of this
-    rank and of the last average over ranks: float64, of `time.perf_counter`, 0 without
-    other ranks. Loss and request are averaged with the gradients, so that no step has
-    one more operation to wait for.
+    training. It returns the sums of the rank; the means over all ranks of the loss and
+    of the request, float32 [2], averaged with the gradients; and the times of the last
+    gradient of the rank and of the last average: float64, of `time.perf_counter`, 0
+    without other ranks.
     """
     # Horovod and the tape need the tf.Variable inside each Keras variable.
     variables = [variable.value for variable in model.trainable_variables]
