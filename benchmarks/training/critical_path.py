@@ -1,7 +1,8 @@
 """The critical path: where the time of a job went, whichever rank it was lost on.
 
 In: the times of the steps of every rank, each on the clock of the rank. Out: for each
-step the seconds of input, compute, communication and late, and their rank. The seconds of all steps add up to the time of the job. Only arithmetic here.
+step the seconds of input, compute, communication and late, and their rank. The seconds
+of all steps add up to the time of the job. Only arithmetic here.
 
 A step of all ranks ends with its average over ranks. The last rank decides the time:
 

@@ -429,8 +429,9 @@ def test_sweep_keeps_each_run_and_computes_the_scaling(
     assert (result["num_runs"], result["num_done"]) == (4, 4)
     assert _details(done)[0] == "weak scaling, tiny, batch 4 a rank"
     # ranks, runs, images/s and its interval, speed-up, efficiency and its interval
-    assert _details(done)[3].split()[:6] == ["2", "2", "180.0", "0.0", "1.80", "90.0%"]
-    assert _details(done)[3].split()[-4:] == ["25.0%", "90.0%", "warm", "-"]
+    assert _details(done)[3].split()[:6] == ["2", "2", "180", "±", "0", "1.80"]
+    assert _details(done)[3].split()[6:10] == ["90.0%", "(90.0%", "to", "90.0%)"]
+    assert "warm" in _details(done)[3]
     assert done.stderr.count("images/s in") == 4
     assert json.loads((tmp_path / "out" / "sweep.json").read_text()) == result
     assert sorted(result["results"]) == [path.name for path in files]

@@ -8,6 +8,7 @@ from typing import Any
 from benchmarks.planning import sweep_tables
 from benchmarks.planning.plan import Sweep
 from benchmarks.planning.session import Repeats
+from benchmarks.reporting.charts import sweeps
 from benchmarks.results import tree
 from benchmarks.results.collection import Result
 from benchmarks.results.other_results import SweptRow
@@ -76,17 +77,25 @@ def test_rows_have_the_figures_of_the_publications_beside_their_own() -> None:
     assert tiny.host_cpu_fraction is None
     assert _busy(tiny) == (0.85, "gpu")
 
-    legend, _, *table, source = sweep_tables.published_lines(rows)
+    legend, head, *table = sweeps.row_lines(rows)
 
-    assert "one GPU" in legend
-    assert [" ".join(line.split()) for line in table] == [
-        "resnet50 train emulated float16 256 2 1 700 700 70 0 50% 98.0% met "
-        "| 735 0.95x 335 33% - 4 v100 [1]",
-        "resnet50 train emulated float16 256 2 2 1,200 600 120 0 50% 98.0% not met "
-        "| 735 0.82x 335 33% - 4 v100 [1]",
-        "tiny train emulated - - 2 2 10 5 1 0 - 85.0% - | - - - - - -",
+    assert "as storage tests publish them" in legend
+    assert "Published, a GPU" in head
+    first, second, third, *beside = (" ".join(line.split()) for line in table)
+    assert first.startswith(
+        "resnet50, 1 rank emulated float16 2 256 700 700 70.0 0.00 50.0% 98.0% met 735 "
+        "95.2% 335 33.0% 4 v100 Dell Ready Solutions"
+    )
+    assert second.startswith(
+        "resnet50, 2 ranks emulated float16 2 256 1,200 600 120 0.00 50.0% 98.0% not "
+        "met 735 81.6% 335 33.0% 4 v100 Dell Ready Solutions"
+    )
+    assert third == (
+        "tiny, 2 ranks emulated — 2 — 10.0 5.00 1.00 0.00 — 85.0% — — — — — — —"
+    )
+    assert [line.partition(":")[0] for line in beside] == [
+        *("resnet50, 1 rank", "resnet50, 2 ranks")
     ]
-    assert source.startswith("[1] Dell Ready Solutions")
 
 
 def test_tiers_have_what_servers_and_disks_gave_and_the_row_of_their_place() -> None:
@@ -117,13 +126,11 @@ def test_rows_without_a_published_one_have_no_columns_for_it() -> None:
         models=("tiny",), batch_sizes=(8,), caches=("cold", "warm"), data_dirs=("d",)
     )
 
-    _, head, *table = sweep_tables.published_lines(
-        _rows(sweep, [_result(10.0)], [_result(20.0)])
-    )
+    _, head, *table = sweeps.row_lines(_rows(sweep, [_result(10.0)], [_result(20.0)]))
 
-    assert "published" not in head
+    assert "Published" not in head
     assert [" ".join(line.split()) for line in table] == [
-        "tiny train emulated float16 8 2 1 10 10 1 0 50% 98.0% met cold",
-        "tiny train emulated float16 8 2 1 20 20 2 0 50% 98.0% met warm",
+        "tiny, 1 rank, cold emulated float16 2 8 10.0 10.0 1.00 0.00 50.0% 98.0% met",
+        "tiny, 1 rank, warm emulated float16 2 8 20.0 20.0 2.00 0.00 50.0% 98.0% met",
     ]
-    assert sweep_tables.published_lines([]) == []
+    assert sweeps.row_lines([]) == []

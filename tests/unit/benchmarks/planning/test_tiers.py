@@ -202,6 +202,6 @@ def test_table_has_a_row_for_each_tier_that_ran() -> None:
     assert [tree.read(SweptTier, row) for row in stored] == rows
     _, *lines = tables.tier_lines(rows)
     assert [" ".join(line.split()) for line in lines] == [
-        "local_cold 1 200.0 2.00 50.0% storage cold 0.0 - 0.0 0.0",
-        "synthetic 1 100.0 2.00 50.0% input - 0.0 0.0 0.0 0.0",
+        "local_cold 200 2.00 50.0% storage cold 0.00 — 0.00 0.00",
+        "synthetic 100 2.00 50.0% input — 0.00 0.00 0.00 0.00",
     ]

@@ -179,9 +179,7 @@ def test_results_of_the_first_schema_are_read() -> None:
 
     assert found.texts("p", **{"class": "gate"}) == ["The gate is not met."]
     assert "stall<=3% is not met." in found.texts("small")
-    assert found.texts("li") == [
-        "1. tiny, 2 ranks: 1,234 images/s, waiting for input 4.8% of the time."
-    ]
+    assert found.texts("li") == ["1. tiny, 2 ranks: 1,234 images/s on two ranks."]
     cells = found.texts("td", **{"class": "num"})
     assert cells[:5] == ["2", "4", "1,234", "—", "4.8%"]
 

@@ -20,9 +20,9 @@ _ROW = StorageReading(
 def test_line_has_name_figures_and_proof() -> None:
     heading, line = summary.table([_ROW]).splitlines()
 
-    assert heading.split()[:5] == ["MB/s", "reads/s", "p50", "ms", "p90"]
+    assert heading.split()[:5] == ["reading", "MB/s", "reads/s", "p50", "ms"]
     assert line.split("  ")[0] == "whole shards, 4 threads"
-    assert line.split()[4:10] == ["1,234", "1,177", "3.2", "5", "41.1", "-"]
+    assert line.split()[4:10] == ["1,234", "1,177", "3.20", "5.00", "41.1", "—"]
     assert line.endswith("cold: not in this page cache, 0.0% there before")
 
 

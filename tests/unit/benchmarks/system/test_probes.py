@@ -59,17 +59,21 @@ def test_network(devices, interfaces, expected, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("speeds", "expected"),
     [
-        (["10000"], {"network_link_bytes_per_second": 1.25e9}),
-        (["10000", "25000"], {"network_link_bytes_per_second": 4.375e9}),
-        (["10000", "-1"], {}),  # a virtual interface tells no speed
+        ([10000], {"network_link_bytes_per_second": 1.25e9}),
+        ([10000, 25000], {"network_link_bytes_per_second": 4.375e9}),
+        ([10000, 0], {}),  # a virtual interface tells no speed
         ([], {}),
     ],
 )
 def test_speed_of_the_link(speeds, expected, tmp_path, monkeypatch):
-    for index, speed in enumerate(speeds):
-        (tmp_path / f"eth{index}").mkdir()
-        (tmp_path / f"eth{index}/speed").write_text(f"{speed}\n")
+    stats = {
+        f"eth{index}": types.SimpleNamespace(speed=speed)
+        for index, speed in enumerate(speeds)
+    }
+    for name in stats:
+        (tmp_path / name).mkdir()
     monkeypatch.setattr(network, "_INTERFACES", tmp_path)
+    monkeypatch.setattr(network.psutil, "net_if_stats", lambda: stats)
 
     assert probes._network()().gauges == expected
 

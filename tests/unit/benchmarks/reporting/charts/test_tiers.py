@@ -31,7 +31,7 @@ def test_each_tier_has_a_bar_and_its_bytes() -> None:
         *(("remote", "server", 2.0), ("ram", "cache in RAM", 1.0))
     ]
     assert chart.sentences[0] == "remote: 50.0 images/s; the run waited for: server."
-    assert chart.rows[0][:6] == ["remote", "50.0", "—", "—", "server", "cold"]
+    assert chart.rows[0][:4] == ["remote", "50.0", "server", "cold"]
     assert all(len(row) == len(chart.columns) for row in chart.rows)
 
 
