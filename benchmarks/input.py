@@ -217,32 +217,11 @@ def make_pipeline(
     """Makes the pipeline of the rank: a preset, or a function of the user."""
     if config.pipeline is not None:
         return _pipeline_of(config.pipeline, world)
-    from benchmarks.training.setting import recipe_of
+    from benchmarks.training.setting import preset_pipeline
 
-    model = catalog.MODELS[config.model]
-    preset = getattr(tfpipe, config.preset)
+    # As in benchmarks.train, because a tuning is stored for an equal pipeline.
     is_training = config.preset == "imagenet_train"
-    source = tfpipe.TFRecordSource(
-        config.data_dir,
-        "train" if is_training else "validation",
-        shard_cache=config.shard_cache(),
-        shuffle="window" if is_training else "none",
-        remainder="drop" if is_training else "pad",
-        batch_size=config.batch_size or model.batch_size,
-        seed=config.seed,
-        rank=world.rank,
-        num_ranks=world.num_ranks,
-    )
-    pipeline: tfpipe.Pipeline = preset(
-        source,
-        recipe=recipe_of(config.model),
-        image_size=config.image_size or model.image_size,
-        whole_batches=config.whole_batches,
-        # As in benchmarks.train, because a tuning is stored for an equal pipeline.
-        with_record_id=True,
-        tuning=tuning,
-    )
-    return pipeline
+    return preset_pipeline(config, world, tuning, is_training=is_training)
 
 
 def _pipeline_of(name: str, world: Ranks) -> tfpipe.Pipeline:

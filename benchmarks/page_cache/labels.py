@@ -84,15 +84,10 @@ class EpochCache:
         return "warm" if min(fractions) >= 1 - WARM_MAX else "unknown"
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "epoch": self.epoch,
-            "consumed_bytes": self.consumed_bytes,
-            "storage_bytes": self.storage_bytes,
-            "server_bytes": self.server_bytes,
-            "network_bytes": self.network_bytes,
-            "storage_fraction": self.storage_fraction,
-            "label": self.label,
-        }
+        fields = dataclasses.asdict(self)
+        del fields["resident_fractions"]
+        own = {"storage_fraction": self.storage_fraction, "label": self.label}
+        return fields | own
 
     def __str__(self) -> str:
         return (

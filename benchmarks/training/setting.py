@@ -6,7 +6,8 @@ The index of the data set is read here; no record is.
 
 import dataclasses
 import pathlib
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tfpipe
@@ -18,6 +19,7 @@ from benchmarks.distributed.watch import Beat
 from benchmarks.models import catalog
 from benchmarks.models.accelerators import Emulation
 from benchmarks.options.config import Config
+from benchmarks.options.data_access import DataOptions
 from benchmarks.reporting import steady_state
 from benchmarks.reporting.steady_state import ReadAhead
 from benchmarks.training import caches
@@ -216,14 +218,23 @@ def recipe_of(model: str) -> Callable[..., tfpipe.recipes.Recipe]:
     return recipe
 
 
-def _pipeline(
-    config: Config,
+def preset_pipeline(
+    config: DataOptions,
     ranks: Ranks,
     tuning: tfpipe.Tuning,
-    directory: pathlib.Path | None,
+    *,
+    is_training: bool,
+    directory: pathlib.Path | None = None,
+    of_source: Mapping[str, Any] = types.MappingProxyType({}),
+    **of_preset: Any,
 ) -> tfpipe.Pipeline:
-    is_training = config.mode == "train"
-    preset = tfpipe.imagenet_train if is_training else tfpipe.imagenet_eval
+    """Returns the pipeline of a preset over the data set of a config.
+
+    Args:
+        directory: Folder of the shard cache; None is --shard_cache_dir.
+        of_source: More arguments of the source; `of_preset` are those of the preset.
+    """
+    model = catalog.MODELS[config.model]
     source = tfpipe.TFRecordSource(
         config.data_dir,
         "train" if is_training else "validation",
@@ -231,23 +242,46 @@ def _pipeline(
         seed=config.seed,
         rank=ranks.rank,
         num_ranks=ranks.num_ranks,
-        batch_size=config.batch_size,
+        batch_size=config.batch_size or model.batch_size,
         shuffle="window" if is_training else "none",
         remainder="drop" if is_training else "pad",
-        on_error=config.on_error,
-        max_faults=config.max_faults,
-        affinity=config.affinity,
-        hosts=None if config.affinity is None else ranks.hosts(),
+        **of_source,
     )
-    pipeline = preset(
-        source,
-        recipe=None if config.read_only else recipe_of(config.model),
-        image_size=config.image_size,
-        cache=tfpipe.Cache("ram") if config.ram_cache == "records" else None,
-        with_record_id=True,
-        # Kept images are examples.
-        whole_batches=config.ram_cache != "images" and config.whole_batches,
-        tuning=tuning,
+    preset = tfpipe.imagenet_train if is_training else tfpipe.imagenet_eval
+    options = {
+        "recipe": recipe_of(config.model),
+        "image_size": config.image_size or model.image_size,
+        "whole_batches": config.whole_batches,
+        "with_record_id": True,
+        "tuning": tuning,
+    }
+    return preset(source, **(options | of_preset))
+
+
+def _pipeline(
+    config: Config,
+    ranks: Ranks,
+    tuning: tfpipe.Tuning,
+    directory: pathlib.Path | None,
+) -> tfpipe.Pipeline:
+    of_preset: dict[str, Any] = {"recipe": None} if config.read_only else {}
+    if config.ram_cache == "records":
+        of_preset["cache"] = tfpipe.Cache("ram")
+    if config.ram_cache == "images":  # kept images are examples
+        of_preset["whole_batches"] = False
+    pipeline = preset_pipeline(
+        config,
+        ranks,
+        tuning,
+        is_training=config.mode == "train",
+        directory=directory,
+        of_source={
+            "on_error": config.on_error,
+            "max_faults": config.max_faults,
+            "affinity": config.affinity,
+            "hosts": None if config.affinity is None else ranks.hosts(),
+        },
+        **of_preset,
     )
     if config.ram_cache == "images":
         pipeline = caches.with_images(pipeline)

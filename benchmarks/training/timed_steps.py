@@ -101,7 +101,9 @@ def run_steps(
     if index < num_warmup:  # the last step was still a warm-up step
         raise ValueError(metrics.not_finite_loss(traces)["text"])
     figures = {
-        **_figures(setting, ranks, sampler, traces),
+        **metrics.summarize(traces, record_bytes=setting.record_bytes),
+        **_faults(setting, ranks),
+        **_over_time(ranks, sampler, traces),
         "time_to_first_batch_seconds": max(ranks.gather(first_batch_seconds)),
         "epoch_reads": meter.finish(traces[ranks.rank].examples_of),
     }
@@ -113,19 +115,6 @@ def _paused(recorder: Recorder, sampler: telemetry.Sampler) -> Iterator[None]:
     """Leaves the time of the block out of all figures; the input still reads ahead."""
     with recorder.untimed(), sampler.paused():
         yield
-
-
-def _figures(
-    setting: Setting,
-    ranks: Ranks,
-    sampler: telemetry.Sampler,
-    traces: Sequence[Trace],
-) -> dict[str, Any]:
-    return {
-        **metrics.summarize(traces, record_bytes=setting.record_bytes),
-        **_faults(setting, ranks),
-        **_over_time(ranks, sampler, traces),
-    }
 
 
 def _over_time(
