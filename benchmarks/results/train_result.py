@@ -413,14 +413,3 @@ class TrainResult(MeasuredResult):
     bars: BarRates | None = None
     reproducibility: Reproducibility | None = None
     gates: tuple[GateAnswer, ...] = ()
-
-
-def json_schema() -> dict[str, Any]:
-    """Returns the JSON Schema of a result of benchmarks.train."""
-    from benchmarks.results import tree
-
-    about = {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "A result of benchmarks.train",
-    }
-    return {**about, **tree.schema(TrainResult)}

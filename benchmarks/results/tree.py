@@ -18,14 +18,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, Union
 
 T = TypeVar("T")
-Schema = dict[str, Any]
 _Note = Callable[[str], None]
 
-_KINDS: Mapping[type, tuple[tuple[type, ...], str, str]] = {
-    bool: ((bool,), "true or false", "boolean"),
-    int: ((int,), "a whole number", "integer"),
-    float: ((int, float), "a number", "number"),
-    str: ((str,), "a text", "string"),
+_KINDS: Mapping[type, tuple[tuple[type, ...], str]] = {
+    bool: ((bool,), "true or false"),
+    int: ((int,), "a whole number"),
+    float: ((int, float), "a number"),
+    str: ((str,), "a text"),
 }
 _ABSENT = object()
 
@@ -70,7 +69,7 @@ def _read(kind: Any, value: Any, path: str, note: _Note) -> Any:
         pairs = _require(isinstance(value, Mapping), value, "an object", path)
         named = {k: _or(_ABSENT, parts[1], x, f"{path}.{k}", note) for k, x in pairs}
         return {key: item for key, item in named.items() if item is not _ABSENT}
-    accepted, text, _ = _KINDS[kind]
+    accepted, text = _KINDS[kind]
     is_right = isinstance(value, accepted) and (
         kind is bool or not isinstance(value, bool)
     )
@@ -144,20 +143,3 @@ def _optional(kind: Any) -> Any:
         return None
     (inner,) = (each for each in typing.get_args(kind) if each is not type(None))
     return inner
-
-
-def schema(kind: Any) -> Schema:
-    """Returns the JSON Schema of a type; other keys than those of the type may be."""
-    if kind is Any:
-        return {}
-    if inner := _optional(kind):
-        return {"anyOf": [schema(inner), {"type": "null"}]}
-    if dataclasses.is_dataclass(kind):
-        properties = {name: schema(hint) for name, hint, _ in _fields(kind)}
-        return {"type": "object", "properties": properties}
-    parts = typing.get_args(kind)
-    if typing.get_origin(kind) is tuple:
-        return {"type": "array", "items": schema(parts[0])}
-    if parts:
-        return {"type": "object", "additionalProperties": schema(parts[1])}
-    return {"type": _KINDS[kind][2]}
