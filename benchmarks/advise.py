@@ -23,7 +23,8 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 from benchmarks.models import catalog
 from benchmarks.options import data_access, settings_file
@@ -37,6 +38,14 @@ _ASKED = cli.group("What is asked")
 _TRAINED = cli.group("What is trained")
 _HOSTS = cli.group("Accelerators and hosts")
 _STORAGE = cli.group("Storage")
+
+
+def _fact(group: Callable[..., Any]) -> Callable[[str, str], Any]:
+    """Returns the flag of a fact, by the form and the meaning of its value."""
+    return lambda shown, about: group(None, about, shown=shown)
+
+
+_trained, _of_hosts, _of_storage = map(_fact, (_TRAINED, _HOSTS, _STORAGE))
 GROUPS = (*("What is asked", "What is trained", "Accelerators and hosts", "Storage"),)
 
 
@@ -77,132 +86,96 @@ class AdviseOptions:
     whole_batches: Literal["auto", "yes", "no"] | None = _TRAINED(
         None, "Whether whole batches are decoded at once. auto: as in --results."
     )
-    entry_points: str | None = _TRAINED(
-        None,
+    entry_points: str | None = _trained(
+        "yes|no",
         "yes: the data set has entry points, so that a crop decodes less. Default: no.",
-        shown="yes|no",
     )
-    num_images: str | None = _TRAINED(
-        None,
-        "Images of an epoch. Default: those of ILSVRC-2012.",
-        shown="N",
+    num_images: str | None = _trained(
+        "N", "Images of an epoch. Default: those of ILSVRC-2012."
     )
-    record: str | None = _TRAINED(
-        None,
-        "Mean bytes of a record, such as 115kB. Default: ILSVRC-2012.",
-        shown="SIZE",
+    record: str | None = _trained(
+        "SIZE", "Mean bytes of a record, such as 115kB. Default: ILSVRC-2012."
     )
-    cpu_ms: str | None = _TRAINED(
-        None,
+    cpu_ms: str | None = _trained(
+        "X",
         "CPU time of an image on one core, in milliseconds. benchmarks.input measures "
         "the time. Default: from --record.",
-        shown="X",
     )
-    accelerator: str | None = _HOSTS(
-        None,
+    accelerator: str | None = _of_hosts(
+        "NAME",
         "Kind of the accelerators. One of "
         f"{', '.join(published.NAMES)}, or a name in --accelerators_file. "
         f"{published.NO_FIGURE} Default: h100.",
-        shown="NAME",
     )
     accelerators_file: str | None = _HOSTS(
         None, "JSON or TOML file of other accelerators, as for benchmarks.train."
     )
-    images_per_second: str | None = _HOSTS(
-        None,
+    images_per_second: str | None = _of_hosts(
+        "X",
         "Images a second of one accelerator that never waits. Default: the published "
         "figure of --model on --accelerator.",
-        shown="X",
     )
-    num_accelerators: str | None = _HOSTS(
-        None,
-        "Accelerators of all hosts. Default: one host.",
-        shown="N",
+    num_accelerators: str | None = _of_hosts(
+        "N", "Accelerators of all hosts. Default: one host."
     )
-    accelerators_per_host: str | None = _HOSTS(
-        None,
-        "Accelerators of a host. Default: 8.",
-        shown="N",
+    accelerators_per_host: str | None = _of_hosts(
+        "N", "Accelerators of a host. Default: 8."
     )
-    exchange_ms: str | None = _HOSTS(
-        None,
-        "Time by which the exchange of gradients makes a step longer. Default: 0.",
-        shown="X",
+    exchange_ms: str | None = _of_hosts(
+        "X", "Time by which the exchange of gradients makes a step longer. Default: 0."
     )
-    cores: str | None = _HOSTS(
-        None,
-        "Cores of a host. Default: those of NVIDIA's DGX.",
-        shown="N",
+    cores: str | None = _of_hosts(
+        "N", "Cores of a host. Default: those of NVIDIA's DGX."
     )
-    ram: str | None = _HOSTS(
-        None,
-        "Memory of a host, such as 512GB. Default: DGX.",
-        shown="SIZE",
+    ram: str | None = _of_hosts(
+        "SIZE", "Memory of a host, such as 512GB. Default: DGX."
     )
-    page_cache: str | None = _HOSTS(
-        None,
-        "Memory of a host that keeps files. Default: 80 % of --ram.",
-        shown="SIZE",
+    page_cache: str | None = _of_hosts(
+        "SIZE", "Memory of a host that keeps files. Default: 80 % of --ram."
     )
-    cached: str | None = _HOSTS(
-        None,
+    cached: str | None = _of_hosts(
+        "SHARE",
         "Share of the bytes that memory gives after the first epoch, such as 0. "
         "Default: computed from --page_cache and the size of the data.",
-        shown="SHARE",
     )
-    local_disk: str | None = _HOSTS(
-        None,
-        "Rate of the local disk of a host, such as 2.5GB/s.",
-        shown="RATE",
+    local_disk: str | None = _of_hosts(
+        "RATE", "Rate of the local disk of a host, such as 2.5GB/s."
     )
-    local_disk_room: str | None = _HOSTS(
-        None,
-        "Room on the local disk of a host, such as 7TB.",
-        shown="SIZE",
+    local_disk_room: str | None = _of_hosts(
+        "SIZE", "Room on the local disk of a host, such as 7TB."
     )
-    storage: str | None = _STORAGE(
-        None,
+    storage: str | None = _of_storage(
+        "RATE",
         "Rate of the storage, such as 10GB/s, or one of "
         f"{', '.join(hardware.STORAGES)}. Default: unlimited, and the answer says what "
         "is needed.",
-        shown="RATE",
     )
     storage_gbps: float | None = _STORAGE(
         None,
         "The same as --storage, as a number of GB/s: 1e9 bytes a second.",
         least=0,
     )
-    shared_storage: str | None = _STORAGE(
-        None,
+    shared_storage: str | None = _of_storage(
+        "yes|no",
         "yes: --storage is the rate for all hosts together. no: for each. Default: "
         "yes, unless --storage names a storage of one host.",
-        shown="yes|no",
     )
-    storage_cache: str | None = _STORAGE(
-        None,
-        "Cache of the storage itself, such as 2TB. Default: 0.",
-        shown="SIZE",
+    storage_cache: str | None = _of_storage(
+        "SIZE", "Cache of the storage itself, such as 2TB. Default: 0."
     )
-    requests: str | None = _STORAGE(
-        None,
-        "Most requests a second that the storage serves. Default: no limit.",
-        shown="N",
+    requests: str | None = _of_storage(
+        "N", "Most requests a second that the storage serves. Default: no limit."
     )
-    request: str | None = _STORAGE(
-        None,
-        "Bytes of a request. Default: 1.048576MB, the read buffer.",
-        shown="SIZE",
+    request: str | None = _of_storage(
+        "SIZE", "Bytes of a request. Default: 1.048576MB, the read buffer."
     )
-    link: str | None = _STORAGE(
-        None,
+    link: str | None = _of_storage(
+        "RATE",
         "Highest rate at which a host reads over its network, such as 10GB/s. Default: "
         "one port of NVIDIA's DGX, 50GB/s of a DGX H100.",
-        shown="RATE",
     )
-    write: str | None = _STORAGE(
-        None,
-        "Rate of writing a checkpoint. Default: --storage, or 1.5GB/s.",
-        shown="RATE",
+    write: str | None = _of_storage(
+        "RATE", "Rate of writing a checkpoint. Default: --storage, or 1.5GB/s."
     )
 
 
