@@ -1,20 +1,10 @@
 """Bytes of the data's files that storage gave in an epoch, for one page cache.
 
-In: counters of the kernel at both ends of an epoch. Out: bytes from storage. Two
-figures bound these bytes from above:
-
-- read_bytes of /proc/self/io, counted by the kernel for every rank. The libraries of
-  the process are in the figure, as they are read from storage when first used.
-- The growth of the files' part in the page cache (mincore), and the bytes reclaimed by
-  the kernel meanwhile: a byte from storage is in memory, or left memory again. A file
-  system without lasting pages breaks the bound.
-
-The smaller figure is taken. While the files fit in memory the second is exact, and
-holds no library. If they do not fit, libraries are small beside them, and the first
-takes over.
-
-A bound from below checks both: the page cache cannot give more than it held at the
-begin and got meanwhile. If the figures contradict each other, nothing is known.
+In: counters of the kernel at both ends of an epoch. Out: bytes from storage: the
+smaller of two upper bounds, see docs/reference/results.md. The growth of the files'
+part in the page cache is exact while the files fit in memory; otherwise read_bytes of
+/proc/self/io takes over, beside which libraries are small. A bound from below checks
+both: the page cache gives no more than it held at the begin and got meanwhile.
 """
 
 import dataclasses

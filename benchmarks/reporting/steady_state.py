@@ -3,10 +3,9 @@
 In: the begins of the windows of a rank, and the timed steps of all ranks. Out: the
 number of steps before timing may begin, and the section `steady_state` of the result.
 
-A rank reads whole shuffle windows: the window after the window in use. The first
-windows are read while the model is built; steps with their records are as fast as
-memory. Later a slow storage gives window after window: many steps without a wait, then
-a long wait. So a rate over few windows depends on its begin and end within a window.
+A rank reads whole shuffle windows: the window after the window in use. Steps with the
+first windows, read while the model is built, are as fast as memory. A slow storage then
+gives window after window, so that a rate over few windows depends on its begin and end.
 """
 
 import dataclasses

@@ -55,17 +55,7 @@ def summarize(ranks: Sequence[Figures]) -> dict[str, Any]:
         ranks: For each rank the growth of counters over the timed window, a result of
             `telemetry.summarize_samples`, and the machine as "machine_id".
 
-    Returns:
-        others_cpu_fraction: part of the cores for processes outside the run.
-        stolen_fraction: part of the cores for other machines of the hypervisor.
-        run_queue_wait_fraction: part of the time of the run's threads, running or ready
-        to run, spent waiting for a core.
-        wanted_cpu_fraction: part of the cores that the run's threads, running or ready
-        to run, wanted. A run that waits for storage wants few cores, however busy the
-        host is.
-        All are 0 to 1, of the worst host, and None if unknown on a host. The same names
-        with _per_host hold a list.
-        text: a sentence.
+    docs/reference/results.md explains the shares.
     """
     machines: dict[str, list[Figures]] = {}
     for figures in ranks:

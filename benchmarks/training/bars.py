@@ -126,19 +126,7 @@ class Bars:
     def case(self) -> str:
         """The limit of the run, as a word.
 
-        Input and model overlap, so that both together should reach
-        overlapped = min(input, synthetic). The first valid rule decides:
-
-        "well_fed": real >= 0.97 synthetic. The input does not limit the model.
-        "input_binds", "model_binds": real >= 0.95 overlapped. The slower of the two
-            explains the rate; repeated runs may differ by 5 %.
-        "compete": both together are slower by more. Either the cores explain the rate:
-            the CPU seconds of both, added up, need >= 0.9 of the cores at the
-            overlapped rate, or both together kept >= 0.9 of the cores busy, with the
-            cores of other processes in both shares. Or memory or the way to the device
-            explain the rate: real >= 0.95 in_turn, where
-            in_turn = 1 / (1 / input + 1 / synthetic).
-        "unexplained": even taking turns would be faster, and cores are free.
+        docs/reference/results.md has the rules, of which the first valid one decides.
         """
         real = self.rates["real"]
         if real >= _WELL_FED * self.rates["synthetic"]:

@@ -30,12 +30,8 @@ def summarize(
 ) -> dict[str, Any]:
     """Returns the figures of a run whose ranks started their timed steps together.
 
-    The time of a step is wait, compute, sync and late together, as critical_path.py
-    says; figures with _per_rank are those of each rank. stall_fraction is the share of
-    input in the critical path of the job, accelerator_utilization that of compute.
-    sync_fraction and the seconds of a step are means over ranks. A deviation is 1.96
-    standard deviations of the rate from step to step. A step of all ranks is over when
-    its last rank is done.
+    stall_fraction and accelerator_utilization are shares of the critical path. A
+    deviation is 1.96 standard deviations of the rate from step to step.
 
     Args:
         record_bytes: Mean size of a record in its shard; None if there are no shards.
