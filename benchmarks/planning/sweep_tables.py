@@ -178,7 +178,7 @@ def document(session: Session) -> dict[str, Any]:
     finished = session.all_repeats()
     answers = FoundAnswers(
         gates=sweep.find_ranks,
-        rule=session.RULE,
+        rule=RULE,
         answers=tuple(answer for answer in session.answers.values() if answer),
     )
     return {

@@ -46,13 +46,15 @@ def answer(group: Group) -> str:
     name = result.config.model or "unknown model"
     if result.config.mode != "train":
         name += f" {result.config.mode}"
-    if result.config.mode == "eval":
-        accuracy, count = group.mean(lambda r: r.accuracy), result.num_evaluated
+    accuracy, count = group.mean(lambda r: r.accuracy), result.num_evaluated
+    if result.config.mode == "eval" and accuracy is not None:
         images = "" if count is None else f" of {count:,.0f} validation images"
         return f"{name}: right on {frame.percent(accuracy)}{images}."
-    rate = frame.amount(estimate.mean if estimate else None)
+    if estimate is None:
+        return f"{name}: the result has no images/s."
+    rate = frame.amount(estimate.mean)
     text = f"{name}: {rate} images/s on {_accelerators(group)}"
-    if (share := _share(result, estimate.mean if estimate else 0.0)) is not None:
+    if (share := _share(result, estimate.mean)) is not None:
         text += f", {share:.1%} of {'its' if result.num_ranks == 1 else 'their'} rate"
     elif (busy := group.mean(lambda r: r.accelerator_utilization)) is not None:
         text += f", computing {busy:.1%} of the time"

@@ -31,7 +31,7 @@ from tfpipe import errors
 # Options that change no figure: for files, waiting and gates.
 _NOT_SETTINGS = {"report_dir", "checkpoint_dir", "rank_timeout", "require", "repeat"}
 _TIME_IN_NAME = re.compile(r"(\d{4})(\d\d)(\d\d)-(\d\d)(\d\d)(\d\d)")
-_REVISION = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{28}")
+_REVISION = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{28}\b")
 _MAX_NAME = 60  # letters of a name in a label
 _PICTURES = (".jpg", ".jpeg", ".png")
 _TYPES: Mapping[str, type[MeasuredResult]] = {

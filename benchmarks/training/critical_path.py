@@ -183,7 +183,12 @@ class CriticalPath:
             ).tolist(),
             "clock_offset_seconds_per_rank": self.offsets.tolist(),
             "outliers": self.outliers(),
-            "slowest": dataclasses.asdict(self.slowest),
+            "slowest": {
+                **dataclasses.asdict(self.slowest),
+                "own_seconds_per_step_per_rank": list(
+                    self.slowest.own_seconds_per_step_per_rank
+                ),
+            },
             "text": self.sentence(),
         }
 

@@ -5,11 +5,11 @@ from benchmarks.system import telemetry
 
 
 def test_a_large_data_set_is_measured_by_an_even_sample():
-    files = [f"{number:04}" for number in range(1000)]
+    names = [f"{number:04}" for number in range(1000)]
 
-    assert files.even_sample(files, 15e9) == files
-    assert files.even_sample(files, 160e9) == files[::10]
-    assert files.even_sample(files[:3], 160e9) == files[:1]
+    assert files.even_sample(names, 15e9) == names
+    assert files.even_sample(names, 160e9) == names[::10]
+    assert files.even_sample(names[:3], 160e9) == names[:1]
 
 
 def test_a_sampler_reads_the_part_in_memory(tmp_path):

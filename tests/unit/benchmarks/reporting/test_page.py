@@ -161,7 +161,7 @@ def test_each_chart_has_its_specification_and_its_numbers(everything: Parsed) ->
     assert [a["id"] for _, a, _ in everything.all("figure")] == [
         *("time-1", "time-2", "scaling", "bars", "storages", "ranks"),
         *("steps-1", "steps-2", "pipeline-costs", "storage-1-rates"),
-        *("ceilings-1", "learning-1"),
+        *("prediction-1", "learning-1"),
     ]
     assert everything.texts("summary").count("The numbers of Over time") == 1
 

@@ -151,13 +151,13 @@ def test_random_reads_have_4_kb_and_go_around_the_cache_if_direct() -> None:
         assert job.is_direct == (state == "direct")
 
 
-def _outcome(start: float, end: float, reads: list[int], fetched: int | None) -> Any:
+def _outcome(start: float, end: float, times: list[int], fetched: int | None) -> Any:
     return {
         "start_ns": int(start * 1e9),
         "end_ns": int(end * 1e9),
-        "num_bytes": len(reads) * 1_000_000,
-        "num_reads": len(reads),
-        "counts": reads.count_latencies(reads).tolist(),
+        "num_bytes": len(times) * 1_000_000,
+        "num_reads": len(times),
+        "counts": reads.count_latencies(times).tolist(),
         "storage_bytes": fetched,
     }
 
