@@ -7,6 +7,7 @@ page cache are measured meanwhile. Where the time does not suffice, the result s
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 import math
 import time
@@ -44,6 +45,13 @@ class InputRate:
     def examples_per_second(self) -> float:
         """Examples of all timed batches over their time."""
         return len(self.end_seconds) * self.batch_size / self.end_seconds[-1]
+
+    def num_examples(self, steps_per_epoch: int, epoch: int) -> int:
+        """Returns the timed examples of an epoch."""
+        start = self.num_warmup
+        end = start + len(self.end_seconds)
+        first, last = epoch * steps_per_epoch, (epoch + 1) * steps_per_epoch
+        return max(0, min(end, last) - max(start, first)) * self.batch_size
 
     def throughput(self) -> dict[str, Any]:
         ends = np.concatenate([[0.0], self.end_seconds])
@@ -133,19 +141,14 @@ def measure(
         `examples_per_second_per_rank` of the result.
     """
     source = pipeline.source
-    split = source.index.splits[source.split]
-    num_bytes = sum(shard.num_bytes for shard in split)
-    num_records = source.index.num_records(source.split)
+    num_bytes = sum(shard.num_bytes for shard in source.index.splits[source.split])
+    record_bytes = num_bytes / source.index.num_records(source.split)
     files = [path for path in source.paths if tfpipe.Location(path).is_local]
     before = states.prepare("as_is", files, ranks) if files else ()
-    record_bytes = num_bytes / num_records
     meter = Meter(
         files, ranks, _Fetched(source), record_bytes=record_bytes, is_cold=False
     )
-    sampler = Sampler()
-
-    steps = source.steps_per_epoch
-    ahead = read_ahead(pipeline, tfpipe.State())
+    steps, ahead = source.steps_per_epoch, read_ahead(pipeline, tfpipe.State())
 
     def begin() -> None:
         # All ranks begin together.
@@ -157,20 +160,12 @@ def measure(
             state = tfpipe.State(epoch=num_batches // steps)
             meter.end_epoch(state, contextlib.nullcontext, is_last=False)
 
-    def num_examples(epoch: int) -> int:
-        end = rate.num_warmup + len(rate.end_seconds)
-        first, last = max(rate.num_warmup, epoch * steps), min(end, (epoch + 1) * steps)
-        return max(0, last - first) * rate.batch_size
-
-    with sampler:
+    with Sampler() as sampler:
         rate = _time(pipeline, ahead, seconds, most_seconds, (begin, after))
         epochs = [
             [each for each in own if each.consumed_bytes]
-            for own in meter.finish(num_examples)
+            for own in meter.finish(functools.partial(rate.num_examples, steps))
         ]
-    # The ranks end after equal times, and not after equal numbers of epochs.
-    shared = min(map(len, epochs))
-    epochs = [own[:shared] for own in epochs]
     everyone = ranks.gather((rate, sampler.figures()))
     rates = [rate for rate, _ in everyone]
     sections = {
@@ -179,12 +174,10 @@ def measure(
         "host_load": host_load.summarize([figures for _, figures in everyone]),
     }
     if before:  # else no local file is read
-        cache = labels.section(
-            before,
-            labels.join(epochs, before),
-            data_bytes=num_bytes,
-            num_steps=source.steps_per_epoch,
-        )
+        # The ranks end after equal times, and not after equal numbers of epochs.
+        shared = [own[: min(map(len, epochs))] for own in epochs]
+        joined = labels.join(shared, before)
+        cache = labels.section(before, joined, data_bytes=num_bytes, num_steps=steps)
         memory = cache["size_rule"]["ram_bytes_of_hosts"]
         sections |= {"cache": cache, "fits_in_memory": num_bytes < memory}
     return rate, sections

@@ -70,8 +70,7 @@ def run_steps(
     tfpipe.preflight(setting.pipeline, ranks.gather, state=state)
     num_warmup, _ = num_steps
     batches = Batches(setting)
-    begin = state if num_warmup == 0 else None
-    meter = cache_state.meter(setting, ranks, batches, begin)
+    meter = cache_state.meter(setting, ranks, batches, None if num_warmup else state)
     recorder = Recorder(
         setting.num_records, setting.read_ahead(state), setting.emulated_seconds
     )
