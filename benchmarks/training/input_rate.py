@@ -167,12 +167,7 @@ def measure(
             for own in meter.finish(functools.partial(rate.num_examples, steps))
         ]
     everyone = ranks.gather((rate, sampler.figures()))
-    rates = [rate for rate, _ in everyone]
-    sections = {
-        "examples_per_second_per_rank": [rate.examples_per_second for rate in rates],
-        "steady_state": steady_state_of(rates),
-        "host_load": host_load.summarize([figures for _, figures in everyone]),
-    }
+    sections = _sections(everyone)
     if before:  # else no local file is read
         # The ranks end after equal times, and not after equal numbers of epochs.
         shared = [own[: min(map(len, epochs))] for own in epochs]
@@ -181,6 +176,15 @@ def measure(
         memory = cache["size_rule"]["ram_bytes_of_hosts"]
         sections |= {"cache": cache, "fits_in_memory": num_bytes < memory}
     return rate, sections
+
+
+def _sections(everyone: Sequence[tuple[InputRate, dict[str, Any]]]) -> dict[str, Any]:
+    rates = [rate for rate, _ in everyone]
+    return {
+        "examples_per_second_per_rank": [rate.examples_per_second for rate in rates],
+        "steady_state": steady_state_of(rates),
+        "host_load": host_load.summarize([figures for _, figures in everyone]),
+    }
 
 
 @dataclasses.dataclass(frozen=True)
