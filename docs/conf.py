@@ -20,6 +20,7 @@ extensions = [
 # The site has a page for each command in place of all flags on one page.
 exclude_patterns = ["reference/flags.md"]
 nitpicky = False
+smartquotes = False  # --flag and "text" are as they are typed
 
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 4

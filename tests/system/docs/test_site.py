@@ -6,12 +6,13 @@ pages and checks all links (tests/house/test_documents.py).
 
 import html.parser
 import importlib.util
-import json
 import pathlib
 import re
 import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Generator
 
 import pytest
 
@@ -19,12 +20,36 @@ import tfpipe
 from tests.house.code import ROOT
 from tests.support.data.made_once import made_once
 from tests.support.faults.torture import IS_LONG
+from tests.support.servers import browser
 from tfpipe.cli import names
 
 pytest.importorskip("furo")
 
 # What a page loads by itself, in contrast to the links that a reader follows.
 LOADED = {"script": "src", "img": "src", "iframe": "src", "source": "src"}
+
+# Texts whose contrast to the colour behind them is below 4.5, the limit of WCAG AA.
+FAINT_TEXTS = """(() => {
+  const parts = color => color.match(/[\\d.]+/g).map(Number);
+  const light = color => parts(color).slice(0, 3).map(v => v / 255)
+    .map(v => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const isOpaque = color => parts(color).length < 4 || parts(color)[3] > 0.99;
+  const behind = e => {
+    while (e && !isOpaque(getComputedStyle(e).backgroundColor)) e = e.parentElement;
+    return e ? getComputedStyle(e).backgroundColor : "rgb(255, 255, 255)";
+  };
+  const found = new Set();
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (texts.nextNode()) {
+    const e = texts.currentNode.parentElement, text = texts.currentNode.data.trim();
+    if (!text || !e.offsetParent) continue;
+    const [a, b] = [light(getComputedStyle(e).color), light(behind(e))];
+    const contrast = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (contrast < 4.5) found.add(`faint ${e.tagName}.${e.className}`);
+  }
+  return [...found];
+})()"""
 
 
 def _build(folder: pathlib.Path) -> None:
@@ -103,9 +128,38 @@ def test_generated_pages_are_in_the_site(site: pathlib.Path) -> None:
         assert "Flags" in page.read_text()
 
 
-@pytest.mark.parametrize("word", ["shuffl", "heic", "au"])  # as the search stems them
-def test_search_finds(word: str, site: pathlib.Path) -> None:
-    text = (site / "searchindex.js").read_text()
-    index = json.loads(text[text.index("(") + 1 : text.rindex(")")])
+@pytest.fixture(scope="module")
+def tab() -> Generator[browser.Page]:
+    program = browser.find()
+    if program is None:
+        pytest.skip("No Chromium is installed: apt-get install -y chromium")
+    with browser.open_page(program) as page:
+        yield page
 
-    assert index["terms"].get(word) or index["titleterms"].get(word)
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_pages_fit_the_window_and_can_be_read(
+    site: pathlib.Path, tab: browser.Page, width: int, scheme: str
+) -> None:
+    faults = {}
+    for path in sorted(site.rglob("*.html")):
+        tab.open(path, width=width, scheme=scheme, is_drawn=False)
+        too_wide = tab.value("document.documentElement.scrollWidth") > width
+        outside = [u for u in tab.requests() if not u.startswith(("data:", "file:"))]
+        if found := [*outside, *tab.value(FAINT_TEXTS), *["too wide"] * too_wide]:
+            faults[path.relative_to(site).as_posix()] = found
+
+    assert faults == {}
+
+
+@pytest.mark.parametrize("word", ["shuffle", "HEIC", "AU"])
+def test_search_finds(word: str, site: pathlib.Path, tab: browser.Page) -> None:
+    tab.open(site / "search.html", width=1280, scheme="light", is_drawn=False)
+    tab.value(f"void (location.search = '?q={word}')")
+    links = "[...document.querySelectorAll('#search-results li a')].map(a => a.href)"
+    end = time.monotonic() + 30
+    while not (found := tab.value(links)) and time.monotonic() < end:
+        time.sleep(0.05)
+
+    assert any("glossary.html" in link for link in found)
