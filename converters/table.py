@@ -3,8 +3,9 @@
   python -m converters.table photos.parquet DIR --image_column=image \\
       --label_column=label
 
---input is a file (CSV, JSON lines, Parquet, SQLite), a folder, a pattern or a URL of
-such files, or postgresql://user@host/database or mysql://user@host/database. Behind a
+--input is a file (CSV, JSON lines, Parquet, SQLite, and Extended JSON or BSON of
+mongoexport and mongodump), a folder, a pattern or a URL of such files, or
+postgresql://user@host/database or mysql://user@host/database. Behind a
 database, `#name` names a table. --query=SQL chooses and computes rows: over files it is
 DuckDB's SQL, in which the input is the table `input`; over one database it runs there,
 in its own SQL. --table=name=PLACE adds tables to join; DuckDB then reads all of them.

@@ -20,9 +20,10 @@ from typing import Any
 
 from converters.inputs.tables import servers, sql
 from converters.inputs.tables.columns import MAX_DIGITS, Columns
+from converters.inputs.tables.documents import DocumentCursor
 from converters.inputs.tables.servers import MYSQL, POSTGRESQL
 from converters.inputs.tables.spool import Spool
-from converters.inputs.tables.table_sources import SQLITE, TableSource
+from converters.inputs.tables.table_sources import DOCUMENTS, SQLITE, TableSource
 from tfpipe.shards.sql import Interruptible, read_lines
 
 _BATCH_ROWS = 64
@@ -42,6 +43,9 @@ def rows(source: TableSource, query: str | None) -> Iterator[Any]:
 
     Without a query the rows are those of the source's table.
     """
+    if source.kind == DOCUMENTS:
+        yield DocumentCursor(source.files)
+        return
     openers = {SQLITE: _sqlite, POSTGRESQL: _postgresql, MYSQL: _mysql}
     with openers[source.kind](source, _statement(source, query)) as cursor:
         yield cursor

@@ -93,7 +93,7 @@ def scan(
     copies.mkdir(exist_ok=True)
 
     def rows_of(name: str, source: TableSource, **own: Any) -> str:
-        if source.is_database:
+        if source.has_cursor:
             lines = copies / f"{name}.jsonl"
             return databases.rows_in(lines, images, source, **own)
         return _read(connection, source, columns, by_file if name == INPUT else {})
@@ -302,7 +302,7 @@ def by_names(
     by_file = {name: _folder_values(source, name) for name in hive_columns}
     if columns.split_column is not None or meaning.split is not None:
         return columns, meaning.split, by_file
-    if source.is_database:
+    if source.has_cursor:
         return columns, TRAIN, by_file
     splits = meaning.splits_of_files(source.files)
     if len(set(splits)) == 1:

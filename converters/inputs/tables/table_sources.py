@@ -16,7 +16,7 @@ from typing import IO, TextIO, cast
 
 from converters.inputs import patterns
 from converters.inputs.class_lists import CLASSES_NAME, EXPORT_NAME
-from converters.inputs.tables import servers
+from converters.inputs.tables import documents, servers
 from tfpipe import errors
 from tfpipe.location.files import Files
 from tfpipe.location.location import Location
@@ -25,19 +25,20 @@ from tfpipe.shard_cache import metadata
 from tfpipe.shards import missing_index
 
 CSV, JSON, PARQUET = "CSV", "JSON lines", "Parquet"
-SQLITE = "SQLite"
+SQLITE, DOCUMENTS = "SQLite", "BSON or Extended JSON"
 DATABASES = (SQLITE, servers.POSTGRESQL, servers.MYSQL)
 
 _KINDS: Mapping[str, str] = {
     **dict.fromkeys((".csv", ".tsv", ".csv.gz", ".tsv.gz"), CSV),
     **dict.fromkeys((".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz", ".json"), JSON),
     **dict.fromkeys((".parquet", ".pq"), PARQUET),
+    **dict.fromkeys((".bson", ".bson.gz"), DOCUMENTS),
     **dict.fromkeys((".sqlite", ".sqlite3", ".db"), SQLITE),
 }
 _MAGIC = {b"PAR1": PARQUET, b"SQLite format 3\0": SQLITE}
 _KNOWN = (
-    "a file that ends in .csv, .tsv, .jsonl, .ndjson, .json or .parquet, a SQLite "
-    "file, a folder or pattern of such files, postgresql://... or mysql://..."
+    "a file that ends in .csv, .tsv, .jsonl, .ndjson, .json, .bson or .parquet, a "
+    "SQLite file, a folder or pattern of such files, postgresql://... or mysql://..."
 )
 
 
@@ -63,6 +64,11 @@ class TableSource:
     def is_database(self) -> bool:
         """Whether a query of its own language reads the source."""
         return self.kind in DATABASES
+
+    @property
+    def has_cursor(self) -> bool:
+        """Whether the rows come from a cursor, and not from a reader of DuckDB."""
+        return self.is_database or self.kind == DOCUMENTS
 
     @property
     def is_remote(self) -> bool:
@@ -189,6 +195,8 @@ def _kind_of_file(path: str) -> str | None:
         if head.startswith(magic):
             return kind
     named = _kind_of_name(path)
+    if named == JSON and documents.is_extended(path):
+        return DOCUMENTS
     if named in _MAGIC.values() and head:
         raise ValueError(f"{path} must be a {named} file, got other bytes.")
     return named
