@@ -32,8 +32,7 @@ Further columns of the catalogs of data sets and of exports come along, and thos
 
 Equal images, also of different sources, are listed in duplicates.jsonl, and left out
 with --drop_duplicates=same_class or all. --near_duplicates=4 lists images that look
-alike in near_duplicates.jsonl, and leaves none out; it needs
-pip install 'tfpipe[near_duplicates]'.
+alike in near_duplicates.jsonl, and leaves none out.
 
 All other flags are those of converters.folder, and DIR gets the same files. The same
 input, options and seed give the same bytes, in whatever order the sources are named.

@@ -31,6 +31,7 @@ be done with them:
   --sheet=out.png          a contact sheet of the sample
   --report=data.html       a page about classes, sizes, boxes, changes and rejects
   --materialize=OUT        a data set with shards of its own
+  --compact=OUT            the same for all records of a growing data set
   --remove                 takes them out of a growing data set, in a new generation
 
 The same catalog, expressions and seed choose the same records, if the expressions have
@@ -38,13 +39,14 @@ no random(). The last line on stdout is one JSON object. Exit code: 0 done, also
 record is chosen; 1 an error.
 """
 
+import contextlib
 import dataclasses
 import os
 import pathlib
 import re
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from converters.catalog import counts, facts, question, samples, shards
@@ -57,12 +59,13 @@ from converters.jobs import run
 from converters.jobs.job import Job
 from converters.options import shared
 from converters.options.query import GROUPS, QueryOptions
-from converters.streams.growing import GrowingDataSet
+from converters.streams.growing import GrowingDataSet, folder_of
 from tfpipe import cli, errors, host
 from tfpipe.cli import output
 from tfpipe.location.files import Files
 from tfpipe.location.location import Location
 from tfpipe.shards import generations, index, subset
+from tfpipe.shards.generations import Folder
 
 if TYPE_CHECKING:
     import duckdb
@@ -109,11 +112,11 @@ def ask(config: QueryOptions) -> dict[str, Any]:
             done = found | _write(config, source, rows, found)
             done["remarks"] = [] if found["num_chosen"] else _misnamed(config, source)
             job = _job(config, source, rows, more) if more is not None else None
-            folders = _folders(rows, source) if config.remove else {}
+            hit = _hit(source, rows) if config.remove else {}
         if job is not None:  # a process with the threads of DuckDB cannot fork
             run.run(job)
         if config.remove:
-            done["generation"] = _remove(config, folders)
+            done["generation"] = _remove(config, source, hit)
     return {
         "command": _COMMAND,
         "schema_version": _SCHEMA_VERSION,
@@ -125,53 +128,70 @@ def ask(config: QueryOptions) -> dict[str, Any]:
     }
 
 
-def _folders(rows: "duckdb.DuckDBPyConnection", source: Source) -> dict[str, int]:
+def _hit(source: Source, rows: "duckdb.DuckDBPyConnection") -> dict[str, int]:
     """Returns the number of chosen records in each folder of a growing data set."""
     if "generation" not in source.known.made_by:
         raise ValueError(
             f"--remove needs a growing data set, and {source.name} is none. Write the "
             "other records with --materialize."
         )
-    folders: dict[str, int] = {}
+    hit: dict[str, int] = {}
     chosen = "SELECT split, shard, count(*) FROM chosen GROUP BY ALL ORDER BY ALL"
     for split, shard, count in rows.execute(chosen).fetchall():
         folder = source.known.splits[split][shard].name.partition("/")[0]
-        folders[folder] = folders.get(folder, 0) + count
-    return folders
+        hit[folder] = hit.get(folder, 0) + count
+    return hit
 
 
-def _remove(config: QueryOptions, folders: Mapping[str, int]) -> int:
-    """Publishes each folder without its chosen records; returns the last generation.
+def _remove(config: QueryOptions, source: Source, hit: Mapping[str, int]) -> int:
+    """Publishes a generation without the chosen records; returns its number.
 
-    After a kill the same command removes the records of the other folders.
+    The other records of their folders come into a new folder.
     """
     location = shared.location_of("DIR", config.data_dir)
-    # Each removal has claims of its own: no stream goes on with them.
-    data = GrowingDataSet(Files(location), f"query-{os.urandom(8).hex()}", ())
-    for folder, count in folders.items():
-        new, whole = "", data.index_of(folder)
-        if count < sum(map(whole.num_records, whole.splits)):
-            new = data.claim([]).folder
-            rest = dataclasses.replace(
-                config,
-                data_dir=(location / folder).text,
-                clause=f"NOT coalesce(({config.clause}), false)",
-                remove=False,
-                save=None,
-                sheet=None,
-                report=None,
-                materialize=(location / new).text,
-            )
-            ask(rest)
-            whole = data.index_of(new)
-        while not data.publish(new, whole, replaces=folder):
-            data.refresh()
-            if folder not in {e.folder for e in generations.newest(data.log)}:
-                raise ValueError(
-                    f"{folder} was replaced by another command. Run this one again."
-                )
-        data.refresh()
-    return len(data.log)
+    # Each removal has a claim of its own: no stream goes on with it.
+    data = GrowingDataSet(Files(location), f"query-{os.urandom(8).hex()}")
+    with contextlib.closing(data), tempfile.TemporaryDirectory() as near:
+        before = generations.folders(data.log, len(data.log))
+        entry = [Folder(name, "", 0) for name in hit]
+        total = sum(each.num_records for each in before if each.name in hit)
+        if total > sum(hit.values()):
+            rest, new = pathlib.Path(near, "rest"), data.claim([])
+            ask(_rest(config, source, hit, rest))
+            for name in Files(str(rest)).names():
+                Files(location / new).upload(name, rest / name)
+            entry.append(folder_of(new, data.index_of(new)))
+        while hit and hit.keys() <= {each.name for each in before}:
+            if data.publish(*entry):
+                return len(data.log)
+            before = generations.folders(data.log, len(data.log))
+        if hit:
+            raise ValueError(f"Another command replaced {min(hit)}. Start this again.")
+        return len(data.log)
+
+
+def _rest(
+    config: QueryOptions, source: Source, hit: Collection[str], folder: pathlib.Path
+) -> QueryOptions:
+    """Returns the query that writes the records of folders that are not chosen."""
+    inside = [
+        f"(split = '{split}' AND shard = {n})"
+        for split, shards_of in source.known.splits.items()
+        for n, shard in enumerate(shards_of)
+        if shard.name.partition("/")[0] in hit
+    ]
+    clause = f"NOT coalesce(({config.clause}), false) AND ({' OR '.join(inside)})"
+    return dataclasses.replace(
+        config,
+        clause=clause,
+        generation=source.known.made_by["generation"],
+        materialize=str(folder),
+        remove=False,
+        save=None,
+        weight=None,
+        sheet=None,
+        report=None,
+    )
 
 
 def _misnamed(config: QueryOptions, source: Source) -> list[str]:

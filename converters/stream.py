@@ -19,43 +19,53 @@ after a kill at any moment, and stores each message once. Several commands with 
 names (--worker) share the work of a --group, on any hosts.
 
 Training reads a generation: tfpipe.TFRecordSource(DIR, "train", generation="latest").
-python -m converters.query DIR --materialize=OUT writes all records as a usual data set.
+python -m converters.query DIR --compact=OUT writes all records as a usual data set.
 The command runs until Ctrl-C, SIGTERM or --until_idle. The last line on stdout is one
 JSON object. Exit code: 0 done, 1 an error.
 """
 
+import collections
 import dataclasses
 import functools
 import socket
 import sys
 import time
 import urllib.parse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeVar
 
 from converters.conversion import steps
+from converters.engines import locks
+from converters.exports.source import require_package
 from converters.images.policy import KINDS, STORED, Policy
 from converters.inputs.labels import read_label_map
+from converters.jobs.publish import NothingStoredError
 from converters.options import shared
 from converters.options.job import ConvertOptions, policy
-from converters.streams.batch import Batch, BatchReader
+from converters.streams.batch import Batch
+from converters.streams.brokers import BROKERS, BrokerOptions
 from converters.streams.folder import FolderStream
-from converters.streams.growing import GrowingDataSet, MessageClaim, counted
-from converters.streams.message import Message, Stream, StreamError, bytes_of
-from tfpipe import cli
+from converters.streams.growing import GrowingDataSet, folder_of
+from converters.streams.message import Message, Stream
+from tfpipe import cli, errors
 from tfpipe.cli import output
 from tfpipe.cli.signals import terminated_as_interrupted
 from tfpipe.errors import count_of
 from tfpipe.location.files import Files
 from tfpipe.location.location import Location
+from tfpipe.shards import generations
+from tfpipe.shards.generations import Folder
 from tfpipe.shards.index import Index
 from tfpipe.shards.split_names import SPLITS, TRAIN
 
 _COMMAND = "converters.stream"
 _SCHEMA_VERSION = 1
-_BROKERS = {"redis": 6379, "nats": 4222, "kafka": 9092}
 _CHUNK = 100  # messages that are asked for at once
 _FIRST_WAIT, _MOST_WAIT = 0.2, 5.0  # seconds between tries of a broker that is away
+_COUNTS = (
+    *("num_messages", "num_records", "num_duplicates", "num_generations"),
+    *("num_bad_messages", "num_of_new_classes"),
+)
 _stream = cli.group(shared.INPUT)
 _labels = cli.group(shared.LABELS)
 _Answer = TypeVar("_Answer")
@@ -143,10 +153,10 @@ class StreamOptions:
         return shared.location_of("DIR", self.output_dir)
 
     @functools.cached_property
-    def broker(self) -> tuple[str, str, int, str] | None:
-        """Kind, host, port and stream of a broker; None for a watched folder."""
-        scheme, separator, rest = self.source.partition("://")
-        if not separator or scheme not in _BROKERS:
+    def broker(self) -> BrokerOptions | None:
+        """The stream of a broker; None for a watched folder."""
+        scheme, _, rest = self.source.partition("://")
+        if scheme not in BROKERS:
             shared.location_of("SOURCE", self.source)
             return None
         url = urllib.parse.urlsplit(f"//{rest}")
@@ -156,7 +166,8 @@ class StreamOptions:
                 f"SOURCE must be {scheme}://HOST:PORT/STREAM without a password, which "
                 "comes from the environment."
             )
-        return scheme, url.hostname, url.port or _BROKERS[scheme], name
+        at = url.hostname, url.port or BROKERS[scheme][1], name
+        return BrokerOptions(*at, self.group, self.worker_name, self.takeover_seconds)
 
     def conversion(self, folder: str) -> ConvertOptions:
         """Returns the options of the conversion that writes a folder."""
@@ -169,6 +180,7 @@ class StreamOptions:
             num_workers=self.num_workers,
             fsync=self.fsync,
             check_inputs="digest",
+            overwrite=True,
         )
 
 
@@ -180,26 +192,10 @@ def open_stream(options: StreamOptions, stored: set[str]) -> Stream:
     """
     if options.broker is None:
         return FolderStream(shared.location_of("SOURCE", options.source), stored)
-    kind, host, port, name = options.broker
-    settings: dict[str, Any] = {"host": host, "port": port, "name": name}
-    settings |= {"group": options.group, "takeover_seconds": options.takeover_seconds}
-    # The clients of brokers are optional packages.
-    try:
-        if kind == "redis":
-            from converters.streams.redis_stream import RedisStream
-
-            return RedisStream(worker=options.worker_name, **settings)
-        if kind == "nats":
-            from converters.streams.nats_stream import NatsStream
-
-            return NatsStream(**settings)
-        from converters.streams.kafka_stream import KafkaStream
-
-        return KafkaStream(**settings)
-    except ImportError as error:
-        raise ValueError(
-            f"{kind}:// needs a package: pip install 'tfpipe[{kind}]' ({error})."
-        ) from error
+    kind = options.source.partition(":")[0]
+    make, _, package = BROKERS[kind]
+    require_package(f"{kind}://", package, kind)
+    return make(options.broker)
 
 
 class Worker:
@@ -208,180 +204,159 @@ class Worker:
     Args:
         options: The options.
         stream: The source of the messages; None opens the source of the options.
+
+    Raises:
+        ValueError: If an option cannot be used, or a worker of this name runs.
     """
 
     def __init__(self, options: StreamOptions, stream: Stream | None = None) -> None:
-        classes: Sequence[str] = ()
+        self.options, classes = options, list[str]()
         if options.label_map is not None:
             path = shared.path_of("--label_map", options.label_map)
             classes = list(read_label_map(path, 1))
-        self.options = options
-        self.data = GrowingDataSet(Files(options.output), options.worker_name, classes)
+        files = Files(options.output)
+        generations.read_log(files)  # nothing is written into a usual data set
+        near = options.conversion("generations").local_dir
+        self.spool = near / f".spool-{options.worker_name}"
+        self.spool.mkdir(parents=True, exist_ok=True)
+        self._lock = locks.acquire(self.spool / "lock")
+        if self._lock is None:
+            raise ValueError(
+                f"A command with --worker={options.worker_name} runs. Each worker needs"
+                " a name of its own."
+            )
+        self.data = GrowingDataSet(
+            files, options.worker_name, classes, options.takeover_seconds
+        )
         if not self.data.classes and options.new_class != "append":
             raise ValueError(
                 "--new_class=append or --label_map is needed for the first generation."
             )
         self.stream = stream or open_stream(options, self.data.stored)
-        self.root = (
-            None
-            if options.root is None
-            else Files(shared.location_of("--root", options.root))
-        )
-        folder = (
-            options.output.path
-            if options.output.is_local
-            else (options.conversion(".").local_dir)
-        )
-        self.spool = folder / "generations" / f".spool-{options.worker_name}"
-        self.counts: dict[str, int] = dict.fromkeys(
-            (
-                "num_messages",
-                "num_records",
-                "num_duplicates",
-                "num_generations",
-                "num_bad_messages",
-                "num_of_new_classes",
-            ),
-            0,
-        )
-        self.decisions: dict[str, int] = {}
+        root = options.root
+        self.root = None if root is None else Files(shared.location_of("--root", root))
+        self.counts = collections.Counter(dict.fromkeys(_COUNTS, 0))
+        self.decisions = collections.Counter[str]()
         self._last_message = time.monotonic()
 
-    def count(self, **more: int) -> None:
-        self.counts = counted(self.counts, more)
-
-    def patiently(self, ask: Callable[[], _Answer]) -> _Answer:
-        """Asks the broker, and again while it does not answer."""
+    def _ask(self, request: Callable[..., _Answer], *arguments: Any) -> _Answer:
+        """Asks the source, and again while it does not answer."""
         end, wait = time.monotonic() + self.options.patience, _FIRST_WAIT
         while True:
             try:
-                return ask()
-            except StreamError as error:
+                return request(*arguments)
+            except self.stream.errors as error:
+                self.stream.close()
+                if refusal := self.stream.refusal(error):
+                    raise errors.RefusedError(refusal) from None
+                text = f"{self.options.source} does not answer: {error}"
                 if time.monotonic() + wait > end:
-                    raise
-                output.tell(f"{error}; asking again")
+                    raise errors.RemoteError(text) from error
+                output.tell(f"{text}; asking again")
                 time.sleep(wait)
                 wait = min(2 * wait, _MOST_WAIT)
 
     def loop(self) -> None:
-        """Completes the claims of an earlier run, then stores what arrives."""
-        for claim in self.data.unfinished():
-            batch, positions = Batch(self.spool), [p for p, _ in claim.messages]
-            again = self.patiently(functools.partial(self.stream.fetch, positions))
-            done = [m.position for m in again if not self._take(batch, m)]
-            if list(batch.messages) == [id for _, id in claim.messages]:
-                self._store(batch, claim)
-            else:
-                self.data.give_up(claim)
-                self._store(batch, None)
-            self._acknowledge(done)
+        """Stores what arrives, and acknowledges what is stored."""
         while not self._is_idle():
-            batch = Batch(self.spool)
-            done = self._collect(batch)
-            self._store(batch, None)
-            self._acknowledge(done)
+            batch = Batch(self.spool, self.options.split)
+            self._collect(batch)
+            self._store(batch)
+            if batch.positions:
+                self._ask(self.stream.acknowledge, list(batch.positions))
+
+    def close(self) -> None:
+        """Ends the connections; another worker may have the name."""
+        self.stream.close()
+        self.data.close()
+        if self._lock is not None:
+            locks.release(self._lock)
 
     def _is_idle(self) -> bool:
         limit = self.options.until_idle
         return limit is not None and time.monotonic() - self._last_message > limit
 
-    def _collect(self, batch: Batch) -> list[str]:
-        """Fills a batch; returns the positions of messages that are not stored."""
+    def _collect(self, batch: Batch) -> None:
+        """Fills a batch."""
         options, end = self.options, 0.0
-        done: list[str] = []
         while (
-            (room := options.max_records - len(batch.messages)) > 0
+            (room := options.max_records - len(batch.images)) > 0
+            and len(batch.positions) < 2 * options.max_records
             and batch.num_bytes < options.max_mb << 20
             and not self._is_idle()
         ):
             wait = min(1.0, end - time.monotonic()) if end else 1.0
-            if wait <= 0 or len(done) > options.max_records:
-                break
-            for message in self.patiently(
-                functools.partial(self.stream.read, min(room, _CHUNK), wait)
-            ):
+            if wait <= 0:
+                return
+            for message in self._ask(self.stream.read, min(room, _CHUNK), wait):
                 end = end or time.monotonic() + options.max_seconds
                 self._last_message = time.monotonic()
-                if not self._take(batch, message):
-                    done.append(message.position)
-        return done
+                self._take(batch, message)
 
-    def _take(self, batch: Batch, message: Message) -> bool:
+    def _take(self, batch: Batch, message: Message) -> None:
         """Adds a message to a batch, unless there is a reason not to."""
-        options, earlier = self.options, batch.messages.get(message.id)
-        self.count(num_messages=1)
-        if earlier is not None and earlier.position == message.position:
-            return True  # the broker gave it twice
-        if earlier is not None or message.id in self.data.stored:
-            self.count(num_duplicates=1)
-            return False
-        if message.fault:
-            return self._refuse(message, options.bad_message, "num_bad_messages")
-        if message.label not in self.data.classes and options.new_class != "append":
+        options = self.options
+        if message.position in batch.positions:
+            return  # the broker gave it twice
+        self.counts["num_messages"] += 1
+        batch.positions[message.position] = None
+        if message.id in batch.images or message.id in self.data.stored:
+            self.counts["num_duplicates"] += 1
+        elif fault := message.fault:
+            self._refuse(message, options.bad_message, "num_bad_messages", fault)
+        elif message.label not in self.data.classes and options.new_class != "append":
             fault = f"the class {message.label!r} is new, see --new_class"
-            message = dataclasses.replace(message, fault=fault)
-            return self._refuse(message, options.new_class, "num_of_new_classes")
-        batch.add(message, bytes_of(message, self.root))
-        return True
+            self._refuse(message, options.new_class, "num_of_new_classes", fault)
+        else:
+            try:
+                batch.add(message, message.content(self.root))
+            except errors.MissingFileError as error:
+                fault = str(error).rstrip(".")
+                self._refuse(message, options.bad_message, "num_bad_messages", fault)
 
-    def _refuse(self, message: Message, choice: str, counter: str) -> bool:
-        text = f"Message {message.id!r} at {message.position}: {message.fault}"
+    def _refuse(self, message: Message, choice: str, counter: str, fault: str) -> None:
+        text = f"Message {message.id!r} at {message.position}: {fault}"
         if choice == "fail":
             raise ValueError(f"{text}. Mend the producer, or skip such messages.")
         print(text, file=sys.stderr)
-        self.count(**{counter: 1})
-        return False
+        self.counts[counter] += 1
 
-    def _store(self, batch: Batch, claim: MessageClaim | None) -> None:
-        """Publishes a batch as a generation, and acknowledges its messages."""
+    def _store(self, batch: Batch) -> None:
+        """Publishes a batch as a generation."""
         data = self.data
-        while batch.messages:
-            messages = list(batch.messages.values())
-            pairs = [(each.position, each.id) for each in messages]
-            claim = data.claim(pairs) if claim is None else claim
-            whole = data.complete(claim)
-            if whole is None or not data.fits(whole):
-                whole = self._convert(batch, claim, overwrite=whole is not None)
-            if data.publish(claim.folder, whole):
-                self.count(
-                    num_generations=1,
-                    num_records=sum(map(whole.num_records, whole.splits)),
-                )
-                self.decisions = counted(self.decisions, whole.made_by["decisions"])
-                data.refresh()
-                self._acknowledge([position for position, _ in pairs])
-                output.tell(
-                    f"{claim.folder}: generation {len(data.log)}, {len(pairs)} messages"
-                )
-                return
-            data.refresh()
-            # Another worker may have stored some of the messages.
-            if theirs := batch.without(data.stored):
-                self.count(num_duplicates=len(theirs))
-                self._acknowledge([each.position for each in theirs])
-                data.give_up(claim)
-                claim = None
+        while batch.images:
+            name = data.claim(list(batch.images))
+            whole, decisions = self._convert(batch, name)
+            folder = Folder(name, "", 0) if whole is None else folder_of(name, whole)
+            # Another worker may have stored some messages, or begun other classes.
+            while not (theirs := batch.remove(data.stored)) and data.fits(whole):
+                if data.publish(folder):
+                    self.counts["num_generations"] += 1
+                    self.counts["num_records"] += folder.num_records
+                    self.decisions.update(decisions)
+                    count = count_of(len(batch.images), "message")
+                    output.tell(f"{name}: generation {len(data.log)}, {count}")
+                    return
+            self.counts["num_duplicates"] += theirs
 
-    def _convert(self, batch: Batch, claim: MessageClaim, *, overwrite: bool) -> Index:
-        """Writes the shards of a claim, as a usual conversion."""
-        labels = self.data.labels
-        for each in batch.messages.values():
-            labels.setdefault(each.label, self.data.label_base + len(labels))
-        reader = BatchReader(
-            path=self.spool / batch.path.name,
-            messages=list(batch.messages.values()),
-            labels=labels,
-            split=self.options.split,
-        )
-        options = dataclasses.replace(
-            self.options.conversion(claim.folder), overwrite=overwrite
-        )
-        steps.convert(_COMMAND, options, reader)
-        return self.data.index_of(claim.folder)
+    def _convert(
+        self, batch: Batch, name: str
+    ) -> tuple[Index | None, Mapping[str, int]]:
+        """Writes the shards of a claim, as a usual conversion.
 
-    def _acknowledge(self, positions: Sequence[str]) -> None:
-        if positions:
-            self.patiently(lambda: self.stream.acknowledge(positions))
+        Returns:
+            The index and its decisions; no index if no image could be stored.
+        """
+        batch.labels = labels = self.data.labels
+        for label, _ in batch.images.values():
+            labels.setdefault(label, self.data.label_base + len(labels))
+        try:
+            steps.convert(_COMMAND, self.options.conversion(name), batch)
+        except NothingStoredError as error:
+            print(f"{name}: {error}", file=sys.stderr)
+            return None, {f"skipped_{key}": n for key, n in error.reasons.items()}
+        whole = self.data.index_of(name)
+        return whole, whole.made_by["decisions"]
 
 
 def run(options: StreamOptions) -> None:
@@ -394,7 +369,7 @@ def run(options: StreamOptions) -> None:
     except KeyboardInterrupt:
         ended = "interrupted"
     finally:
-        worker.stream.close()
+        worker.close()
     seconds = time.monotonic() - began
     document = {
         "command": _COMMAND,

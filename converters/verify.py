@@ -192,31 +192,25 @@ def verify(config: VerifyOptions) -> Result:
 
 
 def _verify_growing(config: VerifyOptions, files: Files) -> Result:
-    """Checks each folder of a generation as a data set of its own.
-
-    Labels that contradict between folders, or shards that are others than the log says,
-    are an error.
-    """
+    """Checks each folder of a generation as a data set of its own."""
     log = generations.read_log(files)
-    chosen = config.generation or len(log)
-    entries = generations.folders(log, chosen)
-    with tempfile.TemporaryDirectory() as views:
-        generation_view.bring(files, pathlib.Path(views), chosen)
+    opened = config.generation or len(log)
+    with tempfile.TemporaryDirectory() as views:  # folders that contradict are an error
+        generation_view.bring(files, pathlib.Path(views), opened)
     total = Result(num_records=0, num_shards=0, num_bytes=0)
-    for folder in (entry.folder for entry in entries):
-        data_dir = (config.location / folder).text
-        result = verify(dataclasses.replace(config, data_dir=data_dir, generation=None))
-        total.num_records += result.num_records
-        total.num_shards += result.num_shards
-        total.num_bytes += result.num_bytes
-        total.num_faults += result.num_faults - len(result.faults)
+    for name in (each.name for each in generations.folders(log, opened)):
+        data_dir = (config.location / name).text
+        part = verify(dataclasses.replace(config, data_dir=data_dir, generation=None))
+        total.num_records += part.num_records
+        total.num_shards += part.num_shards
+        total.num_bytes += part.num_bytes
+        total.num_faults += part.num_faults - len(part.faults)
         total.add(
-            dataclasses.replace(fault, shard=f"{folder}/{fault.shard}")
-            for fault in result.faults
+            dataclasses.replace(fault, shard=f"{name}/{fault.shard}")
+            for fault in part.faults
         )
-        remarks = [*total.details["remarks"]]
-        remarks += [f"{folder}: {text}" for text in result.details["remarks"]]
-        total.details = {**result.details, "remarks": remarks}
+        remarks = [f"{name}: {text}" for text in part.details["remarks"]]
+        total.details = part.details | {"remarks": total.details["remarks"] + remarks}
     return total
 
 

@@ -118,6 +118,18 @@ class MissingFileError(RemoteError):
     """
 
 
+class RefusedError(RemoteError):
+    """The store refuses the request: the same request will fail again.
+
+    Example:
+        >>> try:
+        ...     tfpipe.Files("http://localhost/images").names()
+        ... except tfpipe.errors.RefusedError as error:
+        ...     print(error)
+        http://localhost/images is a web server, which cannot list its files. Use ...
+    """
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Bounds:
     """The range of a number; None is no bound."""

@@ -3,10 +3,11 @@
 In: the folder of a data set with an index. Out: near_duplicates.jsonl in the folder,
 and counts. No image is left out or changed.
 
-The library ImageHash makes 64 bits of an image of 9 x 8 pixels: a bit says whether a
-pixel is darker than its neighbor (difference hash), and stays nearly the same when the
-image is scaled. If two hashes differ in at most d bits, at least a band of d + 1 bands
-of bits is equal. Only hashes with an equal band are compared.
+A hash has 64 bits of an image of 9 x 8 pixels: a bit says whether a pixel is darker
+than its neighbor, and stays nearly the same when the image is scaled. The bits are
+those of the function dhash of the library ImageHash. If two hashes differ in at most d
+bits, at least a band of d + 1 bands of bits is equal. Only hashes with an equal band
+are compared.
 """
 
 import functools
@@ -17,10 +18,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from PIL import Image
 
 from converters.engines import processes
 from converters.exports.plan import ExportPlan, Part, make_plan, read_items
-from converters.exports.source import open_source, require_package
+from converters.exports.source import open_source
 from converters.images import jpeg_header, pillow
 from tfpipe.location import atomic
 from tfpipe.location.location import Location
@@ -48,15 +50,6 @@ class Hashed(NamedTuple):
     name: str
     split: str
     synset: str
-
-
-def require() -> None:
-    """Checks for the library.
-
-    Raises:
-        ValueError: If the library is not installed.
-    """
-    require_package("--near_duplicates", "imagehash", "near_duplicates")
 
 
 def hash_images(plan: ExportPlan, *, num_workers: int) -> Sequence[Hashed]:
@@ -89,15 +82,14 @@ def _hash_part(plan: ExportPlan, part: Part) -> list[Hashed]:
 
 
 def _hash(encoded: bytes) -> int | None:
-    import imagehash
-
     try:
         header = jpeg_header.read_header(encoded)
         picture = pillow.decode_jpeg(encoded, header, _DECODED_SIZE)
     except jpeg_header.BadImageError:
         return None
-    image = pillow.upright(picture).image
-    return int(str(imagehash.dhash(image)), 16)
+    gray = pillow.upright(picture).image.convert("L")
+    pixels = np.asarray(gray.resize((9, 8), Image.Resampling.LANCZOS))
+    return int.from_bytes(np.packbits(pixels[:, 1:] > pixels[:, :-1]).tobytes(), "big")
 
 
 REPORT_NAME = "near_duplicates.jsonl"

@@ -139,6 +139,12 @@ def published_by_another_task(job: Job, before: tuple[int, int] | None) -> index
     )
 
 
+class NothingStoredError(ValueError):
+    """Not one image of a split could be stored; `reasons` counts why."""
+
+    reasons: Mapping[str, int] = {}
+
+
 def _require_records(written: Sequence[write_shard.Written]) -> None:
     records: collections.Counter[str] = collections.Counter()
     for item in written:
@@ -149,11 +155,13 @@ def _require_records(written: Sequence[write_shard.Written]) -> None:
                 r for item in written if item.split == split for r in item.rejects
             ]
             reasons = collections.Counter(reject["reason"] for reject in rejects)
-            raise ValueError(
+            error = NothingStoredError(
                 f"Not one image of split {split} could be stored. Reasons: "
                 f"{dict(sorted(reasons.items()))}. The first one is "
                 f"{rejects[0]['name']}: {rejects[0]['detail']}."
             )
+            error.reasons = reasons
+            raise error
 
 
 def _require_all_rows(job: Job, written: Sequence[write_shard.Written]) -> None:

@@ -199,16 +199,11 @@ class ConvertOptions(shared.WritingOptions):
                 "--validation_fraction and --split_fractions exclude each other. Leave "
                 "out --validation_fraction."
             )
-        if self.near_duplicates is not None:
-            # The comparison needs NumPy and Pillow.
-            from converters.catalog import near_duplicates
-
-            near_duplicates.require()
-            if not self.output.is_local:
-                raise ValueError(
-                    "--near_duplicates needs an --output_dir that is a folder. Convert "
-                    "to a folder, and copy that to the store."
-                )
+        if self.near_duplicates is not None and not self.output.is_local:
+            raise ValueError(
+                "--near_duplicates needs an --output_dir that is a folder. Convert to "
+                "a folder, and copy that to the store."
+            )
 
     @property
     def meaning(self) -> Meaning:

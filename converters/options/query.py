@@ -97,10 +97,16 @@ class QueryOptions:
         "The same command goes on after an interruption.",
         shown="DIR",
     )
+    compact: str | None = _output(
+        None,
+        "Folder to write all records of a growing data set to, unchanged, as a usual "
+        "data set: --materialize without a clause.",
+        shown="DIR",
+    )
     remove: bool = _output(
         False,
         "Take the chosen records out of a growing data set, from the next generation "
-        "on. Their folders are written anew without them; earlier generations stay.",
+        "on. The rest of their folders is written anew; earlier generations stay.",
     )
     overwrite: bool = _output(
         False,
@@ -118,6 +124,13 @@ class QueryOptions:
                 "The WHERE clause must be an expression, got an empty text. Leave it "
                 "out to choose all records."
             )
+        if self.compact is not None:
+            if self.clause != ALL or self.materialize is not None or self.limit:
+                raise ValueError(
+                    "--compact writes all records, and needs neither a clause nor "
+                    "--limit nor --materialize."
+                )
+            errors.settle(self, "materialize", self.compact)
         for name in ("save", "sheet", "report"):
             if (value := getattr(self, name)) is not None:
                 self._check_file(f"--{name}", value)

@@ -1,15 +1,14 @@
 """A batch of messages: the images of one generation before they are stored.
 
 In: messages. Out: their bytes in a file, and a `Reader` of them for a usual conversion.
-The file need not survive a kill: the broker gives the messages again.
+The file need not survive a kill: the source gives the messages again.
 """
 
 import dataclasses
 import os
 import pathlib
-import shutil
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 import xxhash
 
@@ -17,8 +16,7 @@ from converters.inputs.class_lists import ClassList
 from converters.inputs.image import NO_CLASS, Image
 from converters.inputs.listed import Listed
 from converters.inputs.meaning import Meaning
-from converters.inputs.reader import Workspace
-from converters.inputs.tables import spool
+from converters.inputs.reader import Reader, Workspace
 from converters.streams.message import Message
 from tfpipe.location import atomic
 from tfpipe.location.location import Location
@@ -26,105 +24,71 @@ from tfpipe.location.location import Location
 _IMAGES = "images"
 
 
-class Stored(NamedTuple):
-    """A message whose image is in the file of the batch."""
-
-    position: str
-    id: str
-    label: str
-    name: str
-    offset: int
-    num_bytes: int
-
-
-class Batch:
+@dataclasses.dataclass
+class Batch(Reader):
     """Messages in order of arrival, with their images in a file.
 
-    Args:
-        folder: Folder for the file, made if it is missing; an older file is replaced.
-    """
-
-    def __init__(self, folder: pathlib.Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self.path = folder / _IMAGES
-        self.messages: dict[str, Stored] = {}  # by id
-        self.num_bytes = 0
-        self.path.write_bytes(b"")
-
-    def add(self, message: Message, image: bytes) -> None:
-        """Adds a message whose id is new."""
-        with atomic.naming(self.path), open(self.path, "ab") as file:
-            file.write(image)
-        self.messages[message.id] = Stored(
-            *(message.position, message.id, message.label, message.name),
-            *(self.num_bytes, len(image)),
-        )
-        self.num_bytes += len(image)
-
-    def without(self, ids: "set[str]") -> list[Stored]:
-        """Takes messages out, and returns them."""
-        return [self.messages.pop(each) for each in ids & self.messages.keys()]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class BatchReader:
-    """The reader of a batch, see `converters.inputs.reader.Reader`.
-
     Attributes:
-        path: The file with the images.
-        messages: The messages in order.
-        labels: Label of every class, also of classes without a message.
+        folder: Folder for the file; an older file is replaced.
         split: Split of all images.
+        labels: Label of every class, also of classes without a message.
+        images: Class and image of each message, by its id.
+        positions: Positions of these, and of all other messages that were read.
+        num_bytes: Bytes of the images.
     """
 
-    path: pathlib.Path
-    messages: Sequence[Stored]
-    labels: Mapping[str, int]
+    folder: pathlib.Path
     split: str
+    labels: dict[str, int] = dataclasses.field(default_factory=dict)
+    images: dict[str, tuple[str, Image]] = dataclasses.field(default_factory=dict)
+    positions: dict[str, None] = dataclasses.field(default_factory=dict)
+    num_bytes: int = 0
 
-    def list_images(self, meaning: Meaning, workspace: Workspace) -> Listed:
-        """Lists the messages as images of one file in the working folder.
+    def __post_init__(self) -> None:
+        (self.folder / _IMAGES).write_bytes(b"")
+        self._names: set[str] = set()
+
+    def add(self, message: Message, content: bytes) -> None:
+        """Adds a message whose id is new.
 
         Two messages may have one name: the later one gets a part of its id's digest.
         """
-        folder = spool.folder_in(workspace, "messages")
-        target = folder / _IMAGES
-        target.unlink(missing_ok=True)
-        try:
-            os.link(self.path, target)
-        except OSError:  # another file system
-            shutil.copyfile(self.path, target)
+        path = self.folder / _IMAGES
+        with atomic.naming(path), open(path, "ab") as file:
+            file.write(content)
+        name = message.name.lstrip("/")
+        if name in self._names or not name:
+            stem, suffix = os.path.splitext(name)
+            name = f"{stem}-{xxhash.xxh3_64_hexdigest(message.id.encode())}{suffix}"
+        self._names.add(name)
+        image = Image(name, NO_CLASS, _IMAGES, self.num_bytes, len(content))
+        self.images[message.id] = message.label, image
+        self.num_bytes += len(content)
+
+    def remove(self, ids: set[str]) -> int:
+        """Takes messages out, and returns their number."""
+        return len([self.images.pop(each) for each in ids & self.images.keys()])
+
+    def list_images(self, meaning: Meaning, workspace: Workspace) -> Listed:
+        """Lists the messages as images of one file."""
         classes: dict[str, list[Image]] = {}
-        names: set[str] = set()
-        for each in self.messages:
-            name = each.name.lstrip("/")
-            if name in names or not name:
-                stem, suffix = os.path.splitext(name)
-                name = f"{stem}-{xxhash.xxh3_64_hexdigest(each.id.encode())}{suffix}"
-            names.add(name)
-            image = Image(name, NO_CLASS, _IMAGES, each.offset, each.num_bytes)
-            classes.setdefault(each.label, []).append(image)
+        for label, image in self.images.values():
+            classes.setdefault(label, []).append(image)
+        folder = Location(str(self.folder))
         return Listed(
-            folder=Location(str(folder)),
+            folder=folder,
             splits={self.split: classes},
             classes=ClassList("The data set", labels=self.labels),
-            num_rows=len(self.messages),
-            apart=(Location(str(folder)),),
+            num_rows=len(self.images),
+            apart=(folder,),
         )
 
     @property
     def recorded(self) -> Mapping[str, Any]:
         """The digest of the ordered ids, for the index."""
-        digest = xxhash.xxh3_128()
-        for each in self.messages:
-            digest.update(f"{len(each.id)} {each.id}\n".encode())
-        return {"messages": digest.hexdigest()}
-
-    @property
-    def slow_files(self) -> Sequence[str] | None:
-        """None: a batch is quick to list."""
-        return None
+        ids = "".join(f"{len(each)} {each}\n" for each in self.images)
+        return {"messages": xxhash.xxh3_128_hexdigest(ids.encode())}
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the fields for the summary of the conversion."""
-        return {"num_messages": len(self.messages), "split": self.split}
+        """Returns no field: the options of the stream have them all."""
+        return {}

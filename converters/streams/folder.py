@@ -7,10 +7,10 @@ writer renames a finished file whose name began with a dot.
 
 import contextlib
 import time
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Sequence
 
 from converters.inputs import listing
-from converters.streams.message import Message, StreamError, message_of
+from converters.streams.message import Message, message_of
 from tfpipe import errors
 from tfpipe.location.files import Files
 from tfpipe.location.location import Location
@@ -19,62 +19,46 @@ _SECONDS_BETWEEN_LISTINGS = 1.0
 
 
 class FolderStream:
-    """Files that appear in a folder.
+    """Files that appear in a folder, see `message.Stream`.
 
     Args:
         location: The folder or URL.
         stored: Names of stored files; the set may grow.
     """
 
+    errors: tuple[type[Exception], ...] = (errors.RemoteError,)
+
     def __init__(self, location: Location, stored: Container[str]) -> None:
         self._files, self._stored = Files(location), stored
-        self._is_local = location.is_local
         self._read: set[str] = set()
         self._waiting: list[str] = []
+
+    def refusal(self, error: Exception) -> str:
+        is_refused = isinstance(error, errors.RefusedError | errors.MissingFileError)
+        return str(error) if is_refused else ""
 
     def read(self, count: int, seconds: float) -> list[Message]:
         """Returns new files; lists the folder again if all were read."""
         if not self._waiting:
-            self._waiting = self._list()
+            self._waiting = [name for name in self._files.names() if self._is_new(name)]
         if not self._waiting:
             time.sleep(min(seconds, _SECONDS_BETWEEN_LISTINGS))
-            return []
-        names, self._waiting = self._waiting[:count], self._waiting[count:]
-        messages = self.fetch(names)
+        names, messages = self._waiting[:count], []
+        for name in names:
+            with contextlib.suppress(errors.MissingFileError):  # removed meanwhile
+                fields = {"label": name.rpartition("/")[0].encode()}
+                messages.append(message_of(name, fields, self._files.read(name)))
         self._read.update(names)
+        self._waiting = self._waiting[count:]
         return messages
 
-    @contextlib.contextmanager
-    def _asked(self) -> Iterator[None]:
-        """Says that a store may answer later; a folder of this host will not."""
-        try:
-            yield
-        except errors.RemoteError as error:
-            if self._is_local:
-                raise
-            raise StreamError(str(error)) from error
-
-    def _list(self) -> list[str]:
-        with self._asked():
-            names = self._files.names()
-        return [
-            name
-            for name in names
-            if listing.has_suffix(name, listing.IMAGE_SUFFIXES)
+    def _is_new(self, name: str) -> bool:
+        return (
+            listing.has_suffix(name, listing.IMAGE_SUFFIXES)
             and not any(map(listing.is_hidden, name.split("/")))
-            and not (name in self._read or name in self._stored)
-        ]
-
-    def fetch(self, positions: Sequence[str]) -> list[Message]:
-        """Reads files by their names; removed files are left out."""
-        messages = []
-        with self._asked():
-            for name in positions:
-                with contextlib.suppress(errors.MissingFileError):
-                    image = self._files.read(name)
-                    fields = {"label": name.rpartition("/")[0].encode()}
-                    messages.append(message_of(name, fields, image))
-        return messages
+            and name not in self._read
+            and name not in self._stored
+        )
 
     def acknowledge(self, positions: Sequence[str]) -> None:
         """Does nothing: the claims of the data set say what is stored."""

@@ -10,6 +10,8 @@ import re
 import urllib.parse
 import urllib.request
 
+from tfpipe import errors
+
 _IN_BODIES = (
     r"<Code>([^<]*)</Code>",
     r"<Message>([^<]*)</Message>",
@@ -140,15 +142,24 @@ class Answer:
         """Whether a whole file came where a range was asked."""
         return re.search(_WHOLE, self.text) is not None
 
-    def explain(self) -> tuple[bool, str, str]:
-        """Returns whether only the file is missing, what came back, and a remedy."""
+    @property
+    def kind(self) -> type[errors.RemoteError]:
+        """A missing file, a refusal, or a failure that may pass."""
+        if self.is_missing:
+            return errors.MissingFileError
+        may_pass = _kind(self.text) is not None or self.asks_again
+        return errors.RemoteError if may_pass else errors.RefusedError
+
+    def explain(self) -> tuple[type[errors.RemoteError], str, str]:
+        """Returns the kind of the error, what came back, and a remedy."""
         line = self.text.splitlines()[0] if self.text else ""
         if _MADE_BY in line:
             said = line.partition(_MADE_BY)[2].partition(": ")[2]
-            return False, "no credentials were made", said
+            return errors.RefusedError, "no credentials were made", said
         if any(server in self.text for server in _METADATA_SERVERS):
-            return False, "no credentials were found", LOGINS.get(self.scheme, "")
-        return self.is_missing, _came_back(self.text), self._remedy()
+            login = LOGINS.get(self.scheme, "")
+            return errors.RefusedError, "no credentials were found", login
+        return self.kind, _came_back(self.text), self._remedy()
 
     def _remedy(self) -> str:
         for pattern, remedy in _REMEDIES:

@@ -144,7 +144,7 @@ class Files:
         """
         with self._asked("listing", ""):
             if self.location.is_web_server:
-                raise errors.RemoteError(
+                raise errors.RefusedError(
                     f"{self.location.shown} is a web server, which cannot list its "
                     "files. Use a data set with index.json, or an object store."
                 )
@@ -215,7 +215,7 @@ class Files:
 
     def _require_writable(self) -> None:
         if self.location.is_web_server:
-            raise errors.RemoteError(
+            raise errors.RefusedError(
                 f"{self.location.shown} is a web server, which is only read. Write "
                 "to a folder or an object store."
             )
@@ -235,10 +235,9 @@ class Files:
         except errors.RemoteError:
             raise
         except Exception as error:
-            is_missing, came_back, remedy = self._folder.explain(
+            kind, came_back, remedy = self._folder.explain(
                 error, is_write=what in _WRITES
             )
-            kind = errors.MissingFileError if is_missing else errors.RemoteError
             # The cause is left out: the cause may hold parts of the request.
             # A short time says nothing.
             seconds = time.monotonic() - start

@@ -8,6 +8,7 @@ import os
 import pathlib
 import shutil
 
+from tfpipe import errors
 from tfpipe.location import atomic
 
 
@@ -64,11 +65,14 @@ class LocalFolder:
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
 
-    def explain(self, error: Exception, *, is_write: bool) -> tuple[bool, str, str]:
+    def explain(
+        self, error: Exception, *, is_write: bool
+    ) -> tuple[type[errors.RemoteError], str, str]:
         """Explains an error, see `object_store.ObjectStore.explain`."""
         said = getattr(error, "strerror", None) or str(error)
-        is_missing = isinstance(error, FileNotFoundError)
-        return is_missing, said, "Check its name and its folder." if is_missing else ""
+        if isinstance(error, FileNotFoundError):
+            return errors.MissingFileError, said, "Check its name and its folder."
+        return errors.RefusedError, said, ""
 
 
 def _raise(error: OSError) -> None:

@@ -96,10 +96,8 @@ class HdfsFolder:
             file.write(content)
 
     def create(self, name: str, content: bytes) -> bool:
-        path = self._path(name)
         try:
-            options = self._options(overwrite=False, create_parent=True)
-            with self._client.create(path, options) as file:
+            with self._written(name, replaces=False) as file:
                 file.write(content)
         except FileExistsError:
             return False
@@ -112,30 +110,34 @@ class HdfsFolder:
     def delete(self, name: str) -> None:
         self._client.delete(self._path(name), False)
 
-    def explain(self, error: Exception, *, is_write: bool) -> tuple[bool, str, str]:
+    def explain(
+        self, error: Exception, *, is_write: bool
+    ) -> tuple[type[errors.RemoteError], str, str]:
         """Explains an error, see `object_store.ObjectStore.explain`."""
         said = _said(error)
         if isinstance(error, FileNotFoundError):
-            return True, said, "Check its name and its folder."
+            return errors.MissingFileError, said, "Check its name and its folder."
         if "AccessControlException" in said or "Permission denied" in said:
-            return False, said, "Log in (kinit), or set HADOOP_USER_NAME."
+            login = "Log in (kinit), or set HADOOP_USER_NAME."
+            return errors.RefusedError, said, login
+        remedy = "Check HDFS and the network, and try again."
         if "Connection refused" in said or "lookup address" in said:
-            return False, said, "Check the host and the port of the name node."
-        return False, said, "Check HDFS and the network, and try again."
+            remedy = "Check the host and the port of the name node."
+        return errors.RemoteError, said, remedy
 
     def _path(self, name: str) -> str:
         return f"{self._folder.rstrip('/')}/{name}"
 
     @contextmanager
-    def _written(self, name: str) -> Iterator[Any]:
-        """Gives a new file. The whole file replaces the old file."""
+    def _written(self, name: str, *, replaces: bool = True) -> Iterator[Any]:
+        """Gives a new file. The whole file replaces the old file, or is refused."""
         path = self._path(name)
         partial = f"{path}.{os.urandom(16).hex()}.partial"
         options = self._options(overwrite=True, create_parent=True)
         try:
             with self._client.create(partial, options) as file:
                 yield file
-            self._client.rename(partial, path, True)
+            self._client.rename(partial, path, replaces)
         except BaseException:
             with suppress(Exception):  # the first error says more
                 self._client.delete(partial, False)

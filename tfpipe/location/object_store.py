@@ -169,7 +169,9 @@ class ObjectStore:
     def delete(self, name: str) -> None:
         self._ask(lambda client, store: client.delete(store, name))
 
-    def explain(self, error: Exception, *, is_write: bool) -> tuple[bool, str, str]:
+    def explain(
+        self, error: Exception, *, is_write: bool
+    ) -> tuple[type[errors.RemoteError], str, str]:
         """Explains an error of a request.
 
         Args:
@@ -177,7 +179,7 @@ class ObjectStore:
             is_write: Whether the request writes or removes.
 
         Returns:
-            Whether only the file is missing, what came back, and a remedy or "".
+            The kind of the error, what came back, and a remedy or "".
         """
         scheme, limit = self._location.scheme, self._time_limit
         return answers.Answer(error, scheme, is_write, limit).explain()

@@ -279,11 +279,8 @@ class TFRecordSource:
     ) -> tuple["TFRecordSource", State]:
         """Returns the source and the state with which a run goes on.
 
-        They matter for a growing data set.
-
-        An epoch belongs to one generation. In the middle of an epoch, the source reads
-        the generation of the state. At the beginning of an epoch, a source with
-        `refresh` reads the newest generation.
+        In the middle of an epoch, the source reads the generation of the state. At the
+        beginning of an epoch, a source with `refresh` reads the newest generation.
 
         Example:
             >>> source = tfpipe.TFRecordSource("DIR", "train", batch_size=8)

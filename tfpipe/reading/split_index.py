@@ -128,53 +128,35 @@ def find_storage(
         ValueError: If the URL cannot be read directly on this machine.
     """
     location = Location.from_user("data_dir", data_dir)
+    is_local = location.is_local
     cache = choice if isinstance(choice, ShardCache) else None
-    if location.is_local:
-        files = None if cache is None else Files(location, cache.time_limit)
-        folder, opened = pathlib.Path(location.text), 0
-        if generations.is_growing_folder(folder):
-            near = _default_directory() if cache is None else cache.directory
-            views = pathlib.Path(near) / INDEX_FOLDER
-            folder, opened = generation_view.bring(Files(location), views, generation)
-        _require_growing(location, generation, opened)
-        return DataSetStorage(
-            location=location,
-            folder=os.fspath(folder),
-            files=files,
-            cache=cache,
-            generation=opened,
-        )
-    if choice == "direct":
-        direct.prepare(location)
     directory = _default_directory() if cache is None else cache.directory
-    if choice == "auto":
+    if not is_local and choice == "direct":
+        direct.prepare(location)
+    if not is_local and choice == "auto":
         cache = ShardCache(directory)
     limit = [] if cache is None else [cache.time_limit]
-    files = Files(location, *limit, is_pinned=True)
+    files = Files(location, *limit, is_pinned=not is_local)
     views, opened = pathlib.Path(directory) / INDEX_FOLDER, 0
+    folder = pathlib.Path(location.text)
     if generations.is_growing(files):
         folder, opened = generation_view.bring(files, views, generation)
-    else:
-        folder = metadata.bring(files, views)
-    _require_growing(location, generation, opened)
-    if choice == "auto":
-        _say_once(os.fspath(directory))
-    return DataSetStorage(
-        location=location,
-        folder=os.fspath(folder),
-        files=files,
-        cache=cache,
-        generation=opened,
-    )
-
-
-def _require_growing(location: Location, generation: Generation, opened: int) -> None:
-    """Refuses the number of a generation of a data set that does not grow."""
-    if generation != "latest" and not opened:
+    elif generation != "latest":
         raise errors.BadIndexError(
             f"generation must be 'latest' for {location.shown}, which is no growing "
             f"data set, got {generation}."
         )
+    elif not is_local:
+        folder = metadata.bring(files, views)
+    if not is_local and choice == "auto":
+        _say_once(os.fspath(directory))
+    return DataSetStorage(
+        location=location,
+        folder=os.fspath(folder),
+        files=files if cache is not None or not is_local else None,
+        cache=cache,
+        generation=opened,
+    )
 
 
 def _default_directory() -> str:

@@ -215,6 +215,12 @@ class Directory:
         num_readers = sum(len(store.users.readers()) for store in used)
         return max(num_readers, 1), sum(store.total_cost for store in used)
 
+    def siblings(self, store: PieceStore) -> list[PieceStore]:
+        """Returns the stores of the same split as it was before or is now."""
+        key = store.location, store.split
+        all_stores = list(self._stores_by_name.values())
+        return [s for s in all_stores if s != store and (s.location, s.split) == key]
+
     def note_full_disk(self) -> None:
         """Keeps the cache from growing for a while."""
         self._full_until = self._clock() + _FULL_SECONDS

@@ -70,8 +70,9 @@ class Fetcher:
     def download(self, piece: int, *, is_anew: bool = False) -> tuple[memoryview, int]:
         """Returns the bytes of a piece and its mark, PRESENT or DAMAGED.
 
-        The bytes come from the folder that hosts share, or from the store. In the
-        second case the folder gets the right bytes.
+        The bytes come from another generation of the data set in the cache, from the
+        folder that hosts share, or from the store. In the last case the folder gets
+        the right bytes.
 
         Args:
             piece: Number of the piece.
@@ -82,6 +83,8 @@ class Fetcher:
                 time limit.
         """
         end = time.monotonic() + self.time_limit
+        if not is_anew and (copy := self._copy(piece)) is not None:
+            return copy, stores.PRESENT
         if self._shared is None:
             return self._from_store(piece, end)
         answer = None if is_anew else self._shared.find(piece)
@@ -96,6 +99,16 @@ class Fetcher:
             if mark == stores.PRESENT and (is_anew or answer is not None):
                 self._shared.publish(piece, content, answer)
             return content, mark
+
+    def _copy(self, piece: int) -> memoryview | None:
+        """Returns the right bytes of a piece from the store of another generation."""
+        shard = self.store.shards[self.pieces.shard[piece]]
+        part = int(self.pieces.start[piece]), int(self.pieces.stop[piece])
+        for other in self.directory.siblings(self.store):
+            copy = other.copy_of(shard, *part)
+            if copy and not cuts.fault(copy, self.pieces.record_sizes(piece)):
+                return copy
+        return None
 
     def _from_store(self, piece: int, end: float) -> tuple[memoryview, int]:
         """Returns the bytes and the mark of a piece; the store is asked until `end`."""

@@ -58,7 +58,7 @@ def bring(files: Files, folder: pathlib.Path) -> pathlib.Path:
     target = folder / index.describe(content).digest
     target.mkdir(exist_ok=True)
     kept = target / index.INDEX_NAME
-    with _locked(folder):  # a writer of a file locks the folder of the file itself
+    with locked(folder):  # a writer of a file locks the folder of the file itself
         if not kept.exists() or kept.read_bytes() != content:
             Files(str(target)).write(index.INDEX_NAME, content)
         _bring_catalog(files, whole, target / index.CATALOG_NAME)
@@ -66,7 +66,7 @@ def bring(files: Files, folder: pathlib.Path) -> pathlib.Path:
 
 
 @contextlib.contextmanager
-def _locked(folder: pathlib.Path) -> Iterator[None]:
+def locked(folder: pathlib.Path) -> Iterator[None]:
     """Holds the lock of a folder, where its file system has locks of folders."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:

@@ -5,12 +5,15 @@ shared folder, or a lease: the process with the lease fetches the piece for all 
 piece is a file and appears whole, by rename. A fault of the folder costs a fetch from
 the store, which a line on stderr says once. Imports no TensorFlow.
 
-    FOLDER/<fingerprint>/data_set.json          the data set and the split, for people
-    FOLDER/<fingerprint>/<shard>/<piece>        the bytes of a piece
-    FOLDER/<fingerprint>/<shard>/<piece>.lease  see `leases`
+    FOLDER/<fingerprint>/data_set.json   for people: data set, split and <shard>s
+    FOLDER/<shard>/<start>-<stop>        the bytes of a piece
+    FOLDER/<shard>/<start>-<stop>.lease  see `leases`
+
+<shard> is a digest of the shard's line in the index: generations share their shards.
 """
 
 import contextlib
+import dataclasses
 import json
 import pathlib
 import sys
@@ -24,6 +27,7 @@ from tfpipe.location import atomic
 from tfpipe.shard_cache import disk, pieces as cuts
 from tfpipe.shard_cache.leases import Lease, Leases
 from tfpipe.shard_cache.store import SplitContent
+from tfpipe.shards import index
 
 # Seconds without reading, or without writing, after the file system failed at it.
 _FAILING_SECONDS = 10.0
@@ -57,7 +61,10 @@ class SharedPieces:
         longest_wait: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.folder, self._pieces = folder / content.fingerprint, content.pieces
+        self.folder, self._pieces = folder, content.pieces
+        self._shards = [
+            index.digest(repr(dataclasses.astuple(shard))) for shard in content.shards
+        ]
         self._longest_wait, self._clock = longest_wait, clock
         self.ended = threading.Event()
         self.leases = Leases(clock=clock, ended=self.ended)
@@ -77,19 +84,23 @@ class SharedPieces:
             ) from None
 
     def _describe(self, content: SplitContent) -> None:
-        path = self.folder / "data_set.json"
+        path = self.folder / content.fingerprint / "data_set.json"
         if path.exists():
             return  # the folder may also be read-only, after another job filled it
-        self.folder.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(
-            {"data_set": content.location.text, "split": content.split}, indent=1
-        )
+        path.parent.mkdir(parents=True, exist_ok=True)
+        about = {"data_set": content.location.text, "split": content.split}
+        text = json.dumps({**about, "shards": self._shards}, indent=1)
         with atomic.new_file(path) as part:
             part.write_text(f"{text}\n", encoding="utf-8")
 
     def path(self, piece: int) -> pathlib.Path:
         """Returns the file of a piece."""
-        return self.folder / str(self._pieces.shard[piece]) / str(piece)
+        start, stop = self._pieces.start[piece], self._pieces.stop[piece]
+        return (
+            self.folder
+            / self._shards[int(self._pieces.shard[piece])]
+            / f"{start}-{stop}"
+        )
 
     def find(self, piece: int) -> memoryview | Lease | None:
         """Returns the bytes of a piece, or the lease to fetch the piece for all hosts.

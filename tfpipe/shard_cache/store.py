@@ -137,6 +137,7 @@ class PieceStore:
             raise ValueError(f"{folder} must have {', '.join((*_FOLDERS, *_FILES))}.")
         self._read_manifest()
         self.shards = [Shard(**shard) for shard in self._manifest["shards"]]
+        self._by_shard = {shard: n for n, shard in enumerate(self.shards)}
         self.location = Location(self._manifest["place"])
         self.split: str = self._manifest["split"]
         layout = arrays.read((folder / "layout.npy").read_bytes())[""]
@@ -330,6 +331,17 @@ class PieceStore:
         start, stop = int(self.start[piece]), int(self.stop[piece])
         with open(self.path(int(self.shard[piece])), "rb", buffering=0) as file:
             return memoryview(os.pread(file.fileno(), stop - start, start))
+
+    def copy_of(self, shard: Shard, start: int, stop: int) -> memoryview | None:
+        """Returns bytes of a shard of any store, if this store has them all."""
+        with contextlib.suppress(KeyError, OSError):  # another shard, or a lost file
+            there = self.pieces_of(own := self._by_shard[shard])
+            starts = self.start[there]
+            low, high = there.start + np.searchsorted(starts, [start + 1, stop])
+            if (self.marks[max(low - 1, there.start) : high] == PRESENT).all():
+                with open(self.path(own), "rb", buffering=0) as file:
+                    return memoryview(os.pread(file.fileno(), stop - start, start))
+        return None
 
     def drop(self, piece: int) -> None:
         """Frees the bytes of a piece, under the directory's lock."""

@@ -2,7 +2,7 @@
 
 horovodrun -np 2 python -m tests.support.processes.epochs_of_generations JOB.json FOLDER
 
-The job holds `data_dir`; `num_epochs`; `publishes`, the entry of the log that rank 0
+The job holds `data_dir`; `num_epochs`; `publishes`, the folder that rank 0
 publishes in the middle of an epoch, by the epoch; and `dies`, [epoch, step] at which
 the last rank kills itself, or null. Rank 0 appends the epoch, the generation and the
 records of each step to FOLDER/steps, and then replaces FOLDER/state. Ranks that are
@@ -63,9 +63,9 @@ def _publish(job: dict[str, dict[str, object]], epoch: int) -> None:
     """Publishes the generation of an epoch, unless it is published."""
     files = Files(str(job["data_dir"]))
     log = generations.read_log(files)
-    document = job["publishes"].get(str(epoch))
-    if isinstance(document, dict) and document["generation"] == len(log) + 1:
-        assert generations.publish(files, log, generations.LogEntry(**document))
+    folder = job["publishes"].get(str(epoch))
+    if isinstance(folder, dict) and len(log) == epoch + 1:
+        assert generations.publish(files, log, [generations.Folder(**folder)])
 
 
 if __name__ == "__main__":

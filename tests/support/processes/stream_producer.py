@@ -1,22 +1,25 @@
-"""Sends small images to a Redis stream; a kill at any moment loses no image.
+"""Sends small images to a broker; a kill at any moment loses no image.
 
-    python -m tests.support.processes.stream_producer PORT STREAM NUM_IMAGES
+    python -m tests.support.processes.stream_producer URL NUM_IMAGES FILE
 
-The number of the next image is kept in Redis after the images before it: a producer
-that starts again repeats some images, whose ids are those of the first time. Each 50th
-image is sent twice in any case.
+The number of the next image is kept in FILE after the images before it are sent: a
+producer that starts again repeats some images, whose ids are those of the first time.
+Each 50th image is sent twice in any case.
 """
 
 import functools
+import pathlib
 import sys
 import time
-
-import redis
+import urllib.parse
+from collections.abc import Sequence
+from typing import Any
 
 from tests.support.data.trees import make_jpeg
 
 NUM_CLASSES = 10
 _AT_ONCE = 100
+_Fields = dict[str, bytes]
 
 
 @functools.cache
@@ -41,24 +44,66 @@ def fields_of(number: int) -> dict[str, bytes]:
     }
 
 
-def main(port: int, stream: str, num_images: int) -> None:
+def _redis(port: int, stream: str, messages: Sequence[_Fields]) -> None:
+    import redis
+
+    pipeline = redis.Redis(port=port).pipeline(transaction=False)
+    for fields in messages:
+        pipeline.xadd(stream, fields)  # type: ignore[arg-type]
+    pipeline.execute()
+
+
+def _kafka(port: int, stream: str, messages: Sequence[_Fields]) -> None:
+    import confluent_kafka
+
+    lost: list[Any] = []
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": f"127.0.0.1:{port}", "message.timeout.ms": 5000}
+    )
+    for fields in messages:
+        headers = [(name, fields[name]) for name in ("id", "label", "name")]
+        producer.produce(
+            stream,
+            fields["image"],
+            headers=headers,
+            on_delivery=lambda error, _: lost.append(error) if error else None,
+        )
+    if producer.flush(10) or lost:
+        raise ConnectionError(f"{len(lost)} messages were not sent")
+
+
+_SENDERS = {"redis": _redis, "kafka": _kafka}
+
+
+def send(url: str, numbers: Sequence[int]) -> None:
+    """Sends images, each 50th twice."""
+    at = urllib.parse.urlsplit(url)
+    messages = [
+        fields_of(number)
+        for number in numbers
+        for _ in range(2 if number % 50 == 0 else 1)
+    ]
+    assert at.port is not None
+    _SENDERS[at.scheme](at.port, at.path.strip("/"), messages)
+
+
+def main(url: str, num_images: int, file: pathlib.Path) -> None:
     """Sends what is left."""
-    server = redis.Redis(host="127.0.0.1", port=port)
     while True:
+        start = int(file.read_text()) if file.exists() else 0
+        if start >= num_images:
+            return
+        stop = min(start + _AT_ONCE, num_images)
         try:
-            start = int(server.get(f"{stream}-sent") or 0)  # type: ignore[arg-type]
-            if start >= num_images:
-                return
-            stop = min(start + _AT_ONCE, num_images)
-            pipeline = server.pipeline(transaction=False)
-            for number in range(start, stop):
-                for _ in range(2 if number % 50 == 0 else 1):
-                    pipeline.xadd(stream, fields_of(number))  # type: ignore[arg-type]
-            pipeline.set(f"{stream}-sent", stop)
-            pipeline.execute()
-        except (redis.ConnectionError, redis.TimeoutError):
+            send(url, range(start, stop))
+        except Exception as error:  # of the clients: the broker is away
+            print(error, file=sys.stderr)
             time.sleep(0.05)
+            continue
+        part = file.with_suffix(".part")
+        part.write_text(str(stop))
+        part.replace(file)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
+    main(sys.argv[1], int(sys.argv[2]), pathlib.Path(sys.argv[3]))

@@ -7,17 +7,19 @@ from collections.abc import Callable
 import pytest
 
 from converters.stream import StreamOptions, Worker
-from converters.streams.message import RefusedError
+from converters.streams import lease
+from tests.support.faults.bad_proxy import BadProxy, Fault
 from tests.support.processes import stream_producer
-from tests.support.servers import brokers
+from tests.support.servers import brokers, stores
+from tfpipe.errors import RefusedError
 from tfpipe.location.files import Files
 from tfpipe.shards import generations, index
 
 NUM_IMAGES = 30
 
 
-def _send_redis(broker: brokers.BrokerProcess) -> None:
-    stream_producer.main(broker.port, "photos", NUM_IMAGES)
+def _send(broker: brokers.BrokerProcess) -> None:
+    stream_producer.send(f"{broker.url}/photos", range(NUM_IMAGES))
 
 
 def _send_nats(broker: brokers.BrokerProcess) -> None:
@@ -40,7 +42,7 @@ def _send_nats(broker: brokers.BrokerProcess) -> None:
 
 
 SENDERS: dict[str, Callable[[brokers.BrokerProcess], None]] = {
-    "redis": _send_redis,
+    "redis": _send,
     "nats": _send_nats,
 }
 
@@ -52,7 +54,8 @@ def _options(broker: brokers.BrokerProcess, folder: str) -> StreamOptions:
         worker="w",
         max_records=8,
         max_seconds=2.0,
-        until_idle=2.0,
+        until_idle=4.0,
+        takeover_seconds=2.0,
         num_workers=1,
         fsync=False,
     )
@@ -79,12 +82,12 @@ def test_messages_of_a_broker_are_stored_once(
         monkeypatch.setattr(worker.data, "publish", cut)
         with pytest.raises(Cut):
             worker.loop()
-        worker.stream.close()
+        worker.close()
         broker.kill()
         broker.start()
         again = Worker(options)
         again.loop()
-        again.stream.close()
+        again.close()
 
     assert again.counts["num_duplicates"] > 0
     _require_all(tmp_path / "set")
@@ -110,7 +113,49 @@ def test_a_broker_that_refuses_is_not_asked_again(
         worker = Worker(_options(broker, str(tmp_path / "set")))
         with pytest.raises(RefusedError, match=message):
             worker.loop()
-        worker.stream.close()
+        worker.close()
+
+
+def _arrive(arriving: pathlib.Path, numbers: range) -> None:
+    for number in numbers:
+        fields = stream_producer.fields_of(number)
+        path = arriving / fields["label"].decode() / fields["name"].decode()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(fields["image"])
+
+
+def test_a_store_without_conditional_creates_has_one_writer(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not stores.is_installed("rclone"):
+        pytest.skip("rclone is not installed")
+    monkeypatch.setattr(lease, "_SETTLE_SECONDS", 0.2)
+    with stores.running("rclone", tmp_path / "store") as store:
+        for name, value in store.variables.items():
+            monkeypatch.setenv(name, value)
+
+        def store_more(name: str, numbers: range) -> Worker:
+            _arrive(tmp_path / "arriving", numbers)
+            worker = Worker(
+                StreamOptions(
+                    source=str(tmp_path / "arriving"),
+                    output_dir=f"{store.url}/grown",
+                    worker=name,
+                    until_idle=0.5,
+                    takeover_seconds=1.0,
+                    num_workers=1,
+                )
+            )
+            worker.loop()
+            return worker
+
+        killed = store_more("first", range(4))
+        other = store_more("second", range(4, 6))
+        with pytest.raises(RefusedError, match=r"one writer at a time, .* is second"):
+            killed.data.claim(["more"])
+        other.close()
+        log = generations.read_log(Files(f"{store.url}/grown"))
+    assert [part.num_records for (part,) in log] == [4, 2]
 
 
 def test_a_store_that_refuses_a_second_file(
@@ -118,11 +163,7 @@ def test_a_store_that_refuses_a_second_file(
 ) -> None:
     """The log of a URL is written by conditional creates."""
     arriving = tmp_path / "arriving"
-    for number in range(NUM_IMAGES):
-        fields = stream_producer.fields_of(number)
-        path = arriving / fields["label"].decode() / fields["name"].decode()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(fields["image"])
+    _arrive(arriving, range(NUM_IMAGES))
     options = StreamOptions(
         source=str(arriving),
         output_dir=f"{s3_folder}/grown",
@@ -130,19 +171,64 @@ def test_a_store_that_refuses_a_second_file(
         until_idle=0.5,
         num_workers=1,
     )
-    Worker(options).loop()
+    worker = Worker(options)
+    worker.loop()
+    worker.close()
 
     files = Files(f"{s3_folder}/grown")
     log = generations.read_log(files)
-    assert [entry.num_records for entry in log] == [16, 14]
+    assert [part.num_records for (part,) in log] == [16, 14]
     assert not files.create("generations/000002.json", b"another")
     assert generations.read_log(files) == log
     assert not any("probe" in name for name in files.names())
 
 
+REFUSALS = [(401, "AccessDenied"), (403, "AccessDenied"), (404, "NoSuchBucket")]
+
+
+@pytest.mark.parametrize(("status", "code"), REFUSALS)
+@pytest.mark.parametrize("names", ["", "*.jpg"])
+def test_a_watched_url_that_refuses_ends_at_once(
+    tmp_path: pathlib.Path,
+    s3_folder: str,
+    bad_proxy: BadProxy,
+    status: int,
+    code: str,
+    names: str,
+) -> None:
+    """The listing or a file is refused; the same request will not succeed later."""
+    Files(s3_folder).write("a/1.jpg", stream_producer.image_of(1))
+    options = StreamOptions(
+        source=s3_folder, output_dir=str(tmp_path / "set"), patience=60.0
+    )
+    bad_proxy.faults = [Fault(kind="status", names=names, status=status, code=code)]
+    worker = Worker(options)
+    with pytest.raises(RefusedError, match=f"failed: {status} .*{code}") as raised:
+        worker.loop()
+    worker.close()
+    assert "\n" not in str(raised.value)
+
+
+def test_a_watched_url_that_is_away_is_asked_again(
+    tmp_path: pathlib.Path, s3_folder: str, bad_proxy: BadProxy
+) -> None:
+    Files(s3_folder).write("a/1.jpg", stream_producer.image_of(1))
+    options = StreamOptions(
+        source=s3_folder,
+        output_dir=str(tmp_path / "set"),
+        until_idle=1.0,
+        num_workers=1,
+    )
+    bad_proxy.faults = [Fault(kind="status", names="", times=3)]
+    worker = Worker(options)
+    worker.loop()
+    worker.close()
+    assert worker.counts["num_records"] == 1
+
+
 def _require_all(folder: pathlib.Path) -> None:
     names: list[str] = []
-    for entry in generations.read_log(Files(str(folder))):
-        rows = index.load_catalog(folder / entry.folder, "train", ["filename"])
+    for (part,) in generations.read_log(Files(str(folder))):
+        rows = index.load_catalog(folder / part.name, "train", ["filename"])
         names += map(str, rows["filename"])
     assert sorted(names) == [f"{n:08d}.jpg" for n in range(NUM_IMAGES)]

@@ -42,11 +42,11 @@ class Victims:
 
     def start(self, name: str) -> None:
         """Starts the producer or a worker."""
-        port = str(self.broker.port)
-        command = [*("tests.support.processes.stream_producer", port, "photos")]
-        command += [str(NUM_IMAGES)]
+        url, sent = f"{self.broker.url}/photos", str(self.folder / "sent")
+        command = ["tests.support.processes.stream_producer"]
+        command += [url, str(NUM_IMAGES), sent]
         if name in WORKERS:
-            command = ["converters.stream", f"{self.broker.url}/photos"]
+            command = ["converters.stream", url]
             command += [str(self.folder / "set"), f"--worker={name}", "--patience=60"]
             command += [f"--max_records={PER_GENERATION}", "--max_seconds=3"]
             command += ["--until_idle=4", "--num_workers=1", "--json"]
@@ -55,22 +55,26 @@ class Victims:
                 [sys.executable, "-m", *command], stdout=out, stderr=out
             )
 
-    def kill(self, name: str) -> None:
-        """Kills the broker, the producer or a worker, and starts it again."""
-        if name == "broker":
+    def kill(self, victims: str) -> None:
+        """Kills the broker, the producer or workers, and starts them again."""
+        if victims == "broker":
             self.broker.kill()
             self.broker.start()
             return
-        self.processes[name].kill()
-        self.processes[name].wait()
-        self.start(name)
+        names = WORKERS if victims == "both workers" else [victims]
+        for name in names:
+            self.processes[name].kill()
+        for name in names:
+            self.processes[name].wait()
+            self.start(name)
 
 
 def test_each_image_is_stored_once_in_spite_of_kills(
     tmp_path: pathlib.Path, record_property: RecordProperty
 ) -> None:
     brokers.require("redis")
-    draw, killed = random.Random(0), dict.fromkeys(("broker", "producer", *WORKERS), 0)
+    names = "broker", "producer", *WORKERS, "both workers"
+    draw, killed = random.Random(0), dict.fromkeys(names, 0)
     began = time.monotonic()
     with brokers.running("redis", tmp_path / "redis") as broker:
         victims = Victims(broker, tmp_path)
@@ -113,15 +117,13 @@ def _checked(folder: pathlib.Path) -> dict[str, Any]:
     log = generations.read_log(Files(str(folder)))
     stored: list[str] = []
     whole_digest = xxhash.xxh3_128()
-    for entry in log:
+    for (part,) in log:
         claim = json.loads(
-            (folder / f"generations/{entry.folder}.messages.json").read_bytes()
+            (folder / f"generations/{part.name}.messages.json").read_bytes()
         )
-        names = [
-            f"{int(id.removeprefix('id-')):08d}.jpg" for _, id in claim["messages"]
-        ]
+        names = [f"{int(id.removeprefix('id-')):08d}.jpg" for id in claim["messages"]]
         rows = index.load_catalog(
-            folder / entry.folder, "train", ["filename", "digest", "synset"]
+            folder / part.name, "train", ["filename", "digest", "synset"]
         )
         by_hash = sorted(
             names, key=lambda n: xxhash.xxh3_64_intdigest(f"0/{n}".encode())

@@ -1,17 +1,25 @@
 """Streams into a growing data set: order, duplicates, classes, claims, two workers."""
 
+import contextlib
 import json
 import pathlib
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
+import xxhash
 
 from converters import stream
 from converters.stream import StreamOptions, Worker
+from converters.streams import lease
+from converters.streams.batch import Batch
 from converters.streams.folder import FolderStream
-from converters.streams.message import Message, StreamError, message_of
+from converters.streams.growing import GrowingDataSet
+from converters.streams.lease import WriterLease
+from converters.streams.message import Message, message_of
 from tests.support.data.trees import make_jpeg
+from tfpipe import errors
+from tfpipe.location.files import Files
 from tfpipe.location.location import Location
 from tfpipe.shards import generations, index
 
@@ -23,24 +31,28 @@ class Ended(BaseException):
 class Broker:
     """Messages in memory; each is given again until it is acknowledged."""
 
-    def __init__(self, messages: Sequence[Message], *, fails_at: int = -1) -> None:
+    errors: tuple[type[Exception], ...] = (ConnectionError,)
+
+    def __init__(
+        self, messages: Sequence[Message], *, fails_at: int = -1, refuses: str = ""
+    ) -> None:
         self.messages = {each.position: each for each in messages}
         self.acknowledged: list[str] = []
         self.given: set[str] = set()
-        self.calls, self.fails_at = 0, fails_at
+        self.calls, self.fails_at, self.refuses = 0, fails_at, refuses
 
     def read(self, count: int, seconds: float) -> list[Message]:
         self.calls += 1
         if self.calls == self.fails_at:
-            raise StreamError("no answer")
+            raise ConnectionError("no answer")
         left = [p for p in self.messages if p not in self.given | {*self.acknowledged}]
         if not left:
             raise Ended
         self.given.update(left[:count])
         return [self.messages[position] for position in left[:count]]
 
-    def fetch(self, positions: Sequence[str]) -> list[Message]:
-        return [self.messages[p] for p in positions if p in self.messages]
+    def refusal(self, error: Exception) -> str:
+        return self.refuses
 
     def acknowledge(self, positions: Sequence[str]) -> None:
         self.acknowledged += positions
@@ -49,10 +61,13 @@ class Broker:
         self.given.clear()
 
 
-def _message(number: int, *, label: str = "a", id: str = "", **fields: str) -> Message:
-    named = {"label": label, "id": id or f"m{number}", "name": f"{number}.jpg"}
+def _message(
+    number: int, *, id: str = "", image: bytes | None = None, **fields: str
+) -> Message:
+    named = {"label": "a", "id": id or f"m{number}", "name": f"{number}.jpg"}
     encoded = {name: value.encode() for name, value in (named | fields).items()}
-    return message_of(f"p{number}", encoded, make_jpeg(number))
+    content = make_jpeg(number) if image is None else image
+    return message_of(f"p{number}", encoded, content)
 
 
 def _options(tmp_path: pathlib.Path, **options: Any) -> StreamOptions:
@@ -62,8 +77,7 @@ def _options(tmp_path: pathlib.Path, **options: Any) -> StreamOptions:
 
 
 def _run(broker: Broker, options: StreamOptions) -> Worker:
-    worker = Worker(options, broker)
-    with pytest.raises(Ended):
+    with contextlib.closing(Worker(options, broker)) as worker, pytest.raises(Ended):
         worker.loop()
     return worker
 
@@ -91,9 +105,7 @@ def test_messages_become_generations(tmp_path: pathlib.Path) -> None:
     assert sorted(broker.acknowledged) == [f"p{n}" for n in range(8)]
     assert worker.counts["num_records"] == 8
     claim = tmp_path / "set" / "generations" / "gen-000002.messages.json"
-    assert json.loads(claim.read_bytes())["messages"] == [
-        [f"p{n}", f"m{n}"] for n in range(4, 8)
-    ]
+    assert json.loads(claim.read_bytes())["messages"] == [f"m{n}" for n in range(4, 8)]
 
 
 def test_duplicates_are_dropped_and_counted(tmp_path: pathlib.Path) -> None:
@@ -134,14 +146,13 @@ def test_a_worker_goes_on_after_a_cut(
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, cut_off)
         _run(broker, _options(tmp_path))
-    broker.given.clear()
     _run(broker, _options(tmp_path))
 
     rows = _stored(tmp_path / "set")
     assert sorted(name for _, name, _ in rows) == [f"{n}.jpg" for n in range(8)]
     assert {*broker.acknowledged} == {f"p{n}" for n in range(8)}
     log = generations.read_log(generations.Files(str(tmp_path / "set")))
-    assert {entry.folder for entry in log} == {folder for folder, *_ in rows}
+    assert {part.name for (part,) in log} == {folder for folder, *_ in rows}
 
 
 def test_two_workers_with_the_same_messages_store_them_once(
@@ -182,7 +193,6 @@ def test_new_classes(tmp_path: pathlib.Path, choice: str, num_records: int) -> N
 
     _run(broker, options)
     if choice == "skip":  # the last messages fill no generation
-        broker.given.clear()
         broker.messages |= {m.position: m for m in map(_message, (8, 9))}
         _run(broker, options)
 
@@ -192,63 +202,135 @@ def test_new_classes(tmp_path: pathlib.Path, choice: str, num_records: int) -> N
     assert len(rows) >= num_records
 
 
-def test_a_new_class_and_a_bad_message_can_be_errors(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize(
+    ("options", "message", "error"),
+    [
+        ({"new_class": "fail"}, _message(0, label="b"), "'m0' at p0: the class 'b' is"),
+        ({}, _message(0, label=" "), "label must have 1 to"),
+        ({}, _message(0, label="a\nb"), "label must be one line"),
+        ({}, _message(0, image=b""), "either the bytes of an image or a location"),
+        ({}, _message(0, location="x"), "either the bytes of an image or a location"),
+        ({}, _message(0, image=b"", location="x"), "--root must say"),
+        ({"root": "."}, _message(0, image=b"", location="x"), "x failed: No such file"),
+        ({"root": "."}, _message(0, image=b"", location="../x"), "stay below the fold"),
+    ],
+)
+def test_messages_that_end_the_command(
+    tmp_path: pathlib.Path, options: dict[str, Any], message: Message, error: str
+) -> None:
     labels = tmp_path / "labels.txt"
     labels.write_text("a\n")
-    options = _options(tmp_path, new_class="fail", label_map=str(labels))
-    with pytest.raises(ValueError, match=r"'m0' at p0: the class 'b' is new"):
-        Worker(options, Broker([_message(0, label="b")])).loop()
-    with pytest.raises(ValueError, match="label must have 1 to"):
-        Worker(_options(tmp_path), Broker([_message(0, label=" ")])).loop()
+    chosen = _options(tmp_path, label_map=str(labels), **options)
+    worker = Worker(chosen, Broker([message]))
+    with contextlib.closing(worker), pytest.raises(ValueError, match=error):
+        worker.loop()
+
+
+def test_new_class_needs_classes(tmp_path: pathlib.Path) -> None:
     with pytest.raises(ValueError, match="--label_map is needed for the first"):
         Worker(_options(tmp_path, new_class="fail"), Broker([]))
 
 
-def test_bad_messages_are_skipped_and_acknowledged(tmp_path: pathlib.Path) -> None:
-    bad = message_of("p9", {"label": b"a"}, b"")
-    broker = Broker([bad, *(_message(n) for n in range(4))])
+POISON = {
+    "empty": _message(9, image=b""),
+    "text": _message(9, image=b"no image"),
+    "cut": _message(9, image=make_jpeg(9)[:200]),
+    "huge": _message(9, image=bytes(100 << 20)),
+    "no label": _message(9, label=" "),
+    "no file": _message(9, image=b"", location="lost.jpg"),
+}
 
-    worker = _run(broker, _options(tmp_path, bad_message="skip"))
 
-    assert worker.counts["num_bad_messages"] == 1
-    assert "p9" in broker.acknowledged or broker.given  # after the generation
-    assert len(_stored(tmp_path / "set")) == 4
+@pytest.mark.parametrize("kind", POISON)
+@pytest.mark.parametrize("num_sound", [0, 3])
+def test_poison_is_skipped_counted_and_acknowledged(
+    tmp_path: pathlib.Path, kind: str, num_sound: int
+) -> None:
+    """Also a generation without any image goes on, and the poison never comes back."""
+    broker = Broker([POISON[kind], *(_message(n) for n in range(num_sound))])
+    options = _options(
+        tmp_path,
+        bad_message="skip",
+        max_seconds=1e-6,  # a generation of each answer of the broker
+        root=str(tmp_path),
+    )
+
+    worker = _run(broker, options)
+
+    skipped = worker.counts["num_bad_messages"] + sum(
+        count for name, count in worker.decisions.items() if "skipped" in name
+    )
+    assert skipped == 1
+    assert "p9" in broker.acknowledged
+    assert len(_stored(tmp_path / "set")) == num_sound
+    again = Broker([POISON[kind]])
+    assert _run(again, options).counts["num_records"] == 0
+
+
+def test_the_first_message_of_an_id_counts(tmp_path: pathlib.Path) -> None:
+    broker = Broker([_message(0), _message(5, id="m0", label="b"), _message(1)])
+
+    worker = _run(broker, _options(tmp_path, max_records=2))
+
+    assert worker.counts["num_duplicates"] == 1
+    rows = index.load_catalog(tmp_path / "set/gen-000001", "train", ["digest"])
+    wanted = [xxhash.xxh3_128_hexdigest(make_jpeg(n)) for n in (0, 1)]
+    assert sorted(rows["digest"]) == sorted(wanted)
 
 
 def test_a_location_is_read_below_the_root(tmp_path: pathlib.Path) -> None:
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw" / "x.jpg").write_bytes(make_jpeg(1))
-    at = message_of("p0", {"label": b"a", "location": b"x.jpg"}, b"")
-    with pytest.raises(ValueError, match="--root must say"):
-        Worker(_options(tmp_path), Broker([at])).loop()
-    outside = message_of("p0", {"label": b"a", "location": b"../set"}, b"")
+    message = _message(0, image=b"", location="x.jpg")
+
     options = _options(tmp_path, root=str(tmp_path / "raw"), max_records=1)
-    with pytest.raises(ValueError, match="must stay below the folder"):
-        Worker(options, Broker([outside])).loop()
+    _run(Broker([message]), options)
 
-    _run(Broker([at]), options)
+    assert [name for _, name, _ in _stored(tmp_path / "set")] == ["0.jpg"]
 
-    assert [name for _, name, _ in _stored(tmp_path / "set")] == ["p0"]
+
+def test_a_worker_has_its_name_for_itself(tmp_path: pathlib.Path) -> None:
+    worker = Worker(_options(tmp_path), Broker([]))
+    with (
+        contextlib.closing(worker),
+        pytest.raises(ValueError, match="--worker=w runs"),
+    ):
+        Worker(_options(tmp_path), Broker([]))
+    Worker(_options(tmp_path), Broker([])).close()
+
+
+def test_images_fill_a_generation(tmp_path: pathlib.Path) -> None:
+    """Back-pressure: a batch takes no more messages than its bytes allow."""
+    broker = Broker([_message(n, image=bytes(1 << 20)) for n in range(8)])
+    options = _options(tmp_path, max_records=100, max_mb=2)
+    worker, batch = Worker(options, broker), Batch(tmp_path, "train")
+    with contextlib.closing(worker):
+        worker._collect(batch)
+    assert 2 <= len(batch.images) <= 8
 
 
 def test_a_broker_that_stays_away_is_an_error(tmp_path: pathlib.Path) -> None:
     broker = Broker([_message(n) for n in range(8)], fails_at=1)
-    with pytest.raises(StreamError, match="no answer"):
+    with pytest.raises(errors.RemoteError, match="does not answer: no answer"):
         Worker(_options(tmp_path), broker).loop()
+    broker = Broker([], fails_at=1, refuses="No such topic.")
+    with pytest.raises(errors.RefusedError, match="No such topic"):
+        Worker(_options(tmp_path, worker="v", patience=60.0), broker).loop()
 
 
 @pytest.mark.parametrize(
     ("source", "broker"),
     [
-        ("redis://h/s", ("redis", "h", 6379, "s")),
-        ("nats://h:1/s", ("nats", "h", 1, "s")),
-        ("kafka://h:2/t", ("kafka", "h", 2, "t")),
+        ("redis://h/s", ("h", 6379, "s")),
+        ("nats://h:1/s", ("h", 1, "s")),
+        ("kafka://h/t", ("h", 9092, "t")),
         ("/in", None),
         ("s3://bucket/in", None),
     ],
 )
 def test_sources(tmp_path: pathlib.Path, source: str, broker: object) -> None:
-    assert _options(tmp_path, source=source).broker == broker
+    options = _options(tmp_path, source=source).broker
+    assert (options and (options.host, options.port, options.name)) == broker
 
 
 @pytest.mark.parametrize("source", ["redis://h", "redis://u:p@h/s", "nats://h/a/b"])
@@ -271,3 +353,78 @@ def test_a_watched_folder(tmp_path: pathlib.Path) -> None:
         ("a/b/2.png", "a/b"),
     ]
     assert watched.read(10, 0) == []
+
+
+class Store:
+    """Files in memory whose creates replace, as those of some stores do."""
+
+    def __init__(self) -> None:
+        self.location, self.content = Location("s3://bucket/set"), dict[str, bytes]()
+
+    def read(self, name: str) -> bytes:
+        if name not in self.content:
+            raise errors.MissingFileError(f"{name} is missing")
+        return self.content[name]
+
+    def write(self, name: str, content: bytes) -> None:
+        self.content[name] = content
+
+    def delete(self, name: str) -> None:
+        del self.content[name]
+
+
+@pytest.mark.parametrize(
+    ("other", "change", "is_taken"),
+    [
+        (None, None, True),
+        (b"w 1 7\n", None, True),  # the same writer after a kill
+        (b"v 1 7\n", None, True),  # another writer, which gave no sign of life
+        (b"v 1 7\n", b"v 1 8\n", False),  # another writer that lives
+        (None, b"v 2 1\n", False),  # another writer wrote last
+    ],
+)
+def test_a_store_without_creates_has_one_writer(
+    other: bytes | None, change: bytes | None, is_taken: bool
+) -> None:
+    store = Store()
+    name = "generations/lease"
+    if other is not None:
+        store.content[name] = other
+
+    def sleep(seconds: float) -> None:
+        if change is not None:
+            store.content[name] = change
+
+    files: Any = store
+    if not is_taken:
+        with pytest.raises(errors.RefusedError, match=r"one writer at a time, .* is v"):
+            WriterLease(files, "w", 600.0, sleep=sleep)
+        return
+    held = WriterLease(files, "w", 600.0, sleep=sleep)
+    held.require()
+    store.content[name] = b"v 1 1\n"
+    with pytest.raises(errors.RefusedError, match="which is v now"):
+        held.require()
+    held.release()
+    assert store.content == {name: b"v 1 1\n"}
+
+
+def test_two_writers_with_a_lease(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without conditional creates a claim and an entry are as safe by the lease."""
+    monkeypatch.setattr(GrowingDataSet, "_has_creates", lambda self: False)
+    monkeypatch.setattr(lease, "_SETTLE_SECONDS", 0.0)
+    broker = Broker([_message(n) for n in range(8)])
+    files = Files(str(tmp_path / "set"))
+
+    _run(broker, _options(tmp_path, takeover_seconds=1e-9))
+
+    assert len(generations.read_log(files)) == 2
+    assert not (tmp_path / "set/generations/lease").exists()
+    first = GrowingDataSet(files, "w", lease_seconds=0.0)
+    # The first gives no sign of life.
+    second = GrowingDataSet(files, "v", lease_seconds=0.0)
+    with pytest.raises(errors.RefusedError, match="which is v now"):
+        first.claim(["m9"])
+    assert second.claim(["m9"]) == "gen-000003"

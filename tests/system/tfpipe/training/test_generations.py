@@ -6,6 +6,7 @@ import json
 import pathlib
 import subprocess
 
+from converters.streams import growing
 from tests.support.data.trees import convert, make_tree
 from tests.support.processes import horovodrun
 from tfpipe.location.files import Files
@@ -15,26 +16,21 @@ SIZES = (8, 10, 12)  # records of each folder
 MODULE = "tests.support.processes.epochs_of_generations"
 
 
-def _entries(top: pathlib.Path, raw: pathlib.Path) -> list[generations.LogEntry]:
+def _folders(top: pathlib.Path, raw: pathlib.Path) -> list[generations.Folder]:
     """Converts the folders of three generations, and publishes the first."""
-    entries = []
+    folders = []
     for number, size in enumerate(SIZES, 1):
-        folder = f"gen-{number:06d}"
-        convert(make_tree(raw / folder, num_images=size), top / folder)
-        digest = generations.identity(index.load(top / folder))
-        entries.append(
-            generations.LogEntry(
-                generation=number, folder=folder, digest=digest, num_records=size
-            )
-        )
-    assert generations.publish(Files(str(top)), (), entries[0])
-    return entries
+        name = f"gen-{number:06d}"
+        convert(make_tree(raw / name, num_images=size), top / name)
+        folders.append(growing.folder_of(name, index.load(top / name)))
+    assert generations.publish(Files(str(top)), (), folders[:1])
+    return folders
 
 
 def test_each_epoch_reads_its_generation_once_in_spite_of_a_kill(
     tmp_path: pathlib.Path,
 ) -> None:
-    first, *later = _entries(tmp_path / "set", tmp_path / "raw")
+    _, *later = _folders(tmp_path / "set", tmp_path / "raw")
     job = {
         "data_dir": str(tmp_path / "set"),
         "num_epochs": 4,
@@ -62,4 +58,3 @@ def test_each_epoch_reads_its_generation_once_in_spite_of_a_kill(
     assert [*records] == [(0, 1), (1, 2), (2, 3), (3, 3)]
     for (_, generation), ids in records.items():
         assert sorted(ids) == [*range(totals[generation - 1])]
-    assert first.generation == 1

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tfpipe import errors
 from tfpipe.location import answers
 from tfpipe.location.answers import Answer
 
@@ -75,13 +76,15 @@ def test_an_error_is_one_line_with_a_remedy_and_without_secrets(
     if came_back == "":
         text, came_back = STATUS.format(*text.split(", ")), f"{text}, You & I"
 
-    is_missing, said, then = Answer(kind(text), "s3", time_limit=10.0).explain()
+    answer, said, then = Answer(kind(text), "s3", time_limit=10.0).explain()
 
     assert came_back is None or said == came_back
     assert "hidden" not in said
     assert "\n" not in said
     assert then.startswith(remedy)
-    assert is_missing == ("NoSuchKey" in text)
+    may_pass = remedy == NETWORK or ("HttpError" in text and remedy != ELSEWHERE)
+    refused = errors.MissingFileError if "NoSuchKey" in text else errors.RefusedError
+    assert answer is (errors.RemoteError if may_pass else refused)
 
 
 @pytest.mark.parametrize("scheme", ["s3", "gs", "az", "abfs"])
@@ -149,7 +152,7 @@ def test_credentials_that_cannot_be_made_say_why() -> None:
     text = "Access: External AWS credential provider: RemoteError: aws is not there.\n"
 
     assert Answer(OSError(text), "s3").explain() == (
-        False,
+        errors.RefusedError,
         "no credentials were made",
         "aws is not there.",
     )

@@ -1,6 +1,7 @@
 """Several hosts, each with its own shard cache, and a folder that they share."""
 
 import contextlib
+import dataclasses
 import errno
 import itertools
 import os
@@ -36,9 +37,9 @@ def host(tmp_path, made):
     """Function (files, options of the cache) -> the split, opened by a new host."""
     opened, numbers = [], itertools.count()
 
-    def open_split(files=None, *, of=made, **options):
+    def open_split(files=None, *, of=made, name=None, **options):
         cache = tfpipe.ShardCache(
-            tmp_path / f"host{next(numbers)}",
+            tmp_path / (name or f"host{next(numbers)}"),
             **{"shared_directory": tmp_path / "shared"} | options,
         )
         files = files or ScriptedFiles(str(of.folder))
@@ -56,7 +57,7 @@ def read_all(cache, made):
     return read_records(made, EVERYTHING, cache.bring(EVERYTHING))
 
 
-def files_of(folder, pattern="*/*/*"):
+def files_of(folder, pattern="*/*-*"):
     return sorted(path for path in folder.glob(pattern) if path.is_file())
 
 
@@ -71,7 +72,9 @@ def test_a_job_fetches_each_byte_once_and_each_host_has_it(host, made, tmp_path)
     assert [each.bytes_fetched for each in found] == [made.num_bytes] * 3
     # Pieces alone are left, without a lease.
     names = [path.name for path in files_of(tmp_path / "shared")]
-    assert sorted(map(int, names)) == list(range(len(caches[0].pieces)))
+    pieces = caches[0].pieces
+    ends = zip(pieces.start.tolist(), pieces.stop.tolist(), strict=True)
+    assert sorted(names) == sorted(f"{start}-{stop}" for start, stop in ends)
 
 
 def test_hosts_at_once_fetch_each_byte_once(host, made):
@@ -104,7 +107,7 @@ HARM = {
     "longer": lambda path: path.write_bytes(path.read_bytes() + b"x"),
     "flipped": flip,
     "of another piece": lambda path: path.write_bytes(
-        path.with_name(f"{int(path.name) - 1}").read_bytes()
+        next(other for other in path.parent.iterdir() if other != path).read_bytes()
     ),
 }
 
@@ -154,6 +157,48 @@ def test_a_shared_folder_that_fails_costs_fetches_alone(
     said = capsys.readouterr().err
     assert f": {os.strerror(code)}. Pieces come from the store meanwhile" in said
     assert said.count("cannot be") <= 2 * len(caches)
+
+
+@pytest.mark.parametrize("shared_directory", [None, "shared"])
+def test_more_shards_cost_the_new_bytes_alone(
+    host, made, tmp_path, tmp_path_factory, monkeypatch, shared_directory
+):
+    """A later generation: the first shards stay, and pieces may be cut elsewhere."""
+    first = dataclasses.replace(
+        made, shards=made.shards[:1], byte_offsets=made.byte_offsets[:80]
+    )
+    folder = shared_directory and tmp_path / shared_directory
+    opened = []
+    for number, content in enumerate((first, made)):
+        cache = host(of=content, name="one", shared_directory=folder)
+        num_records = len(content.byte_offsets)
+        ranges = RecordRanges(np.array([0]), np.array([num_records]))
+        assert read_records(content, ranges, cache.bring(ranges)) == list(
+            made.data[:num_records]
+        )
+        opened.append(cache.statistics())
+        if number == 0 and not shared_directory:
+            monkeypatch.setattr(cuts, "_MOST_BYTES", 4000)
+
+    sizes = [made.shards[0].num_bytes, made.num_bytes - made.shards[0].num_bytes]
+    assert [each.bytes_from_server for each in opened] == sizes
+    assert [each.bytes_from_shared for each in opened] == [0, 0]
+
+
+def test_a_damaged_copy_in_the_cache_is_fetched_again(host, made, tmp_path):
+    first = dataclasses.replace(
+        made, shards=made.shards[:1], byte_offsets=made.byte_offsets[:80]
+    )
+    cache = host(of=first, name="one", shared_directory=None)
+    ranges = RecordRanges(np.array([0]), np.array([80]))
+    (path, *_) = cache.bring(ranges)
+    flip(pathlib.Path(path))
+
+    again = host(name="one", shared_directory=None)
+    assert read_all(again, made) == list(made.data)
+    size = int(again.pieces.stop[0] - again.pieces.start[0])
+    new = made.num_bytes - made.shards[0].num_bytes
+    assert new < again.statistics().bytes_from_server < new + 3 * size
 
 
 def test_a_full_shared_folder_is_still_read(host, made, tmp_path, monkeypatch):

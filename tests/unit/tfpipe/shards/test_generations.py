@@ -1,5 +1,6 @@
 """The log of a growing data set, its generations, and sources that read them."""
 
+import dataclasses
 import json
 import pathlib
 from typing import Any
@@ -15,29 +16,18 @@ from tests.support.data.trees import convert, make_tree
 from tfpipe import errors
 from tfpipe.location.files import Files
 from tfpipe.shards import generations, index, subset
-from tfpipe.shards.generations import LogEntry
+from tfpipe.shards.generations import Folder
+from tfpipe.shards.ranges import RecordRanges
 
 
 def _add(top: pathlib.Path, raw: pathlib.Path, num_images: int, **options: Any) -> None:
     """Publishes a generation of the first images of a tree."""
     files = Files(str(top))
     log = generations.read_log(files)
-    folder = f"gen-{len(log) + 1:06d}"
-    convert(make_tree(raw / folder, num_images=num_images), top / folder, **options)
-    assert generations.publish(files, log, _entry(top, folder, len(log) + 1))
-
-
-def _entry(
-    top: pathlib.Path, folder: str, generation: int, replaces: str = ""
-) -> LogEntry:
-    whole = index.load(top / folder)
-    return LogEntry(
-        generation=generation,
-        folder=folder,
-        digest=generations.identity(whole),
-        num_records=whole.num_records("train"),
-        replaces=replaces,
-    )
+    name = f"gen-{len(log) + 1:06d}"
+    convert(make_tree(raw / name, num_images=num_images), top / name, **options)
+    folder = growing_data.folder_of(name, index.load(top / name))
+    assert generations.publish(files, log, [folder])
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +71,7 @@ def test_all_records_come_once_an_epoch(growing: pathlib.Path) -> None:
 
 
 def test_the_number_of_a_generation_is_checked(growing: pathlib.Path) -> None:
-    with pytest.raises(errors.BadIndexError, match="1 to 3, got 4"):
+    with pytest.raises(errors.BadIndexError, match="1 to 3, or 'latest', got 4"):
         tfpipe.TFRecordSource(growing, "train", generation=4)
     with pytest.raises(errors.BadIndexError, match="is no growing data set, got 1"):
         tfpipe.TFRecordSource(growing / "gen-000001", "train", generation=1)
@@ -149,7 +139,7 @@ def test_a_kill_before_the_index_is_replaced_loses_nothing(
     content = (growing / "index.json").read_bytes()
     try:
         for kept in (0, 2):
-            (growing / "index.json").write_bytes(generations._log_text(log[:kept]))
+            (growing / "index.json").write_bytes(generations._text(log[:kept]))
             assert generations.read_log(Files(str(growing))) == log
         (growing / "index.json").unlink()
         assert generations.read_log(Files(str(growing))) == log
@@ -159,28 +149,71 @@ def test_a_kill_before_the_index_is_replaced_loses_nothing(
         (growing / "index.json").write_bytes(content)
 
 
+def test_a_shard_cache_asks_for_the_new_shards_alone(
+    growing: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    cache = tfpipe.ShardCache(tmp_path / "cache", max_bytes=10**8)
+    sources = [
+        tfpipe.TFRecordSource(growing, generation=n, shard_cache=cache)
+        for n in (1, 2, 3)
+    ]
+    num_bytes, num_requests = [], []
+    for source in sources:
+        records = RecordRanges(np.array([0]), np.array([source.order.num_records]))
+        assert source.split_index.open_cache is not None
+        source.split_index.open_cache.bring(records)
+        figures = source.cache_statistics()
+        assert figures is not None
+        num_bytes.append(figures.bytes_from_server)
+        num_requests.append(figures.num_requests)
+
+    ends = [sum(shard.num_bytes for shard in source.shards) for source in sources]
+    assert num_bytes == np.diff(ends, prepend=0).tolist()
+    assert num_requests == [2, 1, 3]  # a small shard is one piece
+
+
 def test_two_writers_publish_one_entry_of_a_number(growing: pathlib.Path) -> None:
     files = Files(str(growing))
     log = generations.read_log(files)
 
-    second = _entry(growing, "gen-000001", 3)
-
-    assert not generations.publish(files, log[:2], second)
+    assert not generations.publish(files, log[:2], log[0])
     assert generations.read_log(files) == log
 
 
-def test_a_folder_takes_the_place_of_another(growing: pathlib.Path) -> None:
+def test_a_folder_without_records_is_read_in_earlier_generations(
+    growing: pathlib.Path,
+) -> None:
     log = generations.read_log(Files(str(growing)))
-    mended = LogEntry(
-        generation=4,
-        folder="gen-000009",
-        digest=log[1].digest,
-        num_records=10,
-        replaces="gen-000002",
-    )
-    names = [e.folder for e in generations.folders((*log, mended), 4)]
-    assert names == ["gen-000001", "gen-000009", "gen-000003"]
-    assert [e.folder for e in generations.folders((*log, mended), 3)][1] == "gen-000002"
+    removed = dataclasses.replace(log[1][0], num_records=0)
+    added = Folder("gen-000009", log[1][0].digest, 10)
+    log = (*log, (removed, added))
+
+    def names(generation: int) -> list[str]:
+        return [each.name[-1:] for each in generations.folders(log, generation)]
+
+    assert (names(3), names(4)) == (["1", "2", "3"], ["1", "3", "9"])
+    with pytest.raises(errors.BadIndexError, match="1 to 4, or 'latest', got 5"):
+        names(5)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        b"[",
+        b"[]",
+        b'{"generations": [[{"name": "gen-000004"}]]}',
+        b'{"generations": [[{"name": "../x", "digest": "", "num_records": 1}]]}',
+        b'{"generations": [[{"name": "gen-000004", "digest": "", "num_records": -1}]]}',
+    ],
+)
+def test_a_damaged_entry_is_named(growing: pathlib.Path, entry: bytes) -> None:
+    path = growing / "generations" / "000004.json"
+    path.write_bytes(entry)
+    try:
+        with pytest.raises(errors.BadIndexError, match=r"000004\.json must be a log"):
+            generations.read_log(Files(str(growing)))
+    finally:
+        path.unlink()
 
 
 def test_a_changed_folder_is_refused(
@@ -192,7 +225,7 @@ def test_a_changed_folder_is_refused(
     broken = index.Index(**{**vars(whole), "splits": shards})
     index.write(broken, tmp_path / "set" / "gen-000001", fsync=False)
 
-    with pytest.raises(errors.BadIndexError, match="shards of generation 1"):
+    with pytest.raises(errors.BadIndexError, match=r"gen-000001/index.json must list"):
         tfpipe.TFRecordSource(tmp_path / "set", "train")
 
 
@@ -206,7 +239,7 @@ def test_commands_take_a_generation(
 
     assert ask() == 30
     assert ask(generation=2) == 18
-    assert ask(materialize=str(tmp_path / "whole"), generation=2) == 18
+    assert ask(compact=str(tmp_path / "whole"), generation=2) == 18
     whole = tfpipe.TFRecordSource(tmp_path / "whole", "train")
     old = tfpipe.TFRecordSource(growing, "train", generation=2)
     rows = [
@@ -239,7 +272,8 @@ def test_the_top_is_no_usual_data_set(growing: pathlib.Path) -> None:
     with pytest.raises(errors.BadIndexError, match="growing data set"):
         index.load(growing)
     document = json.loads((growing / "index.json").read_bytes())
-    assert [each["num_records"] for each in document["generations"]] == [8, 10, 12]
+    records = [each["num_records"] for (each,) in document["generations"]]
+    assert records == [8, 10, 12]
 
 
 def test_the_digest_of_a_source_is_that_of_its_generation(
@@ -267,13 +301,14 @@ def test_records_are_removed_from_later_generations(tmp_path: pathlib.Path) -> N
         QueryOptions(data_dir=str(top), clause=clause, remove=True, **values)
     )
 
-    assert (done["num_chosen"], done["generation"]) == (6, 6)
-    before, after = names(3), names(6)
-    assert after == [n for n in before if not n.endswith(("_0.JPEG", "_1.JPEG"))]
+    assert (done["num_chosen"], done["generation"]) == (6, 4)
+    before, after = names(3), names(4)
+    left = [n for n in before if not n.endswith(("_0.JPEG", "_1.JPEG"))]
+    assert sorted(after) == sorted(left)
     assert len(before) == 20
     result = verify.verify(verify.VerifyOptions(data_dir=str(top), num_workers=1))
     assert (result.num_records, result.num_faults) == (14, 0)
-    worker = growing_data.GrowingDataSet(Files(str(top)), "w", ())
+    worker = growing_data.GrowingDataSet(Files(str(top)), "w")
     assert worker.classes == [s for s, _ in index.load(top / "gen-000001").classes]
 
 
@@ -283,3 +318,5 @@ def test_removing_needs_a_growing_data_set(growing: pathlib.Path) -> None:
         query.ask(QueryOptions(data_dir=folder, clause="true", remove=True))
     with pytest.raises(ValueError, match="newest generation"):
         QueryOptions(data_dir=folder, clause="true", remove=True, generation=1)
+    with pytest.raises(ValueError, match="--compact writes all records"):
+        QueryOptions(data_dir=folder, clause="label = 1", compact="out")
