@@ -65,7 +65,7 @@ from tfpipe.cli import output
 from tfpipe.location.files import Files
 from tfpipe.location.location import Location
 from tfpipe.shards import generations, index, subset
-from tfpipe.shards.generations import Folder
+from tfpipe.shards.generations import ShardFolder
 
 if TYPE_CHECKING:
     import duckdb
@@ -153,7 +153,7 @@ def _remove(config: QueryOptions, source: Source, hit: Mapping[str, int]) -> int
     data = GrowingDataSet(Files(location), f"query-{os.urandom(8).hex()}")
     with contextlib.closing(data), tempfile.TemporaryDirectory() as near:
         before = generations.folders(data.log, len(data.log))
-        entry = [Folder(name, "", 0) for name in hit]
+        entry = [ShardFolder(name, "", 0) for name in hit]
         total = sum(each.num_records for each in before if each.name in hit)
         if total > sum(hit.values()):
             rest, new = pathlib.Path(near, "rest"), data.claim([])

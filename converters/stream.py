@@ -54,7 +54,7 @@ from tfpipe.errors import count_of
 from tfpipe.location.files import Files
 from tfpipe.location.location import Location
 from tfpipe.shards import generations
-from tfpipe.shards.generations import Folder
+from tfpipe.shards.generations import ShardFolder
 from tfpipe.shards.index import Index
 from tfpipe.shards.split_names import SPLITS, TRAIN
 
@@ -327,7 +327,9 @@ class Worker:
         while batch.images:
             name = data.claim(list(batch.images))
             whole, decisions = self._convert(batch, name)
-            folder = Folder(name, "", 0) if whole is None else folder_of(name, whole)
+            folder = (
+                ShardFolder(name, "", 0) if whole is None else folder_of(name, whole)
+            )
             # Another worker may have stored some messages, or begun other classes.
             while not (theirs := batch.remove(data.stored)) and data.fits(whole):
                 if data.publish(folder):

@@ -6,8 +6,8 @@ In: batches of messages. Out: generations, each message in one of them.
     gen-000012/                            the shards, a pure function of the claim
     generations/000012.json                the entry of the log, see `generations`
 
-A worker writes these in this order, and acknowledges the messages at last. After a kill
-the messages come again, and the worker claims the folder without an entry anew. A
+A worker writes the files in this order, and acknowledges the messages at last. After a
+kill the messages come again, and the worker claims the folder without an entry anew. A
 message that another worker has published is taken out of the claim.
 """
 
@@ -22,7 +22,7 @@ from converters.streams.lease import WriterLease
 from tfpipe import errors
 from tfpipe.location.files import Files
 from tfpipe.shards import generations
-from tfpipe.shards.generations import LOG_FOLDER, Folder, Log
+from tfpipe.shards.generations import LOG_FOLDER, Log, ShardFolder
 from tfpipe.shards.index import Index
 
 _CLAIM = re.compile(r"(gen-[0-9]{6})\.messages\.json")
@@ -158,7 +158,7 @@ class GrowingDataSet:
         base = not self.log or whole.label_base == self.label_base
         return base and ours[:shorter] == theirs[:shorter]
 
-    def publish(self, *entry: Folder) -> bool:
+    def publish(self, *entry: ShardFolder) -> bool:
         """Publishes folders as the next generation, if no other writer was first."""
         done = generations.publish(self.files, self.log, entry, create=self._create)
         if done and self._unpublished in {each.name for each in entry}:
@@ -172,10 +172,10 @@ class GrowingDataSet:
             self._lease.release()
 
 
-def folder_of(name: str, whole: Index) -> Folder:
+def folder_of(name: str, whole: Index) -> ShardFolder:
     """Returns a folder with its shards, for an entry of the log."""
     num_records = sum(map(whole.num_records, whole.splits))
-    return Folder(name, generations.identity(whole), num_records)
+    return ShardFolder(name, generations.identity(whole), num_records)
 
 
 def _claim_name(folder: str) -> str:

@@ -1,12 +1,11 @@
 """A lease at a store whose writes cannot be conditional: one writer at a time.
 
 In: the files of a growing data set. Out: whether this writer may write. A writer reads
-the lease, waits, and takes the lease if its content is as before; then it writes its
-own name, waits, and reads the lease back: the last of several names stays. Hosts
-compare no clocks.
+the lease, waits, and takes an unchanged lease: the writer writes a name, waits, and
+reads the lease back. The last of several names stays. Hosts compare no clocks.
 
 Two writers at once are possible if a writer stops for longer than the time of the lease
-between its look at the lease and the write after it.
+between a look at the lease and the next write.
 """
 
 import os

@@ -17,7 +17,7 @@ from tfpipe.location import atomic
 from tfpipe.location.files import Files
 from tfpipe.shard_cache import metadata
 from tfpipe.shards import generations, index, sql
-from tfpipe.shards.generations import Folder
+from tfpipe.shards.generations import ShardFolder
 from tfpipe.shards.index import CATALOG_NAME, Index
 
 Generation = int | Literal["latest"]
@@ -65,7 +65,7 @@ def bring(
 
 def _write(
     target: pathlib.Path,
-    chosen: Sequence[Folder],
+    chosen: Sequence[ShardFolder],
     parts: Sequence[pathlib.Path],
     generation: int,
 ) -> None:

@@ -28,7 +28,7 @@ LOG_FOLDER = "generations"
 
 
 @dataclasses.dataclass(frozen=True)
-class Folder:
+class ShardFolder:
     """A folder of shards in an entry of the log.
 
     Attributes:
@@ -50,7 +50,7 @@ class Folder:
             raise ValueError(f"A folder must be as gen-000012, got {self.name!r}.")
 
 
-Log = tuple[tuple[Folder, ...], ...]
+Log = tuple[tuple[ShardFolder, ...], ...]
 
 
 def is_log(content: bytes) -> bool:
@@ -103,7 +103,7 @@ def read_log(files: Files) -> Log:
 def _parsed(content: bytes, shown: str) -> Log:
     try:
         entries = errors.from_json(content)["generations"]
-        return tuple(tuple(Folder(**each) for each in entry) for entry in entries)
+        return tuple(tuple(ShardFolder(**each) for each in entry) for entry in entries)
     except (KeyError, TypeError, ValueError) as error:
         raise errors.BadIndexError(
             f"{shown} must be a log of generations: {error}. Copy it again."
@@ -125,7 +125,7 @@ def _entry_name(generation: int) -> str:
 def publish(
     files: Files,
     log: Log,
-    entry: Sequence[Folder],
+    entry: Sequence[ShardFolder],
     *,
     create: Callable[[str, bytes], bool] | None = None,
 ) -> bool:
@@ -151,7 +151,7 @@ def publish(
     return True
 
 
-def folders(log: Log, generation: int) -> list[Folder]:
+def folders(log: Log, generation: int) -> list[ShardFolder]:
     """Returns the folders with the records of a generation, in order.
 
     Raises:

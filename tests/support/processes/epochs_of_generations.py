@@ -65,7 +65,7 @@ def _publish(job: dict[str, dict[str, object]], epoch: int) -> None:
     log = generations.read_log(files)
     folder = job["publishes"].get(str(epoch))
     if isinstance(folder, dict) and len(log) == epoch + 1:
-        assert generations.publish(files, log, [generations.Folder(**folder)])
+        assert generations.publish(files, log, [generations.ShardFolder(**folder)])
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ SIZES = (8, 10, 12)  # records of each folder
 MODULE = "tests.support.processes.epochs_of_generations"
 
 
-def _folders(top: pathlib.Path, raw: pathlib.Path) -> list[generations.Folder]:
+def _folders(top: pathlib.Path, raw: pathlib.Path) -> list[generations.ShardFolder]:
     """Converts the folders of three generations, and publishes the first."""
     folders = []
     for number, size in enumerate(SIZES, 1):

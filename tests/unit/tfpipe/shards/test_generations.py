@@ -16,7 +16,7 @@ from tests.support.data.trees import convert, make_tree
 from tfpipe import errors
 from tfpipe.location.files import Files
 from tfpipe.shards import generations, index, subset
-from tfpipe.shards.generations import Folder
+from tfpipe.shards.generations import ShardFolder
 from tfpipe.shards.ranges import RecordRanges
 
 
@@ -185,7 +185,7 @@ def test_a_folder_without_records_is_read_in_earlier_generations(
 ) -> None:
     log = generations.read_log(Files(str(growing)))
     removed = dataclasses.replace(log[1][0], num_records=0)
-    added = Folder("gen-000009", log[1][0].digest, 10)
+    added = ShardFolder("gen-000009", log[1][0].digest, 10)
     log = (*log, (removed, added))
 
     def names(generation: int) -> list[str]:
