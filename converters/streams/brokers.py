@@ -7,12 +7,12 @@ takeover goes to another worker.
 
 import asyncio
 import contextlib
-import json
 import os
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from converters.streams.message import Message, Stream, message_of
+from tfpipe.errors import from_json
 
 _SECONDS = 10  # time limit of a request
 
@@ -196,7 +196,7 @@ class KafkaStream:
             "max.poll.interval.ms": max(int(options.takeover_seconds * 1000), 45_000),
             "error_cb": self._faults.append,
             "log_level": 0,
-            **json.loads(os.environ.get("KAFKA_SETTINGS", "{}")),
+            **from_json(os.environ.get("KAFKA_SETTINGS", "{}")),
         }
 
     def refusal(self, error: Exception) -> str:
