@@ -167,7 +167,14 @@ class AdviseOptions:
         "N", "Most requests a second that the storage serves. Default: no limit."
     )
     request: str | None = _of_storage(
-        "SIZE", "Bytes of a request. Default: 1.048576MB, the read buffer."
+        "SIZE",
+        "Bytes of a request. Default: as in --results, or 1.048576MB, the read buffer.",
+    )
+    price_per_1000_requests: str | None = _of_storage(
+        "X", "Price of 1,000 requests, in any currency. Default: 0."
+    )
+    price_per_gb: str | None = _of_storage(
+        "X", "Price of a GB that leaves the storage. Default: 0."
     )
     link: str | None = _of_storage(
         "RATE",

@@ -469,6 +469,7 @@ def _storage(
         storage_bytes=None,
         resident_fractions=(),
         server_bytes=sum(rank.bytes_fetched for rank in statistics),
+        num_requests=sum(rank.num_requests for rank in statistics),
     )
     return labels.sources(tier, [everything])
 

@@ -7,7 +7,8 @@
 `local` runs a dispatcher and its workers on this host, and replaces a dead worker. On
 several hosts, run `dispatcher` on a single host, and `worker` on the hosts that prepare
 images. The trainers then have the stage tfpipe.Service("HOST:5050"): the first line on
-stdout. Workers read the shards under the same paths as the trainers.
+stdout. Workers read the shards under the same paths as the trainers, or by the URL of
+--data_dir.
 
 Start a killed worker again with the same --address, as `local` does: the trainers then
 ask for the records of the worker. Until then the trainers get the records of the other
@@ -91,14 +92,27 @@ class DispatcherOptions(ServerOptions):
 
 
 @cli.options
-class LocalOptions(DispatcherOptions):
+class ReadingOptions(cli.StoreOptions):
+    """Options of a process that reads the shards."""
+
+    data_dir: str | None = cli.flag(
+        None,
+        "URL of the data set, if the trainers read one by URL: the worker reads the "
+        "URL itself, with tensorflow-io. Default: workers read folders.",
+        shown="URL",
+        url=True,
+    )
+
+
+@cli.options
+class LocalOptions(DispatcherOptions, ReadingOptions):
     """Options of a dispatcher and its workers on this host."""
 
     workers: int = cli.flag(2, "Worker processes.", least=1)
 
 
 @cli.options
-class WorkerOptions(ServerOptions):
+class WorkerOptions(ServerOptions, ReadingOptions):
     """Options of a worker."""
 
     dispatcher: Address = cli.required(
@@ -226,6 +240,10 @@ def _work(options: WorkerOptions, stop: threading.Event) -> dict[str, Any]:
 
     if refused := tfpipe.host.keep_freed_memory():
         _say(f"The C library refuses {', '.join(refused)}: batches cost more CPU time.")
+    if options.data_dir is not None:
+        from tfpipe.service import workers
+
+        workers.read_by_url(options.data_dir)
     service = _prepared_service()
     dispatcher = str(options.dispatcher)
     config = service.WorkerConfig(
@@ -247,7 +265,8 @@ def _serve_locally(options: LocalOptions, stop: threading.Event) -> dict[str, An
     # address, and waits for the address.
     ports = [_free_port() for _ in range(options.workers)]
     silent = _watch_workers(options, shown, stop)
-    workers = [_start_worker(shown, port) for port in ports]
+    reads = [] if options.data_dir is None else [f"--data_dir={options.data_dir}"]
+    workers = [_start_worker(shown, port, *reads) for port in ports]
     num_restarts = 0
     while not stop.wait(_RESTART_SECONDS):
         for index, worker in enumerate(workers):
@@ -256,7 +275,7 @@ def _serve_locally(options: LocalOptions, stop: threading.Event) -> dict[str, An
                     f"Worker {worker.pid} ended with exit code {worker.returncode}. "
                     "Another one takes its place."
                 )
-                workers[index] = _start_worker(shown, ports[index])
+                workers[index] = _start_worker(shown, ports[index], *reads)
                 num_restarts += 1
     for worker in workers:
         worker.terminate()
@@ -277,7 +296,7 @@ def _free_port() -> int:
         return int(server.getsockname()[1])
 
 
-def _start_worker(dispatcher: str, port: int) -> "subprocess.Popen[bytes]":
+def _start_worker(dispatcher: str, port: int, *more: str) -> "subprocess.Popen[bytes]":
     # stdout is for the result of this command.
     return subprocess.Popen(
         [
@@ -287,6 +306,7 @@ def _start_worker(dispatcher: str, port: int) -> "subprocess.Popen[bytes]":
             "worker",
             f"--dispatcher={dispatcher}",
             f"--address=127.0.0.1:{port}",
+            *more,
         ],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,

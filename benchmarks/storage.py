@@ -4,6 +4,7 @@
   python -m benchmarks.storage DIR --write --report_dir=REPORTS
   horovodrun -np 2 -H host1:1,host2:1 python -m benchmarks.storage DIR_OR_URL
   python -m benchmarks.storage warm DIR_OR_URL --cache_dir=C --cache_max_gb=G
+  horovodrun -np 2 -H host1:1,host2:1 python -m benchmarks.storage warm URL ...
 
 The command reads the shards of a data set, at most 4 GB, and evicts them from the page
 cache. Elsewhere the command makes own files, up to 1 GB and a tenth of the free space,
@@ -13,7 +14,8 @@ asks for their size: around the page cache (O_DIRECT) or with a cold page cache,
 with a warm one. --write also writes files as checkpoints are written. Under horovodrun,
 with one process a host, all hosts measure at the same time.
 
-The last form brings the shards of a data set into a shard cache before a run.
+The last forms bring the shards of a data set into shard caches before a run. Of several
+hosts each brings its part: what it reads in a run with affinity and the same seed.
 
 On stdout: a table, the number of accelerators that the storage feeds, and one JSON
 object as the last line. With --report_dir the object is stored for python -m
@@ -23,8 +25,9 @@ benchmarks.report. On stderr: progress. Exit code: 0 done, 1 an error.
 from __future__ import annotations
 
 import dataclasses
+import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import tfpipe
@@ -36,7 +39,7 @@ from benchmarks.results.other_results import StorageReading
 from benchmarks.storage_probe import probe, probe_files, summary
 from benchmarks.storage_probe.workers import Workers
 from benchmarks.system.machine import Host
-from tfpipe import cli
+from tfpipe import cli, errors
 from tfpipe.cli import progress as bars
 from tfpipe.cli.progress import Progress
 from tfpipe.errors import count_of
@@ -49,7 +52,7 @@ _PLACE = "DIR_OR_URL"
 
 
 @cli.options
-class StorageOptions:
+class StorageOptions(cli.StoreOptions):
     """Options of the measurement."""
 
     place: str = cli.argument("Folder, or URL of a data set.", shown=_PLACE, url=True)
@@ -74,7 +77,7 @@ class StorageOptions:
 
 
 @cli.options
-class WarmOptions:
+class WarmOptions(cli.StoreOptions):
     """Options of filling a shard cache."""
 
     location: str = cli.argument("Folder or URL of a data set.", shown=_PLACE, url=True)
@@ -86,6 +89,40 @@ class WarmOptions:
         name="cache_max_gb",
         parse=cli.gigabytes,
     )
+    shared_cache_dir: str | None = data_access.shared_cache_dir("--cache_dir")
+    shared_cache_max_gb: float | None = data_access.shared_cache_max_gb()
+    num_tasks: int | None = cli.flag(
+        None,
+        "Number of hosts that share the work: each runs the command. Default: those of "
+        "horovodrun, or one.",
+        least=1,
+    )
+    task_index: int = cli.flag(
+        0,
+        "Number of this host, from 0 to --num_tasks - 1.",
+        least=0,
+        needs="--num_tasks",
+    )
+    seed: int = cli.flag(
+        0, "Seed of the run, by which affinity gives each host its part.", least=0
+    )
+
+    def __post_init__(self) -> None:
+        if self.num_tasks is not None and self.task_index >= self.num_tasks:
+            raise ValueError(
+                f"--task_index must be from 0 to --num_tasks - 1 = {self.num_tasks - 1}"
+                f", got {self.task_index}."
+            )
+
+    def cache(self) -> tfpipe.ShardCache:
+        """Returns the shard cache that is filled."""
+        most = self.shared_cache_max_gb
+        return tfpipe.ShardCache(
+            self.cache_dir,
+            max_bytes=self.cache_max_bytes,
+            shared_directory=self.shared_cache_dir,
+            shared_max_bytes=None if most is None else int(most * 1e9),
+        )
 
 
 def run(config: StorageOptions) -> None:
@@ -201,10 +238,13 @@ def _hosts() -> Ranks:
 
 def warm(config: WarmOptions) -> None:
     """Brings the shards of a data set into a shard cache, and prints what was done."""
-    cache = tfpipe.ShardCache(config.cache_dir, max_bytes=config.cache_max_bytes)
+    index, count, world = config.task_index, config.num_tasks, None
+    if count is None and "HOROVOD_RANK" in os.environ:
+        world = _hosts()
+        index, count = world.rank, world.num_ranks
     progress = Progress()
     with (
-        progress.shown(is_first=True),
+        progress.shown(is_first=world is None or world.is_first),
         bars.bar(None, "B") as bar,  # elsewhere `progress` prints lines
     ):
 
@@ -213,27 +253,55 @@ def warm(config: WarmOptions) -> None:
             bar.total = total
             bar.update(done - bar.n)
 
-        filled = cache.fill(config.location, on_progress=show)
+        own = _filled(config, index, count or 1, show)
+        filled = [own] if world is None else world.gather(own)
+    if world is not None and not world.is_first:
+        return
+    url, options = config.location.partition("?")[0], dataclasses.asdict(config)
+    del options["location"]
     result = {
         "command": "benchmarks.storage",
         "schema_version": 1,
-        "config": {
-            "do": "warm",
-            "place": config.location.partition("?")[0],
-            "cache_dir": config.cache_dir,
-            "cache_max_bytes": config.cache_max_bytes,
-        },
-        **dataclasses.asdict(filled),
+        "config": {"do": "warm", "place": url, **options},
+        "num_hosts": len(filled),
+        **{name: sum(part[name] for part in filled) for name in filled[0]},
+        "seconds": max(part["seconds"] for part in filled),
     }
     present, total, fetched = (
-        f"{getattr(filled, f'num_bytes_{part}') / 1e6:,.1f}"
+        f"{result[f'num_bytes_{part}'] / 1e6:,.1f}"
         for part in ("present", "total", "fetched")
     )
     answer = (
         f"{present} of {total} MB are in {config.cache_dir}; {fetched} MB were fetched "
-        f"in {filled.seconds:.0f} s."
+        f"in {result['seconds']:.0f} s."
     )
     output.show(result, answer)
+
+
+def _filled(
+    config: WarmOptions, index: int, count: int, show: Callable[[int, int], object]
+) -> dict[str, Any]:
+    """Fills the cache of this host with its part; returns the figures."""
+    if count == 1:
+        return dataclasses.asdict(
+            config.cache().fill(config.location, on_progress=show)
+        )
+    content = tfpipe.Files(config.location).read("index.json")
+    filled = []
+    for split in errors.from_json(content)["splits"]:
+        source = tfpipe.TFRecordSource(
+            *(config.location, split),
+            shard_cache=config.cache(),
+            seed=config.seed,
+            rank=index,
+            num_ranks=count,
+            remainder="pad",
+            affinity=1,  # the part of the first epoch is that of every affinity
+            hosts=range(count),
+        )
+        filled.append(dataclasses.asdict(source.fill_cache(show)))
+        source.close_cache()
+    return {name: sum(part[name] for part in filled) for name in filled[0]}
 
 
 def _hint(config: StorageOptions | WarmOptions, error: BaseException) -> str:

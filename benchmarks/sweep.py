@@ -54,7 +54,7 @@ GROUPS = ("What to run", "On how many ranks", "In which places the data is")
 
 
 @cli.options
-class SweepOptions:
+class SweepOptions(cli.StoreOptions):
     """The settings of a sweep, and how it is started."""
 
     sweep_dir: str = cli.required(

@@ -48,7 +48,7 @@ _what = cli.group(_WHAT)
 
 
 @cli.options
-class ExportOptions:
+class ExportOptions(cli.StoreOptions):
     """Options of one export.
 
     Raises:

@@ -72,7 +72,7 @@ _Answer = TypeVar("_Answer")
 
 
 @cli.options
-class StreamOptions:
+class StreamOptions(cli.StoreOptions):
     """Options of a stream.
 
     Raises:

@@ -66,7 +66,7 @@ _GROUPS = _CHECK, _INPUT = "What to check and to write", "The input, to compare"
 
 
 @cli.options
-class VerifyOptions:
+class VerifyOptions(cli.StoreOptions):
     """Options of one check.
 
     Raises:

@@ -7,7 +7,7 @@ reads the files in place, through a shard cache, or with tensorflow-io.
 import functools
 import os
 import pathlib
-from typing import Literal
+from typing import Any, Literal
 
 import tfpipe
 from benchmarks.models import catalog
@@ -15,7 +15,8 @@ from tfpipe import cli
 
 # Groups of flags of several commands.
 RUN = cli.group("What to run")
-RECORDS = cli.group("Where the records are")
+_RECORDS = "Where the records are"
+RECORDS = cli.group(_RECORDS)
 INPUT = cli.group("How the input is made")
 KEPT = cli.group("What is kept")
 
@@ -28,8 +29,31 @@ report_dir = functools.partial(
 )
 
 
+def shared_cache_dir(cache: str, **more: Any) -> Any:
+    """Makes the field of --shared_cache_dir beside the flag of a shard cache."""
+    return cli.flag(
+        None,
+        "Folder on a file system that all hosts share, such as Lustre or JuiceFS. A "
+        f"host looks there for what {cache} lacks, and each byte of the "
+        "shards is fetched once for all hosts. Default: each host fetches for itself.",
+        **more,
+    )
+
+
+def shared_cache_max_gb(**more: Any) -> Any:
+    """Makes the field of --shared_cache_max_gb."""
+    return cli.flag(
+        None,
+        "Most GB of --shared_cache_dir for the split, the same for all hosts: the "
+        "start of the split is kept. Default: no limit.",
+        above=0,
+        needs="--shared_cache_dir",
+        **more,
+    )
+
+
 @cli.options
-class DataAccess:
+class DataAccess(cli.StoreOptions):
     """A data set and the way to its shards."""
 
     data_dir: str | None = RUN(
@@ -56,20 +80,10 @@ class DataAccess:
         above=0,
         needs="--shard_cache_dir",
     )
-    shared_cache_dir: str | None = RECORDS(
-        None,
-        "Folder on a file system that all hosts share, such as Lustre or JuiceFS. A "
-        "host looks there for what --shard_cache_dir lacks, and each byte of the "
-        "shards is fetched once for all hosts. Default: each host fetches for itself.",
-        needs="--shard_cache_dir",
+    shared_cache_dir: str | None = shared_cache_dir(
+        "--shard_cache_dir", group=_RECORDS, needs="--shard_cache_dir"
     )
-    shared_cache_max_gb: float | None = RECORDS(
-        None,
-        "Most GB of --shared_cache_dir for the split, the same for all hosts: the "
-        "start of the split is kept. Default: no limit.",
-        above=0,
-        needs="--shared_cache_dir",
-    )
+    shared_cache_max_gb: float | None = shared_cache_max_gb(group=_RECORDS)
 
     def __post_init__(self) -> None:
         if self.read_from == "direct":

@@ -39,6 +39,7 @@ class EpochCache:
             begin, 0 to 1; None if unknown.
         server_bytes: Bytes that a shard cache fetched meanwhile; None without a shard
             cache. With a shard cache the label is the state of the shard cache.
+        num_requests: Reads of the store by shard caches meanwhile, likewise.
     """
 
     epoch: int
@@ -46,6 +47,7 @@ class EpochCache:
     storage_bytes: int | None
     resident_fractions: Sequence[float | None]
     server_bytes: int | None = None
+    num_requests: int | None = None
     network_bytes: int | None = None
 
     @property
@@ -115,6 +117,7 @@ def join(
                 consumed_bytes=sum(rank.consumed_bytes for rank in ranks),
                 storage_bytes=known_sum([origin.storage_bytes for origin in origins]),
                 server_bytes=reads.total(ranks, "server_bytes"),
+                num_requests=reads.total(ranks, "num_requests"),
                 network_bytes=reads.network_bytes(ranks),
                 resident_fractions=[
                     None if held is None else held / num_bytes for _, held in origins
@@ -290,14 +293,24 @@ def sources(
         "bytes_from_page_cache": 0 if in_ram else memory,
         "bytes_from_ram_cache": memory if in_ram else 0,
     }
+    requests = known_sum([epoch.num_requests for epoch in epochs])
+    remark = f"{_an_epoch(requests, fetched, len(epochs))} {remark}".strip()
     state = "cold" if tier == "remote" else label(epochs)
     return {
         "tier": tier,
         "state": state,
         "consumed_bytes": consumed,
+        "num_requests": requests,
         **sources,
         "text": _text(tier, state, consumed, sources, remark),
     }
+
+
+def _an_epoch(requests: int | None, fetched: int | None, count: int) -> str:
+    if not requests:
+        return ""
+    each, size = requests / count, (fetched or 0) / count / 1e9
+    return f"An epoch took {each:,.0f} requests and {size:.3g} GB."
 
 
 def _text(

@@ -16,7 +16,7 @@ import tfpipe
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.page_cache import reads, states
 from benchmarks.page_cache.files import OpenFiles
-from benchmarks.page_cache.reads import EpochReads, Snapshot
+from benchmarks.page_cache.reads import EpochReads, Snapshot, StoreReads
 from benchmarks.page_cache.states import PageCache
 from benchmarks.system.machine import Host
 
@@ -105,14 +105,14 @@ class Meter:
         return self._ranks.gather(epochs)
 
     def _look(self) -> Moment:
-        return self._thread.submit(self._snapshot, self._batches.server_bytes)
+        return self._thread.submit(self._snapshot, self._batches.fetched)
 
-    def _snapshot(self, server_bytes: int | None) -> Snapshot:
+    def _snapshot(self, fetched: StoreReads) -> Snapshot:
         if self._looks and self._held is None:
             # The files of a shard cache may come with the records.
             with contextlib.suppress(OSError):
                 self._held = OpenFiles(self._files)
-        return reads.snapshot(self._held, server_bytes=server_bytes)
+        return reads.snapshot(self._held, fetched=fetched)
 
     def _stop(self) -> None:
         self._batches.stop()

@@ -12,7 +12,7 @@ import math
 import mmap
 import pathlib
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from benchmarks.page_cache.files import OpenFiles
 from benchmarks.page_cache.states import CacheStatus, PageCache
@@ -35,6 +35,7 @@ class Snapshot:
             so far because memory was needed.
         server_bytes: Bytes that a shard cache fetched for the rank so far; None without
             a shard cache.
+        num_requests: Reads of the store by the rank's shard cache so far, likewise.
         network_bytes: Bytes that all interfaces and RDMA ports of the host received so
             far, loopback included.
     """
@@ -43,7 +44,25 @@ class Snapshot:
     resident_bytes: int | None = None
     reclaimed_bytes: int | None = None
     server_bytes: int | None = None
+    num_requests: int | None = None
     network_bytes: int | None = None
+
+
+class StoreReads(NamedTuple):
+    """Bytes and requests of a shard cache so far; None without a shard cache."""
+
+    num_bytes: int | None = None
+    num_requests: int | None = None
+
+    @classmethod
+    def by(cls, statistics: Any) -> "StoreReads":
+        """Returns the figures of a `cache_statistics()`."""
+        if statistics is None:
+            return cls()
+        return cls(statistics.bytes_fetched, statistics.num_requests)
+
+
+NOTHING_FETCHED = StoreReads()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,12 +82,15 @@ class EpochReads:
         return None if before is None or after is None else after - before
 
 
-def snapshot(files: OpenFiles | None, *, server_bytes: int | None = None) -> Snapshot:
+def snapshot(
+    files: OpenFiles | None, *, fetched: StoreReads = NOTHING_FETCHED
+) -> Snapshot:
     """Reads the counters now; looking at the files takes about 0.1 s a gigabyte.
 
     Args:
         files: The files to look at in the page cache; None on all ranks of a page cache
             but the first.
+        fetched: The figures of the rank's shard cache.
     """
     try:
         resident = files and files.resident_bytes()
@@ -83,7 +105,8 @@ def snapshot(files: OpenFiles | None, *, server_bytes: int | None = None) -> Sna
         read_bytes=probes.process_storage_bytes(),
         resident_bytes=resident,
         reclaimed_bytes=reclaimed,
-        server_bytes=server_bytes,
+        server_bytes=fetched.num_bytes,
+        num_requests=fetched.num_requests,
         network_bytes=received,
     )
 

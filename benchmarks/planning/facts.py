@@ -32,6 +32,8 @@ KINDS = {
     "shared_storage": "yes",
     "requests": "number",
     "request": "bytes",
+    "price_per_1000_requests": "number",
+    "price_per_gb": "number",
     "link": "rate",
     "page_cache": "bytes",
     "cached": "share",
@@ -43,7 +45,7 @@ KINDS = {
 }
 _MAY_BE_ZERO = {"cached", "exchange_ms", "shared_storage", "storage_cache", "ram"}
 _MAY_BE_ZERO |= {"page_cache", "local_disk_room", "whole_batches"}
-_MAY_BE_ZERO |= {"entry_points"}
+_MAY_BE_ZERO |= {"entry_points", "price_per_1000_requests", "price_per_gb"}
 _MOST_ACCELERATORS = 1_000_000
 _PREFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15}
 _NUMBER = re.compile(r"([0-9][0-9_.]*(?:e[+-]?[0-9]+)?)\s*([a-z/%]*)", re.IGNORECASE)

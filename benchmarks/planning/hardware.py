@@ -201,7 +201,8 @@ def _add_storage(facts: dict[str, Fact]) -> None:
     facts.setdefault("shared_storage", Fact(1.0, "assumption"))
     facts.setdefault("requests", Fact(math.inf, "no limit was given"))
     facts.setdefault("request", Fact(float(1 << 20), "read buffer of a pipeline"))
-    facts.setdefault("storage_cache", Fact(0.0, "none was given"))
+    for name in ("storage_cache", "price_per_1000_requests", "price_per_gb"):
+        facts.setdefault(name, Fact(0.0, "none was given"))
     read = min(float(rate.value), facts_.figure(facts, "link"))
     same = Fact(
         read, f"as fast as one host reads: {rate.source}, {facts['link'].source}"

@@ -13,6 +13,7 @@ from benchmarks.planning.facts import KINDS, Fact
 from benchmarks.results import checks
 from benchmarks.results.collection import Collection, Result, RunResult, T
 from benchmarks.results.other_results import InputResult, StorageResult
+from benchmarks.results.train_result import SourceBytes
 from benchmarks.system.host_load import OTHERS_LIMIT
 
 # A pipeline with fewer busy cores waits for another resource.
@@ -209,8 +210,16 @@ def _of_run(result: RunResult) -> dict[str, Fact]:
             **_host_and_data(result),
             "cpu_ms": cpu and cpu * 1e3,
             "record": consumed and rate and consumed * 1e6 / rate,
+            "request": _request(values.storage),
         },
     )
+
+
+def _request(source: SourceBytes | None) -> float | None:
+    """Returns the mean bytes of a request of a shard cache."""
+    if source is None or not source.num_requests:
+        return None
+    return (source.bytes_from_server or 0) / source.num_requests
 
 
 def _paths(result: Result[Any]) -> dict[str, float | None]:

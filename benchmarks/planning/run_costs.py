@@ -148,6 +148,38 @@ def epochs(scenario: Scenario) -> Epochs:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class StoreUse:
+    """Requests, bytes and money of an epoch of all hosts.
+
+    Attributes:
+        num_requests: Requests.
+        num_bytes: Bytes.
+        money: Price of both, in the currency of the prices; 0 without prices.
+    """
+
+    num_requests: float
+    num_bytes: float
+    money: float
+
+
+def store_use(scenario: Scenario, requests_price: float, gb_price: float) -> StoreUse:
+    """Returns what an epoch with full caches takes from the storage.
+
+    Args:
+        scenario: The data and its caches.
+        requests_price: Price of 1,000 requests.
+        gb_price: Price of a GB that leaves the storage.
+    """
+    num_bytes = scenario.num_bytes * (1 - scenario.cached_fraction)
+    num_requests = num_bytes / scenario.request_bytes
+    return StoreUse(
+        num_requests=num_requests,
+        num_bytes=num_bytes,
+        money=num_requests / 1e3 * requests_price + num_bytes / 1e9 * gb_price,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class CheckpointCost:
     """A checkpoint after each epoch."""
 

@@ -17,7 +17,7 @@ from benchmarks.planning import ceilings, facts, hardware, payoffs, run_costs
 from benchmarks.planning.ceilings import Prediction, Scenario
 from benchmarks.planning.facts import Fact, Facts
 from benchmarks.planning.payoffs import Payoff
-from benchmarks.planning.run_costs import CheckpointCost, Epochs, Sizing
+from benchmarks.planning.run_costs import CheckpointCost, Epochs, Sizing, StoreUse
 from benchmarks.reporting.charts import predictions
 from benchmarks.results.other_results import PredictedRow
 from tfpipe.cli import text_table
@@ -31,6 +31,7 @@ _BINDING = {
     "network": "the network of the hosts",
     "requests": "the requests of the storage",
 }
+_PRICES = ("price_per_1000_requests", "price_per_gb")
 _DOING = {"train": "training", "infer": "running"}
 
 
@@ -40,6 +41,8 @@ class Advice:
 
     Attributes:
         rows: The prediction for 1 to N accelerators; the last row is that of the run.
+        first_epoch_use: What the first epoch takes from the storage.
+        later_epoch_use: What an epoch with full caches takes from the storage.
         checkpoint: None without training or parameters.
     """
 
@@ -58,6 +61,8 @@ class Advice:
     payoffs: Sequence[Payoff]
     sizing: Sizing
     epochs: Epochs
+    first_epoch_use: StoreUse
+    later_epoch_use: StoreUse
     checkpoint: CheckpointCost | None
 
     def as_json(self) -> dict[str, Any]:
@@ -73,6 +78,7 @@ def answer(start: Facts, accelerators: Mapping[str, Accelerator], mode: str) -> 
     counts = _counts(scenario.num_accelerators, scenario.accelerators_per_host)
     times = run_costs.epochs(scenario)
     ram, cache = facts.figure(whole, "ram"), facts.figure(whole, "storage_cache")
+    prices = [facts.figure(whole, name) for name in _PRICES]
     return Advice(
         num_ranks=scenario.num_accelerators,
         num_hosts=scenario.num_hosts,
@@ -89,6 +95,8 @@ def answer(start: Facts, accelerators: Mapping[str, Accelerator], mode: str) -> 
         payoffs=payoffs.find(whole),
         sizing=run_costs.sizing(scenario, ram, cache),
         epochs=times,
+        first_epoch_use=run_costs.store_use(ceilings.first_epoch(scenario), *prices),
+        later_epoch_use=run_costs.store_use(scenario, *prices),
         checkpoint=_checkpoint(whole, times.later_seconds, mode),
     )
 
@@ -251,6 +259,8 @@ def _other_lines(advice: Advice) -> list[str]:
         f"{count_of(epochs.filling_epochs, 'epoch')}. A run of "
         f"{count_of(epochs.amortized_epochs, 'epoch')} or more is at most 5 % "
         "longer than with full caches.",
+        f"The first epoch takes {_use(advice.first_epoch_use)} from the storage, a "
+        f"later epoch {_use(advice.later_epoch_use)}.",
     ]
     if checkpoint := advice.checkpoint:
         lines.append(
@@ -259,6 +269,11 @@ def _other_lines(advice: Advice) -> list[str]:
             f"{checkpoint.share:.2%} of the run."
         )
     return lines
+
+
+def _use(use: StoreUse) -> str:
+    text = f"{use.num_requests:,.0f} requests and {use.num_bytes / 1e9:,.1f} GB"
+    return text + (f" for a price of {use.money:,.2f}" if use.money else "")
 
 
 def _shown(kind: str, value: float | str) -> str:

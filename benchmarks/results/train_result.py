@@ -105,6 +105,7 @@ class EpochBytes:
     consumed_bytes: float | None = None
     storage_bytes: float | None = None
     server_bytes: float | None = None
+    num_requests: float | None = None
     storage_fraction: float | None = None
 
 
@@ -134,6 +135,7 @@ class SourceBytes:
     tier: str = ""
     state: str = ""
     consumed_bytes: float | None = None
+    num_requests: float | None = None
     bytes_from_server: float | None = None
     bytes_from_disk: float | None = None
     bytes_from_page_cache: float | None = None

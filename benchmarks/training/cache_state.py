@@ -13,7 +13,7 @@ from benchmarks.distributed.ranks import Ranks
 from benchmarks.page_cache import files, labels, states
 from benchmarks.page_cache.labels import EpochCache
 from benchmarks.page_cache.meter import Meter
-from benchmarks.page_cache.reads import EpochReads, known_sum
+from benchmarks.page_cache.reads import EpochReads, StoreReads, known_sum
 from benchmarks.page_cache.states import CacheStatus
 from benchmarks.system.telemetry import Sampler
 from benchmarks.training import caches, steps
@@ -57,11 +57,11 @@ class Batches:
             self._setting.empty_caches.close()
 
     @property
-    def server_bytes(self) -> int | None:
-        """Bytes fetched by the shard cache in use; None if none is."""
+    def fetched(self) -> StoreReads:
+        """The figures of the shard cache in use."""
         if not self._setting.config.has_shard_cache:
-            return None
-        return int(self._source.cache_statistics().bytes_fetched)
+            return StoreReads()
+        return StoreReads.by(self._source.cache_statistics())
 
     def __iter__(self) -> Iterator[Batch]:
         return self

@@ -20,6 +20,7 @@ import tfpipe
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.page_cache import labels, states
 from benchmarks.page_cache.meter import Meter
+from benchmarks.page_cache.reads import StoreReads
 from benchmarks.reporting import steady_state
 from benchmarks.reporting.steady_state import ReadAhead
 from benchmarks.system import host_load
@@ -194,10 +195,9 @@ class _Fetched:
     source: Any
 
     @property
-    def server_bytes(self) -> int | None:
-        """Bytes over the network; None without a shard cache."""
-        statistics = self.source.cache_statistics()
-        return None if statistics is None else int(statistics.bytes_fetched)
+    def fetched(self) -> StoreReads:
+        """The figures of the shard cache."""
+        return StoreReads.by(self.source.cache_statistics())
 
 
 def _time(

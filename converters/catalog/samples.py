@@ -21,7 +21,7 @@ from converters.images import prepare
 from converters.images.policy import Policy
 from tfpipe import errors
 from tfpipe.consumers import captions
-from tfpipe.location import atomic
+from tfpipe.location import atomic, limits
 from tfpipe.location.files import Files
 from tfpipe.shards import example, records
 from tfpipe.shards.example import Feature
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     import duckdb
 
 
-_NUM_THREADS = 8
 _SUBSAMPLINGS = {0: "4:4:4", 1: "4:2:2", 2: "4:2:0"}
 # Records of foreign data sets have the image under a key of their own.
 _OTHER_KEYS = ("image", "jpeg", "image_raw", "jpg")
@@ -107,7 +106,7 @@ def read(source: Source, rows: list[SampleRow], *, side: int) -> list[Sample]:
     """
     files = source.files or Files(str(source.folder.absolute()))
     policy = Policy(max_side=side, exif_orientation="apply", quality=90)
-    with ThreadPoolExecutor(_NUM_THREADS) as pool:
+    with ThreadPoolExecutor(limits.connections()) as pool:
         found = [pool.submit(_read_record, source, files, row) for row in rows]
         # Pillow's settings are those of the process: one thread decodes.
         return [

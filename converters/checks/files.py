@@ -18,13 +18,12 @@ from typing import NamedTuple, TypeVar
 from converters.checks.shard import Fault
 from converters.jobs import at_url, duplicates, publish, side_files
 from tfpipe import errors
-from tfpipe.location import atomic
+from tfpipe.location import atomic, limits
 from tfpipe.location.files import Files
 from tfpipe.native import entry_file
 from tfpipe.shards import index
 from tfpipe.shards.index import File, Index
 
-_NUM_CONNECTIONS = 16
 _Out = TypeVar("_Out")
 
 
@@ -85,7 +84,7 @@ class DataSetFiles:
         if self.files is None:
             yield from map(function, paths)
             return
-        with concurrent.futures.ThreadPoolExecutor(_NUM_CONNECTIONS) as pool:
+        with concurrent.futures.ThreadPoolExecutor(limits.connections()) as pool:
             yield from pool.map(function, paths)
 
 
@@ -113,7 +112,7 @@ def remote_sizes(files: Files, names: Collection[str]) -> dict[str, int]:
         except errors.MissingFileError:
             return None
 
-    with concurrent.futures.ThreadPoolExecutor(_NUM_CONNECTIONS) as pool:
+    with concurrent.futures.ThreadPoolExecutor(limits.connections()) as pool:
         found = zip(names, pool.map(size, names), strict=True)
         return {name: num_bytes for name, num_bytes in found if num_bytes is not None}
 

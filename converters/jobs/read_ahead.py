@@ -9,7 +9,7 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 
 from converters.inputs.image import Image, read_image
-from tfpipe.location import parts
+from tfpipe.location import limits, parts
 from tfpipe.location.location import Location
 
 # Images that are read or wait for their use, beside the one in use.
@@ -29,12 +29,13 @@ def read_ahead(
         yield from ((image, functools.partial(read, image)) for image in images)
         return
     waiting: collections.deque[tuple[Image, Callable[[], bytes]]] = collections.deque()
-    pool = concurrent.futures.ThreadPoolExecutor(parts.NUM_REQUESTS)
+    num_requests = limits.connections()
+    pool = concurrent.futures.ThreadPoolExecutor(num_requests)
     num_bytes = 0
     try:
         for image in images:
             size = image.num_bytes if is_read(image) else 0
-            while len(waiting) >= 2 * parts.NUM_REQUESTS or (
+            while len(waiting) >= 2 * num_requests or (
                 waiting and num_bytes + size > _MAX_BYTES
             ):
                 num_bytes -= waiting[0][0].num_bytes

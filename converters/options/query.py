@@ -26,7 +26,7 @@ _choice, _output = map(cli.group, GROUPS)
 
 
 @cli.options
-class QueryOptions:
+class QueryOptions(cli.StoreOptions):
     """Options of a query.
 
     Raises:

@@ -166,7 +166,7 @@ def make_temporary_folder() -> None:
 
 
 @cli.options
-class WritingOptions:
+class WritingOptions(cli.StoreOptions):
     """Options of every command with shards as its output.
 
     Raises:

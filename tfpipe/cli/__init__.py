@@ -28,6 +28,7 @@ _NAMES = {
         *("refuse", "refuse_unused", "required", "Unused"),
     ],
     "flags": ["from_flags", "options", "parse"],
+    "stores": ["StoreOptions"],
     "signals": ["terminated_as_interrupted"],
 }
 __getattr__, __dir__, __all__ = lazy_loader.attach(__name__, submod_attrs=_NAMES)
@@ -58,3 +59,4 @@ if TYPE_CHECKING:  # the names above, for readers of types
     from tfpipe.cli.signals import (
         terminated_as_interrupted as terminated_as_interrupted,
     )
+    from tfpipe.cli.stores import StoreOptions as StoreOptions

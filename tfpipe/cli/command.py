@@ -237,7 +237,7 @@ def _work(command: Command, options: Any, say: Say) -> int:
     output.say.set(say)
     guard = terminated_as_interrupted if command.cleans_up else contextlib.nullcontext
     try:
-        with guard():
+        with guard(), fields.environment(options):
             return command.work(options) or 0
     except (
         *(OSError, ValueError, MemoryError, KeyboardInterrupt),

@@ -13,6 +13,7 @@ into a value, checks values, and names what is wrong.
 | any other, with `parse`          | as `parse` takes it                               |
 """
 
+import contextlib
 import csv
 import dataclasses
 import enum
@@ -20,7 +21,7 @@ import functools
 import os
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tfpipe import errors
@@ -43,6 +44,7 @@ class Flag:
     repeated: bool = False
     url: bool = False
     needs: str = ""
+    variable: str = ""
     is_argument: bool = False
 
 
@@ -58,6 +60,7 @@ def flag(
     repeated: bool = False,
     url: bool = False,
     needs: str = "",
+    variable: str = "",
     **bounds: float,
 ) -> Any:
     """Makes a field of options that is a flag of the command line.
@@ -78,6 +81,8 @@ def flag(
             would take the URL for a folder.
         needs: Flag without which this flag has no effect, such as --save or
             --engine=ray.
+        variable: Variable of the environment with the value while the command works,
+            also for child processes.
         bounds: `least`, `most`, `above` and `below` of a number.
 
     Example:
@@ -96,6 +101,7 @@ def flag(
         repeated=repeated,
         url=url,
         needs=needs,
+        variable=variable,
     )
     return _field(default, {_KEY: about})
 
@@ -427,6 +433,23 @@ def _check_need(options: Any, option: Option, others: Iterable[Option]) -> None:
             f"{option.label} needs {option.about.needs}. Add it, or leave "
             f"{option.label} out."
         )
+
+
+@contextlib.contextmanager
+def environment(options: Any) -> Iterator[None]:
+    """Sets the variables of fields with a value, until the end of the block."""
+    own = [o for o in options_of(type(options)) if o.about.variable and not o.path]
+    values = {o.about.variable: getattr(options, o.field) for o in own}
+    new = {name: str(value) for name, value in values.items() if value is not None}
+    before = {name: os.environ.get(name) for name in new}
+    os.environ.update(new)
+    try:
+        yield
+    finally:
+        for name, text in before.items():
+            os.environ.pop(name, None)
+            if text is not None:
+                os.environ[name] = text
 
 
 def changed(options: Any, *names: str) -> list[str]:

@@ -11,6 +11,7 @@ import urllib.parse
 import urllib.request
 
 from tfpipe import errors
+from tfpipe.location import limits
 
 _IN_BODIES = (
     r"<Code>([^<]*)</Code>",
@@ -173,10 +174,8 @@ class Answer:
             return "Check the settings of the store, see BUILD.md."
         proxy = _proxy(self.text)
         where = f"the proxy {proxy}" if proxy else "the network and the server"
-        return (
-            f"Check {where}, and try again, or give a time_limit above "
-            f"{self.time_limit:g} s."
-        )
+        longer = limits.remedy(self.time_limit)
+        return f"Check {where}, and try again, or {longer}."
 
     def _login(self) -> str:
         login = LOGINS.get(self.scheme, "")

@@ -12,7 +12,7 @@ import os
 import warnings
 from collections.abc import Mapping
 
-from tfpipe.location import aws
+from tfpipe.location import aws, limits
 from tfpipe.location.location import Location
 
 # Schemes whose URLs tensorflow-io writes as everybody does.
@@ -22,6 +22,20 @@ _REMEDY = (
     "Leave shard_cache at 'auto' or give a tfpipe.ShardCache, which reads the URL with "
     "any TensorFlow"
 )
+
+
+def require_scheme(location: Location) -> None:
+    """Checks the scheme of a URL for TensorFlow's readers.
+
+    Raises:
+        ValueError: If tensorflow-io does not read such URLs.
+    """
+    if location.scheme not in SCHEMES:
+        known = ", ".join(f"{name}://" for name in SCHEMES)
+        raise ValueError(
+            f"Direct reading takes URLs with one of {known}, got {location.shown}. "
+            f"{_REMEDY}."
+        )
 
 
 def prepare(location: Location) -> None:
@@ -39,12 +53,7 @@ def prepare(location: Location) -> None:
         RemoteError: If the settings of the store are wrong.
     """
     scheme = location.scheme
-    if scheme not in SCHEMES:
-        known = ", ".join(f"{name}://" for name in SCHEMES)
-        raise ValueError(
-            f"shard_cache='direct' reads URLs with one of {known}, got {scheme}://. "
-            f"{_REMEDY}."
-        )
+    require_scheme(location)
     if scheme == "s3":
         for name, value in s3_settings(os.environ).items():
             os.environ.setdefault(name, value)
@@ -62,7 +71,7 @@ def prepare(location: Location) -> None:
     _skip_destructors_at_exit()
     if scheme not in tf.io.gfile.get_registered_schemes():
         raise ValueError(
-            f"shard_cache='direct' reads {scheme}:// with tensorflow-io, which {found}."
+            f"Direct reading takes {scheme}:// with tensorflow-io, which {found}."
             f" {_REMEDY}. Or install TensorFlow 2.16 or 2.17 and tensorflow-io 0.37.1."
         )
 
@@ -79,7 +88,7 @@ def s3_settings(environ: Mapping[str, str]) -> dict[str, str]:
     usual = aws.settings(environ)
     settings = {
         # Otherwise it reads at least 50 MB at a time, and may abort when Python exits.
-        "S3_DISABLE_MULTI_PART_DOWNLOAD": "1"
+        "S3_DISABLE_MULTI_PART_DOWNLOAD": "1",
     }
     if "endpoint" in usual:
         settings["S3_ENDPOINT"] = usual["endpoint"]
@@ -87,6 +96,9 @@ def s3_settings(environ: Mapping[str, str]) -> dict[str, str]:
         settings["AWS_REGION"] = usual["region"]
     if "ca_bundle" in usual:
         settings["S3_CA_FILE"] = usual["ca_bundle"]
+    if limits.TIME_LIMIT in environ:
+        seconds = limits.request_seconds()
+        settings["S3_REQUEST_TIMEOUT_MSEC"] = str(int(1000 * seconds))
     return settings
 
 

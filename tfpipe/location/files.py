@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tfpipe import errors
-from tfpipe.location import folders
+from tfpipe.location import folders, limits
 from tfpipe.location.location import OBJECT_SCHEMES, Location
 
 _WRITES = ("writing", "removing")
@@ -43,7 +43,8 @@ class Files:
         time_limit: Seconds that a request may take with all its retries, > 0, at most
             a day. A stalled connection counts. A large file is uploaded with one
             request a part. Paths have only the limits of their own systems, and for
-            hdfs:// the name node must answer in time.
+            hdfs:// the name node must answer in time. Default:
+            $TFPIPE_STORE_TIME_LIMIT, or 60 without it.
         is_pinned: Whether each file must stay as it is when `names` first lists it:
             reading a range of another version is an error. Only object stores with
             ETags tell.
@@ -61,14 +62,17 @@ class Files:
     def __init__(
         self,
         location: str | os.PathLike[str] | Location,
-        time_limit: float = 60.0,
+        time_limit: float | None = None,
         *,
         is_pinned: bool = False,
     ) -> None:
         location = Location.from_user("location", location, owner=self)
         errors.settle(self, "location", location)
+        if time_limit is None:
+            time_limit = limits.request_seconds()
         errors.settle(self, "time_limit", time_limit)
-        errors.settle_numbers(self, ["time_limit"], above=0, most=86_400)
+        most = limits.MOST_SECONDS
+        errors.settle_numbers(self, ["time_limit"], above=0, most=most)
         errors.settle(self, "is_pinned", is_pinned)
         errors.settle_bools(self, "is_pinned")
         errors.settle(self, "_folder", _open(location, self.time_limit, is_pinned))
@@ -226,7 +230,7 @@ class Files:
     @contextlib.contextmanager
     def _asked(self, what: str, name: str) -> Iterator[None]:
         """Turns every error of a request into a `RemoteError`."""
-        shown = self._shown(name)  # refuses a name that leaves the folder
+        asked = self.location / name  # refuses a name that leaves the folder
         if not self.location.is_local:
             _require_own_process()
         start = time.monotonic()
@@ -243,7 +247,7 @@ class Files:
             seconds = time.monotonic() - start
             after = f" after {seconds:.1f} s" if seconds >= 1 else ""
             raise kind(
-                f"{what.capitalize()} {shown} failed{after}: {came_back}. "
+                f"{what.capitalize()} {asked.shown} failed{after}: {came_back}. "
                 f"{remedy}".rstrip()
             ) from None
 

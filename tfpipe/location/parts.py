@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from tfpipe.location import atomic
+from tfpipe.location import atomic, limits
 from tfpipe.location.files import Files
 from tfpipe.location.location import Location
 
@@ -139,7 +139,6 @@ def _files(folder: Location) -> Files:
     return Files(folder)
 
 
-NUM_REQUESTS = 16
 _SLOW_SECONDS = 0.002  # of a job
 _Job = TypeVar("_Job")
 _Result = TypeVar("_Result")
@@ -162,10 +161,11 @@ def in_threads(
             break
     if not (waiting := list(remaining)):
         return
-    with concurrent.futures.ThreadPoolExecutor(NUM_REQUESTS) as pool:
+    num_requests = limits.connections()
+    with concurrent.futures.ThreadPoolExecutor(num_requests) as pool:
         # Groups limit how far the threads read ahead, and end soon after an error.
-        for first in range(0, len(waiting), NUM_REQUESTS):
-            yield from pool.map(function, waiting[first : first + NUM_REQUESTS])
+        for first in range(0, len(waiting), num_requests):
+            yield from pool.map(function, waiting[first : first + num_requests])
 
 
 ReadAt = Callable[[int, int], bytes]

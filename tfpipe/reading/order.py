@@ -273,6 +273,23 @@ class Order:
         numbers = self._base(epoch, phases, self.ranks_per_host).records()
         return np.sort(_records(self, epoch, numbers))
 
+    def records_of_host(self, rank: int, epoch: int = 0) -> RecordRanges:
+        """Returns the records of the host of a rank in an epoch, in disk order.
+
+        With affinity a host has its part; "drop" may leave out the last records.
+        Without affinity any host may read all records.
+        """
+        part = _shards_of(self, epoch)
+        if self.affinity is not None:
+            hosts = self.hosts or (0,) * self.num_ranks
+            host = sorted({*hosts}).index(hosts[rank])
+            part = _dealt(self, part, epoch, self.ranks_per_host)[host]
+        if self.chosen is not None or self.expected_copies is not None:
+            return join(np.unique(_records(self, epoch, part.records())))
+        on_disk = np.argsort(part.first)
+        on_disk = on_disk[part.length[on_disk] > 0]
+        return RecordRanges(part.first[on_disk], part.length[on_disk])
+
     def _num_real(self, rank: int, position: EpochPosition) -> int:
         base = self._base(position.epoch, position.phases, self.ranks_per_host)
         num_left = base.num_records
@@ -499,15 +516,37 @@ def _blocks(order: Order, epoch: int, ranks_per_host: tuple[int, ...]) -> Record
 
     With sampling no block spans two passes: a block holds no record twice.
     """
-    draws = order._draws(epoch)
-    sizes = order.shard_sizes if draws is None else draws.pass_sizes
-    shards = RecordRanges(np.cumsum(sizes) - sizes, sizes)
+    shards = _shards_of(order, epoch)
     if order.affinity is None:
         length = None if order.shuffle == "full" else order.block_length
         if order.shuffle == "none":
             return blocks.cut(shards, order.block_length)
         return blocks.permuted(shards, length, seed=order.seed, epoch=epoch)
     return _blocks_by_host(order, shards, epoch, ranks_per_host)
+
+
+def _shards_of(order: Order, epoch: int) -> RecordRanges:
+    """Returns the numbers of an epoch by shard, or by pass of the draws."""
+    draws = order._draws(epoch)
+    sizes = order.shard_sizes if draws is None else draws.pass_sizes
+    return RecordRanges(np.cumsum(sizes) - sizes, sizes)
+
+
+def _dealt(
+    order: Order, shards: RecordRanges, epoch: int, ranks_per_host: tuple[int, ...]
+) -> list[RecordRanges]:
+    """Returns the part of each host: consecutive records of the permuted shards."""
+    assert order.affinity is not None
+    turn = blocks.permutation(
+        len(shards.first),
+        seed=order.seed,
+        epoch=epoch // order.affinity,
+        stream=_SHARDS_OF_HOSTS,
+    )
+    dealt = blocks.taken(shards, turn[shards.length[turn] > 0])
+    shares = np.cumsum([0, *ranks_per_host])
+    parts = (shares * order.num_records // int(shares[-1])).tolist()
+    return [dealt.cut(start, stop) for start, stop in itertools.pairwise(parts)]
 
 
 def _blocks_by_host(
@@ -518,28 +557,20 @@ def _blocks_by_host(
     If a host has more records than its ranks read, the others come at the end, after
     the blocks of the last host.
     """
-    assert order.affinity is not None
-    turn = blocks.permutation(
-        len(shards.first),
-        seed=order.seed,
-        epoch=epoch // order.affinity,
-        stream=_SHARDS_OF_HOSTS,
-    )
-    dealt = blocks.taken(shards, turn[shards.length[turn] > 0])
+    parts = _dealt(order, shards, epoch, ranks_per_host)
     shares = np.cumsum([0, *ranks_per_host])
-    num_ranks = int(shares[-1])
-    parts = (shares * order.num_records // num_ranks).tolist()
-    used = np.diff(_bounds(order.num_records, num_ranks, order.remainder)[shares])
+    bounds = _bounds(order.num_records, int(shares[-1]), order.remainder)
+    used = np.diff(bounds[shares])
     length = None if order.shuffle == "full" else order.block_length
     read, unread = list[RecordRanges](), list[RecordRanges]()
-    for host, (start, stop) in enumerate(itertools.pairwise(parts)):
+    for host, records in enumerate(parts):
         part = blocks.permuted(
-            dealt.cut(start, stop),
+            records,
             length,
             seed=order.seed,
             epoch=epoch,
             stream=(host, _BLOCKS_OF_HOST),
         )
         read.append(part.cut(0, int(used[host])))
-        unread.append(part.cut(int(used[host]), stop - start))
+        unread.append(part.cut(int(used[host]), records.num_records))
     return blocks.joined([*read, *unread])

@@ -8,7 +8,7 @@ source is any callable (state, num_epochs) -> Dataset.
 import dataclasses
 import functools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -26,6 +26,7 @@ from tfpipe.reading.state import State
 from tfpipe.reading.windows import Windows
 from tfpipe.shard_cache.generation_view import Generation
 from tfpipe.shard_cache.open_cache import CacheStatistics
+from tfpipe.shard_cache.settings import FillFigures, fill_part
 from tfpipe.shards import generations, index, subset as subsets
 from tfpipe.shards.index import Index, Shard
 from tfpipe.shards.records import Ints
@@ -191,6 +192,20 @@ class TFRecordSource:
         cache = self.split_index.open_cache
         return None if cache is None else cache.statistics()
 
+    def fill_cache(
+        self, on_progress: Callable[[int, int], object] | None = None
+    ) -> FillFigures:
+        """Brings the records of this rank's host into its shard cache, before a run.
+
+        With affinity the host has a part, otherwise all records. Arguments and errors
+        are as for `ShardCache.fill`.
+
+        Raises:
+            ValueError: If the source has no shard cache.
+        """
+        ranges = self.order.records_of_host(self.rank)
+        return fill_part(self.split_index.open_cache, ranges, on_progress)
+
     def close_cache(self) -> None:
         """Ends the fetching of the shard cache; datasets that read through it fail."""
         cache = self.split_index.open_cache
@@ -257,6 +272,11 @@ class TFRecordSource:
         )
         return index.digest(repr((index.rows_of(self.shards), order)))
 
+    @functools.cached_property
+    def data_digest(self) -> str:
+        """A digest of the shards of the split with their digests, in any order."""
+        return index.digest(repr(index.rows_of(self.shards)))
+
     @property
     def steps_per_epoch(self) -> int:
         """Steps that every rank makes in an epoch."""
@@ -306,7 +326,7 @@ class TFRecordSource:
                     "newest_generation() on one rank, and send it to all others."
                 )
             wanted = self.newest_generation() if newest is None else newest
-            state = dataclasses.replace(state, digest="")
+            state = dataclasses.replace(state, digest="", data="")
         state = dataclasses.replace(state, generation=wanted)
         if wanted == is_of:
             return self, state
@@ -318,6 +338,12 @@ class TFRecordSource:
         Raises:
             ValueError: If the state belongs to other data or another order.
         """
+        if state.data not in ("", self.data_digest):
+            raise ValueError(
+                f"{self.split_index.storage.location.shown} must have the digest "
+                f"{state.data} of the state, got {self.data_digest}: the data set was "
+                "replaced since then. Take the old one, or begin with tfpipe.State()."
+            )
         if state.digest not in ("", self.digest):
             raise ValueError(
                 "The state must be of the same data, seed and shuffling as this source,"
@@ -330,7 +356,10 @@ class TFRecordSource:
         self.position(state)  # raises if the state belongs to another source
         later = state_of_run.advance(state, self.order, num_steps)
         return dataclasses.replace(
-            later, digest=self.digest, generation=self.split_index.storage.generation
+            later,
+            digest=self.digest,
+            data=self.data_digest,
+            generation=self.split_index.storage.generation,
         )
 
     def num_steps(self, state: State, num_epochs: int | None) -> int | None:

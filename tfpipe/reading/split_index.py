@@ -22,6 +22,7 @@ from tfpipe.location.files import Files
 from tfpipe.location.location import Location
 from tfpipe.reading import parts
 from tfpipe.shard_cache import generation_view, metadata
+from tfpipe.shard_cache.directory import used_as_cache
 from tfpipe.shard_cache.generation_view import Generation
 from tfpipe.shard_cache.open_cache import OpenCache
 from tfpipe.shard_cache.settings import INDEX_FOLDER, ShardCache
@@ -139,15 +140,16 @@ def find_storage(
     files = Files(location, *limit, is_pinned=not is_local)
     views, opened = pathlib.Path(directory) / INDEX_FOLDER, 0
     folder = pathlib.Path(location.text)
-    if generations.is_growing(files):
-        folder, opened = generation_view.bring(files, views, generation)
-    elif generation != "latest":
+    with used_as_cache(directory):
+        if is_growing := generations.is_growing(files):
+            folder, opened = generation_view.bring(files, views, generation)
+        elif not is_local:
+            folder = metadata.bring(files, views)
+    if not is_growing and generation != "latest":
         raise errors.BadIndexError(
             f"generation must be 'latest' for {location.shown}, which is no growing "
             f"data set, got {generation}."
         )
-    elif not is_local:
-        folder = metadata.bring(files, views)
     if not is_local and choice == "auto":
         _say_once(os.fspath(directory))
     return DataSetStorage(
@@ -245,6 +247,7 @@ class SplitIndex:
         return cache.open(
             *(files, self.storage.folder, self.split, self.shards),
             self.spans.all_byte_offsets(),
+            is_growing=bool(self.storage.generation),
         )
 
     def check(self) -> None:

@@ -37,6 +37,8 @@ class State:
             empty stands for the hosts of the resuming ranks.
         generation: Number of the generation of a growing data set; 0 for a usual data
             set, or if unknown.
+        data: Digest of the shards alone, see `TFRecordSource.data_digest`; "" if
+            unknown.
 
     Raises:
         ValueError: If a number is out of range.
@@ -50,11 +52,13 @@ class State:
     digest: str = ""
     ranks_per_host: tuple[int, ...] = ()
     generation: int = 0
+    data: str = ""
 
     def __post_init__(self) -> None:
         errors.settle_ints(self, ["epoch", "step", "generation"], least=0)
         errors.settle_ints(self, ["num_ranks", "batch_size"], least=1, also=[None])
         errors.require_kind(self, "digest", self.digest, str)
+        errors.require_kind(self, "data", self.data, str)
         phases = [_checked(Phase(*phase)) for phase in self.phases]
         errors.settle(self, "phases", tuple(phases))
         hosts = _checked_hosts(self.ranks_per_host, self.num_ranks)
@@ -166,6 +170,7 @@ def advance(state: State, order: Order, count: int) -> State:
         digest=state.digest,
         ranks_per_host=order.ranks_per_host,
         generation=state.generation,
+        data=state.data,
     )
 
 

@@ -14,10 +14,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfpipe.location import direct
 from tfpipe.ops.parse import Parse
 from tfpipe.reading.source import TFRecordSource
 from tfpipe.service import epoch_windows
 from tfpipe.service.epoch_windows import Tensors
+from tfpipe.shard_cache.settings import ShardCache
 from tfpipe.stages.basic import AssertCardinality, Batch, Example, Prefetch, as_it_is
 from tfpipe.stages.interleave import Interleave, read_extents
 from tfpipe.stages.map import Map, apply_ops
@@ -48,13 +50,16 @@ class OnWorkers:
         """
         if not isinstance(self.source, TFRecordSource):
             raise ValueError(f"Service needs a TFRecordSource, got {self.source!r}.")
-        if self.source.split_index.storage.files is not None:
+        if isinstance(self.source.shard_cache, ShardCache):
             raise ValueError(
-                "Workers read no URL, nor through the shard cache of a trainer: with a "
-                "Service, data_dir must be a folder that all workers have mounted, "
-                f"read in place; got {self.source.data_dir} with "
-                f"shard_cache={self.source.shard_cache!r}."
+                "Workers do not read through the shard cache of a trainer: with a "
+                "Service, data_dir must be a URL, or a folder that all workers have "
+                f"mounted, without a ShardCache; got {self.source.data_dir} with "
+                f"{self.source.shard_cache!r}."
             )
+        location = self.source.split_index.storage.location
+        if not location.is_local:
+            direct.require_scheme(location)
         if not self.stages or not isinstance(self.stages[0], Interleave):
             raise ValueError(f"Service must come after Interleave, got {self.stages}.")
         for stage in self.stages:
@@ -86,11 +91,19 @@ class OnWorkers:
         order = self.source.order
         return epoch_windows.dataset(
             arrays,
-            # Workers have another working folder than the trainer.
-            [os.path.abspath(path) for path in self.source.paths],
+            self._paths,
             is_shuffled=order.shuffle != "none",
             has_copies=order.expected_copies is not None,
         )
+
+    @property
+    def _paths(self) -> list[str]:
+        """The path or URL of each shard; no path of a cache of the trainer."""
+        paths: list[str] = self.source.split_index.origins
+        if not self.source.split_index.storage.location.is_local:
+            return paths
+        # Workers have another working folder than the trainer.
+        return [os.path.abspath(path) for path in paths]
 
     def elements(self, arrays: Tensors) -> tf.data.Dataset:
         """Returns the batches or chunks of examples from a worker."""
@@ -168,8 +181,9 @@ def _read(
     )
     message = (
         "A worker of the tf.data service cannot read all records of a window. Each "
-        "worker must reach the shards under the paths that the trainer uses; python -m "
-        "converters.verify names damaged records. The first shards of the window:"
+        "worker must reach the shards under the paths or URLs that the trainer uses; "
+        "python -m converters.verify names damaged records. The first shards of the "
+        "window:"
     )
     with tf.control_dependencies(
         [tf.debugging.Assert(is_whole, [message, window["path"]])]

@@ -11,6 +11,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
+from tfpipe.location import direct
+from tfpipe.location.location import Location
+
 _WORKERS = "/tensorflow.data.DispatcherService/GetWorkers"
 _TASKS = "/tensorflow.data.WorkerService/GetWorkerTasks"
 _ANSWER_SECONDS = 5.0
@@ -55,6 +58,30 @@ def service_worker_answers(address: str) -> bool:
     """
     answer, code = _ask(address, _TASKS)
     return answer is not None or code not in ("UNAVAILABLE", "DEADLINE_EXCEEDED")
+
+
+def read_by_url(url: str) -> None:
+    """Makes a worker able to read the shards of a data set by URL.
+
+    Example:
+        >>> from tfpipe.service.workers import read_by_url
+        >>> try:
+        ...     read_by_url("az://container/imagenet")
+        ... except ValueError as error:
+        ...     print(str(error)[:26])
+        Direct reading takes URLs
+
+    Raises:
+        ValueError: If the text is no URL, or tensorflow-io cannot read the URL.
+        RemoteError: If the settings of the store are wrong.
+    """
+    location = Location.from_user("--data_dir", url)
+    if location.is_local:
+        raise ValueError(
+            f"--data_dir must be the URL of a data set, got {url}. Workers read a "
+            "folder without the flag."
+        )
+    direct.prepare(location)
 
 
 def _ask(address: str, method: str) -> tuple[bytes | None, str]:

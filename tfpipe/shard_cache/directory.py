@@ -93,14 +93,12 @@ class Directory:
         self._opened: list[_Opened] = []
         self._stores_by_name: dict[str, PieceStore] = {}
         self._said: set[str] = set()
-        try:
+        with used_as_cache(path):
             _prepare(path)
             with self.locked():
                 _check_version(path)
                 _clean(path, self._stores())
                 used = sum(store.num_bytes() for store in self._stores())
-        except OSError as error:
-            raise unusable(path, error) from None
         if max_bytes is None:
             status = os.statvfs(path)
             max_bytes = int(_SHARE * (status.f_bavail * status.f_frsize + used))
@@ -169,22 +167,19 @@ class Directory:
             ValueError: If the disk has no room, or another host uses the store.
         """
         folder = self.path / content.fingerprint
-        try:
-            with self.locked():
-                kept = [s for s in self._stores() if s.folder == folder]
-                if not any(store.has_layout(content.pieces) for store in kept):
-                    _create(folder, content)
-                store = next(s for s in self._stores() if s.folder == folder)
-                if not store.users.are_there():
-                    _forget_wrong(store)
-                store.settle()
-                os.utime(folder / "manifest.json")
-                user = User(folder / "users", len(store.marks))
-                self._opened.append(_Opened(content, store, user))
-                self._trim()
-                return store, user
-        except OSError as error:
-            raise unusable(self.path, error) from None
+        with used_as_cache(self.path), self.locked():
+            kept = [s for s in self._stores() if s.folder == folder]
+            if not any(store.has_layout(content.pieces) for store in kept):
+                _create(folder, content)
+            store = next(s for s in self._stores() if s.folder == folder)
+            if not store.users.are_there():
+                _forget_wrong(store)
+            store.settle()
+            os.utime(folder / "manifest.json")
+            user = User(folder / "users", len(store.marks))
+            self._opened.append(_Opened(content, store, user))
+            self._trim()
+            return store, user
 
     def _trim(self) -> None:
         """Evicts pieces if an earlier process had a larger max_bytes."""
@@ -443,12 +438,20 @@ def _check_version(path: pathlib.Path) -> None:
         )
 
 
-def unusable(path: pathlib.Path, error: OSError) -> ValueError:
-    """Returns the error of a folder unfit for a cache, with a remedy."""
-    return ValueError(
-        f"ShardCache.directory must be usable as a cache, got {path}: "
-        f"{error.strerror or error}. {disk.remedy(error.errno)}"
-    )
+@contextlib.contextmanager
+def used_as_cache(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turns an error of the system into one of a folder unfit for a cache.
+
+    Raises:
+        ValueError: If the folder cannot be used; the text has a remedy.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise ValueError(
+            f"ShardCache.directory must be usable as a cache, got {os.fspath(path)}: "
+            f"{error.strerror or error}. {disk.remedy(error.errno)}"
+        ) from None
 
 
 def _say(text: str) -> None:

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from tfpipe import errors
 from tfpipe.errors import count_of
+from tfpipe.location import limits
 from tfpipe.shard_cache import store as stores
 from tfpipe.shard_cache.directory import Granted
 from tfpipe.shard_cache.fetch import Fetcher
@@ -26,8 +27,8 @@ from tfpipe.shard_cache.publish import Publisher
 from tfpipe.shard_cache.store import PieceStore
 from tfpipe.shards.records import Ints
 
-# Pieces of a claim, under a lock of the directory.
-_BATCH = 8
+# Pieces of a claim, under a lock of the directory: more if they are small.
+_BATCH, _MOST_IN_BATCH, _BATCH_BYTES = 8, 64, 32 << 20
 
 
 class FetchTask(NamedTuple):
@@ -45,10 +46,14 @@ class Claim(NamedTuple):
 
 
 class Wishes:
-    """The pieces that the readers of a split in a process want, and their states."""
+    """The pieces that the readers of a split in a process want, and their states.
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
+    Args:
+        batch: Most pieces of a claim.
+    """
+
+    def __init__(self, batch: int = _BATCH) -> None:
+        self._lock, self._batch = threading.Lock(), batch
         self._has_work = threading.Condition(self._lock)
         self._has_come = threading.Condition(self._lock)
         self.is_ended = False
@@ -130,13 +135,13 @@ class Wishes:
 
     def _next_claim(self) -> Claim:
         if self._urgent:
-            pieces = list(self._urgent)[:_BATCH]
+            pieces = list(self._urgent)[: self._batch]
             for piece in pieces:
                 del self._urgent[piece]
             return Claim(pieces, is_ahead=False)
         reader, wanted = next(iter(self._ahead.items()))
         del self._ahead[reader]
-        pieces = [wanted.pop() for _ in range(min(_BATCH, len(wanted)))]
+        pieces = [wanted.pop() for _ in range(min(self._batch, len(wanted)))]
         if wanted:
             self._ahead[reader] = wanted  # the other readers come first now
         return Claim(pieces, is_ahead=True)
@@ -218,7 +223,9 @@ class Downloader:
         self.is_new: npt.NDArray[np.bool_] = np.zeros(num_pieces, np.bool_)
         # Pieces that are damaged in the remote store, whether there is room or not.
         self.is_damaged: npt.NDArray[np.bool_] = np.zeros(num_pieces, np.bool_)
-        self._wishes = Wishes()
+        mean = max(fetcher.store.total_cost // max(num_pieces, 1), 1)
+        batch = min(max(_BATCH, _BATCH_BYTES // mean), _MOST_IN_BATCH)
+        self._wishes = Wishes(batch)
         self._publisher = Publisher(fetcher, fetcher.pieces)
         self._starting = threading.Lock()
         self._threads: list[threading.Thread] = []
@@ -300,7 +307,7 @@ class Downloader:
             yield
         yield
         for piece in pieces[store.marks[pieces] == stores.WRONG].tolist():
-            raise _wrong(self._store, piece)
+            raise _wrong(self._fetcher, piece)
 
     def _work(self) -> None:
         while (work := self._wishes.next()) is not None:
@@ -359,13 +366,12 @@ def _claim(
     fetcher: Fetcher, claim: Claim
 ) -> tuple[list[FetchTask], dict[int, Exception], bool]:
     """Returns the arguments of `Wishes.claimed`."""
-    store = fetcher.store
     try:
         granted = _reserved(fetcher, claim)
     except Exception as error:  # a thread that ends would leave its reader waiting
         return [], dict.fromkeys(claim.pieces, error), False
     tasks = [FetchTask(piece, has_room=True) for piece in granted.pieces]
-    failed: dict[int, Exception] = {p: _wrong(store, p) for p in granted.wrong}
+    failed: dict[int, Exception] = {p: _wrong(fetcher, p) for p in granted.wrong}
     if claim.is_ahead:
         return tasks, failed, bool(granted.no_room)
     tasks += [FetchTask(piece, has_room=False) for piece in granted.no_room]
@@ -410,11 +416,15 @@ class _Wait:
                 f"{_shown(self._store, missing[0])}: "
                 f"{count_of(len(missing), 'piece')} must come, each within "
                 f"{self._time_limit} s, but none came. Check the store and the "
-                "connection to it, or give ShardCache a larger time_limit."
+                f"connection to it, or {limits.remedy(self._time_limit)}."
             )
 
 
-def _wrong(store: PieceStore, piece: int) -> errors.BadIndexError:
+def _wrong(fetcher: Fetcher, piece: int) -> errors.TfpipeError:
+    """Returns the error of a piece whose shard has a wrong digest."""
+    if replaced := fetcher.replaced():
+        return replaced
+    store = fetcher.store
     digest = store.shards[store.shard[piece]].digest
     return errors.BadIndexError(
         f"{_shown(store, piece)} must have the digest {digest} as index.json says, but "

@@ -13,15 +13,18 @@ import sys
 import threading
 import time
 
+import numpy as np
 import xxhash
 
 from tfpipe import errors
 from tfpipe.location.files import Files
 from tfpipe.shard_cache import disk, pieces as cuts, store as stores
 from tfpipe.shard_cache.directory import Directory
+from tfpipe.shard_cache.metadata import DataVersion
 from tfpipe.shard_cache.pieces import Pieces
 from tfpipe.shard_cache.shared import SharedPieces
 from tfpipe.shard_cache.store import PieceStore
+from tfpipe.shards.records import Ints
 
 # After so many equal wrong answers, the store has the wrong bytes on its own disks.
 _NUM_EQUAL_ANSWERS = 3
@@ -48,6 +51,7 @@ class Fetcher:
         pieces: Pieces of the split.
         time_limit: Seconds that a piece may take with all retries.
         shared: Pieces in a folder that several hosts share; None without a folder.
+        version: The version of the data set; None if unknown.
     """
 
     def __init__(
@@ -59,9 +63,11 @@ class Fetcher:
         *,
         time_limit: float,
         shared: SharedPieces | None = None,
+        version: DataVersion | None = None,
     ) -> None:
         self._files, self.directory, self.store = files, directory, store
         self.pieces, self.time_limit, self._shared = pieces, time_limit, shared
+        self._version = version
         self._lock = threading.Lock()
         self.counts = Counts()
         self.ended = threading.Event()
@@ -110,6 +116,14 @@ class Fetcher:
                 return copy
         return None
 
+    def not_shared(self, pieces: Ints) -> Ints:
+        """Returns the pieces yet to be brought into the shared folder."""
+        if self._shared is None:
+            return pieces[:0]
+        lacks = [self._shared.lacks(piece) for piece in pieces.tolist()]
+        missing: Ints = pieces[np.array(lacks, bool)]
+        return missing
+
     def _from_store(self, piece: int, end: float) -> tuple[memoryview, int]:
         """Returns the bytes and the mark of a piece; the store is asked until `end`."""
         answers: collections.Counter[bytes] = collections.Counter()
@@ -120,6 +134,8 @@ class Fetcher:
             answer = xxhash.xxh3_128_digest(content)
             answers[answer] += 1
             if answers[answer] == _NUM_EQUAL_ANSWERS:
+                if replaced := self.replaced():
+                    raise replaced
                 self.say(
                     f"{fault} The store itself has this damage, so the piece is kept."
                 )
@@ -140,7 +156,10 @@ class Fetcher:
         """Requests a piece once; returns its bytes and the fault in them, if any."""
         shard = self.store.shards[self.pieces.shard[piece]]
         start, stop = int(self.pieces.start[piece]), int(self.pieces.stop[piece])
-        content = self._files.read_view(shard.name, start, stop)
+        try:
+            content = self._files.read_view(shard.name, start, stop)
+        except errors.MissingFileError as error:
+            raise self.replaced() or error from None
         fault = cuts.fault(content, self.pieces.record_sizes(piece))
         with self._lock:
             self.counts.num_requests += 1
@@ -154,6 +173,10 @@ class Fetcher:
             f"{url}: bytes {start} to {stop} came back wrong, at record {record}: "
             f"{fault[1]}."
         )
+
+    def replaced(self) -> errors.RemoteError | None:
+        """Returns the error of a replaced data set; None otherwise."""
+        return None if self._version is None else self._version.replaced()
 
     def keep(self, piece: int, content: memoryview, mark: int) -> bool:
         """Writes a claimed piece and ends the claim.

@@ -6,6 +6,7 @@ readers; and the proof that all shards are there. Imports no TensorFlow.
 """
 
 import contextlib
+import dataclasses
 import fcntl
 import os
 import pathlib
@@ -14,13 +15,11 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from tfpipe import errors
-from tfpipe.location import atomic
+from tfpipe.location import atomic, limits
 from tfpipe.location.files import Files
 from tfpipe.shards import index
 
 _PIECE_BYTES = 8 << 20
-_NUM_CONNECTIONS = 8
-_NUM_HEADS = 16
 # Bytes that the network altered are right the next time.
 _NUM_TRIES = 3
 # From this size on a line on stderr announces the file.
@@ -65,6 +64,38 @@ def bring(files: Files, folder: pathlib.Path) -> pathlib.Path:
     return target
 
 
+@dataclasses.dataclass(frozen=True)
+class DataVersion:
+    """The version of a data set, by its index at the opening.
+
+    Attributes:
+        files: The data set.
+        digest: Digest of index.json at the opening; "" if the index may change.
+    """
+
+    files: Files
+    digest: str = ""
+
+    def replaced(self) -> errors.RemoteError | None:
+        """Returns the error of a data set replaced since then; None otherwise.
+
+        A store without an answer tells nothing.
+        """
+        try:
+            now = index.describe(self.files.read(index.INDEX_NAME)).digest
+        except errors.MissingFileError:
+            now = "none"
+        except errors.RemoteError:
+            return None
+        if self.digest in ("", now):
+            return None
+        return errors.RemoteError(
+            f"{self.files.location.shown} was replaced while it was read: "
+            f"{index.INDEX_NAME} had the digest {self.digest} when the data set was "
+            f"opened, and has {now} now. Start the run again."
+        )
+
+
 @contextlib.contextmanager
 def locked(folder: pathlib.Path) -> Iterator[None]:
     """Holds the lock of a folder, where its file system has locks of folders."""
@@ -87,7 +118,7 @@ def check_sizes(files: Files, shards: Sequence[index.Shard]) -> None:
         RemoteError: If the store fails.
     """
     if files.location.is_web_server:
-        with ThreadPoolExecutor(_NUM_HEADS) as pool:
+        with ThreadPoolExecutor(limits.connections()) as pool:
             sizes = list(pool.map(lambda shard: _size(files, shard.name), shards))
     else:
         listing = files.names()
@@ -226,7 +257,7 @@ def download(files: Files, name: str, path: pathlib.Path, num_bytes: int) -> Non
     if num_bytes <= _PIECE_BYTES:
         path.write_bytes(files.read(name))
         return
-    with open(path, "wb") as file, ThreadPoolExecutor(_NUM_CONNECTIONS) as pool:
+    with open(path, "wb") as file, ThreadPoolExecutor(limits.connections()) as pool:
 
         def copy(start: int) -> None:
             stop = min(start + _PIECE_BYTES, num_bytes)

@@ -19,9 +19,10 @@ import numpy as np
 
 from tfpipe.location.files import Files
 from tfpipe.shard_cache import store as stores
-from tfpipe.shard_cache.directory import Directory, unusable
+from tfpipe.shard_cache.directory import Directory, used_as_cache
 from tfpipe.shard_cache.downloader import Downloader
 from tfpipe.shard_cache.fetch import Fetcher
+from tfpipe.shard_cache.metadata import DataVersion
 from tfpipe.shard_cache.pieces import Wanted, fault
 from tfpipe.shard_cache.shared import SharedPieces
 from tfpipe.shard_cache.store import MemoryFiles
@@ -46,6 +47,8 @@ _MEASURE_SECONDS = 10.0
 _BROUGHT = 0
 # Tries to get the right bytes of a piece from the local disk.
 _MENDING_TRIES = 2
+# Pieces in memory at once on their way to the shared folder.
+_SHARED_AT_ONCE = 64
 # A reader pins the last window, the current window and the next window.
 _NUM_PINNED = 3
 # Most bytes of such windows on a host for which the cache has no room.
@@ -107,6 +110,7 @@ class OpenCache:
         files: The files of the data set.
         content: The split, its shards and their pieces.
         shared: Pieces in a folder that several hosts share; None without a folder.
+        version: The version of the data set; None if unknown.
         num_connections, time_limit: See `ShardCache`.
 
     Raises:
@@ -120,6 +124,7 @@ class OpenCache:
         content: stores.SplitContent,
         *,
         shared: SharedPieces | None = None,
+        version: DataVersion | None = None,
         num_connections: int,
         time_limit: float,
     ) -> None:
@@ -135,6 +140,7 @@ class OpenCache:
             self.pieces,
             time_limit=time_limit,
             shared=shared,
+            version=version,
         )
         self.downloader = Downloader(self._fetcher, num_connections=num_connections)
         self._figures = dict.fromkeys(_COUNTED, 0)
@@ -183,8 +189,13 @@ class OpenCache:
             self._brought = MemoryFiles()
             return self.local_paths(wanted, self._brought)
 
-    def fill(self) -> Iterator[int]:
-        """Fetches all pieces for which there is room; yields the bytes in the cache.
+    def fill(self, pieces: Ints | None = None) -> Iterator[int]:
+        """Fetches pieces for which there is room; yields their bytes in the cache.
+
+        The shared folder gets the other pieces too.
+
+        Args:
+            pieces: int64, rising: numbers of the pieces; None is all.
 
         Raises:
             RemoteError: If a piece cannot be fetched.
@@ -192,14 +203,24 @@ class OpenCache:
         """
         key, use = self.take_row()
         use.need_all()
-        sizes = self.pieces.stop - self.pieces.start
-        everything = np.arange(len(self.pieces))
+        wanted = np.arange(len(self.pieces)) if pieces is None else pieces
+        sizes = (self.pieces.stop - self.pieces.start)[wanted]
+        fetched = self.downloader.fetch_all(key, wanted)
         try:
-            for _ in self.downloader.fetch_all(key, everything):
-                is_there = self.store.marks >= stores.PRESENT
+            for _ in itertools.chain(fetched, self._share(wanted)):
+                is_there = self.store.marks[wanted] >= stores.PRESENT
                 yield int(sizes[is_there].sum())
         finally:
             self.user.give_back(key)
+
+    def _share(self, pieces: Ints) -> Iterator[None]:
+        """Brings the pieces without room here into the shared folder."""
+        missing = self._fetcher.not_shared(
+            pieces[self.store.marks[pieces] < stores.PRESENT]
+        )
+        for first in range(0, len(missing), _SHARED_AT_ONCE):
+            self.downloader.require(missing[first : first + _SHARED_AT_ONCE])
+            yield
 
     def read_again(self, record: int) -> bytes | None:
         """Returns a record as the store has it, and mends its piece in the cache.
@@ -299,10 +320,8 @@ class OpenCache:
         Raises:
             ValueError: If the process has too many readers, or the disk has no room.
         """
-        try:
+        with used_as_cache(self.directory.path):
             return self.user.take_row()
-        except OSError as error:
-            raise unusable(self.directory.path, error) from None
 
     def _count(self, wanted: Wanted, seconds: float) -> None:
         is_new = self.downloader.is_new

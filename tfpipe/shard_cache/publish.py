@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 
 import xxhash
 
-from tfpipe.shard_cache import pieces as cuts, store as stores
+from tfpipe.shard_cache import disk, pieces as cuts, store as stores
 from tfpipe.shard_cache.fetch import Fetcher
 from tfpipe.shard_cache.pieces import Pieces
 
@@ -74,7 +74,9 @@ class Publisher:
                         self._publish(shards, threads)
                 except Exception as error:
                     names = [self._store.shards[shard].name for shard in shards]
-                    self._fetcher.say_once(f"{names[0]} is not published: {error}")
+                    code = error.errno if isinstance(error, OSError) else None
+                    why = f"{error}. {disk.remedy(code)}" if code else str(error)
+                    self._fetcher.say_once(f"{names[0]} is not published: {why}")
                 finally:
                     with self._lock:
                         self._num_left -= len(shards)
@@ -180,8 +182,10 @@ class Publisher:
 
 def _digest(path: pathlib.Path) -> str:
     """Returns the digest of a file, and brings the file to the disk."""
-    digest, buffer = xxhash.xxh3_128(), bytearray(_READ_BYTES)
+    digest = xxhash.xxh3_128()
     with open(path, "rb+", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        buffer = bytearray(min(_READ_BYTES, max(size, 1)))
         while count := file.readinto(buffer):
             digest.update(memoryview(buffer)[:count])
         os.fsync(file.fileno())

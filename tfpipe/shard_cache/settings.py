@@ -14,14 +14,16 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tfpipe import errors
+from tfpipe.location import limits
 from tfpipe.location.files import Files
 from tfpipe.location.location import Location
 from tfpipe.shard_cache import metadata, pieces as cuts, store
-from tfpipe.shard_cache.directory import Directory
+from tfpipe.shard_cache.directory import Directory, used_as_cache
 from tfpipe.shard_cache.open_cache import OpenCache
 from tfpipe.shard_cache.shared import SharedPieces
 from tfpipe.shards import index
 from tfpipe.shards.index import Shard
+from tfpipe.shards.ranges import RecordRanges
 from tfpipe.shards.records import Ints
 
 # Folder of a cache directory with the index and the catalog of each data set by URL.
@@ -44,7 +46,7 @@ class FillFigures:
     Attributes:
         num_bytes_fetched: Bytes of the shards that the call fetched.
         num_bytes_present: Bytes of the shards that are in the cache now.
-        num_bytes_total: Bytes of all shards.
+        num_bytes_total: Bytes of all shards, or of the part to fill.
         seconds: Seconds of the call.
     """
 
@@ -94,8 +96,10 @@ class ShardCache:
             itself.
         shared_max_bytes: Bytes of each split that `shared_directory` may keep: those at
             the start of the split. All hosts need the same value. None is no limit.
-        num_connections: Requests that a process has under way at once, for each split.
+        num_connections: Requests of a process at once, for each split.
+            Default: $TFPIPE_STORE_CONNECTIONS, or 16 without it.
         time_limit: Seconds that a piece may take with all retries, > 0, at most a day.
+            Default: $TFPIPE_STORE_TIME_LIMIT, or 120 without it.
 
     Raises:
         ValueError: If an argument is wrong.
@@ -106,8 +110,8 @@ class ShardCache:
     max_bytes: int | None = None
     shared_directory: str | os.PathLike[str] | None = None
     shared_max_bytes: int | None = None
-    num_connections: int = 16
-    time_limit: float = 120.0
+    num_connections: int = dataclasses.field(default_factory=limits.connections)
+    time_limit: float = dataclasses.field(default_factory=limits.piece_seconds)
 
     def __post_init__(self) -> None:
         _require_folder(self, "directory", self.directory)
@@ -126,8 +130,10 @@ class ShardCache:
         errors.settle_ints(
             self, ["max_bytes", "shared_max_bytes"], least=1, also=[None]
         )
-        errors.settle_ints(self, ["num_connections"], least=1, most=1024)
-        errors.settle_numbers(self, ["time_limit"], above=0, most=86_400)
+        errors.settle_ints(
+            self, ["num_connections"], least=1, most=limits.MOST_CONNECTIONS
+        )
+        errors.settle_numbers(self, ["time_limit"], above=0, most=limits.MOST_SECONDS)
 
     def fill(
         self,
@@ -152,12 +158,15 @@ class ShardCache:
             RemoteError: If the store fails.
         """
         start = time.perf_counter()
-        files = Files(Location.from_user("data_dir", data_dir))
+        files = Files(Location.from_user("data_dir", data_dir), self.time_limit)
         location = files.location
         if location.is_local:
             folder = location.path
         else:
-            folder = metadata.bring(files, pathlib.Path(self.directory) / INDEX_FOLDER)
+            with used_as_cache(self.directory):
+                folder = metadata.bring(
+                    files, pathlib.Path(self.directory) / INDEX_FOLDER
+                )
         whole = index.load(folder)
         names = list(whole.splits) if split is None else [split]
         num_bytes_total = 0
@@ -190,6 +199,8 @@ class ShardCache:
         split: str,
         shards: Sequence[Shard],
         byte_offsets: Ints,
+        *,
+        is_growing: bool = False,
     ) -> OpenCache:
         """Opens the cache for a split; for the sources of tfpipe.
 
@@ -199,6 +210,7 @@ class ShardCache:
             split: Name of the split.
             shards: The shards of the split.
             byte_offsets: int64 [num_records], byte offset of each record in its shard.
+            is_growing: Whether the data set grows: its index is then a view.
 
         Raises:
             ValueError: If the directory cannot be used; the text says why.
@@ -223,14 +235,41 @@ class ShardCache:
                 max_bytes=self.shared_max_bytes,
                 longest_wait=self.time_limit / 2,
             )
+        path, version = pathlib.Path(index_folder) / index.INDEX_NAME, ""
+        if not is_growing and path.exists():
+            version = index.describe_file(path).digest
         return OpenCache(
             Directory(pathlib.Path(self.directory), self.max_bytes),
             files,
             content,
             shared=shared,
+            version=metadata.DataVersion(files, version),
             num_connections=self.num_connections,
             time_limit=self.time_limit,
         )
+
+
+def fill_part(
+    cache: OpenCache | None,
+    ranges: RecordRanges,
+    on_progress: Callable[[int, int], object] | None,
+) -> FillFigures:
+    """Brings some records into an open cache, see `TFRecordSource.fill_cache`."""
+    if cache is None:
+        raise ValueError("TFRecordSource.fill_cache must have a ShardCache, got none.")
+    start, now = time.perf_counter(), 0
+    pieces = cache.pieces.of(ranges)
+    total = int((cache.pieces.stop - cache.pieces.start)[pieces].sum())
+    before = cache.statistics().bytes_from_server
+    for now in cache.fill(pieces):
+        if on_progress is not None:
+            on_progress(now, total)
+    return FillFigures(
+        num_bytes_fetched=cache.statistics().bytes_from_server - before,
+        num_bytes_present=now,
+        num_bytes_total=total,
+        seconds=time.perf_counter() - start,
+    )
 
 
 def _require_folder(cache: ShardCache, name: str, value: object) -> None:

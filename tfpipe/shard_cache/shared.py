@@ -127,6 +127,10 @@ class SharedPieces:
             pause = min(2 * pause, _LONGEST_PAUSE)
         return None
 
+    def lacks(self, piece: int) -> bool:
+        """Whether the folder keeps a piece, and does not have the piece yet."""
+        return bool(self._is_kept[piece]) and not self.path(piece).exists()
+
     def _read(self, piece: int) -> memoryview | None:
         """Returns the right bytes of a piece; removes a file with other bytes."""
         path = self.path(piece)

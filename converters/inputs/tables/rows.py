@@ -24,6 +24,7 @@ from converters.inputs.meaning import MAX_CHARACTERS, MAX_LABEL, NO_LABEL_NUMBER
 from converters.inputs.tables import columns, spool
 from converters.inputs.tables.columns import Columns
 from tfpipe import errors
+from tfpipe.location import limits
 from tfpipe.location.files import Files
 from tfpipe.location.location import Location, shown, written_scheme
 from tfpipe.shards import label_rows
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
     import duckdb
 
 _BATCH_ROWS = 4096
-# The threads wait for a disk or a server most of the time.
-_NUM_THREADS = 16
 # Sizes of a path without a file, and of a folder, a pipe or a device.
 _MISSING, _NO_FILE = -1, -2
 
@@ -78,7 +77,7 @@ class Root:
     def find(self, paths: Mapping[int, str]) -> dict[int, File]:
         """Returns the files of paths by the numbers of their rows."""
         located = {row: self._locate(row, path) for row, path in paths.items()}
-        with ThreadPoolExecutor(_NUM_THREADS) as pool:
+        with ThreadPoolExecutor(limits.connections()) as pool:
             sizes = [*pool.map(_size, (file for _, file in located.values()))]
         if _NO_FILE in sizes:
             row = list(paths)[sizes.index(_NO_FILE)]

@@ -17,15 +17,25 @@ ROOT = pathlib.Path(__file__).parents[3]
 class ServiceProcesses:
     """The processes of one service: a dispatcher and workers.
 
+    Args:
+        python: The interpreter.
+        folder: Folder for the state of the dispatcher.
+        num_workers: Number of workers.
+        of_workers: More flags of the workers.
+
     Attributes:
         address: Address of the dispatcher.
     """
 
     def __init__(
-        self, python: WarmPython, folder: pathlib.Path, num_workers: int
+        self,
+        python: WarmPython,
+        folder: pathlib.Path,
+        num_workers: int,
+        of_workers: Sequence[str] = (),
     ) -> None:
         self._python = python.command
-        self._folder = folder
+        self._folder, self._of_workers = folder, of_workers
         self.address = "127.0.0.1:0"
         self._dispatcher = self._start_dispatcher()
         ports = [free_port() for _ in range(num_workers)]
@@ -67,7 +77,7 @@ class ServiceProcesses:
 
     def _start_worker(self, port: int) -> "subprocess.Popen[str]":
         places = f"--dispatcher={self.address}", f"--address=127.0.0.1:{port}"
-        process, _ = start(self._python, "worker", *places)
+        process, _ = start(self._python, "worker", *places, *self._of_workers)
         return process
 
 
@@ -101,10 +111,13 @@ def start(
 
 @contextlib.contextmanager
 def running(
-    python: WarmPython, folder: pathlib.Path, num_workers: int
+    python: WarmPython,
+    folder: pathlib.Path,
+    num_workers: int,
+    of_workers: Sequence[str] = (),
 ) -> Iterator[ServiceProcesses]:
     """Runs a service, whose dispatcher keeps its state in a folder."""
-    service = ServiceProcesses(python, folder, num_workers)
+    service = ServiceProcesses(python, folder, num_workers, of_workers)
     try:
         yield service
     finally:

@@ -274,6 +274,10 @@ def test_workers_end_when_stopped(data_dir: pathlib.Path) -> None:
             ("a", "--cache_max_gb=1"),
             "It is a flag of benchmarks.storage warm.",
         ),
+        (
+            ("warm", "a", "--cache_dir=c", "--num_tasks=2", "--task_index=2"),
+            "--task_index must be from 0 to --num_tasks - 1 = 1, got 2.",
+        ),
         (("a", "--model=vgg16"), "no flag --model. Did you mean --for_model?"),
         (("a", "--for_model=nonsense"), "--for_model must be one of"),
         (

@@ -11,6 +11,7 @@ from studies import (
     conversion,
     cores,
     decode,
+    fill,
     object_store,
     placements,
     scale,
@@ -18,6 +19,7 @@ from studies import (
     storage,
     tables,
     tuning,
+    two_hosts,
 )
 from studies.loaders import __main__ as loaders
 from studies.shard_cache import __main__ as shard_cache
@@ -30,6 +32,7 @@ STUDIES = [
         conversion,
         cores,
         decode,
+        fill,
         loaders,
         object_store,
         placements,
@@ -38,7 +41,7 @@ STUDIES = [
         shard_cache,
         storage,
     ),
-    *(tables, tuning),
+    *(tables, tuning, two_hosts),
 ]
 
 

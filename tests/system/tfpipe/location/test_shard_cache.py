@@ -9,6 +9,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 import numpy as np
@@ -311,3 +312,46 @@ def test_a_cache_of_half_the_data_hits_as_often_as_belady(
     assert 0.3 < best < 0.7
     hits = found.num_pieces_from_cache / found.num_pieces_wanted
     assert hits > best - 0.05
+
+
+FILL = """import os, sys
+os.umask(int(sys.argv[3], 8))
+import tfpipe
+print(tfpipe.ShardCache(sys.argv[2]).fill(sys.argv[1]).num_bytes_fetched)
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be two users")
+@pytest.mark.parametrize(("umask", "works"), [("002", True), ("022", False)])
+def test_a_second_user_of_a_cache_works_or_is_told(umask: str, works: bool) -> None:
+    """Two users of a group, in a folder that the group may write to."""
+    with tempfile.TemporaryDirectory() as name:  # others cannot enter pytest's folders
+        folder = pathlib.Path(name)
+        folder.chmod(0o755)
+        made = make_shards(folder / "data", [20])
+        cache = folder / "cache"
+        cache.mkdir()
+        os.chown(cache, 0, 65_533)
+        cache.chmod(0o2775)
+        ended = [
+            subprocess.run(
+                [sys.executable, "-c", FILL, made.folder, cache, umask],
+                user=user,
+                group=65_533,
+                extra_groups=[],
+                env={**os.environ, "PYTHONPATH": str(ROOT), "HOME": "/"},
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            for user in (65_531, 65_532)
+        ]
+
+    first, second = ended
+    assert first.returncode == 0, first.stderr
+    if works:
+        assert (second.returncode, second.stdout) == (0, "0\n"), second.stderr
+    else:
+        last = second.stderr.splitlines()[-1]
+        assert f"must be usable as a cache, got {cache}: Permission denied." in last
+        assert "Give a folder that this user can write to, one for each user." in last

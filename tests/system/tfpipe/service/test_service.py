@@ -43,13 +43,13 @@ def service(
         yield running
 
 
-def _source(data_dir: pathlib.Path, split: str = "train", **fields: Any) -> Any:
+def _source(data_dir: pathlib.Path | str, split: str = "train", **fields: Any) -> Any:
     fields = {"window_size": 16, "block_length": 4, "batch_size": BATCH} | fields
     return tfpipe.TFRecordSource(data_dir, split, **fields)
 
 
 def _train(
-    data_dir: pathlib.Path,
+    data_dir: pathlib.Path | str,
     *,
     whole_batches: Any = "auto",
     image_size: int = 16,
@@ -277,6 +277,29 @@ def test_a_killed_dispatcher_goes_on_when_it_is_started_again(
     )
 
     assert [sorted(epoch) for epoch in made] == [list(range(NUM_RECORDS))] * 2
+
+
+def test_workers_read_a_data_set_by_its_url(
+    warm_python: WarmPython,
+    many_dir: pathlib.Path,
+    s3_folder: str,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The trainer fetches the index alone."""
+    monkeypatch.setenv("TFPIPE_SHARD_CACHE", str(tmp_path / "cache"))
+    files = tfpipe.Files(s3_folder)
+    for path in many_dir.iterdir():
+        if path.is_file():
+            files.upload(path.name, path)
+    pipeline = _train(s3_folder, seed=3)
+    more = (f"--data_dir={s3_folder}", "--store_time_limit=30")
+
+    with service_processes.running(warm_python, tmp_path, 1, more) as service:
+        made = _rows(_with_service(pipeline, service).build(epoch=2))
+
+    assert made == _rows(_train(many_dir, seed=3).build(epoch=2))
+    assert pipeline.source.cache_statistics().bytes_from_server == 0
 
 
 def test_a_damaged_record_is_an_error(

@@ -199,6 +199,7 @@ _MODES = {
     *("read_only", "bars", "elastic", "checkpoint_dir", "ram_cache", "cache"),
     *("read_from", "shard_cache_dir", "shard_cache_max_gb", "require"),
     *("shared_cache_dir", "shared_cache_max_gb"),
+    *("store_connections", "store_time_limit"),
     "trace_steps",
 }
 

@@ -153,9 +153,15 @@ def test_a_snapshot_looks_at_the_files_only_if_asked(tmp_path: pathlib.Path):
     path = tmp_path / "shard"
     path.write_bytes(b"x" * 5000)
 
-    looked = reads_of.snapshot(OpenFiles([str(path)]), server_bytes=7)
+    looked = reads_of.snapshot(
+        OpenFiles([str(path)]), fetched=reads_of.StoreReads(7, 2)
+    )
 
-    assert (looked.resident_bytes, looked.server_bytes) == (5000, 7)
+    assert (looked.resident_bytes, looked.server_bytes, looked.num_requests) == (
+        5000,
+        7,
+        2,
+    )
     assert looked.reclaimed_bytes is not None
     assert looked.network_bytes is not None
     assert reads_of.snapshot(None).resident_bytes is None

@@ -1,5 +1,7 @@
 """benchmarks.page_cache.labels: bytes by tier, from made-up figures."""
 
+import dataclasses
+
 import pytest
 
 from benchmarks.page_cache import labels
@@ -134,3 +136,15 @@ def test_tier_without_a_folder(ram_cache, has_shard_cache, expected):
     )
 
     assert found == expected
+
+
+def test_requests_are_counted_and_said_by_epoch() -> None:
+    epochs = [
+        dataclasses.replace(_epoch(0, 4 * 10**8), num_requests=count)
+        for count in (1000, 2000)
+    ]
+
+    found = labels.sources("shard_cache", epochs)
+
+    assert found["num_requests"] == 3000
+    assert "An epoch took 1,500 requests and 0.4 GB." in found["text"]

@@ -1,6 +1,7 @@
 """Hits of caches against caches that are played through; sizes, epochs, checkpoints."""
 
 import collections
+import dataclasses
 
 import numpy as np
 import pytest
@@ -103,3 +104,19 @@ def test_checkpoint():
     found = run_costs.checkpoint(25_000_000, 1e9, 9.8)
     assert found.num_bytes == 200e6
     assert (found.seconds, found.share) == pytest.approx((0.2, 0.02))
+
+
+@pytest.mark.parametrize(
+    ("cached", "requests", "money"),
+    [(0.0, 1000, 0.49), (0.75, 250, 0.1225), (1.0, 0, 0)],
+)
+def test_what_an_epoch_takes_from_the_storage(cached, requests, money):
+    scenario = dataclasses.replace(
+        _scenario(cached=cached), num_images=10_000, record_bytes=1e5, request_bytes=1e6
+    )
+
+    use = run_costs.store_use(scenario, 0.4, 0.09)
+
+    assert use.num_requests == pytest.approx(requests)
+    assert use.num_bytes == pytest.approx(1e9 * (1 - cached))
+    assert use.money == pytest.approx(money)

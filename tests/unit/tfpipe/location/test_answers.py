@@ -25,7 +25,9 @@ in 1ms - Server returned non-2xx status code: {}: <?xml version="1.0"?><Error>\
 Debug source: Status
 """
 SERVER = "the server http://127.0.0.1:9"
-NETWORK = "Check the network and the server, and try again, or give a time_limit above"
+NETWORK = (
+    "Check the network and the server, and try again, or give a --store_time_limit"
+)
 KEYS = "Check the credentials. Set AWS_ACCESS_KEY_ID"
 ENDED = "The login has ended: log in again. Set AWS_ACCESS_KEY_ID"
 AUTHORITY = "No authority that this host trusts"

@@ -39,7 +39,9 @@ def test_it_says_that_tensorflow_io_does_not_load(schemes, monkeypatch):
 
 
 def test_a_scheme_that_it_cannot_read_is_refused():
-    with pytest.raises(ValueError, match=r"one of s3://.*, got az://\. Leave shard_"):
+    with pytest.raises(
+        ValueError, match=r"one of s3://.*, got az://container/x\. Leave shard_"
+    ):
         direct.prepare(Location("az://container/x"))
 
 

@@ -200,7 +200,7 @@ def test_a_missing_extra_is_named_before_work(
 def test_wrong_arguments_are_refused() -> None:
     with pytest.raises(ValueError, match=r"Files\.location must be .*ftp://"):
         Files("ftp://host")
-    for limit in (0, -1, 86_401, float("inf"), "60", None, True):
+    for limit in (0, -1, 86_401, float("inf"), "60", True):
         with pytest.raises(ValueError, match=r"Files\.time_limit must be"):
             Files("/data", time_limit=limit)  # type: ignore[arg-type]
 

@@ -240,3 +240,25 @@ def test_a_thousand_ranks_are_shared_evenly():
     sizes = [len(set(passed_on(of, rank, EpochPosition(9)))) for rank in (0, 511, 1023)]
 
     assert sizes == [of.num_steps() * 16] * 3
+
+
+@thorough
+@hypothesis.given(affine_orders(), st.integers(0, 40))
+def test_the_part_of_a_host_is_what_its_ranks_read(of: Order, epoch: int) -> None:
+    read, all_parts = parts(of, epoch), list[int]()
+    for rank, host in enumerate(of.hosts):
+        part = of.records_of_host(rank, epoch).records().tolist()
+        assert part == sorted(set(part))
+        assert read[host] <= set(part)
+        if rank == of.hosts.index(host):
+            all_parts += part
+        if of.remainder == "pad":
+            assert read[host] == set(part)
+
+    assert sorted(all_parts) == list(range(of.num_records))
+
+
+def test_without_affinity_a_host_may_read_all_records() -> None:
+    order = make_order([5, 0, 4], num_ranks=2)
+
+    assert order.records_of_host(1).records().tolist() == list(range(9))

@@ -19,6 +19,7 @@ FULL = tfpipe.State(
     batch_size=2,
     phases=(Phase(3, 4), Phase(2, 1)),
     digest="0123",
+    data="4567",
 )
 
 
@@ -273,8 +274,11 @@ def test_state_of_other_data_is_refused(data_dir, tmp_path):
     path.write_text(json.dumps(document))
     state = make_source(data_dir).advance(tfpipe.State())
 
-    with pytest.raises(ValueError, match="must be of the same data"):
+    with pytest.raises(ValueError, match="the data set was replaced since then"):
         make_source(copy).advance(state)
+    older = dataclasses.replace(state, data="")  # of a version without this field
+    with pytest.raises(ValueError, match="must be of the same data"):
+        make_source(copy).advance(older)
 
 
 def test_state_holds_on_every_rank_and_in_another_folder(data_dir, tmp_path):

@@ -54,7 +54,7 @@ def test_a_shard_cache_is_refused(
 ) -> None:
     pipeline = _pipeline(data_dir, shard_cache=tfpipe.ShardCache(tmp_path / "cache"))
 
-    with pytest.raises(ValueError, match="data_dir must be a folder that all workers"):
+    with pytest.raises(ValueError, match="data_dir must be a URL, or a folder"):
         _build(pipeline)
 
 

@@ -13,8 +13,10 @@ def test_pieces_that_are_waited_for_come_before_those_ahead():
     wishes.wait_for([90, 91], 0)
 
     assert wishes.next() == Claim([90, 91], is_ahead=False)
-    wishes.claimed([FetchTask(90, True), FetchTask(91, False)], {}, False)
-    assert [wishes.next(), wishes.next()] == [FetchTask(90, True), FetchTask(91, False)]
+    tasks = [FetchTask(90, True), FetchTask(91, False)]
+    with wishes.awaited([90, 91]):
+        wishes.claimed(tasks, {}, False)
+    assert [wishes.next(), wishes.next()] == tasks
     # The readers take turns, each in its order.
     claims = []
     for _ in range(4):

@@ -5,6 +5,8 @@ import contextlib
 import errno
 import gc
 import itertools
+import os
+import pathlib
 import re
 import threading
 
@@ -144,6 +146,38 @@ def test_what_is_damaged_in_the_store_is_kept_as_it_is(
     assert cache.statistics().num_faults == 3
 
 
+def _flip(path):
+    content = bytearray(path.read_bytes())
+    content[100] ^= 1
+    path.write_bytes(content)
+
+
+def _relabel(path):
+    """Another record of the same length, with right CRCs."""
+    content = path.read_bytes()
+    size = int.from_bytes(content[:8], "little")
+    path.write_bytes(b"".join(records.frame([bytes(size)])) + content[size + 16 :])
+
+
+@pytest.mark.parametrize("change", [_flip, _relabel, pathlib.Path.unlink])
+@pytest.mark.parametrize("new_index", ["{}", None])
+def test_a_data_set_replaced_while_it_is_read_is_named_as_that(
+    change, new_index, opened, tmp_path_factory
+):
+    """Damage, another digest and a missing shard alike, and it is no damage."""
+    of = make_shards(tmp_path_factory.mktemp("replaced"), [20])
+    cache = opened(of=of, time_limit=5)
+    change(of.folder / of.shards[0].name)
+    path = of.folder / "index.json"
+    path.unlink() if new_index is None else path.write_text(new_index)
+
+    with pytest.raises(errors.RemoteError) as raised:
+        list(cache.fill())
+
+    assert f"{of.folder} was replaced while it was read" in str(raised.value)
+    assert "Start the run again." in str(raised.value)
+
+
 def test_bytes_that_never_agree_are_an_error_in_time(opened, made):
     random = np.random.default_rng(0)
     files = ScriptedFiles(
@@ -275,6 +309,55 @@ def test_a_full_disk_reads_through_memory_and_says_so_once(
 
     assert cache.statistics().is_reading_through
     assert capsys.readouterr().err.count("is full") == 1
+
+
+REMEDIES = {
+    errno.ENOSPC: "Free some room there, or give a folder on another disk.",
+    errno.EDQUOT: "Free some room there, or give a folder on another disk.",
+    errno.EROFS: "Its disk is read-only: mount the disk for writing, or give another.",
+    errno.EACCES: "Give a folder that this user can write to, one for each user.",
+    errno.EPERM: "Give a folder that this user can write to, one for each user.",
+    errno.EIO: "Its disk fails: look at the disk, or give a folder on another one.",
+}
+
+
+@pytest.mark.parametrize("code", REMEDIES, ids=errno.errorcode.get)
+@pytest.mark.parametrize(
+    "where",
+    ["directory._prepare", "directory.User", "users.User.take_row", "metadata.bring"],
+)
+def test_a_disk_that_cannot_be_used_is_named_with_a_remedy(
+    code, where, made, tmp_path, monkeypatch
+):
+    def fail(*_, **__):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(f"tfpipe.shard_cache.{where}", fail)
+    # The index of a folder is not brought, that of a URL is.
+    is_url = where == "metadata.bring"
+    place = "http://127.0.0.1:1/data" if is_url else made.folder
+    folder = tmp_path / "cache"
+
+    with pytest.raises(ValueError, match=re.escape(REMEDIES[code])) as raised:
+        tfpipe.ShardCache(folder).fill(place)
+
+    told = f"directory must be usable as a cache, got {folder}: {os.strerror(code)}. "
+    assert told in str(raised.value)
+
+
+@pytest.mark.parametrize("code", REMEDIES, ids=errno.errorcode.get)
+def test_a_disk_that_fails_while_it_is_filled_is_said_with_a_remedy(
+    code, opened, made, monkeypatch, capsys
+):
+    def fail(*_):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(PieceStore, "write", fail)
+
+    read_epochs(opened(), made, 1)
+
+    said = capsys.readouterr().err
+    assert said.count("the disk of ") == said.count(REMEDIES[code]) == 1
 
 
 def test_pieces_that_do_not_fit_come_through_memory(opened, made):
@@ -417,6 +500,45 @@ def test_fill_brings_and_publishes_all_that_fits(made, tmp_path):
     assert small.fill(made.folder).num_bytes_fetched == 0
     with pytest.raises(tfpipe.errors.BadIndexError, match="Unknown split 'test'"):
         cache.fill(made.folder, "test")
+
+
+def test_hosts_fill_their_parts_of_a_split(made, tmp_path):
+    """With room for all, with room for some, and with a shared folder."""
+    filled = []
+    for host in range(2):
+        cache = tfpipe.ShardCache(
+            tmp_path / f"{host}",
+            max_bytes=(None, 30_000)[host],
+            shared_directory=tmp_path / "shared",
+        )
+        source = tfpipe.TFRecordSource(
+            *(made.folder, "train"),
+            shard_cache=cache,
+            rank=host,
+            num_ranks=2,
+            window_size=8,
+            affinity=3,
+            hosts=(0, 1),
+        )
+        seen: list[tuple[int, int]] = []
+        filled.append(source.fill_cache(lambda *now, to=seen: to.append(now)))
+        assert seen[-1] == (filled[-1].num_bytes_present, filled[-1].num_bytes_total)
+        source.close_cache()
+    whole, part = filled
+
+    assert whole.num_bytes_present == whole.num_bytes_total
+    assert part.num_bytes_present < part.num_bytes_total
+    kept = [*(tmp_path / "shared").glob("*/*/*")]
+    assert sum(path.stat().st_size for path in kept) == made.num_bytes
+    third = tfpipe.ShardCache(tmp_path / "3", shared_directory=tmp_path / "shared")
+    assert third.fill(made.folder).num_bytes_fetched == 0
+
+
+def test_a_source_without_a_cache_has_none_to_fill(made):
+    source = tfpipe.TFRecordSource(made.folder, "train")
+
+    with pytest.raises(ValueError, match="fill_cache must have a ShardCache, got none"):
+        source.fill_cache()
 
 
 def test_a_missing_shard_is_named(opened, made, tmp_path_factory):
