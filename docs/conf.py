@@ -3,6 +3,8 @@
 import pathlib
 import sys
 
+from docutils import nodes
+
 HERE = pathlib.Path(__file__).parent
 sys.path[:0] = [str(HERE.parent), str(HERE)]
 
@@ -20,7 +22,7 @@ extensions = [
 # The site has a page for each command in place of all flags on one page.
 exclude_patterns = ["reference/flags.md"]
 nitpicky = False
-smartquotes = False  # --flag and "text" are as they are typed
+smartquotes = False  # --flag and "text" are as they are typed; see _dashes
 
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 4
@@ -54,3 +56,11 @@ def setup(app):
     app.connect("autodoc-process-docstring", site_reference.readable, priority=400)
     app.connect("autodoc-process-docstring", site_reference.as_rst, priority=600)
     app.connect("source-read", site_reference.inside)
+    app.connect("doctree-read", _dashes)
+
+
+def _dashes(app, doctree):
+    """Writes a dash between a parameter and its text, where autodoc has two hyphens."""
+    for text in [*doctree.findall(nodes.Text)]:
+        if text == " -- ":
+            text.parent.replace(text, nodes.Text(" \N{EN DASH} "))

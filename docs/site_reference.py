@@ -159,7 +159,7 @@ def _commands() -> Iterator[tuple[str, str]]:
 
 def _command_page(name: str, module: str, commands: list) -> str:
     doc = names.as_typed(inspect.getdoc(importlib.import_module(module)) or "")
-    text = f"# tfpipe {name}\n\n`python -m {module}`\n\n```text\n{doc}\n```\n"
+    text = f"# tfpipe {name}\n\n`python -m {module}`\n\n{_as_markdown(doc)}\n"
     for command in commands:
         parts = help_texts.parts_of(command.flags, command.groups)
         title = f"Flags of {command.form}" if command.form else "Flags"
@@ -167,6 +167,19 @@ def _command_page(name: str, module: str, commands: list) -> str:
         table = help_texts.table(parts).replace("<", "&lt;")
         text += f"\n## {title}\n\n{table}\n"
     return text
+
+
+def _as_markdown(doc: str) -> str:
+    """Makes paragraphs of a docstring, and blocks of what stands by spaces or bars."""
+    blocks = []
+    for block in doc.split("\n\n"):
+        if re.search(r"^[ |]", block, re.M):
+            blocks.append(f"```text\n{block}\n```")
+            continue
+        parts = " ".join(block.split()).split("`")  # every second part is code
+        parts[::2] = [re.sub(r"([*<]|(?<!\w)_)", r"\\\1", p) for p in parts[::2]]
+        blocks.append("`".join(parts))
+    return "\n\n".join(blocks)
 
 
 def _project() -> Iterator[tuple[str, str]]:
