@@ -22,6 +22,7 @@ name of the stage.
 
 import contextlib
 import dataclasses
+import io
 import math
 import numbers
 import os
@@ -407,6 +408,26 @@ def require_visible(path: str | os.PathLike[str]) -> None:
     """
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         os.lstat(path)
+
+
+def name_file(error: OSError) -> None:
+    """Gives an error the name of the file that the failing function worked on.
+
+    The system names no file in errors of open files: reading, writing, fsync(2). The
+    name is found by the variables of the functions: a path, or an open file.
+    """
+    import traceback  # the menu of commands needs none
+
+    if error.errno is None or error.filename is not None:
+        return
+    for frame, _ in reversed([*traceback.walk_tb(error.__traceback__)]):
+        for name in ("self", "path", "part", "file"):
+            value = frame.f_locals.get(name)
+            if isinstance(value, io.IOBase):
+                value = getattr(value, "name", None)
+            if isinstance(value, os.PathLike | str):
+                error.filename = os.fspath(value)
+                return
 
 
 def masked(text: str, words: Iterable[str]) -> str:

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from tfpipe import host
+from tfpipe import errors, host
 from tfpipe.cli import progress
 
 Task = TypeVar("Task")
@@ -293,7 +293,11 @@ def image_done() -> None:
 
 
 def _call(task: Any) -> Any:
-    return _function(task)
+    try:
+        return _function(task)
+    except OSError as error:
+        errors.name_file(error)  # the functions of the error stay in this process
+        raise
 
 
 def _start(function: Callable[[Any], Any], num_done: Any, stop: Any) -> None:

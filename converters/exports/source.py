@@ -20,6 +20,7 @@ from converters.checks.shard import load_rows
 from converters.inputs.classes import Class, classes_of
 from converters.jobs import at_url, work_dir
 from tfpipe import errors
+from tfpipe.location import atomic
 from tfpipe.location.files import Files
 from tfpipe.location.location import Location
 from tfpipe.shard_cache import generation_view
@@ -121,11 +122,17 @@ class Source:
             with at_url.Ahead(files, shard.name, shard.num_bytes) as opened:
                 yield opened.pread
             return
-        with open(self.folder / shard.name, "rb", buffering=0) as file:
+        path = self.folder / shard.name
+        with open(path, "rb", buffering=0) as file:
             size = os.fstat(file.fileno()).st_size
             if size != shard.num_bytes:
                 raise changed(self, shard, f"{size} bytes, not {shard.num_bytes}")
-            yield functools.partial(os.pread, file.fileno())
+
+            def pread(size: int, offset: int) -> bytes:
+                with atomic.naming(path):  # and not the file that is written
+                    return os.pread(file.fileno(), size, offset)
+
+            yield pread
 
     def rows(self, split: str, number: int, shard: index.Shard) -> list[CatalogRow]:
         """Returns the rows of the catalog for one shard, in record order.

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from tfpipe import errors
 from tfpipe.cli.fields import Option
 
 _PATTERN = re.compile(r"[*?\[{]")
@@ -41,9 +42,11 @@ def text(error: OSError, flags: Iterable[Option], options: Any) -> str:
     if error.errno is None or not str(error).startswith("[Errno "):
         return str(error)
     why, remedy = error.strerror, _REMEDIES.get(error.errno, "")
+    errors.name_file(error)
     if not isinstance(error.filename, str | bytes):
         return f"{why}. {remedy}".rstrip()
-    path = os.path.abspath(os.fsdecode(error.filename))
+    named = os.fsdecode(error.filename)
+    path = os.path.abspath(named)
     starts = [
         (label, start)
         for flag in flags
@@ -51,9 +54,9 @@ def text(error: OSError, flags: Iterable[Option], options: Any) -> str:
         if f"{path}/".startswith(start)
     ]
     if not starts:
-        return f"{os.fsdecode(error.filename)} cannot be used: {why}. {remedy}".rstrip()
+        return f"{named} cannot be used: {why}. {remedy}".rstrip()
     label, above = max(starts, key=lambda pair: len(pair[1]))
-    where = "" if above == f"{path}/" else f": {os.fsdecode(error.filename)}"
+    where = "" if above == f"{path}/" else f": {named}"
     return f"{label} cannot be used: {why}{where}. {remedy}".rstrip()
 
 

@@ -102,7 +102,7 @@ ATTACKED: Mapping[str, Attacked] = {
     ),
     "merge": Attacked(
         "converters.merge a={}/set b={}/photos.csv --output_dir={}/out "
-        "--image_column=file --label_column=label",
+        "--image_column=b=file --label_column=b=label",
         _files,
     ),
     "stream": Attacked(
@@ -256,6 +256,8 @@ def _misdeeds(
 
 def _names(text: str, path: pathlib.Path, folder: pathlib.Path) -> bool:
     """Whether a text names a file, or a folder above it within the inputs."""
+    if path.name.startswith(".out."):  # beside the output, of converters.synthesize
+        path = folder / "out"
     above: Sequence[pathlib.Path] = [path, *path.parents]
     below = [each for each in above if each != folder and each.is_relative_to(folder)]
     return path.name in text or any(str(each) in text for each in below)

@@ -1,5 +1,6 @@
 """Data sets exported in this process: what the files hold, and what is refused."""
 
+import errno
 import json
 import os
 import pathlib
@@ -12,7 +13,9 @@ import xxhash
 
 from converters import export
 from converters.exports import run
+from converters.exports.plan import Format
 from tests.support.data import conversions
+from tests.support.data.carried import exported
 from tests.support.data.conversions import conversion
 from tests.support.data.trees import SYNSETS, convert, digests, make_jpeg, make_tree
 from tfpipe import errors
@@ -295,3 +298,23 @@ def test_what_cannot_be_exported_is_refused(
     assert digests(tmp_path / "full") == {
         "mine.txt": digests(tmp_path / "full")["mine.txt"]
     }
+
+
+@pytest.mark.parametrize("kind", ["tree", "webdataset", "parquet"])
+def test_a_shard_that_cannot_be_read_is_named_and_not_the_output(
+    data_dir: pathlib.Path,
+    tmp_path: pathlib.Path,
+    kind: Format,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The system knows a descriptor of a failing read, and no path."""
+
+    def fail(*_: object) -> bytes:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    monkeypatch.setattr(os, "pread", fail)
+
+    with pytest.raises(OSError, match="Stale file handle") as raised:
+        exported(data_dir, tmp_path / "out", kind)
+
+    assert pathlib.Path(str(raised.value.filename)).parent == data_dir

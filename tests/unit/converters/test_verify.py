@@ -1,5 +1,7 @@
 """converters.verify: what is refused, what is found, and repair."""
 
+import errno
+import os
 import pathlib
 from typing import Any
 
@@ -52,6 +54,21 @@ def test_without_the_catalog_the_records_are_still_checked(
 
     assert [fault.shard for fault in result.faults] == [index.CATALOG_NAME, SHARD]
     assert (result.faults[1].record, result.faults[1].file) == (0, None)
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ESTALE, errno.ENOMEM])
+def test_a_catalog_that_the_host_cannot_read_is_an_error_and_no_fault(
+    copy_dir: pathlib.Path, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DuckDB opens the catalog anew after its digest was found to be right."""
+
+    def fail() -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(index, "catalog_connection", fail)
+
+    with pytest.raises(errors.BadIndexError, match=os.strerror(code)):
+        verify.verify(verify.VerifyOptions(data_dir=str(copy_dir), num_workers=1))
 
 
 def _repair(data_dir: pathlib.Path, raw_dir: pathlib.Path) -> verify.Result:

@@ -84,6 +84,7 @@ def _mutations(sources: Sequence[bytes], count: int, seed: int) -> Iterator[byte
                     max(4, size - 1 - chosen.randrange(30)),
                 )
             )
+            place = min(place, size - 1)  # an image may be cut to four bytes
             piece = chosen.choice((1, 2, 4, 20))
             match chosen.randrange(6):
                 case 0:

@@ -2,6 +2,9 @@
 
 import errno
 import os
+import pathlib
+from collections.abc import Callable
+from typing import NoReturn
 
 import pytest
 
@@ -61,6 +64,35 @@ def test_the_message_names_flag_path_and_remedy(
     text = system_errors.text(error, fields.options_of(Options), OPTIONS)
 
     assert text.startswith(message)
+
+
+def _write_text(folder: pathlib.Path) -> None:
+    (folder / "full.json").write_text("x")
+
+
+def _write(folder: pathlib.Path) -> None:
+    with open(folder / "full.json", "w") as file:
+        _fail(file)
+
+
+def _fail(file: object) -> NoReturn:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("work", [_write_text, _write])
+def test_an_error_of_an_open_file_names_the_file_nevertheless(
+    work: Callable[[pathlib.Path], None],
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if work is _write_text:
+        monkeypatch.setattr(pathlib.Path, "open", lambda self, *_, **__: _fail(self))
+    with pytest.raises(OSError, match="No space") as raised:
+        work(tmp_path)
+
+    text = system_errors.text(raised.value, fields.options_of(Options), OPTIONS)
+
+    assert text.startswith(f"{tmp_path / 'full.json'} cannot be used: No space left on")
 
 
 def test_an_error_with_a_message_of_its_own_keeps_it() -> None:
