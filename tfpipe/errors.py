@@ -35,6 +35,9 @@ from typing import Any
 LEAST_INT, MOST_INT = -(1 << 63), (1 << 63) - 1
 MOST_SEED = (1 << 64) - 1
 
+# Errors of the system for a file that is not there.
+LOST = (FileNotFoundError, NotADirectoryError)
+
 # Least likeness of two words, from 0 to 1, for a proposal. --output_dir is like
 # --report_dir by 0.6, and is no misspelling of it.
 _LIKENESS = 0.65
@@ -408,6 +411,12 @@ def require_visible(path: str | os.PathLike[str]) -> None:
     """
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         os.lstat(path)
+
+
+def is_of_host(error: BaseException) -> bool:
+    """Whether the host cannot read a file, which says nothing about its content."""
+    cause = error.__cause__
+    return isinstance(cause, OSError) and not isinstance(cause, LOST)
 
 
 def name_file(error: OSError) -> None:

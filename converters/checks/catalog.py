@@ -39,7 +39,7 @@ def load_byte_offsets(
             faults += _place_faults(shards, table, found)
             faults += _class_faults(known, data_dir, split)
     except errors.BadIndexError as error:
-        if index.is_of_host(error):
+        if errors.is_of_host(error):
             raise
         return {}, [_fault(str(error))]
     return found, faults

@@ -39,7 +39,6 @@ _FILES = "files"
 # Names of JSON types in errors.
 _TYPE_NAMES = {str: "a text", int: "a whole number", dict: "an object", list: "a list"}
 _MAX_COUNT = 2**63 - 1
-_LOST = (FileNotFoundError, NotADirectoryError)  # errors of a file that is not there
 _SHOWN = 60
 _quoted = json.JSONEncoder(ensure_ascii=False).encode
 
@@ -207,7 +206,7 @@ def _read(path: pathlib.Path) -> bytes:
         raise errors.BadIndexError(f"{path} cannot be read: it is no regular file.")
     try:
         return path.read_bytes()
-    except _LOST:
+    except errors.LOST:
         raise missing(path.parent) from None
     except OSError as error:
         raise unreadable(path, error) from error
@@ -224,17 +223,13 @@ def unreadable(
         lost: Remedy for a missing file. Other errors do not blame the file.
     """
     remedy = (
-        lost if isinstance(error, _LOST) else "Run again when the file can be read."
+        lost
+        if isinstance(error, errors.LOST)
+        else "Run again when the file can be read."
     )
     return errors.BadIndexError(
         f"{os.fspath(path)} cannot be read: {error.strerror}. {remedy}"
     )
-
-
-def is_of_host(error: BaseException) -> bool:
-    """Whether the host cannot read a file, which says nothing about its content."""
-    cause = error.__cause__
-    return isinstance(cause, OSError) and not isinstance(cause, _LOST)
 
 
 def missing(folder: pathlib.Path) -> errors.BadIndexError:
