@@ -222,11 +222,8 @@ def unreadable(
         error: The error of the system.
         lost: Remedy for a missing file. Other errors do not blame the file.
     """
-    remedy = (
-        lost
-        if isinstance(error, errors.LOST)
-        else "Run again when the file can be read."
-    )
+    is_lost = isinstance(error, errors.LOST)
+    remedy = lost if is_lost else "Run again when the file can be read."
     return errors.BadIndexError(
         f"{os.fspath(path)} cannot be read: {error.strerror}. {remedy}"
     )
