@@ -296,7 +296,7 @@ def _call(task: Any) -> Any:
     try:
         return _function(task)
     except OSError as error:
-        errors.name_file(error)  # the functions of the error stay in this process
+        errors.name_file(error)  # tracebacks stay in the worker
         raise
 
 

@@ -129,7 +129,7 @@ class Source:
                 raise changed(self, shard, f"{size} bytes, not {shard.num_bytes}")
 
             def pread(size: int, offset: int) -> bytes:
-                with atomic.naming(path):  # and not the file that is written
+                with atomic.naming(path):  # never the output
                     return os.pread(file.fileno(), size, offset)
 
             yield pread
