@@ -507,14 +507,14 @@ _MODELS = (
     *("resnet50", "resnet152", "vgg16", "googlenet"),
     *("inception_v3", "inception_v4"),
 )
-_RANKS = (1, 2, 4, 8)  # a host of the tests had eight accelerators
+_PRESET_RANKS = (1, 2, 4, 8)  # a host of the tests had eight accelerators
 # In the tests by Dell and NVIDIA, the GPUs were busy for at least 97 % of the time.
 GATE = "--require=au>=0.97"
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     # Five repeats: with fewer, an interval of confidence is wide.
-    "scaling": {"models": ("resnet50",), "ranks": _RANKS, "repeats": 5},
-    "models": {"models": _MODELS, "modes": ("train",), "ranks": _RANKS},
-    "inference": {"models": _MODELS, "modes": ("infer",), "ranks": _RANKS},
+    "scaling": {"models": ("resnet50",), "ranks": _PRESET_RANKS, "repeats": 5},
+    "models": {"models": _MODELS, "modes": ("train",), "ranks": _PRESET_RANKS},
+    "inference": {"models": _MODELS, "modes": ("infer",), "ranks": _PRESET_RANKS},
     "tiers": {"tiers": tuple(TIERS)},
 }
 
