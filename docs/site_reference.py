@@ -163,8 +163,7 @@ def _command_page(name: str, module: str, commands: list) -> str:
     for command in commands:
         parts = help_texts.parts_of(command.flags, command.groups)
         title = f"Flags of {command.form}" if command.form else "Flags"
-        # A line of Markdown ends no tag of HTML: <split> is a word.
-        table = help_texts.table(parts).replace("<", "&lt;")
+        table = _escaped(help_texts.table(parts), "<")  # <split> is a word, and no tag
         text += f"\n## {title}\n\n{table}\n"
     return text
 
@@ -176,10 +175,15 @@ def _as_markdown(doc: str) -> str:
         if re.search(r"^[ |]", block, re.M):
             blocks.append(f"```text\n{block}\n```")
             continue
-        parts = " ".join(block.split()).split("`")  # every second part is code
-        parts[::2] = [re.sub(r"([*<]|(?<!\w)_)", r"\\\1", p) for p in parts[::2]]
-        blocks.append("`".join(parts))
+        blocks.append(_escaped(" ".join(block.split()), r"[*<]|(?<!\w)_"))
     return "\n\n".join(blocks)
+
+
+def _escaped(text: str, signs: str) -> str:
+    """Writes a backslash before each match of a pattern that is not in code."""
+    parts = text.split("`")  # every second part is code
+    parts[::2] = [re.sub(f"({signs})", r"\\\1", part) for part in parts[::2]]
+    return "`".join(parts)
 
 
 def _project() -> Iterator[tuple[str, str]]:
