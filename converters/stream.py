@@ -264,6 +264,7 @@ class Worker:
             self._store(batch)
             if batch.positions:
                 self._ask(self.stream.acknowledge, list(batch.positions))
+                self._last_message = time.monotonic()  # storing takes time
 
     def close(self) -> None:
         """Ends the connections; another worker may have the name."""

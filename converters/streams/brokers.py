@@ -222,9 +222,9 @@ class KafkaStream:
         sound = [each for each in records if not each.error()]
         errors = list(map(self._kafka.KafkaException, self._faults))
         self._faults.clear()
-        for error in errors:
-            if not sound or self.refusal(error):
-                raise error
+        errors.sort(key=self.refusal, reverse=True)  # refusals come first
+        if errors and (not sound or self.refusal(errors[0])):
+            raise errors[0]
         return list(map(_of_kafka, sound))
 
     def acknowledge(self, positions: Sequence[str]) -> None:

