@@ -23,6 +23,7 @@ from tfpipe import errors
 from tfpipe.location import atomic
 from tfpipe.location.files import Files
 from tfpipe.location.location import Location
+from tfpipe.location.system_reads import pread
 from tfpipe.shard_cache import generation_view
 from tfpipe.shard_cache.generation_view import Generation
 from tfpipe.shards import generations, index, records
@@ -128,11 +129,11 @@ class Source:
             if size != shard.num_bytes:
                 raise changed(self, shard, f"{size} bytes, not {shard.num_bytes}")
 
-            def pread(size: int, offset: int) -> bytes:
+            def read_at(size: int, offset: int) -> bytes:
                 with atomic.naming(path):  # never the output
-                    return os.pread(file.fileno(), size, offset)
+                    return pread(file.fileno(), size, offset)
 
-            yield pread
+            yield read_at
 
     def rows(self, split: str, number: int, shard: index.Shard) -> list[CatalogRow]:
         """Returns the rows of the catalog for one shard, in record order.

@@ -249,3 +249,23 @@ def _open_server(path: pathlib.Path) -> Iterator[str]:
             is_open = is_address and "'127.0.0.1'" not in address
             if is_open != (name_of(path) in OPEN_SERVERS):
                 yield f"line {node.lineno} listens on {address}"
+
+
+# A read at an offset may return fewer bytes than the file has.
+OWN_READS = {
+    "tfpipe/location/system_reads.py": "the loop itself",
+    "benchmarks/page_cache/actions.py": "brings pages into memory",
+    "benchmarks/storage_probe/reads.py": "measures single calls",
+    "converters/inputs/tables/spool.py": "looks whether bytes are there",
+}
+
+
+def test_reads_at_an_offset_are_whole() -> None:
+    found = {
+        name_of(path)
+        for path in MODULES
+        for node in nodes(path)
+        if isinstance(node, ast.Attribute)
+        and ast.unparse(node) in ("os.pread", "os.preadv")
+    }
+    assert found == {*OWN_READS}

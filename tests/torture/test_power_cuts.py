@@ -73,6 +73,12 @@ def _emptied(work: pathlib.Path) -> None:
     (work / "disk").mkdir()
 
 
+def _seen(work: pathlib.Path) -> dict[str, str]:
+    """Returns the digests of the files that a reader sees."""
+    found = digests(work / "disk")
+    return {name: found[name] for name in found if "/." not in name}
+
+
 def _faults(counts: dict[str, int], number: int) -> Iterator[Fault]:
     dice = random.Random(SEED)
     for seed in range(number):
@@ -90,10 +96,10 @@ def _wrong(
     done, _ = _on_layer(name, inputs, work, fault)
     if "Traceback" in done.stderr and fault.kind != "cut":
         yield f"a traceback: {done.stderr[-2000:]}"
-    if done.returncode == 0 and digests(work / "disk") != expected:
-        yield f"done, and the disk has {sorted(digests(work / 'disk'))}"
+    if done.returncode == 0 and _seen(work) != expected:
+        yield f"done, and the disk has {sorted(_seen(work))}"
     again, _ = _on_layer(name, inputs, work, Fault())
-    if again.returncode or digests(work / "disk") != expected:
+    if again.returncode or _seen(work) != expected:
         yield f"the command again: {again.returncode} {again.stderr[-2000:]}"
 
 
@@ -107,7 +113,7 @@ def test_the_same_command_goes_on_after_a_loss_of_power(
     _emptied(tmp_path)
     done, counts = _on_layer(name, inputs, tmp_path, Fault())
     assert done.returncode == 0, done.stderr
-    expected = digests(tmp_path / "disk")
+    expected = _seen(tmp_path)
     faults = list(_faults(counts, rounds(3, 200)))
 
     wrong = {
@@ -124,11 +130,9 @@ def test_the_same_command_goes_on_after_a_loss_of_power(
 def test_short_reads_change_nothing(
     name: str, inputs: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    expected = run(name, inputs, tmp_path / "plain")
-    assert expected.returncode == 0, expected.stderr
+    for kind in ("none", "short"):
+        with mounted(inputs, tmp_path / "mount", Fault(kind)):
+            done = run(name, tmp_path / "mount", tmp_path / kind)
+        assert done.returncode == 0, done.stderr
 
-    with mounted(inputs, tmp_path / "mount", Fault("short")):
-        done = run(name, tmp_path / "mount", tmp_path / "short")
-
-    assert done.returncode == 0, done.stderr
-    assert digests(tmp_path / "short") == digests(tmp_path / "plain")
+    assert digests(tmp_path / "short") == digests(tmp_path / "none")

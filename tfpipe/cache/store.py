@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tfpipe.location import atomic
+from tfpipe.location.system_reads import pread, pread_into
 
 Array = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]
@@ -401,7 +402,8 @@ class _Rows:
         """Returns rows [n, ...]; a row beyond the end of a cut file is zeros."""
         content = np.zeros((len(rows), self._row_bytes), np.uint8)
         for start, stop, offset in self._runs(rows):
-            os.preadv(self._file.fileno(), [content[start:stop].data], offset)
+            flat = content[start:stop].reshape(-1).data
+            pread_into(self._file.fileno(), flat, offset)
         return content.view(self._dtype).reshape(len(rows), *self._shape)
 
     def put(self, rows: Ints, column: Array) -> None:
@@ -539,7 +541,7 @@ class _Segments:
             with atomic.naming(path):
                 size = os.fstat(self._readers[number]).st_size
                 length = max(0, min(length, size - offset))
-                return os.pread(self._readers[number], length, offset)
+                return pread(self._readers[number], length, offset)
         except FileNotFoundError:  # others removed the file
             return b""
         except OSError as error:

@@ -10,6 +10,7 @@ import shutil
 
 from tfpipe import errors
 from tfpipe.location import atomic
+from tfpipe.location.system_reads import pread
 
 
 class LocalFolder:
@@ -23,7 +24,7 @@ class LocalFolder:
 
     def read_range(self, name: str, start: int, stop: int) -> bytes:
         with open(self._folder / name, "rb", buffering=0) as file:
-            return os.pread(file.fileno(), stop - start, start)
+            return pread(file.fileno(), stop - start, start)
 
     def version(self, name: str) -> str:
         status = (self._folder / name).stat()

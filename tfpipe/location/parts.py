@@ -19,6 +19,7 @@ from typing import TypeVar
 from tfpipe.location import atomic, limits
 from tfpipe.location.files import Files
 from tfpipe.location.location import Location
+from tfpipe.location.system_reads import pread
 
 # Folders whose connections are kept; images of one input are mostly in one.
 _MAX_FOLDERS = 64
@@ -43,7 +44,7 @@ def read(folder: Location, file: str, start: int, num_bytes: int) -> bytes:
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
         with atomic.naming(path):
-            data = os.pread(descriptor, num_bytes, start)
+            data = pread(descriptor, num_bytes, start)
     finally:
         os.close(descriptor)
     if len(data) != num_bytes:
@@ -186,14 +187,14 @@ def opened(folder: Location, file: str, num_bytes: int) -> Iterator[ReadAt]:
     path = folder.path / file
     descriptor = open_file(path)
 
-    def pread(offset: int, count: int) -> bytes:
+    def read_at(offset: int, count: int) -> bytes:
         with atomic.naming(path):
-            return os.pread(descriptor, count, offset)
+            return pread(descriptor, count, offset)
 
     try:
         # The parts are far apart: the kernel's reading ahead would read images too.
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
-        yield pread
+        yield read_at
     finally:
         os.close(descriptor)
 

@@ -20,6 +20,7 @@ from tfpipe import errors
 from tfpipe.location import direct
 from tfpipe.location.files import Files
 from tfpipe.location.location import Location
+from tfpipe.location.system_reads import pread
 from tfpipe.reading import parts
 from tfpipe.shard_cache import generation_view, metadata
 from tfpipe.shard_cache.directory import used_as_cache
@@ -435,7 +436,7 @@ def _read_alone(
         content = split.storage.files.read_range(name, start, stop)
     else:
         with open(origin, "rb") as file:
-            content = os.pread(file.fileno(), stop - start, start)
+            content = pread(file.fileno(), stop - start, start)
     for record in records.read_from(
         lambda size, offset: content[offset : offset + size], len(content)
     ):

@@ -32,6 +32,7 @@ import xxhash
 from tfpipe import errors, host
 from tfpipe.location import atomic
 from tfpipe.location.location import Location
+from tfpipe.location.system_reads import pread
 from tfpipe.shard_cache.disk import BLOCK_BYTES, allocate, lock_byte, punch
 from tfpipe.shard_cache.pieces import Pieces
 from tfpipe.shard_cache.users import Users
@@ -330,7 +331,7 @@ class PieceStore:
         """
         start, stop = int(self.start[piece]), int(self.stop[piece])
         with open(self.path(int(self.shard[piece])), "rb", buffering=0) as file:
-            return memoryview(os.pread(file.fileno(), stop - start, start))
+            return memoryview(pread(file.fileno(), stop - start, start))
 
     def copy_of(self, shard: Shard, start: int, stop: int) -> memoryview | None:
         """Returns bytes of a shard of any store, if this store has them all."""
@@ -340,7 +341,7 @@ class PieceStore:
             low, high = there.start + np.searchsorted(starts, [start + 1, stop])
             if (self.marks[max(low - 1, there.start) : high] == PRESENT).all():
                 with open(self.path(own), "rb", buffering=0) as file:
-                    return memoryview(os.pread(file.fileno(), stop - start, start))
+                    return memoryview(pread(file.fileno(), stop - start, start))
         return None
 
     def drop(self, piece: int) -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import google_crc32c
 
 from tfpipe import errors
+from tfpipe.location.system_reads import pread
 from tfpipe.shards.example import Buffers
 
 # Commands that convert start without NumPy, which takes 0.1 s.
@@ -73,7 +74,7 @@ def scan(path: str | os.PathLike[str]) -> Iterator[RecordSpan]:
     size = os.path.getsize(path)
     offset = record = 0
     with open(path, "rb", buffering=0) as file, _named(path):
-        header = os.pread(file.fileno(), HEADER_BYTES, 0)
+        header = pread(file.fileno(), HEADER_BYTES, 0)
         while offset < size:
             num_bytes = record_bytes(header)
             if num_bytes is None or offset + num_bytes > size:
@@ -84,7 +85,7 @@ def scan(path: str | os.PathLike[str]) -> Iterator[RecordSpan]:
                 )
             footer_offset = offset + num_bytes - FOOTER_BYTES
             # One call reads the footer and the next header.
-            tail = os.pread(file.fileno(), FOOTER_BYTES + HEADER_BYTES, footer_offset)
+            tail = pread(file.fileno(), FOOTER_BYTES + HEADER_BYTES, footer_offset)
             data_crc = int.from_bytes(tail[:FOOTER_BYTES], "little")
             yield RecordSpan(offset, num_bytes, data_crc)
             header = tail[FOOTER_BYTES:]
@@ -140,9 +141,9 @@ def read(
         OSError: If the shard cannot be read.
     """
     with open(path, "rb", buffering=0) as file, _named(path):
-        pread = functools.partial(os.pread, file.fileno())
+        read_at = functools.partial(pread, file.fileno())
         yield from read_from(
-            pread, os.path.getsize(path), byte_offsets=byte_offsets, on_bytes=on_bytes
+            read_at, os.path.getsize(path), byte_offsets=byte_offsets, on_bytes=on_bytes
         )
 
 
@@ -280,7 +281,7 @@ def lengths_are_right(path: str, byte_offsets: Ints, num_bytes: Ints) -> bool:
                 length = min(_AHEAD_BYTES, end - begin)
                 os.posix_fadvise(descriptor, begin, length, os.POSIX_FADV_WILLNEED)
             lengths = b"".join(
-                os.pread(descriptor, _LENGTH_BYTES, offset)
+                pread(descriptor, _LENGTH_BYTES, offset)
                 for offset in byte_offsets.tolist()
             )
     except OSError:
