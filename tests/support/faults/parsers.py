@@ -28,7 +28,7 @@ from tensorflow.python.lib.io import tf_record
 import tfpipe
 from benchmarks import sweep
 from benchmarks.options import settings_file
-from benchmarks.results import collection, tree
+from benchmarks.results import collection
 from converters.images import jpeg_header, policy, prepare
 from converters.inputs import boxes, labels, tars
 from converters.inputs.archives import samples
@@ -485,7 +485,7 @@ def _result(data: bytes) -> Any:
     for each in read.results:
         _ = each.faults, each.gates, each.kind, each.data, each.cache, each.hosts
         _ = each.accelerator, each.started, each.options
-        _ = json.dumps(tree.as_json(each.values))
+        _ = json.dumps(dataclasses.asdict(each.values))
     for group in read.groups:
         _ = [collection.rates(each) for each in group.results]
 

@@ -204,12 +204,12 @@ def test_warm_is_had_or_refused(case: Case, file: str) -> None:
 
 _READ = """
 import os, sys
-from benchmarks.page_cache import actions
-before = actions.bytes_read()
+from benchmarks.system import probes
+before = probes.own_storage_bytes()
 with open(sys.argv[1], "rb", buffering=0) as file:
     while file.read(1 << 20):
         pass
-print(actions.bytes_read() - before)
+print(probes.own_storage_bytes() - before)
 """
 
 
