@@ -175,7 +175,6 @@ OWN_JSON = {
     "benchmarks/distributed/rank_links.py": "lines of the ranks",
     "benchmarks/page_cache/actions.py": "a line of its own child process",
     "benchmarks/planning/published.py": "a file of the package",
-    "benchmarks/storage_probe/own_folder.py": "a line of its own child process",
     "benchmarks/storage_probe/workers.py": "lines of its own child processes",
 }
 
