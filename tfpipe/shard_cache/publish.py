@@ -23,6 +23,8 @@ from tfpipe.shard_cache.pieces import Pieces
 _READ_BYTES = 1 << 20
 # Shards that are checked and synced at once, and the threads for it.
 _MOST_SHARDS, _NUM_THREADS = 256, 16
+# After the first whole shard others are gathered for so long.
+_GATHERING_SECONDS = 0.1
 
 
 class Publisher:
@@ -85,6 +87,7 @@ class Publisher:
         """Waits for a shard; returns the shards that are whole now, none at the end."""
         shards: list[int] = []
         next_shard = self._shards.get()
+        self._fetcher.ended.wait(_GATHERING_SECONDS)
         while next_shard is not None:
             shards.append(next_shard)
             if len(shards) == _MOST_SHARDS:
@@ -118,8 +121,10 @@ class Publisher:
             wrong = [
                 s for s, right in zip(claimed, are_right, strict=True) if not right
             ]
+            right = [shard for shard in claimed if shard not in wrong]
+            disk.bring_to_disk([self._store.path(shard) for shard in right])
             with self._directory.locked():
-                for shard in set(claimed) - set(wrong):
+                for shard in right:
                     if self._is_whole(shard):  # no piece was evicted meanwhile
                         with contextlib.suppress(FileNotFoundError):  # removed just now
                             self._store.published(shard).touch()
@@ -141,7 +146,7 @@ class Publisher:
                 self._store.unclaim(num_pieces + shard)
 
     def _is_right(self, shard: int) -> bool:
-        """Returns whether a shard has its digest, after it was brought to the disk."""
+        """Returns whether a shard has its digest."""
         with contextlib.suppress(OSError):  # its pieces are looked at then
             return _digest(self._store.path(shard)) == self._store.shards[shard].digest
         return False
@@ -161,7 +166,8 @@ class Publisher:
         )
         for piece in numbers:
             self._store.write(piece, self._fetcher.download(piece, is_anew=True)[0])
-        is_right = self._is_right(shard)
+        if is_right := self._is_right(shard):
+            disk.bring_to_disk([self._store.path(shard)])
         with self._directory.locked():
             if not self._is_whole(shard):
                 return  # a piece was evicted meanwhile
@@ -181,12 +187,11 @@ class Publisher:
 
 
 def _digest(path: pathlib.Path) -> str:
-    """Returns the digest of a file, and brings the file to the disk."""
+    """Returns the digest of a file."""
     digest = xxhash.xxh3_128()
-    with open(path, "rb+", buffering=0) as file:
+    with open(path, "rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
         buffer = bytearray(min(_READ_BYTES, max(size, 1)))
         while count := file.readinto(buffer):
             digest.update(memoryview(buffer)[:count])
-        os.fsync(file.fileno())
     return digest.hexdigest()
