@@ -40,6 +40,7 @@ _UNITS = r"(?:s|ms|us|µs|min|minutes|images/s|img/s|[kMG]B/s|%|cores)"
 _MASKED = (
     (re.compile(rf"\b[\d,]+(?:\.\d+)?(?= ?{_UNITS}(?:\W|$))"), "#"),
     (re.compile(r"\b\d+\.\d+(?:e-?\d+)?"), "#"),
+    (re.compile(r"(?<=, )\d+(?= [kM]B$)"), "#"),  # a size whose decimals are zeros
     (re.compile(r" +"), " "),
 )
 # Lines about the load of the host, and about what a compiler or TensorFlow says.
