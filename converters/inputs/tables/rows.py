@@ -259,19 +259,14 @@ class _Lister:
 
     def _add(self, row: _Row, file: File | None) -> None:
         name = row.name or (file.name if file else row.path) or f"row-{row.row:09d}"
-        labels = (each.strip() for each in row.labels or () if each is not None)
-        classes = list(dict.fromkeys(filter(None, labels)))
-        lacks = {
-            Reason.NULL_IMAGE: row.offset is None and file is None,
-            Reason.MISSING_FILE: file is not None and file.num_bytes == _MISSING,
-            Reason.NULL_LABEL: not classes,
-            # A table may hold the names of folders, also with line breaks.
-            Reason.BAD_LABEL: any(
-                "\0" in each or len(each) > MAX_CHARACTERS for each in classes
-            ),
-            Reason.NULL_SPLIT: not (row.split or self._split),
-        }
-        if reason := next(filter(lacks.get, lacks), None):
+        classes, reason = _classes(*row.labels or ())
+        if row.offset is None and file is None:
+            reason = Reason.NULL_IMAGE
+        elif file is not None and file.num_bytes == _MISSING:
+            reason = Reason.MISSING_FILE
+        elif reason is None and not (row.split or self._split):
+            reason = Reason.NULL_SPLIT
+        if reason is not None:
             self._leave_out(row, LeftOut(name, reason))
             return
         if name in self._rows:
@@ -337,8 +332,18 @@ class _Lister:
         )
 
 
-# A row after another is mostly in the same file.
+# A row after another is mostly in the same file, and a class has many rows.
 _absolute = functools.lru_cache(maxsize=64)(os.path.abspath)
+
+
+@functools.lru_cache(maxsize=4096)
+def _classes(*labels: str | None) -> tuple[Sequence[str], Reason | None]:
+    """Returns the classes of an image, or why the labels are none."""
+    classes = [*dict.fromkeys(filter(None, (each and each.strip() for each in labels)))]
+    # A table may hold the names of folders, also with line breaks.
+    if any("\0" in each or len(each) > MAX_CHARACTERS for each in classes):
+        return classes, Reason.BAD_LABEL
+    return classes, None if classes else Reason.NULL_LABEL
 
 
 def _split(row: _Row) -> str:
