@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import xxhash
 
 from converters.engines import processes
-from converters.inputs import kaggle, tars
+from converters.inputs import devkit, tars
 from converters.inputs.image import Box
 from converters.inputs.listing import LeftOut, Reason
 from tfpipe.location.browse import Folder
@@ -41,7 +41,7 @@ _MAX_ELEMENTS, _MAX_DEPTH = 1_000_000, 100
 _SMALL_XML_BYTES = 16 << 10
 
 TAR_NAMES = ("ILSVRC2012_bbox_train_v2.tar.gz", "ILSVRC2012_bbox_train_v2.tar")
-FOLDER_NAMES = ("bbox", "Annotation", kaggle.BOXES)
+FOLDER_NAMES = ("bbox", "Annotation", devkit.BOXES)
 
 # Decisions about boxes.
 KEPT = "bbox_kept"

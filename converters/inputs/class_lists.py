@@ -74,11 +74,7 @@ def exported(folder: Folder) -> ClassList:
 
 
 def beside(folder: Folder, label_keys: Sequence[str]) -> ClassList:
-    """Returns the classes of a list beside shards.
-
-    Args:
-        label_keys: Keys of the label in a record, as TFDS names a file after each.
-    """
+    """Returns the classes of a list beside shards; TFDS names a file after the key."""
     if (own := exported(folder)).names:
         return own
     tfds = (f"{k.replace('/', sign)}.labels.txt" for k in label_keys for sign in "-.")

@@ -10,7 +10,7 @@ import dataclasses
 import pathlib
 from collections.abc import Iterable
 
-from converters.inputs import kaggle
+from converters.inputs import devkit
 from tfpipe.location.browse import Folder
 from tfpipe.location.location import Location
 from tfpipe.shards import index
@@ -52,7 +52,7 @@ def read_classes(folder: Folder) -> list[Class]:
     """
     if folder.exists(name := _SYNSETS_NAME):
         words, synsets = _WORDS_NAMES[0], folder.read_text(name).split()
-    elif folder.exists(name := kaggle.MAPPING_NAME):
+    elif folder.exists(name := devkit.MAPPING_NAME):
         words, lines = name, folder.read_text(name).splitlines()
         synsets = [line.split()[0] for line in lines if line.strip()]
     else:

@@ -11,7 +11,7 @@ import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
 
-from converters.inputs import class_lists, kaggle, listing
+from converters.inputs import class_lists, devkit, listing
 from converters.inputs.class_lists import ClassList
 from converters.inputs.classes import texts
 from converters.inputs.image import Image
@@ -44,7 +44,7 @@ class TreeReader(Reader):
     def list_images(self, meaning: Meaning, workspace: Workspace) -> Listed:
         """Lists the tree. Links are followed, but not in circles."""
         source = listing.input_folder(self.input_dir)
-        kaggle.refuse(source)
+        devkit.refuse(source)
         report = listing.Report()
         left_out = report.left_out
         splits = {}

@@ -2,14 +2,19 @@
 
 In: the folder with the lists. Out: the synset of each image by name. The development
 kit numbers the classes in its own order, other than the label order:
-`data/devkit_synsets.txt` has the synset of each number. `kaggle` reads Kaggle's list.
+`data/devkit_synsets.txt` has the synset of each number. The folder of Kaggle holds:
+
+    ILSVRC/Data/CLS-LOC/train/<synset>/*.JPEG, val/*.JPEG, test/*.JPEG
+    ILSVRC/Annotations/CLS-LOC/train/<synset>/*.xml
+    LOC_synset_mapping.txt, LOC_val_solution.csv
 """
 
+import csv
 import pathlib
 import posixpath
 from collections.abc import Mapping, Sequence
 
-from converters.inputs import kaggle, tars
+from converters.inputs import tars
 from tfpipe.location import parts
 from tfpipe.location.browse import Folder
 
@@ -18,6 +23,14 @@ FOLDER_NAME = "ILSVRC2012_devkit_t12"
 TRUTH_NAME = "ILSVRC2012_validation_ground_truth.txt"
 _ARCHIVE_NAME = f"{FOLDER_NAME}.tar.gz"
 _SYNSETS = pathlib.Path(__file__).with_name("data") / "devkit_synsets.txt"
+# Names of Kaggle.
+IMAGES = "ILSVRC/Data/CLS-LOC"
+BOXES = "ILSVRC/Annotations/CLS-LOC/train"
+MAPPING_NAME = "LOC_synset_mapping.txt"
+SOLUTION_NAME = "LOC_val_solution.csv"
+# The folders inside, which lack the lists.
+_INSIDE = ("Data/CLS-LOC", "CLS-LOC/train")
+_FIELDS = ["ImageId", "PredictionString"]
 
 
 def validation_synsets(
@@ -44,8 +57,8 @@ def validation_synsets(
             f"{path} must have a line for each of the {len(names)} images in "
             f"{folder.shown('val')}, got {len(synsets)}."
         )
-    if folder.exists(source := kaggle.SOLUTION_NAME):
-        synset_of = kaggle.validation_synsets(folder)
+    if folder.exists(source := SOLUTION_NAME):
+        synset_of = _solution(folder)
     else:
         source = TRUTH_NAME
         numbered = enumerate(_truth(folder), start=1)
@@ -79,7 +92,7 @@ def _truth(folder: Folder) -> list[str]:
             f"The validation images in {folder.shown('')} have no class folders, so "
             f"{folder.shown(LABELS_NAME)} must give the synset of each, one a line in "
             "the order of the file names; got no such file, no "
-            f"{kaggle.SOLUTION_NAME}, and no {FOLDER_NAME} or {_ARCHIVE_NAME} with "
+            f"{SOLUTION_NAME}, and no {FOLDER_NAME} or {_ARCHIVE_NAME} with "
             f"{TRUTH_NAME} either."
         )
     if not contents:
@@ -93,3 +106,39 @@ def _truth(folder: Folder) -> list[str]:
                 f"{ascii(line[:20])[1:-1]} as number {row}."
             )
     return [synsets[int(line) - 1] for line in lines]
+
+
+def refuse(source: Folder) -> None:
+    """Refuses the layout of Kaggle where it is not the input of converters.imagenet."""
+    for name in (IMAGES, *_INSIDE):
+        if source.is_folder(name):
+            raise ValueError(
+                f"{source.shown(name)} is ImageNet as Kaggle packs the data set. "
+                "converters.imagenet reads the folder above ILSVRC, with "
+                f"{SOLUTION_NAME}: give this folder as its --input_dir."
+            )
+
+
+def _solution(folder: Folder) -> Mapping[str, str]:
+    """Returns the synset of each validation image by its name without the suffix.
+
+    A line is such as `ILSVRC2012_val_00000007,n02825657 9 1 62 71 n02825657 0 0 5 9`:
+    each box has the synset.
+    """
+    path = folder.shown(SOLUTION_NAME)
+    header, *rows = csv.reader(folder.read_text(SOLUTION_NAME).splitlines())
+    if header != _FIELDS:
+        raise ValueError(
+            f"{path} must begin with the line {','.join(_FIELDS)}, got "
+            f"{','.join(header)[:80]!r}."
+        )
+    synset_of: dict[str, str] = {}
+    for row in filter(None, rows):
+        synsets = {*row[1].split()[::5]} if len(row) == len(_FIELDS) else set()
+        if len(synsets) != 1:
+            raise ValueError(
+                f"{path} must give each image one class, as in `<image>,<synset> "
+                f"<xmin> <ymin> <xmax> <ymax>`, got {','.join(row)[:80]!r}."
+            )
+        (synset_of[row[0]],) = synsets
+    return synset_of

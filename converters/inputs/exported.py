@@ -17,11 +17,9 @@ COLUMNS_NAME, IN_RECORDS = "columns.pqt", "in_records"
 
 
 def with_columns(listed: Listed, workspace: Workspace) -> Listed:
-    """Returns the same images with the further columns of their export.
+    """Returns the same images, by the names of classes, with columns of their export.
 
-    Args:
-        listed: Images by the names of their classes.
-        workspace: Keeps a copy of the columns until the catalog is written.
+    The workspace keeps a copy of the columns until the catalog is written.
     """
     export = listed.classes.export
     has_own = listed.several or any(each.columns for each in listed.rows)

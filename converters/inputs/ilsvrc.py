@@ -16,7 +16,7 @@ import os
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from converters.inputs import boxes, devkit, kaggle, listing, tars
+from converters.inputs import boxes, devkit, listing, tars
 from converters.inputs.class_lists import ClassList
 from converters.inputs.classes import read_classes
 from converters.inputs.image import NO_CLASS, Image
@@ -46,9 +46,9 @@ class IlsvrcReader(Reader):
     def list_images(self, meaning: Meaning, workspace: Workspace) -> Listed:
         """Lists the images of the train and validation splits."""
         lists = source = listing.input_folder(self.input_dir)
-        if lists.is_folder(kaggle.IMAGES):
-            source = Folder(lists.location / kaggle.IMAGES)
-        kaggle.refuse(source)
+        if lists.is_folder(devkit.IMAGES):
+            source = Folder(lists.location / devkit.IMAGES)
+        devkit.refuse(source)
         classes = read_classes(lists)
         tree = _Tree(source, lists, {item.synset for item in classes})
         splits = {"train": tree.read_train()}

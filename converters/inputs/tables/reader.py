@@ -7,7 +7,6 @@ the images for further columns of the catalog.
 import dataclasses
 import json
 import os
-import pathlib
 import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -94,20 +93,18 @@ class TableReader(Columns, Reader):
         key = index.digest(json.dumps(state, sort_keys=True))
         folder = spool.folder_in(workspace, key)
         is_known = all(each.states() for each in sources.values())
-        if not is_known:
-            _name_earlier_rows(folder, source.shown)
+        if not is_known and (folder / scan.ROWS_NAME).exists():
+            print(
+                f"Going on with the rows of {source.shown} that an earlier start of "
+                f"this command read. If they were changed since, remove "
+                f"{folder.parent} first.",
+                file=sys.stderr,
+            )
         with sql.connected(folder) as connection:
             path = scan.scan(connection, sources, self.query, columns, folder, by_file)
             try:
-                listed = rows.read(
-                    connection,
-                    path,
-                    self,
-                    root,
-                    split,
-                    source.states(),
-                    may_say_split=meaning.split is None and meaning.split_names,
-                )
+                states = source.states()
+                listed = rows.read(connection, path, self, root, split, states, meaning)
             except Exception:
                 if not is_known:  # the rows may be corrected without a trace
                     path.unlink()
@@ -129,16 +126,6 @@ class TableReader(Columns, Reader):
         if own.origin or source.is_remote:
             return own
         return class_lists.of_parquet(connection, source.files, self.label_column)
-
-
-def _name_earlier_rows(folder: pathlib.Path, shown: str) -> None:
-    """Says that rows come from an earlier start: no state shows a change."""
-    if (folder / scan.ROWS_NAME).exists():
-        print(
-            f"Going on with the rows of {shown} that an earlier start of this command "
-            f"read. If they were changed since, remove {folder.parent} first.",
-            file=sys.stderr,
-        )
 
 
 def _root(value: str | None, source: table_sources.TableSource) -> rows.Root:

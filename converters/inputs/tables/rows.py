@@ -20,7 +20,13 @@ from converters.inputs import class_lists
 from converters.inputs.image import NO_CLASS, Image
 from converters.inputs.listed import ImageRows, Listed, ordered
 from converters.inputs.listing import LeftOut, Reason
-from converters.inputs.meaning import MAX_CHARACTERS, MAX_LABEL, NO_LABEL_NUMBER, warn
+from converters.inputs.meaning import (
+    MAX_CHARACTERS,
+    MAX_LABEL,
+    NO_LABEL_NUMBER,
+    Meaning,
+    warn,
+)
 from converters.inputs.tables import columns, spool
 from converters.inputs.tables.columns import Columns
 from tfpipe import errors
@@ -136,14 +142,12 @@ def read(
     root: Root,
     split: str | None,
     states: Mapping[str, str],
-    *,
-    may_say_split: bool,
+    meaning: Meaning,
 ) -> Listed:
     """Lists the images of the Parquet file of a table's values.
 
-    `split` is the split of all images; None takes the column's. With `may_say_split` a
-    column named split may say the splits. `states` are those of `Listed`, by absolute
-    paths.
+    `split` is the split of all images, unless a column named split may say the splits;
+    None takes the column's. `states` are those of `Listed`, by absolute paths.
     """
 
     def ask(select: str, more: str = "") -> Iterator[Any]:
@@ -158,6 +162,7 @@ def read(
     if not num_rows:
         raise ValueError("The table must have a row, got none. Change --query.")
     labels, length = _labels(ask, kind, table.label_separator)
+    may_say_split = meaning.split is None and meaning.split_names
     if split is not None and may_say_split and _has_splits(ask):
         split = None
     spooled = path.with_name(spool.IMAGES_NAME).absolute()

@@ -48,6 +48,7 @@ _FILE = "tfpipe_file"
 _COLUMNS = f"COLUMNS(lambda c: c <> '{_FILE}')"  # without this column
 # Functions of the methods of `Spool`.
 _FIND, _ADD = "tfpipe_find", "tfpipe_add"
+_NO_BYTES = "NULL::BLOB"
 _WHOLE = 1 << 31  # more than the bytes of a value
 # Column with the split in the name of the file.
 SPLIT_OF_FILE = "tfpipe_split"
@@ -76,14 +77,9 @@ def scan(
 ) -> pathlib.Path:
     """Reads the rows of a table, and returns the Parquet file of their values.
 
-    Args:
-        connection: A connection of `sql.connected`; after a query it reads the Parquet
-            file alone.
-        sources: Tables by their name in the query, with INPUT.
-        query: A SELECT; None takes all rows of INPUT.
-        columns: Names of columns of the result.
-        folder: Folder for the Parquet file and the image bytes.
-        by_file: Columns of INPUT with a value a file, see `by_names`.
+    The sources have their names in the query; without a query all rows of INPUT are
+    read. The folder gets the Parquet file and the bytes of images. After a query the
+    connection reads the Parquet file alone.
     """
     path, copies = folder / ROWS_NAME, folder / "copies"
     if path.exists():
@@ -101,13 +97,12 @@ def scan(
     try:
         near = {n: table_sources.near(s, copies / n) for n, s in sources.items()}
         with spool.opened(folder) as images, _line_named(near.values(), columns):
-            _create_functions(connection, images)
             source, compared = near[INPUT], dict[str, int]()
             if query is None or (source.is_database and len(near) == 1):
                 rows = rows_of(INPUT, source, query=query, columns=columns)
                 if source.kind == PARQUET and source == sources[INPUT]:
                     compared = _num_compared(connection, source, columns.image_column)
-                _write_rows(connection, rows, columns, compared, part)
+                _write_rows(connection, images, rows, columns, compared, part)
             else:
                 for name, each in near.items():
                     view = f"CREATE VIEW {identifier(name)} AS SELECT {_COLUMNS}"
@@ -115,7 +110,7 @@ def scan(
                 files = [file for each in near.values() for file in each.files]
                 files += map(str, (part, path, *copies.glob("*.jsonl")))
                 with _only_select(connection, query, near, files) as rows:
-                    _write_rows(connection, rows, columns, compared, part)
+                    _write_rows(connection, images, rows, columns, compared, part)
         for file, state in itertools.chain.from_iterable(map(dict.items, states)):
             require_same(Location(file), state)
     except BaseException:
@@ -348,11 +343,12 @@ def _num_compared(
 def _of_file(values: Iterable[tuple[str, str]]) -> str:
     """Returns the expression of the value of a row's file; NULL for other files."""
     cases = "".join(f" WHEN {quoted(file)} THEN {value}" for file, value in values)
-    return f"CASE {_FILE}{cases} END"
+    return f"CASE {_FILE} WHEN '' THEN NULL{cases} END"
 
 
 def _write_rows(
     connection: "duckdb.DuckDBPyConnection",
+    images: spool.Spool,
     rows: str,
     columns: Columns,
     compared: Mapping[str, int],
@@ -365,24 +361,36 @@ def _write_rows(
     for name in columns.extra_columns if columns.extra_in_records else ():
         kind_of(name, types[name])
     image, data = _image_values(connection, rows, columns.image_column, types)
-    file, offset, num_bytes = "''", f"{_ADD}({data})", f"octet_length({data})"
-    if types[columns.image_column] == databases.SPOOLED:
-        offset, num_bytes = f'{data}."offset"', f"{data}.num_bytes"
-    elif compared:
-        # One thread finds the images of a file in their order.
-        connection.execute("SET threads = 1")
-        # DuckDB fetches pages ahead, with a copy more, also those of a disk.
-        connection.execute("SET disable_parquet_prefetching = true")
-        count = _of_file((file, str(count)) for file, count in compared.items())
-        file = f"if({count} IS NULL, '', {_FILE})"
-        found = f"{_FIND}(nullif({file}, ''), {num_bytes}, {data}[1:{count}])"
-        offset = f"coalesce({found}, {offset})"
-    connection.execute(
-        f"COPY (SELECT row_number() OVER () AS row, {image} AS path, {file} AS file, "
-        f'{offset} AS "offset", {num_bytes} AS num_bytes, '
-        f"{', '.join(_values(columns, types))} FROM {rows} AS q) "
-        f"TO {quoted(path)} (FORMAT parquet)"
-    )
+    compared = {} if data == _NO_BYTES else compared
+    for is_quick in (True, False):
+        file, num_bytes, offset = "''", f"octet_length({data})", f"{_ADD}({data})"
+        if types[columns.image_column] == databases.SPOOLED:
+            offset, num_bytes = f'{data}."offset"', f"{data}.num_bytes"
+        elif data == _NO_BYTES:  # functions would bring NumPy
+            offset = num_bytes
+        elif is_quick:
+            _create_functions(connection, images)
+        if compared:
+            # One thread finds the images of a file in their order.
+            connection.execute("SET threads = 1")
+            # DuckDB fetches pages ahead, with a copy more, also those of a disk.
+            connection.execute("SET disable_parquet_prefetching = true")
+            plain = [n for n, count in compared.items() if is_quick and count < _WHOLE]
+            near = _of_file((name, quoted(name)) for name in plain)
+            count = _of_file((name, str(count)) for name, count in compared.items())
+            file = f"if({count} IS NULL, '', {_FILE})"
+            # Taking the first bytes of an image copies the image.
+            found = f"{_FIND}(nullif({file}, ''), {num_bytes}, {data}[1:{count}])"
+            offset = f"coalesce({_FIND}({near}, {num_bytes}, NULL), {found}, {offset})"
+        connection.execute(
+            f"COPY (SELECT row_number() OVER () AS row, {image} AS path, "
+            f'{file} AS file, {offset} AS "offset", {num_bytes} AS num_bytes, '
+            f"{', '.join(_values(columns, types))} FROM {rows} AS q) "
+            f"TO {quoted(path)} (FORMAT parquet)"
+        )
+        if not images.is_lost:
+            break
+        images.restart()
 
 
 def _image_values(
@@ -394,7 +402,7 @@ def _image_values(
     """Returns the expressions of the path and of the bytes of an image."""
     kind, image = types[column], identifier(column)
     if kind == "VARCHAR":
-        return image, "NULL::BLOB"
+        return image, _NO_BYTES
     if kind in ("BLOB", databases.SPOOLED):
         return "NULL::VARCHAR", image
     inner = {}

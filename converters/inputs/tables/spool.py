@@ -5,6 +5,7 @@ uncompressed Parquet file. Other bytes go to the spool. The folder of the spool 
 beside the unfinished shards and is removed with the shards.
 """
 
+import collections
 import contextlib
 import io
 import os
@@ -35,6 +36,7 @@ class Spool:
 
     Attributes:
         error: The error of the operating system that ended the work, if any.
+        is_lost: Whether a find was wrong: all finds are void then.
     """
 
     def __init__(self, folder: pathlib.Path) -> None:
@@ -43,10 +45,16 @@ class Spool:
         self._path = folder / IMAGES_NAME
         self._stack = contextlib.ExitStack()
         self._spool: io.BufferedWriter | None = None
+        self.restart()
+        bytes(_KEPT_BYTES)
+
+    def restart(self) -> None:
+        """Forgets the images that were found."""
+        self.is_lost = False
         # File of the last image, and the end of the image; None: the file lacks images.
         self._own: io.FileIO | None = None
         self._end: int | None = None
-        bytes(_KEPT_BYTES)
+        self._unproven: collections.deque[int | None] = collections.deque()
 
     def add(self, image: bytes) -> int:
         """Adds an image, and returns ~offset, which is below 0."""
@@ -63,34 +71,44 @@ class Spool:
         """Returns the offset of an image in an uncompressed Parquet file.
 
         Parquet has the size of a value in four bytes before the value, and one value
-        behind the other. The images of a file come in their order.
-
-        Args:
-            file: The file.
-            num_bytes: Size of the image.
-            head: The first bytes of the image, at most HEAD_BYTES.
+        behind the other, but headers between pages. The images of a file come in their
+        order. A call without `head`, the first bytes of the image, finds an image right
+        behind the image before; a later call with `head` proves other finds.
 
         Returns:
             The offset; None if a value is None, or if this image or an earlier one is
-            not behind the image before.
+            not behind the image before. After a wrong find `is_lost` is set.
         """
-        if file is None or num_bytes is None or head is None:
+        if file is None or num_bytes is None:
             return None
         with self._noted():
             if self._own is None or self._own.name != file:
                 self._own = self._stack.enter_context(io.FileIO(file))
                 self._end = 0
-            if (start := self._end) is None:
-                return None
-            value = _SIZE.pack(num_bytes) + head
-            for count in _SEARCHED:
-                data = os.pread(self._own.fileno(), count, start)
-                if (index := data.find(value)) >= 0:
-                    offset = start + index + _SIZE.size
-                    self._end = offset + num_bytes
+            if head is None:
+                start, offset = self._end, self._search(num_bytes, b"")
+                if start and offset == start + _SIZE.size:
                     return offset
-            self._end = None
+                self._unproven.append(offset)
+                return None
+            if not self._unproven:
+                return self._search(num_bytes, head)
+            offset = self._unproven.popleft()
+            if offset is not None:
+                self.is_lost |= os.pread(self._own.fileno(), len(head), offset) != head
+            return offset
+
+    def _search(self, num_bytes: int, head: bytes) -> int | None:
+        if (start := self._end) is None or self._own is None:
             return None
+        value = _SIZE.pack(num_bytes) + head
+        for count in _SEARCHED:
+            data = os.pread(self._own.fileno(), count, start)
+            if (index := data.find(value)) >= 0:
+                self._end = start + index + _SIZE.size + num_bytes
+                return self._end - num_bytes
+        self._end = None
+        return None
 
     @contextlib.contextmanager
     def _noted(self) -> Iterator[None]:

@@ -13,7 +13,7 @@ from converters.catalog import question
 from converters.catalog.question import Question
 from converters.exports.source import open_source
 from converters.inputs.image import read_image
-from converters.inputs.tables import databases, scan, table_sources
+from converters.inputs.tables import databases, scan, spool, table_sources
 from converters.inputs.tables.rows import Root
 from converters.jobs import run
 from tests.support.data import conversions
@@ -191,6 +191,35 @@ def test_uncompressed_bytes_of_files_stay_where_they_are(
     assert [item["name"] for item in made.left_out] == ["row-000000002"]
     assert {image.file for image in images.values()} == {"a/x.parquet", "b/y.parquet"}
     assert not list((tmp_path / "in" / "out").rglob("images"))
+
+
+def test_an_image_that_seems_to_stand_in_another_column_is_found_in_its_own(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The column before the images has the bytes of their sizes, as if they began."""
+    starts: list[int] = []
+    restart = spool.Spool.restart
+    monkeypatch.setattr(
+        spool.Spool, "restart", lambda self: starts.append(1) or restart(self)
+    )
+    images = [b"image %05d" % n * 4 for n in range(3000)]
+    notes = [len(images[0]).to_bytes(4, "little") + b"%05d" % n for n in range(3000)]
+    path = tmp_path / "t.parquet"
+    with index.catalog_connection() as connection:
+        connection.execute("CREATE TEMP TABLE t (note BLOB, image BLOB)")
+        query = "INSERT INTO t SELECT unnest(?::BLOB[]), unnest(?::BLOB[])"
+        connection.execute(query, [notes, images])
+        connection.execute(
+            f"COPY (SELECT *, 'a' AS label FROM t) TO '{path}' "
+            "(COMPRESSION uncompressed, ROW_GROUP_SIZE 2048)"
+        )
+
+    made = conversions.make_job(config(tmp_path / "out", input=str(path)))
+
+    planned = [image for plan in made.plans for image in plan.images]
+    assert {read_image(made.input_dir, each) for each in planned} == {*images}
+    assert {image.file for image in planned} == {"t.parquet"}
+    assert len(starts) == 2
 
 
 @pytest.mark.parametrize(
