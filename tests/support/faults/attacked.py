@@ -68,7 +68,7 @@ def _stream(out: pathlib.Path, _: Any) -> dict[str, Any]:
     log = generations.read_log(Files(str(out)))
     options = verify.VerifyOptions(data_dir=str(out), level="crc", num_workers=1)
     checked = verify.verify(options)
-    count = sum(entry.num_records for entry in log)
+    count = sum(each.num_records for entry in log for each in entry)
     return {"records": count, "faults": [*map(str, checked.faults)]}
 
 

@@ -17,7 +17,7 @@ import tfpipe
 from tests.support.data.shards import ScriptedFiles, make_shards, read_records
 from tfpipe import errors
 from tfpipe.reading.order import EpochPosition, Order
-from tfpipe.shard_cache import downloader, fetch, open_cache, pieces as cuts
+from tfpipe.shard_cache import downloader, fetch, open_cache, pieces as cuts, publish
 from tfpipe.shard_cache.store import PRESENT, PieceStore
 from tfpipe.shards import index, records
 from tfpipe.shards.ranges import RecordRanges
@@ -236,6 +236,14 @@ def exchanged(made, folder):
     content[offset : offset + len(new)] = new
     path.write_bytes(content)
     return other
+
+
+def test_a_file_that_others_harm_does_not_blame_the_store(made, tmp_path, monkeypatch):
+    """The fetched bytes have the digest; the file on the local disk never has."""
+    monkeypatch.setattr(publish, "_digest", lambda path: "another")
+    cache = tfpipe.ShardCache(tmp_path / "cache")
+
+    cache.fill(made.folder)
 
 
 def test_a_shard_with_another_digest_is_not_used(
