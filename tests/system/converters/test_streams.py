@@ -8,6 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
+from converters import query, verify
+from converters.options.query import QueryOptions
 from converters.stream import StreamOptions, Worker
 from converters.streams import lease
 from tests.support.faults.bad_proxy import BadProxy, Fault
@@ -216,6 +218,14 @@ def test_a_store_that_refuses_a_second_file(
     assert not files.create("generations/000002.json", b"another")
     assert generations.read_log(files) == log
     assert not any("probe" in name for name in files.names())
+    removed = QueryOptions(
+        data_dir=f"{s3_folder}/grown", clause="label = 1", remove=True, num_workers=1
+    )
+    assert query.ask(removed)["generation"] == 3
+    left = generations.folders(generations.read_log(files), 3)
+    assert sum(part.num_records for part in left) == NUM_IMAGES - 3
+    checked = verify.VerifyOptions(data_dir=f"{s3_folder}/grown", num_workers=1)
+    assert verify.verify(checked).num_faults == 0
 
 
 REFUSALS = [(401, "AccessDenied"), (403, "AccessDenied"), (404, "NoSuchBucket")]
