@@ -237,7 +237,7 @@ def table(figures: Mapping[str, Mapping[str, Any]]) -> str:
             shown = f"{row['injections']:,} | {row['failures']} | "
             shown += f"{row['date']}, {row['commit']}"
             if row.get("share", 1) < 1:
-                shown += f"; {row['share']:.0%} of the rounds"
+                shown += f"; {100 * row['share']:g}% of the rounds"
             if row["skipped"]:
                 shown += f"; {row['skipped']} tests skipped"
         words = f"{campaign.guarantee} | {campaign.injected} | `{name}`"

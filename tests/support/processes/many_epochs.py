@@ -28,7 +28,8 @@ def main(data_dir: str, cache_dir: str, num_epochs: int) -> None:
     per_epoch = pipeline.source.steps_per_epoch
     dataset = pipeline.build(num_epochs=num_epochs)
     for step, _ in enumerate(dataset, 1):
-        if step % (per_epoch * max(1, num_epochs // 10)) == 0:
+        is_last = step == per_epoch * num_epochs
+        if is_last or step % (per_epoch * max(1, num_epochs // 10)) == 0:
             row = {
                 "epochs": step // per_epoch,
                 "examples": step * BATCH_SIZE,
