@@ -78,7 +78,8 @@ class VerifyOptions(cli.StoreOptions):
     )
     level: str = cli.flag(
         "crc",
-        "How much to check; see the list above.",
+        "How much to check: quick, crc, schema, decode or source. --helpfull says what "
+        "each level finds.",
         group=_CHECK,
         choices=shard.LEVELS,
     )
