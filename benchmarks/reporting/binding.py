@@ -9,8 +9,8 @@
 | host                           | stopped ranks, late ranks, ranks without a core |
 |                                | input, and other processes took most cores      |
 
-The first evidence decides about input. The threads of the run wanted most cores, so
-that cores were short. Otherwise many bytes came from a server or a disk. Otherwise the
+The first evidence decides about input. Most cores were busy, and the threads of the run
+wanted most cores, so that cores were short. Otherwise many bytes came from a server or a disk. Otherwise the
 stages of the pipeline waited for each other. Averages lack cores by the same evidence.
 """
 
@@ -54,15 +54,16 @@ _WORDS = {"communication": "communication", "late": "host"}
 
 
 def _lacks_cores(result: TrainResult) -> bool:
-    """Whether the threads of the run wanted most cores.
+    """Whether most cores were busy, and the threads of the run wanted most cores.
 
     A busy host alone is no evidence: threads that wait for a disk or a link want no
-    core. Results of older versions know only how busy the host was.
+    core. Many waits for a core are none either: threads that a link wakes at once wait
+    for each other, and then all cores are free. Results of older versions know only how
+    busy the host was.
     """
-    wanted = result.host_load.wanted_cpu_fraction
-    if wanted is None:
-        wanted = result.telemetry.host_cpu_fraction
-    return (wanted or 0.0) >= _FULL
+    shares = result.host_load.wanted_cpu_fraction, result.telemetry.host_cpu_fraction
+    known = [share for share in shares if share is not None]
+    return bool(known) and min(known) >= _FULL
 
 
 def _waits_for_cores(result: TrainResult) -> bool:

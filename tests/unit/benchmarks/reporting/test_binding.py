@@ -27,6 +27,9 @@ def _load(wanted: float | None, others: float | None) -> dict[str, Any]:
         (None, 0.1, 0.0, 0.1, "input"),
         (_DISK, 0.95, 0.0, 0.95, "cores"),
         (_MEMORY, 0.95, 0.0, 0.95, "cores"),
+        # Bursts: threads wait for each other, and the cores are free in between.
+        (_SERVER, 1.0, 0.1, 0.6, "network"),
+        (_MEMORY, 1.0, 0.1, 0.6, "input"),
         # Others take the cores: a disk that is slower than the rest still binds.
         (_DISK, 0.1, 0.9, 1.0, "storage"),
         (_SERVER, 0.1, 0.9, 1.0, "network"),
@@ -76,6 +79,8 @@ def test_the_largest_loss_decides(shares: dict[str, float], word: str) -> None:
         (1.0, 0.9, 0.6, 0.1, "cores"),
         (1.0, 0.9, 0.6, 0.9, "host"),
         (1.0, 0.9, 0.2, 0.1, "communication"),
+        # Bursts: the cores are free between them.
+        (0.6, 1.0, 0.7, 0.1, "communication"),
         # Others take the cores: a slow network still binds.
         (1.0, 0.3, 0.6, 0.9, "communication"),
         # Results of older versions.
