@@ -84,7 +84,9 @@ class Job:
 def source_of(job: Job) -> tfpipe.TFRecordSource:
     """Returns the source of a job with an empty cache."""
     cache = tfpipe.ShardCache(job.folder, num_connections=job.num_connections)
-    return tfpipe.TFRecordSource(job.url, _SPLIT, shard_cache=cache, window_size=512)
+    return tfpipe.TFRecordSource(
+        job.url, _SPLIT, shard_cache=cache, window_size=512, batch_size=64
+    )
 
 
 def pieces_of(source: tfpipe.TFRecordSource) -> list[tuple[str, int, int]]:

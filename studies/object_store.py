@@ -147,7 +147,9 @@ class Epochs:
         cache = tfpipe.ShardCache(self._folder, num_connections=self._num_threads)
         if program == "warm":
             cache.fill(self._url, "train")
-        source = tfpipe.TFRecordSource(self._url, "train", shard_cache=cache)
+        source = tfpipe.TFRecordSource(
+            self._url, "train", shard_cache=cache, batch_size=16
+        )
         pipeline = tfpipe.Pipeline(source, [tfpipe.Interleave(), tfpipe.Batch(16)])
         self._number += 1
 
