@@ -314,10 +314,18 @@ def test_a_cache_of_half_the_data_hits_as_often_as_belady(
     assert hits > best - 0.05
 
 
-FILL = """import os, sys
-os.umask(int(sys.argv[3], 8))
+# Python itself may be in a folder that other users cannot enter: all modules are
+# imported by root.
+FILL = """import os, sys, tempfile
 import tfpipe
-print(tfpipe.ShardCache(sys.argv[2]).fill(sys.argv[1]).num_bytes_fetched)
+data, cache, umask, user = sys.argv[1:]
+with tempfile.TemporaryDirectory() as first:
+    tfpipe.ShardCache(first).fill(data)
+os.umask(int(umask, 8))
+os.setgroups([])
+os.setgid(65_533)
+os.setuid(int(user))
+print(tfpipe.ShardCache(cache).fill(data).num_bytes_fetched)
 """
 
 
@@ -335,10 +343,7 @@ def test_a_second_user_of_a_cache_works_or_is_told(umask: str, works: bool) -> N
         cache.chmod(0o2775)
         ended = [
             subprocess.run(
-                [sys.executable, "-c", FILL, made.folder, cache, umask],
-                user=user,
-                group=65_533,
-                extra_groups=[],
+                [sys.executable, "-c", FILL, made.folder, cache, umask, str(user)],
                 env={**os.environ, "PYTHONPATH": str(ROOT), "HOME": "/"},
                 capture_output=True,
                 text=True,
