@@ -146,7 +146,7 @@ class _Bounds:
     def hold(self, value: float) -> bool:
         """Checks whether a number is finite and within the bounds."""
         return (
-            math.isfinite(value)
+            abs(value) < math.inf  # also of a whole number that is no float
             and (self.least is None or value >= self.least)
             and (self.most is None or value <= self.most)
             and (self.above is None or value > self.above)

@@ -792,3 +792,10 @@ def test_library_refuses_a_bucket_before_it_makes_a_folder(
         with pytest.raises(ValueError, match="must be a path on this machine"):
             make("s3://bucket/x")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("check", [errors.require_int, errors.require_number])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_whole_number_that_is_no_float_is_refused(check, sign):
+    with pytest.raises(ValueError, match="count must be a"):
+        check("", "count", sign * 10**400, least=0, most=10)
