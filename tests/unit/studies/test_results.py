@@ -81,7 +81,7 @@ ways.rewritten_whole_uint8.cpu_ratio .2f: Markers win
 # native_reading 2026-11-24-decode
 ways.tfpipe_foreign_uint8.cpu_ratio .2f: The records may be
 ways.tfpipe_foreign_uint8_read_by_tensorflow.cpu_ratio .2fs: The records may be
-# table 2026-11-26-tables
+# table 2026-11-27-tables
 ratio.uncompressed .2fs: | Parquet with bytes, uncompressed
 ratio.snappy .2fs: | Parquet with bytes, Snappy
 # service 2026-11-23-service
