@@ -4,6 +4,7 @@ In: open files of a local file system. Out: files with allocated or freed parts,
 bytes, and content that survives a power loss. Imports no TensorFlow.
 """
 
+import contextlib
 import ctypes
 import errno
 import fcntl
@@ -81,7 +82,7 @@ def punch(descriptor: int, start: int, stop: int) -> None:
 
 
 def bring_to_disk(paths: Sequence[pathlib.Path]) -> None:
-    """Brings the content of files of a folder to the disk.
+    """Brings the content of files of a folder to the disk; others may remove a file.
 
     A sync of the whole file system waits once for many files, and an fsync each time.
 
@@ -90,7 +91,8 @@ def bring_to_disk(paths: Sequence[pathlib.Path]) -> None:
     """
     if len(paths) < _MANY_FILES:
         for path in paths:
-            atomic.sync(path)
+            with contextlib.suppress(FileNotFoundError):
+                atomic.sync(path)
         return
     descriptor = os.open(paths[0].parent, os.O_RDONLY)
     try:

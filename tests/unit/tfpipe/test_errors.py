@@ -116,7 +116,7 @@ MADE = [
     (
         tfpipe.Files,
         {"location": "folder"},
-        {"location": (3, None, "ftp://host/x"), "time_limit": (*NUMBER, 0, None)},
+        {"location": (3, None, "ftp://host/x"), "time_limit": (*NUMBER, 0)},
     ),
     (
         tfpipe.Interleave,
