@@ -17,6 +17,8 @@ WIDTH = 80
 _NAMES_WIDTH = 27
 _ARGUMENTS, _REQUIRED = "Arguments", "Required"
 _FIRST, _REST = (_ARGUMENTS, _REQUIRED), "Other flags"
+# The last group of many commands. The short help has its names alone.
+STORES = "Requests to stores"
 
 # A part of the help: its title, and its flags.
 Part = tuple[str, Sequence[Option]]
@@ -37,6 +39,7 @@ def parts_of(options: Iterable[Option], groups: Sequence[str]) -> list[Part]:
         elif option.is_required:
             title = _REQUIRED
         by_title.setdefault(title, []).append(option)
+    by_title[STORES] = by_title.pop(STORES, [])
     return [(title, own) for title, own in by_title.items() if own]
 
 
@@ -51,12 +54,14 @@ def short(doc: str, parts: Sequence[Part]) -> str:
     forms = [[_names(*part), _lines(*part), _sentences(*part)] for part in parts]
     level = [0] * len(parts)
     for wanted in (1, 2):
-        for index in range(len(parts)):
+        for index, (title, _) in enumerate(parts):
+            if title == STORES:
+                continue
             trial = [*level[:index], wanted, *level[index + 1 :]]
             num_lines = len(head) + len(_joined(forms, trial)) + len(end)
             if num_lines <= MOST_LINES:
                 level = trial
-            elif parts[index][0] not in _FIRST:
+            elif title not in _FIRST:
                 break
     flags = [*_joined(forms, level), *end]
     for paragraph in _prose(doc):

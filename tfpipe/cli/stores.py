@@ -6,8 +6,9 @@ the variables in the process of the command and in child processes.
 
 from tfpipe.cli import fields
 from tfpipe.cli.flags import options
+from tfpipe.cli.help import STORES
 
-_store = fields.group("Requests to stores")
+_store = fields.group(STORES)
 
 
 @options
