@@ -5,6 +5,7 @@ import pathlib
 import shutil
 
 import pytest
+import tensorflow as tf
 
 import tfpipe
 from benchmarks.results import collection
@@ -34,6 +35,10 @@ def test_states_tunings_and_results_are_read(folder: pathlib.Path) -> None:
     assert (len(read.left_out), len(read.groups)) == (0, 1)
 
 
+@pytest.mark.skipif(
+    tf.version.VERSION != "2.17.1",
+    reason="the stored rows are of TensorFlow 2.17.1; another one makes its own",
+)
 def test_a_disk_cache_is_used_as_it_is(
     folder: pathlib.Path, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
