@@ -279,7 +279,7 @@ class Worker:
 
     def _collect(self, batch: Batch) -> None:
         """Fills a batch."""
-        options, end = self.options, 0.0
+        options, end, count = self.options, 0.0, 1
         while (
             (room := options.max_records - len(batch.images)) > 0
             and len(batch.positions) < 2 * options.max_records
@@ -289,7 +289,9 @@ class Worker:
             wait = min(1.0, end - time.monotonic()) if end else 1.0
             if wait <= 0:
                 return
-            for message in self._ask(self.stream.read, min(room, _CHUNK), wait):
+            fitting = batch.num_fitting(options.max_mb << 20)
+            count = min(2 * count, _CHUNK, room, fitting)
+            for message in self._ask(self.stream.read, count, wait):
                 end = end or time.monotonic() + options.max_seconds
                 self._last_message = time.monotonic()
                 self._take(batch, message)

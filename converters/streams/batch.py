@@ -65,6 +65,11 @@ class Batch(Reader):
         self.images[message.id] = message.label, image
         self.num_bytes += len(content)
 
+    def num_fitting(self, max_bytes: int) -> int:
+        """Returns how many more messages of the mean size fit, at least 1."""
+        mean = max(self.num_bytes // max(len(self.images), 1), 1)
+        return max((max_bytes - self.num_bytes) // mean, 1)
+
     def remove(self, ids: set[str]) -> int:
         """Takes messages out, and returns their number."""
         return len([self.images.pop(each) for each in ids & self.images.keys()])

@@ -301,12 +301,12 @@ def test_a_worker_has_its_name_for_itself(tmp_path: pathlib.Path) -> None:
 
 def test_images_fill_a_generation(tmp_path: pathlib.Path) -> None:
     """Back-pressure: a batch takes no more messages than its bytes allow."""
-    broker = Broker([_message(n, image=bytes(1 << 20)) for n in range(8)])
-    options = _options(tmp_path, max_records=100, max_mb=2)
+    broker = Broker([_message(n, image=bytes(1 << 20)) for n in range(40)])
+    options = _options(tmp_path, max_records=100, max_mb=8)
     worker, batch = Worker(options, broker), Batch(tmp_path, "train")
     with contextlib.closing(worker):
         worker._collect(batch)
-    assert 2 <= len(batch.images) <= 8
+    assert len(batch.images) == 8
 
 
 def test_a_broker_that_stays_away_is_an_error(tmp_path: pathlib.Path) -> None:

@@ -1,4 +1,4 @@
-"""What released versions wrote is read: data sets, states, caches, results."""
+"""Data sets, states, caches and results of released versions are still read."""
 
 import json
 import pathlib
