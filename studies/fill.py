@@ -131,15 +131,8 @@ def _read(job: Job) -> Callable[[], None]:
 
 def _obstore(job: Job, *, syncs: bool) -> Callable[[], None]:
     import obstore
-    from obstore.store import S3Store
 
-    bucket, _, prefix = job.url.removeprefix("s3://").partition("/")
-    store = S3Store(
-        bucket,
-        prefix=prefix,
-        endpoint=os.environ["AWS_ENDPOINT_URL"],
-        client_options={"allow_http": True},
-    )
+    store = server.store_of(job.url)
     folder = pathlib.Path(job.folder)
 
     def fetch(piece: tuple[str, int, int]) -> None:

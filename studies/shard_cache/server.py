@@ -6,6 +6,7 @@ server listens on the loopback address only, and ends with the block.
 
 import contextlib
 import json
+import os
 import pathlib
 import shutil
 import signal
@@ -17,6 +18,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
+from typing import Any
 
 BUCKET = "study"
 
@@ -98,6 +100,19 @@ def _wait(
         else:
             return
     raise OSError(f"weed did not start: {reason}. See {folder / 'server.log'}.")
+
+
+def store_of(url: str) -> Any:
+    """Returns obstore's store of a URL at the server of the environment."""
+    from obstore.store import S3Store
+
+    bucket, _, prefix = url.removeprefix("s3://").partition("/")
+    return S3Store(
+        bucket,
+        prefix=prefix,
+        endpoint=os.environ["AWS_ENDPOINT_URL"],
+        client_options={"allow_http": True},
+    )
 
 
 def _make_bucket(environment: Mapping[str, str]) -> None:

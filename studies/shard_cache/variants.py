@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import tfpipe
 from studies import harness
-from studies.shard_cache import belady
+from studies.shard_cache import belady, server
 
 _PIECE_BYTES = 4 << 20  # as the shard cache fetches
 _SPLIT = "train"
@@ -119,15 +119,8 @@ def _fill(job: Job) -> None:
 def _obstore(job: Job) -> None:
     """Downloads with obstore alone: ranges of 4 MiB, written to their offsets."""
     import obstore
-    from obstore.store import S3Store
 
-    bucket, _, prefix = job.url.removeprefix("s3://").partition("/")
-    store = S3Store(
-        bucket,
-        prefix=prefix,
-        endpoint=os.environ["AWS_ENDPOINT_URL"],
-        client_options={"allow_http": True},
-    )
+    store = server.store_of(job.url)
     folder = pathlib.Path(job.cache_dir)
     folder.mkdir(parents=True)
     with concurrent.futures.ThreadPoolExecutor(job.num_connections) as threads:

@@ -11,7 +11,7 @@ from tests.support.faults.bad_proxy import BadProxy
 from tests.support.processes import wheel
 from tests.support.processes.rank_pool import RankPool
 from tests.support.processes.warm_python import WarmPython
-from tests.support.servers import s3_server, shared_mount
+from tests.support.servers import browser, s3_server, shared_mount
 from tests.support.servers.shared_server import session_folder, shared
 
 
@@ -69,3 +69,13 @@ def shared_mount_dir(
     folder = session_folder(tmp_path_factory, "shared_mount")
     with shared("tests.support.servers.shared_mount", folder) as document:
         yield pathlib.Path(document["folder"])
+
+
+@pytest.fixture(scope="module")
+def tab() -> Iterator[browser.Page]:
+    """A tab of a real browser."""
+    program = browser.find()
+    if program is None:
+        pytest.skip("No Chromium is installed: apt-get install -y chromium")
+    with browser.open_page(program) as page:
+        yield page

@@ -2,7 +2,6 @@
 
 import json
 import pathlib
-from collections.abc import Generator
 
 import pytest
 
@@ -41,15 +40,6 @@ def made_up(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     path = folder / "made-up.html"
     _report(f"--results={new}", f"--compare={before}", f"--output={path}")
     return path
-
-
-@pytest.fixture(scope="module")
-def tab() -> Generator[browser.Page]:
-    program = browser.find()
-    if program is None:
-        pytest.skip("No Chromium is installed: apt-get install -y chromium")
-    with browser.open_page(program) as page:
-        yield page
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])

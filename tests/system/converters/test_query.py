@@ -2,7 +2,6 @@
 
 import pathlib
 import shutil
-from collections.abc import Generator
 from typing import Any
 
 import PIL.Image
@@ -128,15 +127,6 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
         )
     )
     return folder / "page.html"
-
-
-@pytest.fixture(scope="module")
-def tab() -> Generator[browser.Page]:
-    program = browser.find()
-    if program is None:
-        pytest.skip("No Chromium is installed: apt-get install -y chromium")
-    with browser.open_page(program) as tab:
-        yield tab
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])

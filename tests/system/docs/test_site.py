@@ -12,7 +12,6 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Generator
 
 import pytest
 
@@ -126,15 +125,6 @@ def test_generated_pages_are_in_the_site(site: pathlib.Path) -> None:
     for name in names.MODULES:
         page = site / f"generated/commands/{name.replace(' ', '_')}.html"
         assert "Flags" in page.read_text()
-
-
-@pytest.fixture(scope="module")
-def tab() -> Generator[browser.Page]:
-    program = browser.find()
-    if program is None:
-        pytest.skip("No Chromium is installed: apt-get install -y chromium")
-    with browser.open_page(program) as page:
-        yield page
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1280, "light")])
