@@ -12,6 +12,9 @@ about fetching and evicting. Imports no TensorFlow.
     shards/NAME         the bytes of a shard; holes where pieces are absent
     published/NAME      exists if the whole shard has the index's digest and is on disk
     users/ID            locked by a process; the next uses of its readers
+
+Processes map `marks` and `users/ID` into memory, so the kernel ends a process with
+SIGBUS if another program cuts one of these two files meanwhile. To remove them is safe.
 """
 
 import contextlib
