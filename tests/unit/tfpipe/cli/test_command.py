@@ -4,6 +4,7 @@ import sys
 import types
 
 import pytest
+from absl import flags
 
 from tests.unit.tfpipe.cli import sample
 from tfpipe import cli
@@ -42,6 +43,7 @@ def test_an_import_of_tensorflow_is_filtered_once(
     others = [finder for finder in sys.meta_path if finder is not messages._FINDER]
     monkeypatch.setattr(sys, "meta_path", others)
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
+    monkeypatch.setattr(flags.FLAGS["verbosity"], "present", 0)
     if is_imported:
         monkeypatch.setitem(sys.modules, "tensorflow", types.ModuleType("tensorflow"))
     count = len(sys.meta_path)
