@@ -137,6 +137,13 @@ class Files:
         with self._asked("asking for the version of", name):
             return str(self._folder.version(name))
 
+    def tag(self, name: str) -> str:
+        """Returns the ETag with which `names` first listed a file of a pinned folder.
+
+        "" for a file that was not listed, and for stores without ETags.
+        """
+        return str(getattr(self._folder, "tags", {}).get(name, ""))
+
     def names(self, prefix: str = "") -> dict[str, int]:
         """Returns the bytes of the files whose names begin with a prefix, by name.
 

@@ -47,6 +47,10 @@ class ObjectStore:
         is_pinned: Whether a range of a file that was listed before must come from the
             same version of the file, by its ETag.
 
+    Attributes:
+        tags: The ETag of each file that was listed; only of a pinned object, and only
+            ETags that change with every byte.
+
     Raises:
         RemoteError: If obstore is not installed or refuses the settings.
     """
@@ -55,7 +59,7 @@ class ObjectStore:
         self, location: Location, time_limit: float, *, is_pinned: bool = False
     ) -> None:
         self._location, self._time_limit = location, time_limit
-        self._is_pinned, self._tags = is_pinned, dict[str, str]()
+        self._is_pinned, self.tags = is_pinned, dict[str, str]()
         self._lock = threading.Lock()
         try:
             import obstore
@@ -138,15 +142,15 @@ class ObjectStore:
         entries = self._ask(
             lambda client, store: [e for page in client.list(store) for e in page]
         )
-        tags = {entry["path"]: entry["e_tag"] for entry in entries if entry["e_tag"]}
         if self._is_pinned:  # the first listing counts
-            self._tags = {**tags, **self._tags}
+            tags = {entry["path"]: entry["e_tag"] or "W/" for entry in entries}
+            strong = {n: tag for n, tag in tags.items() if not tag.startswith("W/")}
+            self.tags = {**strong, **self.tags}
         return {entry["path"]: entry["size"] for entry in entries}
 
     def _pin(self, name: str) -> dict[str, str]:
         """Returns the condition that a file is still the listed file."""
-        tag = self._tags.get(name, "W/")
-        return {} if tag.startswith("W/") else {"if_match": tag}
+        return {"if_match": self.tags[name]} if name in self.tags else {}
 
     def write(self, name: str, content: bytes) -> None:
         self._ask(lambda client, store: client.put(store, name, content))

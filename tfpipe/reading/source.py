@@ -277,6 +277,12 @@ class TFRecordSource:
         """A digest of the shards of the split with their digests, in any order."""
         return index.digest(repr(index.rows_of(self.shards)))
 
+    @functools.cached_property
+    def tags(self) -> str:
+        """A digest of the ETags of the shards; "" unless each shard has one."""
+        tags = self.split_index.tags
+        return index.digest(repr(tags)) if all(tags) else ""
+
     @property
     def steps_per_epoch(self) -> int:
         """Steps that every rank makes in an epoch."""
@@ -326,7 +332,7 @@ class TFRecordSource:
                     "newest_generation() on one rank, and send it to all others."
                 )
             wanted = self.newest_generation() if newest is None else newest
-            state = dataclasses.replace(state, digest="", data="")
+            state = dataclasses.replace(state, digest="", data="", tags="")
         state = dataclasses.replace(state, generation=wanted)
         if wanted == is_of:
             return self, state
@@ -338,17 +344,7 @@ class TFRecordSource:
         Raises:
             ValueError: If the state belongs to other data or another order.
         """
-        if state.data not in ("", self.data_digest):
-            raise ValueError(
-                f"{self.split_index.storage.location.shown} must have the digest "
-                f"{state.data} of the state, got {self.data_digest}: the data set was "
-                "replaced since then. Take the old one, or begin with tfpipe.State()."
-            )
-        if state.digest not in ("", self.digest):
-            raise ValueError(
-                "The state must be of the same data, seed and shuffling as this source,"
-                f" {self.digest} of {self!r}, got {state.digest}."
-            )
+        state_of_run.require_same_data(state, self)
         return state_of_run.position(state, self.order)
 
     def advance(self, state: State, num_steps: int = 1) -> State:
@@ -359,6 +355,7 @@ class TFRecordSource:
             later,
             digest=self.digest,
             data=self.data_digest,
+            tags=self.tags,
             generation=self.split_index.storage.generation,
         )
 
@@ -454,6 +451,7 @@ def windows_of(source: TFRecordSource) -> Windows:
         is_unchecked=split.is_unchecked,
         mtimes=split.mtimes,
         cache=split.open_cache,
+        version=split.version,
     )
 
 

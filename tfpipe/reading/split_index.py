@@ -234,6 +234,12 @@ class SplitIndex:
             return [os.path.join(location.text, shard.name) for shard in self.shards]
         return [(location / shard.name).text for shard in self.shards]
 
+    @functools.cached_property
+    def tags(self) -> list[str]:
+        """The ETag of every shard when it was checked; "" where a store has none."""
+        files = self.storage.files
+        return ["" if files is None else files.tag(s.name) for s in self.shards]
+
     @property
     def paths(self) -> list[str]:
         """The path or URL from which TensorFlow reads every shard."""
@@ -249,6 +255,16 @@ class SplitIndex:
             *(files, self.storage.folder, self.split, self.shards),
             self.spans.all_byte_offsets(),
             is_growing=bool(self.storage.generation),
+        )
+
+    @functools.cached_property
+    def version(self) -> metadata.DataVersion | None:
+        """The version of a data set that is read directly; None with a cache."""
+        storage = self.storage
+        if storage.files is None or storage.cache is not None:
+            return None
+        return metadata.opened_version(
+            storage.files, storage.folder, is_growing=bool(storage.generation)
         )
 
     def check(self) -> None:

@@ -5,8 +5,11 @@ another number of ranks resumes from a state.
 """
 
 import dataclasses
+import functools
 import json
+import sys
 from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -39,6 +42,8 @@ class State:
             set, or if unknown.
         data: Digest of the shards alone, see `TFRecordSource.data_digest`; "" if
             unknown.
+        tags: Digest of the ETags of the shards, see `TFRecordSource.tags`; "" if
+            unknown.
 
     Raises:
         ValueError: If a number is out of range.
@@ -53,12 +58,13 @@ class State:
     ranks_per_host: tuple[int, ...] = ()
     generation: int = 0
     data: str = ""
+    tags: str = ""
 
     def __post_init__(self) -> None:
         errors.settle_ints(self, ["epoch", "step", "generation"], least=0)
         errors.settle_ints(self, ["num_ranks", "batch_size"], least=1, also=[None])
-        errors.require_kind(self, "digest", self.digest, str)
-        errors.require_kind(self, "data", self.data, str)
+        for name in ("digest", "data", "tags"):
+            errors.require_kind(self, name, getattr(self, name), str)
         phases = [_checked(Phase(*phase)) for phase in self.phases]
         errors.settle(self, "phases", tuple(phases))
         hosts = _checked_hosts(self.ranks_per_host, self.num_ranks)
@@ -143,6 +149,41 @@ def position(state: State, order: Order) -> EpochPosition:
     return begin if order.num_steps(begin) else EpochPosition(state.epoch + 1)
 
 
+def require_same_data(state: State, source: Any) -> None:
+    """Checks that a state belongs to a `TFRecordSource`.
+
+    Shards that were copied again are named: they may have the same bytes or others.
+
+    Raises:
+        ValueError: If the state belongs to other data or another order.
+    """
+    shown = source.split_index.storage.location.shown
+    if state.data not in ("", source.data_digest):
+        raise ValueError(
+            f"{shown} must have the digest {state.data} of the state, got "
+            f"{source.data_digest}: the data set was replaced since then. Take the old "
+            "one, or begin with tfpipe.State()."
+        )
+    if state.digest not in ("", source.digest):
+        raise ValueError(
+            "The state must be of the same data, seed and shuffling as this source,"
+            f" {source.digest} of {source!r}, got {state.digest}."
+        )
+    if source.tags and state.tags not in ("", source.tags):
+        _say_copied(shown)
+
+
+@functools.cache
+def _say_copied(shown: str) -> None:
+    """Says once that the shards are other files, which may have the same bytes."""
+    print(
+        f"The shards of {shown} were replaced or copied again since the state was "
+        f"saved: index.json is the same, but their ETags differ. python -m "
+        f"converters.verify {shown} --level=crc finds shards with other bytes.",
+        file=sys.stderr,
+    )
+
+
 def num_steps(state: State, order: Order, num_epochs: int | None) -> int | None:
     """Returns the steps from a state to the end of `num_epochs`; None is endless."""
     if num_epochs is None:
@@ -171,6 +212,7 @@ def advance(state: State, order: Order, count: int) -> State:
         ranks_per_host=order.ranks_per_host,
         generation=state.generation,
         data=state.data,
+        tags=state.tags,
     )
 
 

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from tfpipe.reading.order import EpochPosition, Order, Window, epoch_seed
+from tfpipe.shard_cache.metadata import DataVersion
 from tfpipe.shard_cache.open_cache import OpenCache
 from tfpipe.shards import records
 from tfpipe.shards.ranges import RecordRanges, by_shard
@@ -41,6 +42,8 @@ class Windows:
         mtimes: int64 [num_shards], time of each shard's last change in ns when its
             lengths were checked; updated with `is_unchecked`.
         cache: The shard cache through which the shards are read; None reads `paths`.
+        version: The version of a data set that TensorFlow reads from its store: the
+            store is asked for it before each window. None asks nothing.
     """
 
     order: Order
@@ -52,6 +55,7 @@ class Windows:
     is_unchecked: npt.NDArray[np.bool_]
     mtimes: Ints
     cache: OpenCache | None = None
+    version: DataVersion | None = None
 
     def dataset(
         self,
@@ -90,6 +94,8 @@ class Windows:
         spec = self.spec()
 
         def read(counter: npt.NDArray[np.int64]) -> list[Any]:
+            if self.version and (replaced := self.version.replaced()):
+                raise replaced
             window = self.features(*run.window(int(counter)))
             return [window[name] for name in spec]
 

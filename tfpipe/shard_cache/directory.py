@@ -172,9 +172,11 @@ class Directory:
             if not any(store.has_layout(content.pieces) for store in kept):
                 _create(folder, content)
             store = next(s for s in self._stores() if s.folder == folder)
-            if not store.users.are_there():
+            if is_alone := not store.users.are_there():
                 _forget_wrong(store)
             store.settle()
+            if is_alone:
+                store.settle_tags(content)
             os.utime(folder / "manifest.json")
             user = User(folder / "users", len(store.marks))
             self._opened.append(_Opened(content, store, user))

@@ -96,6 +96,21 @@ class DataVersion:
         )
 
 
+def opened_version(
+    files: Files, folder: str | os.PathLike[str], *, is_growing: bool
+) -> DataVersion:
+    """Returns the version of a data set that is opened.
+
+    Args:
+        files: The data set.
+        folder: Local folder with the index.json that is used.
+        is_growing: Whether the data set grows: its index is then a view.
+    """
+    path = pathlib.Path(folder) / index.INDEX_NAME
+    is_known = path.exists() and not is_growing
+    return DataVersion(files, index.describe_file(path).digest if is_known else "")
+
+
 @contextlib.contextmanager
 def locked(folder: pathlib.Path) -> Iterator[None]:
     """Holds the lock of a folder, where its file system has locks of folders."""

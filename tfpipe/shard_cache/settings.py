@@ -225,7 +225,11 @@ class ShardCache:
         if files.time_limit != self.time_limit:  # a copy would lose the listing
             files = dataclasses.replace(files, time_limit=self.time_limit)
         content = store.SplitContent(
-            location=files.location, split=split, shards=shards, pieces=pieces
+            location=files.location,
+            split=split,
+            shards=shards,
+            pieces=pieces,
+            tags=[files.tag(shard.name) for shard in shards],
         )
         shared = None
         if self.shared_directory is not None:
@@ -235,15 +239,13 @@ class ShardCache:
                 max_bytes=self.shared_max_bytes,
                 longest_wait=self.time_limit / 2,
             )
-        path, version = pathlib.Path(index_folder) / index.INDEX_NAME, ""
-        if not is_growing and path.exists():
-            version = index.describe_file(path).digest
+        version = metadata.opened_version(files, index_folder, is_growing=is_growing)
         return OpenCache(
             Directory(pathlib.Path(self.directory), self.max_bytes),
             files,
             content,
             shared=shared,
-            version=metadata.DataVersion(files, version),
+            version=version,
             num_connections=self.num_connections,
             time_limit=self.time_limit,
         )

@@ -11,6 +11,7 @@ about fetching and evicting. Imports no TensorFlow.
     claims              locked at byte p while a process fetches piece p
     shards/NAME         the bytes of a shard; holes where pieces are absent
     published/NAME      exists if the whole shard has the index's digest and is on disk
+    tags.json           the data set, and the ETags of its shards at the last opening
     users/ID            locked by a process; the next uses of its readers
 
 Processes map `marks` and `users/ID` into memory, so the kernel ends a process with
@@ -65,12 +66,14 @@ class SplitContent:
         split: Name of the split.
         shards: The shards of the split.
         pieces: The pieces of its records.
+        tags: The ETag of every shard, or "" where it is not known; empty is "" for all.
     """
 
     location: Location
     split: str
     shards: Sequence[Shard]
     pieces: Pieces
+    tags: Sequence[str] = ()
 
     @property
     def fingerprint(self) -> str:
@@ -259,6 +262,25 @@ class PieceStore:
         if is_new_boot:
             self._manifest["boot_id"] = boot_id
             _write_manifest(self.folder, self._manifest)
+
+    def settle_tags(self, content: SplitContent) -> None:
+        """Drops what came from shards that were replaced since the last opening.
+
+        A published shard has the digest of the index, whatever its ETag is now. Another
+        place with the same shards has other ETags, so nothing is known then.
+        """
+        path, now = self.folder / "tags.json", [content.location.text, *content.tags]
+        before = []
+        with contextlib.suppress(*NOT_WHOLE):
+            before = errors.from_json(path.read_text("utf-8"))
+        if before == now or not any(content.tags):
+            return
+        if len(before) == len(now) and before[0] == now[0]:
+            pairs = zip(before[1:], content.tags, strict=True)
+            for shard, (old, new) in enumerate(pairs):
+                if old and new and old != new and not self.published(shard).exists():
+                    self.remake(shard)
+        atomic.write(path, json.dumps(now).encode(), fsync=False)
 
     def claim(self, key: int) -> bool:
         """Locks a piece for the process; False if a process holds the lock."""

@@ -1,6 +1,7 @@
 """Sources by URL on a real S3 server: the same elements as from the folder."""
 
 import hashlib
+import json
 import os
 import pathlib
 import time
@@ -216,3 +217,47 @@ def test_a_data_set_that_is_replaced_after_it_was_opened_is_named_as_such(
         digest(pipeline.build(epoch=1))
 
     assert pipeline.faults is None or pipeline.faults.faults == []
+
+
+@pytest.mark.parametrize("on_error", ["raise", "skip"])
+def test_a_data_set_that_is_replaced_while_it_is_read_directly_is_named_as_such(
+    on_error: str, shards_url: str, tmp_path: pathlib.Path
+) -> None:
+    """Its shards may have the same sizes and right CRCs: only the index tells."""
+    pipeline = make(shards_url, shard_cache="direct", on_error=on_error)
+    digest(pipeline.build(epoch=1))
+    files = Files(shards_url)
+    changed = json.loads(files.read("index.json")) | {"name": "other"}
+    files.write("index.json", json.dumps(changed).encode())
+
+    with pytest.raises(tf.errors.OpError, match="was replaced while it was read"):
+        digest(pipeline.build(epoch=2))
+
+    assert pipeline.faults is None or pipeline.faults.faults == []
+
+
+def test_shards_that_are_copied_again_between_two_runs_are_named(
+    shards_dir: pathlib.Path,
+    shards_url: str,
+    tmp_path: pathlib.Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """The index is the same: only the ETags of the shards tell."""
+    first = tfpipe.TFRecordSource(shards_url, "train", shard_cache="direct")
+    saved = tfpipe.State.from_json(first.advance(tfpipe.State()).to_json())
+    assert saved.tags
+    local = tfpipe.TFRecordSource(shards_dir, "train").advance(saved)
+    assert (local.tags, "copied again" in capfd.readouterr().err) == ("", False)
+
+    files = Files(shards_url)
+    name = min(files.names("train-"))
+    content = bytearray(files.read(name))
+    content[20] ^= 1
+    files.write(name, bytes(content))
+    first.advance(saved)
+    assert "copied again" not in capfd.readouterr().err  # the run has its own tags
+    tfpipe.TFRecordSource(shards_url, "train", shard_cache="direct").advance(saved)
+
+    said = capfd.readouterr().err
+    assert f"The shards of {shards_url} were replaced or copied again" in said
+    assert f"python -m converters.verify {shards_url} --level=crc" in said

@@ -1,5 +1,6 @@
 """The directory: one budget, the right victims, and nothing counted wrong."""
 
+import dataclasses
 import os
 import re
 
@@ -331,3 +332,57 @@ def test_a_file_system_without_locks_or_holes_is_refused(tmp_path, monkeypatch):
             patch.setattr(disk, name, fail)
             with pytest.raises(ValueError, match="Give a folder on a local disk"):
                 Directory(tmp_path / name, None)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "place", "is_published", "is_used", "dropped"),
+    [
+        # Tags of both shards with records, at two openings.
+        (("a", "b"), ("a", "b"), "somewhere", False, False, []),
+        (("a", "b"), ("a", "c"), "somewhere", False, False, [1]),
+        (("a", "b"), ("c", "d"), "somewhere", False, False, [0, 1]),
+        (("a", "b"), ("c", "d"), "somewhere", True, False, []),  # has its digest
+        (("a", "b"), ("c", "d"), "somewhere", False, True, []),  # no other's pieces
+        (("a", "b"), ("c", "d"), "elsewhere", False, False, []),  # a copy
+        (("a", ""), ("c", "d"), "somewhere", False, False, [0]),
+        (("a", "b"), ("", "d"), "somewhere", False, False, [1]),
+        (("", ""), ("c", "d"), "somewhere", False, False, []),
+        (("a", "b"), ("", ""), "somewhere", False, False, []),
+    ],
+)
+def test_pieces_of_shards_that_were_replaced_between_two_runs_are_dropped(
+    made, tmp_path, before, now, place, is_published, is_used, dropped
+):
+    directory = Directory(tmp_path, 10**6)
+    content = content_of(made)
+    tagged = dataclasses.replace(content, tags=(before[0], "", before[1]))
+    store, user = directory.open(tagged)
+    fetch(directory, store, made, range(len(store.marks)))
+    if is_published:
+        for shard in (0, 2):
+            store.published(shard).touch()
+    if not is_used:
+        user.close()
+
+    later = content_of(made, place)
+    later = dataclasses.replace(later, tags=(now[0], "", now[1]))
+    again, _ = Directory(tmp_path, 10**6).open(later)
+
+    lost = {(0, 2)[number] for number in dropped}
+    assert set(again.shard[again.marks == ABSENT].tolist()) == lost
+    assert again.num_bytes() == again.costs[again.marks == PRESENT].sum()
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '"text"', "[1, 2]", "null"])
+def test_a_damaged_file_of_tags_is_written_again(made, tmp_path, text):
+    directory = Directory(tmp_path, 10**6)
+    content = dataclasses.replace(content_of(made), tags=("a", "b", "c"))
+    store, user = directory.open(content)
+    path = store.folder / "tags.json"
+    right = path.read_text()
+    user.close()
+    path.write_text(text)
+
+    Directory(tmp_path, 10**6).open(content)
+
+    assert path.read_text() == right
