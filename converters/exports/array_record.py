@@ -39,10 +39,12 @@ def write_part(items: Iterable[ExportedRecord], path: pathlib.Path) -> None:
     writer = array_record_module.ArrayRecordWriter(str(path), _OPTIONS)
     try:
         for item in items:
-            if not writer.write(item.data) and not writer.ok():
-                raise OSError(f"{path} cannot be written. Is there room on the disk?")
+            writer.write(item.data)
     finally:
-        writer.close()
+        try:
+            writer.close()  # the package writes in the background, and fails here
+        except RuntimeError as error:
+            raise OSError(f"{path} cannot be written: {error}.") from None
 
 
 def side_files_of(plan: ExportPlan) -> dict[str, bytes]:

@@ -3,10 +3,12 @@
 import hashlib
 import json
 import pathlib
+import re
 import signal
 import subprocess
 import sys
 import time
+from typing import get_args
 
 import pytest
 
@@ -35,6 +37,28 @@ def _export(source: pathlib.Path, out: pathlib.Path, kind: plan.Format) -> None:
             fsync=False,
         )
     )
+
+
+@pytest.mark.parametrize("kind", get_args(plan.Format))
+def test_a_full_disk_is_one_line_for_every_format(
+    kind: str, tmp_path: pathlib.Path
+) -> None:
+    """A limit on the size of a file stands for a full disk."""
+    if kind == "arrayrecord":
+        pytest.importorskip("array_record")
+    convert(make_tree(tmp_path / "raw", num_images=6), tmp_path / "set")
+    command = _command(tmp_path / "set", tmp_path / "out", kind)
+
+    done = subprocess.run(
+        [*("bash", "-c", 'trap "" XFSZ; ulimit -f 1; exec "$@"', "bash"), *command],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 1, done.stderr
+    assert re.fullmatch("(Error|Interrupted).*File too large.*\n", done.stderr)
+    assert not list((tmp_path / "out").glob("*.*"))
 
 
 def test_processes_export_and_other_libraries_read(tmp_path: pathlib.Path) -> None:
