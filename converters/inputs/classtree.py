@@ -51,13 +51,14 @@ class TreeReader(Reader):
         for split, top in _split_folders(source, meaning, report).items():
             found = _walk(source, top, meaning.class_depth, report)
             if not found:
+                where, here = source.shown(top), "converters.folder"
+                remedy = missing_index.other_converter(where, here)
+                if top and here in remedy:
+                    remedy = " If it is a class and no split, say --no_split_names."
                 raise ValueError(
-                    f"{source.shown(top)} must hold a folder for each class, with "
-                    "images named *.jpg, *.png or as another format that Pillow reads "
-                    "in it; got none."
-                    + missing_index.other_converter(
-                        source.shown(top), "converters.folder"
-                    )
+                    f"{where} must hold a folder for each class, with images named "
+                    "*.jpg, *.png or as another format that Pillow reads in it; got "
+                    f"none.{remedy}"
                 )
             splits[split] = _listed_classes(source, top, found, left_out) or found
         if meaning.class_depth is None:

@@ -221,11 +221,11 @@ def _folders_in_classes(splits: _Splits) -> Iterable[str]:
                 level.setdefault(part, set()).add("/".join(parts[depth + 1 :]))
         for above, level in sorted(below.items()):
             first, *others = level
-            words = {split_names.split_of_name(name) for name in level}
-            are_same = others and all(level[name] == level[first] for name in others)
+            is_same = others and all(level[name] == level[first] for name in others)
             prefix = f"{above}/" if above else ""
             shown = ", ".join(prefix + name for name in sorted(level))
-            if are_same and level[first] != {""}:
+            below_all = {name.partition("/")[0] for name in level[first]}
+            if is_same and level[first] != {""} and not _are_splits(below_all):
                 each = min(level[first])
                 yield (
                     f"The folders {shown} hold the same classes, and "
@@ -235,13 +235,19 @@ def _folders_in_classes(splits: _Splits) -> Iterable[str]:
                     "parts of one data set, merge them with converters.merge."
                 )
                 break
-            if above and len(words - {None}) > 1 and None not in words:
+            if above and _are_splits(level):
                 yield (
                     f"The folders {shown} are called as splits, and are parts of "
                     "classes now: if the folders are splits, make them the folders at "
                     "the top, with the classes in them."
                 )
                 break
+
+
+def _are_splits(names: Iterable[str]) -> bool:
+    """Whether all names of folders say splits, of several."""
+    words = {split_names.split_of_name(name) for name in names}
+    return len(words) > 1 and None not in words
 
 
 def _odd_names(names: Collection[str], chosen: LabelType | None) -> Iterable[str]:

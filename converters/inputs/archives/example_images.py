@@ -158,7 +158,7 @@ def _class_name(values: Sequence[bytes | int | float]) -> str:
         raise NoClassError(Reason.NO_LABEL)
     if len(values) > 1:
         if all(value in (0, 1) for value in values):
-            return readers.ROW + "".join(str(int(value)) for value in values)
+            return readers.row_text(map(int, values))
         raise NoClassError(Reason.SEVERAL_LABELS)
     label = values[0]
     if isinstance(label, float):

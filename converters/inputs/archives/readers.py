@@ -26,13 +26,18 @@ from tfpipe.location.location import Location
 from tfpipe.shards import label_rows
 
 # Begins a row of 0 and 1 as the class of an image, until the end of the list.
-ROW = "\0row "
+_ROW = "\0row "
 
 
 # A record or sample: its class and its image, or its name and why there is no image.
 Found = tuple[str, Image] | LeftOut
 # Lists a file, relative to the folder above all files.
 ReadArchive = Callable[[Location, Archive], Iterable[Found]]
+
+
+def row_text(row: Iterable[float]) -> str:
+    """Returns a row of 0 and 1 as the class of an image, until all rows are known."""
+    return _ROW + "".join(str(int(value)) for value in row)
 
 
 class NoClassError(Exception):
@@ -171,7 +176,7 @@ def _require_images(splits: Splits, left_out: Sequence[LeftOut]) -> None:
 def _without_rows(listed: Listed) -> Listed:
     """Returns images whose classes are numbers where the classes are one-hot rows."""
     names = listed.class_names()
-    rows = {name: name.removeprefix(ROW) for name in names if name.startswith(ROW)}
+    rows = {name: name.removeprefix(_ROW) for name in names if name.startswith(_ROW)}
     if not rows:
         return listed._replace(splits=ordered(listed.splits))
     if len(rows) < len(names) or not label_rows.is_one_hot(

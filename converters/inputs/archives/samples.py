@@ -12,7 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 from converters.inputs import listing, patterns, tars
-from converters.inputs.archives.readers import ArchiveReader, Found, NoClassError
+from converters.inputs.archives.readers import (
+    ArchiveReader,
+    Found,
+    NoClassError,
+    row_text,
+)
 from converters.inputs.image import NO_CLASS, Image
 from converters.inputs.listing import LeftOut, Reason
 from converters.inputs.meaning import NO_LABEL_NUMBER, is_readable, text_of_float
@@ -63,6 +68,8 @@ def _class_in_json(content: bytes, names: Sequence[str]) -> str:
         value = value.get(name) if isinstance(value, dict) else None
     if value is None or value == NO_LABEL_NUMBER:
         raise NoClassError(Reason.NO_LABEL)
+    if isinstance(value, list) and value and all(each in (0, 1) for each in value):
+        return row_text(value)
     if isinstance(value, float):
         value = text_of_float(value)
     if isinstance(value, bool) or not isinstance(value, int | str):

@@ -61,8 +61,9 @@ class Columns:
     def in_table(self, there: Sequence[str]) -> "Columns":
         """Returns the columns with the column `split`, if no other says the splits."""
         columns = self
-        if self.split_column is None and "split" in there:
-            columns = dataclasses.replace(self, split_column="split")
+        named = [name for name in there if name.lower() == "split"]
+        if self.split_column is None and named:
+            columns = dataclasses.replace(self, split_column=named[0])
         for role, name in columns.by_role.items():
             if there.count(name) != 1:
                 flag = "extra_columns" if role.startswith("extra") else f"{role}_column"

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 _BATCH_ROWS = 4096
 # Sizes of a path without a file, and of a folder, a pipe or a device.
 _MISSING, _NO_FILE = -1, -2
+# Types of DuckDB, and of lists, that may hold a row of 0 and 1.
+_NUMBERS = re.compile(r"(\w*INT(EGER)?|BOOLEAN|FLOAT|DOUBLE|VARCHAR)(\[\])?")
 
 
 # Asks for columns of the rows, with the rest of a query; yields batches of rows.
@@ -212,10 +214,14 @@ def _labels(ask: _Ask, kind: str, separator: str | None) -> tuple[str, int]:
 
     Also returns the number of classes if labels are rows of 0 and 1, and 0 otherwise.
     """
-    if re.fullmatch(r"(\w*INT(EGER)?|BOOLEAN|FLOAT|DOUBLE)\[\]", kind):
-        length = _row_length(ask("DISTINCT label", "WHERE label IS NOT NULL"))
+    several = "label" if kind.endswith("[]") else None
+    if separator is not None and kind == "VARCHAR":
+        several = f"string_split(label, {quoted(separator)})"
+    if several and _NUMBERS.fullmatch(kind):
+        row = f"TRY_CAST({several} AS DOUBLE[])"
+        length = _row_length(ask(f"DISTINCT {row}", "WHERE label IS NOT NULL"))
         if length:
-            return f"list_filter(range({length}), lambda n: label[n + 1] = 1)", length
+            return f"list_filter(range({length}), lambda n: {row}[n + 1] = 1)", length
     base = kind.removesuffix("[]")
     is_integer = base.endswith(("INT", "INTEGER")) and "HUGEINT" not in base
     is_text = base in ("VARCHAR", "BOOLEAN", "UUID", "DATE", '"NULL"', "NULL")
@@ -225,9 +231,7 @@ def _labels(ask: _Ask, kind: str, separator: str | None) -> tuple[str, int]:
             f"--label_column must hold text or whole numbers, or lists of them, "
             f"got {kind}. Cast the column in --query, as in label::VARCHAR."
         )
-    if separator is not None and kind == "VARCHAR":
-        return f"string_split(label, {quoted(separator)})", 0
-    labels = "label" if kind.endswith("[]") else "[label]"
+    labels = several or "[label]"
     if is_text or base.startswith("ENUM"):
         return labels, 0
     labels = f"list_filter({labels}, lambda x: x <> {NO_LABEL_NUMBER})"

@@ -270,12 +270,16 @@ def _json_options(
     columns: Columns,
     options: Sequence[str],
 ) -> Iterator[str]:
-    """Yields the types of all columns; columns with a meaning are texts."""
+    """Yields the types of all columns; columns with a meaning are texts.
+
+    Lists of truth values stay: they may be one-hot rows.
+    """
     call = read_files("json", source.files, *options, "sample_size = -1")
     types = column_types(connection, call)
     del types[_FILE]
     for name in columns.texts:
-        if (kind := types.get(name)) and not kind.startswith(("STRUCT", "MAP")):
+        kind = types.get(name, "BOOLEAN[]")
+        if kind != "BOOLEAN[]" and not kind.startswith(("STRUCT", "MAP")):
             types[name] = "VARCHAR[]" if kind.endswith("[]") else "VARCHAR"
     named = ", ".join(f"{identifier(name)}: {quoted(k)}" for name, k in types.items())
     yield f"columns = {{{named}}}"

@@ -1,8 +1,11 @@
 """Names and labels of classes come along: from exports, Parquet, TFDS and lists."""
 
 import collections
+import functools
+import io
 import json
 import pathlib
+import tarfile
 from collections.abc import Callable
 from typing import Any
 
@@ -318,7 +321,46 @@ def _booleans_in_a_table(root: pathlib.Path, rows: Rows) -> Job:
     return _rows_in_a_table(root, rows, "BOOLEAN[]")
 
 
-READERS = [_rows_in_records, _rows_in_a_table, _floats_in_a_table, _booleans_in_a_table]
+def _rows_in_texts(root: pathlib.Path, rows: Rows, end: str, kind: Any) -> Job:
+    root.mkdir()
+    lines = "image,name,label\n" if end == "csv" else ""
+    for number, row in enumerate(rows):
+        (root / f"{number}.jpg").write_bytes(make_jpeg(number))
+        values: dict[str, Any] = {"image": f"{number}.jpg", "name": f"{number}"}
+        if end == "csv":
+            values["label"] = " ".join(str(kind(value)) for value in row)
+            lines += ",".join(values.values()) + "\n"
+        else:
+            lines += json.dumps({**values, "label": [*map(kind, row)]}) + "\n"
+    (root / f"t.{end}").write_text(lines)
+    options = {"label_separator": " "} if end == "csv" else {}
+    return _table(root / f"t.{end}", **options)
+
+
+def _rows_in_json_of_tars(root: pathlib.Path, rows: Rows) -> Job:
+    root.mkdir()
+    with tarfile.open(root / "t.tar", "w") as tar:
+        for number, row in enumerate(rows):
+            part = json.dumps({"label": row}).encode()
+            for end, data in (("jpg", make_jpeg(number)), ("json", part)):
+                member = tarfile.TarInfo(f"{number}.{end}")
+                member.size = len(data)
+                tar.addfile(member, io.BytesIO(data))
+    options = {"input": [f"{root}/t.tar"], "label_from": "json"}
+    return conversions.make_job(
+        conversion("webdataset", output_dir=str(root / "out"), **options)
+    )
+
+
+READERS = [
+    *(_rows_in_records, _rows_in_json_of_tars, _rows_in_a_table),
+    *(_floats_in_a_table, _booleans_in_a_table),
+    *(
+        functools.partial(_rows_in_texts, end="jsonl", kind=k)
+        for k in (int, float, bool)
+    ),
+    *(functools.partial(_rows_in_texts, end="csv", kind=k) for k in (int, float)),
+]
 
 
 @pytest.mark.parametrize("make", READERS)

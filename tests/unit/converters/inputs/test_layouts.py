@@ -95,6 +95,7 @@ def test_a_layout_is_understood(tmp_path: pathlib.Path, layout: str) -> None:
         (("train/images/1.jpg", "val/images/2.jpg"), "got all images in one folder im"),
         (("train/1.jpg", "train/metadata.csv", "test/2.jpg"), "converters.table"),
         (("train/cat.1.jpg", "test1/1.jpg"), "must hold a folder for each class"),
+        (("train/1.jpg", "test/2.jpg"), "a class and no split, say --no_split_names"),
         (("train/a/1.jpg", "Training/a/2.jpg"), "must hold one train split"),
     ],
 )

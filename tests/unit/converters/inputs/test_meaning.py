@@ -89,6 +89,10 @@ def test_a_number_that_is_too_large_is_refused() -> None:
             {"train": {"d/train/a": [1], "d/test/b": [1], "e": [1, 2]}},
             ["The folders d/test, d/train are called as splits, and are parts of cla"],
         ),
+        (
+            {"train": {f"{a}/{s}": [1] for a in "ab" for s in ("test", "Train")}},
+            ["The folders a/Train, a/test are called as splits, and are parts of cla"],
+        ),
         ({"train": {"Cat": [1], "cat": [1]}}, ["'Cat' and 'cat' are classes of their"]),
         (
             {"train": {"caf\xe9": [1], "cafe\u0301": [1]}},

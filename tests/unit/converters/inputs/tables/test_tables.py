@@ -546,6 +546,7 @@ def test_blanks_around_the_values_of_a_csv_file_are_no_part_of_a_label(
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl", "parquet", "db#t"])
+@pytest.mark.parametrize("column", ["split", "Split"])
 @pytest.mark.parametrize(
     ("values", "options", "splits"),
     [
@@ -560,6 +561,7 @@ def test_blanks_around_the_values_of_a_csv_file_are_no_part_of_a_label(
 def test_a_column_named_split_says_the_splits_if_its_values_do(
     tmp_path: pathlib.Path,
     form: str,
+    column: str,
     values: str,
     options: dict[str, Any],
     splits: list[str],
@@ -570,11 +572,11 @@ def test_a_column_named_split_says_the_splits_if_its_values_do(
     path = tmp_path / f"t.{form.partition('#')[0]}"
     if form == "db#t":
         with contextlib.closing(sqlite3.connect(path)) as database, database:
-            database.execute("CREATE TABLE t (image, label, split, own)")
+            database.execute(f"CREATE TABLE t (image, label, {column}, own)")
             database.executemany("INSERT INTO t VALUES (?, ?, ?, ?)", rows)
     else:
         lines = "".join(f"{','.join(row)}\n" for row in rows)
-        (tmp_path / "t.txt").write_text(f"image,label,split,own\n{lines}")
+        (tmp_path / "t.txt").write_text(f"image,label,{column},own\n{lines}")
         read = f"COPY (FROM read_csv('{tmp_path}/t.txt')) TO '{path}'"
         with index.catalog_connection() as connection:
             connection.execute(read + (" (FORMAT json)" if form == "jsonl" else ""))
