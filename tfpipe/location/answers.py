@@ -47,6 +47,9 @@ _RIGHTS["abfs"] = _RIGHTS["az"]
 _MADE_BY = "External AWS credential provider: "
 _REFUSED = r"status code: 40[13]\b|Unauthenticated|ExpiredToken|InvalidToken"
 _WHOLE = "RangeNotSupported|non-partial response"
+ELSEWHERE = (
+    "Set the region of the bucket (AWS_REGION) and its own endpoint (AWS_ENDPOINT_URL)."
+)
 # Pattern of the text, and remedy; the first that fits counts.
 _REMEDIES = (
     (
@@ -79,8 +82,7 @@ _REMEDIES = (
     ),
     (
         r"[Rr]edirect|status code: 30[1278]",
-        "The store sends the request elsewhere. Set the region of the bucket "
-        "(AWS_REGION) and its own endpoint (AWS_ENDPOINT_URL).",
+        f"The store sends the request elsewhere. {ELSEWHERE}",
     ),
     (
         r"status code: 412",
@@ -132,11 +134,10 @@ class Answer:
         return re.search(_REFUSED, self.text) is not None
 
     @property
-    def asks_again(self) -> bool:
-        """Whether the store asks for the request again, and obstore does not know."""
-        return (
-            re.search(r"status code: 400.*<Code>RequestTimeout<", self.text) is not None
-        )
+    def may_pass(self) -> bool:
+        """Whether the same request may succeed later."""
+        is_timeout = re.search(r"status code: 400.*<Code>RequestTimeout<", self.text)
+        return _kind(self.text) is not None or is_timeout is not None
 
     @property
     def is_whole(self) -> bool:
@@ -148,8 +149,13 @@ class Answer:
         """A missing file, a refusal, or a failure that may pass."""
         if self.is_missing:
             return errors.MissingFileError
-        may_pass = _kind(self.text) is not None or self.asks_again
-        return errors.RemoteError if may_pass else errors.RefusedError
+        return errors.RemoteError if self.may_pass else errors.RefusedError
+
+    @property
+    def url(self) -> str:
+        """The URL of the request; "" if unknown."""
+        asked = re.search(r"performing [A-Z]+ (https?://\S+)", self.text)
+        return asked[1] if asked else ""
 
     def explain(self) -> tuple[type[errors.RemoteError], str, str]:
         """Returns the kind of the error, what came back, and a remedy."""
@@ -170,7 +176,7 @@ class Answer:
             return self._login()
         if self.is_missing:
             return "Check its name, its folder and its bucket."
-        if _kind(self.text) is None and not self.asks_again:
+        if not self.may_pass:
             return "Check the settings of the store, see BUILD.md."
         proxy = _proxy(self.text)
         where = f"the proxy {proxy}" if proxy else "the network and the server"

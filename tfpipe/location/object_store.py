@@ -6,11 +6,15 @@ doubles and has jitter, and goes on where a broken answer ended. Credentials com
 the environment and the files of each store, see `store_settings`.
 """
 
+import contextlib
 import datetime
+import http.client
 import os
 import pathlib
+import random
 import threading
 import time
+import urllib.parse
 from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -30,9 +34,14 @@ UPLOAD_CONNECTIONS = 4
 # Shares of the time limit: a request is sent again until the first share is over, may
 # then wait for the second and take the third. Together they are less than 1.
 _RETRY_SHARE, _BACKOFF_SHARE, _REQUEST_SHARE = 0.6, 0.05, 0.3
+_FIRST_PAUSE_SHARE = 0.002
 # A connection without a byte for a share of the time is given up.
 _STALL_SHARE = 0.1
 _FIRST_BACKOFF = datetime.timedelta(seconds=0.1)
+
+# A look at a server that refused; no answer is needed.
+_LONGEST_LOOK_SECONDS = 5.0
+_NO_ANSWER = (OSError, http.client.HTTPException, ValueError)
 
 Result = TypeVar("Result")
 
@@ -82,20 +91,23 @@ class ObjectStore:
             ) from None
 
     def _ask(self, request: Callable[[ModuleType, Any], Result]) -> Result:
-        """Sends a request, and again where obstore does not know of a second chance.
+        """Sends a request, and again where obstore does not.
 
-        A store that is refused gets the keys of the profile once more, if these have
-        changed.
+        obstore gives a request up at once where the answer breaks off within a listing,
+        or where the file may be there now. A store that is refused gets the keys of the
+        profile once more, if these have changed.
         """
         client, store = self._obstore, self._store
         end = time.monotonic() + _RETRY_SHARE * self._time_limit
+        pause = _FIRST_PAUSE_SHARE * self._time_limit
         while True:
             try:
                 return request(client, store)
             except Exception as error:
                 answer = answers.Answer(error)
-                if answer.asks_again and time.monotonic() < end:
-                    time.sleep(_BACKOFF_SHARE * self._time_limit)
+                if answer.may_pass and time.monotonic() + pause < end:
+                    time.sleep(pause * random.uniform(0.5, 1.0))
+                    pause = min(2 * pause, _BACKOFF_SHARE * self._time_limit)
                 elif answer.is_refused and self._has_new_keys(store):
                     store = self._store
                 else:
@@ -186,7 +198,30 @@ class ObjectStore:
             The kind of the error, what came back, and a remedy or "".
         """
         scheme, limit = self._location.scheme, self._time_limit
-        return answers.Answer(error, scheme, is_write, limit).explain()
+        answer = answers.Answer(error, scheme, is_write, limit)
+        kind, came_back, remedy = answer.explain()
+        if answer.is_refused and (server := _redirected_to(answer.url)):
+            remedy = f"The store sends the request to {server}. {answers.ELSEWHERE}"
+        return kind, came_back, remedy
+
+
+def _redirected_to(url: str) -> str:
+    """Returns the server to which a URL is redirected; "" without a redirection.
+
+    A redirected request has no login any more, so that another server refuses it.
+    """
+    parts = urllib.parse.urlsplit(url)
+    if not parts.hostname:
+        return ""
+    kinds = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
+    connection = kinds[parts.scheme](
+        parts.hostname, parts.port, timeout=_LONGEST_LOOK_SECONDS
+    )
+    with contextlib.closing(connection), contextlib.suppress(*_NO_ANSWER):
+        connection.request("GET", parts.path or "/")
+        target = str(connection.getresponse().headers.get("Location", ""))
+        return urllib.parse.urlsplit(target).netloc.rpartition("@")[2]
+    return ""
 
 
 def _open(

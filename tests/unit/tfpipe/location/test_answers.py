@@ -134,20 +134,22 @@ def test_a_proxy_is_told_apart_from_the_store(
 
 
 @pytest.mark.parametrize(
-    ("text", "asks_again", "is_refused"),
+    ("text", "may_pass", "is_refused"),
     [
         (STATUS.format("400 Bad Request", "RequestTimeout"), True, False),
         (STATUS.format("400 Bad Request", "ExpiredToken"), False, True),
         (STATUS.format("401 Unauthorized", "X"), False, True),
         (STATUS.format("403 Forbidden", "X"), False, True),
         (STATUS.format("404 Not Found", "RequestTimeout"), False, False),
-        (REFUSED, False, False),
+        (STATUS.format("412 Precondition Failed", "X"), False, False),
+        (STATUS.format("503 Service Unavailable", "X"), True, False),
+        (REFUSED, True, False),
     ],
 )
-def test_what_may_be_asked_again(text: str, asks_again: bool, is_refused: bool) -> None:
+def test_what_may_be_asked_again(text: str, may_pass: bool, is_refused: bool) -> None:
     answer = Answer(OSError(text))
 
-    assert (answer.asks_again, answer.is_refused) == (asks_again, is_refused)
+    assert (answer.may_pass, answer.is_refused) == (may_pass, is_refused)
 
 
 def test_credentials_that_cannot_be_made_say_why() -> None:
