@@ -112,13 +112,17 @@ def _open(
         os.utime(folder / _MANIFEST_NAME)
         lock = (folder / _IN_USE_NAME).open("ab")
         fcntl.flock(lock, fcntl.LOCK_SH)
-    return store.DiskStore(
-        folder,
-        content.features,
-        content.num_records,
-        string_bytes=content.string_bytes,
-        lock=lock,
-    )
+    with contextlib.ExitStack() as failed:
+        failed.push(lock)
+        opened = store.DiskStore(
+            folder,
+            content.features,
+            content.num_records,
+            string_bytes=content.string_bytes,
+            lock=lock,
+        )
+        failed.pop_all()
+    return opened
 
 
 def _fault(folder: pathlib.Path, content: CacheContent) -> str:

@@ -23,7 +23,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from tfpipe.location import atomic
-from tfpipe.shard_cache import disk, store as stores
+from tfpipe.shard_cache import disk, store as stores, upgrade
 from tfpipe.shard_cache.store import PieceStore, SplitContent
 from tfpipe.shard_cache.users import User
 from tfpipe.shard_cache.victims import Victims
@@ -168,6 +168,7 @@ class Directory:
         """
         folder = self.path / content.fingerprint
         with used_as_cache(self.path), self.locked():
+            self._name(content, folder)
             kept = [s for s in self._stores() if s.folder == folder]
             if not any(store.has_layout(content.pieces) for store in kept):
                 _create(folder, content)
@@ -182,6 +183,14 @@ class Directory:
             self._opened.append(_Opened(content, store, user))
             self._trim()
             return store, user
+
+    def _name(self, content: SplitContent, folder: pathlib.Path) -> None:
+        """Names a store of version 1, where another digest was the name."""
+        for store in () if folder.exists() else self._stores():
+            if store.holds(content):
+                self._stores_by_name.pop(store.folder.name).close()
+                store.folder.rename(folder)
+                return
 
     def _trim(self) -> None:
         """Evicts pieces if an earlier process had a larger max_bytes."""
@@ -433,6 +442,12 @@ def _check_version(path: pathlib.Path) -> None:
     if not version.exists():
         atomic.write(version, f"{VERSION}\n".encode(), fsync=False)
     text = version.read_text(encoding="utf-8").strip()
+    if text == upgrade.VERSION:
+        folders = [e for e in path.iterdir() if _FINGERPRINT.fullmatch(e.name)]
+        if upgrade.upgrade(folders):
+            _say(f"{path} is of an earlier version of tfpipe: its pieces are kept.")
+            atomic.write(version, f"{VERSION}\n".encode(), fsync=False)
+            return
     if text != VERSION:
         raise ValueError(
             f"ShardCache.directory must hold a {VERSION!r}, got {text!r} in {path}. "

@@ -52,7 +52,7 @@ ABSENT, FETCHING, WRONG, PRESENT, DAMAGED = range(5)
 # Errors of `PieceStore` for a folder that is not whole, as after a power failure.
 NOT_WHOLE = (OSError, EOFError, ValueError, KeyError, TypeError)
 
-_COUNTER_BYTES = 8
+COUNTER_BYTES = 8
 _FOLDERS = ("shards", "published", "users")
 _FILES = ("manifest.json", "layout.npy", "marks", "claims")
 
@@ -98,7 +98,7 @@ def create(folder: pathlib.Path, content: SplitContent) -> None:
         temporary / "layout.npy", np.stack([pieces.shard, pieces.start, pieces.stop])
     )
     with open(temporary / "marks", "xb") as file:
-        allocate(file.fileno(), 0, _COUNTER_BYTES + len(pieces))
+        allocate(file.fileno(), 0, COUNTER_BYTES + len(pieces))
     (temporary / "claims").touch()
     manifest = {
         "place": content.location.text,
@@ -168,7 +168,7 @@ class PieceStore:
             NOT_WHOLE: If a file is missing or damaged.
         """
         self._read_manifest()
-        shape = (_COUNTER_BYTES + len(self.shard),)
+        shape = (COUNTER_BYTES + len(self.shard),)
         path = self.folder / "marks"
         if path.stat().st_size != shape[0]:
             raise ValueError(f"{path} must have {shape[0]} bytes.")
@@ -178,8 +178,8 @@ class PieceStore:
         # The claims of this process: its own locks do not stop it. A thread that has a
         # claim may use the old marks, which nobody reads, and never the new ones.
         self._claimed = set[int]()
-        self._used: Ints = shared[:_COUNTER_BYTES].view(np.int64)
-        self.marks: npt.NDArray[np.uint8] = shared[_COUNTER_BYTES:]
+        self._used: Ints = shared[:COUNTER_BYTES].view(np.int64)
+        self.marks: npt.NDArray[np.uint8] = shared[COUNTER_BYTES:]
         if self._claims >= 0:
             os.close(self._claims)
         self._claims = claims
@@ -199,6 +199,11 @@ class PieceStore:
         """Whether the layout is that of some pieces, and was not damaged."""
         wanted = (pieces.shard, pieces.start, pieces.stop)
         return all(map(np.array_equal, (self.shard, self.start, self.stop), wanted))
+
+    def holds(self, content: SplitContent) -> bool:
+        """Whether the store is that of a content, whatever the name of its folder."""
+        is_split = (self.split, self.shards) == (content.split, [*content.shards])
+        return is_split and self.has_layout(content.pieces)
 
     def is_same(self) -> bool:
         """Whether the folder is still the opened store, and was not removed."""

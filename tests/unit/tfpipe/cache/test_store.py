@@ -249,6 +249,19 @@ def test_complete_store_outlives_the_boot(tmp_path):
     assert open_store(tmp_path).have.tolist() == [1] * 5
 
 
+def test_a_store_that_cannot_be_opened_is_not_in_use(tmp_path, monkeypatch):
+    """Others may remove files between the lock and the opening."""
+    folder = open_store(tmp_path).folder
+    monkeypatch.setattr(store, "DiskStore", lambda *_, **__: os.stat(tmp_path / "gone"))
+
+    with pytest.raises(FileNotFoundError) as raised:  # keeps the variables
+        open_store(tmp_path)
+
+    with open(folder / "in_use") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    assert raised.tb
+
+
 def test_harmed_store_that_is_in_use_is_not_dropped(tmp_path):
     kept = open_store(tmp_path)
     put(kept, 0)
