@@ -151,7 +151,7 @@ def make_job(command: str, options: ConvertOptions, reader: Reader) -> Job:
         expected.check_expected(options.expect, labelled)
         splits = labelled.listed.splits
         lines = meaning.disagreements(splits, options.label_type)
-        meaning.warn(lines, strict=options.strict)
+        meaning.warn([*listed.warnings, *lines], strict=options.strict)
         job = _planned(command, options, reader, labelled)
         more = _more_columns(labelled, workspace)
         own = more is not None and {*more.in_records} - {LABELS}

@@ -63,6 +63,7 @@ class Listed(NamedTuple):
             read; of a tree, of files and of left-out folders.
         boxes: Bounding boxes, if the input has a place for them.
         rows: Rows with further columns of the images; at most a row an image.
+        warnings: Lines about the meaning of the input.
         apart: Folders in which no output may lie; empty takes the first
             folder of each image below `folder`.
     """
@@ -77,6 +78,7 @@ class Listed(NamedTuple):
     boxes: "Boxes | None" = None
     rows: Sequence[ImageRows] = ()
     apart: Sequence[Location] = ()
+    warnings: Sequence[str] = ()
 
     def folders_of_images(self) -> list[Location]:
         """Returns the folders in which the next run would read an output."""

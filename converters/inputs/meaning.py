@@ -171,6 +171,22 @@ def numbers_as_labels(
     return labels, "a label is 0" if first == 0 else "no label is 0"
 
 
+def values_say_splits(values: Iterable[str | None], name: str) -> tuple[bool, str]:
+    """Returns whether the values of a column or a key say splits, or a warning.
+
+    >>> values_say_splits(["Train", "VAL", None], "column")
+    (True, '')
+    """
+    texts = sorted({value for value in values if value is not None})
+    others = [text for text in texts if split_names.split_of_name(text) is None]
+    if not others:
+        return bool(texts), ""
+    return False, (
+        f"The {name} split is not read, as its value {others[0]!r} is no split. Rename "
+        "its values, or say --no_split_names."
+    )
+
+
 def warn(lines: Sequence[str], *, strict: bool) -> None:
     """Prints warnings about an input; with --strict, a ValueError."""
     if lines and strict:

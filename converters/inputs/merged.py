@@ -393,6 +393,7 @@ def _joined(found: _Found, *, in_records: bool) -> Listed:
         rows=[r._replace(in_records=in_records) for part in parts for r in part.rows],
         num_rows=None if None in counts else sum(filter(None, counts)),
         apart=[folder for part in parts for folder in part.apart],
+        warnings=[f"{s.name}: {line}" for s, part in found for line in part.warnings],
     )
 
 

@@ -19,6 +19,8 @@ SPLIT_WORDS: Mapping[str, str] = {
 # `train-00000-of-00008`, `set-train.tfrecord-00000-of-00008`, and the names of Hugging
 # Face, `train-00000-of-00002-0a1b.parquet`, where each shard has a text of its own.
 _SHARD = re.compile(r"(.*)-(\d+)-of-(\d+)(?:[-.].*?)?(\.[a-z]+)?", re.DOTALL)
+# Numbers with leading zeros, such as `set-train-003.tar` of a WebDataset.
+_NUMBERED = re.compile(r"(.*?)([0-9]{3,})(\.[a-z]+(?:\.gz)?)", re.DOTALL)
 # Words end at other characters, at digits, and before an upper-case letter.
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
@@ -140,7 +142,10 @@ def wrong_number(numbers: Sequence[int], count: int) -> int | None:
 
 
 def require_whole_sets(paths: Iterable[str], flag: str) -> None:
-    """Refuses sets of shards, such as `train-00000-of-00004`, that lack a number.
+    """Refuses sets of shards that lack a number.
+
+    The names are such as `train-00000-of-00004`, or numbers with leading zeros, such as
+    `train-003.tar`, which may begin with any number.
 
     Args:
         paths: Paths of the files of a folder or a pattern. Others may be among them.
@@ -150,10 +155,24 @@ def require_whole_sets(paths: Iterable[str], flag: str) -> None:
         ValueError: If a set lacks a number, or has one twice.
     """
     sets: dict[tuple[str, str, str], list[tuple[int, str]]] = {}
+    counted: dict[tuple[str, str, int], dict[int, str]] = {}
     for path in paths:
         if match := _SHARD.fullmatch(path):
             key = (match[1], match[3], match[4] or "")
             sets.setdefault(key, []).append((int(match[2]), path))
+        elif match := _NUMBERED.fullmatch(path):
+            others = counted.setdefault((match[1], match[3], len(match[2])), {})
+            others[int(match[2])] = path
+    for (prefix, ending, width), of_number in counted.items():
+        first, last = min(of_number), max(of_number)
+        lacking = next((n for n in range(first, last) if n not in of_number), None)
+        if lacking is not None and len(str(first)) < width:
+            raise ValueError(
+                f"{flag} must name whole sets of shards, got {of_number[first]} and "
+                f"{of_number[last]} without {prefix}{lacking:0{width}d}{ending}. Copy "
+                "the missing files, or name the files of the part that is meant, "
+                "without * and ?."
+            )
     for (_, count, _), shards in sets.items():
         wrong = wrong_number([shard for shard, _ in shards], int(count))
         if wrong is not None:

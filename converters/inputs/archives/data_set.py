@@ -63,8 +63,8 @@ class DataSetReader(Reader):
                 if isinstance(found, LeftOut) or not records_of:
                     yield found
                     continue
-                label, image = found
-                yield label, image._replace(name=_record(records_of, image)[1])
+                name = _record(records_of, found.image)[1]
+                yield found._replace(image=found.image._replace(name=name))
 
         numbers = dict(enumerate(known.classes, known.label_base))
         classes = ClassList(

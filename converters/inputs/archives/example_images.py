@@ -11,7 +11,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from converters.inputs.archives import readers, samples
-from converters.inputs.archives.readers import ArchiveReader, Found, NoClassError
+from converters.inputs.archives.readers import (
+    ArchiveReader,
+    Found,
+    FoundImage,
+    NoClassError,
+)
 from converters.inputs.image import NO_CLASS, Image
 from converters.inputs.listing import LeftOut, Reason
 from converters.inputs.meaning import text_of_float
@@ -123,7 +128,8 @@ class TfrecordReader(ArchiveReader):
         offset = record.byte_offset + records.HEADER_BYTES + start
         name_keys = NAME_KEYS if self.name_key is None else (self.name_key,)
         name = _name(archive, name, encoded, _only(features, name_keys))
-        return class_name, Image(name, NO_CLASS, archive.file, offset, len(encoded))
+        image = Image(name, NO_CLASS, archive.file, offset, len(encoded))
+        return FoundImage(class_name, image)
 
 
 def _refuse_other_files(where: str, head: bytes, fault: str) -> None:

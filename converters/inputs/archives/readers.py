@@ -10,13 +10,13 @@ import collections
 import dataclasses
 import posixpath
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from converters.inputs import class_lists, patterns
 from converters.inputs.image import Image
 from converters.inputs.listed import Listed, Splits, ordered
 from converters.inputs.listing import LeftOut, Reason
-from converters.inputs.meaning import TEXT, Meaning, label_type
+from converters.inputs.meaning import TEXT, Meaning, label_type, values_say_splits
 from converters.inputs.patterns import Archive
 from converters.inputs.reader import Reader, Workspace
 from tfpipe.cli import progress
@@ -24,13 +24,24 @@ from tfpipe.location import parts
 from tfpipe.location.browse import Folder
 from tfpipe.location.location import Location
 from tfpipe.shards import label_rows
+from tfpipe.shards.split_names import split_of_name
 
 # Begins a row of 0 and 1 as the class of an image, until the end of the list.
 _ROW = "\0row "
 
 
-# A record or sample: its class and its image, or its name and why there is no image.
-Found = tuple[str, Image] | LeftOut
+class FoundImage(NamedTuple):
+    """An image of a record or sample, its class, and its own split, if any."""
+
+    class_name: str
+    image: Image
+    split: str | None = None
+
+
+# A record or sample, or its name and why there is no image.
+Found = FoundImage | LeftOut
+# A file, its state before it was read, and its records or samples.
+_Content = tuple[Archive, str, list[Found]]
 # Lists a file, relative to the folder above all files.
 ReadArchive = Callable[[Location, Archive], Iterable[Found]]
 
@@ -79,6 +90,11 @@ class ArchiveReader(Reader, abc.ABC):
         """Keys of the label in a record; TFDS names lists of classes by them."""
         return ()
 
+    @property
+    def says_splits(self) -> bool:
+        """Whether records may say their splits."""
+        return False
+
     @abc.abstractmethod
     def read_archive(self, folder: Location, archive: Archive) -> Iterable[Found]:
         """Lists the records of a file, relative to a folder, in their order."""
@@ -88,6 +104,10 @@ class ArchiveReader(Reader, abc.ABC):
             patterns.find(self.input, self.kind, meaning),
             self.read_archive,
             file_in_names=self.file_in_names,
+            own_splits=self.says_splits
+            and meaning.split is None
+            and meaning.split_names
+            and not any(patterns.split_of(word)[0] for word in self.input),
         )
         above = posixpath.dirname(next(listed.images()).file)
         source = Folder(listed.folder.resolve(above))
@@ -102,18 +122,22 @@ def list_archives(
     *,
     file_in_names: bool,
     split_in_names: bool = True,
+    own_splits: bool = False,
 ) -> Listed:
     """Lists the images of all files; several threads call `read`.
 
     The name of an image begins with its split, unless `split_in_names` is False, and
-    with `file_in_names` with split and file.
+    with `file_in_names` with split and file. With `own_splits` images may say splits.
     """
     folder, archives = patterns.relative_to_one(archives)
     splits: dict[str, dict[str, list[Image]]] = {}
     left_out: list[LeftOut] = []
     owners: dict[str, str] = {}
-    num_rows, states = 0, {}
-    for archive, state, found in _contents(folder, archives, read):
+    num_rows, states, warnings = 0, {}, list[str]()
+    contents: Iterable[_Content] = _contents(folder, archives, read)
+    if own_splits:
+        contents = _by_own_splits([*contents], warnings)
+    for archive, state, found in contents:
         prefix = f"{archive.split}/" if split_in_names else ""
         if file_in_names:
             base = archive.file.rpartition("/")[2].removesuffix(".tar")
@@ -123,31 +147,57 @@ def list_archives(
             if isinstance(each, LeftOut):
                 left_out.append(each.under(f"{archive.file}/"))
                 continue
-            class_name, image = each[0], each[1]._replace(name=prefix + each[1].name)
+            image = each.image._replace(name=prefix + each.image.name)
             if image.name in owners:
                 files = (owners[image.name], image.file)
                 first, second = (folder.resolve(file).shown for file in files)
                 raise ValueError(
-                    f"An image must have a name of its own, but {each[1].name} is in "
-                    f"{first} and in {second}. If these are two files, --file_in_names "
-                    "puts the name of the file before that of the image."
+                    f"An image must have a name of its own, but {each.image.name} is "
+                    f"in {first} and in {second}. If these are two files, "
+                    "--file_in_names puts the file before the name of the image."
                 )
             owners[image.name] = archive.file
-            classes[class_name].append(image)
+            classes[each.class_name].append(image)
         num_rows += len(found)
         states[archive.file] = state
     _require_images(splits, left_out)
-    return _without_rows(
-        Listed(folder, splits, left_out, states=states, num_rows=num_rows)
-    )
+    listed = Listed(folder, splits, left_out, states=states, num_rows=num_rows)
+    return _without_rows(listed._replace(warnings=warnings))
+
+
+def _by_own_splits(
+    contents: Sequence[_Content], warnings: list[str]
+) -> Iterator[_Content]:
+    """Yields each file once for each split of its images, if all values are splits."""
+    images = (each for *_, records in contents for each in records)
+    values = (each.split for each in images if isinstance(each, FoundImage))
+    says, warning = values_say_splits(values, "key")
+    warnings += [warning] if warning else []
+    for archive, state, records in contents:
+        if not says:
+            yield archive, state, records
+            continue
+        by_split: dict[str, list[Found]] = {}
+        faults: list[Found] = []
+        for each in records:
+            if isinstance(each, LeftOut):
+                faults.append(each)
+            elif split := split_of_name(each.split or ""):
+                by_split.setdefault(split, []).append(each)
+            else:
+                faults.append(LeftOut(each.image.name, Reason.NULL_SPLIT))
+        first = next(iter(by_split), archive.split)
+        by_split.setdefault(first, []).extend(faults)
+        for split, images_of in by_split.items():
+            yield archive._replace(split=split), state, images_of
 
 
 def _contents(
     folder: Location, archives: Sequence[Archive], read: ReadArchive
-) -> Iterator[tuple[Archive, str, list[Found]]]:
+) -> Iterator[_Content]:
     """Yields each file with its state before it was read, and its records."""
 
-    def look(archive: Archive) -> tuple[Archive, str, list[Found]]:
+    def look(archive: Archive) -> _Content:
         location = folder.resolve(archive.file)
         state = parts.state_of(location)
         return archive, state, list(read(folder, archive))

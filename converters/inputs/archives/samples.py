@@ -15,6 +15,7 @@ from converters.inputs import listing, patterns, tars
 from converters.inputs.archives.readers import (
     ArchiveReader,
     Found,
+    FoundImage,
     NoClassError,
     row_text,
 )
@@ -58,12 +59,17 @@ def _checked(text: str) -> str:
     return text
 
 
-def _class_in_json(content: bytes, names: Sequence[str]) -> str:
-    """Returns the class below the names of nested objects."""
+def _in_json(content: bytes, names: Sequence[str]) -> tuple[str, str | None]:
+    """Returns the class below the names of nested objects, and the split at the top."""
     try:
-        value: Any = errors.from_json(content.decode("utf-8-sig"))
+        top: Any = errors.from_json(content.decode("utf-8-sig"))
     except ValueError:
         raise NoClassError(Reason.BAD_LABEL) from None
+    split = top.get("split") if isinstance(top, dict) else None
+    return _class_in(top, names), split if isinstance(split, str) else None
+
+
+def _class_in(value: Any, names: Sequence[str]) -> str:
     for name in names:
         value = value.get(name) if isinstance(value, dict) else None
     if value is None or value == NO_LABEL_NUMBER:
@@ -114,6 +120,10 @@ class TarReader(ArchiveReader):
                 f"--label_key={self.label_key} needs --label_from=json, got "
                 f"{self.label_from}."
             )
+
+    @property
+    def says_splits(self) -> bool:
+        return self.label_from == FROM_JSON
 
     def read_archive(self, folder: Location, archive: Archive) -> Iterator[Found]:
         """Lists the samples of a tar."""
@@ -170,7 +180,7 @@ class TarReader(ArchiveReader):
         if len(sample.images) != 1:
             several = Reason.SEVERAL_IMAGES
             raise NoClassError(several if sample.images else Reason.NO_IMAGE)
-        ((part, member),) = sample.images.items()
+        ((part, member),), split = sample.images.items(), None
         if self.label_from == FROM_KEY:
             prefix, underscore, _ = key.partition("_")
             name = _checked(key.rpartition("/")[0] or (prefix if underscore else ""))
@@ -180,11 +190,13 @@ class TarReader(ArchiveReader):
             raise NoClassError(Reason.BAD_LABEL)
         elif self.label_from == FROM_JSON:
             names = (self.label_key or "label").split(".")
-            name = _class_in_json(sample.label, names)
+            name, split = _in_json(sample.label, names)
         else:
             name = class_of(sample.label)
+            if name == str(NO_LABEL_NUMBER):
+                raise NoClassError(Reason.NO_LABEL)
         span = (file, member.offset, member.num_bytes)
-        return name, Image(f"{key}.{part}", NO_CLASS, *span)
+        return FoundImage(name, Image(f"{key}.{part}", NO_CLASS, *span), split)
 
 
 def _fault(member: tars.Member) -> Reason | None:

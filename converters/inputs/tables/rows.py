@@ -25,7 +25,7 @@ from converters.inputs.meaning import (
     MAX_LABEL,
     NO_LABEL_NUMBER,
     Meaning,
-    warn,
+    values_say_splits,
 )
 from converters.inputs.tables import columns, spool
 from converters.inputs.tables.columns import Columns
@@ -164,9 +164,13 @@ def read(
     if not num_rows:
         raise ValueError("The table must have a row, got none. Change --query.")
     labels, length = _labels(ask, kind, table.label_separator)
-    may_say_split = meaning.split is None and meaning.split_names
-    if split is not None and may_say_split and _has_splits(ask):
-        split = None
+    warning = ""
+    if split is not None and meaning.split is None and meaning.split_names:
+        values = ask("DISTINCT split")
+        says, warning = values_say_splits(
+            (value for (value,) in itertools.chain.from_iterable(values)), "column"
+        )
+        split = None if says else split
     spooled = path.with_name(spool.IMAGES_NAME).absolute()
     files = [*(own or ()), *([spooled] if spooled.exists() else [])]
     folders = [os.path.dirname(os.path.abspath(file)) for file in files]
@@ -183,22 +187,10 @@ def read(
         lister.add([_Row._make(row) for row in batch])
     listed = lister.result(path)._replace(
         num_rows=num_rows,
+        warnings=[warning] if warning else [],
         states={os.path.relpath(file, folder): state for file, state in states.items()},
     )
     return listed.with_list(class_lists.of_rows(length)) if length else listed
-
-
-def _has_splits(ask: _Ask) -> bool:
-    batches = ask("DISTINCT split", "WHERE split IS NOT NULL ORDER BY split")
-    values = [value for (value,) in itertools.chain.from_iterable(batches)]
-    others = [value for value in values if split_of_name(value) is None]
-    if others:
-        line = (
-            f"The column split of the table is not read, as its value {others[0]!r} is "
-            "no split. Name another with --split_column, or make one in --query."
-        )
-        warn([line], strict=False)
-    return bool(values) and not others
 
 
 def _row_length(batches: Iterator[Sequence[tuple[Sequence[Any]]]]) -> int:

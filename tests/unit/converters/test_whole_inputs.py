@@ -20,6 +20,7 @@ from tests.support.data.conversions import conversion
 from tests.support.data.inputs import KINDS, Images, convert_input
 from tests.support.data.trees import make_jpeg, make_tree
 from tests.unit.converters.inputs.test_tars import pack_train
+from tfpipe.shards import split_names
 
 Make = Callable[..., Job]
 
@@ -70,21 +71,23 @@ def _shards(root: pathlib.Path, form: str, names: Sequence[str]) -> pathlib.Path
 @pytest.mark.parametrize(
     ("names", "wrong"),
     [
-        (["train-00000-of-00004", "train-00002-of-00004"], 1),
-        ([*WHOLE, "val-00001-of-00002"], 0),
-        (["train-00000-of-00002-0a1b"], 1),
-        (["train-00000-of-00001-0a", "train-00000-of-00001-1b"], 0),
-        (["train-00002-of-00002", *WHOLE], 2),
+        (["train-00000-of-00004", "train-00002-of-00004"], "see number 1"),
+        ([*WHOLE, "val-00001-of-00002"], "see number 0"),
+        (["train-00000-of-00002-0a1b"], "see number 1"),
+        (["train-00000-of-00001-0a", "train-00000-of-00001-1b"], "see number 0"),
+        (["train-00002-of-00002", *WHOLE], "see number 2"),
+        (["train-000", "train-002"], "without .*train-001"),
+        (["a_0009", "a_0007", "b_0001"], "without .*a_0008"),
     ],
 )
 def test_a_set_of_shards_that_lacks_a_number_is_refused(
-    form: str, tmp_path: pathlib.Path, pattern: str, names: Sequence[str], wrong: int
+    form: str, tmp_path: pathlib.Path, pattern: str, names: Sequence[str], wrong: str
 ) -> None:
     ending, options = FORMS[form], _how(tmp_path, form)
     folder = _shards(tmp_path, form, names)
     place = f"{folder}{pattern}{ending if pattern else ''}"
 
-    with pytest.raises(ValueError, match=f"whole sets of shards.*see number {wrong}"):
+    with pytest.raises(ValueError, match=f"whole sets of shards.*{wrong}"):
         _merged(tmp_path, place, **options)
 
 
@@ -98,6 +101,23 @@ def test_a_whole_set_and_a_named_part_of_a_set_are_taken(
     job = _merged(tmp_path, str(folder / f"{WHOLE[0]}{ending}"), **options)
 
     assert sum(plan.num_images for plan in job.plans) == 1
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        WHOLE,
+        ["train-005.tar", "train-006.tar"],
+        ["2024.tar", "2026.tar"],
+        ["a-01.tar", "a-03.tar"],
+        ["a-001.tar", "a-003.csv", "b-003.tar"],
+        ["x.tar"],
+    ],
+)
+def test_files_without_a_gap_in_numbers_with_zeros_are_whole(
+    names: Sequence[str],
+) -> None:
+    split_names.require_whole_sets(names, "--input")
 
 
 def _webdataset(root: pathlib.Path, place: str, **options: Any) -> Job:

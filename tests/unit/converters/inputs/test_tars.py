@@ -310,7 +310,7 @@ READERS: dict[str, Callable[[pathlib.Path], list[str]]] = {
     "streamed": lambda path: [name for name, _ in _streamed(path)],
     "tar.gz": lambda path: [name for name, _ in _streamed(_packed(path))],
     "in a tar": lambda path: [each.name for each in _inner_members(path)],
-    "WebDataset": lambda path: [image.name for _, image in _samples(path)],
+    "WebDataset": lambda path: [image.name for _, image, _ in _samples(path)],
 }
 
 

@@ -1,18 +1,22 @@
 """converters.inputs.archives.samples: images and classes in tars of any kind."""
 
+import contextlib
 import io
 import json
 import pathlib
 import tarfile
 import tempfile
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import pytest
 
 from converters.inputs.archives import samples
-from converters.inputs.image import Image
+from converters.inputs.archives.readers import FoundImage
 from converters.inputs.listing import LeftOut, Reason
+from converters.inputs.meaning import Meaning
 from converters.inputs.patterns import Archive
+from converters.inputs.reader import Workspace
 from tfpipe.location.location import Location
 
 
@@ -39,7 +43,7 @@ def special(name: str, kind: bytes, link: str = "") -> tuple[str, tarfile.TarInf
 class Contents(NamedTuple):
     """The images of a tar with their classes, and the names left out."""
 
-    items: list[tuple[str, Image]]
+    items: list[FoundImage]
     left_out: list[LeftOut]
 
 
@@ -59,7 +63,7 @@ def listed(data: bytes, image_part: str | None = None, **rule: Any) -> Contents:
 def found(data: bytes, contents: Contents) -> list[tuple[str, str, bytes]]:
     return [
         (image.name, label, data[image.offset : image.offset + image.num_bytes])
-        for label, image in contents.items
+        for label, image, _ in contents.items
     ]
 
 
@@ -110,7 +114,7 @@ def test_every_member_that_is_not_used_is_named_with_its_reason() -> None:
         *[
             part
             for number, content in enumerate(
-                [b"\xff", b" ", b"x" * 5000, b"a\0b", b"x" * 1001]
+                [b"\xff", b" ", b"x" * 5000, b"a\0b", b"x" * 1001, b"-1\n"]
             )
             for part in ((f"bad{number}.jpg", b""), (f"bad{number}.cls", content))
         ],
@@ -137,6 +141,7 @@ def test_every_member_that_is_not_used_is_named_with_its_reason() -> None:
         ("bad2", Reason.BAD_LABEL),
         ("bad3", Reason.BAD_LABEL),
         ("bad4", Reason.BAD_LABEL),
+        ("bad5", Reason.NO_LABEL),
     ]
     assert listed(data, "png").items[0][1].name == "two.png"
 
@@ -164,8 +169,43 @@ def test_a_class_comes_from_json(content: Any, key: str, expected: str) -> None:
         tar_of(("k.jpg", b""), ("k.json", text)), label_from="json", label_key=key
     )
 
-    got = [label for label, _ in contents.items]
+    got = [label for label, *_ in contents.items]
     assert got + [item.reason for item in contents.left_out] == [expected]
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "splits", "num_left_out"),
+    [
+        (("Train", "VALID", "testing"), {}, ["train", "validation", "test"], 0),
+        (("train", None, "val"), {}, ["train", "validation"], 1),
+        ((None, None, None), {}, ["test"], 0),
+        (("train", "extra", "val"), {}, ["test"], 0),
+        (("train", "val", "val"), {"split": "test"}, ["test"], 0),
+        (("train", "val", "val"), {"split_names": False}, ["train"], 0),
+    ],
+)
+def test_a_key_split_says_the_splits_if_its_values_do(
+    tmp_path: pathlib.Path,
+    words: Sequence[str | None],
+    said: dict[str, Any],
+    splits: list[str],
+    num_left_out: int,
+) -> None:
+    parts = []
+    for number, word in enumerate(words):
+        own = {} if word is None else {"split": word}
+        text = json.dumps({"label": "a", **own}).encode()
+        parts += [(f"{number}.jpg", b"x"), (f"{number}.json", text)]
+    (tmp_path / "test.tar").write_bytes(tar_of(*parts))
+    reader = samples.TarReader(input=[f"{tmp_path}/test.tar"], label_from="json")
+
+    with contextlib.ExitStack() as stack:
+        workspace = Workspace(folder=tmp_path / "work", stack=stack)
+        result = reader.list_images(Meaning(**said), workspace)
+
+    assert [*result.splits] == splits
+    assert len(result.left_out) == num_left_out
+    assert len(result.warnings) == ("extra" in words)
 
 
 def test_a_class_comes_from_the_key() -> None:
@@ -173,7 +213,7 @@ def test_a_class_comes_from_the_key() -> None:
 
     contents = listed(data, label_from="key")
 
-    assert [label for label, _ in contents.items] == ["n1", "n2"]
+    assert [label for label, *_ in contents.items] == ["n1", "n2"]
     assert left(contents) == [("none", Reason.NO_LABEL)]
 
 

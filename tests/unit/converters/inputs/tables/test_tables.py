@@ -600,8 +600,11 @@ def test_a_user_hears_what_to_do_about_splits_paths_and_encodings(
     out: dict[str, Any] = {"output_dir": str(tmp_path / "out")}
 
     (tmp_path / "d.csv").write_text(line.replace("val", "second fold"))
-    conversions.conversion("table", input=f"{tmp_path}/d.csv", **out).make_job()
+    second = {"input": f"{tmp_path}/d.csv", **out}
+    conversions.conversion("table", **second).make_job()
     assert "as its value 'second fold' is no split" in capsys.readouterr().err
+    with pytest.raises(ValueError, match=r"no split.*\(--strict makes this"):
+        conversions.conversion("table", **second, strict=True).make_job()
     for name, said in (("b.csv", "Save the file as UTF-8"), ("c", "with --root. If")):
         with pytest.raises(ValueError, match=said):
             conversions.conversion("table", input=f"{tmp_path}/{name}", **out).convert()
