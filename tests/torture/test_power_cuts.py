@@ -18,16 +18,17 @@ from tests.support.data.trees import convert, digests, make_tree
 from tests.support.faults import fuse_layer
 from tests.support.faults.fuse_layer import Fault, mounted
 from tests.support.faults.torture import IS_LONG, RecordProperty, rounds
+from tests.support.processes import telling_sync
 from tests.support.processes.commands import ROOT
 
 pytestmark = pytest.mark.skipif(
     bool(fuse_layer.why_not()), reason=str(fuse_layer.why_not())
 )
-# {} is the folder of the inputs; `run` adds the output. A tree of small files is synced
-# by sync(2), which does not reach FUSE.
+# {} is the folder of the inputs; `run` adds the output.
 COMMANDS = {
     "imagenet": "converters.imagenet --input_dir={}/raw --num_train_shards=2",
     "replicate": "converters.replicate {}/set --copies=2",
+    "tree": "converters.export {}/set --format=tree",
     "parquet": "converters.export {}/set --format=parquet",
     "query": "converters.query {}/set label>=0",
 }
@@ -49,8 +50,9 @@ def run(
 ) -> "subprocess.CompletedProcess[str]":
     words = [word.replace("{}", str(inputs)) for word in COMMANDS[name].split()]
     flag = "--materialize" if name == "query" else "--output_dir"
+    words = [telling_sync.__name__, str(out), *words, f"{flag}={out}/made"]
     return subprocess.run(
-        [sys.executable, "-m", *words, f"{flag}={out}/made", "--num_workers=1"],
+        [sys.executable, "-m", *words, "--num_workers=1"],
         cwd=ROOT,
         capture_output=True,
         text=True,

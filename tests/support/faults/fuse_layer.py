@@ -35,6 +35,9 @@ else:
     mfusepy = None
 
 _START_SECONDS = 30.0
+# Attributes of the mount, set as messages: a sync(2), of which FUSE says nothing, and
+# the end.
+SYNC, END = "user.sync", "user.end"
 _FACTS = ("mode", "nlink", "size", "uid", "gid", "ino", "blocks")
 _TIMES = ("atime", "mtime", "ctime")
 
@@ -78,8 +81,11 @@ def mounted(
                 time.sleep(0.01)
             yield counts
         finally:
+            # Other mount namespaces may keep the mount, and so the process.
+            os.setxattr(mount, END, b"")
             unmount = ["fusermount3", "-u", "-z", str(mount)]
             subprocess.run(unmount, check=True)
+            process.terminate()
             process.wait(_START_SECONDS)
     counts.update(json.loads(report.read_text()))
 
@@ -111,6 +117,11 @@ class _Changes:
         self.undo.clear()
         if inode is not None:
             self.dirty.pop(inode, None)
+
+    def sync_all(self) -> None:
+        """Brings all changes and bytes to the disk."""
+        self.undo.clear()
+        self.dirty.clear()
 
     def lose(self, dice: random.Random) -> None:
         """Does to the folder what a loss of power does."""
@@ -160,7 +171,7 @@ class Layer(mfusepy.Operations if mfusepy else object):  # type: ignore[misc]
     def _touched(self, status: os.stat_result) -> None:
         self._changes.dirty.setdefault(status.st_ino, status.st_size)
 
-    def destroy(self, path: str) -> None:
+    def _end(self) -> None:
         self._report.write_text(json.dumps(self._counts))
         if self._fault.kind == "cut":
             self._changes.lose(self._dice)
@@ -228,6 +239,17 @@ class Layer(mfusepy.Operations if mfusepy else object):  # type: ignore[misc]
     def fsyncdir(self, path: str, datasync: int, fh: int) -> int:
         self._changed()
         self._changes.sync()
+        return 0
+
+    def setxattr(
+        self, path: str, name: str, value: bytes, options: int, position: int = 0
+    ) -> int:
+        """Takes a message."""
+        if name == END:
+            self._end()
+        elif name == SYNC:
+            self._changed()
+            self._changes.sync_all()
         return 0
 
     def mkdir(self, path: str, mode: int) -> int:
