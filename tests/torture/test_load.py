@@ -22,6 +22,9 @@ NUM_RECORDS = 64
 NUM_EPOCHS = rounds(50, 10_000)
 NUM_SHARDS = rounds(100, 10_000)
 NUM_MANY = rounds(2_000, 1_000_000)
+# TensorFlow's pool keeps a thread for each task that ever ran at the same time, and
+# most tasks meet after thousands of epochs. A leak is a thread an epoch.
+KEPT_THREADS = 4
 
 
 def _measured(*words: object) -> dict[str, Any]:
@@ -57,8 +60,9 @@ def test_what_a_process_holds_stays_flat_over_epochs(
     rows = [json.loads(line) for line in measured["lines"]]
     assert rows[-1]["epochs"] == NUM_EPOCHS
     early, last = rows[1], rows[-1]
-    for name in ("threads", "open_files", "cache_files"):
+    for name in ("open_files", "cache_files"):
         assert last[name] <= early[name], rows
+    assert last["threads"] <= early["threads"] + KEPT_THREADS, rows
     assert last["mb"] - early["mb"] < 40, rows
     record_property("injections", NUM_EPOCHS)
     record_property("curve", f"{cache}: {json.dumps([early, last])}")

@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import time
@@ -109,7 +110,10 @@ def test_paused_host_costs_only_time(hosts: Cluster, tmp_path: pathlib.Path) -> 
 def test_elastic_training_goes_on_without_a_lost_host(
     hosts: Cluster, data_dir: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    """The lost host keeps its ssh open: nothing arrives, and nothing is refused."""
+    """The lost host keeps its ssh open: nothing arrives, and nothing is refused.
+
+    Horovod gives rank 0 to either host.
+    """
     alive, script, saved = (tmp_path / name for name in ("hosts", "hosts.sh", "saved"))
     alive.write_text("host1:1\nhost2:1\n")
     script.write_text(f"#!/bin/sh\ncat {alive}\n")
@@ -131,7 +135,9 @@ def test_elastic_training_goes_on_without_a_lost_host(
         hosts.cut(hosts.hosts[1])
         stdout, stderr = process.communicate(timeout=END_SECONDS)
 
-    assert "goes on without a rank: Rank 1 (host2) of 2 cannot be reached" in stderr
+    lost = r"goes on without a rank: Rank [01] \(host2\) of 2 cannot be reached"
+    assert re.search(lost, stderr), stderr
+    assert process.returncode == 0, stderr
     line = next(text for text in stdout.splitlines() if '"command"' in text)
     result = json.loads(line.partition("<stdout>:")[2])
     assert (result["num_ranks"], result["num_ranks_at_start"]) == (1, 2)
