@@ -9,7 +9,7 @@ import fnmatch
 import glob
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from converters.inputs.listing import is_hidden
@@ -40,13 +40,20 @@ class Kind(NamedTuple):
 
     Attributes:
         what: A description for errors.
-        is_one: Whether a file in a folder is such a file, by its base name.
-        is_deep: Whether files in folders below a folder are taken too.
+        is_one: Whether a file in or below a folder is such a file, by its base name.
     """
 
     what: str
     is_one: Callable[[str], bool]
-    is_deep: bool = False
+
+    def below(self, folder: str, names: Iterable[str]) -> list[str]:
+        """Returns the names of such files in a folder, which the names begin with."""
+        return [
+            name
+            for name in names
+            if self.is_one(name.rpartition("/")[2])
+            and not any(map(is_hidden, name.removeprefix(folder).split("/")))
+        ]
 
 
 def find(words: Sequence[str], kind: Kind, meaning: Meaning) -> list[Archive]:
@@ -152,9 +159,9 @@ def matching(flag: str, pattern: str, kind: Kind) -> dict[str, int]:
 
 def _on_disk(path: str, kind: Kind) -> dict[str, int]:
     if os.path.isdir(path):
-        below = f"{glob.escape(path)}/{'**' if kind.is_deep else '*'}"
-        files = glob.glob(below, recursive=True)
-        files = [file for file in files if kind.is_one(os.path.basename(file))]
+        folder = os.path.join(path, "")
+        files = glob.glob(f"{glob.escape(folder)}**", recursive=True)
+        files = kind.below(folder, files)
     elif os.path.lexists(path) or not any(sign in path for sign in _WILDCARDS):
         return {path: os.stat(path).st_size}  # a missing file is an error that names it
     else:
@@ -186,13 +193,7 @@ def _at_url(flag: str, url: str, kind: Kind) -> dict[str, int]:
         )
     sizes, pattern = Files(location).names(), url.removeprefix(f"{folder}/")
     if before == url:
-        wanted = [
-            name
-            for name in sizes
-            if (kind.is_deep or "/" not in name)
-            and kind.is_one(name.rpartition("/")[2])
-            and not any(map(is_hidden, name.split("/")))
-        ]
+        wanted = kind.below("", sizes)
     else:
         # One star does not match a slash; two stars do.
         depth = None if "**" in pattern else pattern.count("/")

@@ -5,7 +5,7 @@ In: names of columns from flags, and the columns of a table. Out: checked names.
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from tfpipe import errors
 from tfpipe.shards import catalog, index
@@ -58,8 +58,13 @@ class Columns:
         """Columns of texts: their values stay as they stand in the file."""
         return [n for role, n in self.by_role.items() if not role.startswith("extra")]
 
-    def in_table(self, there: Sequence[str]) -> "Columns":
-        """Returns the columns with the column `split`, if no other says the splits."""
+    def in_table(
+        self, there: Sequence[str], folders: Collection[str] = ()
+    ) -> "Columns":
+        """Returns the columns with the column `split`, if no other says the splits.
+
+        `folders` are the names in folders `name=value` above the files.
+        """
         columns = self
         named = [name for name in there if name.lower() == "split"]
         if self.split_column is None and named:
@@ -69,6 +74,8 @@ class Columns:
                 flag = "extra_columns" if role.startswith("extra") else f"{role}_column"
                 times = "twice" if name in there else "none of this name"
                 hint = "" if name in there else errors.did_you_mean(name, there)
+                if name in folders:
+                    hint = f" --hive_columns={name} takes it from the folders {name}=."
                 raise ValueError(
                     f"--{flag} must name one column of the table, got {name}: there "
                     f"is {times}. The columns are {', '.join(there)}.{hint}"

@@ -16,7 +16,7 @@ import pathlib
 import re
 import shutil
 import urllib.parse
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from converters.inputs.meaning import Meaning
@@ -102,7 +102,8 @@ def scan(
                 rows = rows_of(INPUT, source, query=query, columns=columns)
                 if source.kind == PARQUET and source == sources[INPUT]:
                     compared = _num_compared(connection, source, columns.image_column)
-                _write_rows(connection, images, rows, columns, compared, part)
+                names = _folder_names(sources[INPUT])
+                _write_rows(connection, images, rows, columns, compared, part, names)
             else:
                 for name, each in near.items():
                     view = f"CREATE VIEW {identifier(name)} AS SELECT {_COLUMNS}"
@@ -179,6 +180,11 @@ def _read(
         value = _of_file(zip(source.files, map(quoted, of_files), strict=True))
         values += f", {value} AS {identifier(column)}"
     files = read_files(_READERS[source.kind], source.files, *options)
+    if twice := by_file.keys() & column_types(connection, files).keys():
+        raise ValueError(
+            f"--hive_columns must name no column of the files, got {min(twice)}, which "
+            "stands in the files too. Leave it out, or choose one in --query."
+        )
     return f"(SELECT *{values} FROM {files})"
 
 
@@ -310,6 +316,11 @@ def by_names(
     return dataclasses.replace(columns, split_column=SPLIT_OF_FILE), None, by_file
 
 
+def _folder_names(source: TableSource) -> set[str]:
+    folders = itertools.chain.from_iterable(f.split("/")[:-1] for f in source.files)
+    return {name for name, equals, _ in (f.partition("=") for f in folders) if equals}
+
+
 def _folder_values(source: TableSource, name: str) -> list[str]:
     values = []
     for file in source.files:
@@ -357,11 +368,12 @@ def _write_rows(
     columns: Columns,
     compared: Mapping[str, int],
     path: pathlib.Path,
+    folder_names: Collection[str] = (),
 ) -> None:
     """Writes the values of rows; images may stay in the files of `_num_compared`."""
     types = column_types(connection, rows)
     types.pop(_FILE, None)
-    columns = columns.in_table(list(types))
+    columns = columns.in_table(list(types), folder_names)
     for name in columns.extra_columns if columns.extra_in_records else ():
         kind_of(name, types[name])
     image, data = _image_values(connection, rows, columns.image_column, types)

@@ -180,9 +180,7 @@ def _kind_of_name(name: str) -> str | None:
     return _KINDS.get(endings) or _KINDS.get(os.path.splitext(name.lower())[1])
 
 
-TABLES = patterns.Kind(
-    "tables", is_one=lambda name: _kind_of_name(name) is not None, is_deep=True
-)
+TABLES = patterns.Kind("tables", is_one=lambda name: _kind_of_name(name) is not None)
 
 
 def _kind_of_file(path: str) -> str | None:

@@ -69,8 +69,9 @@ def test_files_folders_and_patterns_give_sorted_files_of_a_split(
 ) -> None:
     for name in ("a-10.tar", "a-2.tar", "b{1}.tar", ".hidden.tar", "note.txt", "v.tar"):
         (tmp_path / name).write_bytes(name.encode())
-    (tmp_path / "below").mkdir()
-    (tmp_path / "below" / "c.tar").write_bytes(b"")
+    for name in ("below/c.tar", ".git/d.tar", "__MACOSX/d.tar"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_bytes(b"")
 
     def names(*words: str) -> list[tuple[str, str]]:
         found = patterns.find(words, TARS, USUAL)
@@ -87,7 +88,7 @@ def test_files_folders_and_patterns_give_sorted_files_of_a_split(
         ("validation", "v.tar"),
     ]
     assert names(f"test={tmp_path}")[0] == ("test", "a-2.tar")
-    assert len(names(str(tmp_path))) == 4
+    assert len(names(str(tmp_path))) == 5
     assert names(f"{tmp_path}/b{{1}}.tar") == [("train", "b{1}.tar")]
     deep = names(f"{tmp_path}/**/c.tar", f"{tmp_path}/v.tar")
     assert [file for _, file in deep] == ["below/c.tar", "v.tar"]

@@ -588,6 +588,42 @@ def test_a_column_named_split_says_the_splits_if_its_values_do(
     assert [plan.split for plan in made.plans] == splits
 
 
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
+@pytest.mark.parametrize(
+    ("columns", "asked", "expected"),
+    [
+        ("image, label", [], ["a", "b"]),
+        ("image", ["label"], ["owl", "zebra"]),
+        ("image", [], "label: .* --hive_columns=label takes it from the folders"),
+        ("image, label", ["label"], "no column of the files, got label, which stan"),
+        ("image, label", ["split"], "--hive_columns=split needs one folder split=..."),
+    ],
+)
+def test_a_folder_is_a_column_only_if_the_user_says_so(
+    tmp_path: pathlib.Path,
+    form: str,
+    columns: str,
+    asked: list[str],
+    expected: list[str] | str,
+) -> None:
+    for folder, label in (("label=zebra", "a"), ("label=owl", "b")):
+        (tmp_path / "in" / folder).mkdir(parents=True)
+        (tmp_path / f"{label}.jpg").write_bytes(_IMAGE)
+        row = f"SELECT '{label}.jpg' AS image, '{label}' AS label"
+        query = f"COPY (SELECT {columns} FROM ({row})) TO"
+        kind = " (FORMAT json)" if form == "jsonl" else ""
+        with index.catalog_connection() as connection:
+            connection.execute(f"{query} '{tmp_path}/in/{folder}/t.{form}'{kind}")
+    options = {"image_column": "image", "root": str(tmp_path), "hive_columns": asked}
+
+    if isinstance(expected, str):
+        with pytest.raises(ValueError, match=expected):
+            job(f"{tmp_path}/in", tmp_path / "out", **options)
+        return
+    made = job(f"{tmp_path}/in", tmp_path / "out", **options)
+    assert [each.synset for each in made.classes] == expected
+
+
 def test_a_user_hears_what_to_do_about_splits_paths_and_encodings(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
