@@ -31,7 +31,7 @@ from benchmarks.options import data_access, settings_file
 from benchmarks.planning import facts, hardware, measured, published, summary, what_if
 from benchmarks.planning.facts import Fact, Facts
 from benchmarks.reporting import answers, output
-from benchmarks.results import collection as results
+from benchmarks.results import checks, collection as results
 from tfpipe import cli
 
 _ASKED = cli.group("What is asked")
@@ -235,8 +235,7 @@ def advise(options: AdviseOptions) -> None:
         details.append(f"\nWith {options.what_if}: {after.sentences[0]}")
     asked = dataclasses.asdict(options).items()
     result = {
-        "command": "benchmarks.advise",
-        "schema_version": 1,
+        **checks.head(checks.ADVISE),
         "started_at": output.now().isoformat(timespec="seconds"),
         "config": {name: value for name, value in asked if value not in (None, ())},
         **answer.as_json(),

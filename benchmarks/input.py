@@ -385,7 +385,7 @@ def run(
         thread of the first part left out may still be running.
     """
     from benchmarks.distributed import numa
-    from benchmarks.results import environment
+    from benchmarks.results import checks, environment
     from benchmarks.training.setting import make_tuning
 
     if config.report_dir and world.is_first:
@@ -398,8 +398,7 @@ def run(
         cli_output.tell(measured.pipeline)
     cut_off = _run_parts(config, world, measured, limit or TimeLimit(config.time_limit))
     result = {
-        "command": "benchmarks.input",
-        "schema_version": 1,
+        **checks.head(checks.INPUT),
         "config": dataclasses.asdict(config),
         "paths": environment.paths(measured.pipeline),
         "pipeline": str(measured.pipeline).splitlines(),

@@ -35,6 +35,7 @@ from benchmarks.models import catalog
 from benchmarks.options import data_access
 from benchmarks.planning import published
 from benchmarks.reporting import answers, output
+from benchmarks.results import checks
 from benchmarks.results.other_results import StorageReading
 from benchmarks.storage_probe import probe, probe_files, summary
 from benchmarks.storage_probe.workers import Workers
@@ -150,8 +151,7 @@ def run(config: StorageOptions) -> None:
         )
         measured = list(measure.run())
     result = {
-        "command": "benchmarks.storage",
-        "schema_version": 1,
+        **checks.head(checks.STORAGE),
         "started_at": now.isoformat(timespec="seconds"),
         "config": dataclasses.asdict(config),
         "num_ranks": hosts.num_ranks,
@@ -260,8 +260,7 @@ def warm(config: WarmOptions) -> None:
     url, options = config.location.partition("?")[0], dataclasses.asdict(config)
     del options["location"]
     result = {
-        "command": "benchmarks.storage",
-        "schema_version": 1,
+        **checks.head(checks.STORAGE),
         "config": {"do": "warm", "place": url, **options},
         "num_hosts": len(filled),
         **{name: sum(part[name] for part in filled) for name in filled[0]},

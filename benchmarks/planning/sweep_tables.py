@@ -23,6 +23,7 @@ from benchmarks.planning.session import (
 )
 from benchmarks.reporting import binding
 from benchmarks.reporting.charts import scaling, sweeps
+from benchmarks.results import checks
 from benchmarks.results.other_results import (
     FoundAnswers,
     PublishedRow,
@@ -182,8 +183,7 @@ def document(session: Session) -> dict[str, Any]:
         answers=tuple(answer for answer in session.answers.values() if answer),
     )
     return {
-        "command": "benchmarks.sweep",
-        "schema_version": 2,
+        **checks.head(checks.SWEEP),
         "config": dataclasses.asdict(sweep),
         "num_runs": len(runs),
         "num_done": len(results),

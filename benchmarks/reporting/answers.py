@@ -46,7 +46,7 @@ def _run_line(result: TrainResult) -> str:
         parts.append(f"emulated {result.emulation.accelerator}")
     text = f"{', '.join(parts)}: {result.examples_per_second or 0:,.0f} images/s"
     if (busy := result.accelerator_utilization) is not None:
-        who = "accelerators'" if result.emulation else "model's own"
+        who = "accelerators'" if result.kind == "emulated" else "model's own"
         text += f" ({busy:.1%} of the {who} rate)"
     if result.num_evaluated is not None:
         text += f"; accuracy {result.accuracy:.4f}"
@@ -101,7 +101,9 @@ def _storage(result: TrainResult) -> str | None:
 
 def _steps(result: TrainResult) -> str:
     steady = result.steady_state
-    text = "NOT steady" if steady.reached is False else "steady"
+    text = "steady" if steady.is_even else "at an uneven rate"
+    if steady.reached is False:
+        text = "NOT steady"
     if steady.drift is not None:
         text += f", drift {abs(steady.drift - 1):.0%}"
     times = (result.step_seconds_p50, result.step_seconds_p99)
@@ -196,8 +198,10 @@ def storage(result: Result) -> list[str]:
         )
     if skipped := sum(bool(row["skipped"]) for row in result["measurements"]):
         doubts.append(f"{skipped} left out")
+    place = result["place"]
+    memory = f" is memory ({place['beneath']}), and" if place["is_memory"] else ""
     return [
-        f"{folder}{fed[0].removeprefix('It') if fed else ''}",
+        f"{folder}{memory}{fed[0].removeprefix('It') if fed else ''}",
         *fed[1:2],
         *rows(
             rate="; ".join(doubts),

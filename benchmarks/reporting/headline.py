@@ -94,6 +94,8 @@ def doubt(group: Group) -> str:
         parts.append(text)
     if values.steady_state.reached is False:
         parts.append("the run was not steady")
+    elif not values.steady_state.is_even:
+        parts.append("the rate changed during the run")
     others = values.host_load.others_cpu_fraction or 0.0
     if others > OTHERS_LIMIT:
         parts.append(f"other processes took {others:.0%} of the cores")

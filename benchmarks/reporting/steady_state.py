@@ -16,10 +16,11 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.results.train_result import SteadyState
+
 # Timing may begin and end anywhere in a window, and with batches made in advance. The
 # error of the rate is then a window, or the batches, over all timed steps.
 LEAST_WINDOWS = 10
-_DRIFT = 0.1  # a smaller change of the rate is not worth a sentence
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -95,11 +96,13 @@ def describe(
     most = max(read_ahead, key=lambda ahead: ahead.num_examples)
     num_timed_steps = len(end_seconds[0])
     obstacle = _obstacle(most, num_warmup_steps, num_timed_steps, remedy)
-    text = f"Not in a steady state: {obstacle}"
-    if obstacle is None:
-        text = _proof(most, num_timed_steps)
     drift = _drift(end_seconds)
-    if drift is not None and abs(drift - 1) > _DRIFT:
+    is_even = SteadyState(drift=drift).is_even
+    state = "In a steady state" if is_even else "At an uneven rate"
+    text = f"{state}: {_proof(most, num_timed_steps)}"
+    if obstacle is not None:
+        text = f"Not in a steady state: {obstacle}"
+    if not is_even:
         text += (
             f" The last third of the timed steps had {drift:.2f} times the rate of the "
             "first third."
@@ -136,10 +139,10 @@ def _obstacle(
 
 def _proof(ahead: ReadAhead, num_timed: int) -> str:
     if not ahead.num_examples:
-        return "In a steady state: nothing is read."
+        return "nothing is read."
     error = ahead.num_timed_steps / num_timed / LEAST_WINDOWS
     return (
-        f"In a steady state: the {ahead.num_examples:,} examples that a rank reads "
+        f"the {ahead.num_examples:,} examples that a rank reads "
         f"ahead were used before timing began, and {num_timed} steps were timed. Their "
         f"rate is that of the input within {error:.1%}."
     )

@@ -11,7 +11,7 @@ result with a contradiction was altered, or its program has a fault; reports say
   | label of an epoch   | what its bytes say                                     |
   | verdict of a gate   | what the figures say                                   |
   | config_digest       | the digest of the options                              |
-  | digest              | the digest of all other keys                           |
+  | digest              | the digest of all other keys; older results have none  |
 """
 
 import hashlib
@@ -26,11 +26,18 @@ from benchmarks.results.train_result import EpochBytes, TrainResult
 
 TRAIN, INPUT, SWEEP = "benchmarks.train", "benchmarks.input", "benchmarks.sweep"
 STORAGE, ADVISE = "benchmarks.storage", "benchmarks.advise"
-WITH_RESULT = (TRAIN, INPUT, STORAGE, SWEEP, ADVISE)  # with a result
+# The schema version of each command with a result; since then a result has a digest.
+VERSIONS: Mapping[str, int] = {TRAIN: 3, INPUT: 2, STORAGE: 2, SWEEP: 3, ADVISE: 2}
 DIGEST = "digest"
 _EXACT = 0.01  # relative difference of a rate and its factors
 _HALF = 0.5  # a cold epoch reads more of its bytes from storage, a warm one fewer
+_ALTERED = "The file was altered after it was written: its digest"
 _SHARES = ("stall_fraction", "accelerator_utilization", "sync_fraction")
+
+
+def head(command: str) -> dict[str, Any]:
+    """Returns the first keys of a result of a command."""
+    return {"command": command, "schema_version": VERSIONS[command]}
 
 
 def digest(values: Mapping[str, Any]) -> str:
@@ -47,12 +54,14 @@ def faults(document: Mapping[str, Any]) -> list[str]:
         document: The JSON object. Other commands than benchmarks.train have their
             digest checked only.
     """
-    problems = []
-    if DIGEST in document and document[DIGEST] != digest(document):
-        problems.append(
-            "The file was altered after it was written: its digest differs."
-        )
-    if document.get("command") != TRAIN:
+    problems, command = [], document.get("command")
+    version = document.get("schema_version")
+    if DIGEST in document:
+        if document[DIGEST] != digest(document):
+            problems.append(f"{_ALTERED} differs.")
+    elif isinstance(version, int) and version >= VERSIONS.get(str(command), math.inf):
+        problems.append(f"{_ALTERED} is missing.")
+    if command != TRAIN:
         return problems
     result, wrong = tree.decode(TrainResult, document)
     problems += [f"A value has another type than a result has: {w}" for w in wrong]

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar, cast
 
 from benchmarks.results import checks, gates, tree
-from benchmarks.results.checks import ADVISE, INPUT, STORAGE, SWEEP, TRAIN, WITH_RESULT
+from benchmarks.results.checks import ADVISE, INPUT, STORAGE, SWEEP, TRAIN, VERSIONS
 from benchmarks.results.other_results import (
     AdviceResult,
     InputResult,
@@ -231,7 +231,7 @@ def collect(
     """Returns results by their command, and repeats grouped."""
     by_command = {
         command: [r for r in results if r.document.get("command") == command]
-        for command in WITH_RESULT
+        for command in VERSIONS
     }
     return Collection(
         groups=_groups(by_command[TRAIN]),
@@ -259,7 +259,7 @@ def _document(path: pathlib.Path) -> tuple[dict[str, Any] | None, str]:
         why = error.strerror if isinstance(error, OSError) else error
         return None, f"it cannot be read as JSON ({why})."
     command = document.get("command") if isinstance(document, dict) else None
-    if command not in WITH_RESULT:
+    if str(command) not in VERSIONS:
         what = f"its command is {command}" if isinstance(command, str) else "no command"
         return None, f"it is no result of a benchmark ({what})."
     return document, ""

@@ -11,6 +11,8 @@ from typing import Any
 
 Numbers = tuple[float | None, ...]
 
+DRIFT_LIMIT = 0.1  # largest change of a rate that is even
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
@@ -153,6 +155,11 @@ class SteadyState:
     reached: bool | None = None
     drift: float | None = None
     text: str = ""
+
+    @property
+    def is_even(self) -> bool:
+        """Whether the rate stayed the same, as far as the drift is known."""
+        return self.drift is None or abs(self.drift - 1) <= DRIFT_LIMIT
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

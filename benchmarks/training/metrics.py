@@ -15,7 +15,7 @@ from benchmarks.page_cache.reads import known_sum
 from benchmarks.reporting import mlperf_storage, steady_state
 from benchmarks.training import critical_path
 from benchmarks.training.critical_path import CriticalPath
-from benchmarks.training.recorder import Epoch, Trace
+from benchmarks.training.recorder import Array, Epoch, Trace
 
 _Z_95 = 1.96  # deviations around 95 % of a normal distribution
 _PERCENTILES = (50, 90, 95, 99)
@@ -68,19 +68,18 @@ def _speed(traces: Sequence[Trace]) -> dict[str, Any]:
     num_examples = sum(trace.num_examples for trace in traces)
     # Step k of all ranks is over when its last rank is done.
     ends = np.max([trace.end_seconds for trace in traces], axis=0)
-    rates = num_examples / len(ends) / np.diff(ends, prepend=0.0)
     return {
         "examples_per_second": num_examples / _seconds(traces),
-        "examples_per_second_deviation": _deviation(rates),
+        "examples_per_second_deviation": _deviation(num_examples, ends),
         "examples_per_second_per_rank": [t.num_examples / t.seconds for t in traces],
         "examples_per_second_deviation_per_rank": [
-            _deviation(t.num_examples / len(t.step_seconds) / t.step_seconds)
-            for t in traces
+            _deviation(t.num_examples, t.end_seconds) for t in traces
         ],
     }
 
 
-def _deviation(rates: npt.NDArray[np.float64]) -> float:
+def _deviation(num_examples: int, ends: Array) -> float:
+    rates = num_examples / len(ends) / np.diff(ends, prepend=0.0)
     return float(_Z_95 * np.std(rates))
 
 

@@ -39,7 +39,6 @@ from benchmarks.training.setting import Setting, make_setting
 from tfpipe.cli import output as cli_output
 from tfpipe.cli.progress import Progress
 
-SCHEMA_VERSION = 3
 FAILED_DIR = "failed"
 
 _LOOPS = {"train": loop.train, "eval": loop.evaluate, "infer": loop.infer}
@@ -140,8 +139,7 @@ def _result(setting: Setting, ranks: Ranks, required: Sequence[Gate]) -> dict[st
     if config.repeat > 1:
         figures["reproducibility"] = mlperf_storage.reproducibility(measured)
     result = {
-        "command": "benchmarks.train",
-        "schema_version": SCHEMA_VERSION,
+        **checks.head(checks.TRAIN),
         "kind": config.kind,
         "config": (options := dataclasses.asdict(config)),
         "config_digest": checks.digest(options),

@@ -256,7 +256,7 @@ def profile() -> dict[str, Any]:
     trial = {"elements_per_second": 46.0, "cpu_seconds_per_element": 0.47, "error": ""}
     return {
         "command": "benchmarks.input",
-        "schema_version": 2,
+        "schema_version": 1,
         "config": {"data_dir": "/mnt/nvme/imagenet", "do": ["profile", "tune"]},
         "pipeline": [" 1 Interleave(num_parallel_reads=8)"],
         "num_ranks": 1,

@@ -8,6 +8,8 @@ import pytest
 
 from benchmarks.reporting import steady_state
 from benchmarks.reporting.steady_state import ReadAhead
+from benchmarks.results import tree
+from benchmarks.results.train_result import SteadyState
 
 
 @pytest.mark.parametrize(
@@ -96,6 +98,12 @@ def test_a_run_is_as_steady_as_its_least_steady_rank(
     assert words in found["text"]
 
 
+def test_a_rate_that_changed_is_not_called_steady() -> None:
+    ends = [*range(1, 9), 8.5, 9.0, 9.5, 10.0]
+
+    assert _describe(ends=ends)["text"].startswith("At an uneven rate: the 64 examp")
+
+
 @pytest.mark.parametrize(
     ("ends", "drift"),
     [
@@ -111,4 +119,7 @@ def test_drift_is_the_rate_of_the_last_third_over_the_first(
 
     assert found["drift"] == pytest.approx(drift)
     sentence = f"The last third of the timed steps had {drift or 0:.2f} times"
-    assert (sentence in found["text"]) is (drift is not None)
+    is_even = drift is None
+    assert (sentence in found["text"]) is not is_even
+    typed, _ = tree.decode(SteadyState, found)
+    assert typed.is_even is is_even

@@ -73,6 +73,17 @@ def test_each_altered_key_breaks_the_digest() -> None:
         assert "altered after it was written" in checks.faults(altered)[0], key
 
 
+@pytest.mark.parametrize("command", checks.VERSIONS)
+def test_a_result_without_its_digest_is_found_unless_it_is_old(command: str) -> None:
+    document = {"num_ranks": 1, **checks.head(command)}
+    version = document["schema_version"]
+
+    assert checks.faults(output.sealed(document)) == []
+    assert "its digest is missing" in " ".join(checks.faults(document))
+    assert checks.faults(document | {"schema_version": version - 1}) == []
+    assert checks.faults({"command": [command], "num_ranks": 1}) == []
+
+
 def test_an_elastic_run_may_have_had_more_ranks() -> None:
     document = _result() | {"num_ranks": 1}
     document["config"]["elastic"] = True
