@@ -252,7 +252,7 @@ def _image_size(of_flags: Facts) -> float | None:
         return float(fact.value)
     name = of_flags.get("model")
     model = catalog.MODELS.get(str(name.value)) if name else None
-    return model and float(model.image_size)
+    return float(model.image_size) if model else None
 
 
 COMMANDS = (

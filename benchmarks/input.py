@@ -461,7 +461,8 @@ def _storage(
     )
     if not config.has_shard_cache:
         return {"tier": tier}
-    statistics = world.gather(pipeline.source.cache_statistics())
+    source: Any = pipeline.source
+    statistics = world.gather(source.cache_statistics())
     everything = EpochCache(
         epoch=0,
         consumed_bytes=sum(rank.bytes_wanted for rank in statistics),
@@ -481,9 +482,9 @@ def _files(
     config: InputConfig, measured: Measured, result: dict[str, Any]
 ) -> dict[pathlib.Path, Callable[[], object]]:
     files: dict[pathlib.Path, Callable[[], object]] = {}
-    search = measured.search
-    if config.tuning is not None and search is not None:
-        files[pathlib.Path(config.tuning)] = lambda: search.save(config.tuning)
+    search, tuning = measured.search, config.tuning
+    if tuning is not None and search is not None:
+        files[pathlib.Path(tuning)] = lambda: search.save(tuning)
     if config.report_dir:
         path = output.path_in(config.report_dir, "input", output.now())
         files[path] = lambda: output.write(result, path)

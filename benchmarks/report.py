@@ -55,14 +55,15 @@ def run(options: ReportOptions) -> None:
         ) from error
     path.write_text(text, encoding="utf-8")
     parts = (collection.results, collection.sweeps, collection.advice)
+    num_results = sum(map(len, parts))
     result = {
         "command": "benchmarks.report",
         "schema_version": 1,
-        "num_results": sum(map(len, parts)),
+        "num_results": num_results,
         "num_left_out": len(collection.left_out),
         "output": str(path),
     }
-    about = f"The page shows {count_of(result['num_results'], 'result')}."
+    about = f"The page shows {count_of(num_results, 'result')}."
     notes = [f"Note: {reason}" for reason in collection.left_out]
     output.show(result, str(path), about, notes=notes)
 

@@ -127,7 +127,7 @@ def check_run(words: Sequence[str]) -> None:
     options_of_run.refuse_unmeasured(config)
     for text in config.require:
         gates.Gate.parse(text)
-    if config.is_remote:
+    if config.data_dir and config.is_remote:
         tfpipe.Files(config.data_dir).size("index.json")
     elif config.data_dir and not os.path.exists(f"{config.data_dir}/index.json"):
         tfpipe.TFRecordSource(config.data_dir, "train")  # its error has the remedy

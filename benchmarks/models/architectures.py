@@ -6,12 +6,12 @@ catalog.py gives the models their names.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import keras
 from keras import layers
 
-Tensor = keras.KerasTensor
+Tensor: TypeAlias = keras.KerasTensor
 
 _RESNET50_STAGES = ((3, 64), (4, 128), (6, 256), (3, 512))  # blocks, filters
 

@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.page_cache import reads
-from benchmarks.page_cache.reads import EpochReads, known_sum
+from benchmarks.page_cache.reads import EpochReads
 from benchmarks.page_cache.states import COLD_LIMIT, CacheStatus
 from benchmarks.system import mounts
+from benchmarks.system.figures import joined
 from benchmarks.system.host_load import share_text
 
 COLD_MIN = 0.95  # smallest part of the consumed bytes from storage, if cold
@@ -104,18 +105,18 @@ def join(
     """Joins the reads of all ranks in each timed epoch."""
     statuses = {status.cache: status for status in before}
     num_bytes = max([1, *(status.num_bytes for status in before)])
-    joined = []
+    by_epoch = []
     for ranks in zip(*by_rank, strict=True):
         groups = {
             cache: [rank for rank in ranks if rank.cache == cache]
             for cache in dict.fromkeys(rank.cache for rank in ranks)
         }
         origins = [reads.origin(group, statuses.get(c)) for c, group in groups.items()]
-        joined.append(
+        by_epoch.append(
             EpochCache(
                 epoch=ranks[0].epoch,
                 consumed_bytes=sum(rank.consumed_bytes for rank in ranks),
-                storage_bytes=known_sum([origin.storage_bytes for origin in origins]),
+                storage_bytes=joined(sum, [origin.storage_bytes for origin in origins]),
                 server_bytes=reads.total(ranks, "server_bytes"),
                 num_requests=reads.total(ranks, "num_requests"),
                 network_bytes=reads.network_bytes(ranks),
@@ -124,7 +125,7 @@ def join(
                 ],
             )
         )
-    return joined
+    return by_epoch
 
 
 def label(epochs: Sequence[EpochCache]) -> str:
@@ -165,8 +166,7 @@ def describe(before: Sequence[CacheStatus], epochs: Sequence[EpochCache]) -> str
     ]
     share = sum(stored) / consumed if consumed and len(stored) == len(epochs) else None
     giver = epochs[0].giver if epochs else "storage"
-    shares = [status.resident_fraction for status in before]
-    resident = None if None in shares else max(shares, default=None)
+    resident = joined(max, [status.resident_fraction for status in before])
     shown = "; ".join(map(str, epochs[:_MAX_EPOCHS_IN_TEXT]))
     if len(epochs) > _MAX_EPOCHS_IN_TEXT:
         shown += f"; and {len(epochs) - _MAX_EPOCHS_IN_TEXT} more"
@@ -266,8 +266,8 @@ def sources(
     neither the server nor the disk were in memory.
     """
     consumed = sum(epoch.consumed_bytes for epoch in epochs)
-    storage = known_sum([epoch.storage_bytes for epoch in epochs])
-    fetched = known_sum([epoch.server_bytes for epoch in epochs])
+    storage = joined(sum, [epoch.storage_bytes for epoch in epochs])
+    fetched = joined(sum, [epoch.server_bytes for epoch in epochs])
     server: float | None = 0
     disk: float | None = storage
     if tier == "remote":  # nothing on this host keeps a record
@@ -279,7 +279,7 @@ def sources(
     rest = None if server is None else max(0.0, consumed - server)
     disk = rest if rest == 0 else None if disk is None else min(disk, rest or disk)
     memory = None if rest is None or disk is None else rest - disk
-    received = known_sum([epoch.network_bytes for epoch in epochs])
+    received = joined(sum, [epoch.network_bytes for epoch in epochs])
     if tier == "mount" and received is not None:
         brought = f"The network of the hosts brought {received / 1e6:.1f} MB meanwhile."
         remark = f"{brought} {remark}"
@@ -293,7 +293,7 @@ def sources(
         "bytes_from_page_cache": 0 if in_ram else memory,
         "bytes_from_ram_cache": memory if in_ram else 0,
     }
-    requests = known_sum([epoch.num_requests for epoch in epochs])
+    requests = joined(sum, [epoch.num_requests for epoch in epochs])
     remark = f"{_an_epoch(requests, fetched, len(epochs))} {remark}".strip()
     state = "cold" if tier == "remote" else label(epochs)
     return {

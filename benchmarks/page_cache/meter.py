@@ -54,7 +54,9 @@ class Meter:
         # A thread looks at the files, because no step may wait for it.
         self._thread = concurrent.futures.ThreadPoolExecutor(1)
         self._epochs: list[tuple[int, Moment, Moment]] = []
-        self._begin = state and (state.epoch, self._look())
+        self._begin: tuple[int, Moment] | None = None
+        if state is not None:
+            self._begin = (state.epoch, self._look())
 
     def start(self, state: tfpipe.State) -> None:
         if self._is_cold:

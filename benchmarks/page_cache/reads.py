@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from benchmarks.page_cache.files import OpenFiles
 from benchmarks.page_cache.states import CacheStatus, PageCache
 from benchmarks.system import network, probes
+from benchmarks.system.figures import joined
 from benchmarks.system.machine import Host
 
 _VMSTAT = pathlib.Path("/proc/vmstat")
@@ -93,7 +94,7 @@ def snapshot(
         fetched: The figures of the rank's shard cache.
     """
     try:
-        resident = files and files.resident_bytes()
+        resident = None if files is None else files.resident_bytes()
         reclaimed = parse_reclaimed(_VMSTAT.read_text(encoding="ascii"))
     except (OSError, ValueError):
         resident = reclaimed = None
@@ -119,7 +120,7 @@ def parse_reclaimed(text: str) -> int:
             anonymous memory is then in the figure too.
     """
     counters = dict(line.split() for line in text.splitlines())
-    names = ("pgsteal_kswapd", "pgsteal_direct")
+    names: tuple[str, ...] = ("pgsteal_kswapd", "pgsteal_direct")
     if "pgsteal_file" in counters:
         names = ("pgsteal_file",)
     elif not set(names) <= set(counters):
@@ -183,13 +184,7 @@ def network_bytes(ranks: Sequence[EpochReads]) -> int | None:
 
 def total(ranks: Sequence[EpochReads], name: str) -> int | None:
     """Returns the growth of a counter over ranks; None if a rank does not know."""
-    return known_sum([rank.grown(name) for rank in ranks])
-
-
-def known_sum(values: Sequence[int | None]) -> int | None:
-    """Returns the sum of values; None without a value, or if a value is unknown."""
-    numbers = [value for value in values if value is not None]
-    return sum(numbers) if numbers and len(numbers) == len(values) else None
+    return joined(sum, [rank.grown(name) for rank in ranks])
 
 
 def _moved(rank: EpochReads) -> tuple[int, int] | None:

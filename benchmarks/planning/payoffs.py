@@ -7,6 +7,7 @@ the source.
 
 import dataclasses
 import math
+from typing import Any
 
 import tfpipe
 from benchmarks.planning import ceilings, facts, hardware, run_costs
@@ -63,7 +64,7 @@ def _payoff(
     source: str,
     is_possible: bool = True,
     limit: tuple[str, float] = ("", math.inf),
-    **changes: float,
+    **changes: Any,
 ) -> Payoff:
     """Returns the payoff of a remedy.
 
@@ -91,7 +92,7 @@ def _shard_cache(whole: Facts, before: Scenario) -> Payoff:
     room = facts.figure(whole, "local_disk_room")
     hits = run_costs.shard_cache_hits(room, before.num_bytes)
     hits = max(hits, before.cached_fraction)
-    changes = {
+    changes: dict[str, Any] = {
         "cached_fraction": hits,
         "cpu_seconds": before.cpu_seconds * _SHARD_CACHE_CPU[0],
     }
@@ -217,7 +218,7 @@ def _faster_path(
 def _remote(whole: Facts, before: Scenario) -> Payoff:
     pixels = 3 * facts.figure(whole, "image_size") ** 2
     most = before.num_hosts * before.link_bytes_per_second / pixels
-    changes = {
+    changes: dict[str, Any] = {
         "link_bytes_per_second": math.inf,
         "cpu_seconds": min(before.cpu_seconds, _READ_ONLY_MS[0] / 1e3),
     }

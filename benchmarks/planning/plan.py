@@ -13,7 +13,7 @@ import pathlib
 import shlex
 import statistics
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from benchmarks.models import catalog
@@ -56,8 +56,11 @@ class Run:
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> "Run":
         """Returns the run that `as_json` described, also of an older version."""
-        lists = ((name, value) for name, value in fields.items())
-        return cls(**{n: tuple(v) if isinstance(v, list) else v for n, v in lists})
+        values: Any = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in fields.items()
+        }
+        return cls(**values)
 
     @property
     def name(self) -> str:
@@ -309,7 +312,7 @@ class Sweep:
 
     def series(self) -> list[Series]:
         names = ("tier", "data_dir", "cache", "mode", "accelerator", "model", "scaling")
-        axes = itertools.product(
+        axes: Iterable[Any] = itertools.product(
             self._data(),
             self.modes or (None,),
             *(self.accelerators or (None,), self.models, self.scaling),

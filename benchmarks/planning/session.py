@@ -18,6 +18,7 @@ from benchmarks.results.collection import RunResult, environment
 from benchmarks.results.environment import here
 from benchmarks.results.other_results import FoundRanks, RankProbe
 from benchmarks.results.train_result import TrainResult
+from benchmarks.system.figures import joined
 from tfpipe.cli import progress
 
 RULE = (
@@ -103,7 +104,7 @@ class Repeats(NamedTuple):
 
     def mean(self, get: Callable[[TrainResult], float | None]) -> float | None:
         """Returns the mean of a figure; None if a run does not know the figure."""
-        return known_mean([get(values) for values in self.values])
+        return joined(statistics.mean, [get(values) for values in self.values])
 
     @property
     def rates(self) -> list[float]:
@@ -114,12 +115,6 @@ class Repeats(NamedTuple):
         """Whether all runs met all gates; None without gates."""
         passed = [gate.passed for result in self.results for gate in result.gates]
         return all(passed) if passed else None
-
-
-def known_mean(values: Sequence[float | None]) -> float | None:
-    """Returns the mean of values; None if a value is unknown."""
-    numbers = [value for value in values if value is not None]
-    return statistics.mean(numbers) if len(numbers) == len(values) else None
 
 
 @dataclasses.dataclass(kw_only=True)

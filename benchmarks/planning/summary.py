@@ -225,13 +225,13 @@ def _gb(rate: float | None) -> str:
     return f"{value:,.1f}" if value >= 1 else f"{value:.2g}"
 
 
+_PAYS = {True: "yes:", False: "no: "}
 _PAYOFFS: Sequence[Column[Payoff]] = (
     Column("What would pay", lambda p: f"{_PAYS[p.pays]} {p.name}", is_left=True),
     Column("gain", lambda p: f"{p.gain:.2f}"),
     Column("images/s", lambda p: f"{p.images_per_second:,.0f}"),
     Column("then bound by, cost", lambda p: f"{p.binding}; {p.cost}.", is_left=True),
 )
-_PAYS = {True: "yes:", False: "no: "}
 
 
 def text(advice: Advice) -> str:

@@ -17,7 +17,6 @@ from benchmarks.planning.session import (
     Repeats,
     Session,
     duration,
-    known_mean,
     missed_gates,
     time_text,
 )
@@ -34,6 +33,7 @@ from benchmarks.results.other_results import (
     SweptTier,
 )
 from benchmarks.results.train_result import SourceBytes, TrainResult
+from benchmarks.system.figures import joined
 from tfpipe.cli import text_table
 
 _NOTHING = SourceBytes(
@@ -118,7 +118,7 @@ def _point(repeats: Repeats, single: Sequence[float]) -> SweptPoint:
         accelerator_utilization=repeats.mean(lambda r: r.accelerator_utilization),
         binding=_binding(repeats),
         critical_path={
-            part: known_mean([each[part] for each in shares]) or 0.0
+            part: joined(statistics.mean, [each[part] for each in shares]) or 0.0
             for part in (shares[0] if shares else ())
         },
         host_cpu_fraction=repeats.mean(lambda r: r.telemetry.host_cpu_fraction),
@@ -149,17 +149,23 @@ def tier(repeats: Repeats) -> SweptTier:
         **dataclasses.asdict(repeats.series),
         num_ranks=repeats.placement.num_ranks,
         num_repeats=len(repeats.rates),
-        examples_per_second=known_mean(repeats.rates),
+        examples_per_second=joined(statistics.mean, repeats.rates),
         examples_per_second_min=min(repeats.rates),
         examples_per_second_max=max(repeats.rates),
         cpu_seconds_per_example=repeats.mean(lambda r: r.cpu_seconds_per_example),
         stall_fraction=repeats.mean(lambda r: r.stall_fraction),
         binding=_binding(repeats),
         state=_joined(section.state for section in sections) or "",
-        bytes_from_server=known_mean([s.bytes_from_server for s in sections]),
-        bytes_from_disk=known_mean([s.bytes_from_disk for s in sections]),
-        bytes_from_page_cache=known_mean([s.bytes_from_page_cache for s in sections]),
-        bytes_from_ram_cache=known_mean([s.bytes_from_ram_cache for s in sections]),
+        bytes_from_server=joined(
+            statistics.mean, [s.bytes_from_server for s in sections]
+        ),
+        bytes_from_disk=joined(statistics.mean, [s.bytes_from_disk for s in sections]),
+        bytes_from_page_cache=joined(
+            statistics.mean, [s.bytes_from_page_cache for s in sections]
+        ),
+        bytes_from_ram_cache=joined(
+            statistics.mean, [s.bytes_from_ram_cache for s in sections]
+        ),
     )
 
 
@@ -254,7 +260,7 @@ def published_row(repeats: Repeats) -> SweptRow:
     own = {"mode": mode, "batch_size": batch_size, "accelerator": accelerator}
     return SweptRow(
         **{**dataclasses.asdict(series), **own},
-        kind=first.kind,
+        kind=first.kind or "",
         precision=config.precision,
         num_ranks=num_ranks,
         num_hosts=repeats.placement.num_hosts or len(first.environment.hosts) or None,

@@ -10,15 +10,18 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 _SPREAD_LIMIT = 0.05  # Rules.md: results must be reproducible within 5 %
 
 
 def utilization_of_epochs(
     *,
     epochs: Sequence[int],
-    wait_seconds: Sequence[float],
-    compute_seconds: Sequence[float],
-    end_seconds: Sequence[float],
+    wait_seconds: Sequence[float] | npt.NDArray[np.float64],
+    compute_seconds: Sequence[float] | npt.NDArray[np.float64],
+    end_seconds: Sequence[float] | npt.NDArray[np.float64],
 ) -> dict[int, float]:
     """Computes the accelerator utilization of a rank by epoch.
 

@@ -91,7 +91,7 @@ def show(
 def sealed(result: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a result as strict JSON with its digest, which each change breaks."""
     document = strict(result)
-    if document.get("command") in checks.VERSIONS:
+    if str(document.get("command")) in checks.VERSIONS:
         document[checks.DIGEST] = checks.digest(document)
     return document
 

@@ -245,12 +245,14 @@ def _details(collection: Collection) -> list[dict[str, Any]]:
     shown: list[tuple[str, str, Result[Any], Sequence[Result[Any]]]] = [
         (f"run-{g.index}", g.label, g.median, g.results) for g in collection.groups
     ]
+    others: dict[str, Sequence[Result[Any]]] = {
+        "input": collection.inputs,
+        "storage": collection.probes,
+        "advice": collection.advice,
+    }
     shown += [
         (f"{kind}-{index}", f"{kind.capitalize()}: {result.name}", result, [result])
-        for kind, several in (
-            *(("input", collection.inputs), ("storage", collection.probes)),
-            ("advice", collection.advice),
-        )
+        for kind, several in others.items()
         for index, result in enumerate(several, 1)
     ]
     for name, label, result, repeats in shown:
@@ -296,8 +298,8 @@ def command_line(result: Result[Any]) -> str:
 
 def _jpeg(path: pathlib.Path) -> str | None:
     try:
-        with PIL.Image.open(path) as picture:
-            picture = picture.convert("RGB")
+        with PIL.Image.open(path) as opened:
+            picture = opened.convert("RGB")
             picture.thumbnail((_PICTURE_WIDTH, _PICTURE_WIDTH))
             file = io.BytesIO()
             picture.save(file, "JPEG", quality=70, optimize=True)

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from benchmarks.results.train_result import SteadyState
 
@@ -81,7 +82,7 @@ def describe(
     read_ahead: Sequence[ReadAhead],
     num_warmup_steps: int,
     num_warmup_examples: Sequence[int],
-    end_seconds: Sequence[Sequence[float]],
+    end_seconds: Sequence[Sequence[float] | npt.NDArray[np.float64]],
     remedy: str = "",
 ) -> dict[str, Any]:
     """Returns whether a run was in a steady state, with a sentence.
@@ -148,9 +149,11 @@ def _proof(ahead: ReadAhead, num_timed: int) -> str:
     )
 
 
-def _drift(end_seconds: Sequence[Sequence[float]]) -> float | None:
+def _drift(
+    end_seconds: Sequence[Sequence[float] | npt.NDArray[np.float64]],
+) -> float | None:
     # Step k of all ranks is over when its last rank is done.
-    ends = np.max(end_seconds, axis=0)
+    ends = np.max(np.asarray(end_seconds), axis=0)
     third = len(ends) // 3
     if not third:
         return None

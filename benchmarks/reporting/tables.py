@@ -250,7 +250,7 @@ def environment(collection: Collection) -> Table | None:
 
 
 def _flat(values: Mapping[str, Any], above: str = "") -> dict[str, str]:
-    texts = {}
+    texts: dict[str, str] = {}
     for key, value in values.items():
         if isinstance(value, Mapping):
             texts |= _flat(value, f"{above}{key} ")

@@ -83,7 +83,7 @@ class Result(Generic[T]):
         config = self.values.config
         if self.values.kind or config.synthetic:
             return self.values.kind or "synthetic"
-        is_real = config.emulate is config.step_time_ms is None
+        is_real = config.emulate is None and config.step_time_ms is None
         return "real" if is_real else "emulated"
 
     @property
@@ -296,7 +296,7 @@ def machines(result: RunResult) -> list[str]:
 def _groups(results: Sequence[RunResult]) -> list[Group]:
     repeats: dict[str, list[RunResult]] = {}
     for result in results:
-        same = [settings(result), result.cache, environment(result)]
+        same: list[object] = [settings(result), result.cache, environment(result)]
         same += [machines(result), bool(result.faults)]
         repeats.setdefault(json.dumps(same, sort_keys=True), []).append(result)
     ordered = sorted(repeats.values(), key=lambda group: _order(group[0]))

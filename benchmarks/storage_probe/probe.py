@@ -141,7 +141,8 @@ def _with_more(
     unit: Literal["num_threads", "num_processes"],
     counts: Sequence[int],
 ) -> Group:
-    return [dataclasses.replace(reading, **{unit: count}) for count in counts]
+    changes: list[dict[str, Any]] = [{unit: count} for count in counts]
+    return [dataclasses.replace(reading, **change) for change in changes]
 
 
 def _up_to(most: int) -> list[int]:

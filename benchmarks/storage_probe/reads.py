@@ -127,10 +127,10 @@ class TimedReads:
     def _reads_of(self, thread: int) -> Iterator[Read]:
         job = self._job
         if job.kind == OPEN:
-            return (lambda path=path: _open(path) for path, _, _ in self._pieces)
+            return (functools.partial(_open, path) for path, _, _ in self._pieces)
         if job.kind == STAT:
             stat = self._remote.size if self._remote else os.stat
-            return (lambda path=path: _stat(stat, path) for path, _, _ in self._pieces)
+            return (functools.partial(_stat, stat, path) for path, _, _ in self._pieces)
         if job.kind == WRITE:
             return self._writes(thread)
         if job.kind == RANDOM:
@@ -149,10 +149,9 @@ class TimedReads:
             return
         buffers = [whole_memory(size)]
         for name, start, stop in self._pieces:
-            offsets = range(start, stop, size)
             with _opened(name, is_direct=job.is_direct) as file:
-                for offset in offsets:
-                    yield lambda at=offset, file=file: os.preadv(file, buffers, at)
+                for offset in range(start, stop, size):
+                    yield functools.partial(os.preadv, file, buffers, offset)
 
     def _writes(self, thread: int) -> Iterator[Read]:
         """Yields the writing of a file again and again, each time with other bytes."""
@@ -162,7 +161,7 @@ class TimedReads:
         while True:
             start = int(starts.integers(self._job.block_bytes))
             content = self._content[start : start + file_bytes]
-            yield lambda content=content: _save(path, content, self._job.block_bytes)
+            yield functools.partial(_save, path, content, self._job.block_bytes)
 
     @functools.cached_property
     def _content(self) -> memoryview:
@@ -200,7 +199,7 @@ class TimedReads:
             os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)  # no read-ahead
         buffers = [whole_memory(size)]
         return (
-            lambda at=at, file=files[name]: os.preadv(file, buffers, at)
+            functools.partial(os.preadv, files[name], buffers, at)
             for name, at in self._again(blocks)
         )
 
@@ -209,7 +208,7 @@ class TimedReads:
 
     def _ranged(self, ranges: Iterable[Piece]) -> Iterator[Read]:
         get = self._remote.read_view
-        return (lambda piece=piece: len(get(*piece)) for piece in ranges)
+        return (functools.partial(_get, get, piece) for piece in ranges)
 
 
 def _save(path: str, content: memoryview, block_bytes: int) -> int:
@@ -284,6 +283,10 @@ def _open(path: str) -> int:
 def _stat(stat: Callable[[str], object], path: str) -> int:
     stat(path)
     return 0
+
+
+def _get(get: Callable[..., memoryview], piece: Piece) -> int:
+    return len(get(*piece))
 
 
 def can_read_direct(path: str, block_bytes: int) -> bool:

@@ -11,6 +11,8 @@ launcher and kernel threads are other processes; interrupts belong to nobody.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from benchmarks.system.figures import joined
+
 # A host with larger shares is busy.
 OTHERS_LIMIT = 0.05
 STOLEN_LIMIT = 0.01
@@ -63,10 +65,7 @@ def summarize(ranks: Sequence[Figures]) -> dict[str, Any]:
         machines.setdefault(figures["machine_id"], []).append(figures)
     loads = [_load(group) for group in machines.values()]
     per_host = {name: [load[name] for load in loads] for name in loads[0]}
-    worst = {
-        name: None if None in values else max(values)
-        for name, values in per_host.items()
-    }
+    worst = {name: joined(max, values) for name, values in per_host.items()}
     lists = {f"{name}_per_host": values for name, values in per_host.items()}
     others, stolen, queued, _ = worst.values()
     return {**worst, **lists, "text": sentence(others, stolen, queued)}
@@ -79,10 +78,10 @@ def _load(ranks: Sequence[Figures]) -> dict[str, float | None]:
         first.get(f"host_{key}_seconds") for key in ("processes", "stolen")
     )
     own = _sum(ranks, "process_tree_cpu_seconds")
-    others = None if None in (of_all, own) else max(0.0, of_all - own)
+    others = joined(lambda times: max(0.0, times[0] - times[1]), (of_all, own))
     running = _sum(ranks, "process_running_seconds")
     queued = _sum(ranks, "process_run_queue_seconds")
-    ready = None if None in (running, queued) else running + queued
+    ready = joined(sum, (running, queued))
     return {
         "others_cpu_fraction": _share(others, capacity),
         "stolen_fraction": _share(stolen, capacity),
@@ -92,8 +91,7 @@ def _load(ranks: Sequence[Figures]) -> dict[str, float | None]:
 
 
 def _sum(ranks: Sequence[Figures], key: str) -> float | None:
-    values = [figures.get(key) for figures in ranks]
-    return None if None in values else sum(values)
+    return joined(sum, [figures.get(key) for figures in ranks])
 
 
 def _share(part: float | None, whole: float | None) -> float | None:

@@ -264,8 +264,8 @@ def make_edges(seconds: float, num_steps: int) -> Array:
 def of_steps(
     edges: Array,
     *,
-    end_seconds: Sequence[float],
-    wait_seconds: Sequence[float],
+    end_seconds: Sequence[float] | npt.NDArray[np.float64],
+    wait_seconds: Sequence[float] | npt.NDArray[np.float64],
     num_examples: int,
 ) -> Series:
     """Returns examples a second and the share of waiting of a rank.

@@ -31,7 +31,7 @@ def find(config: Config, ranks: Ranks) -> int:
             "TensorFlow sees none here. Give --batch_size."
         )
     start = catalog.MODELS[config.model].batch_size
-    batch_size = min(ranks.gather(search(lambda size: fits(config, size), start)))
+    batch_size: int = min(ranks.gather(search(lambda size: fits(config, size), start)))
     if not batch_size:
         raise ValueError(
             f"A batch of {_MULTIPLE} examples of --model={config.model} must fit in "

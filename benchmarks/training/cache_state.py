@@ -13,8 +13,9 @@ from benchmarks.distributed.ranks import Ranks
 from benchmarks.page_cache import files, labels, states
 from benchmarks.page_cache.labels import EpochCache
 from benchmarks.page_cache.meter import Meter
-from benchmarks.page_cache.reads import EpochReads, StoreReads, known_sum
+from benchmarks.page_cache.reads import EpochReads, StoreReads
 from benchmarks.page_cache.states import CacheStatus
+from benchmarks.system.figures import joined
 from benchmarks.system.telemetry import Sampler
 from benchmarks.training import caches, steps
 from benchmarks.training.setting import Setting
@@ -117,9 +118,9 @@ def _fill_shard_cache(setting: Setting, ranks: Ranks) -> None:
     error = ""
     if ranks.local_rank == 0:
         config = setting.config
-        cache = config.shard_cache()
+        cache: Any = config.shard_cache()
         try:
-            filled = cache.fill(config.data_dir, setting.pipeline.source.split)
+            filled = cache.fill(config.data_dir, setting.source.split)
         except (ValueError, OSError, tfpipe.errors.TfpipeError) as found:
             error = str(found)
         else:
@@ -188,7 +189,7 @@ def _stored(
     epochs: Sequence[EpochCache], figures: Mapping[str, Any]
 ) -> dict[str, float | None]:
     """Returns the bytes that storage gave to the ranks, and the rate, by the epochs."""
-    stored = known_sum([epoch.storage_bytes for epoch in epochs])
+    stored = joined(sum, [epoch.storage_bytes for epoch in epochs])
     share = stored and stored / sum(epoch.consumed_bytes for epoch in epochs)
     rate = figures["consumed_megabytes_per_second"]
     return {

@@ -86,10 +86,11 @@ def _parted(stage: tfpipe.Map) -> tuple[tfpipe.Map, tfpipe.Map]:
 
 def fill(pipeline: tfpipe.Pipeline) -> None:
     """Fills the caches of a pipeline with all records of its split."""
+    source: Any = pipeline.source
     last = max(n for n, s in enumerate(pipeline.stages) if isinstance(s, tfpipe.Cache))
     whole = dataclasses.replace(
         pipeline,
-        source=pipeline.source.in_order(),
+        source=source.in_order(),
         stages=pipeline.stages[: last + 1],
         device_ops=(),
     )

@@ -112,7 +112,8 @@ class RankTimes:
 
         Communication is the wait for the average, with the wait for other ranks.
         """
-        return _path([self]).seconds.mean(axis=0)
+        seconds: Array = _path([self]).seconds.mean(axis=0)
+        return seconds
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -143,9 +144,10 @@ class CriticalPath:
 
     def by_rank(self, part: str) -> Array:
         column = PARTS.index(part)
-        return np.bincount(
+        seconds: npt.NDArray[Any] = np.bincount(
             self.ranks[:, column], self.seconds[:, column], minlength=self.num_ranks
         )
+        return seconds
 
     def outliers(self) -> list[dict[str, Any]]:
         """Returns the longest losses of single steps, the longest first.

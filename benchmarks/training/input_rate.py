@@ -141,7 +141,7 @@ def measure(
         The rate of the rank, and the sections `steady_state`, `host_load`, `cache` and
         `examples_per_second_per_rank` of the result.
     """
-    source = pipeline.source
+    source: Any = pipeline.source
     num_bytes = sum(shard.num_bytes for shard in source.index.splits[source.split])
     record_bytes = num_bytes / source.index.num_records(source.split)
     files = [path for path in source.paths if tfpipe.Location(path).is_local]
@@ -209,6 +209,7 @@ def _time(
 ) -> InputRate:
     """Reads a pipeline with one iterator; returns the rate of the rank."""
     cpu_seconds, (begin, after) = 0.0, calls
+    source: Any = pipeline.source
 
     def start() -> None:
         nonlocal cpu_seconds
@@ -230,7 +231,7 @@ def _time(
     )
     return InputRate(
         ahead=ahead,
-        batch_size=pipeline.source.batch_size,
+        batch_size=source.batch_size,
         num_warmup=num_warmup,
         end_seconds=ends,
         cpu_seconds=cpu_seconds + time.process_time(),

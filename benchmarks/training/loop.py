@@ -250,7 +250,7 @@ def _run_steps(
 
 
 def _emulate(setting: Setting, ranks: Ranks) -> dict[str, Any]:
-    seconds = setting.emulated_seconds
+    seconds = setting.emulated_seconds or 0.0
     function = steps.make_emulated_step(setting, ranks, seconds)
     start = tfpipe.State()
     done = _run_steps(setting, ranks, function, setting.num_steps(start), start)
@@ -263,7 +263,7 @@ def _emulate(setting: Setting, ranks: Ranks) -> dict[str, Any]:
 def _padding(setting: Setting, traces: Sequence[Trace]) -> float:
     num_steps = sum(len(trace.wait_seconds) for trace in traces)
     num_examples = sum(trace.num_examples for trace in traces)
-    return 1 - num_examples / (num_steps * setting.config.batch_size)
+    return 1 - num_examples / (num_steps * setting.batch_size)
 
 
 def _restore(model: keras.Model, setting: Setting, ranks: Ranks) -> tfpipe.State:

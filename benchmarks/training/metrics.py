@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.page_cache.reads import known_sum
 from benchmarks.reporting import mlperf_storage, steady_state
+from benchmarks.system.figures import joined
 from benchmarks.training import critical_path
 from benchmarks.training.critical_path import CriticalPath
 from benchmarks.training.recorder import Array, Epoch, Trace
@@ -106,7 +106,7 @@ def _checked(share: float) -> float:
     return min(1.0, max(0.0, share))
 
 
-def _mean(values: npt.ArrayLike) -> float:
+def _mean(values: Any) -> float:
     return float(np.mean(values))
 
 
@@ -173,7 +173,7 @@ def _bytes(
     record_bytes: float | None,
 ) -> dict[str, Any]:
     seconds = _seconds(traces)
-    storage = known_sum([trace.storage_bytes for trace in traces])
+    storage = joined(sum, [trace.storage_bytes for trace in traces])
     consumed = distinct = None
     if record_bytes is not None and records is not None:
         consumed = sum(trace.num_examples for trace in traces) * record_bytes
@@ -184,7 +184,7 @@ def _bytes(
         "storage_bytes_read": storage,
         "storage_megabytes_per_second": _megabytes_per_second(storage, seconds),
         "run_distinct_bytes": distinct,
-        "run_storage_bytes_read": known_sum([t.run_storage_bytes for t in traces]),
+        "run_storage_bytes_read": joined(sum, [t.run_storage_bytes for t in traces]),
     }
 
 

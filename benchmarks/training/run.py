@@ -27,6 +27,7 @@ from benchmarks.results import checks, environment, gates, tree
 from benchmarks.results.gates import Gate
 from benchmarks.results.train_result import TrainResult
 from benchmarks.system import network, probes
+from benchmarks.system.figures import joined
 from benchmarks.training import (
     bars,
     batch_search,
@@ -179,14 +180,12 @@ def _use_of_host(result: dict[str, Any], config: Config) -> dict[str, float | No
         speed = link if config.link_gbps is None else config.link_gbps * 1e9 / 8
         if speed and received is not None and sent is not None:
             shares.append(min(1.0, max(received, sent) * 1e6 / speed))
-    joules = hosts.gpu_energy_joules_per_host
+    joules = joined(sum, hosts.gpu_energy_joules_per_host)
     examples = result["examples_per_second"] * result["timed_seconds"]
     return {
         "network_utilization": max(shares, default=None),
         "gpu_utilization": hosts.gpu_utilization,
-        "examples_per_joule": examples / sum(map(float, joules))
-        if joules and all(joules)
-        else None,
+        "examples_per_joule": examples / joules if joules else None,
     }
 
 
@@ -197,7 +196,7 @@ def _slow_link(result: dict[str, Any]) -> dict[str, Any] | None:
     communicated = path["shares"]["communication"] * path["seconds"]
     sending = telemetry.get("process_sending_seconds_per_rank") or ()
     slowest = critical_path.slow_link(sending, communicated, path["seconds"])
-    return slowest and dataclasses.asdict(slowest)
+    return None if slowest is None else dataclasses.asdict(slowest)
 
 
 def is_broken(result: dict[str, Any], config: Config) -> bool:

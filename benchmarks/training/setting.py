@@ -54,21 +54,31 @@ class Setting:
     stop: Stop = dataclasses.field(default_factory=Stop)
 
     @property
+    def source(self) -> Any:
+        """The source of the pipeline: of TFRecords, or synthetic."""
+        return self.pipeline.source
+
+    @property
     def index(self) -> Any:
         """The index of the data set; None if data is synthetic."""
-        return None if self.config.synthetic else self.pipeline.source.index
+        return None if self.config.synthetic else self.source.index
+
+    @property
+    def batch_size(self) -> int:
+        """Examples in a batch of each rank."""
+        return self.config.batch_size or catalog.MODELS[self.config.model].batch_size
 
     @property
     def emulated_seconds(self) -> float | None:
         """Configured time of an emulated step; None if a model computes."""
         if self.emulation is not None:
-            return self.emulation.step_seconds(self.config.batch_size)
+            return self.emulation.step_seconds(self.batch_size)
         milliseconds = self.config.step_time_ms
         return None if milliseconds is None else milliseconds / 1e3
 
     @property
     def steps_per_epoch(self) -> int:
-        return int(self.pipeline.source.steps_per_epoch)
+        return int(self.source.steps_per_epoch)
 
     @property
     def files(self) -> list[str]:
@@ -79,15 +89,14 @@ class Setting:
         """
         if self.config.synthetic or self.empty_caches is not None:
             return []
-        paths = self.pipeline.source.paths
-        return [path for path in paths if tfpipe.Location(path).is_local]
+        return [path for path in self.source.paths if tfpipe.Location(path).is_local]
 
     @property
     def num_bytes(self) -> int:
         """Size of the shards of the split; 0 if data is synthetic."""
         if self.config.synthetic:
             return 0
-        shards = self.index.splits[self.pipeline.source.split]
+        shards = self.index.splits[self.source.split]
         return sum(shard.num_bytes for shard in shards)
 
     @property
@@ -108,13 +117,13 @@ class Setting:
         if self.num_training_steps is None:
             timed = self.config.num_steps or _DEFAULT_SYNTHETIC_STEPS
             ahead = self.read_ahead(state).num_warmup_steps
-            return max(
-                _DEFAULT_WARMUP_STEPS, ahead
-            ) if warmup is None else warmup, timed
+            if warmup is None:
+                warmup = max(_DEFAULT_WARMUP_STEPS, ahead)
+            return warmup, timed
         num_epochs = self.config.num_epochs or 1
         left = 0
         if state.epoch < num_epochs:
-            left = self.pipeline.source.num_steps(state, num_epochs - state.epoch)
+            left = self.source.num_steps(state, num_epochs - state.epoch)
         if warmup is None:
             warmup = self.num_warmup_steps(state, left)
         if left <= warmup:
@@ -143,7 +152,7 @@ class Setting:
 
 def read_ahead(pipeline: tfpipe.Pipeline, state: tfpipe.State) -> ReadAhead:
     """Returns the examples read from a state on before the first step."""
-    source = pipeline.source
+    source: Any = pipeline.source
     # tf.data begins with a buffer of a batch where tf.data decides.
     ready = max(1, pipeline.tuning.prefetch_buffer_size)
     return steady_state.read_ahead(
@@ -157,10 +166,10 @@ def _num_batches_in_work(pipeline: tfpipe.Pipeline) -> int:
     path = pipeline.paths.get("whole_batches")
     if path is None or path.value != "yes":
         return 1
-    stages = pipeline.tuned_stages()
-    calls = (s.num_parallel_calls for s in stages if isinstance(s, tfpipe.Map))
+    stages, threads = pipeline.tuned_stages(), pipeline.tuning.num_threads
+    calls = (s.num_parallel_calls or 0 for s in stages if isinstance(s, tfpipe.Map))
     # AUTOTUNE, -1, takes up to a call a thread.
-    return max(n if n > 0 else pipeline.tuning.num_threads for n in calls)
+    return max(count if count > 0 else threads for count in calls)
 
 
 def make_setting(config: Config, ranks: Ranks, *, seat: Seat | None = None) -> Setting:
@@ -179,7 +188,7 @@ def make_setting(config: Config, ranks: Ranks, *, seat: Seat | None = None) -> S
         image_size=config.image_size or model.image_size,
         learning_rate=config.learning_rate or model.learning_rate,
     )
-    model.check_image_size(config.image_size)
+    model.check_image_size(config.image_size or model.image_size)
     accelerator = config.find_emulation()
     tuning = make_tuning(seat, ranks)
     if config.synthetic:
@@ -190,12 +199,12 @@ def make_setting(config: Config, ranks: Ranks, *, seat: Seat | None = None) -> S
         empty_caches = EmptyCaches(config, ranks)
     directory = None if empty_caches is None else empty_caches.directory
     pipeline = _pipeline(config, ranks, tuning, directory)
-    index = pipeline.source.index
-    names = tuple(text for _, text in index.classes)
+    source: Any = pipeline.source
+    names = tuple(text for _, text in source.index.classes)
     return Setting(
         config=dataclasses.replace(config, num_classes=_num_classes(config, names)),
         pipeline=pipeline,
-        num_records=index.num_records(pipeline.source.split),
+        num_records=source.index.num_records(source.split),
         class_names=names,
         seat=seat,
         emulation=accelerator,
@@ -236,7 +245,7 @@ def preset_pipeline(
     """
     model = catalog.MODELS[config.model]
     source = tfpipe.TFRecordSource(
-        config.data_dir,
+        str(config.data_dir),
         "train" if is_training else "validation",
         shard_cache=config.shard_cache(directory),
         seed=config.seed,
@@ -248,7 +257,7 @@ def preset_pipeline(
         **of_source,
     )
     preset = tfpipe.imagenet_train if is_training else tfpipe.imagenet_eval
-    options = {
+    options: dict[str, Any] = {
         "recipe": recipe_of(config.model),
         "image_size": config.image_size or model.image_size,
         "whole_batches": config.whole_batches,
@@ -301,10 +310,10 @@ def _num_classes(config: Config, names: tuple[str, ...]) -> int:
 
 def _synthetic(config: Config, tuning: tfpipe.Tuning, seat: Seat) -> Setting:
     num_classes = config.num_classes or _SYNTHETIC_CLASSES
-    recipe = recipe_of(config.model)
+    model, recipe = catalog.MODELS[config.model], recipe_of(config.model)
     source = tfpipe.SyntheticSource(
-        batch_size=config.batch_size,
-        image_size=config.image_size,
+        batch_size=config.batch_size or model.batch_size,
+        image_size=config.image_size or model.image_size,
         num_classes=num_classes,
         seed=config.seed,
     )
@@ -315,7 +324,7 @@ def _synthetic(config: Config, tuning: tfpipe.Tuning, seat: Seat) -> Setting:
             stages=[tfpipe.Prefetch()],
             tuning=tuning,
             # Synthetic images are normalized on the device, like real images.
-            device_ops=recipe(config.image_size, "uint8", "exact").device_ops,
+            device_ops=recipe(source.image_size, "uint8", "exact").device_ops,
         ),
         num_records=0,
         class_names=tuple(str(label) for label in range(num_classes)),

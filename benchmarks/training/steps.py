@@ -10,7 +10,7 @@ import gc
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import keras
 import numpy as np
@@ -28,6 +28,8 @@ Sums = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
 TrainFunction = Callable[
     [Batch, tf.Tensor], tuple[Sums, tf.Tensor, tf.Tensor, tf.Tensor]
 ]
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _MOMENTUM = 0.9
 _REFERENCE_BATCH = 256  # the global batch that --learning_rate is given for
@@ -79,9 +81,10 @@ def build_model(setting: Setting) -> keras.Model:
     config = setting.config
     _check_data_format(config)
     keras.utils.set_random_seed(config.seed)
-    size = config.image_size
+    chosen = catalog.MODELS[config.model]
+    size = config.image_size or chosen.image_size
     with _keras_defaults(config):
-        model = catalog.MODELS[config.model].build(size, config.num_classes)
+        model = chosen.build(size, config.num_classes or len(setting.class_names))
         if config.data_format == "NHWC":
             return model
         image = keras.Input((size, size, 3))
@@ -131,14 +134,13 @@ def make_optimizer(
     gradients do not become 0; a step whose gradients overflow changes no weight and
     halves the scale.
     """
-    num_steps = setting.num_training_steps
-    global_batch_size = setting.config.batch_size * ranks.num_ranks
+    config, num_steps = setting.config, setting.num_training_steps
+    peak = config.learning_rate or catalog.MODELS[config.model].learning_rate
+    global_batch_size = setting.batch_size * ranks.num_ranks
     rise = _RISE_STEPS if num_steps is None else round(num_steps * _RISE_FRACTION)
     schedule = keras.optimizers.schedules.CosineDecay(
         initial_learning_rate=0.0,
-        warmup_target=setting.config.learning_rate
-        * global_batch_size
-        / _REFERENCE_BATCH,
+        warmup_target=peak * global_batch_size / _REFERENCE_BATCH,
         warmup_steps=max(1, rise),
         decay_steps=num_steps or _OPEN_STEPS,
     )
@@ -193,7 +195,7 @@ def make_eval_step(model: keras.Model, setting: Setting) -> StepFunction:
     Examples whose mask is 0 do not count.
     """
 
-    @tf.function(jit_compile=setting.config.xla or None)
+    @_compiled(xla=setting.config.xla)
     def function(batch: Batch) -> Sums:
         batch = setting.pipeline.on_device(batch)
         return _sums(batch, model(batch["image"], training=False))
@@ -204,7 +206,7 @@ def make_eval_step(model: keras.Model, setting: Setting) -> StepFunction:
 def make_infer_step(model: keras.Model, setting: Setting) -> StepFunction:
     """Returns a step that predicts the class of each image, copied to the host."""
 
-    @tf.function(jit_compile=setting.config.xla or None)
+    @_compiled(xla=setting.config.xla)
     def function(batch: Batch) -> tf.Tensor:
         batch = setting.pipeline.on_device(batch)
         return tf.argmax(model(batch["image"], training=False), axis=-1)
@@ -313,7 +315,7 @@ def _train_function(
         on_host = tf.Variable(tf.zeros([1]), trainable=False)
 
     # Without XLA the step is one graph: a gradient is sent as soon as it is computed.
-    part = tf.function(jit_compile=True) if xla else lambda function: function
+    part = _compiled(xla=True) if xla else _as_it_is
 
     @part
     def differentiate(batch: Batch) -> tuple[list[tf.Tensor], Sums]:
@@ -327,7 +329,7 @@ def _train_function(
     def update(gradients: Sequence[tf.Tensor]) -> None:
         optimizer.apply(gradients, model.trainable_variables)
 
-    @tf.function
+    @_compiled()
     def step(
         batch: Batch, asked: tf.Tensor
     ) -> tuple[Sums, tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -343,6 +345,16 @@ def _train_function(
         return sums, means, done_at, averaged_at
 
     return step
+
+
+def _compiled(*, xla: bool = False) -> Callable[[F], F]:
+    """Returns `tf.function` as a decorator that keeps the type of a function."""
+    decorate: Callable[[F], F] = tf.function(jit_compile=xla or None)
+    return decorate
+
+
+def _as_it_is(function: F) -> F:
+    return function
 
 
 def _time_of(tensors: Sequence[tf.Tensor], on_host: tf.Variable) -> tf.Tensor:

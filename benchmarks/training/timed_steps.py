@@ -85,7 +85,7 @@ def run_steps(
             if index == 0:
                 first_batch_seconds = step.times.fed - started
             recorder.add(step, state.epoch)
-            state = setting.pipeline.source.advance(state)
+            state = setting.source.advance(state)
             after_step(step, state)
             if state.step == 0:
                 meter.end_epoch(state, pause, is_last=index + 1 == sum(num_steps))
@@ -98,7 +98,7 @@ def run_steps(
         setting.progress.begin("joining the figures of all ranks")
         traces = ranks.gather(recorder.trace())
     if index < num_warmup:  # the last step was still a warm-up step
-        raise ValueError(metrics.not_finite_loss(traces)["text"])
+        raise ValueError((metrics.not_finite_loss(traces) or {})["text"])
     figures = {
         **metrics.summarize(traces, record_bytes=setting.record_bytes),
         **_faults(setting, ranks),
@@ -151,7 +151,7 @@ def _steps(
     ranks: Ranks,
 ) -> Iterator[Step]:
     """Yields each finished step, and shows a progress bar on rank 0."""
-    source = setting.pipeline.source
+    source = setting.source
     starts = source.window_starts(state)
     begun = steady_state.windows_begun(starts, source.batch_size)
     beat, progress = setting.beat, setting.progress

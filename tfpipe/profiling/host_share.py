@@ -9,7 +9,7 @@ import dataclasses
 import os
 import time
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 
 from tfpipe.errors import count_of
 

@@ -282,11 +282,11 @@ def _learning(groups: Sequence[Group], chart: int) -> Chart:
     step = -(-len(epochs) // 10)
     ticks = {"values": epochs[step - 1 :: step], "format": "d", "grid": False}
     plots = []
-    for column, title, form in ((2, "Loss", ",.3~r"), (3, "Accuracy", ".0%")):
+    for column, title, form in ((0, "Loss", ",.3~r"), (1, "Accuracy", ".0%")):
         points = [
-            PlottedPoint(e[1], e[column], e[0])
-            for e in learned
-            if e[column] is not None
+            PlottedPoint(epoch, value, label)
+            for label, epoch, *values in learned
+            if (value := values[column]) is not None
         ]
         y = {"title": None, "axis": {"format": form, "tickCount": 4}}
         x = {"title": "epoch", "axis": ticks}

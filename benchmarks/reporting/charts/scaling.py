@@ -279,7 +279,7 @@ def _efficiency(point: SweptPoint) -> str:
 def _drawing(series: ScalingSeries) -> Spec:
     first = series.points[0]
     of_one_rank = first.examples_per_second / first.num_ranks
-    rows = [{"ranks": 0, "ideal": 0.0}]
+    rows: list[Spec] = [{"ranks": 0, "ideal": 0.0}]
     for point in series.points:
         half = point.examples_per_second_interval or 0.0
         rate = point.examples_per_second
@@ -316,10 +316,9 @@ def _layers(ranks: Sequence[int]) -> list[Spec]:
         (dot, {"y": y, "color": state, "tooltip": tooltip}),
     ]
     has_rate = [{"filter": "isValid(datum.rate)"}]
-    return [
-        {"mark": dashed, "encoding": {"x": x, "y": {**y, "field": "ideal"}}},
-        *(
-            {"transform": has_rate, "mark": mark, "encoding": {"x": x, **encoding}}
-            for mark, encoding in measured
-        ),
+    layers: list[Spec] = [
+        {"transform": has_rate, "mark": mark, "encoding": {"x": x} | encoding}
+        for mark, encoding in measured
     ]
+    ideal = {"x": x, "y": {**y, "field": "ideal"}}
+    return [{"mark": dashed, "encoding": ideal}, *layers]

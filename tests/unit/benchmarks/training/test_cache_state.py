@@ -16,7 +16,7 @@ def _setting(num_bytes: int) -> Any:
     """A setting of a split of that size; nothing of it is read."""
     return types.SimpleNamespace(
         config=Config(data_dir="http://h/x", shard_cache_dir="c", cache="warm"),
-        pipeline=types.SimpleNamespace(source=types.SimpleNamespace(split="train")),
+        source=types.SimpleNamespace(split="train"),
         num_bytes=num_bytes,
         files=[],
         empty_caches=None,
