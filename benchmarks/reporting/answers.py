@@ -198,8 +198,8 @@ def storage(result: Result) -> list[str]:
         )
     if skipped := sum(bool(row["skipped"]) for row in result["measurements"]):
         doubts.append(f"{skipped} left out")
-    place = result["place"]
-    memory = f" is memory ({place['beneath']}), and" if place["is_memory"] else ""
+    probed = result["place"]
+    memory = f" is memory ({probed['beneath']}), and" if probed["is_memory"] else ""
     return [
         f"{folder}{memory}{fed[0].removeprefix('It') if fed else ''}",
         *fed[1:2],
