@@ -249,6 +249,17 @@ class Directory:
         self, store: PieceStore, pieces: Iterable[int], *, ahead: bool
     ) -> Granted:
         granted = Granted([], [], [])
+        try:
+            self._grant(granted, store, pieces, ahead=ahead)
+        except BaseException:
+            for piece in granted.pieces:  # now as those of a killed process
+                store.unclaim(piece)
+            raise
+        return granted
+
+    def _grant(
+        self, granted: Granted, store: PieceStore, pieces: Iterable[int], *, ahead: bool
+    ) -> None:
         all_stores = self._stores()
         used = sum(store.num_bytes() for store in all_stores)
         is_full = self._clock() < self._full_until
@@ -275,15 +286,9 @@ class Directory:
                     break
                 continue
             if store.claim(piece):
-                with contextlib.ExitStack() as claims:
-                    # After an error the pieces are as those of a killed process.
-                    for claimed in (*granted.pieces, piece):
-                        claims.callback(store.unclaim, claimed)
-                    store.begin(piece)
-                    claims.pop_all()
                 granted.pieces.append(piece)
+                store.begin(piece)
                 room -= cost
-        return granted
 
     def give_up(self, store: PieceStore, piece: int) -> None:
         """Ends the claim of a piece after its fetch or write failed."""

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import xxhash
 
 from tfpipe import errors
 from tfpipe.errors import count_of
@@ -110,12 +111,12 @@ class Wishes:
                 self._has_work.notify()
 
     def is_busy(self, seconds: float) -> bool:
-        """Returns whether a piece is on its way; waits for a change in this case."""
+        """Returns whether pieces are still on their way; waits until none is."""
         with self._lock:
-            is_busy = bool(self._ahead or self._in_flight or self._claiming)
-            if is_busy:
-                self._has_come.wait(seconds)
-            return is_busy
+            return not self._has_come.wait_for(self._is_idle, seconds)
+
+    def _is_idle(self) -> bool:
+        return not (self._ahead or self._in_flight or self._claiming)
 
     def next(self) -> FetchTask | Claim | None:
         """Waits for work, a task or a claim; None ends the thread.
@@ -182,7 +183,8 @@ class Wishes:
                 self._fail(piece, begun, result)
             elif result is not None and self._awaited[piece]:
                 self.in_memory[piece] = result
-            self._has_come.notify_all()
+            if self._awaited or self._is_idle():  # else nobody waits for a piece
+                self._has_come.notify_all()
 
     def _fail(self, piece: int, begun: float, error: Exception) -> None:
         self.last_failure = error
@@ -302,8 +304,7 @@ class Downloader:
                 raise wishes.last_failure
             if (store.marks[pieces] == stores.FETCHING).any():
                 time.sleep(_POLL_SECONDS)  # another process fetches it
-        while self._publisher.is_busy:
-            time.sleep(_POLL_SECONDS)
+        while self._publisher.are_left(_PROGRESS_SECONDS):
             yield
         yield
         for piece in pieces[store.marks[pieces] == stores.WRONG].tolist():
@@ -336,7 +337,13 @@ class Downloader:
         self.is_damaged[task.piece] = mark == stores.DAMAGED
         if not task.has_room or not self._fetcher.keep(task.piece, content, mark):
             return content
-        self._publisher.add(int(self._store.shard[task.piece]))
+        shard = int(self._store.shard[task.piece])
+        whole = self._store.shards[shard]
+        # The publisher would read the file again for it.
+        is_right = len(content) == whole.num_bytes and (
+            xxhash.xxh3_128_hexdigest(content) == whole.digest
+        )
+        self._publisher.add(shard, is_right=is_right)
         return None
 
     def end(self) -> None:

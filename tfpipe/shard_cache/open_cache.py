@@ -9,7 +9,6 @@ import collections
 import contextlib
 import dataclasses
 import itertools
-import os
 import threading
 import time
 import weakref
@@ -130,9 +129,7 @@ class OpenCache:
     ) -> None:
         self.pieces, self.directory = content.pieces, directory
         self.store, self.user = directory.open(content)
-        self.paths = [
-            os.fspath(self.store.path(shard)) for shard in range(len(content.shards))
-        ]
+        self.paths = [self.store.file(shard) for shard in range(len(content.shards))]
         self._fetcher = Fetcher(
             files,
             directory,

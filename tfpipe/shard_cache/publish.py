@@ -13,6 +13,7 @@ import pathlib
 import queue
 import threading
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import xxhash
 
@@ -22,9 +23,16 @@ from tfpipe.shard_cache.pieces import Pieces
 
 _READ_BYTES = 1 << 20
 # Shards that are checked and synced at once, and the threads for it.
-_MOST_SHARDS, _NUM_THREADS = 256, 16
+_MOST_SHARDS, _NUM_THREADS = 256, 4
 # After the first whole shard others are gathered for so long.
 _GATHERING_SECONDS = 0.1
+
+
+class _Whole(NamedTuple):
+    """A whole shard, and whether its bytes are known to have the index's digest."""
+
+    shard: int
+    is_right: bool
 
 
 class Publisher:
@@ -38,9 +46,10 @@ class Publisher:
     def __init__(self, fetcher: Fetcher, pieces: Pieces) -> None:
         self._fetcher, self._pieces = fetcher, pieces
         self._directory, self._store = fetcher.directory, fetcher.store
-        self._shards: queue.SimpleQueue[int | None] = queue.SimpleQueue()
-        self._num_left = 0
+        self._shards: queue.SimpleQueue[_Whole | None] = queue.SimpleQueue()
+        self._num_left, self._hurries = 0, threading.Event()
         self._lock = threading.Lock()
+        self._is_done = threading.Condition(self._lock)
         self.thread = threading.Thread(
             target=self._run, name="shard cache: publisher", daemon=True
         )
@@ -52,21 +61,36 @@ class Publisher:
             self.add(shard)
         self.thread.start()
 
-    def add(self, shard: int) -> None:
-        """Publishes a shard soon if it is whole."""
-        if self._is_whole(shard):
+    def add(self, shard: int, *, is_right: bool = False) -> None:
+        """Publishes a shard soon if it is whole.
+
+        Args:
+            shard: Number of the shard.
+            is_right: Whether the bytes have the digest of the index.
+        """
+        if self._has_all(shard):
             with self._lock:
                 self._num_left += 1
-            self._shards.put(shard)
+            self._shards.put(_Whole(shard, is_right))
 
-    @property
-    def is_busy(self) -> bool:
-        """Whether a shard is yet to be published."""
-        return self._num_left > 0 and self.thread.is_alive()
+    def are_left(self, seconds: float) -> bool:
+        """Returns whether shards are yet to be published; waits, and gathers no more.
+
+        Args:
+            seconds: The longest wait.
+        """
+        self._hurries.set()
+        with self._lock:
+            self._is_done.wait_for(lambda: not self._num_left, seconds)
+            are_left = self._num_left > 0
+        if not are_left:
+            self._hurries.clear()
+        return are_left and self.thread.is_alive()
 
     def end(self) -> None:
         """Ends the thread after the current shards."""
         self._shards.put(None)
+        self._hurries.set()
 
     def _run(self) -> None:
         with concurrent.futures.ThreadPoolExecutor(_NUM_THREADS) as threads:
@@ -75,19 +99,20 @@ class Publisher:
                     if not self._fetcher.ended.is_set():
                         self._publish(shards, threads)
                 except Exception as error:
-                    names = [self._store.shards[shard].name for shard in shards]
+                    names = [self._store.shards[each.shard].name for each in shards]
                     code = error.errno if isinstance(error, OSError) else None
                     why = f"{error}. {disk.remedy(code)}" if code else str(error)
                     self._fetcher.say_once(f"{names[0]} is not published: {why}")
                 finally:
                     with self._lock:
                         self._num_left -= len(shards)
+                        self._is_done.notify_all()
 
-    def _next_shards(self) -> list[int]:
+    def _next_shards(self) -> list[_Whole]:
         """Waits for a shard; returns the shards that are whole now, none at the end."""
-        shards: list[int] = []
+        shards: list[_Whole] = []
         next_shard = self._shards.get()
-        self._fetcher.ended.wait(_GATHERING_SECONDS)
+        self._hurries.wait(_GATHERING_SECONDS)
         while next_shard is not None:
             shards.append(next_shard)
             if len(shards) == _MOST_SHARDS:
@@ -102,13 +127,15 @@ class Publisher:
 
     def _is_whole(self, shard: int) -> bool:
         """Returns whether a shard is whole and not damaged, but not published."""
+        return self._has_all(shard) and not self._store.published(shard).exists()
+
+    def _has_all(self, shard: int) -> bool:
         marks = self._store.marks[self._store.pieces_of(shard)]
-        is_whole = bool(len(marks) and (marks == stores.PRESENT).all())
-        return is_whole and not self._store.published(shard).exists()
+        return bool(len(marks) and (marks == stores.PRESENT).all())
 
     def _publish(
         self,
-        shards: Sequence[int],
+        shards: Sequence[_Whole],
         threads: concurrent.futures.ThreadPoolExecutor,
     ) -> None:
         """Publishes whole shards with the digest of the index.
@@ -116,20 +143,34 @@ class Publisher:
         A shard with another digest is fetched again. If the digest stays wrong, its
         pieces are marked as wrong.
         """
-        with self._claimed(shards) as claimed:
+        right = [each.shard for each in shards if each.is_right]
+        unknown = [each.shard for each in shards if not each.is_right]
+        with self._claimed(unknown) as claimed:
             are_right = list(threads.map(self._is_right, claimed))
             wrong = [
-                s for s, right in zip(claimed, are_right, strict=True) if not right
+                shard
+                for shard, is_right in zip(claimed, are_right, strict=True)
+                if not is_right
             ]
-            right = [shard for shard in claimed if shard not in wrong]
-            disk.bring_to_disk([self._store.path(shard) for shard in right])
-            with self._directory.locked():
-                for shard in right:
-                    if self._is_whole(shard):  # no piece was evicted meanwhile
-                        with contextlib.suppress(FileNotFoundError):  # removed just now
-                            self._store.published(shard).touch()
+            right += [shard for shard in claimed if shard not in wrong]
+            if right:
+                disk.bring_to_disk([self._store.path(shard) for shard in right])
+                self._mark(right, threads)
             for shard in wrong:
                 self._publish_again(shard)
+
+    def _mark(
+        self, shards: Sequence[int], threads: concurrent.futures.ThreadPoolExecutor
+    ) -> None:
+        """Marks shards as published, except where a piece was evicted meanwhile.
+
+        The files are made without the lock: a busy disk makes each of them wait.
+        """
+        list(threads.map(self._store.mark_published, shards))
+        with self._directory.locked():
+            for shard in shards:
+                if not self._has_all(shard):
+                    self._store.published(shard).unlink(missing_ok=True)
 
     @contextlib.contextmanager
     def _claimed(self, shards: Sequence[int]) -> Iterator[list[int]]:

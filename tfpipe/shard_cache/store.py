@@ -78,7 +78,7 @@ class SplitContent:
     @property
     def fingerprint(self) -> str:
         """A digest of the split and its shards, 32 hexadecimal digits."""
-        shards = [dataclasses.astuple(shard) for shard in self.shards]
+        shards = index.rows_of(self.shards)
         first = xxhash.xxh3_128_hexdigest(self.pieces.first.tobytes())
         return index.digest(repr((self.split, shards, first)))
 
@@ -103,8 +103,8 @@ def create(folder: pathlib.Path, content: SplitContent) -> None:
     manifest = {
         "place": content.location.text,
         "split": content.split,
-        "shards": [dataclasses.asdict(shard) for shard in content.shards],
-        "boot_id": "",
+        "shards": [vars(shard) for shard in content.shards],
+        "boot_id": host.boot_id(),
     }
     _write_manifest(temporary, manifest)
     temporary.rename(folder)
@@ -121,7 +121,7 @@ def is_whole(folder: pathlib.Path) -> bool:
 
 
 def _write_manifest(folder: pathlib.Path, manifest: dict[str, Any]) -> None:
-    text = json.dumps(manifest, indent=1) + "\n"
+    text = json.dumps(manifest) + "\n"  # to indent takes ten times as long
     atomic.write(folder / "manifest.json", text.encode(), fsync=False)
 
 
@@ -218,11 +218,21 @@ class PieceStore:
 
     def path(self, shard: int) -> pathlib.Path:
         """Returns the local file of a shard."""
-        return self.folder / "shards" / _file_name(self.shards[shard])
+        return pathlib.Path(self.file(shard))
+
+    def file(self, shard: int) -> str:
+        """Returns the same as text: a path takes longer to make than to open."""
+        return f"{self.folder}/shards/{_file_name(self.shards[shard])}"
 
     def published(self, shard: int) -> pathlib.Path:
         """Returns the file that marks a published shard."""
         return self.folder / "published" / _file_name(self.shards[shard])
+
+    def mark_published(self, shard: int) -> None:
+        """Makes the file that marks a published shard, unless the folder is gone."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
+        with contextlib.suppress(FileNotFoundError):
+            os.close(os.open(self.published(shard), flags, 0o666))
 
     def num_bytes(self) -> int:
         """Returns the bytes on disk of all pieces, present or on their way."""
@@ -255,7 +265,8 @@ class PieceStore:
             )
         sizes = {e.name: e.stat().st_size for e in os.scandir(self.folder / "shards")}
         published = set(os.listdir(self.folder / "published"))
-        for number in np.unique(self.shard[self.marks != ABSENT]).tolist():
+        # A file may be made just now for a piece that is on its way.
+        for number in np.unique(self.shard[self.marks >= WRONG]).tolist():
             shard = self.shards[number]
             is_whole = sizes.get(_file_name(shard)) == shard.num_bytes
             is_published = _file_name(shard) in published
@@ -305,9 +316,14 @@ class PieceStore:
         self._claimed.discard(key)
 
     def begin(self, piece: int) -> None:
-        """Marks a claimed piece as on its way, under the directory's lock."""
-        if not self.is_whole(int(self.shard[piece])):
-            self.remake(int(self.shard[piece]))
+        """Marks a claimed piece as on its way, under the directory's lock.
+
+        Where a piece is a whole shard, `write` makes the file: with many small shards,
+        others would wait for the disk under the lock.
+        """
+        shard = int(self.shard[piece])
+        if not self.is_whole(shard) and not self._is_new(shard):
+            self.remake(shard)
         # A kill between the lines leaves too large a count, and never too small a one.
         self._used[0] += self.costs[piece]
         self.marks[piece] = FETCHING
@@ -315,11 +331,17 @@ class PieceStore:
     def is_whole(self, shard: int) -> bool:
         """Returns whether the file of a shard is there with its size."""
         try:
-            status = os.stat(self.path(shard))
+            status = os.stat(self.file(shard))
         except OSError:
             return False
         is_file = stat.S_ISREG(status.st_mode)
         return is_file and status.st_size == self.shards[shard].num_bytes
+
+    def _is_new(self, shard: int) -> bool:
+        """Returns whether a shard is a single piece, and no file has its name."""
+        there = self.pieces_of(shard)
+        is_single = there.stop - there.start == 1
+        return is_single and not os.path.lexists(self.file(shard))
 
     def remake(self, shard: int) -> None:
         """Makes the file of a shard anew, without pieces, under the directory's lock.
@@ -350,8 +372,14 @@ class PieceStore:
         Raises:
             OSError: If the file was removed, or the disk is full or damaged.
         """
-        with open(self.path(int(self.shard[piece])), "r+b", buffering=0) as file:
-            _write(file.fileno(), content, int(self.start[piece]))
+        shard = int(self.shard[piece])
+        is_whole = len(content) == self.shards[shard].num_bytes
+        flags = os.O_WRONLY | os.O_CLOEXEC | (os.O_CREAT if is_whole else 0)
+        descriptor = os.open(self.file(shard), flags, 0o666)
+        try:
+            _write(descriptor, content, int(self.start[piece]))
+        finally:
+            os.close(descriptor)
 
     def read(self, piece: int) -> memoryview:
         """Returns the bytes of a present piece; fewer if its file was cut.

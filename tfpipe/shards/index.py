@@ -13,7 +13,6 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
-import json
 import os
 import pathlib
 import re
@@ -24,7 +23,7 @@ import xxhash
 
 from tfpipe import errors
 from tfpipe.location import atomic
-from tfpipe.shards import sql
+from tfpipe.shards import indented, sql
 from tfpipe.shards.sql import PARQUET, one_file
 
 if TYPE_CHECKING:
@@ -40,7 +39,6 @@ _FILES = "files"
 _TYPE_NAMES = {str: "a text", int: "a whole number", dict: "an object", list: "a list"}
 _MAX_COUNT = 2**63 - 1
 _SHOWN = 60
-_quoted = json.JSONEncoder(ensure_ascii=False).encode
 
 INDEX_NAME = "index.json"
 CATALOG_NAME = "catalog.parquet"
@@ -344,24 +342,17 @@ def encode(index: Index) -> str:
         "label_base": index.label_base,
         "digest_algorithm": DIGEST_ALGORITHM,
         "splits": {
-            split: [dataclasses.asdict(shard) for shard in shards]
+            split: [vars(shard) for shard in shards]
             for split, shards in index.splits.items()
         },
         "made_by": index.made_by,
-        "classes": [],
+        "classes": [{"synset": s, "text": t} for s, t in index.classes],
     }
     if index.files is not None:
         document[_FILES] = {
-            path: dataclasses.asdict(index.files[path]) for path in sorted(index.files)
+            path: vars(index.files[path]) for path in sorted(index.files)
         }
-    text = json.dumps(document, indent=1, ensure_ascii=False)
-    # A thousand classes take json.dumps ten times as long: json indents in Python.
-    classes = ",".join(
-        f'\n  {{\n   "synset": {_quoted(s)},\n   "text": {_quoted(t)}\n  }}'
-        for s, t in index.classes
-    )
-    if classes:
-        text = text.replace('\n "classes": []', f'\n "classes": [{classes}\n ]', 1)
+    text = indented.text_of(document)
     # A path may have bytes that are no UTF-8: JSON has escapes for them.
     content = text.encode(errors="backslashreplace")
     text, digest = content.decode(), xxhash.xxh3_128_hexdigest(content)
