@@ -7,6 +7,7 @@ In: the name of a variant and a `Job`. Out: its seconds and CPU-seconds.
 import dataclasses
 import os
 import pathlib
+import tempfile
 import time
 from collections.abc import Callable
 from typing import Any, Literal
@@ -17,6 +18,7 @@ import tfpipe
 from studies import harness
 
 Reading = Literal["auto", "native", "tensorflow"]
+Whole = bool | Literal["auto"]
 
 _MEAN, _STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
 
@@ -192,7 +194,7 @@ def _tfpipe(
     quality: str | None = None,
     crop_op: str = "stock",
     *,
-    whole: bool = False,
+    whole: Whole = "auto",
     reading: Reading = "auto",
 ) -> tf.data.Dataset:
     source = tfpipe.TFRecordSource(
@@ -260,8 +262,19 @@ def _eval(job: Job, folder: str | None) -> tf.data.Dataset:
     return pipeline.build(num_epochs=None)
 
 
+def _single(dtype: str, quality: str | None = None) -> Callable[[Job], tf.data.Dataset]:
+    return lambda job: _tfpipe(job, dtype, quality, "native", whole=False)
+
+
 def _whole(dtype: str) -> Callable[[Job], tf.data.Dataset]:
     return lambda job: _tfpipe(job, dtype, crop_op="native", whole=True)
+
+
+def _without_native_op(job: Job) -> tf.data.Dataset:
+    """Makes the preset as where the native op was never built."""
+    with tempfile.TemporaryDirectory() as empty:
+        os.environ |= {"TFPIPE_NATIVE_DIR": empty, "TFPIPE_NATIVE_BUILD": "0"}
+        return _tfpipe(job)
 
 
 def _read_by_tensorflow(job: Job) -> tf.data.Dataset:
@@ -307,15 +320,15 @@ VARIANTS: dict[str, Callable[[Job], tf.data.Dataset]] = {
         job, reading="tensorflow"
     ),
     "tfpipe_uint8": _tfpipe,
+    "tfpipe_uint8_examples": lambda job: _tfpipe(job, whole=False),
+    "tfpipe_uint8_without_native_op": _without_native_op,
     "tfpipe_uint8_fast": lambda job: _tfpipe(job, quality="fast"),
     "tfpipe_float32": lambda job: _tfpipe(job, "float32"),
     "tfpipe_bfloat16": lambda job: _tfpipe(job, "bfloat16"),
-    "tfpipe_native_uint8": lambda job: _tfpipe(job, crop_op="native"),
-    "tfpipe_native_uint8_fast": lambda job: _tfpipe(
-        job, quality="fast", crop_op="native"
-    ),
-    "tfpipe_native_float32": lambda job: _tfpipe(job, "float32", crop_op="native"),
-    "tfpipe_native_bfloat16": lambda job: _tfpipe(job, "bfloat16", crop_op="native"),
+    "tfpipe_native_uint8": _single("uint8"),
+    "tfpipe_native_uint8_fast": _single("uint8", "fast"),
+    "tfpipe_native_float32": _single("float32"),
+    "tfpipe_native_bfloat16": _single("bfloat16"),
     "tfpipe_whole_uint8": _whole("uint8"),
     "tfpipe_whole_float32": _whole("float32"),
     "tfpipe_whole_bfloat16": _whole("bfloat16"),

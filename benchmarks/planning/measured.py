@@ -223,8 +223,13 @@ def _request(source: SourceBytes | None) -> float | None:
 
 
 def _paths(result: Result[Any]) -> dict[str, float | None]:
-    """Returns whether each faster path ran; None if the result does not say."""
-    paths = result.values.paths
+    """Returns whether each faster path ran; None if the result does not say.
+
+    The figures of whole batches in `hardware` are those of the native crop.
+    """
+    paths = dict(result.values.paths)
+    if paths.get("crop") == "stock":
+        paths["whole_batches"] = "no"
     return {
         name: float(paths[name] == "yes") if name in paths else None
         for name in ("whole_batches", "entry_points")

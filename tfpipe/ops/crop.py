@@ -29,6 +29,9 @@ ImageSize = int | tuple[int, int]
 # Largest side of the native op's images; equals kMaxImageSize in native/src/crop.cc.
 MAX_IMAGE_SIZE = 1 << 14
 
+# Features of an example that a crop replaces.
+_REPLACED = ("encoded", "height", "width", "entry_points", *boxes.FEATURES)
+
 # Factors by which libjpeg can decode smaller: the scales of its inverse DCT.
 _RATIOS = (1, 2, 4, 8)
 
@@ -104,6 +107,25 @@ class Crop:
         return errors.require_sides(self, "image_size", self.image_size)
 
     def __call__(self, example: Example) -> Example:
+        kept = {n: value for n, value in example.items() if n not in _REPLACED}
+        is_batch = tf.convert_to_tensor(example["encoded"]).shape.rank > 0
+        if self.crop_op == "native" or not is_batch:
+            return kept | self._made(example)
+        # The stock ops take one example. A loop draws, decodes and crops in each round.
+        needed = {n: example[n] for n in (*_REPLACED, "seed") if n in example}
+        shape = [*self.sides, 3] if self.layout == "NHWC" else [3, *self.sides]
+        specs = {"image": tf.TensorSpec(shape, self.dtype)}
+        for name in boxes.FEATURES:
+            if name in example:
+                value = example[name]
+                specs[name] = tf.TensorSpec(value.shape[1:], value.dtype)
+        cropped: Example = stateless_random.each(
+            self._made, [needed], specs, is_batch=True
+        )
+        return kept | cropped
+
+    def _made(self, example: Example) -> Example:
+        """Returns the features that a crop makes: the image, and moved boxes."""
         flips, crop_box = None, self.window(example)
         if getattr(self, "flip", False):
             # The draw of tf.image.stateless_random_flip_left_right, which Flip calls.
@@ -123,11 +145,10 @@ class Crop:
             jpeg_only=self.jpeg_only,
             entry_points=example.get("entry_points"),
         )
-        replaced = ("encoded", "height", "width", "entry_points")
-        kept = {name: value for name, value in example.items() if name not in replaced}
-        if "boxes" in example:
-            kept |= boxes.cropped(example, crop_box, self.sides, flips)
-        return kept | {"image": image}
+        if "boxes" not in example:
+            return {"image": image}
+        moved = boxes.cropped(example, crop_box, self.sides, flips)
+        return {"image": image, **moved}
 
     def window(self, example: Example) -> tf.Tensor:
         """Returns the crop box: int32 [..., 4], top, left, height, width in pixels."""
@@ -454,11 +475,11 @@ def _stock_crop(
         pixels = _mirror(pixels, *flips)
     # tf.image.resize would add a dozen small ops to this kernel, 4 % of the whole cost.
     resized = tf.raw_ops.ResizeBilinear(
-        images=pixels[tf.newaxis], size=sides, half_pixel_centers=True
+        images=tf.expand_dims(pixels, 0), size=sides, half_pixel_centers=True
     )
     image = tf.reshape(resized, [*sides, 3])
     if dtype == "uint8":
-        image = _round(image)
+        image = tf.cast(tf.round(image), tf.uint8)
         image = _mirror(image, *flips)
     if normalize is not None:
         image = normalize({"image": image})["image"]
@@ -517,22 +538,6 @@ def _decode(encoded: tf.Tensor, crop_box: tf.Tensor, ratio: int) -> tf.Tensor:
         # when it upscales smoothly; scaled down, hardly anything is left to upscale.
         fancy_upscaling=ratio == 1,
     )
-
-
-def _round(image: tf.Tensor) -> tf.Tensor:
-    """Equals tf.cast(tf.round(image), tf.uint8) for 0..255, at half the cost.
-
-    The scale of the quantization is 1 for the range 0..255.
-    """
-    quantized, _, _ = tf.raw_ops.QuantizeV2(
-        input=image,
-        min_range=0.0,
-        max_range=255.0,
-        T=tf.quint8,
-        mode="SCALED",
-        round_mode="HALF_TO_EVEN",
-    )
-    return tf.bitcast(quantized, tf.uint8)
 
 
 def _mirror(image: tf.Tensor, *flips: tf.Tensor) -> tf.Tensor:

@@ -7,7 +7,7 @@ with its reason, and the stages for the choices.
 |---|---|
 | crop | the kernel of `native.selection` on the host |
 | entry points | the side file of the data set; only the native crop uses it |
-| whole batches | the crop, ops without batches, and the memory of the host |
+| whole batches | ops without batches, and the memory of the host |
 | reading | whole batches, a cache, the location of the shards, and the first ops |
 """
 
@@ -141,7 +141,7 @@ def decide(
     ops: list[Op] = [*parse, *points, *image]
     whole = Choice("yes") if whole_batches else Choice("no", "whole_batches=False")
     if whole_batches == "auto":
-        whole = _whole_batches(ops, crop, batch_bytes, num_threads)
+        whole = _whole_batches(ops, batch_bytes, num_threads)
     obstacle = _obstacle(source, ops, has_cache, is_whole=whole.value == "yes")
     if obstacle and source.reading == "native":
         raise ValueError(
@@ -179,11 +179,7 @@ def _entry_points(
     return [points], Choice("yes")
 
 
-def _whole_batches(
-    ops: Sequence[Op], crop: Choice, batch_bytes: int, num_threads: int
-) -> Choice:
-    if crop.value == "stock":
-        return Choice("no", "they gain little without the native crop")
+def _whole_batches(ops: Sequence[Op], batch_bytes: int, num_threads: int) -> Choice:
     before = itertools.takewhile(lambda op: not isinstance(op, CROPS), ops)
     if (
         first := next((op for op in before if not takes_batches(op)), None)

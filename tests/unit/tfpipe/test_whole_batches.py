@@ -15,6 +15,7 @@ from tests.support.data.native_op import (  # noqa: F401
 from tests.support.data.presets import preset_over
 from tests.unit.tfpipe.ops.test_crop import KINDS, SAMPLED_SIZE, in_map
 from tests.unit.tfpipe.stages.test_faults import flip, joined, places, spoil_jpeg
+from tfpipe.native import op, selection
 from tfpipe.ops import stateless_random
 from tfpipe.ops.crop import crop_image
 
@@ -299,9 +300,17 @@ def test_a_damaged_image_is_named(spoilt_dir):
 
 
 @needs_native
-def test_ops_that_take_examples_run_on_each_of_a_damaged_batch(spoilt_dir):
+@pytest.mark.parametrize("kernel", ["native", "stock", "not built"])
+def test_ops_that_take_examples_run_on_each_of_a_damaged_batch(
+    spoilt_dir, kernel, monkeypatch
+):
     """Each damaged image costs its record alone."""
-    options = {"recipe": tfpipe.recipes.inception, "ops": [darkened], "batch_size": 12}
+    if kernel == "not built":
+        monkeypatch.setattr(op, "load", lambda: (None, "nobody built it"))
+        monkeypatch.setenv(selection.BUILDS, "0")
+        kernel = "auto"
+    options = {"crop_op": kernel}
+    options |= {"recipe": tfpipe.recipes.inception, "ops": [darkened], "batch_size": 12}
     options |= {"on_error": "skip", "dtype": "float32"}
 
     one, _, whole = batches(tfpipe.imagenet_train, spoilt_dir, **options)

@@ -210,6 +210,9 @@ def test_results_give_facts_and_flags_come_first():
         }
     )
     assert found["storage"].source == "benchmarks.storage, storage"
+    profile["paths"] = {"whole_batches": "yes", "crop": "stock"}
+    stock = measured.read(_collect(input=profile))[0]
+    assert stock["whole_batches"].value == 0.0  # the figures are of the native crop
     flags = _facts(storage="10GB/s", accelerator="v100")
     known = what_if.apply(found, flags)
     whole = hardware.complete(known, published.ACCELERATORS, "train")

@@ -41,8 +41,7 @@ def paths(data_dir, **options):
         ({"recipe": tfpipe.recipes.inception, "ops": [inverted]}, "yes"),
         ({"recipe": None}, "yes"),
         ({"whole_batches": False}, "no (whole_batches=False)"),
-        ({"crop_op": "stock"}, "no (they gain little without the native crop)"),
-        ({"crop_op": "stock", "whole_batches": True}, "yes"),
+        ({"crop_op": "stock"}, "yes"),
         ({"recipe": decoding}, "on single examples before any crop)"),
         ({"recipe": None, "ops": [decoded]}, "on single examples before any crop)"),
     ],
@@ -78,7 +77,8 @@ def test_each_path_says_why_it_is_not_taken(data_dir, monkeypatch):
         "stock (nobody built it; python -m tfpipe.native builds the op)"
     )
     assert stock["entry_points"] == "no (only the native crop uses them)"
-    assert stock["whole_batches"].startswith("no (they gain little")
+    assert stock["whole_batches"] == "yes"
+    assert stock["reading"] == "tensorflow (the crop is not the native one)"
 
 
 @needs_native
@@ -112,7 +112,7 @@ POINTS = tfpipe.EntryPoints(path="entry_points-train")
 BOXES = [tfpipe.ParseBoxes(label_base=1), PARSE]
 BIG = {"batch_bytes": 80 * 10**6}  # of a quarter of 1 GB, for four threads
 SINGLE = "tensorflow (the ops run on one example"
-GAIN = "no (they gain little without the native crop)"
+STOCK = "tensorflow (the crop is not the native one)"
 
 
 @needs_native
@@ -123,7 +123,7 @@ GAIN = "no (they gain little without the native crop)"
         (FOLDER, {"points": POINTS}, "yes", "native", "yes", "native"),
         (SHARD_CACHE, {}, "yes", "native", "no", "native"),
         (URL, {}, "yes", "native", "no", "tensorflow (the shards are at a URL"),
-        (FOLDER, {"kernel": "stock"}, GAIN, "stock", "no (only the native", SINGLE),
+        (FOLDER, {"kernel": "stock"}, "yes", "stock", "no (only the native", STOCK),
         (FOLDER, {"kernel": None}, "yes", "none", "no", "tensorflow (no crop comes"),
         (FOLDER, {"has_cache": True}, "yes", "native", "no", "tensorflow (a cache k"),
         (FOLDER, {"whole_batches": False}, "no (whole", "native", "no", SINGLE),
