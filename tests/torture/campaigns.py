@@ -62,13 +62,18 @@ CAMPAIGNS: Mapping[str, Campaign] = {
     "system_calls": Campaign(
         "A system call that fails gives an error that says so, or the right files.",
         "an errno, SIGKILL, SIGSTOP, SIGTERM or a delay at a chosen system call of "
-        "each command",
+        "each command, on a file or on a connection",
         (f"{_TORTURE}/test_system_calls.py",),
     ),
     "flips": Campaign(
         "verify finds a flipped bit in any byte of any file of a data set.",
         "flipped bits in shards, index, catalog and all side files",
         (f"{_TORTURE}/converters/test_flips.py",),
+    ),
+    "clocks": Campaign(
+        "A wrong clock changes no file and ends no command.",
+        "clocks that are years off, step, stand still or run fifty times as fast",
+        (f"{_TORTURE}/test_wrong_clocks.py",),
     ),
     "damage": Campaign(
         "A damaged record is named by shard and offset, and costs that record alone.",

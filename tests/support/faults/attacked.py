@@ -12,7 +12,9 @@ command that met a fault at a system call:
 """
 
 import dataclasses
+import functools
 import json
+import os
 import pathlib
 import shutil
 import subprocess
@@ -149,6 +151,22 @@ ATTACKED: Mapping[str, Attacked] = {
         _result("command"),
     ),
 }
+# Commands that read a data set from a web server, whose URL is {url}.
+REMOTE: Mapping[str, Attacked] = {
+    "verify of a URL": Attacked("converters.verify {url} --level=crc", _VERIFIED),
+    "query of a URL": Attacked(
+        "converters.query {url} label>=0", _result("num_chosen")
+    ),
+    "replicate of a URL": Attacked(
+        "converters.replicate {url} --output_dir={}/out --copies=2", _files
+    ),
+    "input of a URL": Attacked(
+        "benchmarks.input --data_dir={url} --model=tiny --image_size=32 "
+        "--batch_size=4 --do=throughput --seconds=0.1",
+        _result("command"),
+    ),
+}
+_TIME_LIMIT = "--store_time_limit=3"
 
 
 def make_inputs(folder: pathlib.Path) -> None:
@@ -170,17 +188,27 @@ class Attack:
     Args:
         name: The command.
         folder: Inputs of `make_inputs`, and nothing of other runs at once.
+        url: The URL of the data set, for the commands of REMOTE.
     """
 
-    def __init__(self, name: str, folder: pathlib.Path) -> None:
-        self.command, self.folder = ATTACKED[name], folder
-        words = [w.replace("{}", str(folder)) for w in self.command.words.split()]
-        self.words = [sys.executable, "-m", *words, "--json"]
+    def __init__(self, name: str, folder: pathlib.Path, url: str = "") -> None:
+        self.command, self.folder = {**ATTACKED, **REMOTE}[name], folder
+        text = self.command.words.replace("{}", str(folder)).replace("{url}", url)
+        self.words = [sys.executable, "-m", *text.split(), "--json"]
+        self.url = url
+        if url:
+            self.words.append(_TIME_LIMIT)
         self.out = folder / "out"
         self._empty()
-        self.calls = system_calls.calls_of(self.words, folder)
-        self._empty()
         self.expected = self._output(self._run())
+
+    @functools.cached_property
+    def calls(self) -> list[tuple[str, str]]:
+        """The system calls that concern the folder or the server, by name and path."""
+        self._empty()
+        if self.url:
+            return system_calls.connections(self.words, self.url)
+        return system_calls.calls_of(self.words, self.folder)
 
     def _empty(self) -> None:
         shutil.rmtree(self.out, ignore_errors=True)
@@ -188,15 +216,25 @@ class Attack:
             shutil.rmtree(beside) if beside.is_dir() else beside.unlink()
         self.out.mkdir()
 
-    def _run(self) -> "subprocess.CompletedProcess[str]":
+    def _run(self, **variables: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
             self.words,
             capture_output=True,
             text=True,
             check=False,
             cwd=ROOT,
+            env={**os.environ, **variables},
             timeout=300,
         )
+
+    def with_variables(self, variables: Mapping[str, str]) -> list[str]:
+        """Runs the command with variables of the environment; returns what is wrong."""
+        self._empty()
+        done = self._run(**variables)
+        if done.returncode:
+            return [f"exit code {done.returncode}: {done.stderr[-2000:]}"]
+        output = self._output(done)
+        return [] if output == self.expected else [f"the output is {output}"]
 
     def _output(self, done: "subprocess.CompletedProcess[str]") -> Any:
         lines = done.stdout.splitlines()
@@ -255,7 +293,10 @@ def _misdeeds(
 
 
 def _names(text: str, path: pathlib.Path, folder: pathlib.Path) -> bool:
-    """Whether a text names a file, or a folder above it within the inputs."""
+    """Whether a text names a file, or a folder above it within the inputs.
+
+    Of a URL, the text must have the host and the port, which are the name of its path.
+    """
     if path.name.startswith(".out."):  # beside the output, of converters.synthesize
         path = folder / "out"
     above: Sequence[pathlib.Path] = [path, *path.parents]

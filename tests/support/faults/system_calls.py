@@ -34,6 +34,14 @@ ERRNOS = {
     **dict.fromkeys(("lseek", "flock", "copy_file_range"), ("EIO", "ENOLCK")),
     **dict.fromkeys(("mmap",), ("ENOMEM",)),
 }
+# Calls of a connection: connect(2), recv(2), write(2).
+_LOST = ("ECONNRESET", "ETIMEDOUT", "EHOSTUNREACH")
+ERRNOS_OF_SOCKETS = {
+    "connect": ("ECONNREFUSED", "ENETUNREACH", "EADDRNOTAVAIL", "EMFILE", *_LOST),
+    "recvfrom": ("ENOMEM", "EINTR", *_LOST),
+    "writev": ("EPIPE", "ENOBUFS", "EINTR", *_LOST),
+    "socket": ("EMFILE", "ENFILE", "ENOMEM", "EAFNOSUPPORT"),
+}
 _CALL = re.compile(r"^\d+ +(\w+)\((.*)$")
 _PATH = re.compile(r'<(/[^>]*)>|"(/[^"]*)"')
 _STOPPED = re.compile(r"^(\d+) +--- stopped by SIGSTOP", re.MULTILINE)
@@ -48,15 +56,17 @@ class Injection:
 
     Attributes:
         name: The name of the call.
-        path: The file or folder that the call concerns.
+        path: The file or folder that the call concerns, or the URL of a server.
         count: The fault comes at the count-th such call of a thread, from 1.
         action: The fault in the words of strace, such as "error=EIO".
+        is_lasting: Whether the fault comes at all later calls too.
     """
 
     name: str
     path: str
     count: int
     action: str
+    is_lasting: bool = False
 
 
 def why_not() -> str | None:
@@ -67,6 +77,24 @@ def why_not() -> str | None:
         [strace, "-f", "-o", os.devnull, "true"], capture_output=True, check=False
     )
     return f"strace may trace no process: {done.stderr!r}" if done.returncode else None
+
+
+def connections(words: Sequence[str], url: str) -> list[tuple[str, str]]:
+    """Runs a command, which must succeed.
+
+    Returns:
+        The name of each system call of a connection to a server, with its URL.
+    """
+    done, log = _traced(words, f"--trace={','.join(ERRNOS_OF_SOCKETS)}", "-yy")
+    assert done.returncode == 0, done.stderr
+    port = url.rpartition(":")[2]
+    lines = (
+        line for line in log.splitlines() if f"({port})" in line or f":{port}]" in line
+    )
+    matches = map(_CALL.match, lines)
+    calls = [(match[1], url) for match in matches if match]
+    # The port is that of the next call.
+    return calls + [("socket", url)] * calls.count(("connect", url))
 
 
 def calls_of(words: Sequence[str], folder: pathlib.Path) -> list[tuple[str, str]]:
@@ -100,11 +128,14 @@ def choose(
     for _ in range(count):
         name = dice.choice(names)
         path = dice.choice(sorted({path for n, path in calls if n == name}))
-        action = f"error={dice.choice(ERRNOS[name])}"
+        errnos = ERRNOS_OF_SOCKETS | ERRNOS
+        action = f"error={dice.choice(errnos[name])}"
         if dice.random() < 0.5:
             action = dice.choice(_SIGNALS)
         number = dice.randint(1, calls.count((name, path)))
-        chosen.append(Injection(name, path, number, action))
+        is_lasting = name in ERRNOS_OF_SOCKETS and action.startswith("error=")
+        is_lasting = is_lasting and dice.random() < 0.5
+        chosen.append(Injection(name, path, number, action, is_lasting))
     return chosen
 
 
@@ -120,11 +151,12 @@ def run(
     Raises:
         subprocess.TimeoutExpired: If the command does not end within two minutes.
     """
-    name, count = injection.name, injection.count
+    name, when = injection.name, f"{injection.count}{'+' * injection.is_lasting}"
+    at = () if "://" in injection.path else (f"--trace-path={injection.path}",)
     done, log = _traced(
         words,
-        *(f"--trace={name}", f"--trace-path={injection.path}"),
-        f"--inject={name}:{injection.action}:when={count}",
+        *(f"--trace={name}", *at),
+        f"--inject={name}:{injection.action}:when={when}",
     )
     return done, any(word in log for word in ("(INJECTED)", "(DELAYED)", "--- SIG"))
 
@@ -158,14 +190,16 @@ def _traced(
 
 def _wait(process: "subprocess.Popen[bytes]", log: pathlib.Path) -> None:
     """Waits for the end, and lets a stopped process go on."""
-    end, begun = time.monotonic() + _SECONDS, set[str]()
+    end, num_stops = time.monotonic() + _SECONDS, 0
     while process.poll() is None:
         if time.monotonic() > end:
             raise subprocess.TimeoutExpired(process.args, _SECONDS)
         time.sleep(0.02)
-        stopped = {*_STOPPED.findall(log.read_text(errors="replace"))} - begun
-        if stopped:
+        # A thread may stop again: the count of a call is that of each thread.
+        stops = _STOPPED.findall(log.read_text(errors="replace"))
+        if stops[num_stops:]:
             time.sleep(_SECONDS_OF_A_STOP)
-        for thread in stopped:
-            os.kill(int(thread), signal.SIGCONT)
-        begun |= stopped
+        for thread in {*stops[num_stops:]}:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(thread), signal.SIGCONT)
+        num_stops = len(stops)
