@@ -412,7 +412,9 @@ def _blame_silence(
 
 
 _NAMED = 0.05  # share of the time of the job, from which on a wait is named
-_FACTOR = 2.0  # smallest ratio to the median of the other ranks
+# Part of the communication that the wait beyond that of the other ranks must explain.
+# The others wait too: their receipts queue behind the bytes on the slow link.
+_EXPLAINED = 0.25
 
 
 def slow_link(
@@ -434,7 +436,9 @@ def slow_link(
     most = max(ranks)
     rank = ranks.index(most)
     others = statistics.median(ranks[:rank] + ranks[rank + 1 :])
-    if min(communicated, most) < _NAMED * total or most < _FACTOR * others:
+    if min(communicated, most) < _NAMED * total:
+        return None
+    if most - others < _EXPLAINED * max(communicated, most):
         return None
     return SlowLink(
         rank=rank,

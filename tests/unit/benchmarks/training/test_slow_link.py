@@ -12,6 +12,10 @@ from benchmarks.training import critical_path
         ([8.0, 0.1, 0.2, 0.3], 8.0, 0),
         ([0.0, 8.0, 0.0], 8.0, 1),
         ([8.0, 7.0], 8.0, None),  # all links are equally slow
+        ([4.6, 8.0], 7.6, 1),  # receipts of rank 0 queue behind the bytes of rank 1
+        ([8.0, 5.2], 8.0, 0),
+        ([0.1, 8.0, 4.6, 0.1], 8.0, 1),
+        ([7.0, 6.5, 8.0, 6.0], 8.0, None),
         ([0.1, 8.0], 0.5, None),  # the computation hides the network
         ([0.1, 0.5], 8.0, None),  # something else takes the time
         ([0.1, None], 8.0, None),
