@@ -88,10 +88,12 @@ def _storage(result: TrainResult) -> str | None:
     )
     if consumed is None:
         return None
+    giver = _GIVERS.get(result.storage.tier if result.storage else "", "storage")
     came = "an unknown part" if read is None else f"{read:,.1f}"
-    tier = result.storage.tier if result.storage else ""
-    text = f"{came} of {consumed:,.1f} MB/s came from {_GIVERS.get(tier, 'storage')} "
-    text += f"({result.cache.label or 'unknown'})"
+    text = f"{came} of {consumed:,.1f} MB/s came from {giver}"
+    if read is not None and read > consumed:  # with records read ahead
+        text = f"{read:,.1f} MB/s came from {giver}, and steps used {consumed:,.1f}"
+    text += f" ({result.cache.label or 'unknown'})"
     if (busy := result.telemetry.host_cpu_fraction) is not None:
         text += f"; CPU {busy:.0%}"
     if (others := result.host_load.others_cpu_fraction) is not None:

@@ -5,7 +5,7 @@ accelerator, 92.7% of its rate." and "The data came from memory, so this says no
 about storage; other processes took 65% of the cores."
 """
 
-from benchmarks.reporting import compare
+from benchmarks.reporting import binding, compare
 from benchmarks.results.collection import Collection, Group
 from benchmarks.results.train_result import TrainResult
 from benchmarks.system.host_load import OTHERS_LIMIT
@@ -61,15 +61,29 @@ def answer(group: Group) -> str:
     return f"{text}."
 
 
+def in_short(group: Group) -> str:
+    """Returns the answer without the model, the binding resource, and the losses."""
+    text, result = answer(group).partition(": ")[2], group.median.values
+    if not result.critical_path.shares:
+        return text
+    lost = f"Bound by {binding.of_run(result)}. {result.critical_path.text}"
+    return f"{text} {lost}".strip()
+
+
 def _accelerators(group: Group) -> str:
     result = group.median.values
     count = result.num_ranks or 1
     kind = "emulated accelerator" if group.median.kind == "emulated" else "rank"
-    text = count_of(count, kind)
-    if count < len(_NUMBERS):
-        text = text.replace(str(count), _NUMBERS[count], 1)
     hosts = len(result.environment.hosts)
-    return f"{text} of {count_of(hosts, 'host')}" if hosts > 1 else text
+    text = _in_words(count, kind)
+    return f"{text} on {_in_words(hosts, 'host')}" if hosts > 1 else text
+
+
+def _in_words(count: int, noun: str) -> str:
+    text = count_of(count, noun)
+    if count < len(_NUMBERS):
+        return text.replace(str(count), _NUMBERS[count], 1)
+    return text
 
 
 def _share(result: TrainResult, rate: float) -> float | None:

@@ -122,7 +122,7 @@ def _findings(collection: Collection, old: Collection | None) -> list[tuple[str,
     ]
     if len(collection.groups) <= _MAX_SENTENCES:  # a table says more about many groups
         findings += [
-            ("", f"{group.label}: {headline.answer(group).partition(': ')[2]}")
+            ("", f"{group.label}: {headline.in_short(group)}")
             for group in collection.groups
         ]
     findings += [("warn", text) for text in _doubtful(collection.groups)]

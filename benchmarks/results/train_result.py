@@ -404,6 +404,7 @@ class TrainResult(MeasuredResult):
     wait_seconds_per_step_per_rank: Numbers = ()
     compute_seconds_per_step_per_rank: Numbers = ()
     sync_seconds_per_step_per_rank: Numbers = ()
+    late_seconds_per_step_per_rank: Numbers = ()
     step_seconds_p50: float | None = None
     step_seconds_p90: float | None = None
     step_seconds_p95: float | None = None

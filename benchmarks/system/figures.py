@@ -1,7 +1,7 @@
-"""Figures of several ranks or hosts as one figure, which may be unknown.
+"""Figures of several ranks or hosts, joined to a figure of all.
 
-In: values, None where a rank or a host does not know its own. Out: their sum, mean or
-largest; None if a value is missing, so that no sum is of a part only.
+In: values, None where a rank or a host knows no value. Out: the sum, mean or
+largest; None if a value is missing, because a sum of a part is no sum.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,6 +13,6 @@ Figure = TypeVar("Figure", int, float)
 def joined(
     join: Callable[[list[Figure]], Figure], values: Sequence[Figure | None]
 ) -> Figure | None:
-    """Returns `join` of the values; None without a value, or if one is unknown."""
+    """Returns `join` of the values; None without a value, or if a value is unknown."""
     numbers = [value for value in values if value is not None]
     return join(numbers) if numbers and len(numbers) == len(values) else None

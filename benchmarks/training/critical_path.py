@@ -412,7 +412,7 @@ def _blame_silence(
 
 
 _NAMED = 0.05  # share of the time of the job, from which on a wait is named
-# Part of the communication that the wait beyond that of the other ranks must explain.
+# Part of the communication that the longer wait of a rank must explain.
 # The others wait too: their receipts queue behind the bytes on the slow link.
 _EXPLAINED = 0.25
 

@@ -348,7 +348,7 @@ def _train_function(
 
 
 def _compiled(*, xla: bool = False) -> Callable[[F], F]:
-    """Returns `tf.function` as a decorator that keeps the type of a function."""
+    """Returns `tf.function` as a decorator with types."""
     decorate: Callable[[F], F] = tf.function(jit_compile=xla or None)
     return decorate
 

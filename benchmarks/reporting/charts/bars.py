@@ -33,7 +33,8 @@ _BOTH_OVER_MODEL = _of_bars(lambda bars: bars.real_over_synthetic)
 _PARTS: Mapping[str, Callable[[TrainResult], Numbers]] = {
     "waiting for input": lambda result: result.wait_seconds_per_step_per_rank,
     "computing": lambda result: result.compute_seconds_per_step_per_rank,
-    "other ranks": lambda result: result.sync_seconds_per_step_per_rank,
+    "network and other ranks": lambda r: r.sync_seconds_per_step_per_rank,
+    "late": lambda result: result.late_seconds_per_step_per_rank,
 }
 _COSTS: Mapping[str, Callable[[StageShare], float | None]] = {
     "processor": lambda stage: stage.cpu_seconds_per_output,
@@ -154,7 +155,7 @@ def _without_storage(group: Group) -> str:
 
 
 def per_rank(groups: Sequence[Group]) -> Chart | None:
-    """Draws the parts of a step by rank: input, computing, other ranks."""
+    """Draws the parts of a step by rank."""
     drawn = [
         g for g in groups if max(len(get(g.values)) for get in _PARTS.values()) > 1
     ]

@@ -136,7 +136,8 @@ def knee(resident: Points) -> float | None:
 
     Returns:
         The first time at which 99 % of the whole rise is done; None if the share rises
-        by less than 10 points, or still rises in the last tenth of the time.
+        by less than 10 points, still rises in the last tenth of the time, or falls
+        again: a cold run empties the cache after each epoch.
     """
     if not resident:
         return None
@@ -146,6 +147,8 @@ def knee(resident: Points) -> float | None:
         return None
     full = before + 0.99 * (most - before)
     time = next(second for second, share in resident if share >= full)
+    if min(share for second, share in resident if second >= time) < most - _LEAST_RISE:
+        return None
     return time if time <= first + 0.9 * (last - first) else None
 
 

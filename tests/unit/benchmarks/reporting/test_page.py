@@ -416,6 +416,19 @@ def test_what_was_altered_is_shown_as_altered(tmp_path: pathlib.Path) -> None:
     assert "The file says otherwise of a gate. au&gt;=90% is not met" in text
 
 
+def test_a_page_says_what_binds_and_where_the_time_went() -> None:
+    shares = {"compute": 0.04, "input": 0.01, "communication": 0.94, "late": 0.01}
+    hosts = [{"name": "a"}, {"name": "b"}]
+    run = sample_results.train(num_ranks=2, rate=83.0)
+    run["environment"] = {**run["environment"], "hosts": hosts}
+    run["critical_path"] = {"shares": shares, "text": "Communication took 94.0%."}
+
+    found = parse(run=run)
+
+    assert "on two ranks on two hosts" in found.texts("h1")[0]
+    assert "Bound by communication. Communication took 94.0%." in found.texts("li")[0]
+
+
 def test_the_headline_is_the_answer_and_its_doubt() -> None:
     run = sample_results.train(kind="emulated", rate=989.0, cache="warm")
     run["emulation"] = {"accelerator": "own", "examples_per_second": 1067.0}

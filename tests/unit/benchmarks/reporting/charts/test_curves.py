@@ -24,6 +24,7 @@ def _groups(*documents: dict[str, Any]) -> list[Group]:
         ([0.2, 0.4, 0.6, 0.6, 0.6, 0.6], 2),  # memory holds no more than this
         ([0.0, 0.2, 0.4, 0.6, 0.8, 1.0], None),  # it still fills
         ([1.0, 1.0, 1.0], None),  # it was full before
+        ([0.0, 0.3, 0.6, 0.6, 0.0, 0.2, 0.4], None),  # a cold run empties the cache
         ([0.50, 0.52, 0.53, 0.53], None),
         ([], None),
     ],
