@@ -6,6 +6,7 @@ import gc
 import os
 import pathlib
 import shutil
+import uuid
 from collections.abc import Iterator
 
 import pytest
@@ -23,6 +24,7 @@ from tests.support.data.trees import (
 )
 from tests.support.processes import long_conversion
 from tests.support.processes.warm_python import WarmPython
+from tests.support.servers import brokers, s3_server
 from tests.support.servers.shared_server import session_folder, shared
 
 # Before TensorFlow is imported: its start-up messages would bury the failures.
@@ -201,3 +203,34 @@ def _turn(path: pathlib.Path) -> int:
 def pytest_unconfigure() -> None:
     """DuckDB names as leaked, at the end of the process, what garbage still holds."""
     gc.unfreeze()
+
+
+@pytest.fixture(scope="session")
+def s3_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """URL of an S3 server that all tests of the session share, also by other workers.
+
+    Nobody stops it; a test that wants this makes an `s3_server.S3Server`.
+    """
+    folder = session_folder(tmp_path_factory, "s3_server")
+    with shared("tests.support.servers.s3_server", folder) as document:
+        yield document["address"]
+
+
+@pytest.fixture
+def s3_folder(s3_address: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """URL of an empty folder of its own on `s3_address`; the credentials are set."""
+    for name, value in s3_server.environment(s3_address).items():
+        monkeypatch.setenv(name, value)
+    return f"s3://{s3_server.BUCKET}/{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def broker_store(
+    kind: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Skips a test without the broker of its `kind`; Tansu, of kafka, gets a store."""
+    brokers.require(kind)
+    if kind == "kafka":
+        request.getfixturevalue("s3_folder")
+        monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+        monkeypatch.setenv("AWS_ENDPOINT", os.environ["AWS_ENDPOINT_URL"])

@@ -1,7 +1,6 @@
 """Fixtures that all system tests of a session share, because they start slowly."""
 
 import pathlib
-import uuid
 from collections.abc import Iterator
 
 import pytest
@@ -11,7 +10,7 @@ from tests.support.faults.bad_proxy import BadProxy
 from tests.support.processes import wheel
 from tests.support.processes.rank_pool import RankPool
 from tests.support.processes.warm_python import WarmPython
-from tests.support.servers import browser, s3_server, shared_mount
+from tests.support.servers import browser, shared_mount
 from tests.support.servers.shared_server import session_folder, shared
 
 
@@ -30,25 +29,6 @@ def rank_pool(
 def wheel_dir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """A folder for PYTHONPATH with what the wheel holds, and `bin/tfpipe`."""
     return made_once(tmp_path_factory, "wheel", wheel.install)
-
-
-@pytest.fixture(scope="session")
-def s3_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """URL of an S3 server that all tests of the session share, also by other workers.
-
-    Nobody stops it; a test that wants this makes an `s3_server.S3Server`.
-    """
-    folder = session_folder(tmp_path_factory, "s3_server")
-    with shared("tests.support.servers.s3_server", folder) as document:
-        yield document["address"]
-
-
-@pytest.fixture
-def s3_folder(s3_address: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """URL of an empty folder of its own on `s3_address`; the credentials are set."""
-    for name, value in s3_server.environment(s3_address).items():
-        monkeypatch.setenv(name, value)
-    return f"s3://{s3_server.BUCKET}/{uuid.uuid4().hex}"
 
 
 @pytest.fixture

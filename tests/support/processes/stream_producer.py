@@ -7,6 +7,7 @@ producer that starts again repeats some images, whose ids are those of the first
 Each 50th image is sent twice in any case.
 """
 
+import asyncio
 import functools
 import pathlib
 import sys
@@ -72,7 +73,45 @@ def _kafka(port: int, stream: str, messages: Sequence[_Fields]) -> None:
         raise ConnectionError(f"{len(lost)} messages were not sent")
 
 
-_SENDERS = {"redis": _redis, "kafka": _kafka}
+def _nats(port: int, stream: str, messages: Sequence[_Fields]) -> None:
+    import nats
+
+    async def publish() -> None:
+        url = f"nats://127.0.0.1:{port}"
+        client = await nats.connect(url, allow_reconnect=False, connect_timeout=5)
+        try:
+            for fields in messages:
+                headers = {n: fields[n].decode() for n in ("id", "label", "name")}
+                image = fields["image"]
+                await client.jetstream().publish(stream, image, headers=headers)
+        finally:
+            await client.close()
+
+    asyncio.run(publish())
+
+
+_SENDERS = {"redis": _redis, "kafka": _kafka, "nats": _nats}
+
+
+def make_stream(url: str) -> None:
+    """Makes the stream of NATS, or the topic of Kafka; Redis makes its own."""
+    at = urllib.parse.urlsplit(url)
+    name = at.path.strip("/")
+    if at.scheme == "nats":
+        asyncio.run(_make_jetstream(f"nats://{at.netloc}", name))
+    elif at.scheme == "kafka":
+        from confluent_kafka import admin
+
+        client = admin.AdminClient({"bootstrap.servers": at.netloc})
+        client.create_topics([admin.NewTopic(name, 2, 1)])[name].result(30)
+
+
+async def _make_jetstream(server: str, name: str) -> None:
+    import nats
+
+    client = await nats.connect(server)
+    await client.jetstream().add_stream(name=name, subjects=[name])
+    await client.close()
 
 
 def send(url: str, numbers: Sequence[int]) -> None:

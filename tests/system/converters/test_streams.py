@@ -1,10 +1,7 @@
 """Streams through real brokers, and into a store: once each, also after a kill."""
 
-import asyncio
 import json
-import os
 import pathlib
-from collections.abc import Callable
 
 import pytest
 
@@ -23,44 +20,8 @@ NUM_IMAGES = 30
 
 
 def _send(broker: brokers.BrokerProcess) -> None:
+    stream_producer.make_stream(f"{broker.url}/photos")
     stream_producer.send(f"{broker.url}/photos", range(NUM_IMAGES))
-
-
-def _send_nats(broker: brokers.BrokerProcess) -> None:
-    nats = pytest.importorskip("nats")
-
-    async def send() -> None:
-        client = await nats.connect(broker.url)
-        stream = client.jetstream()
-        await stream.add_stream(name="photos", subjects=["photos"])
-        for number in range(NUM_IMAGES):
-            fields = stream_producer.fields_of(number)
-            image = fields.pop("image")
-            headers = {name: value.decode() for name, value in fields.items()}
-            await stream.publish("photos", image, headers=headers)
-            if number % 10 == 0:
-                await stream.publish("photos", image, headers=headers)
-        await client.close()
-
-    asyncio.run(send())
-
-
-def _make_topic(broker: brokers.BrokerProcess) -> None:
-    admin = pytest.importorskip("confluent_kafka.admin")
-    client = admin.AdminClient({"bootstrap.servers": f"127.0.0.1:{broker.port}"})
-    client.create_topics([admin.NewTopic("photos", 2, 1)])["photos"].result(30)
-
-
-def _send_kafka(broker: brokers.BrokerProcess) -> None:
-    _make_topic(broker)
-    _send(broker)
-
-
-SENDERS: dict[str, Callable[[brokers.BrokerProcess], None]] = {
-    "redis": _send,
-    "kafka": _send_kafka,
-    "nats": _send_nats,
-}
 
 
 def _options(broker: brokers.BrokerProcess, folder: str) -> StreamOptions:
@@ -81,25 +42,13 @@ class Cut(BaseException):
     """The worker ends here, as at a kill."""
 
 
-@pytest.fixture
-def required(
-    kind: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Skips a test without its broker; Tansu gets a store."""
-    brokers.require(kind)
-    if kind == "kafka":
-        request.getfixturevalue("s3_folder")
-        monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
-        monkeypatch.setenv("AWS_ENDPOINT", os.environ["AWS_ENDPOINT_URL"])
-
-
-@pytest.mark.usefixtures("required")
-@pytest.mark.parametrize("kind", SENDERS)
+@pytest.mark.usefixtures("broker_store")
+@pytest.mark.parametrize("kind", ["redis", "kafka", "nats"])
 def test_messages_of_a_broker_are_stored_once(
     tmp_path: pathlib.Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with brokers.running(kind, tmp_path / "broker") as broker:
-        SENDERS[kind](broker)
+        _send(broker)
         options = _options(broker, str(tmp_path / "set"))
         worker = Worker(options)
 
@@ -131,7 +80,7 @@ def test_messages_of_a_broker_are_stored_once(
         ("kafka", ("--authentication",), "Kafka refuses the login"),
     ],
 )
-@pytest.mark.usefixtures("required")
+@pytest.mark.usefixtures("broker_store")
 def test_a_broker_that_refuses_is_not_asked_again(
     tmp_path: pathlib.Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -1,8 +1,9 @@
 """Images through a real broker, while the producer, the broker and workers are killed.
 
 Each image is stored once, with its bytes and label, in the order that the claims of the
-generations say. `make test` kills a few times; TORTURE=1 sends 100,000 images and kills
-50 times, and STREAM_RESULT=FILE keeps the figures.
+generations say. `make test` kills a few times. TORTURE=1 sends 100,000 images through
+Redis and kills 50 times, sends 5,000 images through NATS and Tansu and kills 10 times
+each, and STREAM_RESULT=FILE keeps the figures of Redis.
 """
 
 import dataclasses
@@ -13,8 +14,9 @@ import random
 import subprocess
 import sys
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
+import pytest
 import xxhash
 
 from converters import verify
@@ -24,10 +26,26 @@ from tests.support.servers import brokers
 from tfpipe.location.files import Files
 from tfpipe.shards import generations, index
 
-NUM_IMAGES, NUM_KILLS = rounds(1_500, 100_000), rounds(4, 50)
-PER_GENERATION = rounds(200, 2_000)
 WORKERS = ("first", "second")
 _LIMIT = rounds(240, 3_600)  # seconds after which the test gives up
+
+
+class Load(NamedTuple):
+    """How much a broker gets, and how soon its messages come again after a kill."""
+
+    num_images: int
+    num_kills: int
+    per_generation: int
+    takeover_seconds: int
+    until_idle: int
+
+
+SMALL = rounds(500, 5_000), rounds(2, 10), rounds(100, 500)
+LOADS = {
+    "redis": Load(rounds(1_500, 100_000), rounds(4, 50), rounds(200, 2_000), 600, 4),
+    "nats": Load(*SMALL, 5, 8),
+    "kafka": Load(*SMALL, 600, 15),  # a consumer joins slowly
+}
 
 
 @dataclasses.dataclass
@@ -35,6 +53,7 @@ class Victims:
     """The processes that are killed and started again."""
 
     broker: brokers.BrokerProcess
+    load: Load
     folder: pathlib.Path
     processes: dict[str, subprocess.Popen[bytes]] = dataclasses.field(
         default_factory=dict
@@ -44,12 +63,13 @@ class Victims:
         """Starts the producer or a worker."""
         url, sent = f"{self.broker.url}/photos", str(self.folder / "sent")
         command = ["tests.support.processes.stream_producer"]
-        command += [url, str(NUM_IMAGES), sent]
+        command += [url, str(self.load.num_images), sent]
         if name in WORKERS:
             command = ["converters.stream", url]
             command += [str(self.folder / "set"), f"--worker={name}", "--patience=60"]
-            command += [f"--max_records={PER_GENERATION}", "--max_seconds=3"]
-            command += ["--until_idle=4", "--num_workers=1", "--json"]
+            command += [f"--max_records={self.load.per_generation}", "--max_seconds=3"]
+            command += [f"--takeover_seconds={self.load.takeover_seconds}"]
+            command += [f"--until_idle={self.load.until_idle}", "--num_workers=1"]
         with open(self.folder / f"{name}.out", "ab") as out:
             self.processes[name] = subprocess.Popen(
                 [sys.executable, "-m", *command], stdout=out, stderr=out
@@ -69,19 +89,21 @@ class Victims:
             self.start(name)
 
 
+@pytest.mark.parametrize("kind", LOADS)
+@pytest.mark.usefixtures("broker_store")
 def test_each_image_is_stored_once_in_spite_of_kills(
-    tmp_path: pathlib.Path, record_property: RecordProperty
+    kind: str, tmp_path: pathlib.Path, record_property: RecordProperty
 ) -> None:
-    brokers.require("redis")
     names = "broker", "producer", *WORKERS, "both workers"
     draw, killed = random.Random(0), dict.fromkeys(names, 0)
     began = time.monotonic()
-    with brokers.running("redis", tmp_path / "redis") as broker:
-        victims = Victims(broker, tmp_path)
+    with brokers.running(kind, tmp_path / kind) as broker:
+        stream_producer.make_stream(f"{broker.url}/photos")
+        victims = Victims(broker, LOADS[kind], tmp_path)
         for name in ("producer", *WORKERS):
             victims.start(name)
         try:
-            for _ in range(NUM_KILLS):
+            for _ in range(victims.load.num_kills):
                 time.sleep(draw.uniform(0.2, rounds(2, 4)))
                 name = draw.choice([*killed])
                 victims.kill(name)
@@ -92,10 +114,11 @@ def test_each_image_is_stored_once_in_spite_of_kills(
                 process.kill()
                 process.wait()
 
-    figures = _checked(tmp_path / "set")
+    figures = _checked(tmp_path / "set", LOADS[kind].num_images)
     record_property("injections", sum(killed.values()))
     figures |= {"kills": killed, "seconds": round(time.monotonic() - began, 1)}
-    if path := os.environ.get("STREAM_RESULT"):
+    path = os.environ.get("STREAM_RESULT")
+    if path and kind == "redis":
         pathlib.Path(path).write_text(json.dumps(figures, indent=1) + "\n")
 
 
@@ -112,7 +135,7 @@ def _end(victims: Victims, began: float) -> None:
         ).read_text()[-3000:]
 
 
-def _checked(folder: pathlib.Path) -> dict[str, Any]:
+def _checked(folder: pathlib.Path, num_images: int) -> dict[str, Any]:
     """Checks the records of all generations against the claims and the images."""
     log = generations.read_log(Files(str(folder)))
     stored: list[str] = []
@@ -136,11 +159,11 @@ def _checked(folder: pathlib.Path) -> dict[str, Any]:
             assert label == f"class-{number % stream_producer.NUM_CLASSES}"
             whole_digest.update(f"{name} {digest}\n".encode())
         stored += names
-    assert sorted(stored) == [f"{n:08d}.jpg" for n in range(NUM_IMAGES)]
+    assert sorted(stored) == [f"{n:08d}.jpg" for n in range(num_images)]
     options = verify.VerifyOptions(data_dir=str(folder), level="crc", num_workers=1)
     assert verify.verify(options).num_faults == 0
     return {
-        "num_images": NUM_IMAGES,
+        "num_images": num_images,
         "num_records": len(stored),
         "num_generations": len(log),
         "digest_of_names_and_images_in_order": whole_digest.hexdigest(),
