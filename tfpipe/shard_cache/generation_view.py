@@ -48,12 +48,7 @@ def bring(
     location = files.location.absolute()
     target = folder / index.digest(repr((location.text, opened, chosen)))
     if not (target / index.INDEX_NAME).exists():
-        parts = [
-            location.path / each.name
-            if location.is_local
-            else metadata.bring(Files(location / each.name, files.time_limit), folder)
-            for each in chosen
-        ]
+        parts = _parts(files, folder, chosen)
         target.mkdir(parents=True, exist_ok=True)
         with metadata.locked(target):
             for each in chosen if location.is_local else ():
@@ -63,13 +58,34 @@ def bring(
     return target, opened
 
 
-def _write(
-    target: pathlib.Path,
-    chosen: Sequence[ShardFolder],
-    parts: Sequence[pathlib.Path],
-    generation: int,
-) -> None:
-    """Writes the catalog of a generation, and its index at last."""
+def check(files: Files, folder: pathlib.Path, generation: int) -> None:
+    """Checks that the folders of a generation are those of its log, and fit together.
+
+    The arguments are those of `bring`.
+
+    Raises:
+        BadIndexError: If they are not, or contradict.
+        RemoteError: If the data set cannot be read.
+    """
+    chosen = generations.folders(generations.read_log(files), generation)
+    _combined(chosen, _parts(files, folder, chosen), generation)
+
+
+def _parts(
+    files: Files, folder: pathlib.Path, chosen: Sequence[ShardFolder]
+) -> list[pathlib.Path]:
+    """Returns the folders on this host with the indexes of the folders of a log."""
+    location = files.location.absolute()
+    if location.is_local:
+        return [location.path / each.name for each in chosen]
+    remote = (Files(location / each.name, files.time_limit) for each in chosen)
+    return [metadata.bring(each, folder) for each in remote]
+
+
+def _combined(
+    chosen: Sequence[ShardFolder], parts: Sequence[pathlib.Path], generation: int
+) -> tuple[Index, list[Index]]:
+    """Returns the index of a generation, and the indexes of its folders."""
     indexes = [index.load(part) for part in parts]
     for each, part in zip(chosen, indexes, strict=True):
         if generations.identity(part) != each.digest:
@@ -79,7 +95,17 @@ def _write(
                 "folder again."
             )
     names = [each.name for each in chosen]
-    whole = generations.combined(names, indexes, generation)
+    return generations.combined(names, indexes, generation), indexes
+
+
+def _write(
+    target: pathlib.Path,
+    chosen: Sequence[ShardFolder],
+    parts: Sequence[pathlib.Path],
+    generation: int,
+) -> None:
+    """Writes the catalog of a generation, and its index at last."""
+    whole, indexes = _combined(chosen, parts, generation)
     catalog = target / CATALOG_NAME
     with atomic.new_file(catalog) as new:
         _write_catalog(new, whole, indexes, parts)
@@ -107,8 +133,15 @@ def _write_catalog(
             before[split] += len(shards)
     splits = ", ".join(f"'{name}'" for name in whole.splits)
     query = " UNION ALL BY NAME ".join(rows)
-    with index.catalog_connection() as connection:
-        connection.execute(
-            f"COPY (FROM ({query}) ORDER BY list_position([{splits}], split), shard, "
-            f"record) TO {sql.quoted(path)} (FORMAT parquet, COMPRESSION zstd)"
-        )
+    try:
+        with index.catalog_connection() as connection:
+            connection.execute(
+                f"COPY (FROM ({query}) ORDER BY list_position([{splits}], split), "
+                f"shard, record) TO {sql.quoted(path)} (FORMAT parquet, COMPRESSION "
+                "zstd)"
+            )
+    except sql.engine().Error as error:
+        raise errors.BadIndexError(
+            f"A {CATALOG_NAME} of {parts[0].name} to {parts[-1].name} cannot be read: "
+            f"{str(error).splitlines()[0]}. `tfpipe check` says which; copy it again."
+        ) from error

@@ -16,7 +16,7 @@ import collections
 import contextlib
 import dataclasses
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from tfpipe import errors
 from tfpipe.location.files import Files
@@ -120,6 +120,23 @@ def _text(log: Log) -> bytes:
 
 def _entry_name(generation: int) -> str:
     return f"{LOG_FOLDER}/{generation:06d}.json"
+
+
+def damaged_entries(files: Files, log: Log) -> Iterator[tuple[str, str]]:
+    """Yields the files of entries that are not those of the log, and why.
+
+    Raises:
+        RemoteError: If the data set cannot be read.
+    """
+    for generation, entry in enumerate(log, start=1):
+        name = _entry_name(generation)
+        try:
+            content = files.read(name)
+        except errors.MissingFileError:
+            yield name, "is missing"
+            continue
+        if content != _text((entry,)):
+            yield name, f"must be entry {generation} of {INDEX_NAME}, got another text"
 
 
 def publish(

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 import xxhash
 
-from converters import stream
+from converters import stream, verify
 from converters.stream import StreamOptions, Worker
 from converters.streams import lease
 from converters.streams.batch import Batch
 from converters.streams.folder import FolderStream
 from converters.streams.growing import GrowingDataSet
 from converters.streams.lease import WriterLease
-from converters.streams.message import Message, message_of
-from tests.support.data.trees import make_jpeg
+from converters.streams.message import Message, Stream, message_of
+from tests.support.data.trees import digests, make_jpeg
 from tfpipe import errors
 from tfpipe.location.files import Files
 from tfpipe.location.location import Location
@@ -76,7 +76,7 @@ def _options(tmp_path: pathlib.Path, **options: Any) -> StreamOptions:
     return StreamOptions(**values | {"worker": "w", "patience": 0.0} | options)
 
 
-def _run(broker: Broker, options: StreamOptions) -> Worker:
+def _run(broker: Stream, options: StreamOptions) -> Worker:
     with contextlib.closing(Worker(options, broker)) as worker, pytest.raises(Ended):
         worker.loop()
     return worker
@@ -353,6 +353,38 @@ def test_a_watched_folder(tmp_path: pathlib.Path) -> None:
         ("a/b/2.png", "a/b"),
     ]
     assert watched.read(10, 0) == []
+
+
+class Watched(FolderStream):
+    """A folder that ends the worker where it has no new file."""
+
+    def read(self, count: int, seconds: float) -> list[Message]:
+        if not (messages := super().read(count, 0)):
+            raise Ended
+        return messages
+
+
+def test_damaged_generations_of_a_folder_are_built_again(
+    tmp_path: pathlib.Path,
+) -> None:
+    arriving, grown = tmp_path / "arriving", tmp_path / "set"
+    for number in range(8):
+        path = arriving / "ab"[number % 2] / f"{number}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(make_jpeg(number))
+    watched = Watched(Location(str(arriving)), set())
+    _run(watched, _options(tmp_path, source=str(arriving)))
+    whole = digests(grown)
+    (grown / "gen-000001/train-00000-of-00001").write_bytes(b"cut")
+    (grown / "gen-000002/train-00000-of-00001").unlink()
+    (grown / "gen-000002/classes.tsv").write_bytes(b"")
+
+    options = verify.VerifyOptions(
+        data_dir=str(grown), num_workers=1, repair=True, input_dir=str(arriving)
+    )
+    assert verify.verify(options).num_faults == 0
+
+    assert digests(grown) == whole
 
 
 class Store:

@@ -253,19 +253,40 @@ def test_commands_take_a_generation(
     assert (result.num_records, result.num_shards, result.num_faults) == (18, 3, 0)
 
 
-def test_a_fault_names_the_folder(
-    growing: pathlib.Path, tmp_path: pathlib.Path
-) -> None:
-    _add(tmp_path / "set", tmp_path / "raw", 8)
-    shard = tmp_path / "set" / "gen-000001" / "train-00000-of-00001"
-    content = bytearray(shard.read_bytes())
-    content[100] ^= 1
-    shard.write_bytes(content)
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("gen-000001/train-00000-of-00001", "byte"),
+        ("gen-000001/train-00000-of-00001", "gone"),
+        ("gen-000001/catalog.parquet", "byte"),
+        ("gen-000002/classes.tsv", "gone"),
+        ("generations/000001.json", "byte"),
+        ("generations/000002.json", "gone"),
+    ],
+)
+def test_a_fault_names_the_file(tmp_path: pathlib.Path, name: str, damage: str) -> None:
+    for _ in range(2):
+        _add(tmp_path / "set", tmp_path / "raw", 8)
+    path = tmp_path / "set" / name
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.unlink()
+    if damage == "byte":
+        path.write_bytes(content)
 
     options = verify.VerifyOptions(data_dir=str(tmp_path / "set"), num_workers=1)
     faults = verify.verify(options).faults
 
-    assert {f.shard for f in faults} == {"gen-000001/train-00000-of-00001"}
+    assert {fault.shard for fault in faults} == {name}
+
+
+def test_a_damaged_catalog_ends_a_source_in_an_error(tmp_path: pathlib.Path) -> None:
+    _add(tmp_path / "set", tmp_path / "raw", 8)
+    path = tmp_path / "set" / "gen-000001" / "catalog.parquet"
+    path.write_bytes(path.read_bytes()[:100])
+
+    with pytest.raises(errors.BadIndexError, match=r"catalog.parquet of gen-000001 to"):
+        tfpipe.TFRecordSource(tmp_path / "set", "train")
 
 
 def test_the_top_is_no_usual_data_set(growing: pathlib.Path) -> None:
