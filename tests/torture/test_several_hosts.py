@@ -6,17 +6,19 @@ files. TORTURE=1 runs the tests.
 
 import contextlib
 import json
-import os
 import pathlib
 import re
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
 
 import pytest
 
+from benchmarks.results import collection
 from tests.support.data.trees import JOB_X, JobDigests, digests
 from tests.support.faults.torture import IS_LONG
 from tests.support.processes import horovodrun
@@ -54,10 +56,30 @@ def _python(host: Host, *arguments: object) -> "subprocess.Popen[str]":
     )
 
 
-def _output(process: "subprocess.Popen[str]") -> str:
-    stdout, stderr = process.communicate(timeout=END_SECONDS)
+def _output(process: "subprocess.Popen[str]", *, seconds: float = END_SECONDS) -> str:
+    stdout, stderr = process.communicate(timeout=seconds)
     assert process.returncode == 0, stderr
     return stdout
+
+
+def _trained(
+    hosts: Cluster,
+    *flags: str,
+    last_rank: Mapping[str, str] = MappingProxyType({}),
+    **variables: str,
+) -> dict[str, Any]:
+    """Trains with a rank on each of the first two hosts; returns the result."""
+    words = ("-m", "benchmarks.train", "--model=tiny", "--image_size=32")
+    words += ("--batch_size=2", *flags)
+    done = subprocess.run(
+        hosts.horovodrun(1, *words, num_hosts=2, last_rank=last_rank),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=END_SECONDS,
+        env=horovodrun.environment(**variables),
+    )
+    return horovodrun.result(done)
 
 
 def _convert(raw_dir: pathlib.Path, folder: object) -> list[str]:
@@ -163,55 +185,73 @@ def test_training_reads_a_store_of_another_host(
         monkeypatch.setenv("TFPIPE_SHARD_CACHE", str(tmp_path / "cache"))
         _output(_python(hosts.hosts[0], *_convert(raw_dir, url)))
         before = hosts.sent_bytes(hosts.hosts[2])
-        done = subprocess.run(
-            hosts.horovodrun(
-                1,
-                *("-m", "benchmarks.train", f"--data_dir={url}", "--model=tiny"),
-                *("--image_size=32", "--batch_size=2", "--num_epochs=1"),
-                num_hosts=2,
-            ),
-            capture_output=True,
-            text=True,
-            check=False,
-            env={**os.environ, **horovodrun.environment()},
-        )
+        result = _trained(hosts, f"--data_dir={url}", "--num_epochs=1")
         sent = hosts.sent_bytes(hosts.hosts[2]) - before
 
-    result = horovodrun.result(done)
     records = result["records"]
     assert records["times_used_min"] == records["times_used_max"] == 1
     assert records["num_on_several_ranks"] == 0
     assert sent >= result["consumed_bytes"] > 0
 
 
-@pytest.mark.parametrize("clocks", [("+7m", "+0m"), ("+0m", "+7m")])
+def test_evaluation_on_two_hosts_counts_each_record_once(
+    hosts: Cluster, data_dir: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """Seven records on two ranks with batches of two: some places are empty."""
+    flags = (f"--data_dir={data_dir}", f"--checkpoint_dir={tmp_path}")
+    _trained(hosts, *flags, "--num_epochs=1")
+
+    result = _trained(hosts, *flags, "--mode=eval")
+
+    assert [h["name"] for h in result["environment"]["hosts"]] == ["host1", "host2"]
+    assert result["num_evaluated"] == 7
+
+
+def test_sweep_runs_the_same_ranks_on_one_two_and_four_hosts(
+    data_dir: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    names = [f"host{number}" for number in range(1, 5)]
+    command = (
+        *("-m", "benchmarks.sweep", f"--sweep_dir={tmp_path / 'sweep'}"),
+        *(f"--data_dirs={data_dir}", f"--hosts={','.join(names)}"),
+        *("--placements=1x4,2x2,4x1", "--models=tiny", "--batch_sizes=2"),
+        "--horovodrun_arguments=--network-interfaces eth0",
+        *("--", "--image_size=32", "--num_steps=3"),
+    )
+
+    with cluster_or_skip(tmp_path / "cluster", num_hosts=4) as made:
+        _output(_python(made.hosts[0], *command), seconds=3 * END_SECONDS)
+
+    found = collection.read([tmp_path / "sweep"])
+    (sweep,) = found.sweeps
+    points = sweep.values.series[0].points
+    assert [point.name for point in points] == ["1 x 4", "2 x 2", "4 x 1"]
+    runs = [run.document for group in found.groups for run in group.results]
+    assert sorted(len(run["environment"]["hosts"]) for run in runs) == [1, 2, 4]
+
+
+@pytest.mark.parametrize("clocks", [("-7m", "+0m"), ("+0m", "-7m")])
 def test_training_on_hosts_whose_clocks_are_minutes_apart(
     hosts: Cluster, data_dir: pathlib.Path, clocks: tuple[str, str]
 ) -> None:
-    """All clocks of a host go before those of the other host.
+    """All clocks of a host go behind those of the other host.
 
     faketime could leave the monotonic clocks alone, but then `time.sleep` ends with
-    EINVAL.
+    EINVAL. It leaves out the system call futex, with which TensorFlow waits until a
+    time: a host whose clock went before would wait the minutes.
     """
     libraries = sorted(pathlib.Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
     if not libraries:
         pytest.skip("faketime is not installed: apt-get install faketime")
     first, second = (60 * int(clock.strip("m")) for clock in clocks)
-    done = subprocess.run(
-        hosts.horovodrun(
-            1,
-            *("-m", "benchmarks.train", f"--data_dir={data_dir}", "--model=tiny"),
-            *("--image_size=32", "--batch_size=2", "--num_epochs=3"),
-            num_hosts=2,
-            last_rank={"FAKETIME": clocks[1]},
-        ),
-        capture_output=True,
-        text=True,
-        check=False,
-        env=horovodrun.environment(LD_PRELOAD=str(libraries[0]), FAKETIME=clocks[0]),
+    result = _trained(
+        hosts,
+        *(f"--data_dir={data_dir}", "--num_epochs=3"),
+        last_rank={"FAKETIME": clocks[1]},
+        LD_PRELOAD=str(libraries[0]),
+        FAKETIME=clocks[0],
     )
 
-    result = horovodrun.result(done)
     path = result["critical_path"]
     assert sum(path["shares"].values()) == pytest.approx(1)
     assert all(0 <= share <= 1 for share in path["shares"].values())

@@ -7,6 +7,9 @@ and nothing is left when the processes end.
 
   make cluster HOSTS=4 LINK=10gbit          (root, Linux)
 
+Two more hosts carry an S3 server and an HDFS, behind links of their own, and the hosts
+mount a shared folder on JuiceFS, where these programs are installed.
+
 The hosts share the kernel, the clock, the cores, the memory, the page cache and the
 files of the machine. They cannot show kernel NFS, RDMA, delays or packet loss.
 """
@@ -30,11 +33,12 @@ from types import MappingProxyType
 import pytest
 
 from tests.support.processes import horovodrun
-from tests.support.servers import hdfs_server, s3_server
+from tests.support.servers import hdfs_server, s3_server, shared_mount
 from tests.support.servers.shared_server import shared
 
 START_SECONDS = 20.0
 
+_LIMITS = __doc__.split("\n\n")[-1].strip()
 _NETWORK = "10.93.0"
 _PROGRAMS = ("unshare", "nsenter", "ip", "tc", "ssh", "ssh-keygen", "sshd")
 # Host keys are new for each cluster, so nobody should remember them.
@@ -45,6 +49,7 @@ _SSH_CONFIG = """Host *
   LogLevel ERROR
   ServerAliveInterval 10
 """
+_KEEPER = (sys.executable, "-IS", pathlib.Path(__file__).with_name("host_keeper.py"))
 _SEARCHED = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 
 
@@ -74,7 +79,7 @@ class Host:
     Attributes:
         name: Its name, such as host1.
         address: Its IPv4 address on the link eth0.
-        process_id: The process that keeps its namespaces.
+        process_id: The process that keeps its namespaces, see `host_keeper`.
     """
 
     name: str
@@ -193,8 +198,11 @@ def cluster(
     names = [f"host{i + 1}" for i in range(num_hosts)]
     addresses = [f"{_NETWORK}.{i + 1}" for i in range(num_hosts)]
     known = "".join(f"{a} {n}\n" for a, n in zip(addresses, names, strict=True))
-    (folder / "hosts").write_text(f"127.0.0.1 localhost\n{known}")
-    (folder / "ssh_config").write_text(_SSH_CONFIG.format(folder=folder))
+    # A copy of the folder: whoever replaces the file /etc/hosts of the machine, as
+    # `sed -i` does, takes away what is mounted on the file in other namespaces.
+    etc = shutil.copytree("/etc", folder / "etc", symlinks=True)
+    (etc / "hosts").write_text(f"127.0.0.1 localhost\n{known}")
+    (etc / "ssh" / "ssh_config").write_text(_SSH_CONFIG.format(folder=folder))
     for key in ("key", "host_key"):
         subprocess.run(
             ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / key],
@@ -222,34 +230,27 @@ def cluster(
 @contextlib.contextmanager
 def _spaces(folder: pathlib.Path, name: str) -> Iterator[int]:
     """Keeps the namespaces of a host while the context lasts; yields their process."""
-    files = {"hosts": "/etc/hosts", "ssh_config": "/etc/ssh/ssh_config"}
-    binds = [
-        f"mount --bind {shlex.quote(str(folder / own))} {path}"
-        for own, path in files.items()
-    ]
     setup = " && ".join(
         [
-            *(f"hostname {name}", "ip link set lo up", *binds),
+            *(f"hostname {name}", "ip link set lo up"),
+            shlex.join(["mount", "--bind", str(folder / "etc"), "/etc"]),
             *("mount -t tmpfs tmpfs /run", "mkdir /run/sshd"),
-            *("echo ready", "exec sleep infinity"),
+            f"exec {shlex.join(map(str, _KEEPER))}",
         ]
     )
-    process = subprocess.Popen(
+    with subprocess.Popen(
         ["unshare", "--net", "--uts", "--mount", "sh", "-c", setup],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=s3_server.die_with_parent,
-    )
-    try:
+        start_new_session=True,  # Ctrl-C ends this process, and that the keeper
+    ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         if process.stdout.readline() != "ready\n":
             raise RuntimeError(f"{name} was not made: {process.stderr.read()}")
         yield process.pid
-    finally:
-        process.kill()
-        process.communicate()
 
 
 @contextlib.contextmanager
@@ -299,18 +300,8 @@ def _sshd(folder: pathlib.Path, host: Host) -> Iterator[None]:
     try:
         yield
     finally:
-        _end_all(host)
         process.kill()
         process.wait()
-
-
-def _end_all(host: Host) -> None:
-    """Kills every process of a host but the one that keeps its namespaces."""
-    for path in pathlib.Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            process_id = int(path.name)
-            if process_id != host.process_id and host.has(process_id):
-                os.kill(process_id, signal.SIGKILL)
 
 
 def _wait_for_ssh(host: Host) -> None:
@@ -326,28 +317,64 @@ def _wait_for_ssh(host: Host) -> None:
             time.sleep(0.05)
 
 
+def _servers(
+    made: Cluster, folder: pathlib.Path, stack: contextlib.ExitStack
+) -> Iterator[str]:
+    """Starts what can be had here for all hosts but the last two; says how to use it.
+
+    The S3 server is on the last host but one, the HDFS on the last host.
+    """
+    hosts, (of_s3, of_hdfs) = made.hosts[:-2], made.hosts[-2:]
+    if shared_mount.can_mount():
+        mount = folder / "shared"
+        mount.mkdir()
+        meta = stack.enter_context(shared_mount.volume(folder))
+        for host in hosts:
+            client = shared_mount.client(meta, mount, prefix=host.command())
+            stack.enter_context(client)
+        yield f"A folder on JuiceFS, mounted on each host: {mount}"
+    else:
+        yield "No shared folder: /dev/fuse is missing."
+    variables = stack.enter_context(made.s3(of_s3, folder / "s3"))
+    words = shlex.join(f"{name}={value}" for name, value in variables.items())
+    yield f"S3 on {of_s3.name}, for s3://{s3_server.BUCKET}/...: export {words}"
+    if hdfs_server.is_installed():
+        name_node = stack.enter_context(made.hdfs(of_hdfs, folder / "hdfs"))
+        yield f"HDFS on {of_hdfs.name}: hdfs://{name_node}/"
+    else:
+        yield "No HDFS: Java, HADOOP_JARS or hdfs-native is missing, see BUILD.md."
+
+
 def main() -> None:
-    """Keeps hosts until Ctrl-C, and says how to use them."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Keeps hosts until Ctrl-C, SIGTERM or SIGHUP, and says how to use them."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--hosts", type=int, default=2, help="number of hosts")
     parser.add_argument("--link", help="rate of each link, such as 10gbit")
     options = parser.parse_args()
     if (reason := why_not()) is not None:
         parser.error(reason)
-    with contextlib.ExitStack() as stack:
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
+    with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:
         folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
         made = stack.enter_context(
-            cluster(folder, num_hosts=options.hosts, link=options.link)
+            cluster(folder, num_hosts=options.hosts + 2, link=options.link)
         )
-        print("A shell on each host:")
-        for host in made.hosts:
-            print(f"  {shlex.join(host.command('bash'))}    # {host.name}")
+        print("A shell on each host; between them, ssh takes their names:")
+        hosts = made.hosts[:-2]
+        for host in hosts:
+            print(f"  {shlex.join(host.command('bash'))}    # {host.name}", flush=True)
+        for sentence in _servers(made, folder, stack):
+            print(sentence, flush=True)
         print("A training of one rank a host (--data_dir is any folder of records):")
         arguments = ("-m", "benchmarks.train", "--data_dir=demo/records")
-        print(f"  {shlex.join(made.horovodrun(1, *arguments, '--model=tiny'))}")
-        print("The hosts end with Ctrl-C.", flush=True)
-        with contextlib.suppress(KeyboardInterrupt):
-            signal.pause()
+        words = made.horovodrun(1, *arguments, "--model=tiny", num_hosts=len(hosts))
+        print(
+            f"  {shlex.join(words)}\n{_LIMITS}\nThe hosts end with Ctrl-C.", flush=True
+        )
+        signal.pause()
 
 
 if __name__ == "__main__":
