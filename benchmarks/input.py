@@ -180,6 +180,7 @@ class InputConfig(DataOptions):
 
 # The flags without an effect, by what a command measures.
 UNUSED = (
+    data_access.UNUSED_STORE,
     cli.Unused(
         "--pipeline",
         lambda c: c.pipeline is not None,

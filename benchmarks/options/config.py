@@ -299,6 +299,11 @@ _CONTRADICTIONS = (
         "A run with --find_batch_size", lambda c: c.find_batch_size, ("batch_size",)
     ),
     cli.Unused(
+        "A training with --repeat",  # the second would go on where the first ended
+        lambda c: c.repeat > 1 and c.mode == "train",
+        ("checkpoint_dir",),
+    ),
+    cli.Unused(
         "A run with --trace_steps",
         lambda c: c.trace_steps is not None,
         ("bars", "repeat", "elastic"),
@@ -325,6 +330,7 @@ _OF_SHARDS = (
 
 # The flags without an effect, by the mode of a run.
 UNUSED = (
+    data_access.UNUSED_STORE,
     cli.Unused(
         "--mode={mode}", lambda c: c.mode != "train", (*_OF_TRAINING, "affinity")
     ),

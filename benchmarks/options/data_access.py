@@ -52,6 +52,14 @@ def shared_cache_max_gb(**more: Any) -> Any:
     )
 
 
+# A pipeline of the user may read a store.
+UNUSED_STORE = cli.Unused(
+    "A run without a URL",
+    lambda c: not (c.is_remote or getattr(c, "pipeline", None)),
+    ("store_connections", "store_time_limit"),
+)
+
+
 @cli.options
 class DataAccess(cli.StoreOptions):
     """A data set and the way to its shards."""

@@ -9,6 +9,8 @@ result with a contradiction was altered, or its program has a fault; reports say
   | examples_per_second | steps * batch * ranks / seconds, without padding       |
   | shares of the time  | 0 to 1; those of the critical path add up to 1         |
   | label of an epoch   | what its bytes say                                     |
+  | stall_fraction, ... | the figure with another name, see `_pairs`             |
+  | hosts               | each rank once                                         |
   | verdict of a gate   | what the figures say                                   |
   | config_digest       | the digest of the options                              |
   | digest              | the digest of all other keys; older results have none  |
@@ -69,7 +71,7 @@ def faults(document: Mapping[str, Any]) -> list[str]:
     options = digest(config if isinstance(config, Mapping) else {})
     if result.config_digest not in (None, options):
         problems.append("Its options were altered: their digest differs.")
-    looks = (_rate, _shares, _labels, _verdicts)
+    looks = (_rate, _shares, _pairs, _hosts, _labels, _verdicts)
     return [*problems, *itertools.chain(*(look(result) for look in looks))]
 
 
@@ -99,6 +101,49 @@ def _shares(result: TrainResult) -> Iterator[str]:
     for name, share in shares.items():
         if share is not None and not -1e-6 <= share <= 1 + 1e-6:
             yield f"{name} is a share of the time, but {share:.6g}."
+
+
+def _pairs(result: TrainResult) -> Iterator[str]:
+    """Yields the figures that contradict a figure with the same meaning."""
+    shares, seconds = result.critical_path.shares, result.timed_seconds
+    consumed, storage = result.consumed_bytes, result.storage_bytes_read
+    by_rank = [rate for rate in result.examples_per_second_per_rank if rate is not None]
+    pairs: Mapping[str, tuple[float | None, float | None]] = {
+        "stall_fraction": (result.stall_fraction, shares.get("input")),
+        "accelerator_utilization": (
+            result.accelerator_utilization,
+            shares.get("compute"),
+        ),
+        "consumed_megabytes_per_second": (
+            result.consumed_megabytes_per_second,
+            consumed / seconds / 1e6 if consumed and seconds else None,
+        ),
+        "storage_megabytes_per_second": (
+            result.storage_megabytes_per_second,
+            storage / seconds / 1e6 if storage and seconds else None,
+        ),
+    }
+    for name, (figure, same) in pairs.items():
+        if None not in (figure, same) and not _is_near(figure or 0.0, same or 0.0):
+            yield f"{name} is {figure:,.6g}, but other figures give {same:,.6g}."
+    # Ranks that average nothing end at different times.
+    rate = result.examples_per_second
+    if rate is not None and by_rank and sum(by_rank) < rate * (1 - _EXACT):
+        yield (
+            f"examples_per_second is {rate:,.6g}, but the ranks add up to "
+            f"{sum(by_rank):,.6g}."
+        )
+
+
+def _is_near(first: float, second: float) -> bool:
+    return math.isclose(first, second, rel_tol=_EXACT, abs_tol=1e-6)
+
+
+def _hosts(result: TrainResult) -> Iterator[str]:
+    ranks = sorted(rank for host in result.environment.hosts for rank in host.ranks)
+    count = result.num_ranks
+    if ranks and count and not result.config.elastic and ranks != list(range(count)):
+        yield f"The hosts have the ranks {ranks}, but the run had {count} ranks."
 
 
 def _labels(result: TrainResult) -> Iterator[str]:

@@ -103,6 +103,10 @@ from tfpipe.cli import fields
             {"synthetic": True, "trace_steps": "1:2", "report_dir": "r", "repeat": 2},
             "A run with --trace_steps does not use --repeat",
         ),
+        (
+            {"data_dir": "DIR", "repeat": 2, "checkpoint_dir": "C"},
+            "A training with --repeat does not use --checkpoint_dir",
+        ),
     ],
 )
 def test_contradictions_are_errors(fields: dict[str, object], message: str) -> None:
@@ -137,6 +141,8 @@ def test_kind_of_run(fields, kind):
             "--mode=eval does not use --num_steps.",
         ),
         ({"mode": "infer", "learning_rate": 1}, "does not use --learning_rate."),
+        ({"store_connections": 4}, "without a URL does not use --store_connections."),
+        ({"store_time_limit": 4}, "without a URL does not use --store_time_limit."),
         (
             {"data_dir": None, "synthetic": True, "tuning": "x"},
             "--synthetic does not use --tuning.",

@@ -20,7 +20,25 @@ def _result() -> Document:
     return result | {
         "timed_seconds": 500 * 64 * 2 / rate,
         "config_digest": checks.digest(result["config"]),
-        "critical_path": {"shares": {"compute": 0.9, "input": 0.08, "late": 0.02}},
+        "consumed_bytes": result["consumed_megabytes_per_second"]
+        * 500
+        * 128
+        / rate
+        * 1e6,
+        "storage_bytes_read": result["storage_megabytes_per_second"]
+        * (500 * 128 / rate)
+        * 1e6,
+        "environment": {
+            **result["environment"],
+            "hosts": [{"name": "a", "ranks": [0]}, {"name": "b", "ranks": [1]}],
+        },
+        "critical_path": {
+            "shares": {
+                "compute": (busy := result["accelerator_utilization"]),
+                "input": (stall := result["stall_fraction"]),
+                "late": 1 - busy - stall,
+            }
+        },
         "cache": {**result["cache"], "epochs": [epoch]},
     }
 
@@ -47,7 +65,15 @@ def test_a_result_of_the_program_agrees_with_itself() -> None:
         (_set("timed_seconds", 1.0), "but 500 steps of 64 on 2 ranks"),
         (_set("num_timed_steps", 1000), "but 1000 steps"),
         (_set("accelerator_utilization", -1.29), "accelerator_utilization is a share"),
-        (_set("critical_path.shares.input", 0.5), "add up to 1.42, not to 1"),
+        (_set("critical_path.shares.input", 0.5), "not to 1"),
+        (_set("stall_fraction", 0.0001), "stall_fraction is 0.0001, but other figures"),
+        (_set("accelerator_utilization", 0.99), "accelerator_utilization is 0.99, but"),
+        (_set("consumed_megabytes_per_second", 9.0), "consumed_megabytes_per_second"),
+        (_set("storage_megabytes_per_second", 900.0), "storage_megabytes_per_second"),
+        (_set("consumed_bytes", 5.0), "consumed_megabytes_per_second is"),
+        (_set("examples_per_second_per_rank", [1.0, 1.0]), "but the ranks add up to 2"),
+        (_set("environment.hosts.1.ranks", [0]), "The hosts have the ranks [0, 0]"),
+        (_set("environment.hosts", [{"ranks": [0]}]), "but the run had 2 ranks"),
         (_set("cache.epochs.0.storage_bytes", 99), "is labelled warm, but 99.0%"),
         (_set("cache.epochs.0.server_bytes", 60), "is labelled warm, but 60.0%"),
         (_set("config.precision", "float64"), "Its options were altered"),
