@@ -10,16 +10,15 @@ import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from converters.inputs.archives import readers, samples
 from converters.inputs.archives.readers import (
     ArchiveReader,
     Found,
     FoundImage,
     NoClassError,
+    class_of,
 )
 from converters.inputs.image import NO_CLASS, Image
 from converters.inputs.listing import LeftOut, Reason
-from converters.inputs.meaning import text_of_float
 from converters.inputs.patterns import Archive, Kind
 from tfpipe import errors
 from tfpipe.location import parts
@@ -122,7 +121,8 @@ class TfrecordReader(ArchiveReader):
         encoded = _only(features, self._image_keys)
         if not isinstance(encoded, bytes) or not encoded:
             raise NoClassError(Reason.NO_IMAGE)
-        class_name = _class_name(_values(features, self.label_keys))
+        label = _values(features, self.label_keys) or None
+        class_name = class_of(label[0] if label and len(label) == 1 else label)
         # Equal bytes further ahead in the record are the same image.
         start = record.data.index(encoded)
         offset = record.byte_offset + records.HEADER_BYTES + start
@@ -156,26 +156,6 @@ def _values(
     features: Mapping[str, Feature], keys: Sequence[str]
 ) -> Sequence[bytes | int | float]:
     return next((features[key].values for key in keys if key in features), ())
-
-
-def _class_name(values: Sequence[bytes | int | float]) -> str:
-    """Returns the class; several numbers as the text of a row, see `readers`."""
-    if not values:
-        raise NoClassError(Reason.NO_LABEL)
-    if len(values) > 1:
-        if all(value in (0, 1) for value in values):
-            return readers.row_text(map(int, values))
-        raise NoClassError(Reason.SEVERAL_LABELS)
-    label = values[0]
-    if isinstance(label, float):
-        if (text := text_of_float(label)) is None:
-            raise NoClassError(Reason.FLOAT_LABEL)
-        return text
-    if isinstance(label, bytes):
-        return samples.class_of(label)
-    if label < 0:
-        raise NoClassError(Reason.NO_LABEL)
-    return str(label)
 
 
 def _name(

@@ -16,7 +16,14 @@ from converters.inputs import class_lists, patterns
 from converters.inputs.image import Image
 from converters.inputs.listed import Listed, Splits, ordered
 from converters.inputs.listing import LeftOut, Reason
-from converters.inputs.meaning import TEXT, Meaning, label_type, values_say_splits
+from converters.inputs.meaning import (
+    TEXT,
+    Meaning,
+    is_readable,
+    label_type,
+    text_of_float,
+    values_say_splits,
+)
 from converters.inputs.patterns import Archive
 from converters.inputs.reader import Reader, Workspace
 from tfpipe.cli import progress
@@ -46,16 +53,40 @@ _Content = tuple[Archive, str, list[Found]]
 ReadArchive = Callable[[Location, Archive], Iterable[Found]]
 
 
-def row_text(row: Iterable[float]) -> str:
-    """Returns a row of 0 and 1 as the class of an image, until all rows are known."""
-    return _ROW + "".join(str(int(value)) for value in row)
-
-
 class NoClassError(Exception):
     """A record has no image or class, for a reason."""
 
     def __init__(self, reason: Reason) -> None:
         self.reason = reason
+
+
+def class_of(value: Any) -> str:
+    """Returns the class that a value of a record or a sample names.
+
+    A row of 0 and 1 is a text of its own, until all rows are known.
+
+    Raises:
+        NoClassError: If there is no class, or the class cannot be read.
+    """
+    if value is None or (isinstance(value, int) and value < 0):
+        raise NoClassError(Reason.NO_LABEL)
+    if isinstance(value, list | tuple):
+        if not value or any(each not in (0, 1) for each in value):
+            raise NoClassError(Reason.SEVERAL_LABELS)
+        return _ROW + "".join(str(int(each)) for each in value)
+    if isinstance(value, float) and (value := text_of_float(value)) is None:
+        raise NoClassError(Reason.FLOAT_LABEL)
+    if isinstance(value, bytes):
+        try:
+            value = value.decode("utf-8-sig")
+        except UnicodeDecodeError:
+            raise NoClassError(Reason.BAD_LABEL) from None
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise NoClassError(Reason.BAD_LABEL)
+    text = str(value).strip()
+    if not text or not is_readable(text):
+        raise NoClassError(Reason.BAD_LABEL if text else Reason.NO_LABEL)
+    return text
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

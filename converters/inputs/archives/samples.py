@@ -17,11 +17,11 @@ from converters.inputs.archives.readers import (
     Found,
     FoundImage,
     NoClassError,
-    row_text,
+    class_of,
 )
 from converters.inputs.image import NO_CLASS, Image
 from converters.inputs.listing import LeftOut, Reason
-from converters.inputs.meaning import NO_LABEL_NUMBER, is_readable, text_of_float
+from converters.inputs.meaning import NO_LABEL_NUMBER
 from converters.inputs.patterns import Archive
 from converters.inputs.tables import columns
 from tfpipe import errors
@@ -38,49 +38,16 @@ FROM_KEY: LabelPart = "key"
 _MAX_BYTES: Mapping[str, int] = {FROM_CLS: 4096, FROM_JSON: 1 << 20}
 
 
-def class_of(content: bytes) -> str:
-    """Returns the class that bytes name, a number or a text.
-
-    Raises:
-        NoClassError: If there is no class, or the class cannot be read.
-    """
-    try:
-        return _checked(content.decode("utf-8-sig"))
-    except UnicodeDecodeError:
-        raise NoClassError(Reason.BAD_LABEL) from None
-
-
-def _checked(text: str) -> str:
-    text = text.strip()
-    if not text:
-        raise NoClassError(Reason.NO_LABEL)
-    if not is_readable(text):
-        raise NoClassError(Reason.BAD_LABEL)
-    return text
-
-
 def _in_json(content: bytes, names: Sequence[str]) -> tuple[str, str | None]:
     """Returns the class below the names of nested objects, and the split at the top."""
     try:
         top: Any = errors.from_json(content.decode("utf-8-sig"))
     except ValueError:
         raise NoClassError(Reason.BAD_LABEL) from None
-    split = top.get("split") if isinstance(top, dict) else None
-    return _class_in(top, names), split if isinstance(split, str) else None
-
-
-def _class_in(value: Any, names: Sequence[str]) -> str:
+    split, value = top.get("split") if isinstance(top, dict) else None, top
     for name in names:
         value = value.get(name) if isinstance(value, dict) else None
-    if value is None or value == NO_LABEL_NUMBER:
-        raise NoClassError(Reason.NO_LABEL)
-    if isinstance(value, list) and value and all(each in (0, 1) for each in value):
-        return row_text(value)
-    if isinstance(value, float):
-        value = text_of_float(value)
-    if isinstance(value, bool) or not isinstance(value, int | str):
-        raise NoClassError(Reason.BAD_LABEL)
-    return _checked(str(value))
+    return class_of(value), split if isinstance(split, str) else None
 
 
 @dataclasses.dataclass
@@ -183,7 +150,7 @@ class TarReader(ArchiveReader):
         ((part, member),), split = sample.images.items(), None
         if self.label_from == FROM_KEY:
             prefix, underscore, _ = key.partition("_")
-            name = _checked(key.rpartition("/")[0] or (prefix if underscore else ""))
+            name = class_of(key.rpartition("/")[0] or (prefix if underscore else ""))
         elif sample.label is None:
             raise NoClassError(Reason.NO_LABEL)
         elif len(sample.label) > _MAX_BYTES[str(self.label_from)]:
