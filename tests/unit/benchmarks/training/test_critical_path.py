@@ -7,9 +7,11 @@ communicated. The critical path sees only what each rank can see on its own cloc
 import dataclasses
 from collections.abc import Callable
 
+import hypothesis
 import numpy as np
 import numpy.typing as npt
 import pytest
+from hypothesis import strategies as st
 
 from benchmarks.training import critical_path
 from benchmarks.training.critical_path import RankTimes
@@ -212,6 +214,61 @@ def test_the_injected_part_is_named_and_the_shares_add_up(
         and case not in ("nothing", "input in turns")
     ):
         assert path.by_rank(part).argmax() == culprit
+
+
+_seconds = st.floats(0.0, 0.060)
+
+
+@hypothesis.given(
+    num_ranks=st.integers(2, 6),
+    culprits=st.tuples(*[st.integers(0, 5)] * 3),
+    waits=_seconds,
+    network=_seconds,
+    between=_seconds,
+    stop=st.floats(0.6, 3.0),
+    phase=st.sampled_from(["wait", "compute", "average", "update"]),
+    starts=st.floats(-1e6, 1e6),
+    drift=st.floats(-50e-6, 50e-6),
+)
+@hypothesis.settings(max_examples=25, deadline=None)
+def test_losses_of_several_kinds_are_each_named(
+    num_ranks: int,
+    culprits: tuple[int, int, int],
+    waits: float,
+    network: float,
+    between: float,
+    stop: float,
+    phase: str,
+    starts: float,
+    drift: float,
+) -> None:
+    """Slow input, a slow network, a slow loop and a stop, on ranks of any clocks."""
+    job = Job(num_ranks=num_ranks, random=np.random.default_rng(num_ranks))
+    of_input, of_loop, stopped = (culprit % num_ranks for culprit in culprits)
+    job.wait[of_input, ::4] += waits
+    job.network[1::4] += network
+    job.between[of_loop, 2::4] += between
+    job.stops = [(stopped, 43, phase, stop)]
+    injected = {
+        "input": (waits / 4 + WAIT) * NUM_STEPS,
+        "communication": (network / 4 + AVERAGE) * NUM_STEPS,
+        "late": (between / 4 + BETWEEN) * NUM_STEPS + stop,
+    }
+
+    path = critical_path.trace(
+        job.ranks(lambda rank, times: times * (1 + drift * rank) + starts * rank)
+    )
+
+    total = path.seconds.sum()
+    assert sum(path.shares.values()) == pytest.approx(1)
+    assert path.seconds.min() >= 0
+    for part, seconds in injected.items():
+        assert path.shares[part] == pytest.approx(seconds / total, abs=_TOLERANCE), part
+    if waits * NUM_STEPS / 4 > _TOLERANCE * total:
+        assert path.by_rank("input").argmax() == of_input
+    (longest, *_) = path.outliers()
+    assert (longest["rank"], longest["part"]) == (stopped, "late")
+    assert longest["step"] in (44, 45)  # a stop after the average is of the next step
 
 
 @pytest.mark.parametrize("num_ranks", [1, 3])
