@@ -214,7 +214,8 @@ class Downloader:
 
     Args:
         fetcher: Fetches pieces.
-        num_connections: Number of threads; a thread has a request at a time.
+        num_connections: Most requests at once. Half as many threads more write pieces
+            meanwhile: threads that write a file of some shard wait for each other.
     """
 
     def __init__(self, fetcher: Fetcher, *, num_connections: int) -> None:
@@ -236,7 +237,7 @@ class Downloader:
         with self._starting:
             if self._threads:
                 return
-            for _ in range(self._num_connections):
+            for _ in range(self._num_connections + self._num_connections // 2):
                 # Daemons: no exit waits for a server that stalls.
                 thread = threading.Thread(
                     target=self._work, name="shard cache", daemon=True

@@ -50,6 +50,7 @@ class Fetcher:
         store: Store of the split.
         pieces: Pieces of the split.
         time_limit: Seconds that a piece may take with all retries.
+        num_connections: Most requests at once.
         shared: Pieces in a folder that several hosts share; None without a folder.
         version: The version of the data set; None if unknown.
     """
@@ -62,6 +63,7 @@ class Fetcher:
         pieces: Pieces,
         *,
         time_limit: float,
+        num_connections: int,
         shared: SharedPieces | None = None,
         version: DataVersion | None = None,
     ) -> None:
@@ -69,6 +71,7 @@ class Fetcher:
         self.pieces, self.time_limit, self._shared = pieces, time_limit, shared
         self._version = version
         self._lock = threading.Lock()
+        self._connections = threading.Semaphore(num_connections)
         self.counts = Counts()
         self.ended = threading.Event()
         self._said: set[str] = set()
@@ -157,7 +160,8 @@ class Fetcher:
         shard = self.store.shards[self.pieces.shard[piece]]
         start, stop = int(self.pieces.start[piece]), int(self.pieces.stop[piece])
         try:
-            content = self._files.read_view(shard.name, start, stop)
+            with self._connections:
+                content = self._files.read_view(shard.name, start, stop)
         except errors.MissingFileError as error:
             raise self.replaced() or error from None
         fault = cuts.fault(content, self.pieces.record_sizes(piece))

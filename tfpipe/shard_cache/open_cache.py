@@ -136,6 +136,7 @@ class OpenCache:
             self.store,
             self.pieces,
             time_limit=time_limit,
+            num_connections=num_connections,
             shared=shared,
             version=version,
         )

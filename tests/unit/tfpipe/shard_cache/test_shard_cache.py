@@ -178,6 +178,28 @@ def test_a_data_set_replaced_while_it_is_read_is_named_as_that(
     assert "Start the run again." in str(raised.value)
 
 
+@pytest.mark.parametrize("num_connections", [1, 2, 5])
+def test_all_connections_are_used_and_no_more(opened, made, num_connections):
+    """There are more threads: some of them write what came."""
+    numbers, changed = [0, 0], threading.Condition()  # requests now, most of them
+
+    def change(name, start, content):
+        with changed:
+            numbers[0] += 1
+            numbers[1] = max(numbers)
+            changed.notify_all()
+            changed.wait_for(lambda: numbers[1] >= num_connections, timeout=10)
+        with changed:
+            numbers[0] -= 1
+        return content
+
+    files = ScriptedFiles(str(made.folder), change=change)
+    cache = opened(files, num_connections=num_connections)
+
+    assert read_records(made, EVERYTHING, cache.bring(EVERYTHING)) == list(made.data)
+    assert numbers == [0, num_connections]
+
+
 def test_bytes_that_never_agree_are_an_error_in_time(opened, made):
     random = np.random.default_rng(0)
     files = ScriptedFiles(
