@@ -23,11 +23,12 @@ import sys
 import tempfile
 import time
 import xml.etree.ElementTree
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 ROOT = pathlib.Path(__file__).parents[2]
 FIGURES = pathlib.Path(__file__).with_name("campaigns.json")
+MUTANTS = FIGURES.with_name("mutants.json")
 PAGE = ROOT / "docs/evidence/guarantees.md"
 _BEGIN, _END = "<!-- table of campaigns -->\n", "<!-- end of the table -->\n"
 
@@ -247,7 +248,40 @@ def table(figures: Mapping[str, Mapping[str, Any]]) -> str:
                 shown += f"; {row['skipped']} tests skipped"
         words = f"{campaign.guarantee} | {campaign.injected} | `{name}`"
         lines.append(f"| {words} | {shown} |\n")
-    return "".join(lines)
+    return "".join([*lines, _mutants_row(), *_curves(figures)])
+
+
+def _mutants_row() -> str:
+    """Returns the row of `make mutants`, which keeps its own figures."""
+    rooms = json.loads(MUTANTS.read_text()).values()
+    counts = [sum(room[key] for room in rooms) for key in ("mutants", "survived")]
+    last = max(rooms, key=lambda room: room["date"])
+    return (
+        "| The unit tests notice a small fault in the rooms that guard data. | "
+        "an operator, a number, a condition or a loop of the code changed | "
+        f"`make mutants` | {counts[0]:,} | {counts[1]} | "
+        f"{last['date']}, {last['commit']} |\n"
+    )
+
+
+def _curves(figures: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """Yields a table of the curves of a load: its points, one after the other."""
+    if not (curves := figures.get("load", {}).get("curves")):
+        return
+    yield "\n| load | points |\n|---|---|\n"
+    for curve in curves:
+        name, _, text = curve.partition(": ")
+        points = json.loads(text)
+        shown = map(_point, points if isinstance(points, list) else [points])
+        yield f"| {name} | {'; '.join(shown)} |\n"
+
+
+def _point(point: Mapping[str, float] | Sequence[float]) -> str:
+    if not isinstance(point, Mapping):
+        point = dict(zip(("records", "seconds", "mb"), point, strict=True))
+    units = {"seconds": "s", "mb": "MB"}
+    parts = (f"{v:,} {units.get(k, k.replace('_', ' '))}" for k, v in point.items())
+    return ", ".join(parts)
 
 
 def page(text: str, figures: Mapping[str, Mapping[str, Any]]) -> str:
