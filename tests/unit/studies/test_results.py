@@ -60,6 +60,11 @@ hits.0.hit_rate .1%: | a cache of a part
 hits.2.optimal_hit_rate .1%: | a cache of a part
 # performance 2026-11-23-shard-cache-download
 download.shard cache.ratio .2f: | an empty cache
+# performance 2026-11-27-shard-cache-capacity
+capacity.2.open_seconds .2f: | a full cache of 10 TB
+capacity.2.megabytes_per_second ,.0f: | a full cache of 10 TB
+capacity.3.users_megabytes .0f: | a full cache of 10 TB
+capacity.3.megabytes_per_second ,.0f: | a full cache of 10 TB
 # performance 2026-11-26-epochs
 ways.keras.cpu_ratio .2fs: | an epoch of `for_keras()` |
 ways.first.cpu_seconds .2fs: | `build(epoch=...)` and
@@ -90,6 +95,9 @@ ways.compressed.ratio .2f: `python -m studies.service
 # studies 2026-11-23-storage-probe
 readings.0.ratio .3f: `storage` reads
 readings.1.ratio .3f: `storage` reads
+# studies 2026-11-27-cache-faults
+num_errors ,d: `cache_faults` kills
+num_records ,d: `cache_faults` kills
 # studies 2026-11-26-object-store
 ratio .2f: `object_store` reads
 cpu_ratio .2f: `object_store` reads
