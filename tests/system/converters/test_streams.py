@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+from collections.abc import Iterator
 
 import pytest
 
@@ -144,15 +145,28 @@ def test_a_store_without_conditional_creates_has_one_writer(
     assert [part.num_records for (part,) in log] == [4, 2]
 
 
+@pytest.fixture(params=["seaweedfs", "hdfs"])
+def folder_url(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> Iterator[str]:
+    """URL of a folder of a store that refuses a second file of one name."""
+    if request.param == "seaweedfs":
+        yield request.getfixturevalue("s3_folder")
+    elif not stores.is_installed("hdfs"):
+        pytest.skip("Java or HADOOP_JARS is missing, see BUILD.md")
+    else:
+        (tmp_path / "hdfs").mkdir()
+        with stores.running("hdfs", tmp_path / "hdfs") as store:
+            yield f"{store.url}/folder"
+
+
 def test_a_store_that_refuses_a_second_file(
-    tmp_path: pathlib.Path, s3_folder: str
+    tmp_path: pathlib.Path, folder_url: str
 ) -> None:
     """The log of a URL is written by conditional creates."""
     arriving = tmp_path / "arriving"
     _arrive(arriving, range(NUM_IMAGES))
     options = StreamOptions(
         source=str(arriving),
-        output_dir=f"{s3_folder}/grown",
+        output_dir=f"{folder_url}/grown",
         max_records=16,
         until_idle=0.5,
         num_workers=1,
@@ -161,19 +175,19 @@ def test_a_store_that_refuses_a_second_file(
     worker.loop()
     worker.close()
 
-    files = Files(f"{s3_folder}/grown")
+    files = Files(f"{folder_url}/grown")
     log = generations.read_log(files)
     assert [part.num_records for (part,) in log] == [16, 14]
     assert not files.create("generations/000002.json", b"another")
     assert generations.read_log(files) == log
     assert not any("probe" in name for name in files.names())
     removed = QueryOptions(
-        data_dir=f"{s3_folder}/grown", clause="label = 1", remove=True, num_workers=1
+        data_dir=f"{folder_url}/grown", clause="label = 1", remove=True, num_workers=1
     )
     assert query.ask(removed)["generation"] == 3
     left = generations.folders(generations.read_log(files), 3)
     assert sum(part.num_records for part in left) == NUM_IMAGES - 3
-    checked = verify.VerifyOptions(data_dir=f"{s3_folder}/grown", num_workers=1)
+    checked = verify.VerifyOptions(data_dir=f"{folder_url}/grown", num_workers=1)
     assert verify.verify(checked).num_faults == 0
 
 
