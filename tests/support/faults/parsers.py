@@ -533,8 +533,8 @@ def _is_accepted(line: bytes) -> bool:
     return True
 
 
-def _class(data: bytes) -> str:
-    return samples._class_in_json(data, ["a", "b"])
+def _class(data: bytes) -> tuple[str, str | None]:
+    return samples._in_json(data, ["a", "b"])
 
 
 _JSON = (b"[", b'{"a":', b"{", b"}", b'"', b"null", b"true", b"1", b"1e3", b",", b":")
