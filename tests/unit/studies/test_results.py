@@ -65,7 +65,16 @@ capacity.2.open_seconds .2f: | a full cache of 10 TB
 capacity.2.megabytes_per_second ,.0f: | a full cache of 10 TB
 capacity.3.users_megabytes .0f: | a full cache of 10 TB
 capacity.3.megabytes_per_second ,.0f: | a full cache of 10 TB
-# performance 2026-11-26-epochs
+# performance 2026-11-27-stock
+ways.tfpipe_uint8.cpu_ratio .2fs: | `imagenet_train`, stock ops |
+ways.tfpipe_uint8_without_native_op.cpu_ratio .2fs: | the same where the native
+# performance 2026-11-27-decode-epyc
+ways.tfpipe_whole_float32.cpu_ratio .2fs: | `imagenet_train`, nothing set, and
+ways.entries_default_uint8.cpu_ratio .2fs: | nothing set, with entry points
+ways.entries_eval_uint8.cpu_ratio .2fs: | `imagenet_eval`, without and
+# performance 2026-11-27-cores
+variants.ranks.cpu_ratio .2fs: The rows from
+# performance 2026-11-27-epochs
 ways.keras.cpu_ratio .2fs: | an epoch of `for_keras()` |
 ways.first.cpu_seconds .2fs: | `build(epoch=...)` and
 ways.first_keras.cpu_seconds .2fs: | a new iterator of `for_keras()`
