@@ -59,12 +59,14 @@ def test_a_campaign_without_figures_was_not_run() -> None:
     figures = {"kills": dict.fromkeys(("failures", "skipped"), 0)}
     figures["kills"] |= {"injections": 1234, "date": "2026-01-02", "commit": "abc"}
     figures["flips"] = figures["kills"] | {"share": 0.25, "skipped": 2}
+    figures["clocks"] = figures["kills"] | {"share": 0.0}
 
     rows = campaigns.table(figures).splitlines()
 
     assert rows[2].endswith("| `kills` | 1,234 | 0 | 2026-01-02, abc |")
     assert rows[3].endswith("| `system_calls` | not run | |  |")
     assert rows[4].endswith("abc; 25% of the rounds; 2 tests skipped |")
+    assert rows[5].endswith("abc; the few rounds of `make test` |")
 
 
 def test_curves_of_a_load_are_shown() -> None:

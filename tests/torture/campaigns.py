@@ -242,8 +242,10 @@ def table(figures: Mapping[str, Mapping[str, Any]]) -> str:
             row = figures[name]
             shown = f"{row['injections']:,} | {row['failures']} | "
             shown += f"{row['date']}, {row['commit']}"
-            if row.get("share", 1) < 1:
-                shown += f"; {100 * row['share']:g}% of the rounds"
+            if not (share := row.get("share", 1)):
+                shown += "; the few rounds of `make test`"
+            elif share < 1:
+                shown += f"; {100 * share:g}% of the rounds"
             if row["skipped"]:
                 shown += f"; {row['skipped']} tests skipped"
         words = f"{campaign.guarantee} | {campaign.injected} | `{name}`"
