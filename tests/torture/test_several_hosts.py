@@ -120,7 +120,8 @@ def test_ray_converts_on_several_hosts(
         stack.callback(subprocess.run, first.command(ray, "stop", "--force"))
         first.run(ray, "start", *head, f"--node-ip-address={first.address}")
         node = ("--num-cpus=1", f"--node-ip-address={second.address}")
-        second.run(ray, "start", f"--address={address}", *node)
+        patient = ("env", "RAY_raylet_start_wait_time_s=150")  # 30 s on a busy host
+        second.run(*patient, ray, "start", f"--address={address}", *node)
         options = ("--engine=ray", f"--ray_address={address}")
         _output(_python(first, *_convert(raw_dir, tmp_path / "out"), *options))
 
