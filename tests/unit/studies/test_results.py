@@ -107,6 +107,8 @@ readings.1.ratio .3f: `storage` reads
 # studies 2026-11-27-cache-faults
 num_errors ,d: `cache_faults` kills
 num_records ,d: `cache_faults` kills
+# studies 2026-11-27-fill
+parts.small.ratio to obstore.ratio .2f: `fill` brings
 # studies 2026-11-26-object-store
 ratio .2f: `object_store` reads
 cpu_ratio .2f: `object_store` reads
