@@ -98,8 +98,8 @@ ways.tfpipe_foreign_uint8_read_by_tensorflow.cpu_ratio .2fs: The records may be
 # table 2026-11-27-tables
 ratio.uncompressed .2fs: | Parquet with bytes, uncompressed
 ratio.snappy .2fs: | Parquet with bytes, Snappy
-# service 2026-11-23-service
-ways.service.ratio .2f: `python -m studies.service
+# service 2026-11-27-service
+ways.service.ratio .2fs: `python -m studies.service
 ways.compressed.ratio .2f: `python -m studies.service
 # studies 2026-11-23-storage-probe
 readings.0.ratio .3f: `storage` reads
