@@ -20,8 +20,9 @@ from tfpipe.reading.order import EpochPosition
 from tfpipe.reading.windows import Windows
 from tfpipe.service import epoch_windows
 from tfpipe.service.epoch_windows import EpochWindows, Tensors
+from tfpipe.service.on_workers import POSITION
 from tfpipe.service.workers import LostWorkers
-from tfpipe.stages.basic import as_it_is
+from tfpipe.stages.basic import Example, as_it_is
 
 Array = npt.NDArray[Any]
 
@@ -96,12 +97,36 @@ class Received:
         arrays = epoch.missing(is_received)
         return [arrays[name] for name in epoch_windows.ARRAYS]
 
-    def add(self, token: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
-        """Returns bool, whether these records are new, and counts them."""
-        is_new = tf.numpy_function(self._add, [token, positions], tf.bool)
-        return tf.ensure_shape(is_new, [])
+    def new(self, token: tf.Tensor, elements: tf.data.Dataset) -> tf.data.Dataset:
+        """Returns the elements with new records.
+
+        If a server does not answer at the last missing record, the elements end with
+        the record: TensorFlow stops no read that waits for a worker. Otherwise the
+        elements end when the workers say so, and the workers free the memory of the
+        epoch.
+
+        Args:
+            token: The token of the epoch.
+            elements: What the service gives in a round.
+        """
+
+        def counted(element: Example) -> tuple[Example, tf.Tensor]:
+            tensors = [token, element[POSITION]]
+            count = tf.numpy_function(self._add, tensors, tf.int64)
+            return element, tf.ensure_shape(count, [])
+
+        def repeated(element: Example, count: tf.Tensor) -> tf.data.Dataset:
+            return tf.data.Dataset.range(count).map(as_it_is(lambda i: (element, i)))
+
+        return (
+            elements.map(as_it_is(counted))
+            .flat_map(as_it_is(repeated))
+            .take_while(as_it_is(lambda _, repeat: repeat == 0))
+            .map(as_it_is(lambda element, _: element))
+        )
 
     def _add(self, token: Array, positions: Array) -> Any:
+        """Counts records; returns 0 for known records, 2 for the end, otherwise 1."""
         is_received = self._epochs[int(token)][1]
         were = is_received[positions]
         if were.any() and not were.all():
@@ -109,7 +134,10 @@ class Received:
         is_received[positions] = True
         if (lost := self._lost.get(int(token))) is not None:
             lost.arrived()
-        return np.bool_(not were.any())
+        if were.any():
+            return np.int64(0)
+        is_cut = is_received.all() and lost is not None and not lost.all_answer()
+        return np.int64(2 if is_cut else 1)
 
     def watched(self, token: tf.Tensor, elements: tf.data.Dataset) -> tf.data.Dataset:
         """Returns the elements of a round in their order, or an error of a lost server.

@@ -35,11 +35,12 @@ class Service:
     Every pipeline, so every rank, has its own windows. A worker takes the next free
     window; several trainers share the workers. A record comes once an epoch, and every
     rank makes equal steps, also if a worker is killed: start the worker again with the
-    same address, and its records are asked for again. Until then the epoch goes on;
-    after `lost_after_s` the epoch ends with an error. The elements and their random
-    numbers are the same as without the service. Their order within an epoch is the
-    order in which the workers finish, so another run has another order. A run resumed
-    within an epoch repeats some records of the epoch and leaves out as many.
+    same address, and its records are asked for again. Until then the epoch goes on. An
+    epoch with all its records ends without the worker; another one ends with an error
+    after `lost_after_s`. The elements and their random numbers are the same as without
+    the service. Their order within an epoch is the order in which the workers finish,
+    so another run has another order. A run resumed within an epoch repeats some records
+    of the epoch and leaves out as many.
 
     A pipeline with a `Service` calls `keep_freed_memory` for the process when it is
     built, as a batch arrives as a single large message.
@@ -147,9 +148,7 @@ def _dataset(service: Service, remote: OnWorkers, run: RunFacts) -> tf.data.Data
             # TensorFlow looks at the options of the dataset, unknown here.
             warnings.simplefilter("ignore", UserWarning)
             elements = remote.elements(arrays).apply(distribute)
-        elements = elements.filter(
-            as_it_is(lambda element: received.add(token, element[POSITION]))
-        )
+        elements = received.new(token, elements)
         if service.lost_after_s is None:
             return elements
         return received.watched(token, elements)

@@ -189,6 +189,10 @@ class LostWorkers:
             self._is_probing = True
             self.start(functools.partial(self._probe, begun))
 
+    def all_answer(self) -> bool:
+        """Asks all servers now; returns whether each answers within 5 seconds."""
+        return all(self._answers().values())
+
     def _probe(self, begun: float) -> None:
         """Asks all servers; forgets the answers if an element arrives meanwhile."""
         try:

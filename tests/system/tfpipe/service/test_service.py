@@ -1,5 +1,6 @@
 """Service on a real dispatcher and real workers, of which some are killed."""
 
+import concurrent.futures
 import dataclasses
 import itertools
 import pathlib
@@ -154,10 +155,13 @@ def test_copies_of_sampling_have_seeds_of_their_own(
 
 
 def _of_rank(
-    ranks: Ranks, data_dir: pathlib.Path, address: str
+    ranks: Ranks,
+    data_dir: pathlib.Path,
+    address: str,
+    lost_after_s: float | None = 60.0,
 ) -> tuple[list[list[int]], int]:
     plain = _train(data_dir, rank=ranks.rank, num_ranks=ranks.num_ranks, seed=1)
-    stages = [*plain.stages, _stage(address)]
+    stages = [*plain.stages, tfpipe.Service(address, lost_after_s=lost_after_s)]
     pipeline = dataclasses.replace(plain, stages=stages)
     return _epochs(pipeline, num_epochs=3), pipeline.source.steps_per_epoch
 
@@ -166,17 +170,34 @@ _LOST_AFTER_S = 3.0
 
 
 def _error_of_rank(
-    ranks: Ranks, data_dir: pathlib.Path, address: str
+    ranks: Ranks, data_dir: pathlib.Path, address: str, folder: pathlib.Path
 ) -> tuple[float, str]:
-    """Returns the seconds of an epoch, and how it fails."""
-    plain = _train(data_dir, rank=ranks.rank, num_ranks=ranks.num_ranks)
+    """Returns the seconds of an epoch after a batch, and how the epoch fails.
+
+    The rank makes a file in a folder after its first batch, and waits for "killed".
+    """
+    places = {"rank": ranks.rank, "num_ranks": ranks.num_ranks}
+    plain = _train(data_dir, image_size=512, **places)
     stages = [*plain.stages, tfpipe.Service(address, lost_after_s=_LOST_AFTER_S)]
+    pipeline = dataclasses.replace(plain, stages=stages)
+
+    def meet() -> None:
+        (folder / str(ranks.rank)).touch()
+        _wait_for(folder / "killed")
+
     begun = time.monotonic()
     try:
-        _epochs(dataclasses.replace(plain, stages=stages))
+        _epochs(pipeline, act=meet, act_after=1)
     except tf.errors.OpError as error:
         return time.monotonic() - begun, error.message
-    return time.monotonic() - begun, "no error"
+    return time.monotonic() - begun, ""
+
+
+def _wait_for(path: pathlib.Path) -> None:
+    end = time.monotonic() + 120
+    while not path.exists():
+        assert time.monotonic() < end, path
+        time.sleep(0.01)
 
 
 def test_two_ranks_share_two_workers(
@@ -239,22 +260,72 @@ def test_a_killed_worker_that_comes_back_loses_and_repeats_nothing(
     pytest.fail("no killed worker left a record behind")
 
 
+def _told_of_a_lost_worker(
+    service: ServiceProcesses,
+    rank_pool: RankPool,
+    data_dir: pathlib.Path,
+    folder: pathlib.Path,
+) -> tuple[int, list[tuple[float, str]]]:
+    """Kills a worker in an epoch of two ranks; returns its port, and their words."""
+
+    def kill() -> int:
+        for rank in range(2):
+            _wait_for(folder / str(rank))
+        port = service.kill_worker()
+        (folder / "killed").touch()
+        return port
+
+    folder.mkdir()
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        killed = pool.submit(kill)
+        told = rank_pool.run(_error_of_rank, data_dir, service.address, folder)
+    service.start_worker(killed.result())
+    return killed.result(), told
+
+
 def test_a_killed_worker_that_stays_away_is_an_error_on_every_rank(
-    service: ServiceProcesses, rank_pool: RankPool, many_dir: pathlib.Path
+    service: ServiceProcesses,
+    rank_pool: RankPool,
+    many_dir: pathlib.Path,
+    tmp_path: pathlib.Path,
 ) -> None:
-    """Each rank names the worker, and the service is whole again afterwards."""
+    """Each rank names the worker, and the service is whole again afterwards.
+
+    A worker that had none of the records of a rank is not missed by the rank.
+    """
+    for number in range(10):
+        folder = tmp_path / str(number)
+        port, told = _told_of_a_lost_worker(service, rank_pool, many_dir, folder)
+        for seconds, message in told:
+            if message:
+                named = f"no answer came from the worker at 127.0.0.1:{port}."
+                assert named in message
+                assert f"The tf.data service at {service.address} has given" in message
+                assert _LOST_AFTER_S <= seconds < 20 * _LOST_AFTER_S
+        if all(message for _, message in told):
+            break
+    else:
+        pytest.fail("no killed worker had records of both ranks")
+    (epoch,) = _epochs(_with_service(_train(many_dir), service))
+    assert sorted(epoch) == [*range(NUM_RECORDS)], "the service is whole again"
+
+
+@pytest.mark.parametrize("lost_after_s", [_LOST_AFTER_S, None])
+def test_ranks_with_all_records_do_not_wait_for_a_lost_worker(
+    service: ServiceProcesses,
+    rank_pool: RankPool,
+    many_dir: pathlib.Path,
+    lost_after_s: float | None,
+) -> None:
+    """The dispatcher knows the dead worker, and waits for it."""
     port = service.kill_worker()
     try:
-        told = rank_pool.run(_error_of_rank, many_dir, service.address)
+        made = rank_pool.run(_of_rank, many_dir, service.address, lost_after_s)
     finally:
         service.start_worker(port)
 
-    for seconds, message in told:
-        assert f"no answer came from the worker at 127.0.0.1:{port}." in message
-        assert f"The tf.data service at {service.address} has given no" in message
-        assert _LOST_AFTER_S <= seconds < 20 * _LOST_AFTER_S
-    (epoch,) = _epochs(_with_service(_train(many_dir), service))
-    assert sorted(epoch) == [*range(NUM_RECORDS)], "the service is whole again"
+    for mine, others in zip(*(epochs for epochs, _ in made), strict=True):
+        assert sorted(mine + others) == list(range(NUM_RECORDS))
 
 
 def test_a_run_that_leaves_an_epoch_does_not_wait(

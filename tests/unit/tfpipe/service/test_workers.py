@@ -95,6 +95,14 @@ def test_who_answers_or_delivers_in_time_is_waited_for() -> None:
     assert "the worker at b" in replaced.error_after(17)
 
 
+def test_all_servers_must_answer_at_the_end_of_an_epoch() -> None:
+    cases = [("ab", True, True), ("a", True, False), ("ab", False, False)]
+
+    for alive, dispatcher, expected in cases:
+        servers = Servers(alive=alive, dispatcher=dispatcher)
+        assert servers.lost.all_answer() == expected, (alive, dispatcher)
+
+
 def test_an_answer_of_before_an_element_does_not_count() -> None:
     servers = Servers(alive="a")
     late = []
