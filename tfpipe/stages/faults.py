@@ -177,7 +177,12 @@ class FaultLog:
         raise self._refusal
 
     def reported_after(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
-        """Returns the same dataset; `summary` is printed after the last element."""
+        """Returns the same dataset; `summary` is printed after the last element.
+
+        A budget of 0 has no summary: the first fault ends the run with an error.
+        """
+        if not self.max_faults:
+            return dataset
 
         def report() -> np.int64:
             if self.faults:
