@@ -237,7 +237,7 @@ class Worker:
         self.root = None if root is None else Files(shared.location_of("--root", root))
         self.counts = collections.Counter(dict.fromkeys(_COUNTS, 0))
         self.decisions = collections.Counter[str]()
-        self._last_message = time.monotonic()
+        self._idle_seconds = 0.0
 
     def _ask(self, request: Callable[..., _Answer], *arguments: Any) -> _Answer:
         """Asks the source, and again while it does not answer."""
@@ -264,7 +264,7 @@ class Worker:
             self._store(batch)
             if batch.positions:
                 self._ask(self.stream.acknowledge, list(batch.positions))
-                self._last_message = time.monotonic()  # storing takes time
+                self._idle_seconds = 0.0  # messages may have come meanwhile
 
     def close(self) -> None:
         """Ends the connections; another worker may have the name."""
@@ -275,7 +275,7 @@ class Worker:
 
     def _is_idle(self) -> bool:
         limit = self.options.until_idle
-        return limit is not None and time.monotonic() - self._last_message > limit
+        return limit is not None and self._idle_seconds > limit
 
     def _collect(self, batch: Batch) -> None:
         """Fills a batch."""
@@ -291,9 +291,13 @@ class Worker:
                 return
             fitting = batch.num_fitting(options.max_mb << 20)
             count = min(2 * count, _CHUNK, room, fitting)
-            for message in self._ask(self.stream.read, count, wait):
+            began = time.monotonic()
+            messages = self._ask(self.stream.read, count, wait)
+            # To join a group, or to find a server again, is not to be idle.
+            waited = min(wait, time.monotonic() - began)
+            self._idle_seconds = 0.0 if messages else self._idle_seconds + waited
+            for message in messages:
                 end = end or time.monotonic() + options.max_seconds
-                self._last_message = time.monotonic()
                 self._take(batch, message)
 
     def _take(self, batch: Batch, message: Message) -> None:

@@ -25,6 +25,8 @@ _SPLIT = re.compile(rf"({'|'.join(SPLITS)})=(.*)", re.DOTALL)
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _RANGE = re.compile(r"([0-9]+)\.\.([0-9]+)")
 _WILDCARDS = "*?["
+# Beside shards, with DALI's index of each shard under the name of the shard.
+DALI_DIR_NAME = "dali_idx"
 
 
 class Archive(NamedTuple):
@@ -33,6 +35,10 @@ class Archive(NamedTuple):
     split: str
     file: str
     num_bytes: int
+
+
+def _is_no_input(name: str) -> bool:
+    return is_hidden(name) or name == DALI_DIR_NAME
 
 
 class Kind(NamedTuple):
@@ -52,7 +58,7 @@ class Kind(NamedTuple):
             name
             for name in names
             if self.is_one(name.rpartition("/")[2])
-            and not any(map(is_hidden, name.removeprefix(folder).split("/")))
+            and not any(map(_is_no_input, name.removeprefix(folder).split("/")))
         ]
 
 

@@ -186,6 +186,7 @@ class KafkaStream:
         self._kafka: Any = confluent_kafka
         self._name, self._faults = options.name, list[Any]()
         self._consumer: Any = None
+        self._has_joined = False
         self._settings = {
             "bootstrap.servers": f"{options.host}:{options.port}",
             "group.id": options.group,
@@ -212,12 +213,19 @@ class KafkaStream:
         return ""
 
     def read(self, count: int, seconds: float) -> list[Message]:
-        """Returns messages of the partitions of this worker."""
+        """Returns messages of the partitions of this worker.
+
+        A new worker first waits until the group has dealt the partitions, which takes
+        as long as the group waits for a killed worker.
+        """
         if self._consumer is None:
             self._faults.clear()
+            self._has_joined = False
             self._consumer = self._kafka.Consumer(self._settings)
-            self._consumer.subscribe([self._name])
+            self._consumer.subscribe([self._name], on_assign=self._join)
         records = self._consumer.consume(count, timeout=seconds)
+        while not (self._has_joined or records or self._faults):
+            records = self._consumer.consume(count, timeout=seconds)
         self._faults += [each.error() for each in records if each.error()]
         sound = [each for each in records if not each.error()]
         errors = list(map(self._kafka.KafkaException, self._faults))
@@ -226,6 +234,10 @@ class KafkaStream:
         if errors and (not sound or self.refusal(errors[0])):
             raise errors[0]
         return list(map(_of_kafka, sound))
+
+    def _join(self, consumer: Any, partitions: Sequence[Any]) -> None:
+        """Is told of the partitions of this worker, of none too."""
+        self._has_joined = True
 
     def acknowledge(self, positions: Sequence[str]) -> None:
         """Commits the offset behind the last message of every partition.

@@ -69,7 +69,7 @@ def test_files_folders_and_patterns_give_sorted_files_of_a_split(
 ) -> None:
     for name in ("a-10.tar", "a-2.tar", "b{1}.tar", ".hidden.tar", "note.txt", "v.tar"):
         (tmp_path / name).write_bytes(name.encode())
-    for name in ("below/c.tar", ".git/d.tar", "__MACOSX/d.tar"):
+    for name in ("below/c.tar", ".git/d.tar", "__MACOSX/d.tar", "dali_idx/a.tar"):
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).write_bytes(b"")
 
