@@ -3,7 +3,8 @@
 import contextlib
 import json
 import pathlib
-from collections.abc import Sequence
+import types
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -337,6 +338,45 @@ def test_sources(tmp_path: pathlib.Path, source: str, broker: object) -> None:
 def test_bad_urls_are_refused(tmp_path: pathlib.Path, source: str) -> None:
     with pytest.raises(ValueError, match="without a password"):
         _options(tmp_path, source=source)
+
+
+class SlowGroup(Broker):
+    """A broker whose group deals partitions 30 seconds after a worker asks."""
+
+    def __init__(self, messages: Sequence[Message], sleep: Callable[[float], None]):
+        super().__init__(messages)
+        self.sleep = sleep
+
+    def read(self, count: int, seconds: float) -> list[Message]:
+        if self.calls == 0:
+            self.calls += 1
+            self.sleep(30.0)
+            return []
+        try:
+            return super().read(count, seconds)
+        except Ended:
+            self.sleep(seconds)
+            return []
+
+
+def test_to_join_a_group_is_not_to_be_idle(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(
+        stream, "time", types.SimpleNamespace(monotonic=lambda: clock[0])
+    )
+
+    def sleep(seconds: float) -> None:
+        clock[0] += seconds
+
+    broker = SlowGroup([_message(n) for n in range(4)], sleep)
+    worker = Worker(_options(tmp_path, until_idle=15.0), broker)
+    worker.loop()
+    worker.close()
+
+    assert len(broker.acknowledged) == 4
+    assert 45.0 < clock[0] < 50.0
 
 
 def test_a_watched_folder(tmp_path: pathlib.Path) -> None:
