@@ -1,4 +1,4 @@
-"""What released versions wrote is still read: data sets, states, caches and results."""
+"""tfpipe reads data sets, states, caches and results of released versions."""
 
 import itertools
 import json
@@ -29,7 +29,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> pathlib.Pa
 
 @pytest.fixture
 def expected(folder: pathlib.Path) -> dict[str, object]:
-    """What the release itself read."""
+    """The values that the release itself read from its files."""
     return json.loads((folder / "expected.json").read_text())
 
 
