@@ -18,6 +18,7 @@ from tfpipe import errors
 from tfpipe.location.files import Files
 from tfpipe.location.location import Location, shown, written_scheme
 from tfpipe.shards import missing_index
+from tfpipe.shards.index import DALI_DIR_NAME
 from tfpipe.shards.split_names import SPLITS, natural, require_whole_sets
 
 _MAX_FILES = 1_000_000
@@ -25,8 +26,6 @@ _SPLIT = re.compile(rf"({'|'.join(SPLITS)})=(.*)", re.DOTALL)
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _RANGE = re.compile(r"([0-9]+)\.\.([0-9]+)")
 _WILDCARDS = "*?["
-# Beside shards, with DALI's index of each shard under the name of the shard.
-DALI_DIR_NAME = "dali_idx"
 
 
 class Archive(NamedTuple):

@@ -15,7 +15,6 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from converters.inputs import patterns
 from converters.inputs.classes import Class, classes_of
 from tfpipe.shards import image_record, index, records
 
@@ -25,7 +24,7 @@ DATASET_INFO_NAME = "dataset_info.json"
 FEATURES_NAME = "features.json"
 # TFDS looks for `<feature>.labels.txt` with the slashes of the feature turned to dots.
 LABEL_NAMES_NAME = image_record.LABEL.replace("/", ".") + ".labels.txt"
-DALI_DIR_NAME = patterns.DALI_DIR_NAME
+DALI_DIR_NAME = index.DALI_DIR_NAME
 
 # Everything that `side_files` may put beside the shards; the last one is a folder.
 SIDE_NAMES = frozenset(

@@ -42,6 +42,8 @@ _SHOWN = 60
 
 INDEX_NAME = "index.json"
 CATALOG_NAME = "catalog.parquet"
+# A folder beside shards: DALI's index of each shard, under the name of the shard.
+DALI_DIR_NAME = "dali_idx"
 
 # The catalog has one row a record, in the order of splits, shards and records.
 CATALOG_COLUMNS: Mapping[str, str] = {

@@ -426,7 +426,8 @@ def matching_files(folder: pathlib.Path, files: str) -> list[str]:
     Args:
         folder: Folder of the shards.
         files: Pattern as of `pathlib.Path.glob`, relative to the folder; `**` stands
-            for any folders. Files and folders with a leading dot do not match.
+            for any folders. Files and folders with a leading dot, and DALI's
+            indexes in `dali_idx`, do not match.
 
     Returns:
         Paths relative to the folder.
@@ -461,4 +462,7 @@ def matching_files(folder: pathlib.Path, files: str) -> list[str]:
 
 
 def _is_hidden(path: pathlib.Path) -> bool:
-    return any(part.startswith(".") and part != ".." for part in path.parts)
+    return any(
+        (part.startswith(".") and part != "..") or part == index.DALI_DIR_NAME
+        for part in path.parts
+    )

@@ -337,7 +337,10 @@ def own_shards(folder, names, count=2):
 
 def test_shards_of_any_name_are_found_by_a_pattern_2_before_10(tmp_path, capsys):
     names = ["b/part-10.tfrec", "b/part-2.tfrec", "a/part-30.tfrec", "b/part-2b.tfrec"]
-    own_shards(tmp_path, [*names, "b/other.tfrec", "b/.part-0.tfrec"])
+    own_shards(
+        tmp_path,
+        [*names, "b/other.tfrec", "b/.part-0.tfrec", "b/dali_idx/part-0.tfrec"],
+    )
 
     source = tfpipe.TFRecordSource(tmp_path, files="**/part-*.tfrec", shuffle="none")
 
