@@ -171,7 +171,7 @@ docs: venv  ## Build the site of the documents: build/site/index.html
 
 .PHONY: torture
 torture: venv .venv-tf-2.21/ready  ## A tenth of all campaigns, by the hundred; the documents: two hours
-	TORTURE=0.1 pytest -q -n 2 --dist loadfile tests/torture tests/system/docs
+	TORTURE=0.1 pytest -q -n 2 --dist loadfile -o faulthandler_timeout=7200 tests/torture tests/system/docs
 	TORTURE=1 .venv-tf-2.21/bin/pytest -q tests/system/docs/test_pages.py
 
 .PHONY: campaigns

@@ -6,6 +6,7 @@ import gc
 import os
 import pathlib
 import shutil
+import signal
 import uuid
 from collections.abc import Iterator
 
@@ -33,6 +34,10 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TFPIPE_PROGRESS_SECONDS", "3600")
 # `make` builds the native op. A test of a host without it must not build it by the way.
 os.environ.setdefault("TFPIPE_NATIVE_BUILD", "0")
+# A shell ignores SIGINT in what it starts in the background, and a process that a test
+# starts would ignore it too.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 # Imports and test items stay until the end. To look through them for garbage took 15 %
 # of the time of collection, and each later round would look through them again.
 gc.disable()

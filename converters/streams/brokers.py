@@ -8,6 +8,7 @@ takeover goes to another worker.
 import asyncio
 import contextlib
 import os
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from converters.streams.message import Message, Stream, message_of
 from tfpipe.errors import from_json
 
 _SECONDS = 10  # time limit of a request
+_SESSION_SECONDS = 10.0  # after which Kafka gives up a silent worker
 
 
 class BrokerOptions(NamedTuple):
@@ -187,14 +189,17 @@ class KafkaStream:
         self._name, self._faults = options.name, list[Any]()
         self._consumer: Any = None
         self._has_joined = False
+        poll_seconds = max(options.takeover_seconds, 45.0)
+        # A group waits so long for members that store a generation or were killed.
+        self._join_seconds = poll_seconds + _SESSION_SECONDS
         self._settings = {
             "bootstrap.servers": f"{options.host}:{options.port}",
             "group.id": options.group,
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "auto.offset.reset": "earliest",
-            "session.timeout.ms": 10_000,
-            "max.poll.interval.ms": max(int(options.takeover_seconds * 1000), 45_000),
+            "session.timeout.ms": int(_SESSION_SECONDS * 1000),
+            "max.poll.interval.ms": int(poll_seconds * 1000),
             "error_cb": self._faults.append,
             "log_level": 0,
             **from_json(os.environ.get("KAFKA_SETTINGS", "{}")),
@@ -223,8 +228,13 @@ class KafkaStream:
             self._has_joined = False
             self._consumer = self._kafka.Consumer(self._settings)
             self._consumer.subscribe([self._name], on_assign=self._join)
+        end = time.monotonic() + self._join_seconds
         records = self._consumer.consume(count, timeout=seconds)
         while not (self._has_joined or records or self._faults):
+            if time.monotonic() > end:
+                late = f"the group gave no partition in {self._join_seconds:.0f} s"
+                error = self._kafka.KafkaError
+                raise self._kafka.KafkaException(error(error._TIMED_OUT, late))
             records = self._consumer.consume(count, timeout=seconds)
         self._faults += [each.error() for each in records if each.error()]
         sound = [each for each in records if not each.error()]

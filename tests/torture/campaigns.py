@@ -173,6 +173,7 @@ def run(campaign: Campaign, share: float) -> dict[str, Any]:
         report = pathlib.Path(folder, "report.xml")
         paths = [str(ROOT / "tests" / name) for name in campaign.tests]
         written = (f"--junitxml={report}", "-o", "junit_family=xunit1")
+        written += ("-o", "faulthandler_timeout=0")  # tests take hours
         subprocess.run(
             [sys.executable, "-m", "pytest", "-q", "-n", "0", *paths, *written],
             env={**os.environ, "TORTURE": str(share)},

@@ -141,8 +141,6 @@ def _started(place: pathlib.Path) -> "Iterator[subprocess.Popen[str]]":
         text=True,
         cwd=ROOT,
         start_new_session=True,
-        # A shell that runs the tests in the background has SIGINT ignored.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     ) as child:
         try:
             yield child

@@ -114,8 +114,6 @@ def test_a_signal_ends_a_long_query_in_one_line(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        # A shell ignores SIGINT in what it starts in the background.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:
         try:
             _wait_for(mark, process)

@@ -1,7 +1,9 @@
 """Streams through real brokers, and into a store: once each, also after a kill."""
 
+import contextlib
 import json
 import pathlib
+import socket
 from collections.abc import Iterator
 
 import pytest
@@ -10,10 +12,11 @@ from converters import query, verify
 from converters.options.query import QueryOptions
 from converters.stream import StreamOptions, Worker
 from converters.streams import lease
+from converters.streams.brokers import KafkaStream
 from tests.support.faults.bad_proxy import BadProxy, Fault
 from tests.support.processes import stream_producer
 from tests.support.servers import brokers, stores
-from tfpipe.errors import RefusedError
+from tfpipe.errors import RefusedError, RemoteError
 from tfpipe.location.files import Files
 from tfpipe.shards import generations, index
 
@@ -101,6 +104,25 @@ def test_a_broker_that_refuses_is_not_asked_again(
         with pytest.raises(RefusedError, match=message):
             worker.loop()
         worker.close()
+
+
+def test_a_group_that_gives_no_partition_ends_the_worker(
+    tmp_path: pathlib.Path,
+) -> None:
+    """A broker may take connections and say nothing."""
+    pytest.importorskip("confluent_kafka")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        source = f"kafka://127.0.0.1:{silent.getsockname()[1]}/photos"
+        worker = Worker(
+            StreamOptions(source=source, output_dir=str(tmp_path / "set"), patience=0.0)
+        )
+        assert isinstance(worker.stream, KafkaStream)
+        worker.stream._join_seconds = 1.0  # a minute is the least of a user
+        with (
+            contextlib.closing(worker),
+            pytest.raises(RemoteError, match="gave no partition in 1 s"),
+        ):
+            worker.loop()
 
 
 def _arrive(arriving: pathlib.Path, numbers: range) -> None:

@@ -59,8 +59,6 @@ def _stop(
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
-        # A shell ignores SIGINT in what it starts in the background.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     while process.poll() is None and num_complete(folder) < least:
         time.sleep(0.005)
