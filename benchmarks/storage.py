@@ -38,7 +38,7 @@ from benchmarks.reporting import answers, output
 from benchmarks.results import checks
 from benchmarks.results.other_results import StorageReading
 from benchmarks.storage_probe import probe, probe_files, summary
-from benchmarks.storage_probe.workers import Workers
+from benchmarks.storage_probe.reads import Workers
 from benchmarks.system.machine import Host
 from tfpipe import cli, errors
 from tfpipe.cli import progress as bars

@@ -83,8 +83,9 @@ def by_probe(url: str, pieces: Sequence[Piece], num_threads: int) -> dict[str, f
         num_threads=num_threads,
         url=url,
     )
-    reading = reads.TimedReads(job)
-    return _timed(lambda: int(reading.run()["num_bytes"]))
+    outcomes = reads.timed(job)
+    next(outcomes)  # the job is ready
+    return _timed(lambda: int(next(outcomes)["num_bytes"]))
 
 
 def by_obstore(url: str, pieces: Sequence[Piece], num_threads: int) -> dict[str, float]:

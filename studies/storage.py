@@ -36,7 +36,7 @@ import numpy as np
 
 from benchmarks.results.other_results import StorageReading
 from benchmarks.storage_probe import probe, probe_files, reads
-from benchmarks.storage_probe.workers import Workers
+from benchmarks.storage_probe.reads import Workers
 from studies import harness
 from studies.figures import Run, ratios
 from tfpipe import cli
@@ -129,10 +129,9 @@ def by_probe(
     pieces = probe_files.cut([(path, os.path.getsize(path))])
     outcomes = workers.run(probe.jobs(measurement, pieces, None, seconds, seed=seed))
     row = probe.with_figures(measurement, [outcomes], [None])
-    counts = np.asarray(outcomes[0]["counts"])
     return {
         "bytes_per_second": (row.megabytes_per_second or 0.0) * 1e6,
-        "median_seconds": reads.percentiles(counts)["p50"] or 0.0,
+        "median_seconds": row.latency_seconds.p50 or 0.0,
     }
 
 

@@ -5,12 +5,14 @@ In: paths. Out: bytes in memory, from mincore(2). Evicting files needs no root
 the client is emptied: data in the memory of a file server stays there.
 """
 
+import collections
 import concurrent.futures
 import ctypes
 import errno
 import mmap
 import os
 import pathlib
+import shutil
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -18,12 +20,13 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.system import mounts
+from benchmarks.system import mounts, probes
 from benchmarks.system.probes import Probe, Reading
 
 _PIECE_BYTES = 1 << 30  # asked for at a time; the vector for it takes 256 KiB
 _CHUNK_BYTES = 8 << 20
 _NUM_READERS = 8  # at a time: one reader cannot use the whole network
+_TRIAL_BYTES = 1 << 20
 # A page that the kernel works on stays, so evicting is tried again after a pause.
 _PAUSES = (0.0, 0.01, 0.05, 0.25, 0.5)
 _DROP_CACHES = pathlib.Path("/proc/sys/vm/drop_caches")
@@ -103,13 +106,6 @@ class OpenFiles:
             for begin in range(0, size, _PIECE_BYTES)
         )
 
-    def measure(self) -> dict[str, Any]:
-        return {
-            "num_bytes": self.num_bytes,
-            "resident_bytes": self.resident_bytes(),
-            "remark": self.remark,
-        }
-
 
 def _unmap(views: Sequence[tuple[int, int]]) -> None:
     for address, size in views:
@@ -143,8 +139,55 @@ def may_see_residency(path: str) -> bool:
 
 
 def measure(files: Sequence[str]) -> dict[str, Any]:
-    """Opens files, and returns `OpenFiles.measure` of them."""
-    return OpenFiles(files).measure()
+    """Returns the fields of `states.CacheStatus` that describe files."""
+    opened = OpenFiles(files)
+    return {
+        "num_bytes": opened.num_bytes,
+        "resident_bytes": opened.resident_bytes(),
+        "remark": opened.remark,
+        **trial(files),
+    }
+
+
+def trial(files: Sequence[str]) -> dict[str, Any]:
+    """Evicts the first megabyte of one of the files, reads it and opens the file anew.
+
+    The megabyte is evicted again if it was not in memory before.
+
+    Returns:
+        counts_reads, keeps_pages, beneath, is_memory: see `states.CacheStatus`. A file
+        system of memory has no trial, and files without a byte have no figures.
+    """
+    path = next((path for path in files if os.stat(path).st_size), None)
+    if path is None:
+        return {}
+    below = mounts.beneath(path)
+    below_it = {"beneath": below.text, "is_memory": below.is_memory}
+    if below.is_memory:
+        return below_it
+    held = OpenFiles([path])
+    num_bytes = min(_TRIAL_BYTES, held.num_bytes)
+    with open(path, "rb", buffering=0) as file:
+        descriptor = file.fileno()
+        # Without it the kernel reads beyond the megabyte.
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+        was_out = held.resident_bytes(num_bytes) == 0
+        evict_file(descriptor, num_bytes)
+        is_out = held.resident_bytes(num_bytes) == 0
+        before = probes.own_storage_bytes()
+        os.pread(descriptor, num_bytes, 0)
+        counted = probes.own_storage_bytes() - before >= num_bytes
+        kept = held.resident_bytes(num_bytes)
+        os.close(os.open(path, os.O_RDONLY))
+        again = held.resident_bytes(num_bytes)
+        if was_out:
+            evict_file(descriptor, num_bytes)
+    return {
+        **below_it,
+        # Nobody knows if the bytes may not have left the page cache.
+        "counts_reads": counted if counted or is_out else None,
+        "keeps_pages": None if kept is None else kept == again == num_bytes,
+    }
 
 
 def evict(files: Sequence[str]) -> dict[str, Any]:
@@ -164,7 +207,7 @@ def evict(files: Sequence[str]) -> dict[str, Any]:
         for path in files:
             with open(path, "rb") as file:
                 evict_file(file.fileno(), 0)
-        if not measure(files)["resident_bytes"]:
+        if not OpenFiles(files).resident_bytes():
             break
     return {}
 
@@ -178,16 +221,13 @@ def evict_file(descriptor: int, num_bytes: int) -> None:
 def fill(files: Sequence[str]) -> dict[str, Any]:
     """Reads files from end to end, so that they are in the page cache."""
     with concurrent.futures.ThreadPoolExecutor(_NUM_READERS) as readers:
-        for _ in readers.map(_fill_file, files):
-            pass
+        collections.deque(readers.map(_fill_file, files), maxlen=0)
     return {}
 
 
 def _fill_file(path: str) -> None:
-    buffer = bytearray(_CHUNK_BYTES)
-    with open(path, "rb", buffering=0) as file:
-        while file.readinto(buffer):
-            pass
+    with open(path, "rb") as file, open(os.devnull, "wb") as nowhere:
+        shutil.copyfileobj(file, nowhere, _CHUNK_BYTES)
 
 
 def drop_caches(_: Sequence[str]) -> dict[str, Any]:

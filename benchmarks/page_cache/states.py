@@ -9,22 +9,27 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from benchmarks.page_cache import actions
-from benchmarks.system import mounts
+from benchmarks.page_cache import files as page_cache
+from benchmarks.system import child_process, mounts
 from benchmarks.system.machine import Machine
 
 if TYPE_CHECKING:  # imports TensorFlow, and commands read STATES first
     from benchmarks.distributed.ranks import Ranks
 
-STATES = ("as_is", "warm", "cold")
-
 COLD_LIMIT = 0.01  # largest part of the files in memory before a cold run
 _ACTION_SECONDS = 600.0
+Action = Callable[[Sequence[str]], dict[str, Any]]
+_ACTIONS: Mapping[str, Sequence[Action]] = {
+    "as_is": (),
+    "warm": (page_cache.fill,),
+    "cold": (page_cache.evict,),
+}
+STATES = tuple(_ACTIONS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,10 +128,10 @@ def prepare(
     status = None
     if (cache := led_by(ranks, files)) is not None:
         drop = os.geteuid() == 0 if drops_all is None else drops_all
-        names = {"as_is": [], "warm": ["fill"], "cold": ["evict"]}[state]
+        todo = [*_ACTIONS[state]]
         if state == "cold" and drop:
-            names.append("drop_caches")
-        status = _act(names, files, ranks.rank, cache)
+            todo.append(page_cache.drop_caches)
+        status = _act(todo, files, ranks.rank, cache)
     statuses = tuple(s for s in ranks.gather(status) if s is not None)
     for status in statuses:
         if why := _why_not(state, status):
@@ -168,27 +173,32 @@ def _why_not(state: str, status: CacheStatus) -> str:
 
 
 def _act(
-    names: Sequence[str], files: Sequence[str], rank: int, cache: PageCache
+    todo: Sequence[Action], files: Sequence[str], rank: int, cache: PageCache
 ) -> CacheStatus:
-    """Does each action, then measures. Errors are returned: the other ranks wait."""
+    """Does each action, then measures. Errors are returned: the other ranks wait.
+
+    A child process acts: a dead file server is an error, and no hang.
+    """
     start = time.perf_counter()
+    paths = [os.path.abspath(path) for path in files]
     figures: dict[str, Any] = {}
     done = {}
-    error = ""
-    for name in (*names, "measure"):
-        result = actions.run(name, files, timeout_seconds=_ACTION_SECONDS)
-        error = result.pop("error", "")
-        done[name] = error or "done"
-        figures |= result
-        # Evicting the files is enough, and emptying all caches may be forbidden.
-        if error and name != "drop_caches":
-            break
+    for action in (*todo, page_cache.measure):
+        try:
+            figures |= child_process.call(action, paths, seconds=_ACTION_SECONDS)
+        except OSError as error:
+            done[action.__name__] = str(error)
+            # Evicting the files is enough, and emptying all caches may be forbidden.
+            if action is not page_cache.drop_caches:
+                figures["error"] = str(error)
+                break
+        else:
+            done[action.__name__] = "done"
     return CacheStatus(
         rank=rank,
         cache=cache,
         actions=done,
         seconds=time.perf_counter() - start,
         ram_bytes=psutil.virtual_memory().total,
-        error=error,
         **figures,
     )

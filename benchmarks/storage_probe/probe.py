@@ -18,16 +18,17 @@ hosts do a measurement at the same time.
 import dataclasses
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from benchmarks.page_cache import states
+from benchmarks.page_cache import files as page_cache, states
 from benchmarks.results.other_results import ReadLatency, StorageReading
 from benchmarks.storage_probe import reads, summary
 from benchmarks.storage_probe.probe_files import PIECE_BYTES, ProbeFiles
-from benchmarks.storage_probe.reads import Job, Piece
-from benchmarks.storage_probe.workers import Workers
+from benchmarks.storage_probe.reads import Job, Piece, Workers
+from benchmarks.system.figures import joined
 
 Group = list[StorageReading]  # with more and more threads or processes
 
@@ -42,6 +43,7 @@ _WARM_LIMIT = 0.99  # part of the files in memory before a warm measurement
 _FETCHED = 0.9  # part of the bytes that the kernel must have fetched
 _NAMES_SECONDS = 1.0  # to open files, or to ask for sizes
 _LEAST_GAIN = 1.05  # of the rate, for more threads to be worth a measurement
+PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99_9": 0.999}  # of a latency
 
 
 def block_bytes(reading: StorageReading) -> int:
@@ -56,9 +58,8 @@ def is_of_names(reading: StorageReading) -> bool:
     return reading.what in (reads.OPEN, reads.STAT)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class FileFacts:
-    """The properties of files that decide the measurements.
+class FileFacts(NamedTuple):
+    """The properties of files that decide the measurements, alike on every host.
 
     Attributes:
         in_memory: Whether memory is the storage, so that no file can be cold.
@@ -66,36 +67,9 @@ class FileFacts:
     """
 
     is_remote: bool
-    is_direct: bool
     in_memory: bool
-    writes: bool
+    is_direct: bool
     num_pieces: int
-
-    @classmethod
-    def of_files(cls, files: ProbeFiles) -> "FileFacts":
-        in_memory = files.beneath.is_memory
-        is_apart = files.url is None and not in_memory
-        return cls(
-            is_remote=files.url is not None,
-            is_direct=is_apart and reads.can_read_direct(files.files[0], SMALL),
-            in_memory=in_memory,
-            writes=files.write_folder is not None,
-            num_pieces=len(files.pieces),
-        )
-
-    @classmethod
-    def common(cls, everywhere: Sequence["FileFacts"]) -> "FileFacts":
-        """Returns what holds on every host."""
-        if len({facts.in_memory for facts in everywhere}) > 1:
-            raise ValueError(
-                "DIR must be on the same storage on all hosts; on some hosts it is "
-                "memory. Mount it everywhere."
-            )
-        return dataclasses.replace(
-            everywhere[0],
-            is_direct=all(facts.is_direct for facts in everywhere),
-            num_pieces=min(facts.num_pieces for facts in everywhere),
-        )
 
 
 def plan(facts: FileFacts, max_parallel: int) -> list[Group]:
@@ -105,52 +79,41 @@ def plan(facts: FileFacts, max_parallel: int) -> list[Group]:
     warm = [] if facts.is_remote else [WARM]
     counts = _up_to(min(max_parallel, facts.num_pieces))
     planned = [
-        [StorageReading(what=what, state=state)]
+        _group(what, state)
         for what in (reads.SEQUENTIAL, reads.RANDOM)
         for state in (*alone, *warm)
     ]
     if max_parallel > 1:
-        planned += [
-            [StorageReading(what=reads.RANDOM, state=state, num_threads=max_parallel)]
-            for state in alone
-        ]
+        most = [max_parallel]
+        planned += [_group(reads.RANDOM, state, threads=most) for state in alone]
     for state in cold or warm:
-        shards = StorageReading(what=SHARDS, state=state)
-        planned.append(_with_more(shards, "num_threads", counts))
-        planned.append(_with_more(shards, "num_processes", counts[1:]))
+        planned.append(_group(SHARDS, state, threads=counts))
+        planned.append(_group(SHARDS, state, processes=counts[1:]))
     if cold and warm:
-        most = counts[-1]
-        planned += [[StorageReading(what=SHARDS, state=WARM, num_processes=most)]]
+        planned.append(_group(SHARDS, WARM, processes=counts[-1:]))
     names = (reads.STAT,) if facts.is_remote else (reads.OPEN, reads.STAT)
-    planned += [
-        [StorageReading(what=what, state=state)]
-        for what in names
-        for state in (*cold, *warm)
-    ]
-    return planned
+    return planned + [_group(n, state) for n in names for state in (*cold, *warm)]
 
 
-def write_plan(max_parallel: int) -> Group:
-    """Returns the measurements of writing, which end with `max_parallel` threads."""
-    write = StorageReading(what=reads.WRITE, state=DURABLE)
-    return _with_more(write, "num_threads", _up_to(max_parallel))
-
-
-def _with_more(
-    reading: StorageReading,
-    unit: Literal["num_threads", "num_processes"],
-    counts: Sequence[int],
+def _group(
+    what: str,
+    state: str,
+    *,
+    threads: Sequence[int] = (1,),
+    processes: Sequence[int] = (1,),
 ) -> Group:
-    changes: list[dict[str, Any]] = [{unit: count} for count in counts]
-    return [dataclasses.replace(reading, **change) for change in changes]
+    return [
+        StorageReading(
+            what=what, state=state, num_threads=thread, num_processes=process
+        )
+        for thread in threads
+        for process in processes
+    ]
 
 
 def _up_to(most: int) -> list[int]:
     """Returns 1, 2, 4, 8 and so on, and `most` at the end."""
-    counts = [1]
-    while counts[-1] < most:
-        counts.append(min(most, counts[-1] * 2))
-    return counts
+    return [*(1 << power for power in range((most - 1).bit_length())), most]
 
 
 def is_proven(
@@ -176,10 +139,6 @@ def is_proven(
     return None
 
 
-def _alone(value: Any) -> list[Any]:
-    return [value]
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StorageProbe:
     """The measurements of this host, in step with those of other hosts.
@@ -195,7 +154,7 @@ class StorageProbe:
     seconds: float
     max_parallel: int
     begin: Callable[[str], object]
-    gather: Callable[[Any], list[Any]] = _alone
+    gather: Callable[[Any], list[Any]] = lambda value: [value]
 
     def run(self) -> Iterator[StorageReading]:
         """Measures each way to read, and the fastest way again.
@@ -204,25 +163,32 @@ class StorageProbe:
             Each reading with its figures over all hosts. A reading whose state is
             impossible has the reason as `skipped`, and no figures.
         """
-        facts = FileFacts.common(self.gather(FileFacts.of_files(self.files)))
         rows = []
-        for group in plan(facts, self.max_parallel):
+        for group in plan(self.facts(), self.max_parallel):
             for row in self._measure_group(group):
                 rows.append(row)
                 yield row
         if (best := summary.best(rows)) is not None:
-            what, state, num_processes, num_threads = best.way
-            yield self._measure(
-                StorageReading(
-                    what=what,
-                    state=state,
-                    num_processes=num_processes,
-                    num_threads=num_threads,
-                    is_again=True,
-                )
+            what, state, processes, threads = best.way
+            (again,) = _group(what, state, threads=[threads], processes=[processes])
+            yield self._measure(dataclasses.replace(again, is_again=True))
+        if self.files.write_folder:  # last, because a disk may work on after the writes
+            counts = _up_to(self.max_parallel)
+            yield from self._measure_group(_group(reads.WRITE, DURABLE, threads=counts))
+
+    def facts(self) -> FileFacts:
+        """Returns what holds on every host."""
+        in_memory, is_remote = self.files.beneath.is_memory, self.files.url is not None
+        is_apart = not is_remote and not in_memory
+        is_direct = is_apart and reads.can_read_direct(self.files.files[0], SMALL)
+        everywhere = self.gather((in_memory, is_direct, len(self.files.pieces)))
+        memories, directs, counts = zip(*everywhere, strict=True)
+        if len({*memories}) > 1:
+            raise ValueError(
+                "DIR must be on the same storage on all hosts; on some hosts it is "
+                "memory. Mount it everywhere."
             )
-        if facts.writes:  # last, because a disk may work on after the writes
-            yield from self._measure_group(write_plan(self.max_parallel))
+        return FileFacts(is_remote, in_memory, all(directs), min(counts))
 
     def _measure_group(self, group: Group) -> Iterator[StorageReading]:
         """Yields the rows of a group until two in a row gain nothing."""
@@ -288,7 +254,7 @@ def jobs(
     return [
         Job(
             kind=reads.SEQUENTIAL if what == SHARDS else what,
-            pieces=_rotated(pieces, first) if repeats else pieces[first::count],
+            pieces=_from(pieces, first) if repeats else pieces[first::count],
             seconds=seconds,
             block_bytes=block_bytes(reading),
             num_threads=reading.num_threads,
@@ -301,7 +267,7 @@ def jobs(
     ]
 
 
-def _rotated(pieces: Sequence[Piece], first: int) -> list[Piece]:
+def _from(pieces: Sequence[Piece], first: int) -> list[Piece]:
     first %= len(pieces)
     return [*pieces[first:], *pieces[:first]]
 
@@ -320,12 +286,13 @@ def _prepare(
     if is_of_names(reading):
         try:
             if reading.state == COLD:
-                workers.act("drop_caches", ())
+                workers.act(page_cache.drop_caches, ())
         except OSError as error:
             return None, f"Only root can make names cold: {error}"
         return None, None
-    workers.act("evict" if reading.state == COLD else "fill", files)
-    measured = workers.act("measure", files)
+    is_cold = reading.state == COLD
+    workers.act(page_cache.evict if is_cold else page_cache.fill, files)
+    measured = workers.act(page_cache.measure, files)
     resident = measured["resident_bytes"]
     return None if resident is None else resident / max(1, measured["num_bytes"]), None
 
@@ -338,22 +305,16 @@ def with_figures(
     """Joins the outcomes of all processes of all hosts.
 
     Args:
-        by_host: By host, the results of `TimedReads.run` in the processes.
+        by_host: By host, the outcomes of `reads.timed` in the processes.
         resident: By host, the part of the files in the page cache before.
     """
     outcomes = [outcome for host in by_host for outcome in host]
     each = [_seconds(host) for host in by_host]
     seconds = max(each)
-    num_bytes, num_reads = (
-        sum(outcome[name] for outcome in outcomes)
-        for name in ("num_bytes", "num_reads")
-    )
-    counts = np.sum([outcome["counts"] for outcome in outcomes], axis=0)
-    fetched = [outcome["storage_bytes"] for outcome in outcomes]
-    total = None if None in fetched else sum(fetched)
-    parts = [part for part in resident if part is not None]
-    worst = min if reading.state == WARM else max
-    part = worst(parts) if len(parts) == len(resident) else None
+    num_bytes = sum(outcome["num_bytes"] for outcome in outcomes)
+    nanoseconds = np.concatenate([outcome["nanoseconds"] for outcome in outcomes])
+    fetched = joined(sum, [outcome["storage_bytes"] for outcome in outcomes])
+    part = joined(min if reading.state == WARM else max, resident)
     has_bytes = not is_of_names(reading)
     per_host = [
         sum(outcome["num_bytes"] for outcome in host) / of_host / 1e6
@@ -362,21 +323,31 @@ def with_figures(
     return dataclasses.replace(
         reading,
         block_bytes=block_bytes(reading) if has_bytes else None,
-        num_reads=num_reads,
+        num_reads=len(nanoseconds),
         num_bytes=num_bytes,
         seconds=seconds,
         megabytes_per_second=num_bytes / seconds / 1e6 if has_bytes else None,
-        reads_per_second=num_reads / seconds,
-        latency_seconds=ReadLatency(**reads.percentiles(counts)),
-        storage_bytes=total,
+        reads_per_second=len(nanoseconds) / seconds,
+        latency_seconds=latency(nanoseconds),
+        storage_bytes=fetched,
         resident_fraction=part,
         is_proven=is_proven(
-            reading.state, resident=part, num_bytes=num_bytes, fetched=total
+            reading.state, resident=part, num_bytes=num_bytes, fetched=fetched
         ),
         megabytes_per_second_per_host=tuple(per_host)
         if has_bytes and len(by_host) > 1
         else (),
     )
+
+
+def latency(nanoseconds: npt.NDArray[np.int64]) -> ReadLatency:
+    """Returns the percentiles; a percentile without a read beyond is None."""
+    seconds = {
+        name: float(np.quantile(nanoseconds, share, method="inverted_cdf")) / 1e9
+        for name, share in PERCENTILES.items()
+        if len(nanoseconds) * (1 - share) >= 1 - 1e-9
+    }
+    return ReadLatency(**seconds)
 
 
 def _seconds(outcomes: Sequence[Mapping[str, Any]]) -> float:

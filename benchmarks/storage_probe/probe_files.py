@@ -120,7 +120,7 @@ def opened(location: str, *, writes: bool = False) -> Iterator[ProbeFiles]:
                 f"--write must have a folder, got {location.partition('?')[0]}: "
                 "checkpoints are written to folders."
             )
-        yield _remote(location)
+        yield _shards_of(location)
         return
     if not os.path.isdir(location):
         errors.require_visible(location)
@@ -128,10 +128,8 @@ def opened(location: str, *, writes: bool = False) -> Iterator[ProbeFiles]:
         raise ValueError(
             f"DIR_OR_URL must be a folder or a URL, got {location}: {what}."
         )
-    # Other processes read the files.
-    folder = pathlib.Path(location).resolve()
-    has_index = (folder / _INDEX).is_file()
-    files = _local(folder, (folder / _INDEX).read_bytes()) if has_index else None
+    folder = pathlib.Path(location).resolve()  # other processes read the files
+    files = _shards_of(str(folder)) if (folder / _INDEX).is_file() else None
     if files is not None and not writes:
         yield files
         return
@@ -149,44 +147,34 @@ def opened(location: str, *, writes: bool = False) -> Iterator[ProbeFiles]:
         yield files
 
 
-def _local(folder: pathlib.Path, index: bytes) -> ProbeFiles:
-    shards = _shards(index, str(folder / _INDEX))
-    for shard in shards:
-        size = (folder / shard["name"]).stat().st_size
+def _shards_of(location: str) -> ProbeFiles:
+    """Returns files of a data set, named by paths in a folder, by names in a store."""
+    files = tfpipe.Files(location)
+    is_local = files.location.is_local
+    content = files.read(_INDEX)
+    shards = _shards(content, f"{_INDEX} of {location.partition('?')[0]}")
+    root = f"{location}/" if is_local else ""
+    for shard in shards if is_local else ():
+        size = files.size(shard["name"])
         if size != shard["num_bytes"]:
             raise ValueError(
-                f"{folder / shard['name']} must have {shard['num_bytes']} bytes as "
+                f"{root}{shard['name']} must have {shard['num_bytes']} bytes as "
                 f"{_INDEX} says, got {size}. Look with python -m converters.verify."
             )
-    files = _of_index(index, shards, None, mounts.filesystem(folder))
-    return dataclasses.replace(
-        files,
-        pieces=[(str(folder / p), start, stop) for p, start, stop in files.pieces],
-        names=[str(folder / name) for name in files.names],
-        beneath=mounts.beneath(folder / shards[0]["name"]),
-    )
-
-
-def _remote(url: str) -> ProbeFiles:
-    index = tfpipe.Files(url).read(_INDEX)
-    where = f"{_INDEX} of {url.partition('?')[0]}"
-    return _of_index(index, _shards(index, where), url, url.partition(":")[0])
-
-
-def _of_index(
-    index: bytes, shards: Sequence[Any], url: str | None, kind: str
-) -> ProbeFiles:
-    sampled = sample([shard["num_bytes"] for shard in shards])
+    named = [(root + shard["name"], shard["num_bytes"]) for shard in shards]
+    sampled = sample([size for _, size in named])
     num_records = sum(shard["num_records"] for shard in shards)
-    num_bytes = sum(shard["num_bytes"] for shard in shards)
     return ProbeFiles(
-        url=url,
-        pieces=cut([(shards[n]["name"], shards[n]["num_bytes"]) for n in sampled]),
-        names=[shard["name"] for shard in shards[:_MAX_FILES]],
+        url=None if is_local else location,
+        pieces=cut([named[index] for index in sampled]),
+        names=[name for name, _ in named[:_MAX_FILES]],
         is_own=False,
-        file_system=kind,
-        mean_record_bytes=num_bytes / num_records,
-        name=str(errors.from_json(index).get("name", "")),
+        file_system=mounts.filesystem(location)
+        if is_local
+        else location.partition(":")[0],
+        beneath=mounts.beneath(named[0][0]) if is_local else Beneath(),
+        mean_record_bytes=sum(size for _, size in named) / num_records,
+        name=str(errors.from_json(content).get("name", "")),
     )
 
 
@@ -195,18 +183,15 @@ def _shards(index: bytes, where: str) -> list[Any]:
         splits = errors.from_json(index)["splits"].values()
         shards = [shard for split in splits for shard in split if shard["num_records"]]
         for shard in shards:
-            if shard["num_bytes"] < 1 or not _is_plain(shard["name"]):
+            name = shard["name"]
+            is_plain = name not in ("", ".", "..") and os.path.basename(name) == name
+            if shard["num_bytes"] < 1 or not is_plain:
                 raise ValueError(f"a shard has no bytes or no plain name: {shard}")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{where} is not the index of a data set: {error}.") from error
     if not shards:
         raise ValueError(f"{where} must name a shard with records, got none.")
     return shards
-
-
-def _is_plain(name: str) -> bool:
-    """Checks that a file of this name is in the folder itself."""
-    return name not in ("", ".", "..") and os.path.basename(name) == name
 
 
 def sample(sizes: Sequence[int]) -> list[int]:

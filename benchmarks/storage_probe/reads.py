@@ -1,26 +1,29 @@
-"""The reads and writes of a process: a job for some threads, with a time for each.
+"""The reads and writes of processes: a job for some threads, with a time for each read.
 
-In: a `Job`. Out: bytes, latencies, and the begin and the end of the reads.
-Local files are read with preadv, a store by URL with ranged reads of `tfpipe.Files`.
-Files are written as checkpoints are: whole, on the disk (fsync), and then renamed.
+In: a `Job` for each process. Out: bytes, latencies, and the begin and the end of the
+reads. All processes begin together. Local files are read with preadv, a store by URL
+with ranged reads of `tfpipe.Files`. Files are written as checkpoints are: whole, on the
+disk (fsync), and then renamed.
 """
 
 import contextlib
 import ctypes
 import dataclasses
-import functools
 import itertools
 import mmap
+import operator
 import os
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from benchmarks.system import probes
+from benchmarks.system.child_process import Child
+from benchmarks.system.figures import joined
 
 Piece = tuple[str, int, int]  # path or name of a file, first byte, byte after the last
 Read = Callable[[], int]  # returns the number of bytes
@@ -29,8 +32,8 @@ SEQUENTIAL, RANDOM, OPEN, STAT, WRITE = KINDS = (
     *("sequential", "random", "open", "stat", "write"),
 )
 
-_NS = 1_000_000_000
 _HUGE_PAGE_BYTES = 2 << 20  # of x86-64, and of ARM with pages of 4 kB
+_ACTION_SECONDS = 120.0  # to evict or fill some GB
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,196 +58,185 @@ class Job:
     repeats: bool = False
     seed: int = 0
 
+    def again(self, pieces: Sequence[Piece]) -> Iterator[Piece]:
+        """Returns pieces once, or without an end if the job repeats."""
+        return itertools.cycle(pieces) if self.repeats else iter(pieces)
 
-class TimedReads:
-    """A job ready to start: random reads are in order, and their files are open."""
 
-    def __init__(self, job: Job) -> None:
-        self._job = job
-        self._end = 0
-        self._nanoseconds: list[list[int]] = [[] for _ in range(job.num_threads)]
-        self._num_bytes = [0] * job.num_threads
-        self._errors: list[BaseException] = []
-        self._files = contextlib.ExitStack()
-        self._remote = _remote(job.url)
-        if job.kind == WRITE:
-            len(self._content)  # made before the time begins
-        pieces = itertools.cycle(job.pieces) if job.repeats else iter(job.pieces)
-        self._pieces = _Shared(pieces)
-        self._reads = [self._reads_of(thread) for thread in range(job.num_threads)]
+class Workers(contextlib.ExitStack):
+    """Processes that read: started once, for many jobs, in a `with` statement.
 
-    def run(self) -> dict[str, Any]:
-        """Reads until the pieces or the time are over.
+    Args:
+        patience: Seconds to wait for a process, beyond the seconds of the job.
+    """
 
-        Returns:
-            num_bytes, num_reads; counts: the latencies, for `percentiles`;
-            start_ns, end_ns: times of the monotonic clock, common to all processes of
-            the host; storage_bytes: bytes that the kernel fetched for the process, None
-            if unknown.
+    def __init__(self, *, patience: float = 60.0) -> None:
+        super().__init__()
+        self._patience = patience
+        self._children: list[Child] = []
+
+    def run(self, jobs: Sequence[Job]) -> list[dict[str, Any]]:
+        """Runs jobs at the same time, each in a process of its own; see `timed`.
+
+        Raises:
+            OSError: If a job fails, or a process ends or does not answer in time.
         """
-        threads = [
-            threading.Thread(target=self._run, args=(thread,), daemon=True)
-            for thread in range(self._job.num_threads)
-        ]
+        turn = list(zip(self._started(len(jobs)), jobs, strict=True))
+        for child, job in turn:
+            child.send(timed, job)
+        for child, _ in turn:
+            child.answer(self._patience)
+        for child, _ in turn:
+            child.send(None)
+        return [child.answer(job.seconds + self._patience) for child, job in turn]
+
+    def act(self, action: Callable[..., Any], files: Sequence[str]) -> Any:
+        """Does an action of `page_cache.files` in a process, and returns its result."""
+        (child,) = self._started(1)
+        child.send(action, files)
+        return child.answer(_ACTION_SECONDS + self._patience)
+
+    def _started(self, count: int) -> list[Child]:
+        while len(self._children) < count:
+            self._children.append(self.enter_context(Child()))
+        return self._children[:count]
+
+
+def timed(job: Job) -> Iterator[dict[str, Any]]:
+    """Prepares a job; then reads until the pieces or the time are over.
+
+    Random reads are in order, and their files are open, before the time begins.
+
+    Yields:
+        Nothing when the job is ready. Then num_bytes; nanoseconds: int64 [num_reads],
+        the latencies; start_ns, end_ns: times of the monotonic clock, common to all
+        processes of the host; storage_bytes: bytes that the kernel fetched for the
+        process, None if unknown.
+    """
+    with contextlib.ExitStack() as files:
+        threads = _reads_of(job, files)
+        yield {}
         before = probes.process_storage_bytes()
-        start = time.perf_counter_ns()
-        self._end = start + int(self._job.seconds * _NS)
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        end = time.perf_counter_ns()
+        with ThreadPoolExecutor(job.num_threads) as pool:
+            start = time.perf_counter_ns()
+            end = start + int(job.seconds * 1e9)
+            done = list(pool.map(partial(_read_until, end), threads))
+            now = time.perf_counter_ns()
         after = probes.process_storage_bytes()
-        self._files.close()
-        if self._errors:
-            raise self._errors[0]
-        every = list(itertools.chain(*self._nanoseconds))
-        return {
-            "num_bytes": sum(self._num_bytes),
-            "num_reads": len(every),
-            "counts": count_latencies(every).tolist(),
-            "start_ns": start,
-            "end_ns": end,
-            "storage_bytes": None
-            if after is None or before is None
-            else after - before,
-        }
-
-    def _run(self, thread: int) -> None:
-        clock, end, told = time.perf_counter_ns, self._end, self._nanoseconds[thread]
-        num_bytes = 0
-        try:
-            for read in self._reads[thread]:
-                begin = clock()
-                if begin >= end or self._errors:
-                    break
-                num_bytes += read()
-                told.append(clock() - begin)
-        except BaseException as error:  # `run` raises the error
-            self._errors.append(error)
-        self._num_bytes[thread] = num_bytes
-
-    def _reads_of(self, thread: int) -> Iterator[Read]:
-        job = self._job
-        if job.kind == OPEN:
-            return (functools.partial(_open, path) for path, _, _ in self._pieces)
-        if job.kind == STAT:
-            stat = self._remote.size if self._remote else os.stat
-            return (functools.partial(_stat, stat, path) for path, _, _ in self._pieces)
-        if job.kind == WRITE:
-            return self._writes(thread)
-        if job.kind == RANDOM:
-            return self._random(self._blocks(thread))
-        return self._sequential()
-
-    def _sequential(self) -> Iterator[Read]:
-        """Yields the reads of piece after piece; the threads share the pieces."""
-        job, size = self._job, self._job.block_bytes
-        if self._remote:
-            yield from self._ranged(
-                (name, offset, min(offset + size, stop))
-                for name, start, stop in self._pieces
-                for offset in range(start, stop, size)
-            )
-            return
-        buffers = [whole_memory(size)]
-        for name, start, stop in self._pieces:
-            with _opened(name, is_direct=job.is_direct) as file:
-                for offset in range(start, stop, size):
-                    yield functools.partial(os.preadv, file, buffers, offset)
-
-    def _writes(self, thread: int) -> Iterator[Read]:
-        """Yields the writing of a file again and again, each time with other bytes."""
-        folder, _, file_bytes = self._job.pieces[0]
-        path = os.path.join(folder, f"checkpoint-{os.getpid()}-{thread}")
-        starts = np.random.default_rng(self._job.seed + thread)
-        while True:
-            start = int(starts.integers(self._job.block_bytes))
-            content = self._content[start : start + file_bytes]
-            yield functools.partial(_save, path, content, self._job.block_bytes)
-
-    @functools.cached_property
-    def _content(self) -> memoryview:
-        """Random bytes, a block more than a file has."""
-        num_bytes = self._job.pieces[0][2] + self._job.block_bytes
-        return memoryview(np.random.default_rng().bytes(num_bytes))
-
-    def _blocks(self, thread: int) -> list[tuple[str, int]]:
-        """Returns the blocks of a thread, in random order; all blocks are whole."""
-        size = self._job.block_bytes
-        ends = [(stop - start) // size for _, start, stop in self._job.pieces]
-        order = np.random.default_rng(self._job.seed).permutation(sum(ends))
-        first = np.cumsum([0, *ends])
-        mine = order[thread :: self._job.num_threads]
-        indices = np.searchsorted(first, mine, side="right") - 1
-        pairs = zip(indices.tolist(), mine - first[indices], strict=True)
-        return [
-            (self._job.pieces[i][0], self._job.pieces[i][1] + int(block) * size)
-            for i, block in pairs
-        ]
-
-    def _random(self, blocks: Sequence[tuple[str, int]]) -> Iterator[Read]:
-        size = self._job.block_bytes
-        if self._remote:
-            return self._ranged(
-                (name, at, at + size) for name, at in self._again(blocks)
-            )
-        files = {
-            name: self._files.enter_context(
-                _opened(name, is_direct=self._job.is_direct)
-            )
-            for name in dict.fromkeys(name for name, _, _ in self._job.pieces)
-        }
-        for file in files.values():
-            os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)  # no read-ahead
-        buffers = [whole_memory(size)]
-        return (
-            functools.partial(os.preadv, files[name], buffers, at)
-            for name, at in self._again(blocks)
-        )
-
-    def _again(self, blocks: Sequence[Any]) -> Iterable[Any]:
-        return itertools.cycle(blocks) if self._job.repeats else blocks
-
-    def _ranged(self, ranges: Iterable[Piece]) -> Iterator[Read]:
-        get = self._remote.read_view
-        return (functools.partial(_get, get, piece) for piece in ranges)
+    num_bytes, nanoseconds = zip(*done, strict=True)
+    yield {
+        "num_bytes": sum(num_bytes),
+        "nanoseconds": np.concatenate([np.array(n, np.int64) for n in nanoseconds]),
+        "start_ns": start,
+        "end_ns": now,
+        "storage_bytes": joined(lambda both: both[1] - both[0], [before, after]),
+    }
 
 
-def _save(path: str, content: memoryview, block_bytes: int) -> int:
-    """Writes a file as a checkpoint: on the disk, and only then under its name."""
-    partial = f"{path}.part"
-    with open(partial, "wb", buffering=0) as file:
-        for offset in range(0, len(content), block_bytes):
-            block = content[offset : offset + block_bytes]
-            while block:
-                block = block[os.write(file.fileno(), block) :]
-        os.fsync(file.fileno())
-    os.replace(partial, path)
-    with _opened(os.path.dirname(path), is_direct=False) as folder:
-        os.fsync(folder)  # the name
-    return len(content)
+def _read_until(end: int, reads: Iterator[Read]) -> tuple[int, list[int]]:
+    """Does reads; returns their bytes, and the nanoseconds of each read."""
+    clock, num_bytes, nanoseconds = time.perf_counter_ns, 0, list[int]()
+    for read in reads:
+        begin = clock()
+        if begin >= end:
+            break
+        num_bytes += read()
+        nanoseconds.append(clock() - begin)
+    return num_bytes, nanoseconds
 
 
-class _Shared:
-    def __init__(self, items: Iterator[Piece]) -> None:
-        self._items = items
-        self._lock = threading.Lock()
+def _reads_of(job: Job, files: contextlib.ExitStack) -> list[Iterator[Read]]:
+    """Returns the reads of each thread; `files` closes the files of random reads."""
+    threads = range(job.num_threads)
+    if job.kind == WRITE:
+        # A block more than a file has, so that each file gets other bytes.
+        num_bytes = job.pieces[0][2] + job.block_bytes
+        content = memoryview(np.random.default_rng().bytes(num_bytes))
+        return [_writes(job, thread, content) for thread in threads]
+    # The threads share the pieces: nothing interrupts `next` of this iterator.
+    pieces, store = job.again(job.pieces), _store(job.url)
+    if job.kind in (OPEN, STAT):
+        look = _open if job.kind == OPEN else store.size if store else os.stat
+        return [(partial(_look, look, name) for name, *_ in pieces) for _ in threads]
+    if job.kind == RANDOM:
+        blocks = [job.again(part) for part in _at_random(job)]
+    else:
+        blocks = [_in_order(pieces, job.block_bytes) for _ in threads]
+    if store:
+        get = partial(_get, store.read_view)
+        return [(partial(get, block) for block in each) for each in blocks]
+    if job.kind == SEQUENTIAL:
+        return [_file_by_file(job, each) for each in blocks]
+    opened = {}
+    for name in dict.fromkeys(name for name, *_ in job.pieces):
+        opened[name] = files.enter_context(_opened(name, is_direct=job.is_direct))
+        os.posix_fadvise(opened[name], 0, 0, os.POSIX_FADV_RANDOM)  # no read-ahead
+    return [_at_open_files(job, each, opened) for each in blocks]
 
-    def __iter__(self) -> "_Shared":
-        return self
 
-    def __next__(self) -> Piece:
-        with self._lock:
-            return next(self._items)
-
-
-def _remote(url: str | None) -> Any:
+def _store(url: str | None) -> Any:
     if url is None:
         return None
     import tfpipe
 
     return tfpipe.Files(url)
+
+
+def _in_order(pieces: Iterable[Piece], size: int) -> Iterator[Piece]:
+    """Yields the blocks of piece after piece."""
+    for name, start, stop in pieces:
+        for offset in range(start, stop, size):
+            yield name, offset, min(offset + size, stop)
+
+
+def _at_random(job: Job) -> list[list[Piece]]:
+    """Returns the blocks of each thread, in random order; all blocks are whole."""
+    size = job.block_bytes
+    blocks = [b for b in _in_order(job.pieces, size) if b[2] - b[1] == size]
+    order = np.random.default_rng(job.seed).permutation(len(blocks)).tolist()
+    threads = range(job.num_threads)
+    return [[blocks[n] for n in order[t :: job.num_threads]] for t in threads]
+
+
+def _file_by_file(job: Job, blocks: Iterable[Piece]) -> Iterator[Read]:
+    buffers = [whole_memory(job.block_bytes)]
+    for name, own in itertools.groupby(blocks, operator.itemgetter(0)):
+        with _opened(name, is_direct=job.is_direct) as file:
+            for _, offset, _ in own:
+                yield partial(os.preadv, file, buffers, offset)
+
+
+def _at_open_files(
+    job: Job, blocks: Iterable[Piece], opened: Mapping[str, int]
+) -> Iterator[Read]:
+    buffers = [whole_memory(job.block_bytes)]
+    return (partial(os.preadv, opened[name], buffers, at) for name, at, _ in blocks)
+
+
+def _writes(job: Job, thread: int, content: memoryview) -> Iterator[Read]:
+    """Yields the writing of a file again and again, each time with other bytes."""
+    folder, _, file_bytes = job.pieces[0]
+    path = os.path.join(folder, f"checkpoint-{os.getpid()}-{thread}")
+    starts = np.random.default_rng(job.seed + thread)
+    while True:
+        start = int(starts.integers(job.block_bytes))
+        part = content[start : start + file_bytes]
+        yield partial(_save, path, part, job.block_bytes)
+
+
+def _save(path: str, content: memoryview, block_bytes: int) -> int:
+    """Writes a file as a checkpoint: on the disk, and only then under its name."""
+    part = f"{path}.part"
+    with open(part, "wb", buffering=0) as file:
+        for offset in range(0, len(content), block_bytes):
+            block = content[offset : offset + block_bytes]
+            while block:
+                block = block[os.write(file.fileno(), block) :]
+        os.fsync(file.fileno())
+    os.replace(part, path)
+    with _opened(os.path.dirname(path), is_direct=False) as folder:
+        os.fsync(folder)  # the name
+    return len(content)
 
 
 @contextlib.contextmanager
@@ -275,13 +267,12 @@ def whole_memory(size: int) -> memoryview:
     return buffer
 
 
-def _open(path: str) -> int:
+def _open(path: str) -> None:
     os.close(os.open(path, os.O_RDONLY))
-    return 0
 
 
-def _stat(stat: Callable[[str], object], path: str) -> int:
-    stat(path)
+def _look(look: Callable[[str], object], path: str) -> int:
+    look(path)
     return 0
 
 
@@ -297,42 +288,3 @@ def can_read_direct(path: str, block_bytes: int) -> bool:
     except OSError:  # some file systems refuse in open, others in read
         return False
     return True
-
-
-Counts = npt.NDArray[np.int64]
-
-PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99_9": 0.999}
-
-_BUCKETS_PER_E = 100  # buckets for each factor of 2.718
-_NUM_BUCKETS = 2800  # up to exp(28) ns = 24 minutes
-
-
-def count_latencies(nanoseconds: Sequence[int] | npt.NDArray[np.int64]) -> Counts:
-    """Counts latencies in buckets.
-
-    Args:
-        nanoseconds: int64 [num_reads], cut to 1 ns at least and 24 minutes at most.
-
-    Returns:
-        int64 [2800], the number of latencies by bucket.
-    """
-    logs = np.log(np.maximum(np.asarray(nanoseconds, np.int64), 1))
-    buckets = np.rint(logs * _BUCKETS_PER_E).astype(np.int64)
-    return np.bincount(np.minimum(buckets, _NUM_BUCKETS - 1), minlength=_NUM_BUCKETS)
-
-
-def percentiles(counts: Counts) -> dict[str, float | None]:
-    """Returns the percentiles in seconds, by the names of `PERCENTILES`.
-
-    A percentile without a read beyond is None: p99_9 needs 1000 reads.
-    """
-    total = int(counts.sum())
-    up_to = np.cumsum(counts)
-    seconds: dict[str, float | None] = {}
-    for name, share in PERCENTILES.items():
-        if total * (1 - share) < 1 - 1e-9:
-            seconds[name] = None
-            continue
-        bucket = int(np.searchsorted(up_to, np.ceil(share * total - 1e-9)))
-        seconds[name] = float(np.exp(bucket / _BUCKETS_PER_E)) / 1e9
-    return seconds

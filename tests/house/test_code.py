@@ -173,9 +173,7 @@ OWN_JSON = {
     "tfpipe/errors.py": "`from_json` itself",
     "tfpipe/native/fuzz.py": "a line of its own child process",
     "benchmarks/distributed/rank_links.py": "lines of the ranks",
-    "benchmarks/page_cache/actions.py": "a line of its own child process",
     "benchmarks/planning/published.py": "a file of the package",
-    "benchmarks/storage_probe/workers.py": "lines of its own child processes",
 }
 
 
@@ -253,7 +251,7 @@ def _open_server(path: pathlib.Path) -> Iterator[str]:
 # A read at an offset may return fewer bytes than the file has.
 OWN_READS = {
     "tfpipe/location/system_reads.py": "the loop itself",
-    "benchmarks/page_cache/actions.py": "brings pages into memory",
+    "benchmarks/page_cache/files.py": "brings pages into memory",
     "benchmarks/storage_probe/reads.py": "measures single calls",
     "converters/inputs/tables/spool.py": "looks whether bytes are there",
 }

@@ -1,6 +1,6 @@
-"""benchmarks.page_cache.states, files, trial: files in memory, in and out.
+"""benchmarks.page_cache.states and files: files in memory, in and out.
 
-The child process of `actions.run` is replaced by a call; tests/system starts it.
+The call in a child process is replaced by a plain call; tests/system starts a child.
 """
 
 import json
@@ -12,10 +12,10 @@ import threading
 import pytest
 
 from benchmarks.distributed.ranks import Ranks
-from benchmarks.page_cache import actions, files as page_cache, states
-from benchmarks.page_cache.actions import trial
+from benchmarks.page_cache import files as page_cache, states
+from benchmarks.page_cache.files import trial
 from benchmarks.page_cache.states import CacheStatus, PageCache
-from benchmarks.system import mounts, probes
+from benchmarks.system import child_process, mounts, probes
 from benchmarks.system.machine import Machine
 
 SIZES = (300_000, 4096, 1, 0)  # odd ends, a page, a byte, nothing
@@ -24,10 +24,10 @@ TOTAL = sum(SIZES)
 
 @pytest.fixture(autouse=True)
 def _without_a_child(monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(action, files, *, timeout_seconds):
-        return actions.perform(action, [os.path.abspath(path) for path in files])
+    def call(action, files, *, seconds):
+        return action(files)
 
-    monkeypatch.setattr(actions, "run", run)
+    monkeypatch.setattr(child_process, "call", call)
 
 
 @pytest.fixture
@@ -66,9 +66,7 @@ def test_files_leave_memory_and_come_back(files):
 
 def test_evicting_is_tried_again_while_the_kernel_works_on_a_page(files, monkeypatch):
     held, pauses = iter([TOTAL, 4096, 0]), []
-    monkeypatch.setattr(
-        page_cache, "measure", lambda files: {"resident_bytes": next(held)}
-    )
+    monkeypatch.setattr(page_cache.OpenFiles, "resident_bytes", lambda *_: next(held))
     monkeypatch.setattr(page_cache.time, "sleep", pauses.append)
 
     page_cache.evict(files)
@@ -172,14 +170,12 @@ def test_a_mapped_file_is_not_cold(files, monkeypatch):
 
 
 def test_a_host_that_may_not_drop_its_caches_is_cold_all_the_same(files, monkeypatch):
-    real = actions.run
+    def call(action, files, *, seconds):
+        if action is page_cache.drop_caches:
+            raise OSError("[Errno 30] Read-only file system")
+        return action(files)
 
-    def run(action, files, **options):
-        if action == "drop_caches":
-            return {"error": "[Errno 30] Read-only file system"}
-        return real(action, files, **options)
-
-    monkeypatch.setattr(actions, "run", run)
+    monkeypatch.setattr(child_process, "call", call)
     (status,) = _prepare("cold", files, drops_all=True)
 
     assert status.actions["drop_caches"] == "[Errno 30] Read-only file system"
@@ -227,11 +223,11 @@ def test_one_rank_a_page_cache_does_it_and_all_ranks_know(
         return PageCache(Machine(machine, "localhost"), int(device))
 
     def act(action, *_, **__):
-        acted.setdefault(number.rank, []).append(action)
-        return _figures(resident_bytes=0)() if action == "measure" else {}
+        acted.setdefault(number.rank, []).append(action.__name__)
+        return _figures(resident_bytes=0)() if action is page_cache.measure else {}
 
     monkeypatch.setattr(PageCache, "of_files", here)
-    monkeypatch.setattr(actions, "run", act)
+    monkeypatch.setattr(child_process, "call", act)
 
     class Rank(Ranks):
         def gather(self, value):
@@ -269,7 +265,7 @@ def test_warm_is_refused_where_filling_leaves_nothing(
     resident, refused, files, monkeypatch
 ):
     """A FUSE mount that drops the pages of a file that is opened."""
-    monkeypatch.setattr(actions, "run", _figures(resident_bytes=resident))
+    monkeypatch.setattr(child_process, "call", _figures(resident_bytes=resident))
 
     if refused:
         with pytest.raises(ValueError, match=r"--cache=warm: .* drops the pages of a"):
@@ -295,7 +291,7 @@ def test_looking_opens_nothing(files, monkeypatch):
     monkeypatch.delattr("builtins.open")
 
     assert looked.resident_bytes() == 0
-    assert looked.measure()["num_bytes"] == TOTAL
+    assert looked.num_bytes == TOTAL
 
 
 def test_the_trial_tells_what_a_file_system_does(files, monkeypatch):
