@@ -28,7 +28,7 @@ from typing import Any, Literal
 
 from benchmarks.models import catalog
 from benchmarks.options import data_access, settings_file
-from benchmarks.planning import facts, hardware, measured, published, summary, what_if
+from benchmarks.planning import facts, hardware, measured, published, summary
 from benchmarks.planning.facts import Fact, Facts
 from benchmarks.reporting import answers, output
 from benchmarks.results import checks, collection as results
@@ -225,13 +225,13 @@ def advise(options: AdviseOptions) -> None:
         collection = results.read([pathlib.Path(path) for path in options.results])
         notes = [f"Note: {reason}" for reason in collection.left_out]
         calibrated, doubts = measured.read(collection, image_size=_image_size(of_flags))
-        before = what_if.apply(calibrated, of_flags)
+        before = hardware.change(calibrated, of_flags)
     answer = summary.answer(before, by_name, mode)
     details, after = [summary.text(answer)], None
     if options.what_if is not None:
         whole = hardware.complete(before, by_name, mode)
-        changed = what_if.apply(before, what_if.parse(options.what_if, whole))
-        after = summary.answer(changed, by_name, mode)
+        changes = hardware.parse_changes(options.what_if, whole)
+        after = summary.answer(hardware.change(before, changes), by_name, mode)
         details.append(f"\nWith {options.what_if}: {after.sentences[0]}")
     asked = dataclasses.asdict(options).items()
     result = {

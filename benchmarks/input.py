@@ -153,11 +153,10 @@ class InputConfig(DataOptions):
         """Images per second that the step of a rank could take; None if unknown."""
         if self.demand is None:
             return None
-        if accelerator := published.ACCELERATORS.get(
+        if modes := published.ACCELERATORS.get(
             name_of(self.demand, published.ACCELERATORS)
         ):
-            is_training = self.preset == "imagenet_train"
-            figures = accelerator.train if is_training else accelerator.infer
+            figures = modes["train" if self.preset == "imagenet_train" else "infer"]
             if self.model not in figures:
                 raise ValueError(
                     f"--demand={self.demand} has figures of "

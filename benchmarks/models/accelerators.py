@@ -7,14 +7,14 @@ has the figures. A model without a figure is left out: no figure is guessed.
 import dataclasses
 import math
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from tfpipe import errors
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Figure:
-    """The rate of a model on an accelerator.
+    """The rate of a model on an accelerator, also in place of the model of a run.
 
     Attributes:
         source: The publication; for a scaled figure, the publications of the ratio and
@@ -24,11 +24,13 @@ class Figure:
         base: Name of what the figure is scaled from; None if it is published itself.
     """
 
+    accelerator: str
+    model: str
     images_per_second: float
     source: str
     date: str = "not stated"
     precision: str = "not stated"
-    kind: str = "not stated"
+    measurement: str = "not stated"
     ratio: float | None = None
     base: str | None = None
 
@@ -49,83 +51,57 @@ class Figure:
         """Either "published" or "scaled"."""
         return "published" if self.ratio is None else "scaled"
 
+    def step_seconds(self, batch_size: int) -> float:
+        return batch_size / self.images_per_second
+
+    def as_json(self) -> dict[str, Any]:
+        fields = {**dataclasses.asdict(self), "basis": self.basis}
+        return {"examples_per_second": fields.pop("images_per_second"), **fields}
+
     def __str__(self) -> str:
         how = self.basis
         if self.ratio is not None:
             how = f"scaled by {self.ratio:.2f} from {self.base}"
-        return f"{self.images_per_second:,.0f} images/s, {how} ({self.source})"
+        return (
+            f"Emulated: {self.model} on {self.accelerator}, "
+            f"{self.images_per_second:,.0f} images/s, {how} ({self.source})"
+        )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Accelerator:
-    """The figures of an accelerator."""
-
-    train: Mapping[str, Figure]
-    infer: Mapping[str, Figure] = dataclasses.field(default_factory=dict)
-
-    def of_mode(self, mode: str) -> Mapping[str, Figure]:
-        return self.infer if mode == "infer" else self.train
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Emulation:
-    """The accelerator in place of the model of a run, by its name in the result."""
-
-    accelerator: str
-    model: str
-    figure: Figure
-
-    def step_seconds(self, batch_size: int) -> float:
-        return batch_size / self.figure.images_per_second
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "accelerator": self.accelerator,
-            "model": self.model,
-            "examples_per_second": self.figure.images_per_second,
-            "basis": self.figure.basis,
-            "ratio": self.figure.ratio,
-            "base": self.figure.base,
-            "source": self.figure.source,
-            "date": self.figure.date,
-            "precision": self.figure.precision,
-            "measurement": self.figure.kind,
-        }
-
-    def __str__(self) -> str:
-        return f"Emulated: {self.model} on {self.accelerator}, {self.figure}"
+# The figures by accelerator, mode ("train" or "infer") and model.
+Accelerators: TypeAlias = Mapping[str, Mapping[str, Mapping[str, Figure]]]
 
 
 def find(
-    accelerators: Mapping[str, Accelerator],
+    accelerators: Accelerators,
     name: str,
     model: str,
     mode: str,
     *,
     flag: str = "--emulate",
     remedy: str = "--step_time_ms or --accelerators_file",
-) -> Emulation:
-    """Returns the emulation of a model on an accelerator.
+) -> Figure:
+    """Returns the figure of a model on an accelerator.
 
     Args:
         name: The accelerator, in any case; a space or "-" stands for "_".
     """
     name = name_of(name, accelerators)
     if name not in accelerators:
-        names = sorted(n for n, a in accelerators.items() if a.train or a.infer)
+        names = sorted(n for n, modes in accelerators.items() if any(modes.values()))
         raise ValueError(
             f"{flag} must be one of {', '.join(names)}, got {name}."
             f"{errors.did_you_mean(name, accelerators)} --accelerators_file adds "
             "others."
         )
-    figures = accelerators[name].of_mode(mode)
+    figures = accelerators[name][mode]
     if model not in figures:
         raise ValueError(
             f"{flag}={name} has figures of {', '.join(sorted(figures)) or 'no model'} "
             f"with --mode={mode}, got --model={model}, for which no figure was found. "
             f"Give {remedy} instead."
         )
-    return Emulation(accelerator=name, model=model, figure=figures[model])
+    return figures[model]
 
 
 def name_of(text: str, accelerators: Collection[str]) -> str:

@@ -8,7 +8,7 @@ import dataclasses
 from typing import Literal
 
 from benchmarks.models import accelerators
-from benchmarks.models.accelerators import Emulation
+from benchmarks.models.accelerators import Figure
 from benchmarks.options import data_access, settings_file
 from benchmarks.options.data_access import DataOptions
 from benchmarks.page_cache import states
@@ -267,8 +267,8 @@ class Config(DataOptions):
             fp16_allreduce=True,
         )
 
-    def find_emulation(self) -> Emulation | None:
-        """Returns the accelerator of --emulate, with its figure; None without it."""
+    def find_emulation(self) -> Figure | None:
+        """Returns the figure of the accelerator of --emulate; None without the flag."""
         if self.emulate is None:
             return None
         by_name = settings_file.accelerators_with(self.accelerators_file)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from benchmarks.models import accelerators, catalog
-from benchmarks.models.accelerators import Accelerator, Figure
+from benchmarks.models.accelerators import Accelerators, Figure
 from benchmarks.planning import published
 from benchmarks.results import tree
 from tfpipe import errors
@@ -64,49 +64,47 @@ class _OwnAccelerator:
     train: Mapping[str, float] = dataclasses.field(default_factory=dict)
     infer: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
-    def accelerator(self) -> Accelerator:
-        """Returns the accelerator; ValueError if a figure cannot be."""
-        if unknown := sorted({*self.train, *self.infer} - {*catalog.MODELS}):
-            models = ", ".join(sorted(catalog.MODELS))
-            raise ValueError(f"a model must be one of {models}; got {unknown[0]}.")
-        if not self.train and not self.infer:
-            raise ValueError("figures must be in train or infer, got none.")
-        train, infer = (
-            {
-                m: Figure(images_per_second=r, source=self.source)
-                for m, r in rates.items()
-            }
-            for rates in (self.train, self.infer)
-        )
-        return Accelerator(train=train, infer=infer)
 
-
-def accelerators_with(path: str | None) -> dict[str, Accelerator]:
+def accelerators_with(path: str | None) -> Accelerators:
     """Returns the published accelerators, and those of --accelerators_file, by name.
 
     Args:
         path: Value of --accelerators_file, or None. The file holds {name: {"source":
             text, "train": {model: images a second}, "infer": likewise}}.
     """
-    built_in = dict(published.ACCELERATORS)
     if not path:
-        return built_in
+        return published.ACCELERATORS
     settings = read("accelerators_file", path)
     if not settings:
         raise ValueError(f"--accelerators_file={path} must hold an accelerator.")
-    return built_in | {
-        name: _own_accelerator(name, value, f"--accelerators_file={path}: {name}")
+    return {**published.ACCELERATORS} | {
+        name: _own_figures(name, value, f"--accelerators_file={path}: {name}")
         for name, value in settings.items()
     }
 
 
-def _own_accelerator(name: str, value: Any, where: str) -> Accelerator:
+def _own_figures(
+    name: str, value: Any, where: str
+) -> Mapping[str, Mapping[str, Figure]]:
     if accelerators.name_of(name, published.ACCELERATORS) in published.ACCELERATORS:
         raise ValueError(f"{where} is a built-in accelerator; choose another name.")
     keys = [field.name for field in dataclasses.fields(_OwnAccelerator)]
     if not isinstance(value, Mapping) or not {*value} <= {*keys}:
         raise ValueError(f"{where} must be a table of {', '.join(keys)}, got {value}.")
     try:
-        return tree.read(_OwnAccelerator, value).accelerator()
+        own = tree.read(_OwnAccelerator, value)
+        if unknown := sorted({*own.train, *own.infer} - {*catalog.MODELS}):
+            models = ", ".join(sorted(catalog.MODELS))
+            raise ValueError(f"a model must be one of {models}; got {unknown[0]}.")
+        if not own.train and not own.infer:
+            raise ValueError("figures must be in train or infer, got none.")
+        about: Any = {"accelerator": name, "source": own.source}
+        return {
+            mode: {
+                m: Figure(model=m, images_per_second=r, **about)
+                for m, r in rates.items()
+            }
+            for mode, rates in (("train", own.train), ("infer", own.infer))
+        }
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None

@@ -1,86 +1,33 @@
-"""The ceilings of a scenario: the rates of the resources, and the resource that binds.
+"""Predictions for a scenario: its rate and what binds, its caches and checkpoints.
 
-In: a `Scenario`. Out: a `Prediction`. The images of a run pass every resource, so the
-slowest resource sets the rate.
+In: a `Scenario`. Out: a `Prediction`; shares of hits, sizes, seconds and money. The
+images of a run pass every resource, so the slowest resource sets the rate. The rules
+for sizes of data sets come from MLPerf Storage and from the test of Dell and NVIDIA.
 """
 
 import dataclasses
 import math
 from collections.abc import Mapping
 
-_MAY_BE_ZERO = ("cache_bytes", "cached_fraction", "exchange_seconds")
+import numpy as np
 
+from benchmarks.planning.facts import Scenario
+from tfpipe.errors import count_of
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Scenario:
-    """Equal hosts that train on a data set from a storage.
+# The first of equal ceilings binds. The names are the words of reporting/binding.py;
+# storage has two ceilings.
+_WORKING, _READING = ("accelerator", "cores"), ("storage", "network", "requests")
 
-    Attributes:
-        images_per_second: Rate of an accelerator without waits.
-        cpu_seconds: CPU time of an image in the input pipeline, on a core of the hosts.
-        link_bytes_per_second: Highest rate from the storage to a host, limited by the
-            network or by the client.
-        storage_bytes_per_second: Most bytes a second of the storage; of a shared
-            storage for all hosts together, otherwise for each host.
-        requests_per_second: Most requests a second of the storage, likewise.
-        cached_fraction: Fraction of the bytes from memory or local caches of the hosts,
-            from the second epoch on, 0 to 1.
-        exchange_seconds: Time of a step for the exchange of gradients, as far as no
-            computation hides the exchange.
-    """
+_GRID = 64  # points a side of the grid for the sum of the hits of LRU
+# If a cache keeps the records of so many epochs of a host, the order of the records is
+# as good as random.
+_MANY_EPOCHS = 64
 
-    num_images: int
-    record_bytes: float
-    images_per_second: float
-    cpu_seconds: float
-    batch_size: int
-    num_hosts: int = 1
-    accelerators_per_host: int
-    cores_per_host: float
-    cache_bytes: float = 0.0
-    link_bytes_per_second: float = math.inf
-    storage_bytes_per_second: float = math.inf
-    is_storage_shared: bool = True
-    requests_per_second: float = math.inf
-    request_bytes: float = 1e6
-    cached_fraction: float = 0.0
-    exchange_seconds: float = 0.0
-
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            is_zero = value == 0 and name in (*_MAY_BE_ZERO, "is_storage_shared")
-            if not value > 0 and not is_zero:
-                raise ValueError(f"{name} must be above 0, got {value}.")
-        if self.cached_fraction > 1 or math.isinf(self.exchange_seconds):
-            raise ValueError(
-                "cached_fraction must be at most 1 and exchange_seconds finite, got "
-                f"{self.cached_fraction} and {self.exchange_seconds}."
-            )
-
-    @property
-    def num_bytes(self) -> float:
-        return self.num_images * self.record_bytes
-
-    @property
-    def step_seconds(self) -> float:
-        return self.batch_size / self.images_per_second
-
-    @property
-    def num_accelerators(self) -> int:
-        return self.num_hosts * self.accelerators_per_host
-
-    @property
-    def num_cores(self) -> float:
-        return self.num_hosts * self.cores_per_host
-
-    @property
-    def num_storages(self) -> int:
-        return 1 if self.is_storage_shared else self.num_hosts
-
-
-# The first of equal ceilings binds.
-# Names are the words of reporting/binding.py; storage has two ceilings.
-RESOURCES = ("accelerator", "cores", "storage", "network", "requests")
+_LEFT = 0.05
+_NOTHING = 1e-4
+_RUN_STEPS = 500  # MLPerf Storage: steps of an epoch
+_RUN_MEMORIES = 5  # MLPerf Storage: data over the memory of all hosts
+_BYTES_PER_PARAMETER = 8  # a weight and its momentum, float32
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -95,12 +42,12 @@ class Demand:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """The steady rate of a scenario, and its reason.
+    """The rate of a scenario, and the resource that sets the rate.
 
     Attributes:
-        binding: The resource with the lowest ceiling, an item of `RESOURCES`.
-        ceilings: Highest images a second of all accelerators, by resource; infinite for
-            a resource without a limit.
+        binding: The resource with the lowest ceiling.
+        ceilings: Images/s of all accelerators if each resource alone had a limit; inf
+            for a resource without a limit.
         busy_share: Share of the time in which the accelerators do not wait for images,
             0 to 1. The exchange of gradients counts as busy, as in tools of vendors.
         needs: Consumption of the resources if the accelerators never waited.
@@ -131,55 +78,215 @@ def predict(scenario: Scenario) -> Prediction:
     The caches are full: the storage gives the fraction of the bytes outside all caches.
     `first_epoch` returns the scenario of the epoch before.
     """
-    ceilings = _ceilings(scenario)
-    binding = min(RESOURCES, key=lambda name: ceilings[name])
+    step = scenario.batch_size / scenario.images_per_second + scenario.exchange_ms / 1e3
+    rates = {
+        "storage": scenario.num_storages * scenario.storage,
+        "network": scenario.num_hosts * scenario.link,
+        "requests": scenario.num_storages * scenario.requests * scenario.request,
+    }
+    read = _read_bytes(scenario)
+    ceilings = {
+        "accelerator": scenario.num_accelerators * scenario.batch_size / step,
+        "cores": scenario.num_cores / scenario.cpu_seconds,
+        **{name: rate / read if read else math.inf for name, rate in rates.items()},
+    }
+    binding = min(ceilings, key=lambda name: ceilings[name])
     rate = ceilings[binding]
     return Prediction(
         images_per_second=rate,
         binding=binding,
         ceilings=ceilings,
         busy_share=rate / ceilings["accelerator"],
-        demand=demand_at(scenario, rate),
-        needs=demand_at(scenario, ceilings["accelerator"]),
+        demand=_demand_at(scenario, rate),
+        needs=_demand_at(scenario, ceilings["accelerator"]),
     )
 
 
 def first_epoch(scenario: Scenario) -> Scenario:
     """Returns the scenario of an epoch with empty caches."""
-    return dataclasses.replace(scenario, cached_fraction=0.0)
+    return dataclasses.replace(scenario, cached=0.0)
 
 
-def demand_at(scenario: Scenario, images_per_second: float) -> Demand:
-    """Returns the consumption of the resources at a rate."""
+def _demand_at(scenario: Scenario, images_per_second: float) -> Demand:
     read = images_per_second * _read_bytes(scenario)
     return Demand(
         cores=images_per_second * scenario.cpu_seconds,
         storage_bytes_per_second=read,
-        requests_per_second=read / scenario.request_bytes,
+        requests_per_second=read / scenario.request,
         host_bytes_per_second=read / scenario.num_hosts,
     )
 
 
-def _ceilings(scenario: Scenario) -> dict[str, float]:
-    step_seconds = scenario.step_seconds + scenario.exchange_seconds
-    rates = {
-        "storage": scenario.num_storages * scenario.storage_bytes_per_second,
-        "network": scenario.num_hosts * scenario.link_bytes_per_second,
-        "requests": scenario.num_storages
-        * scenario.requests_per_second
-        * scenario.request_bytes,
-    }
-    read_bytes = _read_bytes(scenario)
-    return {
-        "accelerator": scenario.num_accelerators * scenario.batch_size / step_seconds,
-        "cores": scenario.num_cores / scenario.cpu_seconds,
-        **{
-            name: rate / read_bytes if read_bytes else math.inf
-            for name, rate in rates.items()
-        },
-    }
-
-
 def _read_bytes(scenario: Scenario) -> float:
     """Returns the mean bytes of an image outside the caches of a host."""
-    return scenario.record_bytes * (1 - scenario.cached_fraction)
+    return scenario.record * (1 - scenario.cached)
+
+
+def page_cache_hits(cache_bytes: float, data_bytes: float, num_hosts: int) -> float:
+    """Returns the share of the bytes from a page cache, from epoch 2 on.
+
+    The cache forgets the least recently used bytes (LRU). An epoch is a new permutation
+    of the data, and every host reads an equal part. A record is still cached if the
+    other records read since its last use fit the cache. On a single host a share f of
+    the data gives f + (1 - f) ln(1 - f). On many hosts the share gives at most f.
+    """
+    fits = min(1.0, cache_bytes / data_bytes)
+    if fits in (0.0, 1.0) or num_hosts * fits > _MANY_EPOCHS:
+        return fits
+    if num_hosts == 1:
+        # Rounding makes the sum of a very small share less than 0.
+        return max(0.0, fits + (1 - fits) * math.log(1 - fits))
+    part = 1 / num_hosts
+    points = (np.arange(_GRID) + 0.5) / _GRID
+    # Shares of the data not read since, within the two epochs at the ends.
+    unread = np.multiply.outer(1 - part * points, 1 - part * points)
+    hits, between = 0.0, 1.0  # epochs between the two uses, without the record
+    while between > 1 - fits:
+        hits += part * between * float(np.mean(unread * between > 1 - fits))
+        between *= 1 - part
+    return hits
+
+
+def shard_cache_hits(cache_bytes: float, data_bytes: float) -> float:
+    """Returns the share of the bytes from a shard cache, from epoch 2 on.
+
+    The cache knows the order to come, and an epoch reads every byte once: a share f of
+    the data gives f. 2026-11-23-shard-cache.json measured so: with 0.25, 0.5 and 0.75
+    of the data the server gave 2.49, 1.99 and 1.49 times its bytes in three epochs. The
+    first epoch finds nothing.
+    """
+    return min(1.0, cache_bytes / data_bytes)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sizing:
+    """Sizes of a data set beyond every cache.
+
+    Attributes:
+        mlperf_bytes: Rule of MLPerf Storage: 500 steps an epoch, and five times the
+            memory of all hosts.
+        dell_bytes: Rule of Dell's and NVIDIA's test: more than the memory of all hosts
+            and more than the cache of the storage.
+    """
+
+    mlperf_bytes: float
+    dell_bytes: float
+    needed_bytes: float
+    copies: int
+    arithmetic: str
+
+
+def sizing(scenario: Scenario) -> Sizing:
+    """Returns how large a data set must be to defeat the caches."""
+    record, batch = scenario.record, scenario.batch_size
+    steps = _RUN_STEPS * batch * scenario.num_accelerators * record
+    memory = scenario.num_hosts * scenario.ram
+    mlperf = max(steps, _RUN_MEMORIES * memory)
+    dell = max(memory, scenario.storage_cache)
+    needed = max(mlperf, dell)
+    return Sizing(
+        mlperf_bytes=mlperf,
+        dell_bytes=dell,
+        needed_bytes=needed,
+        copies=math.ceil(needed / scenario.num_bytes),
+        arithmetic=(
+            f"MLPerf Storage: max({_RUN_STEPS} steps x {batch:,} images x "
+            f"{scenario.num_accelerators:,} accelerators x {record:,.0f} B, "
+            f"{_RUN_MEMORIES} x {count_of(scenario.num_hosts, 'host')} x "
+            f"{scenario.ram / 1e9:,.0f} GB) = {mlperf / 1e12:,.2f} TB; Dell: more "
+            f"than max({memory / 1e9:,.0f} GB of all hosts, "
+            f"{scenario.storage_cache / 1e9:,.0f} GB of the storage) = "
+            f"{dell / 1e12:,.2f} TB"
+        ),
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Epochs:
+    """Times of epochs. The first epochs fill the caches.
+
+    Attributes:
+        filling_epochs: Epochs until a cache holds 95 % of its final bytes: 1 for a
+            single host. On several hosts a host reads other records in every epoch.
+        amortized_epochs: Epochs of the shortest run at most 5 % longer than a run with
+            full caches from the start.
+    """
+
+    first_seconds: float
+    later_seconds: float
+    filling_epochs: int
+    amortized_epochs: int
+
+
+def epochs(scenario: Scenario) -> Epochs:
+    """Returns the times of the first epoch and of later epochs."""
+    images = scenario.num_images
+    cold = predict(first_epoch(scenario))
+    later = images / predict(scenario).images_per_second
+    unseen = 1 - 1 / scenario.num_hosts  # share not seen by a host, an epoch
+    filling = math.ceil(math.log(_LEFT) / math.log(unseen)) if unseen else 1
+    # Reading takes less time the more was seen. The other work takes its own time.
+    num_epochs = math.ceil(math.log(_NOTHING) / math.log(unseen)) if unseen else 1
+    seen = 1 - unseen ** np.arange(num_epochs)
+    reading = images / min(cold.ceilings[name] for name in _READING)
+    working = images / min(cold.ceilings[name] for name in _WORKING)
+    seconds = np.maximum(working, reading * (1 - scenario.cached * seen))
+    extra = np.cumsum(seconds / later - 1)
+    enough = extra <= _LEFT * np.arange(1, num_epochs + 1) + _NOTHING
+    # Full caches add nothing more.
+    after = math.ceil(float(extra[-1]) / _LEFT - _NOTHING)
+    return Epochs(
+        first_seconds=images / cold.images_per_second,
+        later_seconds=later,
+        filling_epochs=filling if scenario.cached else 1,
+        amortized_epochs=int(np.argmax(enough)) + 1 if enough.any() else after,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StoreUse:
+    """Requests, bytes and money of an epoch of all hosts.
+
+    Attributes:
+        num_requests: Requests.
+        num_bytes: Bytes.
+        money: Price of both, in the currency of the prices; 0 without prices.
+    """
+
+    num_requests: float
+    num_bytes: float
+    money: float
+
+
+def store_use(scenario: Scenario) -> StoreUse:
+    """Returns what an epoch with full caches takes from the storage."""
+    num_bytes = scenario.num_bytes * (1 - scenario.cached)
+    num_requests = num_bytes / scenario.request
+    return StoreUse(
+        num_requests=num_requests,
+        num_bytes=num_bytes,
+        money=num_requests / 1e3 * scenario.price_per_1000_requests
+        + num_bytes / 1e9 * scenario.price_per_gb,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CheckpointCost:
+    """A checkpoint after each epoch."""
+
+    num_bytes: float
+    seconds: float
+    share: float
+
+
+def checkpoint(
+    num_parameters: int, write_rate: float, epoch_seconds: float
+) -> CheckpointCost:
+    """Returns size and time of the checkpoint of rank 0 after an epoch."""
+    num_bytes = float(num_parameters * _BYTES_PER_PARAMETER)
+    seconds = num_bytes / write_rate
+    return CheckpointCost(
+        num_bytes=num_bytes,
+        seconds=seconds,
+        share=seconds / (seconds + epoch_seconds),
+    )

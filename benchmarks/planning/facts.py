@@ -7,49 +7,116 @@ import dataclasses
 import math
 import re
 from collections.abc import Mapping
+from typing import Any
 
-from benchmarks.planning.ceilings import Scenario
-
-# The names are also those of the flags, and of what --what_if sets. The kinds: "count",
-# "number", "bytes", "rate" (bytes a second), "milliseconds", "share" (0 to 1), "yes"
-# (1 or 0) and "text".
-KINDS = {
-    "model": "text",
-    "accelerator": "text",
-    "batch_size": "count",
-    "image_size": "count",
-    "images_per_second": "number",
-    "num_accelerators": "count",
-    "accelerators_per_host": "count",
-    "cores": "number",
-    "ram": "bytes",
-    "cpu_ms": "milliseconds",
-    "num_images": "count",
-    "whole_batches": "yes",
-    "entry_points": "yes",
-    "record": "bytes",
-    "storage": "rate",
-    "shared_storage": "yes",
-    "requests": "number",
-    "request": "bytes",
-    "price_per_1000_requests": "number",
-    "price_per_gb": "number",
-    "link": "rate",
-    "page_cache": "bytes",
-    "cached": "share",
-    "storage_cache": "bytes",
-    "local_disk": "rate",
-    "local_disk_room": "bytes",
-    "write": "rate",
-    "exchange_ms": "milliseconds",
-}
-_MAY_BE_ZERO = {"cached", "exchange_ms", "shared_storage", "storage_cache", "ram"}
-_MAY_BE_ZERO |= {"page_cache", "local_disk_room", "whole_batches"}
-_MAY_BE_ZERO |= {"entry_points", "price_per_1000_requests", "price_per_gb"}
 _MOST_ACCELERATORS = 1_000_000
+
+
+def _fact(kind: str, default: Any = dataclasses.MISSING) -> Any:
+    return dataclasses.field(default=default, metadata={"kind": kind})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Scenario:
+    """Equal hosts that train on a data set from a storage: the values of all facts.
+
+    The names are also those of the flags, and of what --what_if sets. The kinds:
+    "count", "number", "bytes", "rate" (bytes a second), "milliseconds", "share" (0 to
+    1), "yes" and "text". A fact whose default is 0 may be 0.
+
+    Attributes:
+        images_per_second: Rate of an accelerator without waits.
+        cores: Cores of a host; memory, disk and link are those of a host too.
+        cpu_ms: CPU time of an image in the input pipeline, on a core of the hosts.
+        record: Mean bytes of a record.
+        storage: Most bytes a second of the storage; of a shared storage for all hosts
+            together, otherwise for each host.
+        requests: Most requests a second of the storage, likewise.
+        request: Bytes of a request.
+        link: Highest rate from the storage to a host, limited by the network or by the
+            client.
+        cached: Fraction of the bytes from memory or local caches of the hosts, from the
+            second epoch on.
+        write: Rate of writing a checkpoint.
+        exchange_ms: Time of a step for the exchange of gradients, as far as no
+            computation hides the exchange.
+    """
+
+    model: str = _fact("text", "")
+    accelerator: str = _fact("text", "")
+    batch_size: int = _fact("count")
+    image_size: int = _fact("count", 224)
+    images_per_second: float = _fact("number")
+    num_accelerators: int = _fact("count")
+    accelerators_per_host: int = _fact("count")
+    cores: float = _fact("number")
+    ram: float = _fact("bytes", 0)
+    cpu_ms: float = _fact("milliseconds")
+    num_images: int = _fact("count")
+    whole_batches: bool = _fact("yes", True)
+    entry_points: bool = _fact("yes", False)
+    record: float = _fact("bytes")
+    storage: float = _fact("rate", math.inf)
+    shared_storage: bool = _fact("yes", True)
+    requests: float = _fact("number", math.inf)
+    request: float = _fact("bytes", 1e6)
+    price_per_1000_requests: float = _fact("number", 0)
+    price_per_gb: float = _fact("number", 0)
+    link: float = _fact("rate", math.inf)
+    page_cache: float = _fact("bytes", 0)
+    cached: float = _fact("share", 0)
+    storage_cache: float = _fact("bytes", 0)
+    local_disk: float = _fact("rate", math.inf)
+    local_disk_room: float = _fact("bytes", 0)
+    write: float = _fact("rate", math.inf)
+    exchange_ms: float = _fact("milliseconds", 0)
+
+    def __post_init__(self) -> None:
+        for name, kind in KINDS.items():
+            value = getattr(self, name)
+            if kind != "text" and not (value > 0 or (value == 0 and _may_be_0(name))):
+                raise ValueError(f"{name} must be above 0, got {value}.")
+        total, per_host = self.num_accelerators, self.accelerators_per_host
+        if total > _MOST_ACCELERATORS:
+            raise ValueError(
+                f"num_accelerators must be at most {_MOST_ACCELERATORS:,}, got "
+                f"{total:,}."
+            )
+        if total % per_host:
+            raise ValueError(
+                f"num_accelerators={total} must fill hosts of accelerators_per_host="
+                f"{per_host}: give a multiple of {per_host}, or other hosts."
+            )
+
+    @property
+    def num_bytes(self) -> float:
+        return self.num_images * self.record
+
+    @property
+    def num_hosts(self) -> int:
+        return self.num_accelerators // self.accelerators_per_host
+
+    @property
+    def num_cores(self) -> float:
+        return self.num_hosts * self.cores
+
+    @property
+    def num_storages(self) -> int:
+        return 1 if self.shared_storage else self.num_hosts
+
+    @property
+    def cpu_seconds(self) -> float:
+        return self.cpu_ms / 1e3
+
+
+KINDS = {
+    field.name: str(field.metadata["kind"]) for field in dataclasses.fields(Scenario)
+}
+_DEFAULTS = {field.name: field.default for field in dataclasses.fields(Scenario)}
 _PREFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15}
 _NUMBER = re.compile(r"([0-9][0-9_.]*(?:e[+-]?[0-9]+)?)\s*([a-z/%]*)", re.IGNORECASE)
-_UNITS = {
+# The unit of a kind, with its prefix, and what a text must be.
+_FORMS = {
     "bytes": (r"([kKMmGgTtPp]?)B", "such as 512GB or 115kB"),
     "rate": (
         r"([kKMmGgTtPp]?)B/s",
@@ -58,7 +125,10 @@ _UNITS = {
     "milliseconds": (r"()(?:ms)?", "milliseconds, such as 1.5"),
     "number": (r"([kKMGT]?)", "a number"),
     "count": (r"()", "a whole number"),
+    "share": (r"()%?", "a share of 0 to 1, or per cent"),
+    "yes": (r"()", "yes or no"),
 }
+_SHOWN_UNITS = {"bytes": "B", "rate": "B/s", "milliseconds": "ms"}
 _WORDS = {"yes": 1.0, "true": 1.0, "1": 1.0, "no": 0.0, "false": 0.0, "0": 0.0}
 
 
@@ -91,11 +161,10 @@ def parse(name: str, text: str, source: str) -> Fact:
     value = _value(kind, text.strip())
     problem = None
     if value is None:
-        how = {"yes": "yes or no", "share": "a share of 0 to 1, or per cent"}
-        problem = how.get(kind) or _UNITS[kind][1]
+        problem = _FORMS[kind][1]
     elif kind == "share" and value > 1:
         problem = "at most 1"
-    elif not value and name not in _MAY_BE_ZERO:
+    elif not value and not _may_be_0(name):
         problem = "above 0"
     elif kind == "count" and value != int(value):
         problem = "a whole number"
@@ -104,24 +173,45 @@ def parse(name: str, text: str, source: str) -> Fact:
     return Fact(value, source, "flag")
 
 
+def _may_be_0(name: str) -> bool:
+    return KINDS[name] == "yes" or _DEFAULTS[name] == 0
+
+
 def _value(kind: str, text: str) -> float | None:
     if kind == "yes":
         return _WORDS.get(text.lower())
     if kind == "rate" and text.lower() == "unlimited":
         return math.inf
-    if not (match := _NUMBER.fullmatch(text)):
+    match = _NUMBER.fullmatch(text)
+    unit = match and re.fullmatch(_FORMS[kind][0], match[2])
+    if match is None or unit is None:
         return None
-    digits, unit = match[1], match[2]
-    if kind == "share":
-        scale = {"": 1.0, "%": 0.01}.get(unit)
-    else:
-        matched = re.fullmatch(_UNITS[kind][0], unit)
-        scale = _PREFIXES[matched[1].lower()] if matched else None
+    scale = 0.01 if match[2] == "%" else _PREFIXES[unit[1].lower()]
     try:
-        value = float(digits) * scale if scale is not None else math.nan
+        value = float(match[1]) * scale
     except ValueError:
         return None
     return value if math.isfinite(value) else None
+
+
+def shown(name: str, value: float | str) -> str:
+    """Returns the value of a fact for people, with its unit."""
+    kind = KINDS[name]
+    if isinstance(value, str):
+        return value
+    if math.isinf(value):
+        return "unlimited"
+    if kind == "yes":
+        return "yes" if value else "no"
+    if kind == "share":
+        return f"{value:.1%}"
+    unit = _SHOWN_UNITS.get(kind, "")
+    if kind in ("bytes", "rate"):
+        for prefix, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+            if value >= scale:
+                return f"{value / scale:,.4g} {prefix}{unit}"
+    digits = f"{value:,.4g}" if value < 1e3 else f"{value:,.0f}"
+    return f"{digits} {unit}".rstrip()
 
 
 def figure(facts: Facts, name: str) -> float:
@@ -129,47 +219,14 @@ def figure(facts: Facts, name: str) -> float:
     return float(facts[name].value)
 
 
-def text(facts: Facts, name: str) -> str:
-    """Returns the value of a fact that is a name."""
-    return str(facts[name].value)
-
-
-def scenario(facts: Facts, *, num_accelerators: int | None = None) -> Scenario:
-    """Returns the scenario that facts make.
-
-    Args:
-        num_accelerators: Accelerators in place of those of the facts.
-    """
-    total = num_accelerators or int(figure(facts, "num_accelerators"))
-    if total > _MOST_ACCELERATORS:
-        raise ValueError(
-            f"num_accelerators must be at most {_MOST_ACCELERATORS:,}, got {total:,}."
-        )
-    per_host = min(total, int(figure(facts, "accelerators_per_host")))
-    if total % per_host:
-        raise ValueError(
-            f"num_accelerators={total} must fill hosts of "
-            f"accelerators_per_host={per_host}: give a multiple of {per_host}, or "
-            "other hosts."
-        )
-    return Scenario(
-        num_images=int(figure(facts, "num_images")),
-        record_bytes=figure(facts, "record"),
-        images_per_second=figure(facts, "images_per_second"),
-        cpu_seconds=figure(facts, "cpu_ms") / 1e3,
-        batch_size=int(figure(facts, "batch_size")),
-        num_hosts=total // per_host,
-        accelerators_per_host=per_host,
-        cores_per_host=figure(facts, "cores"),
-        cache_bytes=figure(facts, "page_cache"),
-        link_bytes_per_second=figure(facts, "link"),
-        storage_bytes_per_second=figure(facts, "storage"),
-        is_storage_shared=bool(figure(facts, "shared_storage")),
-        requests_per_second=figure(facts, "requests"),
-        request_bytes=figure(facts, "request"),
-        cached_fraction=figure(facts, "cached"),
-        exchange_seconds=figure(facts, "exchange_ms") / 1e3 if total > 1 else 0.0,
-    )
+def scenario(facts: Facts) -> Scenario:
+    """Returns the scenario that facts make; a host may have fewer accelerators."""
+    values: dict[str, Any] = {}
+    for name, fact in facts.items():
+        is_whole = KINDS[name] in ("count", "yes")
+        values[name] = int(fact.value) if is_whole else fact.value
+    per_host = min(values["num_accelerators"], values["accelerators_per_host"])
+    return Scenario(**{**values, "accelerators_per_host": per_host})
 
 
 def as_json(facts: Facts) -> dict[str, dict[str, object]]:

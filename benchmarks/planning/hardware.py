@@ -1,16 +1,18 @@
 """Built-in tables: hosts, storages, and the CPU time of an image, with their sources.
 
-In: facts of flags and results. Out: the same facts, and facts of the tables for all
-others. The accelerators are in benchmarks/planning/published.py.
+In: facts of flags and results, and the text of a change, such as
+"cores=128,storage=10GB/s". Out: the same facts without the figures that the change
+makes wrong, and facts of the tables for all others. The accelerators are in
+benchmarks/planning/published.py.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from benchmarks.models import catalog
-from benchmarks.models.accelerators import Accelerator, find
-from benchmarks.planning import facts as facts_, published, run_costs
+from benchmarks.models import accelerators as accelerators_, catalog
+from benchmarks.models.accelerators import Accelerators
+from benchmarks.planning import ceilings, facts as facts_, published
 from benchmarks.planning.facts import Fact, Facts
 from tfpipe import errors
 
@@ -102,125 +104,176 @@ def paths_ratio(facts: Facts) -> float:
     Args:
         facts: Facts; a path without a fact has its default.
     """
-    facts = {**PATHS, **facts}
-    ratio = 1.0
-    if facts_.figure(facts, "whole_batches"):
-        ratio *= WHOLE_BATCHES
-    if facts_.figure(facts, "entry_points"):
-        ratio *= ENTRY_POINTS
-    return ratio
+    ratios = {"whole_batches": WHOLE_BATCHES, "entry_points": ENTRY_POINTS}
+    return math.prod(
+        ratio for path, ratio in ratios.items() if {**PATHS, **facts}[path].value
+    )
 
 
-def complete(
-    start: Facts, accelerators: Mapping[str, Accelerator], mode: str
-) -> dict[str, Fact]:
+def complete(start: Facts, accelerators: Accelerators, mode: str) -> dict[str, Fact]:
     """Returns each fact of `facts.KINDS`; the tables fill the gaps."""
     facts = dict(start)
     _add_model(facts, accelerators, mode)
-    _add_machine(facts)
-    _add_data(facts)
-    _add_storage(facts)
-    _add_memory(facts)
+    for add in (_add_machine, _add_data, _add_storage, _add_memory):
+        add(facts)
     return {name: facts[name] for name in facts_.KINDS}
 
 
-def _add_model(
-    facts: dict[str, Fact], accelerators: Mapping[str, Accelerator], mode: str
-) -> None:
-    facts.setdefault("model", Fact("resnet50", "default"))
-    name = facts_.text(facts, "model")
-    if name not in catalog.MODELS:
+def _known(what: str, name: str, table: Collection[str], also: str = "") -> str:
+    """Returns a name of a table; ValueError for another name."""
+    if name not in table:
         raise ValueError(
-            f"model must be one of {', '.join(sorted(catalog.MODELS))}, got {name!r}."
-            f"{errors.did_you_mean(name, catalog.MODELS)}"
+            f"{what} must be {also}one of {', '.join(table)}{';' if also else ','} got "
+            f"{name!r}.{errors.did_you_mean(name, table)}"
         )
-    model = catalog.MODELS[name]
-    default = f"default of {name}"
-    facts.setdefault("batch_size", Fact(float(model.batch_size), default))
-    facts.setdefault("image_size", Fact(float(model.image_size), default))
+    return name
+
+
+def _add_model(facts: dict[str, Fact], accelerators: Accelerators, mode: str) -> None:
+    add, models = facts.setdefault, sorted(catalog.MODELS)
+    name = _known("model", str(add("model", Fact("resnet50", "default")).value), models)
+    model, default = catalog.MODELS[name], f"default of {name}"
+    add("batch_size", Fact(float(model.batch_size), default))
+    add("image_size", Fact(float(model.image_size), default))
     if "images_per_second" in facts:
-        facts.setdefault("accelerator", Fact("accelerator", "its rate was given"))
+        add("accelerator", Fact("accelerator", "its rate was given"))
         return
-    facts.setdefault("accelerator", Fact("h100", "default"))
+    accelerator = str(add("accelerator", Fact("h100", "default")).value)
     flags = {"flag": "--accelerator", "remedy": "--images_per_second"}
-    accelerator = facts_.text(facts, "accelerator")
-    figure = find(accelerators, accelerator, name, mode, **flags).figure
-    how = figure.source if figure.basis == "published" else f"scaled; {figure.source}"
-    facts["images_per_second"] = Fact(figure.images_per_second, how)
+    figure = accelerators_.find(accelerators, accelerator, name, mode, **flags)
+    how = "" if figure.ratio is None else "scaled; "
+    facts["images_per_second"] = Fact(figure.images_per_second, how + figure.source)
 
 
 def _add_machine(facts: dict[str, Fact]) -> None:
-    name = facts_.text(facts, "accelerator").partition("_")[0].lower()
+    add, accelerator = facts.setdefault, str(facts["accelerator"].value)
+    name = accelerator.partition("_")[0].lower()
     machine = _MACHINES.get(name, _MACHINES["h100"])
     source = machine.source
     if name not in _MACHINES:
-        source += f", as the host of {facts_.text(facts, 'accelerator')} is not known"
-    facts.setdefault("accelerators_per_host", Fact(_PER_HOST, machine.source))
-    facts.setdefault(
-        "num_accelerators",
-        Fact(facts_.figure(facts, "accelerators_per_host"), "default: one host"),
-    )
-    facts.setdefault("cores", Fact(machine.cores, source))
-    facts.setdefault("ram", Fact(machine.ram, source))
-    facts.setdefault("local_disk_room", Fact(machine.local_disk_room, source))
-    facts.setdefault("link", machine.link)
-    facts.setdefault("local_disk", machine.local_disk)
-    facts.setdefault("exchange_ms", Fact(0.0, "hidden by computation, an assumption"))
+        source += f", as the host of {accelerator} is not known"
+    per_host = add("accelerators_per_host", Fact(_PER_HOST, machine.source))
+    add("num_accelerators", Fact(per_host.value, "default: one host"))
+    add("cores", Fact(machine.cores, source))
+    add("ram", Fact(machine.ram, source))
+    add("local_disk_room", Fact(machine.local_disk_room, source))
+    add("link", machine.link)
+    add("local_disk", machine.local_disk)
+    add("exchange_ms", Fact(0.0, "hidden by computation, an assumption"))
 
 
 def _add_data(facts: dict[str, Fact]) -> None:
-    facts.setdefault("num_images", Fact(1_281_167.0, _RECORD.source))
+    add = facts.setdefault
+    add("num_images", Fact(1_281_167.0, _RECORD.source))
     for name, fact in {"record": _RECORD, **PATHS}.items():
-        facts.setdefault(name, fact)
+        add(name, fact)
     cost = cpu_milliseconds(facts_.figure(facts, "record")) * paths_ratio(facts)
     source = CPU_SOURCE
-    if facts_.figure(facts, "whole_batches"):
+    if facts["whole_batches"].value:
         source += ", whole batches"
-    if facts_.figure(facts, "entry_points"):
+    if facts["entry_points"].value:
         source += f", entry points: {ENTRY_POINTS_SOURCE}"
-    facts.setdefault("cpu_ms", Fact(cost, source))
+    add("cpu_ms", Fact(cost, source))
 
 
 def _add_storage(facts: dict[str, Fact]) -> None:
-    storage = facts.get("storage", Fact("unlimited", ""))
-    if isinstance(storage.value, str):
-        if storage.value not in STORAGES:
-            raise ValueError(
-                "storage must be a rate such as 10GB/s, or one of "
-                f"{', '.join(STORAGES)}; got {storage.value!r}."
-                f"{errors.did_you_mean(str(storage.value), STORAGES)}"
-            )
-        kind = STORAGES[storage.value]
-        source = kind.source
-        if storage.source:
-            source = f"{storage.source} {storage.value}: {kind.source}"
-        facts["storage"] = Fact(kind.rate, source)
-        facts.setdefault("shared_storage", Fact(float(kind.is_shared), source))
-        facts.setdefault("requests", Fact(kind.requests, source))
-    rate = facts["storage"]
-    facts.setdefault("shared_storage", Fact(1.0, "assumption"))
-    facts.setdefault("requests", Fact(math.inf, "no limit was given"))
-    facts.setdefault("request", Fact(float(1 << 20), "read buffer of a pipeline"))
+    add, storage = facts.setdefault, facts.get("storage", Fact("unlimited", ""))
+    if isinstance(name := storage.value, str):
+        kind = STORAGES[_known("storage", name, STORAGES, "a rate such as 10GB/s, or ")]
+        source = f"{storage.source} {name}: " if storage.source else ""
+        source += kind.source
+        storage = facts["storage"] = Fact(kind.rate, source)
+        add("shared_storage", Fact(float(kind.is_shared), source))
+        add("requests", Fact(kind.requests, source))
+    add("shared_storage", Fact(1.0, "assumption"))
+    add("requests", Fact(math.inf, "no limit was given"))
+    add("request", Fact(float(1 << 20), "read buffer of a pipeline"))
     for name in ("storage_cache", "price_per_1000_requests", "price_per_gb"):
-        facts.setdefault(name, Fact(0.0, "none was given"))
-    read = min(float(rate.value), facts_.figure(facts, "link"))
-    same = Fact(
-        read, f"as fast as one host reads: {rate.source}, {facts['link'].source}"
-    )
-    facts.setdefault("write", same if math.isfinite(float(rate.value)) else _WRITE)
+        add(name, Fact(0.0, "none was given"))
+    rate, link = float(storage.value), facts["link"]
+    how = f"as fast as one host reads: {storage.source}, {link.source}"
+    same = Fact(min(rate, float(link.value)), how)
+    add("write", same if math.isfinite(rate) else _WRITE)
 
 
 def _add_memory(facts: dict[str, Fact]) -> None:
-    ram = facts_.figure(facts, "ram")
-    facts.setdefault(
-        "page_cache",
-        Fact(_PAGE_CACHE_SHARE * ram, f"{_PAGE_CACHE_SHARE:.0%} of the memory"),
+    room = _PAGE_CACHE_SHARE * facts_.figure(facts, "ram")
+    how = f"{_PAGE_CACHE_SHARE:.0%} of the memory"
+    facts.setdefault("page_cache", Fact(room, how))
+    scenario = facts_.scenario(facts)
+    hits = ceilings.page_cache_hits(
+        scenario.page_cache, scenario.num_bytes, scenario.num_hosts
     )
-    # Without a value of `cached` there is no scenario, and no number of hosts.
-    scenario = facts_.scenario(facts | {"cached": Fact(0.0, "")})
-    hits = run_costs.page_cache_hits(
-        scenario.cache_bytes, scenario.num_bytes, scenario.num_hosts
-    )
-    facts.setdefault(
-        "cached", Fact(hits, "least recently used, a new permutation an epoch")
-    )
+    how = "least recently used, a new permutation an epoch"
+    facts.setdefault("cached", Fact(hits, how))
+
+
+FLAG = "--what_if"
+_OTHER_NAMES = {"accelerators": "num_accelerators", "network": "link"}
+_HOSTS = "hosts"
+
+# A changed fact makes these facts wrong, unless their source is a flag.
+_DEPENDENT: Mapping[str, tuple[str, ...]] = {
+    "model": ("images_per_second", "batch_size", "image_size"),
+    "accelerator": ("images_per_second",),
+    "record": ("cpu_ms",),
+    "storage": ("requests", "shared_storage", "write"),
+    "ram": ("page_cache",),
+}
+_NEVER_KEPT = "images_per_second"  # of one model on one accelerator, also from a flag
+
+
+def parse_changes(text: str, before: Facts) -> dict[str, Fact]:
+    """Returns the facts that the text of --what_if sets.
+
+    Args:
+        before: All facts before the change, for the size of a host.
+    """
+    changes: dict[str, Fact] = {}
+    for part in text.split(","):
+        name, _, value = (word.strip() for word in part.partition("="))
+        if not value:
+            raise ValueError(
+                f"{FLAG} must be settings such as cores=128,storage=10GB/s; got "
+                f"{part.strip()!r}."
+            )
+        source = f"{FLAG} {name}={value}"
+        if name == _HOSTS:
+            hosts = facts_.parse("num_accelerators", value, source)
+            per_host = facts_.figure({**before, **changes}, "accelerators_per_host")
+            name, fact = (
+                "num_accelerators",
+                Fact(float(hosts.value) * per_host, source, "flag"),
+            )
+        else:
+            name = _OTHER_NAMES.get(name, name)
+            if name not in facts_.KINDS:
+                names = ", ".join([_HOSTS, *facts_.KINDS])
+                raise ValueError(
+                    f"{FLAG} may set {names}; got {name!r}."
+                    f"{errors.did_you_mean(name, facts_.KINDS)}"
+                )
+            fact = facts_.parse(name, value, source)
+        if name in changes:
+            raise ValueError(f"{FLAG} sets {name} twice: {text!r}.")
+        changes[name] = fact
+    return changes
+
+
+def change(before: Facts, changes: Facts) -> dict[str, Fact]:
+    """Returns facts after a change, without the figures that the change makes wrong.
+
+    Args:
+        before: Facts of flags and results, without facts of tables.
+    """
+    stale = {name for changed in changes for name in _DEPENDENT.get(changed, ())}
+    kept = {
+        name: fact
+        for name, fact in before.items()
+        if name not in stale or (fact.origin == "flag" and name != _NEVER_KEPT)
+    }
+    ratio = paths_ratio({**before, **changes}) / paths_ratio(before)
+    if (cost := kept.get("cpu_ms")) and ratio != 1:
+        how = f"{cost.source}, times {ratio:.2f} for other paths of the pipeline"
+        kept["cpu_ms"] = Fact(float(cost.value) * ratio, how, cost.origin)
+    return {**kept, **changes}

@@ -10,9 +10,8 @@ import math
 from typing import Any
 
 import tfpipe
-from benchmarks.planning import ceilings, facts, hardware, run_costs
-from benchmarks.planning.ceilings import Scenario
-from benchmarks.planning.facts import Facts
+from benchmarks.planning import ceilings, facts, hardware
+from benchmarks.planning.facts import Facts, Scenario
 from tfpipe.errors import count_of
 
 LEAST_GAIN = 1.03
@@ -48,11 +47,14 @@ class Payoff:
 def find(whole: Facts) -> list[Payoff]:
     """Returns the remedies, in the order of their gains."""
     before = facts.scenario(whole)
-    remedies = (
-        *(_shard_cache, _ram_cache, _decoded_cache, _resized, _entry_points),
-        *(_whole_batches, _remote),
-    )
-    payoffs = [remedy(whole, before) for remedy in remedies]
+    payoffs = [
+        _shard_cache(whole, before),
+        _ram_cache(before, "records", before.num_bytes, 1.0, "size of the data set"),
+        _ram_cache(before, "decoded images", _decoded_bytes(before), *_DECODED_CPU),
+        _resized(whole, before),
+        *(_faster_path(before, *path) for path in _FASTER_PATHS),
+        _remote(before),
+    ]
     return sorted(payoffs, key=lambda payoff: (-payoff.pays, -payoff.gain))
 
 
@@ -89,23 +91,21 @@ def _payoff(
 
 
 def _shard_cache(whole: Facts, before: Scenario) -> Payoff:
-    room = facts.figure(whole, "local_disk_room")
-    hits = run_costs.shard_cache_hits(room, before.num_bytes)
-    hits = max(hits, before.cached_fraction)
+    room, size = before.local_disk_room, before.num_bytes
+    hits = max(ceilings.shard_cache_hits(room, size), before.cached)
     changes: dict[str, Any] = {
-        "cached_fraction": hits,
-        "cpu_seconds": before.cpu_seconds * _SHARD_CACHE_CPU[0],
+        "cached": hits,
+        "cpu_ms": before.cpu_ms * _SHARD_CACHE_CPU[0],
     }
-    times = run_costs.epochs(dataclasses.replace(before, **changes))
+    times = ceilings.epochs(dataclasses.replace(before, **changes))
     # Memory gives its part of the hits, and the disk the rest.
-    from_disk = (hits - before.cached_fraction) * before.record_bytes
-    disk = before.num_hosts * facts.figure(whole, "local_disk")
-    used = min(room, before.num_bytes)
+    from_disk = (hits - before.cached) * before.record
+    disk = before.num_hosts * before.local_disk
     return _payoff(
         "shard cache",
         before,
-        cost=f"{_size(used)} on the local disk of each host, which gives {hits:.0%} "
-        "of the bytes once it is full, after "
+        cost=f"{_size(min(room, size))} on the local disk of each host, which gives "
+        f"{hits:.0%} of the bytes once it is full, after "
         f"{count_of(times.filling_epochs, 'epoch')}; a first "
         f"epoch of {_time(times.first_seconds)}",
         source=f"{_SHARD_CACHE_CPU[1]}; disk: {whole['local_disk'].source}",
@@ -115,49 +115,35 @@ def _shard_cache(whole: Facts, before: Scenario) -> Payoff:
     )
 
 
-def _ram_cache(whole: Facts, before: Scenario) -> Payoff:
-    cost, fits = _memory(whole, before.num_bytes)
+def _ram_cache(
+    before: Scenario, what: str, needed: float, cpu_ratio: float, source: str
+) -> Payoff:
+    fits = needed <= before.page_cache
+    text = "" if fits else f", which does not fit into {_size(before.page_cache)}"
     return _payoff(
-        "RAM cache of records",
+        f"RAM cache of {what}",
         before,
-        cost=cost,
-        source="size of the data set",
+        cost=f"{_size(needed)} of memory on each host{text}",
+        source=source,
         is_possible=fits,
-        cached_fraction=1.0,
+        cached=1.0,
+        cpu_ms=before.cpu_ms * cpu_ratio,
     )
 
 
-def _decoded_cache(whole: Facts, before: Scenario) -> Payoff:
-    side = facts.figure(whole, "image_size") * _MARGIN
-    cost, fits = _memory(whole, before.num_images * 3 * side**2)
-    return _payoff(
-        "RAM cache of decoded images",
-        before,
-        cost=cost,
-        source=_DECODED_CPU[1],
-        is_possible=fits,
-        cached_fraction=1.0,
-        cpu_seconds=before.cpu_seconds * _DECODED_CPU[0],
-    )
-
-
-def _memory(whole: Facts, needed: float) -> tuple[str, bool]:
-    room = facts.figure(whole, "page_cache")
-    fits = needed <= room
-    text = "" if fits else f", which does not fit into {_size(room)}"
-    return f"{_size(needed)} of memory on each host{text}", fits
+def _decoded_bytes(before: Scenario) -> float:
+    return before.num_images * 3 * (before.image_size * _MARGIN) ** 2
 
 
 def _resized(whole: Facts, before: Scenario) -> Payoff:
-    side = facts.figure(whole, "image_size") * _MARGIN
+    side = before.image_size * _MARGIN
     (x0, y0), (x1, y1) = _RESIZED
     size = y0 + (y1 - y0) / (x1**2 - x0**2) * (side**2 - x0**2)
-    old = before.record_bytes
+    old, cached = before.record, before.cached
     size = min(max(size, y0 * (side / x0) ** 2), old)
-    cached = before.cached_fraction
     if whole["cached"].origin == "table":  # more of the smaller records fit
-        cached = run_costs.page_cache_hits(
-            before.cache_bytes, before.num_images * size, before.num_hosts
+        cached = ceilings.page_cache_hits(
+            before.page_cache, before.num_images * size, before.num_hosts
         )
     cpu = hardware.cpu_milliseconds(size) / hardware.cpu_milliseconds(old)
     return _payoff(
@@ -168,62 +154,53 @@ def _resized(whole: Facts, before: Scenario) -> Payoff:
         "larger",
         source=f"300 photographs; CPU time: {hardware.CPU_SOURCE}",
         is_possible=size < old,
-        record_bytes=size,
-        cached_fraction=cached,
-        cpu_seconds=before.cpu_seconds * cpu,
+        record=size,
+        cached=cached,
+        cpu_ms=before.cpu_ms * cpu,
     )
 
 
-def _entry_points(whole: Facts, before: Scenario) -> Payoff:
-    return _faster_path(
-        *("entry points", whole, before),
-        ratio=hardware.ENTRY_POINTS,
-        cost="python -m converters.verify DIR --write_entry_points, once; a side file "
-        "of 0.6 % of the bytes; the records stay as they are; baseline JPEGs and the "
+# Name, ratio of the CPU time, cost, and source.
+_FASTER_PATHS = (
+    (
+        *("entry points", hardware.ENTRY_POINTS),
+        "python -m converters.verify DIR --write_entry_points, once; a side file of "
+        "0.6 % of the bytes; the records stay as they are; baseline JPEGs and the "
         "native op",
-        source=hardware.ENTRY_POINTS_SOURCE,
-    )
-
-
-def _whole_batches(whole: Facts, before: Scenario) -> Payoff:
-    return _faster_path(
-        *("whole batches", whole, before),
-        ratio=hardware.WHOLE_BATCHES,
-        cost="--whole_batches=yes; memory of a batch for each parallel call; needs the "
+        hardware.ENTRY_POINTS_SOURCE,
+    ),
+    (
+        *("whole batches", hardware.WHOLE_BATCHES),
+        "--whole_batches=yes; memory of a batch for each parallel call; needs the "
         "native op",
-        source="2026-11-22-decode-native.json",
-    )
+        "2026-11-22-decode-native.json",
+    ),
+)
 
 
 def _faster_path(
-    name: str,
-    whole: Facts,
-    before: Scenario,
-    *,
-    ratio: float,
-    cost: str,
-    source: str,
+    before: Scenario, name: str, ratio: float, cost: str, source: str
 ) -> Payoff:
-    has_it = bool(facts.figure(whole, name.replace(" ", "_")))
+    has_it = bool(getattr(before, name.replace(" ", "_")))
     return _payoff(
         name,
         before,
         cost="it is there already" if has_it else cost,
         source=source,
         is_possible=not has_it,
-        cpu_seconds=before.cpu_seconds * (1 if has_it else ratio),
+        cpu_ms=before.cpu_ms * (1 if has_it else ratio),
     )
 
 
-def _remote(whole: Facts, before: Scenario) -> Payoff:
-    pixels = 3 * facts.figure(whole, "image_size") ** 2
-    most = before.num_hosts * before.link_bytes_per_second / pixels
+def _remote(before: Scenario) -> Payoff:
+    pixels = 3 * before.image_size**2
+    most = before.num_hosts * before.link / pixels
     changes: dict[str, Any] = {
-        "link_bytes_per_second": math.inf,
-        "cpu_seconds": min(before.cpu_seconds, _READ_ONLY_MS[0] / 1e3),
+        "link": math.inf,
+        "cpu_ms": min(before.cpu_ms, _READ_ONLY_MS[0]),
     }
-    after = dataclasses.replace(before, **changes)
-    rate = min(ceilings.predict(after).images_per_second, most)
+    after = ceilings.predict(dataclasses.replace(before, **changes))
+    rate = min(after.images_per_second, most)
     cores = rate * before.cpu_seconds / tfpipe.ServicePayoff.efficiency
     return _payoff(
         "preprocessing on other hosts",

@@ -1,7 +1,8 @@
 """Runs of a sweep: every combination of its settings.
 
 In: a `Sweep`. Out: its `Run`s, each once, and its `Series`, for which scaling is
-computed. This module starts no process and reads no file.
+computed. A `Placement` says on how many hosts the ranks of a run start, and on which.
+This module starts no process and reads no file.
 """
 
 import dataclasses
@@ -10,21 +11,101 @@ import itertools
 import json
 import os
 import pathlib
+import re
 import shlex
-import statistics
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from benchmarks.models import catalog
 from benchmarks.page_cache import states
-from benchmarks.planning.placement import Placement, count_slots
-from benchmarks.results.collection import RunResult
 from benchmarks.results.other_results import SweptSettings
 from tfpipe import cli
 
 SCALINGS = ("weak", "strong")
 NO_ACCELERATOR = "none"
+_FORM = re.compile(r"([1-9]\d*)x([1-9]\d*)")
+
+
+@dataclasses.dataclass(frozen=True)
+class Placement:
+    """Number of ranks of a run, and of the hosts that share them equally.
+
+    Attributes:
+        num_hosts: Number of hosts; None if the slots of the hosts decide.
+    """
+
+    num_ranks: int
+    num_hosts: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> "Placement":
+        """Reads "2x4": hosts, and ranks of each host."""
+        match = _FORM.fullmatch(text)
+        if match is None:
+            raise ValueError(
+                "--placements must be hosts x ranks of each host, such as 1x8 or 2x4; "
+                f"got {text!r}."
+            )
+        num_hosts, ranks_per_host = map(int, match.groups())
+        return cls(num_hosts * ranks_per_host, num_hosts)
+
+    def __str__(self) -> str:
+        if self.num_hosts is None:
+            return str(self.num_ranks)
+        return f"{self.num_hosts}x{self.num_ranks // self.num_hosts}"
+
+    def on(self, hosts: Sequence[str]) -> tuple[str, ...]:
+        """Returns the hosts that ranks start on, as horovodrun's -H takes them.
+
+        Args:
+            hosts: Hosts in the order of their use: "name" or "name:slots". With none,
+                all ranks start on this host.
+        """
+        if self.num_hosts is None:
+            self._check_slots(hosts)
+            return tuple(hosts)
+        if not hosts and self.num_hosts == 1:
+            return ()
+        if len(hosts) < self.num_hosts:
+            raise ValueError(
+                f"--placements={self} must have {self.num_hosts} --hosts, got "
+                f"{len(hosts)}."
+            )
+        num_each = self.num_ranks // self.num_hosts
+        used = [_split(host) for host in hosts[: self.num_hosts]]
+        for name, slots in used:
+            if slots is not None and slots < num_each:
+                raise ValueError(
+                    f"--placements={self} must have {num_each} slots on each host, got "
+                    f"{slots} on {name}."
+                )
+        return tuple(f"{name}:{num_each}" for name, _ in used)
+
+    def _check_slots(self, hosts: Sequence[str]) -> None:
+        if hosts and self.num_ranks > count_slots(hosts):
+            raise ValueError(
+                f"{self.num_ranks} ranks must fit into the slots of --hosts, got "
+                f"{count_slots(hosts)} slots."
+            )
+
+
+def count_slots(hosts: Sequence[str]) -> int:
+    """Returns the number of slots of all hosts together."""
+    slots = [s for _, s in map(_split, hosts) if s is not None]
+    if len(slots) < len(hosts):
+        raise ValueError(
+            "Without --placements each of --hosts must have its slots, such as "
+            f"host1:8; got {','.join(hosts)}."
+        )
+    return sum(slots)
+
+
+def _split(host: str) -> tuple[str, int | None]:
+    name, colon, slots = host.partition(":")
+    if not name or (colon and not (slots.isdecimal() and int(slots))):
+        raise ValueError(f"--hosts must be name or name:slots, got {host!r}.")
+    return name, int(slots) if colon else None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,8 +122,8 @@ class Run:
 
     model: str
     num_ranks: int
-    batch_size: int | None
-    data_dir: str | None
+    batch_size: int | None = None
+    data_dir: str | None = None
     repeat: int
     mode: str | None = None
     cache: str | None = None
@@ -52,15 +133,6 @@ class Run:
     tier: str | None = None
     arguments: tuple[str, ...] = ()
     horovodrun_arguments: tuple[str, ...] = ()
-
-    @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> "Run":
-        """Returns the run that `as_json` described, also of an older version."""
-        values: Any = {
-            name: tuple(value) if isinstance(value, list) else value
-            for name, value in fields.items()
-        }
-        return cls(**values)
 
     @property
     def name(self) -> str:
@@ -129,50 +201,38 @@ class Tier(NamedTuple):
     """A tier of storage that the data is on, and how a run reads the data.
 
     Attributes:
-        setting: Setting of the sweep that names the data set; "" if nothing is read.
+        settings: Settings of the sweep that the tier needs; the first names the data.
         cache: Value of --cache; None leaves the flag out.
+        flags: More flags of the runs. A setting in braces stands for its value.
         unused: Flags that benchmarks.train refuses for this tier. Its runs do not get
             them.
     """
 
-    setting: str
+    settings: tuple[str, ...] = ()
     cache: str | None = None
     flags: tuple[str, ...] = ()
-    has_shard_cache: bool = False
     unused: tuple[str, ...] = ()
 
-    def arguments(self, shared: Sequence[str], shard_cache_dir: str) -> tuple[str, ...]:
-        """Returns the flags of a run, besides --data_dir and --cache.
 
-        Args:
-            shared: The flags that all runs of the sweep share, each --name=value.
-        """
-        kept = [
-            word
-            for word in shared
-            if word.lstrip("-").partition("=")[0] not in self.unused
-        ]
-        more = [f"--shard_cache_dir={shard_cache_dir}"] if self.has_shard_cache else []
-        return (*kept, *self.flags, *more)
-
-
+_LOCAL, _CACHED = ("data_dirs",), ("remote_url", "shard_cache_dir")
+_SHARD_CACHE = ("--shard_cache_dir={shard_cache_dir}",)
+_NO_INPUT = ("tuning", "whole_batches", "on_error", "max_faults")
 TIERS: Mapping[str, Tier] = {
-    "remote": Tier("remote_url", flags=("--read_from=direct",)),
-    "shard_cache_cold": Tier("remote_url", "cold", has_shard_cache=True),
-    "shard_cache_warm": Tier("remote_url", "warm", has_shard_cache=True),
-    "mount_cold": Tier("mount_dir", "cold"),
-    "mount_warm": Tier("mount_dir", "warm"),
-    "local_cold": Tier("data_dirs", "cold"),
-    "local_warm": Tier("data_dirs", "warm"),
-    "ram": Tier("data_dirs", flags=("--ram_cache=records",)),
-    "decoded_ram": Tier(
-        "data_dirs", flags=("--ram_cache=images",), unused=("whole_batches",)
-    ),
-    "synthetic": Tier(
-        "",
-        flags=("--synthetic",),
-        unused=("tuning", "whole_batches", "on_error", "max_faults"),
-    ),
+    "remote": Tier(("remote_url",), flags=("--read_from=direct",)),
+    "shard_cache_cold": Tier(_CACHED, "cold", _SHARD_CACHE),
+    "shard_cache_warm": Tier(_CACHED, "warm", _SHARD_CACHE),
+    "mount_cold": Tier(("mount_dir",), "cold"),
+    "mount_warm": Tier(("mount_dir",), "warm"),
+    "local_cold": Tier(_LOCAL, "cold"),
+    "local_warm": Tier(_LOCAL, "warm"),
+    "ram": Tier(_LOCAL, None, ("--ram_cache=records",)),
+    "decoded_ram": Tier(_LOCAL, None, ("--ram_cache=images",), ("whole_batches",)),
+    "synthetic": Tier((), None, ("--synthetic",), _NO_INPUT),
+}
+# The settings of tiers, and what each of them is.
+_PLACE_OF_DATA = {
+    **dict.fromkeys(("remote_url", "mount_dir", "data_dirs"), "its data set"),
+    "shard_cache_dir": "a folder on a local disk",
 }
 
 
@@ -285,12 +345,10 @@ class Sweep:
 
     def __post_init__(self) -> None:
         cli.refuse_unused(self, _CONTRADICTIONS)
-        _check_ranks(self)
-        _check_tiers(self)
-        _check_arguments(self)
-        _check_search(self)
-        if "strong" in self.scaling:
-            _check_strong(self)
+        for fault in itertools.chain(
+            _faults_of_ranks(self), _faults_of_tiers(self), _faults_of_arguments(self)
+        ):
+            raise ValueError(fault)
         for placement in self.all_placements():
             placement.on(self.hosts)
         if not any(run.needs_horovodrun for run in self.runs()):
@@ -324,42 +382,40 @@ class Sweep:
         ]
 
     def _data(self) -> list[tuple[str | None, str | None, str | None]]:
-        if self.tiers:
-            tiers = ((name, TIERS[name]) for name in self.tiers)
-            return [(name, self._data_dir(tier), tier.cache) for name, tier in tiers]
-        pairs = itertools.product(self.data_dirs or (None,), self.caches or (None,))
-        return [(None, *pair) for pair in pairs]
-
-    def _data_dir(self, tier: Tier) -> str | None:
-        if tier.setting == "data_dirs":
-            return self.data_dirs[0]
-        return getattr(self, tier.setting) if tier.setting else None
+        """Returns tier, data set and state of the page cache, in each combination."""
+        if not self.tiers:
+            return list(
+                itertools.product(
+                    (None,), self.data_dirs or (None,), self.caches or (None,)
+                )
+            )
+        tiers = [(name, TIERS[name]) for name in self.tiers]
+        places = vars(self) | {"data_dirs": "".join(self.data_dirs)}
+        return [
+            (name, places[tier.settings[0]] if tier.settings else None, tier.cache)
+            for name, tier in tiers
+        ]
 
     def run_of(self, series: Series, placement: Placement, repeat: int) -> Run:
         """Returns one run of a series; `repeat` counts from 1."""
         gates = (f"--require={','.join(self.find_ranks)}",) if self.find_ranks else ()
-        arguments = (*self.arguments, *gates)
-        if series.tier is not None:
-            tier = TIERS[series.tier]
-            arguments = tier.arguments(arguments, self.shard_cache_dir)
+        tier = TIERS[series.tier] if series.tier else Tier()
+        settings = dataclasses.asdict(series)
+        del settings["scaling"]
+        settings["batch_size"] = series.batch_size_per_rank(placement.num_ranks)
         return Run(
-            model=series.model,
+            **settings,
             num_ranks=placement.num_ranks,
-            batch_size=series.batch_size_per_rank(placement.num_ranks),
-            data_dir=series.data_dir,
             repeat=repeat,
-            mode=series.mode,
-            cache=series.cache,
-            accelerator=series.accelerator,
             num_hosts=placement.num_hosts,
             hosts=placement.on(self.hosts),
-            tier=series.tier,
-            arguments=arguments,
+            arguments=(
+                *(w for w in self.arguments if _flag_of(w) not in tier.unused),
+                *gates,
+                *(flag.format_map(vars(self)) for flag in tier.flags),
+            ),
             horovodrun_arguments=self.horovodrun_words,
         )
-
-    def runs_of(self, series: Series, placement: Placement) -> list[Run]:
-        return [self.run_of(series, placement, 1 + n) for n in range(self.repeats)]
 
     def runs(self) -> list[Run]:
         """Returns every run once, including runs that several series share.
@@ -368,13 +424,19 @@ class Sweep:
         a slow hour of the machine affects all settings alike. A search has the runs on
         its largest number of ranks here; it chooses its runs while it goes on.
         """
-        runs = [
-            run
-            for series in self.series()
-            for placement in self.all_placements()
-            for run in self.runs_of(series, placement)
-        ]
-        return sorted(dict.fromkeys(runs), key=lambda run: run.repeat)
+        axes = itertools.product(
+            range(1, 1 + self.repeats), self.series(), self.all_placements()
+        )
+        return list(
+            dict.fromkeys(
+                self.run_of(series, placement, repeat)
+                for repeat, series, placement in axes
+            )
+        )
+
+
+def _flag_of(word: str) -> str:
+    return word.lstrip("-").partition("=")[0]
 
 
 def _without_interfaces(words: Sequence[str]) -> tuple[str, ...]:
@@ -404,46 +466,52 @@ _CONTRADICTIONS = (
 )
 
 
-def _check_ranks(sweep: Sweep) -> None:
+def _faults_of_ranks(sweep: Sweep) -> Iterator[str]:
     for name in ("models", "scaling"):
         if not getattr(sweep, name):
-            raise ValueError(f"--{name} must name at least one, got none.")
+            yield f"--{name} must name at least one, got none."
     if sweep.hosts and {"-H", "--hosts"} & set(sweep.horovodrun_words):
-        raise ValueError("--hosts and -H in --horovodrun_arguments exclude each other.")
+        yield "--hosts and -H in --horovodrun_arguments exclude each other."
+    if sweep.find_ranks and "strong" in sweep.scaling:
+        yield (
+            "--find_ranks must have --scaling=weak: it chooses the numbers of ranks "
+            "itself, and one global batch may not divide by all of them."
+        )
+    if sweep.find_ranks and sweep.max_ranks is None and not sweep.hosts:
+        yield "--find_ranks must have --max_ranks, or --hosts with slots."
+    if "strong" not in sweep.scaling:
+        return
+    if not sweep.batch_sizes:
+        yield "--scaling=strong must have --batch_sizes: they are the global batches."
+    placements = sweep.all_placements()
+    for size, placement in itertools.product(sweep.batch_sizes, placements):
+        if size % placement.num_ranks:
+            yield (
+                "With --scaling=strong each of --batch_sizes must be divisible by each "
+                f"number of ranks; {size} is not by {placement.num_ranks}."
+            )
 
 
-def _check_tiers(sweep: Sweep) -> None:
+def _faults_of_tiers(sweep: Sweep) -> Iterator[str]:
     for name in sweep.tiers:
-        tier = TIERS[name]
-        if tier.setting and not getattr(sweep, tier.setting):
-            raise ValueError(
-                f"The tier {name} must have --{tier.setting}, its data set."
-            )
-        if tier.has_shard_cache and not sweep.shard_cache_dir:
-            raise ValueError(
-                f"The tier {name} must have --shard_cache_dir, a folder on a local "
-                "disk."
-            )
-    chosen = [TIERS[name] for name in sweep.tiers]
-    used = {tier.setting for tier in chosen}
-    used |= {"shard_cache_dir" for tier in chosen if tier.has_shard_cache}
+        for setting in TIERS[name].settings:
+            if not getattr(sweep, setting):
+                what = _PLACE_OF_DATA[setting]
+                yield f"The tier {name} must have --{setting}, {what}."
+    used = {setting for name in sweep.tiers for setting in TIERS[name].settings}
     for name in ("remote_url", "mount_dir", "shard_cache_dir"):
         if getattr(sweep, name) and name not in used:
-            raise ValueError(
-                f"--{name} is for tiers that --tiers does not name, got "
-                f"{', '.join(sweep.tiers) or 'no tiers'}."
-            )
+            got = ", ".join(sweep.tiers) or "no tiers"
+            yield f"--{name} is for tiers that --tiers does not name, got {got}."
     if sweep.remote_url and "://" not in sweep.remote_url:
-        raise ValueError(f"--remote_url must be a URL, got {sweep.remote_url}.")
+        yield f"--remote_url must be a URL, got {sweep.remote_url}."
     if sweep.tiers and len(sweep.data_dirs) > 1:
-        raise ValueError(
-            f"--tiers must have one of --data_dirs, got {','.join(sweep.data_dirs)}."
-        )
+        yield f"--tiers must have one of --data_dirs, got {','.join(sweep.data_dirs)}."
 
 
-def _check_arguments(sweep: Sweep) -> None:
-    """Checks that no flag after -- is one that the sweep sets itself."""
-    names = {argument.partition("=")[0].lstrip("-") for argument in sweep.arguments}
+def _faults_of_arguments(sweep: Sweep) -> Iterator[str]:
+    """Yields the flags after -- that the sweep sets itself."""
+    names = {_flag_of(word) for word in sweep.arguments}
     swept = {"model": "models", "batch_size": "batch_sizes"}
     if sweep.tiers:
         own = ("data_dir", "synthetic", "cache", "read_from", "ram_cache")
@@ -451,7 +519,7 @@ def _check_arguments(sweep: Sweep) -> None:
     elif sweep.data_dirs:
         swept |= {"data_dir": "data_dirs", "synthetic": "data_dirs"}
     elif not names & {"data_dir", "synthetic"}:
-        raise ValueError(
+        yield (
             "One of --data_dirs and, after --, --synthetic must be given: the runs "
             "need data."
         )
@@ -461,48 +529,7 @@ def _check_arguments(sweep: Sweep) -> None:
     if sweep.accelerators:
         swept |= {"emulate": "accelerators", "step_time_ms": "accelerators"}
     for name in sorted(names & set(swept)):
-        raise ValueError(f"--{name} cannot be given after --: --{swept[name]} sets it.")
-
-
-def _check_search(sweep: Sweep) -> None:
-    if not sweep.find_ranks:
-        return
-    if "strong" in sweep.scaling:
-        raise ValueError(
-            "--find_ranks must have --scaling=weak: it chooses the numbers of ranks "
-            "itself, and one global batch may not divide by all of them."
-        )
-    if sweep.max_ranks is None and not sweep.hosts:
-        raise ValueError("--find_ranks must have --max_ranks, or --hosts with slots.")
-
-
-def _check_strong(sweep: Sweep) -> None:
-    if not sweep.batch_sizes:
-        raise ValueError(
-            "--scaling=strong must have --batch_sizes: they are the global batches."
-        )
-    for batch_size in sweep.batch_sizes:
-        for placement in sweep.all_placements():
-            if batch_size % placement.num_ranks:
-                raise ValueError(
-                    "With --scaling=strong each of --batch_sizes must be divisible by "
-                    f"each number of ranks; {batch_size} is not by "
-                    f"{placement.num_ranks}."
-                )
-
-
-def estimate_seconds(run: Run, finished: Mapping[Run, RunResult]) -> float | None:
-    """Returns the mean duration, in seconds, of the finished repeats of a run.
-
-    Only runs with the same settings count, because nothing predicts how long another
-    model, batch or number of ranks takes. None if no such run has finished.
-    """
-    seconds = [
-        result.values.sweep.seconds
-        for other, result in finished.items()
-        if result.values.sweep and dataclasses.replace(other, repeat=run.repeat) == run
-    ]
-    return statistics.mean(seconds) if seconds else None
+        yield f"--{name} cannot be given after --: --{swept[name]} sets it."
 
 
 # The batch of a rank is each model's own, as in the publications.
@@ -531,14 +558,14 @@ def with_preset(name: str | None, settings: Mapping[str, Any]) -> dict[str, Any]
     """
     if name is None:
         return dict(settings)
-    excluded = set()
+    excluded = {"ranks"} if settings.get("placements") else set()
     if settings.get("find_ranks"):
         excluded = {"ranks", "repeats"}
-    elif settings.get("placements"):
-        excluded = {"ranks"}
     own = {key: value for key, value in PRESETS[name].items() if key not in excluded}
     arguments = tuple(settings.get("arguments", ()))
-    names = {word.lstrip("-").partition("=")[0] for word in arguments}
-    if "require" not in names and not settings.get("find_ranks"):
-        arguments += (GATE,)
-    return {**own, **settings, "arguments": arguments}
+    has_gate = settings.get("find_ranks") or "require" in map(_flag_of, arguments)
+    return {
+        **own,
+        **settings,
+        "arguments": arguments if has_gate else (*arguments, GATE),
+    }

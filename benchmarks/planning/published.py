@@ -16,7 +16,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.models.accelerators import Accelerator, Figure
+from benchmarks.models.accelerators import Accelerators, Figure
 from benchmarks.results import tree
 from benchmarks.results.other_results import PublishedRow
 
@@ -89,54 +89,42 @@ def find(
     )
 
 
-def _figures(data: Mapping[str, Any]) -> dict[tuple[str, str], dict[str, Figure]]:
-    figures: dict[tuple[str, str], dict[str, Figure]] = {}
+def _accelerators(data: Mapping[str, Any]) -> Accelerators:
+    figures: dict[str, dict[str, dict[str, Figure]]] = {}
     for row in data["figures"]:
-        rates = figures.setdefault((row["accelerator"], row["mode"]), {})
-        source = data["sources"][row["source"]]
+        name, source = row["accelerator"], data["sources"][row["source"]]
+        rates = figures.setdefault(name, {"train": {}, "infer": {}})[row["mode"]]
         for model, rate in row["rates"].items():
-            rates[model] = Figure(images_per_second=rate, **source)
+            rates[model] = Figure(
+                accelerator=name, model=model, images_per_second=rate, **source
+            )
     for row in data["scaled"]:
-        rates = figures.setdefault((row["accelerator"], row["mode"]), {})
-        bases = figures[row["base"], row["mode"]]
-        is_same = row["base"] == row["accelerator"]
-        models = row["models"]
-        for model, base in (
-            {m: m for m in bases} if models == "all" else models
-        ).items():
-            name = f"{base} on {row['base']}" if is_same else row["base"]
-            rates[model] = _scaled(bases[base], name, data["ratios"][row["ratio"]])
+        name, on, mode = row["accelerator"], row["base"], row["mode"]
+        rates = figures.setdefault(name, {"train": {}, "infer": {}})[mode]
+        bases, ratio = figures[on][mode], data["ratios"][row["ratio"]]
+        models = {m: m for m in bases} if row["models"] == "all" else row["models"]
+        for model, of_base in models.items():
+            base = f"{of_base} on {on}" if on == name else on
+            figure, factor = bases[of_base], ratio["ratio"] / ratio["over"]
+            rates[model] = dataclasses.replace(
+                figure,
+                accelerator=name,
+                model=model,
+                images_per_second=figure.images_per_second * factor,
+                source=f"{ratio['source']}; {base}: {figure.source}",
+                date=ratio["date"],
+                ratio=factor,
+                base=base,
+            )
+    for name in data["no_figure_found"]:
+        figures[name] = {"train": {}, "infer": {}}
     return figures
 
 
-def _scaled(figure: Figure, base: str, ratio: Mapping[str, Any]) -> Figure:
-    factor = ratio["ratio"] / ratio["over"]
-    return dataclasses.replace(
-        figure,
-        images_per_second=figure.images_per_second * factor,
-        source=f"{ratio['source']}; {base}: {figure.source}",
-        date=ratio["date"],
-        ratio=factor,
-        base=base,
-    )
-
-
-def _accelerators(data: Mapping[str, Any]) -> dict[str, Accelerator]:
-    figures = _figures(data)
-    names = [*dict.fromkeys(name for name, _ in figures), *data["no_figure_found"]]
-    return {
-        name: Accelerator(
-            train=figures.get((name, "train"), {}),
-            infer=figures.get((name, "infer"), {}),
-        )
-        for name in names
-    }
-
-
 _DATA = json.loads(pathlib.Path(__file__).with_name("published.json").read_text())
-ACCELERATORS: Mapping[str, Accelerator] = _accelerators(_DATA)
+ACCELERATORS = _accelerators(_DATA)
 # The accelerators with a figure, as flags list them.
-NAMES = sorted(name for name, rates in ACCELERATORS.items() if rates.train)
+NAMES = sorted(name for name, modes in ACCELERATORS.items() if modes["train"])
 NO_FIGURE = f"No figure was found for {', '.join(_DATA['no_figure_found'])}."
 
 

@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from benchmarks.planning import sweep_run
-from benchmarks.planning.placement import Placement
-from benchmarks.planning.plan import Run, Series, Sweep
+from benchmarks.planning.plan import Placement, Run, Series, Sweep
 from benchmarks.results.collection import RunResult, environment
 from benchmarks.results.environment import here
 from benchmarks.results.other_results import FoundRanks, RankProbe

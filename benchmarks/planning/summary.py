@@ -12,12 +12,17 @@ from typing import Any
 
 import tfpipe
 from benchmarks.models import catalog
-from benchmarks.models.accelerators import Accelerator
-from benchmarks.planning import ceilings, facts, hardware, payoffs, run_costs
-from benchmarks.planning.ceilings import Prediction, Scenario
-from benchmarks.planning.facts import Fact, Facts
+from benchmarks.models.accelerators import Accelerators
+from benchmarks.planning import ceilings, facts, hardware, payoffs
+from benchmarks.planning.ceilings import (
+    CheckpointCost,
+    Epochs,
+    Prediction,
+    Sizing,
+    StoreUse,
+)
+from benchmarks.planning.facts import Fact, Facts, Scenario
 from benchmarks.planning.payoffs import Payoff
-from benchmarks.planning.run_costs import CheckpointCost, Epochs, Sizing, StoreUse
 from benchmarks.reporting.charts import predictions
 from benchmarks.results.other_results import PredictedRow
 from tfpipe.cli import text_table
@@ -31,7 +36,6 @@ _BINDING = {
     "network": "the network of the hosts",
     "requests": "the requests of the storage",
 }
-_PRICES = ("price_per_1000_requests", "price_per_gb")
 _DOING = {"train": "training", "infer": "running"}
 
 
@@ -70,15 +74,17 @@ class Advice:
         return {**dataclasses.asdict(self), **own}
 
 
-def answer(start: Facts, accelerators: Mapping[str, Accelerator], mode: str) -> Advice:
+def answer(start: Facts, accelerators: Accelerators, mode: str) -> Advice:
     """Returns everything that facts say about a run."""
     whole = hardware.complete(start, accelerators, mode)
     scenario = facts.scenario(whole)
-    predicted = ceilings.predict(scenario)
-    counts = _counts(scenario.num_accelerators, scenario.accelerators_per_host)
-    times = run_costs.epochs(scenario)
-    ram, cache = facts.figure(whole, "ram"), facts.figure(whole, "storage_cache")
-    prices = [facts.figure(whole, name) for name in _PRICES]
+    predicted, times = ceilings.predict(scenario), ceilings.epochs(scenario)
+    service = tfpipe.ServicePayoff(
+        rate=predicted.ceilings["cores"],
+        num_cores=scenario.num_cores,
+        demand=predicted.ceilings["accelerator"],
+        bytes_per_image=3 * scenario.image_size**2,
+    )
     return Advice(
         num_ranks=scenario.num_accelerators,
         num_hosts=scenario.num_hosts,
@@ -88,16 +94,21 @@ def answer(start: Facts, accelerators: Mapping[str, Accelerator], mode: str) -> 
         cpu_seconds_per_example=scenario.cpu_seconds,
         cores_per_accelerator=predicted.needs.cores / scenario.num_accelerators,
         binding=predicted.word,
-        sentences=_sentences(whole, scenario, mode),
-        service=_service(scenario, whole),
+        sentences=[*_sentences(scenario, predicted, mode), service.sentence],
+        service=service,
         facts=whole,
-        rows=[_row(start, accelerators, mode, count) for count in counts],
+        rows=[
+            _row(start, accelerators, mode, count)
+            for count in _counts(
+                scenario.num_accelerators, scenario.accelerators_per_host
+            )
+        ],
         payoffs=payoffs.find(whole),
-        sizing=run_costs.sizing(scenario, ram, cache),
+        sizing=ceilings.sizing(scenario),
         epochs=times,
-        first_epoch_use=run_costs.store_use(ceilings.first_epoch(scenario), *prices),
-        later_epoch_use=run_costs.store_use(scenario, *prices),
-        checkpoint=_checkpoint(whole, times.later_seconds, mode),
+        first_epoch_use=ceilings.store_use(ceilings.first_epoch(scenario)),
+        later_epoch_use=ceilings.store_use(scenario),
+        checkpoint=_checkpoint(scenario, times.later_seconds, mode),
     )
 
 
@@ -113,10 +124,7 @@ def _counts(most: int, per_host: int) -> list[int]:
 
 
 def _row(
-    start: Facts,
-    accelerators: Mapping[str, Accelerator],
-    mode: str,
-    num_accelerators: int,
+    start: Facts, accelerators: Accelerators, mode: str, num_accelerators: int
 ) -> PredictedRow:
     changed = {**start, "num_accelerators": Fact(float(num_accelerators), "")}
     scenario = facts.scenario(hardware.complete(changed, accelerators, mode))
@@ -145,40 +153,36 @@ def _finite(values: Mapping[str, float]) -> dict[str, float | None]:
     return {k: v if math.isfinite(v) else None for k, v in values.items()}
 
 
-def _checkpoint(whole: Facts, epoch_seconds: float, mode: str) -> CheckpointCost | None:
-    parameters = catalog.MODELS[facts.text(whole, "model")].num_parameters
+def _checkpoint(
+    scenario: Scenario, epoch_seconds: float, mode: str
+) -> CheckpointCost | None:
+    parameters = catalog.MODELS[scenario.model].num_parameters
     if mode != "train" or parameters is None:
         return None
-    rate = facts.figure(whole, "write")
-    return run_costs.checkpoint(parameters, rate, epoch_seconds)
+    return ceilings.checkpoint(parameters, scenario.write, epoch_seconds)
 
 
-def _sentences(whole: Facts, scenario: Scenario, mode: str) -> list[str]:
-    steady = ceilings.predict(scenario)
+def _sentences(scenario: Scenario, steady: Prediction, mode: str) -> list[str]:
     cold = ceilings.predict(ceilings.first_epoch(scenario))
-    count = scenario.num_accelerators
-    verb = "are" if count > 1 else "is"
-    storage = f"{_gb(cold.demand.storage_bytes_per_second)} GB/s"
-    later = f"{_gb(steady.demand.storage_bytes_per_second)} GB/s"
+    count, hosts = scenario.num_accelerators, scenario.num_hosts
+    storage, later = (
+        f"{_gb(each.demand.storage_bytes_per_second)} GB/s" for each in (cold, steady)
+    )
     if later != storage:
         storage += f" in the first epoch and {later} with full caches"
     word = "gives" if steady.binding in ("storage", "requests") else "must give"
-    hosts = count_of(scenario.num_hosts, "host")
+    cores, total = steady.demand.cores, scenario.num_cores
     sentences = [
-        f"{count:,} {facts.text(whole, 'accelerator').upper()} on {hosts} "
-        f"with {scenario.accelerators_per_host}{' each' * (scenario.num_hosts > 1)}, "
-        f"{_DOING.get(mode, mode)} {facts.text(whole, 'model')} at "
-        f"{facts.figure(whole, 'image_size'):.0f} pixels with "
-        f"{scenario.cached_fraction:.0%} of the bytes cached, {verb} bound by "
-        f"{_BINDING[steady.binding]}: {steady.images_per_second:,.0f} images/s, "
-        f"{steady.busy_share:.0%} busy; the storage {word} {storage}, and "
-        f"{_cores(steady, scenario)} are busy."
+        f"{count:,} {scenario.accelerator.upper()} on {count_of(hosts, 'host')} "
+        f"with {scenario.accelerators_per_host}{' each' * (hosts > 1)}, "
+        f"{_DOING.get(mode, mode)} {scenario.model} at {scenario.image_size} pixels "
+        f"with {scenario.cached:.0%} of the bytes cached, "
+        f"{'are' if count > 1 else 'is'} bound by {_bound(steady)}; the storage {word} "
+        f"{storage}, and {cores:,.1f} of {total:,.10g} cores ({cores / total:.0%}) are "
+        "busy."
     ]
     if cold.binding != steady.binding:
-        sentences.append(
-            f"The first epoch is bound by {_BINDING[cold.binding]}: "
-            f"{cold.images_per_second:,.0f} images/s, {cold.busy_share:.0%} busy."
-        )
+        sentences.append(f"The first epoch is bound by {_bound(cold)}.")
     if steady.binding != "accelerator":
         sentences.append(
             "Accelerators that never wait need "
@@ -186,23 +190,14 @@ def _sentences(whole: Facts, scenario: Scenario, mode: str) -> list[str]:
             f"{cold.needs.requests_per_second:,.0f} requests/s and "
             f"{cold.needs.cores:,.1f} cores in the first epoch."
         )
-    return [*sentences, *_next(scenario, steady), _service(scenario, whole).sentence]
+    return [*sentences, *_next(scenario, steady)]
 
 
-def _service(scenario: Scenario, whole: Facts) -> tfpipe.ServicePayoff:
-    limits = ceilings.predict(scenario).ceilings
-    return tfpipe.ServicePayoff(
-        rate=limits["cores"],
-        num_cores=scenario.num_cores,
-        demand=limits["accelerator"],
-        bytes_per_image=3 * facts.figure(whole, "image_size") ** 2,
+def _bound(predicted: Prediction) -> str:
+    return (
+        f"{_BINDING[predicted.binding]}: {predicted.images_per_second:,.0f} images/s, "
+        f"{predicted.busy_share:.0%} busy"
     )
-
-
-def _cores(predicted: Prediction, scenario: Scenario) -> str:
-    total = scenario.num_cores
-    share = predicted.demand.cores / total
-    return f"{predicted.demand.cores:,.1f} of {total:,.10g} cores ({share:.0%})"
 
 
 def _next(scenario: Scenario, steady: Prediction) -> list[str]:
@@ -212,17 +207,16 @@ def _next(scenario: Scenario, steady: Prediction) -> list[str]:
     if not math.isfinite(rate):
         return []
     text = f"The next limit is {_BINDING[name]}, at {rate:,.0f} images/s"
-    is_total = name in ("storage", "requests") and scenario.is_storage_shared
+    is_total = name in ("storage", "requests") and scenario.shared_storage
     if steady.binding == "accelerator" and is_total:
         demand = steady.ceilings["accelerator"] / scenario.num_accelerators
         text += f", which {math.floor(rate / demand):,} accelerators take"
     return [f"{text}."]
 
 
-def _gb(rate: float | None) -> str:
+def _gb(rate: float) -> str:
     """Returns bytes a second in GB, with two significant digits."""
-    value = (rate or 0.0) / 1e9
-    return f"{value:,.1f}" if value >= 1 else f"{value:.2g}"
+    return f"{rate / 1e9:,.1f}" if rate >= 1e9 else f"{rate / 1e9:.2g}"
 
 
 _PAYS = {True: "yes:", False: "no: "}
@@ -276,27 +270,8 @@ def _use(use: StoreUse) -> str:
     return text + (f" for a price of {use.money:,.2f}" if use.money else "")
 
 
-def _shown(kind: str, value: float | str) -> str:
-    if isinstance(value, str):
-        return value
-    if math.isinf(value):
-        return "unlimited"
-    if kind == "yes":
-        return "yes" if value else "no"
-    if kind == "share":
-        return f"{value:.1%}"
-    unit = {"bytes": "B", "rate": "B/s", "milliseconds": "ms"}.get(kind, "")
-    scales = (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
-    if kind in ("bytes", "rate"):
-        for prefix, scale in scales:
-            if value >= scale:
-                return f"{value / scale:,.4g} {prefix}{unit}"
-    digits = f"{value:,.4g}" if value < 1e3 else f"{value:,.0f}"
-    return f"{digits} {unit}".rstrip()
-
-
 _FACTS: Sequence[Column[tuple[str, Fact]]] = (
     Column("", lambda item: f"  {item[0]}", is_left=True),
-    Column("", lambda item: _shown(facts.KINDS[item[0]], item[1].value)),
+    Column("", lambda item: facts.shown(item[0], item[1].value)),
     Column("", lambda item: item[1].source, is_left=True),
 )

@@ -25,6 +25,7 @@ from typing import IO, Any, NamedTuple
 import tfpipe
 from benchmarks.planning.plan import Run
 from benchmarks.reporting import output
+from benchmarks.results import tree
 from benchmarks.results.collection import Result, RunResult, environment
 from benchmarks.results.environment import changes
 from benchmarks.system import child_process
@@ -64,7 +65,7 @@ def read_result(folder: pathlib.Path, run: Run) -> RunResult | None:
         document = errors.from_json(path.read_text(encoding="utf-8"))
         result: RunResult = Result(run.name, document)
         values = result.values
-        if values.sweep is None or Run.from_json(values.sweep.run) != run:
+        if values.sweep is None or tree.read(Run, values.sweep.run) != run:
             raise KeyError("run")
         if not values.sweep.seconds or None in (
             *(values.timed_seconds, values.examples_per_second, values.stall_fraction),

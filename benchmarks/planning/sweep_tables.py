@@ -6,12 +6,12 @@ dry run, and the document for the last line and for sweep.json.
 
 import dataclasses
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from benchmarks.models import catalog
 from benchmarks.planning import published
-from benchmarks.planning.plan import NO_ACCELERATOR, Run, Series, estimate_seconds
+from benchmarks.planning.plan import NO_ACCELERATOR, Run, Series
 from benchmarks.planning.session import (
     RULE,
     Repeats,
@@ -23,6 +23,7 @@ from benchmarks.planning.session import (
 from benchmarks.reporting import binding
 from benchmarks.reporting.charts import scaling, sweeps
 from benchmarks.results import checks
+from benchmarks.results.collection import RunResult
 from benchmarks.results.other_results import (
     FoundAnswers,
     PublishedRow,
@@ -68,6 +69,20 @@ def seconds_left(session: Session) -> float | None:
     estimates = [estimate_seconds(run, results) for run in missing]
     seconds = [estimate for estimate in estimates if estimate is not None]
     return sum(seconds) if len(seconds) == len(estimates) else None
+
+
+def estimate_seconds(run: Run, finished: Mapping[Run, RunResult]) -> float | None:
+    """Returns the mean duration, in seconds, of the finished repeats of a run.
+
+    Only runs with the same settings count, because nothing predicts how long another
+    model, batch or number of ranks takes. None if no such run has finished.
+    """
+    seconds = [
+        duration(result)
+        for other, result in finished.items()
+        if dataclasses.replace(other, repeat=run.repeat) == run
+    ]
+    return statistics.mean(seconds) if seconds else None
 
 
 def series_lines(session: Session, series: Series) -> list[str]:

@@ -6,7 +6,7 @@ In: the measurements of a result. Out: lines of text.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from benchmarks.models.accelerators import Accelerator
+from benchmarks.models.accelerators import Accelerators
 from benchmarks.results.other_results import StorageReading
 from benchmarks.storage_probe.reads import WRITE
 from tfpipe.cli import text_table
@@ -103,7 +103,7 @@ def fed(
     rate: float,
     record_bytes: Sequence[float],
     models: Sequence[str],
-    accelerators: Mapping[str, Accelerator],
+    accelerators: Accelerators,
 ) -> list[dict[str, Any]]:
     """Returns how many accelerators a rate feeds, for training.
 
@@ -125,8 +125,8 @@ def fed(
         }
         for model in models
         for size in record_bytes
-        for name, accelerator in accelerators.items()
-        if (figure := accelerator.train.get(model))
+        for name, modes in accelerators.items()
+        if (figure := modes["train"].get(model))
     ]
 
 

@@ -17,7 +17,7 @@ from benchmarks.distributed.ranks import Ranks
 from benchmarks.distributed.stopping import Stop
 from benchmarks.distributed.watch import Beat
 from benchmarks.models import catalog
-from benchmarks.models.accelerators import Emulation
+from benchmarks.models.accelerators import Figure
 from benchmarks.options.config import Config
 from benchmarks.options.data_access import DataOptions
 from benchmarks.reporting import steady_state
@@ -47,7 +47,7 @@ class Setting:
     num_records: int
     class_names: tuple[str, ...]
     seat: Seat
-    emulation: Emulation | None = None
+    emulation: Figure | None = None
     empty_caches: EmptyCaches | None = None
     beat: Beat = dataclasses.field(default_factory=Beat)
     progress: Progress = dataclasses.field(default_factory=Progress)

@@ -18,10 +18,11 @@ from benchmarks.planning.plan import (
     PRESETS,
     Run,
     Sweep,
-    estimate_seconds,
     with_preset,
 )
+from benchmarks.planning.sweep_tables import estimate_seconds
 from benchmarks.reporting import output
+from benchmarks.results import tree
 from benchmarks.results.collection import Result
 from tests.support.processes import commands, stand_in_train
 
@@ -141,7 +142,7 @@ def test_a_result_of_an_older_sweep_keeps_its_name_and_is_read(
     path = tmp_path / "resnet50-x2-b64-imagenet-f290fa30-r1.json"
     path.write_text(json.dumps(kept))
 
-    run = Run.from_json(fields)
+    run = tree.read(Run, fields)
 
     assert f"{run.name}.json" == path.name
     found = sweep_run.read_result(tmp_path, run)

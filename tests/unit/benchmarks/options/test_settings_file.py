@@ -7,11 +7,11 @@ import re
 
 import pytest
 
-from benchmarks.models.accelerators import Accelerator, Figure, find
+from benchmarks.models.accelerators import Accelerators, Figure, find
 from benchmarks.options import settings_file
 
 
-def _read(folder: pathlib.Path, settings: object) -> dict[str, Accelerator]:
+def _read(folder: pathlib.Path, settings: object) -> Accelerators:
     path = folder / "own.json"
     path.write_text(json.dumps(settings))
     return settings_file.accelerators_with(str(path))
@@ -23,8 +23,13 @@ def test_accelerators_of_a_file(tmp_path: pathlib.Path) -> None:
         {"own": {"source": "measured here", "train": {"vgg16": 3000}, "infer": {}}},
     )
 
-    figure = Figure(images_per_second=3000.0, source="measured here")
-    assert found["own"] == Accelerator(train={"vgg16": figure})
+    figure = Figure(
+        accelerator="own",
+        model="vgg16",
+        images_per_second=3000.0,
+        source="measured here",
+    )
+    assert found["own"] == {"train": {"vgg16": figure}, "infer": {}}
     assert find(found, "own", "vgg16", "train").step_seconds(300) == 0.1
     assert "h100" in found
 

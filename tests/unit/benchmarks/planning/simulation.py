@@ -20,7 +20,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.planning.ceilings import Scenario
+from benchmarks.planning.facts import Scenario
 
 Floats = npt.NDArray[np.float64]
 
@@ -134,7 +134,7 @@ def simulate(
     run = _Run(scenario, behaviour or Behaviour(), np.random.default_rng(seed))
     epochs = []
     for number in range(num_epochs):
-        cached = scenario.cached_fraction if number else 0.0
+        cached = scenario.cached if number else 0.0
         epochs.append(run.epoch(num_steps, min(num_steps, max_steps), cached))
     return Simulated(epochs=tuple(epochs))
 
@@ -186,11 +186,11 @@ class _Run:
         self._shape = num_hosts, scenario.accelerators_per_host
         self._stations = {
             "readers": _Station(scenario.num_accelerators),
-            "storage": _Station(1 if scenario.is_storage_shared else num_hosts),
+            "storage": _Station(1 if scenario.shared_storage else num_hosts),
             "network": _Station(num_hosts),
             "cores": _Station(num_hosts),
         }
-        cpu_seconds = scenario.cpu_seconds / scenario.cores_per_host
+        cpu_seconds = scenario.cpu_seconds / scenario.cores
         slowness = behaviour.host(random, (num_hosts, 1))
         self._cpu_seconds = np.broadcast_to(
             scenario.batch_size * cpu_seconds * slowness, self._shape
@@ -245,11 +245,13 @@ class _Run:
         ready = self._prepare(cached)
         taken = np.maximum(ready, self._now)
         factors = behaviour.step(self._random, self._shape)
-        computed = scenario.step_seconds * factors
+        computed = scenario.batch_size / scenario.images_per_second * factors
         ends = taken + computed
-        opened = float(ends.max()) + scenario.exchange_seconds
+        opened = float(ends.max()) + scenario.exchange_ms / 1e3
         last = np.unravel_index(ends.argmax(), ends.shape)
-        self._worked["accelerator"] += float(computed[last]) + scenario.exchange_seconds
+        self._worked["accelerator"] += (
+            float(computed[last]) + scenario.exchange_ms / 1e3
+        )
         self._worked["accelerators"] += float(computed.mean())
         self._now = opened
         self._taken = [*self._taken[1:], taken]
@@ -258,9 +260,9 @@ class _Run:
         """Returns when the next batch of each rank is read and decoded."""
         scenario = self._scenario
         num_bytes = self._missed_bytes(cached)
-        num_requests = num_bytes / scenario.request_bytes
-        by_bytes = num_bytes / scenario.storage_bytes_per_second
-        by_requests = num_requests / scenario.requests_per_second
+        num_requests = num_bytes / scenario.request
+        by_bytes = num_bytes / scenario.storage
+        by_requests = num_requests / scenario.requests
         queues = scenario.num_storages
         self._worked["bytes"] += float(num_bytes.sum())
         self._worked["storage"] += float(by_bytes.sum()) / queues
@@ -269,7 +271,7 @@ class _Run:
         services = {
             "readers": num_requests * behaviour.request_seconds / behaviour.num_readers,
             "storage": np.maximum(by_bytes, by_requests),
-            "network": num_bytes / scenario.link_bytes_per_second,
+            "network": num_bytes / scenario.link,
             "cores": self._cpu_seconds,
         }
         # A rank asks for a batch when there is room for it, and in order.
@@ -283,7 +285,7 @@ class _Run:
     def _missed_bytes(self, cached: float) -> Floats:
         """Returns the bytes of the next batches that no cache holds."""
         batch_size = self._scenario.batch_size
-        num_bytes = batch_size * self._scenario.record_bytes
+        num_bytes = batch_size * self._scenario.record
         missed = self._random.binomial(batch_size, 1 - cached, self._shape)
         factors = self._behaviour.batch(self._random, self._shape)
         return num_bytes * factors * (missed / batch_size)

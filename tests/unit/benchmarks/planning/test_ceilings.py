@@ -7,23 +7,23 @@ import pytest
 from hypothesis import given, strategies as st
 
 from benchmarks.planning import ceilings
-from benchmarks.planning.ceilings import Scenario
+from benchmarks.planning.facts import Scenario
 
 
 def _scenario(**changes):
     figures = {
         "num_images": 1000,
-        "record_bytes": 100e3,
+        "record": 100e3,
         "images_per_second": 1000.0,
-        "cpu_seconds": 1e-3,
+        "cpu_ms": 1.0,
         "batch_size": 100,
-        "num_hosts": 2,
+        "num_accelerators": 8,
         "accelerators_per_host": 4,
-        "cores_per_host": 10,
-        "link_bytes_per_second": 1e9,
-        "storage_bytes_per_second": 1.5e9,
-        "requests_per_second": 1e3,
-        "request_bytes": 1e6,
+        "cores": 10,
+        "link": 1e9,
+        "storage": 1.5e9,
+        "requests": 1e3,
+        "request": 1e6,
     }
     return Scenario(**{**figures, **changes})
 
@@ -47,26 +47,17 @@ def test_ceilings_by_hand():
 @pytest.mark.parametrize(
     ("changes", "binding", "rate"),
     [
-        ({"exchange_seconds": 0.1}, "accelerator", 4000.0),
-        ({"cores_per_host": 1.5}, "cores", 3000.0),
-        ({"storage_bytes_per_second": 1e8}, "storage", 1000.0),
+        ({"exchange_ms": 100.0}, "accelerator", 4000.0),
+        ({"cores": 1.5}, "cores", 3000.0),
+        ({"storage": 1e8}, "storage", 1000.0),
+        ({"storage": 1e8, "shared_storage": False}, "storage", 2000.0),
         (
-            {"storage_bytes_per_second": 1e8, "is_storage_shared": False},
-            "storage",
-            2000.0,
+            {"storage": 1e8, "shared_storage": False, "cached": 0.5},
+            *("storage", 4000.0),
         ),
-        (
-            {
-                "storage_bytes_per_second": 1e8,
-                "is_storage_shared": False,
-                "cached_fraction": 0.5,
-            },
-            "storage",
-            4000.0,
-        ),
-        ({"requests_per_second": 500}, "requests", 5000.0),
-        ({"link_bytes_per_second": 1e8}, "network", 2000.0),
-        ({"cached_fraction": 1.0}, "accelerator", 8000.0),
+        ({"requests": 500}, "requests", 5000.0),
+        ({"link": 1e8}, "network", 2000.0),
+        ({"cached": 1.0}, "accelerator", 8000.0),
     ],
 )
 def test_binding(changes, binding, rate):
@@ -78,11 +69,9 @@ def test_binding(changes, binding, rate):
 @pytest.mark.parametrize(
     "changes",
     [
-        *({name: 0} for name in ("num_images", "record_bytes", "cores_per_host")),
-        {"cpu_seconds": -1.0},
-        {"link_bytes_per_second": math.nan},
-        {"cached_fraction": 1.1},
-        {"exchange_seconds": math.inf},
+        *({name: 0} for name in ("num_images", "record", "cores")),
+        {"cpu_ms": -1.0},
+        {"link": math.nan},
     ],
 )
 def test_a_scenario_of_impossible_figures_is_refused(changes):
@@ -91,7 +80,7 @@ def test_a_scenario_of_impossible_figures_is_refused(changes):
 
 
 def test_what_is_cached_is_read_once():
-    cached = _scenario(cached_fraction=1.0)
+    cached = _scenario(cached=1.0)
     warm = ceilings.predict(cached)
     assert warm.ceilings["storage"] == warm.ceilings["network"] == math.inf
     assert warm.demand.storage_bytes_per_second == 0
@@ -99,42 +88,46 @@ def test_what_is_cached_is_read_once():
     assert cold.demand.storage_bytes_per_second == pytest.approx(8e8)
 
 
+def _of_hosts(num_hosts, **figures):
+    total = num_hosts * figures["accelerators_per_host"]
+    return Scenario(num_accelerators=total, **figures)
+
+
 _positive = st.floats(min_value=1e-3, max_value=1e9)
 
 
 @given(
     st.builds(
-        Scenario,
+        _of_hosts,
+        st.integers(1, 2000),
         num_images=st.integers(1, 10**9),
-        record_bytes=_positive,
+        record=_positive,
         images_per_second=_positive,
-        cpu_seconds=_positive,
+        cpu_ms=_positive,
         batch_size=st.integers(1, 4096),
         accelerators_per_host=st.integers(1, 16),
-        cores_per_host=_positive,
-        link_bytes_per_second=_positive,
-        storage_bytes_per_second=_positive,
-        is_storage_shared=st.booleans(),
-        requests_per_second=_positive,
-        request_bytes=_positive,
-        num_hosts=st.integers(1, 2000),
-        cached_fraction=st.floats(0, 1),
-        exchange_seconds=st.floats(0, 10),
+        cores=_positive,
+        link=_positive,
+        storage=_positive,
+        shared_storage=st.booleans(),
+        requests=_positive,
+        request=_positive,
+        cached=st.floats(0, 1),
+        exchange_ms=st.floats(0, 10_000),
     )
 )
 def test_no_resource_gives_more_than_it_has(scenario):
     got = ceilings.predict(scenario)
     most = (
         scenario.num_cores,
-        scenario.num_storages * scenario.storage_bytes_per_second,
-        scenario.num_storages * scenario.requests_per_second,
-        scenario.link_bytes_per_second,
+        scenario.num_storages * scenario.storage,
+        scenario.num_storages * scenario.requests,
+        scenario.link,
     )
     for used, limit in zip(dataclasses.astuple(got.demand), most, strict=True):
         assert used <= limit * (1 + 1e-9)
     assert 0 < got.busy_share <= 1
     assert got.images_per_second == min(got.ceilings.values())
-    faster = ceilings.predict(
-        dataclasses.replace(scenario, num_hosts=scenario.num_hosts + 1)
-    )
+    more = scenario.num_accelerators + scenario.accelerators_per_host
+    faster = ceilings.predict(dataclasses.replace(scenario, num_accelerators=more))
     assert faster.images_per_second >= got.images_per_second * (1 - 1e-9)

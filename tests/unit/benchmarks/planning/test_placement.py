@@ -1,8 +1,8 @@
-"""benchmarks.planning.placement: ranks on hosts, as horovodrun takes them."""
+"""benchmarks.planning.plan: ranks on hosts, as horovodrun takes them."""
 
 import pytest
 
-from benchmarks.planning.placement import Placement
+from benchmarks.planning.plan import Placement
 
 FOUR = ("a", "b", "c", "d")
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from benchmarks.planning import run_costs
-from benchmarks.planning.ceilings import Scenario
+from benchmarks.planning import ceilings
+from benchmarks.planning.facts import Scenario
 
 
 def _played(fits: float, num_hosts: int) -> float:
@@ -34,7 +34,7 @@ def _played(fits: float, num_hosts: int) -> float:
     ("fits", "num_hosts"), [(0.5, 1), (0.9, 1), (0.3, 2), (0.8, 4), (0.5, 8)]
 )
 def test_hits_of_a_page_cache(fits, num_hosts):
-    got = run_costs.page_cache_hits(fits * 1e9, 1e9, num_hosts)
+    got = ceilings.page_cache_hits(fits * 1e9, 1e9, num_hosts)
     assert got == pytest.approx(_played(fits, num_hosts), abs=0.03)
 
 
@@ -43,7 +43,7 @@ def test_hits_of_a_page_cache(fits, num_hosts):
 )
 def test_more_memory_never_hits_less(one, other, num_hosts):
     less, more = sorted((one, other))
-    low, high = (run_costs.page_cache_hits(m, 1.0, num_hosts) for m in (less, more))
+    low, high = (ceilings.page_cache_hits(m, 1.0, num_hosts) for m in (less, more))
     assert 0 <= low <= high + 0.02 <= 1.02
     assert high <= min(1.0, more) + 0.3
     assert (more < 1) or high == 1.0
@@ -51,47 +51,49 @@ def test_more_memory_never_hits_less(one, other, num_hosts):
 
 @pytest.mark.parametrize(("fits", "hits"), [(0.25, 0.25), (1, 1), (3, 1)])
 def test_hits_of_a_shard_cache_are_the_share_that_fits(fits, hits):
-    assert run_costs.shard_cache_hits(fits * 1e9, 1e9) == hits
+    assert ceilings.shard_cache_hits(fits * 1e9, 1e9) == hits
 
 
-def _scenario(num_hosts=1, cached=1.0):
+def _scenario(num_hosts=1, cached=1.0, **more):
     return Scenario(
         num_images=1_281_167,
-        record_bytes=115_154,
+        record=115_154,
         images_per_second=1786.0,
-        cpu_seconds=1e-6,
+        cpu_ms=1e-3,
         batch_size=400,
-        num_hosts=num_hosts,
+        num_accelerators=8 * num_hosts,
         accelerators_per_host=8,
-        cores_per_host=100,
-        storage_bytes_per_second=164_600_000.0 * num_hosts,
-        cached_fraction=cached,
+        cores=100,
+        storage=164_600_000.0 * num_hosts,
+        cached=cached,
+        **more,
     )
 
 
 def test_sizes_of_the_rules():
     # The worked example of MLPerf Storage: 8 H100, batch 400, one host of 512 GB.
-    found = run_costs.sizing(_scenario(), 512e9, 0.0)
+    found = ceilings.sizing(_scenario(ram=512e9))
     assert found.mlperf_bytes == found.needed_bytes == 2.56e12
     assert (found.dell_bytes, found.copies) == (512e9, 18)
     assert "5 x 1 host x 512 GB" in found.arithmetic
-    steps = run_costs.sizing(_scenario(), 1e9, 0.0)
+    steps = ceilings.sizing(_scenario(ram=1e9))
     assert steps.needed_bytes == pytest.approx(1.6e6 * 115_154)
-    assert run_costs.sizing(_scenario(), 1e9, 2e12).needed_bytes == 2e12
+    cached = ceilings.sizing(_scenario(ram=1e9, storage_cache=2e12))
+    assert cached.needed_bytes == 2e12
 
 
 def test_first_epoch():
-    one = run_costs.epochs(_scenario())
+    one = ceilings.epochs(_scenario())
     assert one.first_seconds == pytest.approx(10 * one.later_seconds, rel=0.01)
     # Nine epochs more than without the reading, of 5 % a run.
     assert (one.filling_epochs, one.amortized_epochs) == (1, 180)
-    never = run_costs.epochs(_scenario(cached=0.0))
+    never = ceilings.epochs(_scenario(cached=0.0))
     assert (never.filling_epochs, never.amortized_epochs) == (1, 1)
     assert never.first_seconds == never.later_seconds
 
 
 def test_several_hosts_fill_their_caches_in_several_epochs():
-    found = run_costs.epochs(_scenario(num_hosts=9))
+    found = ceilings.epochs(_scenario(num_hosts=9))
     # A host misses (8/9)^k of the data after k epochs.
     assert found.filling_epochs == 26
     times = [max(1.0, 10 * (8 / 9) ** k) for k in range(200)]
@@ -101,7 +103,7 @@ def test_several_hosts_fill_their_caches_in_several_epochs():
 
 
 def test_checkpoint():
-    found = run_costs.checkpoint(25_000_000, 1e9, 9.8)
+    found = ceilings.checkpoint(25_000_000, 1e9, 9.8)
     assert found.num_bytes == 200e6
     assert (found.seconds, found.share) == pytest.approx((0.2, 0.02))
 
@@ -112,10 +114,13 @@ def test_checkpoint():
 )
 def test_what_an_epoch_takes_from_the_storage(cached, requests, money):
     scenario = dataclasses.replace(
-        _scenario(cached=cached), num_images=10_000, record_bytes=1e5, request_bytes=1e6
+        _scenario(cached=cached, price_per_1000_requests=0.4, price_per_gb=0.09),
+        num_images=10_000,
+        record=1e5,
+        request=1e6,
     )
 
-    use = run_costs.store_use(scenario, 0.4, 0.09)
+    use = ceilings.store_use(scenario)
 
     assert use.num_requests == pytest.approx(requests)
     assert use.num_bytes == pytest.approx(1e9 * (1 - cached))

@@ -8,20 +8,20 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from benchmarks.planning import ceilings
-from benchmarks.planning.ceilings import Scenario
+from benchmarks.planning.facts import Scenario
 from tests.unit.benchmarks.planning import simulation
 from tests.unit.benchmarks.planning.simulation import Behaviour, Floats, simulate
 
 # 16 accelerators of 100 images/s, which need 160 MB/s and 16 of the 32 cores.
 BASE = Scenario(
     num_images=1_000_000,
-    record_bytes=100e3,
+    record=100e3,
     images_per_second=100.0,
-    cpu_seconds=0.01,
+    cpu_ms=10,
     batch_size=50,
-    num_hosts=4,
+    num_accelerators=16,
     accelerators_per_host=4,
-    cores_per_host=8,
+    cores=8,
 )
 
 
@@ -38,25 +38,23 @@ def factors(*values: float) -> simulation.Draw:
     ("scenario", "binding"),
     [
         (BASE, "accelerator"),
-        (dataclasses.replace(BASE, cpu_seconds=0.05), "cores"),
-        (dataclasses.replace(BASE, storage_bytes_per_second=50e6), "storage"),
+        (dataclasses.replace(BASE, cpu_ms=50), "cores"),
+        (dataclasses.replace(BASE, storage=50e6), "storage"),
         (
-            dataclasses.replace(
-                BASE, storage_bytes_per_second=9e6, is_storage_shared=False
-            ),
+            dataclasses.replace(BASE, storage=9e6, shared_storage=False),
             "storage",
         ),
-        (dataclasses.replace(BASE, link_bytes_per_second=9e6), "network"),
+        (dataclasses.replace(BASE, link=9e6), "network"),
         (
-            dataclasses.replace(BASE, requests_per_second=500, request_bytes=100e3),
+            dataclasses.replace(BASE, requests=500, request=100e3),
             "requests",
         ),
-        (dataclasses.replace(BASE, exchange_seconds=0.5), "accelerator"),
+        (dataclasses.replace(BASE, exchange_ms=500), "accelerator"),
         (
             dataclasses.replace(
                 BASE,
-                storage_bytes_per_second=50e6,
-                cached_fraction=0.6,
+                storage=50e6,
+                cached=0.6,
             ),
             "storage",
         ),
@@ -90,10 +88,10 @@ def test_it_is_never_faster_than_the_closed_form(
 ) -> None:
     scenario = dataclasses.replace(
         BASE,
-        cpu_seconds=cpu,
-        storage_bytes_per_second=storage,
-        link_bytes_per_second=link,
-        num_hosts=num_hosts,
+        cpu_ms=cpu * 1e3,
+        storage=storage,
+        link=link,
+        num_accelerators=4 * num_hosts,
     )
     behaviour = Behaviour(batch=simulation.lognormal(spread))
     predicted = ceilings.predict(scenario).images_per_second
@@ -118,7 +116,7 @@ def test_a_barrier_waits_for_the_slowest_accelerator() -> None:
 def test_random_steps_cost_the_mean_of_the_largest_of_all() -> None:
     """The largest of n exponential times has the mean 1 + 1/2 + ... + 1/n."""
     behaviour = Behaviour(step=lambda random, shape: random.exponential(1.0, shape))
-    scenario = dataclasses.replace(BASE, cpu_seconds=1e-6)
+    scenario = dataclasses.replace(BASE, cpu_ms=0.001)
 
     steady = simulate(scenario, behaviour=behaviour, max_steps=500).steady
     harmonic = sum(1 / k for k in range(1, 17))
@@ -128,7 +126,7 @@ def test_random_steps_cost_the_mean_of_the_largest_of_all() -> None:
 
 
 def test_one_slow_host_holds_all_others_back() -> None:
-    scenario = dataclasses.replace(BASE, cpu_seconds=0.02)
+    scenario = dataclasses.replace(BASE, cpu_ms=20)
     behaviour = Behaviour(host=factors(1.0, 1.0, 1.0, 4.0))
 
     steady = simulate(scenario, behaviour=behaviour, max_steps=100).steady
@@ -139,9 +137,7 @@ def test_one_slow_host_holds_all_others_back() -> None:
 
 
 def test_the_first_epoch_finds_empty_caches() -> None:
-    scenario = dataclasses.replace(
-        BASE, storage_bytes_per_second=40e6, cached_fraction=1.0
-    )
+    scenario = dataclasses.replace(BASE, storage=40e6, cached=1.0)
 
     cold, warm = simulate(scenario, max_steps=100).epochs
 
@@ -154,7 +150,7 @@ def test_the_first_epoch_finds_empty_caches() -> None:
 
 
 def test_readers_limit_by_the_time_of_a_request() -> None:
-    scenario = dataclasses.replace(BASE, request_bytes=100e3)
+    scenario = dataclasses.replace(BASE, request=100e3)
     behaviour = Behaviour(request_seconds=0.5, num_readers=10)
 
     steady = simulate(scenario, behaviour=behaviour, max_steps=60).steady
@@ -164,7 +160,7 @@ def test_readers_limit_by_the_time_of_a_request() -> None:
 
 
 def test_reading_ahead_hides_batches_of_different_sizes() -> None:
-    scenario = dataclasses.replace(BASE, storage_bytes_per_second=200e6)
+    scenario = dataclasses.replace(BASE, storage=200e6)
     rates = [
         simulate(
             scenario,
@@ -195,8 +191,8 @@ def test_ten_thousand_accelerators_take_a_moment() -> None:
     scenario = dataclasses.replace(
         BASE,
         num_images=10**9,
-        storage_bytes_per_second=50e9,
-        num_hosts=2500,
+        storage=50e9,
+        num_accelerators=10_000,
     )
 
     steady = simulate(scenario, max_steps=40).steady

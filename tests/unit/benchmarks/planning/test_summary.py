@@ -12,7 +12,6 @@ from benchmarks.planning import (
     payoffs,
     published,
     summary,
-    what_if,
 )
 from benchmarks.results.collection import Result, collect
 from tests.support.data import sample_results
@@ -214,7 +213,7 @@ def test_results_give_facts_and_flags_come_first():
     stock = measured.read(_collect(input=profile))[0]
     assert stock["whole_batches"].value == 0.0  # the figures are of the native crop
     flags = _facts(storage="10GB/s", accelerator="v100")
-    known = what_if.apply(found, flags)
+    known = hardware.change(found, flags)
     whole = hardware.complete(known, published.ACCELERATORS, "train")
     assert whole["storage"].value == 10e9
     assert whole["requests"].value == math.inf

@@ -2,23 +2,24 @@
 
 import pytest
 
-from benchmarks.models.accelerators import Accelerator, Figure
+from benchmarks.models.accelerators import Figure
 from benchmarks.results.other_results import StorageReading
 from benchmarks.storage_probe import summary
 
-
-def _accelerator(**rates: float) -> Accelerator:
-    return Accelerator(
-        train={
-            model: Figure(images_per_second=rate, source="made up")
+_RATES = {
+    "v100": {"resnet50": 1000.0, "inception_v4": 250.0},
+    "h100": {"resnet50": 5000.0},
+}
+_KNOWN = {
+    name: {
+        "train": {
+            model: Figure(
+                accelerator=name, model=model, images_per_second=rate, source="made up"
+            )
             for model, rate in rates.items()
         }
-    )
-
-
-_KNOWN = {
-    "v100": _accelerator(resnet50=1000.0, inception_v4=250.0),
-    "h100": _accelerator(resnet50=5000.0),
+    }
+    for name, rates in _RATES.items()
 }
 
 
