@@ -24,8 +24,8 @@ sources have numbers: --class_map or --label_map gives them.
 
 The flags of the other commands say how a source is read, as NAME=VALUE, once for each
 source: --image_column --label_column --name_column --split_column --label_separator
---extra_columns --root --query for a table, --label_from --label_key --image_part for
-tars, --image_key --label_key --name_key for TFRecord files.
+--extra_columns --hive_columns --root --query --table for a table, --label_from
+--label_key --image_part for tars, --image_key --label_key --name_key for TFRecords.
 
 Further columns of the catalogs of data sets and of exports come along, and those that
 --extra_columns names; so do all labels of an image. --extra_columns=NAME= keeps none.
@@ -39,13 +39,13 @@ input, options and seed give the same bytes, in whatever order the sources are n
 The last line on stdout is one JSON object. Exit code: 0 done, 1 an error.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 from converters.conversion import steps
 from converters.inputs.merged import HOW, MergeReader
 from converters.options import shared
 from converters.options.job import ConvertOptions, reader_of
+from converters.options.shared import by_name
 from tfpipe import cli
 
 _input = cli.group(shared.INPUT)
@@ -90,6 +90,16 @@ class MergeOptions(ConvertOptions):
     extra_columns: tuple[str, ...] = _how(
         "More columns for catalog.parquet, with commas between them,"
     )
+    hive_columns: tuple[str, ...] = _how(
+        "Columns that are folders NAME=VALUE, with commas between them,"
+    )
+    table: tuple[str, ...] = _input(
+        (),
+        "Another table for --query of the source NAME; may come several times.",
+        shown="NAME=TABLE=PLACE",
+        repeated=True,
+        url=True,
+    )
     extra_in_records: bool = _input(
         False, "Store the further columns of all sources in the records too."
     )
@@ -97,43 +107,29 @@ class MergeOptions(ConvertOptions):
     file_in_names: bool = shared.file_in_names()
 
 
-def by_name(
-    what: str, words: Sequence[str], *, form: str = "NAME=VALUE", may_be_empty: bool
-) -> dict[str, str]:
-    """Returns the values of words like NAME=VALUE by their names.
-
-    `what` and `form` are for errors, without the values: a value may be a URL with a
-    password.
-    """
-    found: dict[str, str] = {}
-    for word in words:
-        name, equals, value = word.partition("=")
-        if not name or not equals or "://" in name or not (value or may_be_empty):
-            got = "a URL" if "://" in word else repr(word)
-            raise ValueError(
-                f"{what} must be given as {form}, got {got}. NAME is the name of "
-                "a source."
-            )
-        if name in found:
-            raise ValueError(f"{what} must have different names, got {name!r} twice.")
-        found[name] = value
-    return found
-
-
 def run(options: MergeOptions) -> None:
     """Converts the sources."""
     words = {flag: getattr(options, flag) for flag in HOW}
-    form, files = "NAME=PLACE", options.class_map
+    tables: dict[str, list[str]] = {}
+    for word in words.pop("table"):
+        name, _, table = word.partition("=")
+        tables.setdefault(name, []).append(table)
+    how: dict[str, dict[str, Any]] = {
+        flag: by_name(f"--{flag}", values, may_be_empty=True)
+        for flag, values in words.items()
+        if values
+    }
+    if tables:
+        how["table"] = {
+            name: by_name(f"--table={name}", values, form="TABLE=PLACE")
+            for name, values in tables.items()
+        }
     reader = reader_of(
         MergeReader,
         options,
-        sources=by_name("Sources", options.sources, form=form, may_be_empty=False),
-        class_map=by_name("--class_map", files, form="NAME=FILE", may_be_empty=False),
-        how={
-            flag: by_name(f"--{flag}", values, may_be_empty=True)
-            for flag, values in words.items()
-            if values
-        },
+        sources=by_name("Sources", options.sources, form="NAME=PLACE"),
+        class_map=by_name("--class_map", options.class_map, form="NAME=FILE"),
+        how=how,
     )
     steps.run_command("converters.merge", options, reader)
 

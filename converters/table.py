@@ -32,6 +32,7 @@ from converters.conversion import steps
 from converters.inputs.tables.reader import TableReader
 from converters.options import shared
 from converters.options.job import ConvertOptions, reader_of
+from converters.options.shared import by_name
 from tfpipe import cli
 
 _input = cli.group(shared.INPUT)
@@ -95,9 +96,7 @@ def run(options: TableOptions) -> None:
     """Converts the table."""
     if len(options.input) > 1:
         raise ValueError("--input must be given once; use --table for others.")
-    tables = dict(word.partition("=")[::2] for word in options.table)
-    if len(tables) < len(options.table) or not all(map(str.isidentifier, tables)):
-        raise ValueError("--table must be name=PLACE, with another name each time.")
+    tables = by_name("--table", options.table, form="NAME=PLACE")
     reader = reader_of(TableReader, options, input=options.input[0], table=tables)
     steps.run_command("converters.table", options, reader)
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from converters.conversion import summary
 from converters.engines import processes
 from converters.inputs import expected, exported, labels, listing, meaning
-from converters.inputs.files import path_of
 from converters.inputs.image import Image, catalog_name
 from converters.inputs.labels import Labelled
 from converters.inputs.reader import Reader, Workspace
@@ -139,13 +138,7 @@ def make_job(command: str, options: ConvertOptions, reader: Reader) -> Job:
         )
         listed = reader.list_images(options.meaning, workspace)
         _require_apart(options, listed.folders_of_images())
-        path = options.label_map
-        labelled = labels.give_labels(
-            listed,
-            label_map=None if path is None else path_of("--label_map", path),
-            label_base=options.label_base,
-            label_type=options.label_type,
-        )
+        labelled = labels.give_labels(listed, options.meaning)
         whole = exported.with_columns(labelled.listed, workspace)
         labelled = labelled._replace(listed=whole)
         expected.check_expected(options.expect, labelled)

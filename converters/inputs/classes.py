@@ -1,22 +1,35 @@
-"""Reads class lists: the label and the name of each synset.
+"""Classes of an input: beside the files, in their metadata, or those of ImageNet.
 
-In: a text file with a synset a line, in label order, or the ILSVRC-2012 list of the
-package. Out: `Class` values. The first line has label 1, because label 0 is the
+In: the folder of an input, or its Parquet files. Out: a `ClassList`: names of the
+classes with numbers in the input, and, from our own data sets and lists of synsets,
+labels and texts. A line N of a list of synsets has label N, because label 0 is the
 background class of ImageNet.
 """
 
 import collections
 import dataclasses
 import pathlib
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from converters.inputs import devkit
+from tfpipe import errors
 from tfpipe.location.browse import Folder
 from tfpipe.location.location import Location
 from tfpipe.shards import index
+from tfpipe.shards.sql import about_parquet
+
+if TYPE_CHECKING:
+    import duckdb
 
 LABEL_BASE = 1
 _SYNSETS_NAME, _WORDS_NAMES = "synsets.txt", ("synset_words.txt", "words.txt")
+EXPORT_NAME, INDEX_NAME, CLASSES_NAME = "export.json", "index.json", "classes.tsv"
+_FEATURES_NAME = "features.json"
+_PLAIN_LISTS = ("labels.txt", "classes.txt", "classnames.txt")
+# A line of a label map: a label, a colon or a space, and a class.
+_NUMBERED = re.compile(r"([0-9]+)(?:\s*:\s*|\s+)(\S.*)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,6 +47,137 @@ def classes_of(listed: index.Index) -> list[Class]:
         Class(label, synset, text)
         for label, (synset, text) in enumerate(listed.classes, listed.label_base)
     ]
+
+
+class ClassList(NamedTuple):
+    """Classes of an input.
+
+    Attributes:
+        origin: The file of the list, for people; empty if there is no list.
+        names: Name of the class of each number in the input.
+        labels: Label of each class in label order, if the list says labels.
+        texts: Name of each class for people.
+        export: Folder of the list, if an export has it.
+    """
+
+    origin: str = ""
+    names: Mapping[int, str] = {}
+    labels: Mapping[str, int] = {}
+    texts: Mapping[str, str] = {}
+    export: Folder | None = None
+
+
+NO_LIST = ClassList()
+
+
+def of_rows(length: int) -> ClassList:
+    """Returns the classes of rows of 0 and 1: the numbers below their length."""
+    names = {number: str(number) for number in range(length)}
+    return ClassList("The length of the rows of 0 and 1", names)
+
+
+def exported(folder: Folder) -> ClassList:
+    """Returns the classes of a folder of converters.export or of a converter."""
+    is_export = folder.is_file(EXPORT_NAME)
+    is_own = is_export or folder.is_file(INDEX_NAME)
+    if not is_own or not folder.is_file(CLASSES_NAME):
+        return NO_LIST
+    origin = folder.shown(CLASSES_NAME)
+    names: dict[int, str] = {}
+    labels: dict[str, int] = {}
+    texts: dict[str, str] = {}
+    for line in folder.read_text(CLASSES_NAME).removesuffix("\n").split("\n")[1:]:
+        fields = line.split("\t")
+        if len(fields) != 4 or not (fields[0].isdecimal() and fields[1].isdecimal()):
+            raise ValueError(
+                f"{origin} must have lines of two numbers, a class and its name, with "
+                f"tabs between them, got {line!r:.80}. Export the data set again."
+            )
+        # Exports count classes from 0; records hold the label.
+        names[int(fields[0 if is_export else 1])] = fields[2]
+        labels[fields[2]] = int(fields[1])
+        texts[fields[2]] = fields[3]
+    return ClassList(origin, names, labels, texts, folder if is_export else None)
+
+
+def beside(folder: Folder, label_keys: Sequence[str]) -> ClassList:
+    """Returns the classes of a list beside shards; TFDS names a file after the key."""
+    if (own := exported(folder)).names:
+        return own
+    tfds = (f"{k.replace('/', sign)}.labels.txt" for k in label_keys for sign in "-.")
+    for name in filter(folder.is_file, tfds):
+        return ClassList(folder.shown(name), dict(enumerate(_lines(folder, name))))
+    if count := _num_classes(folder, label_keys):
+        return of_rows(count)._replace(origin=folder.shown(_FEATURES_NAME))
+    for name in filter(folder.is_file, _PLAIN_LISTS):
+        lines = _lines(folder, name)
+        return ClassList(folder.shown(name), dict(numbered(lines, 0)))
+    return NO_LIST
+
+
+def _lines(folder: Folder, name: str) -> list[str]:
+    lines = folder.read_text(name).split("\n")
+    return [line.strip() for line in lines if line.strip()]
+
+
+def numbered(lines: Sequence[str], first: int) -> list[tuple[int, str]]:
+    """Returns the classes of lines `<label> <class>`, or of classes from `first` on."""
+    matches = [match for line in lines if (match := _NUMBERED.fullmatch(line))]
+    if len(matches) < len(lines):
+        return list(enumerate(lines, first))
+    return [(int(match[1]), match[2]) for match in matches]
+
+
+def _num_classes(folder: Folder, label_keys: Sequence[str]) -> int:
+    """Returns the number of classes in features.json of TFDS; 0 for none."""
+    if not folder.is_file(_FEATURES_NAME):
+        return 0
+    text = folder.read_text(_FEATURES_NAME)
+    try:
+        features = errors.from_json(text)["featuresDict"]["features"]
+        labels = [features[key]["classLabel"] for key in label_keys if key in features]
+        return int(labels[0]["numClasses"])
+    except (ValueError, KeyError, TypeError, IndexError, OverflowError):
+        return 0
+
+
+def of_parquet(
+    connection: "duckdb.DuckDBPyConnection", paths: Sequence[str], column: str
+) -> ClassList:
+    """Returns the classes in the Hugging Face metadata of Parquet files.
+
+    The column of the label holds a number or a list of numbers.
+    """
+    metadata = connection.execute(
+        f"SELECT file_name, decode(value) FROM {about_parquet('kv_metadata', *paths)} "
+        "WHERE decode(key) = 'huggingface'"
+    )
+    said = dict(metadata.fetchall())
+    lists = {path: _class_names(said.get(path, ""), column) for path in paths}
+    lists = {path: names for path, names in lists.items() if names}
+    if not lists:
+        return NO_LIST
+    first = next(iter(lists))
+    for other, names in lists.items():
+        if names != lists[first]:
+            raise ValueError(
+                f"The files of --input must have the same classes, got other names in "
+                f"the metadata of {other} than in {first}. Convert them alone, or say "
+                "the classes with --label_map."
+            )
+    return ClassList(f"The metadata of {first}", dict(enumerate(lists[first])))
+
+
+def _class_names(metadata: str, column: str) -> list[str]:
+    try:
+        feature: Any = errors.from_json(metadata)["info"]["features"][column]
+        while feature.get("_type") != "ClassLabel":
+            feature = feature["feature"]  # a sequence of labels
+            feature = feature[0] if isinstance(feature, list) else feature
+        names = feature.get("names") or range(int(feature["num_classes"]))
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError):
+        return []
+    return [str(name) for name in names]
 
 
 def imagenet_classes() -> list[Class]:

@@ -11,13 +11,12 @@ import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
 
-from converters.inputs import class_lists, devkit, listing
-from converters.inputs.class_lists import ClassList
-from converters.inputs.classes import texts
+from converters.inputs import devkit, listing
+from converters.inputs.classes import ClassList, exported, texts
 from converters.inputs.image import Image
 from converters.inputs.listed import Listed, ordered
 from converters.inputs.listing import LeftOut, Reason
-from converters.inputs.meaning import Meaning
+from converters.inputs.meaning import Meaning, is_no_label
 from converters.inputs.reader import Reader, Workspace
 from tfpipe.location.browse import Folder
 from tfpipe.shards import missing_index
@@ -66,7 +65,7 @@ class TreeReader(Reader):
         listed = Listed(
             source.location, ordered(splits), left_out, num_rows=report.num_names
         )
-        own = class_lists.exported(source)
+        own = exported(source)
         if not own.origin:
             names = texts(source, listed.class_names())
             return listed._replace(classes=ClassList(texts=names))
@@ -203,12 +202,12 @@ def _walk(
             above |= {identity}
         here = listing.scan(source, prefix)
         report.read(here, prefix)
-        if here.images and class_name:
-            name = "/".join(class_name.split("/")[:class_depth])
-            found.setdefault(name, []).extend(here.images)
+        name = "/".join(class_name.split("/")[:class_depth])
+        if here.images and is_no_label(name):
+            reason = Reason.NO_LABEL if name else Reason.NO_CLASS_FOLDER
+            report.left_out += (LeftOut(each.name, reason) for each in here.images)
         elif here.images:
-            images = here.images
-            report.left_out += (LeftOut(i.name, Reason.NO_CLASS_FOLDER) for i in images)
+            found.setdefault(name, []).extend(here.images)
         elif not here.folders:
             report.leave_out([LeftOut(prefix, Reason.EMPTY_FOLDER)])
         for name in reversed(here.folders):

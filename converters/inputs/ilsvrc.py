@@ -17,8 +17,7 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from converters.inputs import boxes, devkit, listing, tars
-from converters.inputs.class_lists import ClassList
-from converters.inputs.classes import read_classes
+from converters.inputs.classes import ClassList, read_classes
 from converters.inputs.image import NO_CLASS, Image
 from converters.inputs.listed import Listed
 from converters.inputs.listing import LeftOut, Reason

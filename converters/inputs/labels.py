@@ -8,11 +8,11 @@ import pathlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from converters.inputs import files, meaning
-from converters.inputs.class_lists import numbered
+from converters.inputs import classes, files, meaning
 from converters.inputs.classes import Class
 from converters.inputs.image import catalog_name
 from converters.inputs.listed import Listed
+from converters.inputs.meaning import NUMBER, TEXT
 from tfpipe.errors import printable
 
 
@@ -38,52 +38,43 @@ class Labelled(NamedTuple):
         ]
 
 
-def give_labels(
-    listed: Listed,
-    *,
-    label_map: pathlib.Path | None,
-    label_base: int | None,
-    label_type: meaning.LabelType | None,
-) -> Labelled:
-    """Gives the classes their labels, by the same rule for all inputs.
-
-    The arguments are the values of the flags of their names.
-    """
-    listed = listed.of_type(label_type)
-    names = listed.class_names()
-    if label_map is not None:
-        labels = read_label_map(label_map, label_base)
-        is_known = all(name in labels for name in names)
-        if not is_known and meaning.label_type(names, label_type) == meaning.NUMBER:
+def give_labels(listed: Listed, said: meaning.Meaning) -> Labelled:
+    """Gives the classes their labels, by the same rule for all inputs."""
+    listed = listed.of_type(said.label_type)
+    names, own, base = listed.class_names(), listed.classes, said.label_base
+    if labels := of_map(said):
+        is_known = labels.keys() >= {*names}
+        if not is_known and meaning.label_type(names, said.label_type) == NUMBER:
             name_of = {label: name for name, label in labels.items()}
             listed = listed.named(name_of, names_from="--label_map")
         return Labelled(listed, labels, "--label_map")
-    own_list = listed.classes
-    if own_list.labels and label_base in (None, min(own_list.labels.values())):
-        own = listed if label_type == meaning.TEXT else listed.named()
-        if set(own.class_names()) <= own_list.labels.keys():
-            return Labelled(own, own_list.labels, f"{own_list.origin} says so")
-    if meaning.label_type(names, label_type) == meaning.NUMBER:
-        if own_list.names:
-            return _with_names(listed, label_base)
+    if own.labels and base in (None, min(own.labels.values())):
+        named = listed if said.label_type == TEXT else listed.named()
+        if own.labels.keys() >= {*named.class_names()}:
+            return Labelled(named, own.labels, f"{own.origin} says so")
+    if meaning.label_type(names, said.label_type) != NUMBER:
+        reason = "the classes are names" if base is None else f"--label_base={base}"
+        numbered = enumerate(names, start=1 if base is None else base)
+        return Labelled(listed, {name: label for label, name in numbered}, reason)
+    if not own.names:
         numbers = list(map(int, names))
-        return Labelled(listed, *meaning.numbers_as_labels(numbers, label_base))
-    base, reason = 1, "the classes are names"
-    if label_base is not None:
-        base, reason = label_base, f"--label_base={label_base}"
-    labels = {name: label for label, name in enumerate(names, start=base)}
-    return Labelled(listed, labels, reason)
-
-
-def _with_names(listed: Listed, label_base: int | None) -> Labelled:
-    names, origin = listed.classes.names, listed.classes.origin
-    base = min(min(names), 1) if label_base is None else label_base
-    labels = {names[key]: label for label, key in enumerate(sorted(names), base)}
-    if len(labels) < len(names):
+        return Labelled(listed, *meaning.numbers_as_labels(numbers, base))
+    base = min(min(own.names), 1) if base is None else base
+    labels = {own.names[key]: n for n, key in enumerate(sorted(own.names), base)}
+    if len(labels) < len(own.names):
         raise ValueError(
-            f"{origin} must name each class once. Give other names with --label_map."
+            f"{own.origin} must name each class once. Give other names with "
+            "--label_map."
         )
-    return Labelled(listed.named(), labels, f"{origin} begins there")
+    return Labelled(listed.named(), labels, f"{own.origin} begins there")
+
+
+def of_map(said: meaning.Meaning) -> dict[str, int]:
+    """Returns the labels of --label_map; none without it."""
+    if said.label_map is None:
+        return {}
+    path = files.path_of("--label_map", said.label_map)
+    return read_label_map(path, said.label_base)
 
 
 def read_label_map(path: pathlib.Path, label_base: int | None) -> dict[str, int]:
@@ -93,7 +84,7 @@ def read_label_map(path: pathlib.Path, label_base: int | None) -> dict[str, int]
     `label_base` the lowest one is the first label, or 1 in a file of classes.
     """
     lines = [line.strip() for line in files.lines_of(path) if line.strip()]
-    pairs = sorted(numbered(lines, 1 if label_base is None else label_base))
+    pairs = sorted(classes.numbered(lines, 1 if label_base is None else label_base))
     if not pairs:
         raise ValueError(f"{path} must name at least one class, got none.")
     base = pairs[0][0]

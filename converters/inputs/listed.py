@@ -8,7 +8,7 @@ import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from converters.inputs.class_lists import NO_LIST, ClassList
+from converters.inputs.classes import NO_LIST, ClassList
 from converters.inputs.image import Image
 from converters.inputs.listing import LeftOut
 from converters.inputs.meaning import (

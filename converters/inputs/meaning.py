@@ -27,8 +27,8 @@ _CODE = re.compile(r"0[0-9]+|[0-9]*\.[0-9]*")
 _WHOLE_FLOAT = re.compile(r"(0|[1-9][0-9]*)\.0+")
 # Every class is a line of labels.txt.
 MAX_LABEL = 1_000_000
-# Hugging Face and TFDS give this number to images of a test split.
-NO_LABEL_NUMBER = -1
+# Hugging Face and TFDS give -1 to images of a test split.
+_NO_LABEL = re.compile(r"(-1(\.0+)?)?")
 # A longer label is another column.
 MAX_CHARACTERS = 1000
 _NO_TEXT = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029\\ud800-\\udfff]")
@@ -51,6 +51,8 @@ class Meaning:
     split_names: bool = True
     class_depth: int | None = None
     label_type: LabelType | None = None
+    label_map: str | None = None
+    label_base: int | None = None
 
     def __post_init__(self) -> None:
         if self.split is not None and self.split not in SPLITS:
@@ -112,6 +114,15 @@ def label_type(labels: Iterable[str], chosen: LabelType | None) -> LabelType:
     return NUMBER if integers and not words else TEXT
 
 
+def is_no_label(label: str) -> bool:
+    """Whether a label without blanks is empty or the number -1.
+
+    >>> is_no_label(""), is_no_label("-1"), is_no_label("-1.0"), is_no_label("-2")
+    (True, True, True, False)
+    """
+    return _NO_LABEL.fullmatch(label) is not None
+
+
 def is_readable(label: str) -> bool:
     """Whether a label of a tar or a record can be the name of a class."""
     return len(label) <= MAX_CHARACTERS and not _NO_TEXT.search(label)
@@ -120,11 +131,11 @@ def is_readable(label: str) -> bool:
 def text_of_float(label: float) -> str | None:
     """Returns a whole number as pandas writes it, such as `3.0`; None for others.
 
-    >>> text_of_float(3.0), text_of_float(0.5)
-    ('3.0', None)
+    >>> text_of_float(3.0), text_of_float(-1.0), text_of_float(0.5)
+    ('3.0', '-1.0', None)
     """
     text = str(float(label))
-    return text if _WHOLE_FLOAT.fullmatch(text) else None
+    return text if _WHOLE_FLOAT.fullmatch(text) or is_no_label(text) else None
 
 
 def whole_number(label: str) -> str:

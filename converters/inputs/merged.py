@@ -12,12 +12,12 @@ import os
 import pathlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from converters.inputs import exported, files, labels, listing, patterns
 from converters.inputs.archives import example_images, samples
 from converters.inputs.archives.data_set import DataSetReader
-from converters.inputs.class_lists import ClassList
+from converters.inputs.classes import ClassList
 from converters.inputs.classtree import TreeReader
 from converters.inputs.image import Image
 from converters.inputs.listed import Listed, ordered
@@ -54,12 +54,13 @@ _FILES: Mapping[str, Callable[[str], bool]] = {
     TARS: samples.TARS.is_one,
     TFRECORDS: example_images.TFRECORDS.is_one,
 }
-# Flags about the reading of a source: fields of its reader.
-HOW = (
-    *("image_column", "label_column", "name_column", "split_column", "root", "query"),
-    *("label_from", "label_key", "image_part", "image_key", "name_key"),
-    *("label_separator", "extra_columns"),
-)
+_FIELDS = {
+    kind: {each.name for each in dataclasses.fields(reader)}  # type: ignore[arg-type]
+    for kind, (_, reader) in KINDS.items()
+}
+# Fields of all sources at once; the others are flags of a source, NAME=VALUE.
+_OF_ALL = ("input", "input_dir", "on_null", "file_in_names", "extra_in_records")
+HOW = sorted(set().union(*_FIELDS.values()) - {*_OF_ALL})
 _ANY = patterns.Kind("files that one command converts", is_one=lambda name: True)
 _EXPECTED = (
     "a folder with a folder for each class, a table (.csv, .tsv, .jsonl, .parquet, "
@@ -138,12 +139,15 @@ def _in_folder(here: Folder) -> str:
     return next((kind for kind in ranked if kind in {*kinds, *folders_are}), TREE)
 
 
+# Fields with places; a place may hold a password.
+_PLACES = ("sources", "root", "table")
+# Flags with lists of values.
+_LISTS = ("extra_columns", "hive_columns")
 # A name is the first part of the names of images, and of a file in a folder of links.
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class MergeSource:
+class MergeSource(NamedTuple):
     """An input of a merge.
 
     Attributes:
@@ -157,50 +161,6 @@ class MergeSource:
     kind: str
     reader: Reader
     class_map: Mapping[str, str]
-
-
-def source_of(
-    name: str,
-    place: str,
-    options: Mapping[str, str],
-    class_map: str | None,
-    **shared: Any,
-) -> MergeSource:
-    """Returns the source of a place, perhaps a URL with a password.
-
-    `options` has values of the flags of `HOW`, `class_map` is a file of
-    `read_class_map`, and `shared` has the flags of all sources.
-    """
-    if not _NAME.fullmatch(name):
-        raise ValueError(
-            "The name of a source must be letters, digits, dots, dashes and "
-            f"underscores, got {name!r}. Write NAME=PLACE."
-        )
-    kind = kind_of(place)
-    words, reader = KINDS[kind]
-    for flag, value in options.items():
-        if flag not in _fields(reader):
-            takers = [said for said, other in KINDS.values() if flag in _fields(other)]
-            raise ValueError(
-                f"--{flag} must be of a source that is {' or '.join(takers)}, got "
-                f"{name!r}, which is {words}."
-            )
-        if not value and flag not in ("name_key", "extra_columns"):
-            raise ValueError(f"--{flag} of {name!r} must not be empty.")
-    field = "input_dir" if kind in (TREE, DATA_SET) else "input"
-    own = {field: [place] if kind in (TARS, TFRECORDS) else place, **options}
-    if (columns := options.get("extra_columns")) is not None:
-        own["extra_columns"] = [*filter(None, columns.split(","))]
-    own |= {key: shared[key] for key in shared.keys() & _fields(reader)}
-    classes = {}
-    if class_map is not None:
-        classes = read_class_map(files.path_of(f"--class_map={name}", class_map))
-    own_reader = reader(**own)
-    return MergeSource(name=name, kind=kind, reader=own_reader, class_map=classes)
-
-
-def _fields(reader: Any) -> set[str]:
-    return {field.name for field in dataclasses.fields(reader)}
 
 
 def read_class_map(path: pathlib.Path) -> dict[str, str]:
@@ -238,12 +198,12 @@ class MergeReader(Reader):
 
     sources: Mapping[str, str] = dataclasses.field(repr=False)
     class_map: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    how: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
+    how: Mapping[str, Mapping[str, Any]] = dataclasses.field(
+        default_factory=dict, repr=False
+    )
     on_null: str = columns.FAIL
     file_in_names: bool = False
     extra_in_records: bool = False
-    label_map: str | None = None
-    label_base: int | None = None
 
     def __post_init__(self) -> None:
         if not self.sources:
@@ -257,15 +217,19 @@ class MergeReader(Reader):
                     )
 
     def to_json(self) -> dict[str, Any]:
-        shown = {name: servers.shown(place) for name, place in self.sources.items()}
-        return dataclasses.asdict(self) | {"sources": shown}
+        places = {"sources": self.sources, **self.how}
+        shown = {k: _shown(v) if k in _PLACES else v for k, v in places.items()}
+        sources = {"sources": shown.pop("sources"), "how": shown}
+        return dataclasses.asdict(self) | sources
 
     @property
     def recorded(self) -> Mapping[str, Any]:
         maps = {source.name: dict(source.class_map) for source in self.checked}
         recorded: dict[str, Any] = {"sources": maps}
+        flags = self.to_json()["how"]
+        flags.pop("root", None)
         how = {
-            each.name: self._options(each.name, "root") | {"kind": each.kind}
+            each.name: _of_source(flags, each.name) | {"kind": each.kind}
             for each in self.checked
             if each.kind != TREE
         }
@@ -284,11 +248,7 @@ class MergeReader(Reader):
         return [file for each in slow for file in each or ()]
 
     def list_images(self, meaning: Meaning, workspace: Workspace) -> Listed:
-        names: Mapping[int, str] = {}
-        if self.label_map is not None:
-            path = files.path_of("--label_map", self.label_map)
-            labels_of = labels.read_label_map(path, self.label_base)
-            names = {label: name for name, label in labels_of.items()}
+        names = {label: name for name, label in labels.of_map(meaning).items()}
         found = [
             (each, _named(each.name, _list, each, names, meaning, workspace))
             for each in self.checked
@@ -303,19 +263,42 @@ class MergeReader(Reader):
         """Returns the sources in the order of their names, which decides all bytes."""
         return [_named(name, self._source, name) for name in sorted(self.sources)]
 
-    def _options(self, name: str, without: str = "") -> dict[str, str]:
-        given = self.how.items()
-        return {k: v[name] for k, v in given if name in v and k != without}
-
     def _source(self, name: str) -> MergeSource:
-        return source_of(
-            name,
-            self.sources[name],
-            self._options(name),
-            self.class_map.get(name),
-            on_null=self.on_null,
-            file_in_names=self.file_in_names,
-        )
+        if not _NAME.fullmatch(name):
+            raise ValueError(
+                "The name of a source must be letters, digits, dots, dashes and "
+                f"underscores, got {name!r}. Write NAME=PLACE."
+            )
+        place = self.sources[name]
+        kind = kind_of(place)
+        own = _of_source(self.how, name)
+        for flag, value in own.items():
+            if flag not in _FIELDS[kind]:
+                takers = [KINDS[k][0] for k in KINDS if flag in _FIELDS[k]]
+                raise ValueError(
+                    f"--{flag} must be of a source that is {' or '.join(takers)}, got "
+                    f"{name!r}, which is {KINDS[kind][0]}."
+                )
+            if not value and flag not in ("name_key", *_LISTS):
+                raise ValueError(f"--{flag} of {name!r} must not be empty.")
+        own |= {k: [*filter(None, own[k].split(","))] for k in own.keys() & {*_LISTS}}
+        own |= {k: getattr(self, k) for k in {*_OF_ALL[2:]} & _FIELDS[kind]}
+        field = "input_dir" if kind in (TREE, DATA_SET) else "input"
+        own[field] = [place] if kind in (TARS, TFRECORDS) else place
+        classes = {}
+        if (file := self.class_map.get(name)) is not None:
+            classes = read_class_map(files.path_of(f"--class_map={name}", file))
+        return MergeSource(name, kind, KINDS[kind][1](**own), classes)
+
+
+def _of_source(how: Mapping[str, Mapping[str, Any]], name: str) -> dict[str, Any]:
+    return {flag: values[name] for flag, values in how.items() if name in values}
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, str):
+        return servers.shown(value)
+    return {name: _shown(each) for name, each in value.items()}
 
 
 def _list(

@@ -213,6 +213,8 @@ class ConvertOptions(shared.WritingOptions):
             split_names=not self.no_split_names,
             class_depth=self.class_depth,
             label_type=self.label_type,
+            label_map=self.label_map,
+            label_base=self.label_base,
         )
 
     @property

@@ -127,6 +127,37 @@ def location_of(name: str, value: str) -> Location:
     return Location.from_user(name, value, expand_user=True)
 
 
+def by_name(
+    what: str,
+    words: Sequence[str],
+    *,
+    form: str = "NAME=VALUE",
+    may_be_empty: bool = False,
+) -> dict[str, str]:
+    """Returns the values of words like NAME=VALUE by their names.
+
+    Args:
+        what: The flag of the words, for errors. Errors show no value: a value may hold
+            a password.
+        words: The words.
+        form: The form of a word, for errors.
+        may_be_empty: Whether a value may be an empty text.
+
+    Raises:
+        ValueError: If a word has another form, or a name comes twice.
+    """
+    values: dict[str, str] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not name or not equals or "://" in name or not (value or may_be_empty):
+            got = "a URL" if "://" in word else repr(word)
+            raise ValueError(f"{what} must be given as {form}, got {got}.")
+        if name in values:
+            raise ValueError(f"{what} must have different names, got {name!r} twice.")
+        values[name] = value
+    return values
+
+
 def work_folder(output: Location, work_dir: str | None) -> pathlib.Path:
     """Returns the folder for the files of an unfinished data set.
 

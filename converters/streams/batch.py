@@ -12,7 +12,7 @@ from typing import Any
 
 import xxhash
 
-from converters.inputs.class_lists import ClassList
+from converters.inputs.classes import ClassList
 from converters.inputs.image import NO_CLASS, Image
 from converters.inputs.listed import Listed
 from converters.inputs.meaning import Meaning

@@ -4,7 +4,6 @@ In: a folder or a URL with index.json. Out: `Listed`: the images by split and cl
 with the names that the catalog has for images and the index for classes.
 """
 
-import bisect
 import collections
 import dataclasses
 import itertools
@@ -13,11 +12,9 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 
 from converters.inputs.archives import example_images
-from converters.inputs.archives.readers import Found, list_archives
-from converters.inputs.class_lists import ClassList
-from converters.inputs.image import Image
+from converters.inputs.archives.readers import Found, FoundImage, list_archives
+from converters.inputs.classes import ClassList
 from converters.inputs.listed import ImageRows, Listed
-from converters.inputs.listing import LeftOut
 from converters.inputs.meaning import Meaning
 from converters.inputs.patterns import Archive
 from converters.inputs.reader import Reader, Workspace
@@ -54,17 +51,20 @@ class DataSetReader(Reader):
 
     def _list(self, location: Location, near: pathlib.Path) -> Listed:
         known = index.load(near)
-        archives = list(_archives(known, location))
         records_of = _records(near, known)
+        rows: dict[tuple[str, int], int] = {}
         reader = example_images.TfrecordReader(input=[location.text])
 
         def read(folder: Location, archive: Archive) -> Iterator[Found]:
-            for found in reader.read_archive(folder, archive):
-                if isinstance(found, LeftOut) or not records_of:
-                    yield found
-                    continue
-                name = _record(records_of, found.image)[1]
-                yield found._replace(image=found.image._replace(name=name))
+            found_in = reader.read_archive(folder, archive)
+            if not records_of:
+                yield from found_in
+            records = records_of.get(archive.file.rpartition("/")[2], ())
+            for (name, row), found in zip(records, found_in, strict=False):
+                if isinstance(found, FoundImage):
+                    rows[found.image.file, found.image.offset] = row
+                    found = found._replace(image=found.image._replace(name=name))
+                yield found
 
         numbers = dict(enumerate(known.classes, known.label_base))
         classes = ClassList(
@@ -73,15 +73,19 @@ class DataSetReader(Reader):
             texts=dict(known.classes),
         )
         listed = list_archives(
-            archives, read, file_in_names=self.file_in_names, split_in_names=False
+            list(_archives(known, location)),
+            read,
+            file_in_names=self.file_in_names,
+            split_in_names=False,
         )
         listed = listed._replace(classes=classes, apart=[location])
-        return self._with_columns(listed, near / index.CATALOG_NAME, records_of)
+        row_of = {i.name: rows[i.file, i.offset] for i in listed.images() if rows}
+        return self._with_columns(listed, near / index.CATALOG_NAME, row_of)
 
     def _with_columns(
-        self, listed: Listed, catalog: pathlib.Path, records_of: "_Records"
+        self, listed: Listed, catalog: pathlib.Path, row_of: Mapping[str, int]
     ) -> Listed:
-        own = catalogs.further_columns(catalog) if records_of else []
+        own = catalogs.further_columns(catalog) if row_of else []
         kept: Sequence[str] = [name for name in own if name != catalogs.LABELS]
         for name in self.extra_columns or ():
             if name not in kept:
@@ -92,24 +96,14 @@ class DataSetReader(Reader):
                 )
         if not own:
             return listed
-        row_of = {i.name: _record(records_of, i)[2] for i in listed.images()}
         several = {}
         if catalogs.LABELS in own:
             query = f"SELECT {catalogs.LABELS} FROM {PARQUET}"
             labels = index.query_catalog(catalog.parent, query, [])
             several = {n: [*map(str, labels[row][0])] for n, row in row_of.items()}
         kept = kept if self.extra_columns is None else self.extra_columns
-        rows = ImageRows(catalog, row_of, {name: name for name in kept})
-        return listed._replace(rows=[rows], several=several)
-
-
-# Byte offset, name and row in the catalog of each record, by shard.
-_Records = Mapping[str, Sequence[tuple[int, str, int]]]
-
-
-def _record(records_of: _Records, image: Image) -> tuple[int, str, int]:
-    records = records_of[image.file.rpartition("/")[2]]
-    return records[bisect.bisect(records, (image.offset,)) - 1]
+        columns = ImageRows(catalog, row_of, {name: name for name in kept})
+        return listed._replace(rows=[columns], several=several)
 
 
 def _archives(known: index.Index, location: Location) -> Iterator[Archive]:
@@ -120,8 +114,10 @@ def _archives(known: index.Index, location: Location) -> Iterator[Archive]:
             yield Archive(split, (location / shard.name).text, shard.num_bytes)
 
 
-def _records(folder: pathlib.Path, known: index.Index) -> _Records:
-    """Returns the records of each shard, if there is a catalog.
+def _records(
+    folder: pathlib.Path, known: index.Index
+) -> Mapping[str, Sequence[tuple[str, int]]]:
+    """Returns name and row in the catalog of each record, by shard; none without it.
 
     Raises:
         BadIndexError: If the catalog is not that of the index.
@@ -130,13 +126,12 @@ def _records(folder: pathlib.Path, known: index.Index) -> _Records:
         return {}
     side_files.check_catalog(known, folder)
     query = (
-        "SELECT split, shard, byte_offset, filename, file_row_number "
+        "SELECT split, shard, filename, file_row_number "
         f"FROM {PARQUET_ROWS} ORDER BY split, shard, byte_offset"
     )
-    records: dict[str, list[tuple[int, str, int]]] = collections.defaultdict(list)
-    for split, shard, *record in index.query_catalog(folder, query, []):
-        offset, name, row = record
-        records[known.splits[split][shard].name].append((offset, name, row))
+    records: dict[str, list[tuple[str, int]]] = collections.defaultdict(list)
+    for split, shard, name, row in index.query_catalog(folder, query, []):
+        records[known.splits[split][shard].name].append((name, row))
     for shard in itertools.chain.from_iterable(known.splits.values()):
         if (count := len(records[shard.name])) != shard.num_records:
             raise errors.BadIndexError(

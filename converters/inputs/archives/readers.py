@@ -12,13 +12,15 @@ import posixpath
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from converters.inputs import class_lists, patterns
+from converters.inputs import patterns
+from converters.inputs.classes import beside, exported, of_rows
 from converters.inputs.image import Image
 from converters.inputs.listed import Listed, Splits, ordered
 from converters.inputs.listing import LeftOut, Reason
 from converters.inputs.meaning import (
     TEXT,
     Meaning,
+    is_no_label,
     is_readable,
     label_type,
     text_of_float,
@@ -68,7 +70,7 @@ def class_of(value: Any) -> str:
     Raises:
         NoClassError: If there is no class, or the class cannot be read.
     """
-    if value is None or (isinstance(value, int) and value < 0):
+    if value is None:
         raise NoClassError(Reason.NO_LABEL)
     if isinstance(value, list | tuple):
         if not value or any(each not in (0, 1) for each in value):
@@ -84,8 +86,10 @@ def class_of(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise NoClassError(Reason.BAD_LABEL)
     text = str(value).strip()
-    if not text or not is_readable(text):
-        raise NoClassError(Reason.BAD_LABEL if text else Reason.NO_LABEL)
+    if is_no_label(text):
+        raise NoClassError(Reason.NO_LABEL)
+    if not is_readable(text) or (isinstance(value, int) and value < 0):
+        raise NoClassError(Reason.BAD_LABEL)
     return text
 
 
@@ -143,8 +147,8 @@ class ArchiveReader(Reader, abc.ABC):
         above = posixpath.dirname(next(listed.images()).file)
         source = Folder(listed.folder.resolve(above))
         if label_type(listed.class_names(), meaning.label_type) == TEXT:
-            return listed.with_list(class_lists.exported(source))
-        return listed.with_list(class_lists.beside(source, self.label_keys))
+            return listed.with_list(exported(source))
+        return listed.with_list(beside(source, self.label_keys))
 
 
 def list_archives(
@@ -275,4 +279,4 @@ def _without_rows(listed: Listed) -> Listed:
             "read the images as a table, whose rows may have several."
         )
     number_of = {name: str(row.index("1")) for name, row in rows.items()}
-    return listed.renamed(number_of).with_list(class_lists.of_rows(len(rows[names[0]])))
+    return listed.renamed(number_of).with_list(of_rows(len(rows[names[0]])))

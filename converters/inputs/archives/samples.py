@@ -21,7 +21,6 @@ from converters.inputs.archives.readers import (
 )
 from converters.inputs.image import NO_CLASS, Image
 from converters.inputs.listing import LeftOut, Reason
-from converters.inputs.meaning import NO_LABEL_NUMBER
 from converters.inputs.patterns import Archive
 from converters.inputs.tables import columns
 from tfpipe import errors
@@ -160,8 +159,6 @@ class TarReader(ArchiveReader):
             name, split = _in_json(sample.label, names)
         else:
             name = class_of(sample.label)
-            if name == str(NO_LABEL_NUMBER):
-                raise NoClassError(Reason.NO_LABEL)
         span = (file, member.offset, member.num_bytes)
         return FoundImage(name, Image(f"{key}.{part}", NO_CLASS, *span), split)
 

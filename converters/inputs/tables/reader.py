@@ -11,8 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from converters.inputs import class_lists
-from converters.inputs.class_lists import ClassList
+from converters.inputs.classes import NO_LIST, ClassList, exported, of_parquet
 from converters.inputs.listed import Listed
 from converters.inputs.meaning import Meaning
 from converters.inputs.reader import Reader, Workspace
@@ -47,10 +46,12 @@ class TableReader(Columns, Reader):
         super().__post_init__()
         if self.table and self.query is None:
             raise ValueError("--table is for --query, which must name it. Add --query.")
-        if scan.INPUT in self.table:
-            raise ValueError(
-                f"--table must not be named {scan.INPUT}: --input is that."
-            )
+        for name in self.table:
+            if name == scan.INPUT or not name.isidentifier():
+                raise ValueError(
+                    "--table must be named by letters, digits and underscores, but not "
+                    f"{scan.INPUT}, the name of --input, got {name!r}."
+                )
 
     def _sources(self) -> dict[str, table_sources.TableSource]:
         places = {scan.INPUT: ("--input", self.input)}
@@ -120,12 +121,12 @@ class TableReader(Columns, Reader):
         source: table_sources.TableSource,
     ) -> ClassList:
         if self.query is not None or source.kind != table_sources.PARQUET:
-            return class_lists.NO_LIST
+            return NO_LIST
         folder = Folder(source.folder)
-        own = class_lists.exported(folder)
+        own = exported(folder)
         if own.origin or source.is_remote:
             return own
-        return class_lists.of_parquet(connection, source.files, self.label_column)
+        return of_parquet(connection, source.files, self.label_column)
 
 
 def _root(value: str | None, source: table_sources.TableSource) -> rows.Root:

@@ -16,15 +16,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from converters.inputs import class_lists
+from converters.inputs.classes import of_rows
 from converters.inputs.image import NO_CLASS, Image
 from converters.inputs.listed import ImageRows, Listed, ordered
 from converters.inputs.listing import LeftOut, Reason
 from converters.inputs.meaning import (
     MAX_CHARACTERS,
-    MAX_LABEL,
-    NO_LABEL_NUMBER,
     Meaning,
+    is_no_label,
     values_say_splits,
 )
 from converters.inputs.tables import columns, spool
@@ -190,7 +189,7 @@ def read(
         warnings=[warning] if warning else [],
         states={os.path.relpath(file, folder): state for file, state in states.items()},
     )
-    return listed.with_list(class_lists.of_rows(length)) if length else listed
+    return listed.with_list(of_rows(length)) if length else listed
 
 
 def _row_length(batches: Iterator[Sequence[tuple[Sequence[Any]]]]) -> int:
@@ -226,13 +225,12 @@ def _labels(ask: _Ask, kind: str, separator: str | None) -> tuple[str, int]:
     labels = several or "[label]"
     if is_text or base.startswith("ENUM"):
         return labels, 0
-    labels = f"list_filter({labels}, lambda x: x <> {NO_LABEL_NUMBER})"
-    is_label = f"x BETWEEN 0 AND {MAX_LABEL} AND x = floor(x)"
+    is_label = "x BETWEEN 0 AND 1e15 AND x = floor(x) OR x = -1"
     wrong = f"list_filter({labels}, lambda x: NOT ({is_label}))"
     for ((row, (label, *_)),) in ask(f"row, {wrong}", f"WHERE {wrong} <> [] LIMIT 1"):
         raise ValueError(
-            f"The label of row {row} must be 0 to {MAX_LABEL:,}, a whole number, got "
-            f"{label}. Cast the column to text in --query if these are names."
+            f"The label of row {row} must be a whole number from 0 on, got {label}. "
+            "Cast the column to text in --query if these are names."
         )
     return labels, 0
 
@@ -340,7 +338,8 @@ _absolute = functools.lru_cache(maxsize=64)(os.path.abspath)
 @functools.lru_cache(maxsize=4096)
 def _classes(*labels: str | None) -> tuple[Sequence[str], Reason | None]:
     """Returns the classes of an image, or why the labels are none."""
-    classes = [*dict.fromkeys(filter(None, (each and each.strip() for each in labels)))]
+    texts = dict.fromkeys((each or "").strip() for each in labels)
+    classes = [each for each in texts if not is_no_label(each)]
     # A table may hold the names of folders, also with line breaks.
     if any("\0" in each or len(each) > MAX_CHARACTERS for each in classes):
         return classes, Reason.BAD_LABEL

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, TextIO, cast
 
 from converters.inputs import patterns
-from converters.inputs.class_lists import CLASSES_NAME, EXPORT_NAME
+from converters.inputs.classes import CLASSES_NAME, EXPORT_NAME
 from converters.inputs.tables import documents, servers
 from tfpipe import errors
 from tfpipe.location.files import Files

@@ -94,9 +94,7 @@ def read_listed(reader: Reader, meaning: Meaning = USUAL) -> Listed:
 def read_ilsvrc(root: pathlib.Path) -> Tree:
     """Lists ILSVRC-2012, or a part of it."""
     listed = read_listed(IlsvrcReader(input_dir=str(root)))
-    labelled = labels.give_labels(
-        listed, label_map=None, label_base=None, label_type=None
-    )
+    labelled = labels.give_labels(listed, USUAL)
     found = division.divide(labelled, chosen=(), split_fractions={}, seed=0)
     splits = {split: sorted(images) for split, images in found.splits.items()}
     return Tree(splits, [*listed.left_out, *found.left_out], listed)

@@ -25,7 +25,6 @@ def _read(
     root: pathlib.Path,
     images: Images,
     *,
-    label_base: int | None = None,
     on_null: str = "fail",
     **said: Any,
 ) -> Labelled:
@@ -39,9 +38,7 @@ def _read(
         if "on_null" in {field.name for field in dataclasses.fields(READERS[reader])}:
             fields["on_null"] = on_null
         listed = READERS[reader](**fields).list_images(meaning, workspace)
-    return labels.give_labels(
-        listed, label_map=None, label_base=label_base, label_type=meaning.label_type
-    )
+    return labels.give_labels(listed, meaning)
 
 
 def _labels(labelled: Labelled) -> dict[str, list[int]]:
@@ -152,6 +149,21 @@ def test_a_text_that_is_no_label_is_left_out_and_named(
 
     assert labelled.listed.class_names() == ["a", "می‌خواهم"]
     assert [item.reason.slug for item in labelled.listed.left_out] == ["bad_label"]
+
+
+# A list of classes, and the index of a data set, have no class -1.
+@_kinds("imagenet", "data_set")
+@pytest.mark.parametrize("label", ["-1", "-1.0"])
+def test_minus_one_is_no_label(kind: str, tmp_path: pathlib.Path, label: str) -> None:
+    for number, (others, expected) in enumerate((("ab", [1, 2]), ("01", [0, 1]))):
+        images = [("train", each) for each in (*others, label)]
+
+        labelled = _read(kind, tmp_path / f"{number}" / "in", images, on_null="skip")
+
+        assert labelled.listed.class_names() == [*others]
+        assert _labels(labelled) == {"train": expected}
+        (item,) = labelled.listed.left_out
+        assert item.reason.slug in ("no_label", "null_label")
 
 
 def _make(kind: str, root: pathlib.Path, images: Images, **options: Any) -> Job:

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import pathlib
+import shutil
 import sqlite3
 import tarfile
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from converters import merge
 from converters.inputs import merged as sources
+from converters.options.shared import by_name
 from tests.support.data import conversions
 from tests.support.data.carried import COLUMNS, exported, make_table
 from tests.support.data.conversions import conversion
@@ -228,8 +230,8 @@ def test_wrong_sources_are_refused(
         _merge(pathlib.Path(first) / "out", trees)
     for words, message in ((["a"], "got 'a'"), (["a=b", "a=c"], "got 'a' twice")):
         with pytest.raises(ValueError, match=message):
-            merge.by_name("Sources", words, may_be_empty=False)
-    assert sources.source_of("v1.0_x-y", trees["own"], {}, None)
+            by_name("Sources", words)
+    assert sources.MergeReader(sources={"v1.0_x-y": trees["own"]}).checked
 
 
 CLASSES = ("cat", "dog")
@@ -345,6 +347,59 @@ def test_every_kind_of_source_gives_the_same_images(
     assert {row[2:] for row in _rows(tmp_path / "numbers")} == {("0", 0), ("1", 1)}
 
 
+def test_a_source_has_folders_as_columns_and_tables_to_join(
+    tmp_path: pathlib.Path,
+) -> None:
+    for number, label in enumerate(("cat", "dog")):
+        folder = tmp_path / "in" / f"label={label}"
+        _write(folder, {"0.jpg": number})
+        (folder / "t.csv").write_text("image\n0.jpg\n")
+    (tmp_path / "names.csv").write_text("label,kind\ncat,pet\ndog,pet\n")
+    query = (
+        "SELECT 'label=' || label || '/' || image AS image, kind AS label "
+        "FROM input JOIN names USING (label)"
+    )
+    how = {
+        "hive_columns": {"a": "label", "b": "label"},
+        "table": {"b": {"names": f"{tmp_path}/names.csv"}},
+        "query": {"b": query},
+    }
+    # A merge has the images of no folder twice.
+    shutil.copytree(tmp_path / "in/label=cat", tmp_path / "one/label=cat")
+    places = {"a": f"{tmp_path}/one/label=cat/t.csv", "b": f"{tmp_path}/in/*/t.csv"}
+
+    _merge(tmp_path / "out", places, how=how | {"root": {"b": f"{tmp_path}/in"}})
+
+    assert [row[1:3] for row in _rows(tmp_path / "out")] == [
+        ("a/0.jpg", "cat"),
+        ("b/label=cat/0.jpg", "pet"),
+        ("b/label=dog/0.jpg", "pet"),
+    ]
+
+
+def test_words_of_a_command_say_the_tables_of_sources(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    readers: list[Any] = []
+    monkeypatch.setattr(
+        merge.steps, "run_command", lambda *given: readers.extend(given)
+    )
+    (command,) = merge.COMMANDS
+    words = ["a=in.csv", "--output_dir=out", "--table=a=x=one.csv"]
+    words.append("--table=a=y=mysql://u:secret@h/b")
+
+    command.work(command.parse(words))
+
+    assert readers[2].how["table"]["a"] == {"x": "one.csv", "y": words[-1][12:]}
+    assert "secret" not in f"{readers[2].to_json()}{readers[2]}"
+    for word, message in (
+        ("b", "--table=b must be given as TABLE=PLACE, got ''"),
+        ("a=x=two.csv", "--table=a must have different names, got 'x' twice"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            command.work(command.parse([*words, f"--table={word}"]))
+
+
 @pytest.mark.parametrize(
     ("names", "options", "message"),
     [
@@ -405,7 +460,7 @@ def test_a_source_that_is_wrong_is_named_and_nothing_is_written(
 )
 def test_a_password_is_not_shown(word: str) -> None:
     with pytest.raises(ValueError, match="got a URL") as caught:
-        merge.by_name("Sources", [word], may_be_empty=False)
+        by_name("Sources", [word])
     assert "secret" not in str(caught.value)
     config = conversion("merge", sources={"a": "mysql://u:secret@h/b"}, output_dir="x")
     assert "secret" not in f"{config}{config.reader.to_json()}"

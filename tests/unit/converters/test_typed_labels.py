@@ -101,9 +101,7 @@ def _read(form: str, root: pathlib.Path, values: Labels, **options: Any) -> Labe
         workspace = Workspace(folder=root / "work", stack=stack)
         reader = READERS[kind](**write(root, values), **options)
         listed = reader.list_images(meaning, workspace)
-    return labels.give_labels(
-        listed, label_map=None, label_base=None, label_type=meaning.label_type
-    )
+    return labels.give_labels(listed, meaning)
 
 
 @every_form

@@ -1,14 +1,15 @@
 """converters.inputs.labels: one rule gives the classes of all readers their labels."""
 
-import pathlib
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
 from converters.inputs import labels
-from converters.inputs.class_lists import ClassList
+from converters.inputs.classes import ClassList
 from converters.inputs.image import NO_CLASS, Image
 from converters.inputs.listed import Listed
+from converters.inputs.meaning import USUAL, Meaning
 from tfpipe.location.location import Location
 
 IMAGES = [Image(f"{n}.jpg", NO_CLASS, "x.tar", n, 1) for n in range(4)]
@@ -22,12 +23,8 @@ def listed(
     return Listed(Location("in"), splits, classes=classes, several=several)
 
 
-def given(
-    source: Listed, label_map: pathlib.Path | None = None, **options: object
-) -> dict[str, int]:
-    usual = {"label_base": None, "label_type": None}
-    found = labels.give_labels(source, label_map=label_map, **usual | options)
-    return dict(found.labels)
+def given(source: Listed, **options: Any) -> dict[str, int]:
+    return dict(labels.give_labels(source, Meaning(**options)).labels)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +57,7 @@ def test_a_label_map_gives_labels_or_names(tmp_path, names, lines, expected) -> 
     path = tmp_path / "map"
     path.write_text(lines)
 
-    assert given(listed(*names), path) == expected
+    assert given(listed(*names), label_map=str(path)) == expected
 
 
 def test_names_replace_numbers() -> None:
@@ -84,6 +81,6 @@ def test_classes_that_no_image_has_first_get_labels_and_names() -> None:
     source = listed("0", several={"0.jpg": ["0", "2"]}, names={0: "a", 1: "b", 2: "c"})
 
     assert source.class_names() == ["0", "2"]
-    found = labels.give_labels(source, label_map=None, label_base=None, label_type=None)
+    found = labels.give_labels(source, USUAL)
     assert found.labels == {"a": 0, "b": 1, "c": 2}
     assert found.listed.several == {"0.jpg": ["a", "c"]}

@@ -121,5 +121,5 @@ def test_splits_that_do_not_fit_together_have_a_line_each(
 def test_examples_of_the_docstrings_hold() -> None:
     results = doctest.testmod(meaning)
 
-    assert results.attempted == 7
+    assert results.attempted == 8
     assert results.failed == 0

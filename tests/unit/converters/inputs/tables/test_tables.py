@@ -121,10 +121,10 @@ _BAD = {
         "query": "SELECT img, label, 'fold1' AS split FROM input",
         "split_column": "split",
     },
-    "The label of row 1 must be 0 to": {"query": "SELECT img, -2 AS label FROM input"},
-    "The label of row 2 must be 0 to 1,000,000, a whole number": {
-        "label_column": "score"
+    "The label of row 1 must be a whole number from 0 on, got -2": {
+        "query": "SELECT img, -2 AS label FROM input"
     },
+    "The label of row 2 must be a whole number from 0 on": {"label_column": "score"},
     "--label_column must hold text or whole numbers": {
         "query": "SELECT img, MAP {'a': 1} AS label FROM input"
     },
