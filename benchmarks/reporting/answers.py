@@ -14,7 +14,7 @@ from tfpipe.errors import count_of
 
 Result = Mapping[str, Any]
 
-_VERBS = {"eval": "evaluates", "infer": "infers"}
+_VERBS = {"eval": " evaluates", "infer": " infers"}
 
 
 def train(result: TrainResult, path: object) -> list[str]:
@@ -37,14 +37,14 @@ def _run_line(result: TrainResult) -> str:
     ranks = count_of(result.num_ranks or 1, "rank")
     if num_hosts > 1:
         ranks += f" on {count_of(num_hosts, 'host')}"
-    parts = [config.model, ranks]
-    if config.mode in _VERBS:
-        parts[0] += f" {_VERBS[config.mode]}"
-    if config.synthetic:
-        parts.append("synthetic data")
-    if result.emulation:
-        parts.append(f"emulated {result.emulation.accelerator}")
-    text = f"{', '.join(parts)}: {result.examples_per_second or 0:,.0f} images/s"
+    parts = [
+        f"{config.model}{_VERBS.get(config.mode, '')}",
+        ranks,
+        "synthetic data" if config.synthetic else "",
+        f"emulated {result.emulation.accelerator}" if result.emulation else "",
+    ]
+    rate = f"{result.examples_per_second or 0:,.0f} images/s"
+    text = f"{', '.join(filter(None, parts))}: {rate}"
     if (busy := result.accelerator_utilization) is not None:
         who = "accelerators'" if result.kind == "emulated" else "model's own"
         text += f" ({busy:.1%} of the {who} rate)"
@@ -82,9 +82,8 @@ _GIVERS = {
 
 
 def _storage(result: TrainResult) -> str | None:
-    consumed, read = (
-        result.consumed_megabytes_per_second,
-        result.storage_megabytes_per_second,
+    read, consumed = (
+        *(result.storage_megabytes_per_second, result.consumed_megabytes_per_second),
     )
     if consumed is None:
         return None
@@ -104,8 +103,7 @@ def _storage(result: TrainResult) -> str | None:
 def _steps(result: TrainResult) -> str:
     steady = result.steady_state
     text = "steady" if steady.is_even else "at an uneven rate"
-    if steady.reached is False:
-        text = "NOT steady"
+    text = "NOT steady" if steady.reached is False else text
     if steady.drift is not None:
         text += f", drift {abs(steady.drift - 1):.0%}"
     times = (result.step_seconds_p50, result.step_seconds_p99)
@@ -129,47 +127,42 @@ def _gates(gates: Sequence[GateAnswer]) -> str | None:
 def _next(result: TrainResult) -> str:
     if result.not_finite_loss:
         return result.not_finite_loss.text
-    if result.reproducibility and result.reproducibility.reproducible is False:
+    if result.reproducibility.reproducible is False:
         return "repeat on a quiet host: the runs did not agree"
     steady = result.steady_state
     if steady.reached is False:
         return steady.text.partition(": ")[2]
-    if result.bars:
-        return result.bars.sentence
-    folder = result.config.data_dir or "DIR"
-    return binding.REMEDIES[binding.of_run(result)].replace("DIR", folder)
+    remedy = binding.REMEDIES[binding.of_run(result)]
+    return result.bars.sentence or remedy.replace(
+        "DIR", result.config.data_dir or "DIR"
+    )
 
 
 def inputs(result: Result) -> list[str]:
     """Returns the answer of benchmarks.input."""
     where = result["config"]["data_dir"] or result["config"]["pipeline"]
-    rate = result.get("examples_per_second")
+    rate, cost = map(result.get, ("examples_per_second", "cpu_seconds_per_example"))
     speed = "not measured" if rate is None else f"{rate:,.0f} images/s"
-    if (cost := result.get("cpu_seconds_per_example")) is not None:
-        speed += f", {cost * 1e3:.3g} CPU-ms an image"
+    speed += "" if cost is None else f", {cost * 1e3:.3g} CPU-ms an image"
     ranks = f", {result['num_ranks']} ranks" if result["num_ranks"] > 1 else ""
-    parts = {name: result.get(name) or {} for name in ("profile", "tune", "headspace")}
-    bottleneck = parts["profile"].get("bottleneck") or {}
-    steady = result.get("steady_state") or {}
-    tuned = parts["tune"].get("sentence")
+    profile, tune, headspace, steady = (
+        result.get(name) or {}
+        for name in ("profile", "tune", "headspace", "steady_state")
+    )
+    page_cache = (profile.get("storage") or {}).get("page_cache")
     cut_off = ", ".join(result["cut_off"])
     return [
         f"{where}{ranks}: {speed}",
         *rows(
-            bound_by=bottleneck.get("sentence"),
-            storage=_state_of(parts["profile"]),
+            bound_by=(profile.get("bottleneck") or {}).get("sentence"),
+            storage=page_cache and f"page cache {page_cache}",
             steps=None if steady.get("reached", True) else steady["text"],
-            tuned=tuned,
-            training=parts["headspace"].get("sentence"),
+            tuned=tune.get("sentence"),
+            training=headspace.get("sentence"),
             no_time=f"{cut_off}: give more --time_limit" if cut_off else None,
             next=_next_of_input(result, where),
         ),
     ]
-
-
-def _state_of(profile: Result) -> str | None:
-    storage = profile.get("storage") or {}
-    return storage.get("page_cache") and f"page cache {storage['page_cache']}"
 
 
 def _next_of_input(result: Result, where: str) -> str | None:
@@ -183,39 +176,35 @@ def _next_of_input(result: Result, where: str) -> str | None:
 def storage(result: Result) -> list[str]:
     """Returns the answer of benchmarks.storage: what it feeds, and the doubts."""
     first, *rest = result["sentences"] or [""]
-    folder = result["config"]["place"]
+    config, probed, read = result["config"], result["place"], result["measurements"]
     if not first:
-        return [f"{folder}: nothing could be read in order; --verbose says why"]
+        return [
+            f"{config['place']}: nothing could be read in order; --verbose says why"
+        ]
     fed = [text for text in rest if text.startswith("It feeds")]
     writes = [text for text in rest if text.startswith("It writes")]
     notes = [text for text in rest if text not in (*fed, *writes)]
     doubts = [first.partition(": ")[2].rstrip(".")]
-    if unfit := [
-        row for row in result["measurements"] if row.get("is_proven") is False
-    ]:
+    if unfit := [row for row in read if row.get("is_proven") is False]:
         most = max(row["resident_fraction"] or 0.0 for row in unfit)
         doubts.append(
             f"{count_of(len(unfit), 'measurement')} NOT in the state: up to "
             f"{most:.0%} was in this page cache before"
         )
-    if skipped := sum(bool(row["skipped"]) for row in result["measurements"]):
+    if skipped := sum(bool(row["skipped"]) for row in read):
         doubts.append(f"{skipped} left out")
-    probed = result["place"]
     memory = f" is memory ({probed['beneath']}), and" if probed["is_memory"] else ""
+    folder = config.get("report_dir") or "DIR, after --report_dir=DIR"
     return [
-        f"{folder}{memory}{fed[0].removeprefix('It') if fed else ''}",
+        f"{config['place']}{memory}{fed[0].removeprefix('It') if fed else ''}",
         *fed[1:2],
         *rows(
             rate="; ".join(doubts),
             write=writes[0].partition(" ")[2].rstrip(".") if writes else None,
             note=notes[0] if notes else None,
-            next=f"python -m benchmarks.advise --results={_folder(result)}",
+            next=f"python -m benchmarks.advise --results={folder}",
         ),
     ]
-
-
-def _folder(result: Result) -> str:
-    return str(result["config"].get("report_dir") or "DIR, after --report_dir=DIR")
 
 
 def advise(result: Result) -> list[str]:
@@ -254,11 +243,9 @@ def _load(row: Result) -> str:
 
 def _change(result: Result, after: Result) -> str:
     rate = after["examples_per_second"]
-    gain = rate / result["examples_per_second"]
-    return (
-        f"{after['text']}: {rate:,.0f} images/s ({gain:.2f} times), bound by "
-        f"{after['binding']}"
-    )
+    times = f"{rate / result['examples_per_second']:.2f} times"
+    bound = f"bound by {after['binding']}"
+    return f"{after['text']}: {rate:,.0f} images/s ({times}), {bound}"
 
 
 def sweep(document: Result, folder: object, plan: Sequence[str]) -> list[str]:
@@ -269,22 +256,17 @@ def sweep(document: Result, folder: object, plan: Sequence[str]) -> list[str]:
     """
     failed, missed = document["failed"], len(document["gates_not_met"])
     text = f"{document['num_done']} of {count_of(document['num_runs'], 'run')} done"
-    if failed:
-        text += f", {len(failed)} failed"
-    if missed:
-        text += f", {missed} did not meet a gate"
-    best = max(
-        document["rows"], key=lambda row: row["examples_per_second"], default=None
-    )
-    searches = (document.get("find_ranks") or {}).get("answers") or []
+    text += f", {len(failed)} failed" if failed else ""
+    text += f", {missed} did not meet a gate" if missed else ""
+    answers = (document.get("find_ranks") or {}).get("answers") or []
     stale = len(document.get("stale") or ())
     report = f"python -m benchmarks.report --results={folder} --output=report.html"
     return [
         f"{folder}: {text}",
         *rows(
-            fastest=best and _row(best),
-            scaling=_scaling(document),
-            answer=searches[0]["text"] if searches else None,
+            fastest=_fastest(document["rows"]),
+            scaling=_scaling(document["series"]),
+            answer=answers[0]["text"] if answers else None,
             stale=f"{count_of(stale, 'result')} of data that changed"
             if stale
             else None,
@@ -294,19 +276,20 @@ def sweep(document: Result, folder: object, plan: Sequence[str]) -> list[str]:
     ]
 
 
-def _row(row: Result) -> str:
+def _fastest(rows: Sequence[Result]) -> str | None:
+    if not rows:
+        return None
+    row = max(rows, key=lambda row: row["examples_per_second"])
     names = ("model", "accelerator", "tier", "cache")
     settings = ", ".join(str(row[name]) for name in names if row.get(name))
-    return (
-        f"{row['examples_per_second']:,.0f} images/s, "
-        f"{count_of(row['num_ranks'], 'rank')} ({settings})"
-    )
+    ranks = count_of(row["num_ranks"], "rank")
+    return f"{row['examples_per_second']:,.0f} images/s, {ranks} ({settings})"
 
 
-def _scaling(document: Result) -> str | None:
-    last = [each["points"][-1] for each in document["series"] if each["points"]]
+def _scaling(series: Sequence[Result]) -> str | None:
+    last = [each["points"][-1] for each in series if each["points"]]
     measured = [point for point in last if point.get("efficiency") is not None]
-    if not measured or max(point["num_ranks"] for point in measured) == 1:
+    if max((point["num_ranks"] for point in measured), default=1) == 1:
         return None
     worst = min(measured, key=lambda point: point["efficiency"])
     return f"{worst['efficiency']:.1%} of {worst['num_ranks']} times one rank"

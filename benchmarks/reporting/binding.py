@@ -42,16 +42,24 @@ def of_run(result: TrainResult) -> str:
         result: The result of benchmarks.train; an older one has only its stall.
     """
     shares = result.critical_path.shares or {"input": result.stall_fraction or 0.0}
-    losses = {part: shares.get(part, 0.0) for part in (*_WORDS, "input")}
-    part = max(losses, key=losses.__getitem__)
+    losses = {
+        part: shares.get(part, 0.0) for part in ("communication", "late", "input")
+    }
+    part, load = max(losses, key=losses.__getitem__), result.host_load
     if losses[part] <= _MOST_LOST:
         return "accelerator"
-    if part == "communication" and _waits_for_cores(result):
-        return _of_full_cores(result)
-    return _WORDS.get(part) or _of_input(result)
-
-
-_WORDS = {"communication": "communication", "late": "host"}
+    if part == "late":
+        return "host"
+    waits_for_cores = (load.run_queue_wait_fraction or 0.0) >= _HALF
+    if _lacks_cores(result) and (part == "input" or waits_for_cores):
+        return "host" if (load.others_cpu_fraction or 0.0) >= _HALF else "cores"
+    if part == "communication":
+        return "communication"
+    source = result.storage or SourceBytes()
+    server, disk = source.bytes_from_server or 0.0, source.bytes_from_disk or 0.0
+    if max(server, disk) > _MANY * (source.consumed_bytes or 0.0):
+        return "network" if server >= disk else "storage"
+    return "input"
 
 
 def _lacks_cores(result: TrainResult) -> bool:
@@ -65,23 +73,3 @@ def _lacks_cores(result: TrainResult) -> bool:
     shares = result.host_load.wanted_cpu_fraction, result.telemetry.host_cpu_fraction
     measured = [share for share in shares if share is not None]
     return bool(measured) and min(measured) >= _FULL
-
-
-def _waits_for_cores(result: TrainResult) -> bool:
-    waits = result.host_load.run_queue_wait_fraction or 0.0
-    return _lacks_cores(result) and waits >= _HALF
-
-
-def _of_full_cores(result: TrainResult) -> str:
-    others = result.host_load.others_cpu_fraction or 0.0
-    return "host" if others >= _HALF else "cores"
-
-
-def _of_input(result: TrainResult) -> str:
-    if _lacks_cores(result):
-        return _of_full_cores(result)
-    source = result.storage or SourceBytes()
-    server, disk = source.bytes_from_server or 0.0, source.bytes_from_disk or 0.0
-    if max(server, disk) > _MANY * (source.consumed_bytes or 0.0):
-        return "network" if server >= disk else "storage"
-    return "input"

@@ -8,15 +8,14 @@ Inference, 5.5.4), with Student's t. Two variances have the degrees of freedom o
 (Biometrika 34, 1947).
 """
 
-import dataclasses
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from benchmarks.results import collection as results
 from benchmarks.results.collection import Group, RunResult
-from benchmarks.results.train_result import TrainResult
+from benchmarks.results.gates import METRICS, Metric
 
 # Student's t, two-sided 95 %, by degrees of freedom: NIST/SEMATECH Handbook, 1.3.6.7.2.
 _T_95 = {
@@ -73,13 +72,6 @@ def t_95(degrees: float) -> float:
     return _T_95[max(row for row in _T_95 if row <= degrees)]
 
 
-def difference(old: Estimate, new: Estimate) -> float | None:
-    """Returns half the width of the 95 % interval of new - old; None if unknown."""
-    if old.variance is None or new.variance is None:
-        return None
-    return _half_width((old.variance, new.variance), (old.degrees, new.degrees))
-
-
 def ratio(
     above: Estimate | None, below: Estimate | None
 ) -> tuple[float | None, float | None]:
@@ -89,20 +81,21 @@ def ratio(
     """
     if above is None or below is None or None in (above.variance, below.variance):
         return None, None
-    both = (above, below)
-    relative = [(each.variance or 0.0) / each.mean**2 for each in both]
-    factor = math.exp(_half_width(relative, [each.degrees for each in both]))
-    middle = above.mean / below.mean
+    parts = [((e.variance or 0.0) / e.mean**2, e.degrees) for e in (above, below)]
+    factor, middle = math.exp(_half_width(parts)), above.mean / below.mean
     return middle / factor, middle * factor
 
 
-def _half_width(variances: Sequence[float], degrees: Sequence[float]) -> float:
-    """Returns half the width of the 95 % interval of a sum of independent parts."""
-    total = sum(variances)
+def _half_width(parts: Sequence[tuple[float, float]]) -> float:
+    """Returns half the width of the 95 % interval of a sum of independent parts.
+
+    Args:
+        parts: Variance and degrees of freedom of the parts.
+    """
+    total = sum(variance for variance, _ in parts)
     if not total:
         return 0.0
-    parts = zip(variances, degrees, strict=True)
-    freedom = total**2 / sum(part**2 / own for part, own in parts)
+    freedom = total**2 / sum(variance**2 / degrees for variance, degrees in parts)
     # Rounding errors may bring the value to just below a whole number of degrees.
     return t_95(max(1.0, freedom + 1e-9)) * math.sqrt(total)
 
@@ -111,63 +104,63 @@ _Z_95 = 1.96  # a deviation of a result is this many standard deviations of its 
 
 
 class ComparedFigure(NamedTuple):
-    """A figure that is compared.
-
-    Attributes:
-        is_share: Whether the value is 0 to 1, so that a change is in points.
-    """
+    """A compared figure: the metric of a gate, and the title on a page."""
 
     title: str
-    get: Callable[[TrainResult], float | None]
-    scale: float = 1.0
+    metric: Metric
     more_is_better: bool = False
-    is_share: bool = False
-
-
-IMAGES_PER_SECOND = ComparedFigure(
-    "Images/s", lambda r: r.examples_per_second, more_is_better=True
-)
-FIGURES = (
-    IMAGES_PER_SECOND,
-    ComparedFigure(
-        *("Accelerator utilization", lambda r: r.accelerator_utilization, 1, True),
-        is_share=True,
-    ),
-    ComparedFigure("Stall", lambda r: r.stall_fraction, is_share=True),
-    ComparedFigure("Step p99, ms", lambda r: r.step_seconds_p99, 1e3),
-    ComparedFigure("CPU, ms an image", lambda r: r.cpu_seconds_per_example, 1e3),
-)
-
-
-@dataclasses.dataclass(frozen=True)
-class Change:
-    """A figure of a run before and after.
-
-    Attributes:
-        noise: Half the width of the 95 % interval of after - before; None if unknown.
-        basis: Source of the noise: "repeats" or "steps".
-    """
-
-    figure: ComparedFigure
-    before: float
-    after: float
-    noise: float | None
-    basis: str
 
     @property
-    def relative(self) -> float | None:
-        """The change as a part of the old value; None if the old value is 0."""
-        return (self.after - self.before) / self.before if self.before else None
+    def is_share(self) -> bool:
+        """Whether the value is 0 to 1, so that a change is in points."""
+        return self.metric.at_most_one
+
+
+IMAGES_PER_SECOND = ComparedFigure("Images/s", METRICS["examples_per_second"], True)
+FIGURES = (
+    IMAGES_PER_SECOND,
+    ComparedFigure("Accelerator utilization", METRICS["au"], True),
+    ComparedFigure("Stall", METRICS["stall"]),
+    ComparedFigure("Step p99, ms", METRICS["p99_step_ms"]),
+    ComparedFigure("CPU, ms an image", METRICS["cpu_ms_per_example"]),
+)
+
+
+class Change(NamedTuple):
+    """A figure of a run before and after."""
+
+    figure: ComparedFigure
+    old: Estimate
+    new: Estimate
+
+    @property
+    def noise(self) -> float | None:
+        """Half the width of the 95 % interval of new - old; None if unknown."""
+        old, new = self.old, self.new
+        if old.variance is None or new.variance is None:
+            return None
+        return _half_width([(old.variance, old.degrees), (new.variance, new.degrees)])
+
+    @property
+    def basis(self) -> str:
+        """Source of the noise: "repeats", "steps", or "" if the noise is unknown."""
+        is_of_repeats = self.old.basis == self.new.basis == "repeats"
+        return "" if self.noise is None else "repeats" if is_of_repeats else "steps"
+
+    @property
+    def difference(self) -> float:
+        """The new mean minus the old mean."""
+        return self.new.mean - self.old.mean
 
     @property
     def verdict(self) -> str:
         """One of: better, worse, within the noise, unknown."""
-        change = self.after - self.before
         if self.noise is None:
             return "unknown"
-        if abs(change) <= self.noise:
+        if abs(self.difference) <= self.noise:
             return "within the noise"
-        return "better" if (change > 0) == self.figure.more_is_better else "worse"
+        is_better = (self.difference > 0) == self.figure.more_is_better
+        return "better" if is_better else "worse"
 
 
 class Pair(NamedTuple):
@@ -197,16 +190,8 @@ def rate(group: Group) -> Estimate | None:
 
 
 def _estimate(group: Group, figure: ComparedFigure) -> Estimate | None:
-    if figure is IMAGES_PER_SECOND:
-        return rate(group)
-    return of_repeats([value * figure.scale for value in group.figures(figure.get)])
-
-
-def change(figure: ComparedFigure, old: Estimate, new: Estimate) -> Change:
-    """Compares two means of a figure; see `Change`."""
-    noise = difference(old, new)
-    basis = "repeats" if old.basis == new.basis == "repeats" else "steps"
-    return Change(figure, old.mean, new.mean, noise, basis if noise is not None else "")
+    is_rate = figure is IMAGES_PER_SECOND
+    return rate(group) if is_rate else of_repeats(group.figures(figure.metric.measured))
 
 
 def pairs(
@@ -221,30 +206,30 @@ def pairs(
         The pairs in the order of `new`, the groups only in `old`, and the groups only
         in `new`.
     """
-    candidates = sorted(
-        (len(_differences(before.median, after.median)), index, other)
-        for index, after in enumerate(new)
-        for other, before in enumerate(old)
+    candidates = [
+        (before, after)
+        for after in new
+        for before in old
         if _identity(before.median) == _identity(after.median)
-    )
-    partner: dict[int, int] = {}
-    for _, index, other in candidates:
-        if index not in partner and other not in partner.values():
-            partner[index] = other
+    ]
+    partner: dict[Group, Group] = {}
+    for before, after in sorted(candidates, key=lambda pair: len(_differences(*pair))):
+        if after not in partner and before not in partner.values():
+            partner[after] = before
     return (
-        [_pair(old[partner[index]], new[index]) for index in sorted(partner)],
-        [group for other, group in enumerate(old) if other not in partner.values()],
-        [group for index, group in enumerate(new) if index not in partner],
+        [_pair(partner[group], group) for group in new if group in partner],
+        [group for group in old if group not in partner.values()],
+        [group for group in new if group not in partner],
     )
 
 
 def _pair(old: Group, new: Group) -> Pair:
-    changes = []
-    for figure in FIGURES:
-        before, after = _estimate(old, figure), _estimate(new, figure)
-        if before is not None and after is not None:
-            changes.append(change(figure, before, after))
-    return Pair(old, new, _differences(old.median, new.median), changes)
+    changes = [
+        Change(figure, before, after)
+        for figure in FIGURES
+        if (before := _estimate(old, figure)) and (after := _estimate(new, figure))
+    ]
+    return Pair(old, new, _differences(old, new), changes)
 
 
 def _identity(result: RunResult) -> tuple[Any, ...]:
@@ -254,26 +239,26 @@ def _identity(result: RunResult) -> tuple[Any, ...]:
     return (*values, *where, result.values.num_ranks)
 
 
-def _differences(old: RunResult, new: RunResult) -> list[str]:
-    differences = []
-    if old.hosts != new.hosts:
-        hosts = (", ".join(result.hosts) or "?" for result in (old, new))
-        differences.append(f"hosts: {' → '.join(hosts)}")
-    if old.cache != new.cache:
-        differences.append(f"page cache: {old.cache or '?'} → {new.cache or '?'}")
-    for name, before, after in (
-        ("", results.settings(old), results.settings(new)),
-        ("environment ", results.environment(old), results.environment(new)),
-    ):
-        differences += [
-            f"{name}{key}: {before.get(key)} → {after.get(key)}"
-            for key in sorted(before.keys() | after.keys())
-            if key != "data_dir" and _text(before, key) != _text(after, key)
-        ]
-    return differences
+def _differences(old: Group, new: Group) -> list[str]:
+    before, after = _described(old.median), _described(new.median)
+    return [
+        f"{key}: {before.get(key)} → {after.get(key)}"
+        for key in before | after
+        if key != "data_dir" and _text(before.get(key)) != _text(after.get(key))
+    ]
 
 
-def _text(values: Mapping[str, Any], key: str) -> str:
+def _described(result: RunResult) -> dict[str, Any]:
+    """Returns the settings and versions by which two runs may differ."""
+    versions = results.environment(result).items()
+    return {
+        "hosts": ", ".join(result.hosts) or "?",
+        "page cache": result.cache or "?",
+        **results.settings(result),
+        **{f"environment {key}": value for key, value in versions},
+    }
+
+
+def _text(value: Any) -> str:
     # A result of an older version lacks the options that came later.
-    value = values.get(key)
     return "" if value in (None, False, [], {}) else str(value)

@@ -26,12 +26,10 @@ def of_page(collection: Collection) -> tuple[str, str]:
     A page of trainings and evaluations answers for the trainings. The fastest run that
     read data answers for several runs.
     """
-    groups = [group for group in collection.groups if group.rates]
-    if not groups:
+    rated = [group for group in collection.groups if group.rates]
+    if not rated:
         return "", ""
-    modes = [group.median.values.config.mode for group in groups]
-    if "train" in modes:
-        groups = [g for g, mode in zip(groups, modes, strict=True) if mode == "train"]
+    groups = [group for group in rated if group.values.config.mode == "train"] or rated
     best = max(groups, key=lambda g: (g.median.kind != "synthetic", max(g.rates)))
     text = answer(best)
     if len(groups) > 1:
@@ -42,7 +40,7 @@ def of_page(collection: Collection) -> tuple[str, str]:
 
 def answer(group: Group) -> str:
     """Returns the rate of a group, and the share of the possible rate."""
-    result, estimate = group.median.values, compare.rate(group)
+    result, estimate = group.values, compare.rate(group)
     name = result.config.model or "unknown model"
     if result.config.mode != "train":
         name += f" {result.config.mode}"
@@ -63,7 +61,7 @@ def answer(group: Group) -> str:
 
 def in_short(group: Group) -> str:
     """Returns the answer without the model, the binding resource, and the losses."""
-    text, result = answer(group).partition(": ")[2], group.median.values
+    text, result = answer(group).partition(": ")[2], group.values
     if not result.critical_path.shares:
         return text
     lost = f"Bound by {binding.of_run(result)}. {result.critical_path.text}"
@@ -71,35 +69,30 @@ def in_short(group: Group) -> str:
 
 
 def _accelerators(group: Group) -> str:
-    result = group.median.values
-    count = result.num_ranks or 1
+    hosts, ranks = len(group.values.environment.hosts), group.values.num_ranks or 1
     kind = "emulated accelerator" if group.median.kind == "emulated" else "rank"
-    hosts = len(result.environment.hosts)
-    text = _in_words(count, kind)
-    return f"{text} on {_in_words(hosts, 'host')}" if hosts > 1 else text
+    counted = [(ranks, kind), *([(hosts, "host")] if hosts > 1 else [])]
+    return " on ".join(_in_words(count, noun) for count, noun in counted)
 
 
 def _in_words(count: int, noun: str) -> str:
-    text = count_of(count, noun)
-    if count < len(_NUMBERS):
-        return text.replace(str(count), _NUMBERS[count], 1)
-    return text
+    word = _NUMBERS[count] if count < len(_NUMBERS) else str(count)
+    return count_of(count, noun).replace(str(count), word, 1)
 
 
 def _share(result: TrainResult, rate: float) -> float | None:
     """Returns a rate over that of emulated accelerators that never wait."""
-    ranks, own = result.num_ranks or 1, None
+    config, own = result.config, None
     if result.emulation is not None:
         own = result.emulation.examples_per_second
-    elif result.config.step_time_ms and result.config.batch_size:
-        own = result.config.batch_size / (result.config.step_time_ms / 1e3)
-    return rate / (own * ranks) if own else None
+    elif config.step_time_ms and config.batch_size:
+        own = config.batch_size / (config.step_time_ms / 1e3)
+    return rate / (own * (result.num_ranks or 1)) if own else None
 
 
 def doubt(group: Group) -> str:
     """Returns the doubts about the figures of a group; "" without a doubt."""
-    result = group.median
-    values, parts = result.values, []
+    result, values, parts = group.median, group.values, []
     if any(repeat.faults for repeat in group.results):
         parts.append("the result was altered, so nothing of it is to be trusted")
     if result.kind == "synthetic":
@@ -113,7 +106,5 @@ def doubt(group: Group) -> str:
     others = values.host_load.others_cpu_fraction or 0.0
     if others > OTHERS_LIMIT:
         parts.append(f"other processes took {others:.0%} of the cores")
-    if not parts:
-        return ""
     sentence = "; ".join(parts)
-    return f"{sentence[0].upper()}{sentence[1:]}."
+    return f"{sentence[0].upper()}{sentence[1:]}." if parts else ""

@@ -45,9 +45,8 @@ def write(result: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)
-    except OSError:
-        _remove(part)
-        raise
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def write_each(writers: Mapping[pathlib.Path, Callable[[], object]]) -> None:
@@ -65,52 +64,43 @@ def write_each(writers: Mapping[pathlib.Path, Callable[[], object]]) -> None:
         try:
             write_one()
         except Exception as error:  # a picture may fail in any way
-            _remove(path)
+            with contextlib.suppress(OSError):
+                path.unlink()
             problems.append(f"{path} could not be written: {error}.")
     if problems:
         raise OSError(f"{' '.join(problems)} The result is complete on stdout.")
-
-
-def _remove(path: pathlib.Path) -> None:
-    with contextlib.suppress(OSError):
-        path.unlink()
 
 
 def show(
     result: Mapping[str, Any],
     *answer: str,
     notes: Iterable[str] = (),
-    copied: Iterable[str] = (),
     details: Iterable[str] = (),
 ) -> None:
     """Prints a result, as `tfpipe.cli.output.show` does, with strict JSON."""
-    document = sealed(result)
-    cli_output.show(document, answer, notes=notes, copied=copied, details=details)
+    cli_output.show(sealed(result), answer, notes=notes, details=details)
 
 
 def sealed(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a result as strict JSON with its digest, which each change breaks."""
-    document = strict(result)
+    """Returns a result as strict JSON with a digest, which a change breaks.
+
+    None stands for infinite numbers and for NaN. A result with such numbers gets the
+    key `not_finite`, a list of the paths: keys joined by dots, without the indices of
+    lists.
+    """
+    names: dict[str, None] = {}
+    document: dict[str, Any] = _strict(result, "", names)
+    if names:
+        document["not_finite"] = list(names)
     if str(document.get("command")) in checks.VERSIONS:
         document[checks.DIGEST] = checks.digest(document)
     return document
 
 
-def strict(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a result with None in place of each number that is not finite.
-
-    A result with such numbers gets the key `not_finite`, a list of the paths: keys
-    joined by dots, without the indices of lists.
-    """
-    names: dict[str, None] = {}
-    document: dict[str, Any] = _strict(result, "", names)
-    return {**document, "not_finite": list(names)} if names else document
-
-
 def _strict(value: Any, name: str, names: dict[str, None]) -> Any:
     if isinstance(value, Mapping):
         return {
-            key: _strict(item, f"{name}.{key}" if name else str(key), names)
+            key: _strict(item, f"{name}.{key}".lstrip("."), names)
             for key, item in value.items()
         }
     if isinstance(value, list | tuple):

@@ -5,10 +5,12 @@ This module decides the content of the page, and the templates in `templates/` t
 """
 
 import base64
+import collections
+import contextlib
 import io
 import pathlib
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import PIL.Image
@@ -22,7 +24,6 @@ from benchmarks.reporting.charts import (
     scaling,
     sweeps,
 )
-from benchmarks.results import checks
 from benchmarks.results.collection import Collection, Group, Result
 from benchmarks.results.other_results import InputResult
 from benchmarks.results.train_result import TrainResult
@@ -106,51 +107,37 @@ def _verdict(collection: Collection) -> tuple[str, str]:
     failed = passed.count(False)
     if not passed:
         return "none", "No gate was set for these runs."
-    if not failed:
-        whole = "The gate is" if len(passed) == 1 else f"All {len(passed)} gates are"
-        return "good", f"{whole} met."
     if len(passed) == 1:
-        return "bad", "The gate is not met."
+        return (
+            ("bad", "The gate is not met.") if failed else ("good", "The gate is met.")
+        )
+    if not failed:
+        return "good", f"All {len(passed)} gates are met."
     verb = "is" if failed == 1 else "are"
     return "bad", f"{failed} of {len(passed)} gates {verb} not met."
 
 
 def _findings(collection: Collection, old: Collection | None) -> list[tuple[str, str]]:
-    charts_of_placements = sweeps.placements(collection.sweeps)
-    findings = [
-        ("", text) for chart in charts_of_placements for text in chart.sentences
-    ]
-    if len(collection.groups) <= _MAX_SENTENCES:  # a table says more about many groups
-        findings += [
-            ("", f"{group.label}: {headline.in_short(group)}")
-            for group in collection.groups
-        ]
-    findings += [("warn", text) for text in _doubtful(collection.groups)]
-    findings += [("warn", text) for text in _altered(collection)]
-    if old is not None:
-        findings += [("warn", text) for text in _altered(old, "Compared with ")]
-    findings += [
-        ("warn", t) for advice in collection.advice for t in advice.values.doubts
-    ]
-    for sweep in (result.values for result in collection.sweeps):
-        answers = sweep.find_ranks.answers
-        findings += [("", f"{a.model}: {a.text}") for a in answers if a.text]
-        findings += [
-            ("warn", f"A run of the sweep failed. {failure.run}: {failure.error}")
-            for failure in sweep.failed
-        ]
-    return list(dict.fromkeys(findings))
+    groups, swept = collection.groups, [sweep.values for sweep in collection.sweeps]
+    charts = sweeps.placements(collection.sweeps)
+    said = [text for chart in charts for text in chart.sentences]
+    if len(groups) <= _MAX_SENTENCES:  # a table says more about many groups
+        said += [f"{group.label}: {headline.in_short(group)}" for group in groups]
+    answers = [answer for sweep in swept for answer in sweep.find_ranks.answers]
+    said += [f"{answer.model}: {answer.text}" for answer in answers if answer.text]
+    doubts = [*_doubtful(groups), *_altered(collection)]
+    doubts += _altered(old, "Compared with ") if old else []
+    doubts += [text for advice in collection.advice for text in advice.values.doubts]
+    failed = [failure for sweep in swept for failure in sweep.failed]
+    doubts += [f"A run of the sweep failed. {f.run}: {f.error}" for f in failed]
+    return list(dict.fromkeys([("", t) for t in said] + [("warn", t) for t in doubts]))
 
 
 def _altered(collection: Collection, before: str = "") -> list[str]:
-    named: list[tuple[str, Result[Any]]]
-    named = [(group.label, r) for group in collection.groups for r in group.results]
-    others: list[Result[Any]] = [*collection.inputs, *collection.probes]
-    others += [*collection.sweeps, *collection.advice]
-    named += [(result.name, result) for result in others]
     return [
-        f"{before}{name}: Altered, not to be trusted. {' '.join(result.faults)}"
-        for name, result in named
+        f"{before}{entry.label}: Altered, not to be trusted. {' '.join(result.faults)}"
+        for entry in collection.entries
+        for result in entry.results
         if result.faults
     ]
 
@@ -172,49 +159,44 @@ def _doubtful(groups: Sequence[Group]) -> list[str]:
 
 
 def _doubts(group: Group) -> dict[str, str]:
-    warnings: dict[str, list[str]] = {}
+    """Returns a text by kind of doubt, and how many repeats share the doubt."""
+    texts: dict[str, list[str]] = {}
     for result in group.results:
-        for kind, text in _warnings(result.values).items():
-            warnings.setdefault(kind, []).append(text)
+        for kind, text in _warnings(result.values):
+            if text:
+                texts.setdefault(kind, []).append(text)
     total = len(group.results)
-    doubts = {
-        kind: texts[0] + (f" ({len(texts)} of {total} repeats)" if total > 1 else "")
-        for kind, texts in warnings.items()
+    return {
+        kind: first + (f" ({1 + len(more)} of {total} repeats)" if total > 1 else "")
+        for kind, (first, *more) in texts.items()
     }
-    if group.values.critical_path.slowest.cause:
-        doubts["slowest"] = group.values.critical_path.slowest.text
-    if group.values.slow_link:
-        doubts["network"] = group.values.slow_link.text
-    return doubts
 
 
-def _warnings(result: TrainResult) -> dict[str, str]:
-    warnings = {}
+def _warnings(result: TrainResult) -> Iterator[tuple[str, str]]:
     if result.steady_state.reached is False:
         text = result.steady_state.text
-        warnings["steady"] = text or "The run did not reach its steady state."
+        yield "steady", text or "The run did not reach its steady state."
     asked, measured = result.config.cache, result.cache.label
     if asked in ("cold", "warm") and measured and measured != asked:
-        text = f"--cache={asked} was asked for, but the cache was {measured}."
-        warnings["cache"] = text
+        yield "cache", f"--cache={asked} was asked for, but the cache was {measured}."
     if result.cache.size_rule.met is False:
-        warnings["size"] = result.cache.size_rule.text
+        yield "size", result.cache.size_rule.text
     if (result.host_load.others_cpu_fraction or 0) > OTHERS_LIMIT:
-        warnings["busy"] = result.host_load.text
-    repeats = result.reproducibility
-    if repeats and repeats.reproducible is False:
-        warnings["spread"] = f"Its repeats differ by {frame.percent(repeats.spread)}."
-    return {kind: text for kind, text in warnings.items() if text}
+        yield "busy", result.host_load.text
+    if (repeats := result.reproducibility).reproducible is False:
+        yield "spread", f"Its repeats differ by {frame.percent(repeats.spread)}."
+    if result.critical_path.slowest.cause:
+        yield "slowest", result.critical_path.slowest.text
+    if result.slow_link:
+        yield "network", result.slow_link.text
 
 
 def _comparison(old: Collection, new: Collection) -> dict[str, Any]:
     pairs, only_old, only_new = compare.pairs(old.groups, new.groups)
     changes = [change for pair in pairs for change in pair.changes]
-    counts = {
-        verdict: sum(change.verdict == verdict for change in changes)
-        for verdict in ("worse", "better", "within the noise", "unknown")
-    }
-    words = [f"{count} {verdict}" for verdict, count in counts.items() if count]
+    counts = collections.Counter(change.verdict for change in changes)
+    verdicts = ("worse", "better", "within the noise", "unknown")
+    words = [f"{counts[verdict]} {verdict}" for verdict in verdicts if counts[verdict]]
     sentence = "No run is in both sets of results."
     if pairs:
         counted = count_of(len(changes), "figure"), count_of(len(pairs), "run")
@@ -240,35 +222,24 @@ def _input(result: Result[InputResult]) -> dict[str, Any]:
 
 
 def _details(collection: Collection) -> list[dict[str, Any]]:
-    budget = _PICTURES_BYTES
-    details = []
-    shown: list[tuple[str, str, Result[Any], Sequence[Result[Any]]]] = [
-        (f"run-{g.index}", g.label, g.median, g.results) for g in collection.groups
-    ]
-    others: dict[str, Sequence[Result[Any]]] = {
-        "input": collection.inputs,
-        "storage": collection.probes,
-        "advice": collection.advice,
-    }
-    shown += [
-        (f"{kind}-{index}", f"{kind.capitalize()}: {result.name}", result, [result])
-        for kind, several in others.items()
-        for index, result in enumerate(several, 1)
-    ]
-    for name, label, result, repeats in shown:
+    budget, details = _PICTURES_BYTES, []
+    for entry in collection.entries:
+        result = entry.median
+        if entry.kind == "sweep":
+            continue
         # The picture of benchmarks.input is a chart of an older version.
-        path = None if result.values.command == checks.INPUT else result.picture
-        picture = None if path is None else _jpeg(path)
-        is_too_much = picture is not None and len(picture) > budget
-        budget -= 0 if picture is None or is_too_much else len(picture)
+        path = None if entry.kind == "input" else result.picture
+        picture = _jpeg(path) if path else ""
+        is_too_much = len(picture) > budget
+        budget -= 0 if is_too_much else len(picture)
         details.append(
             {
-                "name": name,
-                "label": label,
-                "files": [repeat.name for repeat in repeats],
+                "name": f"{entry.kind}-{entry.index}",
+                "label": entry.label,
+                "files": [repeat.name for repeat in entry.results],
                 "command": command_line(result),
                 "pipeline": "\n".join(result.values.pipeline),
-                "picture": None if is_too_much else picture,
+                "picture": "" if is_too_much else picture,
                 "is_picture_left_out": is_too_much,
             }
         )
@@ -296,13 +267,11 @@ def command_line(result: Result[Any]) -> str:
     return shlex.join(words)
 
 
-def _jpeg(path: pathlib.Path) -> str | None:
-    try:
-        with PIL.Image.open(path) as opened:
-            picture = opened.convert("RGB")
-            picture.thumbnail((_PICTURE_WIDTH, _PICTURE_WIDTH))
-            file = io.BytesIO()
-            picture.save(file, "JPEG", quality=70, optimize=True)
-    except (OSError, ValueError):
-        return None
+def _jpeg(path: pathlib.Path) -> str:
+    """Returns a picture as JPEG in base64; "" for a file without a picture."""
+    file = io.BytesIO()
+    with contextlib.suppress(OSError, ValueError), PIL.Image.open(path) as opened:
+        picture = opened.convert("RGB")
+        picture.thumbnail((_PICTURE_WIDTH, _PICTURE_WIDTH))
+        picture.save(file, "JPEG", quality=70, optimize=True)
     return base64.b64encode(file.getvalue()).decode()

@@ -5,28 +5,18 @@ nothing to show.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from benchmarks.reporting import compare
 from benchmarks.reporting.compare import FIGURES, Change, Pair
-from benchmarks.results.collection import (
-    Collection,
-    Group,
-    Result,
-    as_number,
-    short_name,
-)
+from benchmarks.results.collection import Collection, Group, short_name
 from benchmarks.results.other_results import InputResult
-from benchmarks.results.train_result import GateAnswer
+from benchmarks.results.train_result import GateAnswer, TrainResult
+from benchmarks.results.tree import as_number
 from tfpipe.cli import text_table
 from tfpipe.cli.text_table import Column, Row
-from tfpipe.pages.frame import (
-    amount,
-    milliseconds,
-    percent,
-    with_interval,
-)
+from tfpipe.pages.frame import amount, milliseconds, percent, with_interval
 from tfpipe.pages.page import Cell, Table
 
 
@@ -53,37 +43,35 @@ def all_gates(collection: Collection) -> list[tuple[Group, GateAnswer]]:
 
 
 def gates(collection: Collection) -> Table | None:
-    """Returns a row for each run with gates; runs that miss a gate come first."""
-    by_group: dict[int, tuple[Group, dict[str, list[GateAnswer]]]] = {}
-    names: dict[str, None] = {}
+    """Returns a row for every run with gates; runs with a missed gate come first."""
+    by_group: dict[Group, dict[str, list[GateAnswer]]] = {}
     for group, gate in all_gates(collection):
-        names[gate.gate] = None
-        _, own = by_group.setdefault(group.index, (group, {}))
-        own.setdefault(gate.gate, []).append(gate)
-    if not by_group:
-        return None
+        by_group.setdefault(group, {}).setdefault(gate.gate, []).append(gate)
+    names = list(dict.fromkeys(name for own in by_group.values() for name in own))
     rows = [
         [
             Cell(group.label, link=f"run-{group.index}"),
             *(_gate(own[name]) if name in own else Cell("—") for name in names),
         ]
-        for group, own in by_group.values()
+        for group, own in by_group.items()
     ]
     rows.sort(key=lambda row: all(cell.mark != "bad" for cell in row))
-    return Table("Gates, runs that miss one first", ["Run", *names], rows)
+    return (
+        Table("Gates, runs that miss one first", ["Run", *names], rows)
+        if rows
+        else None
+    )
 
 
 def _gate(repeats: Sequence[GateAnswer]) -> Cell:
     missed = [gate for gate in repeats if not gate.passed]
-    among = missed or repeats
-    worst = min(among, key=lambda gate: m if (m := _margin(gate)) is not None else 0)
-    margin, measured, text = _margin(worst), worst.measured, worst.text
+    worst = min(missed or repeats, key=lambda gate: gate.margin or 0)
+    margin, measured, note = worst.margin, worst.measured, worst.text
     if margin is None or measured is None:
-        note = text
-    elif missed and margin >= 0:
-        # A gate may be refused although the limit is met. The findings say more.
-        is_unsteady = "steady state" in text
-        note = "limit met, but not in a steady state" if is_unsteady else text
+        pass  # the text says more
+    elif missed and margin >= 0:  # refused although the limit is met
+        is_unsteady = "steady state" in note
+        note = "limit met, but not in a steady state" if is_unsteady else note
     else:
         is_share = "%" in worst.gate
         value = percent(measured) if is_share else f"{measured:,.6g}"
@@ -95,21 +83,13 @@ def _gate(repeats: Sequence[GateAnswer]) -> Cell:
     return Cell("✗ Not met" if missed else "✓ Met", note, "bad" if missed else "good")
 
 
-def _margin(gate: GateAnswer) -> float | None:
-    if gate.measured is None or gate.limit is None:
-        return gate.margin
-    margin = gate.measured - gate.limit
-    return -margin if "<" in gate.gate else margin
-
-
 def runs(groups: Sequence[Group]) -> Table | None:
-    """Returns a row for each group, with all conditions of its figures."""
+    """Returns a row for every group, with all conditions of the figures."""
     if not groups:
         return None
     columns = (
         *("Run", "Kind", "Started, host", "Ranks", "Batch", "Page cache"),
-        *("Images/s ± 95%", "AU", "Stall", "Step, ms", "Storage, MB/s"),
-        *("CPU", "GPU"),
+        *("Images/s ± 95%", "AU", "Stall", "Step, ms", "Storage, MB/s", "CPU", "GPU"),
     )
     text = (
         "AU is the share of the time in which the accelerators computed, stall the "
@@ -121,8 +101,7 @@ def runs(groups: Sequence[Group]) -> Table | None:
 
 
 def _run(group: Group) -> list[Cell]:
-    result, values, estimate = group.median, group.values, compare.rate(group)
-    config = values.config
+    result, values, config = group.median, group.values, group.values.config
     mode = "" if config.mode in ("", "train") else f" {config.mode}"
     name = f"{group.index}. {short_name(config.model) or 'unknown model'}{mode}"
     hosts = list(dict.fromkeys(h for r in group.results for h in r.hosts))
@@ -130,15 +109,10 @@ def _run(group: Group) -> list[Cell]:
     middle = milliseconds(group.mean(lambda r: r.step_seconds_p50))
     slow = milliseconds(group.mean(lambda r: r.step_seconds_p99))
     repeats = f"{len(group.rates)} repeats" if len(group.rates) > 1 else ""
-    rate = "—" if estimate is None else with_interval(estimate.mean, estimate.interval)
     day, _, time = result.started.partition(" ")
     clock = f"{time} UTC" if time else ""
     size = f"{config.image_size} pixels" if config.image_size else ""
-    cache = Cell(
-        result.cache or "—",
-        mark="warn" if result.cache == "mixed" else "",
-        folded=values.cache.text,
-    )
+    mark = "warn" if result.cache == "mixed" else ""
     return [
         Cell(name, result.data, "", f"run-{group.index}"),
         Cell(result.kind, result.accelerator, f"badge {result.kind}"),
@@ -147,8 +121,8 @@ def _run(group: Group) -> list[Cell]:
         _number(
             _whole(config.batch_size), ", ".join(filter(None, (config.precision, size)))
         ),
-        cache,
-        _number(rate, repeats),
+        Cell(result.cache or "—", mark=mark, folded=values.cache.text),
+        _number(rate(group), repeats),
         _number(percent(group.mean(lambda r: r.accelerator_utilization))),
         _number(percent(group.mean(lambda r: r.stall_fraction))),
         _number(f"p50 {middle}", f"p99 {slow}"),
@@ -158,12 +132,25 @@ def _run(group: Group) -> list[Cell]:
     ]
 
 
+def rate(group: Group) -> str:
+    """Returns the images/s of a group with their interval, or a dash."""
+    estimate = compare.rate(group)
+    return with_interval(estimate.mean, estimate.interval) if estimate else "—"
+
+
+def mean(
+    get: Callable[[TrainResult], float | None], show: Callable[[float | None], str]
+) -> Callable[[Group], str]:
+    """Returns a column with the mean of a figure over the repeats of a group."""
+    return lambda group: show(group.mean(get))
+
+
 def _whole(value: float | None) -> str:
     return "—" if value is None else f"{value:,g}"
 
 
 def changes(pairs: Sequence[Pair]) -> Table | None:
-    """Returns the change of each figure: a row for each run in both sets."""
+    """Returns the changes of all figures: a row for every run in both sets."""
     if not pairs:
         return None
     figures = [
@@ -189,23 +176,25 @@ def changes(pairs: Sequence[Pair]) -> Table | None:
 def _change(change: Change | None) -> Cell:
     if change is None:
         return Cell("—")
-    if change.figure.is_share:
-        text = f"{(change.after - change.before) * 100:+.1f} points"
-        noise = "" if change.noise is None else f"± {change.noise * 100:.1f} points"
-        values = f"{percent(change.before)} → {percent(change.after)}"
-    else:
-        text = "—" if change.relative is None else f"{change.relative:+.1%}"
-        part = change.noise and change.before and change.noise / abs(change.before)
-        noise = "" if change.noise is None else f"± {part:.1%}"
-        values = f"{amount(change.before)} → {amount(change.after)}"
-    noise = f"noise {noise} of {change.basis}" if noise else "noise unknown"
+    before, after, is_share = change.old.mean, change.new.mean, change.figure.is_share
+
+    def sized(value: float, form: str) -> str:
+        if is_share:
+            return f"{value * 100:{form}f} points"
+        return f"{value / before:{form}%}" if before else "—"
+
+    values = " → ".join(map(percent if is_share else amount, (before, after)))
+    noise = "unknown"
+    if change.noise is not None:
+        noise = f"± {sized(change.noise, '.1')} of {change.basis}"
     mark = {"better": "good", "worse": "bad"}.get(change.verdict, "")
     word = "" if change.verdict == "unknown" else f", {change.verdict}"
-    return Cell(f"{text}{word}", f"{values}, {noise}", mark)
+    text = sized(change.difference, "+.1")
+    return Cell(f"{text}{word}", f"{values}, noise {noise}", mark)
 
 
 def trials(result: InputResult) -> Table | None:
-    """Returns the settings that benchmarks.input tried and that did not fail."""
+    """Returns the settings of benchmarks.input, without failed settings."""
     rows = [
         [
             Cell(trial.name),
@@ -221,32 +210,25 @@ def trials(result: InputResult) -> Table | None:
 
 
 def environment(collection: Collection) -> Table | None:
-    """Returns a column for each environment; rows that differ are marked."""
-    columns: dict[str, tuple[list[str], dict[str, str]]] = {}
-    named: list[tuple[str, Result[Any]]]
-    named = [(str(g.index), r) for g in collection.groups for r in g.results]
-    named += [(f"input {i}", r) for i, r in enumerate(collection.inputs, 1)]
-    named += [(f"storage {i}", r) for i, r in enumerate(collection.probes, 1)]
-    for name, result in named:
-        described = result.document.get("environment")
-        if not isinstance(described, Mapping) or not described:
-            continue
-        values = _flat(described)
-        names, _ = columns.setdefault(repr(sorted(values.items())), ([], values))
-        if name not in names:
-            names.append(name)
-    if not columns:
-        return None
+    """Returns a column for every environment; different rows are marked."""
+    columns: dict[str, tuple[dict[str, None], dict[str, str]]] = {}
+    for entry in collection.entries:
+        name = f"{entry.kind} {entry.index}".removeprefix("run ")
+        for result in entry.results if entry.kind != "sweep" else ():
+            described = result.document.get("environment")
+            if isinstance(described, Mapping) and described:
+                values = _flat(described)
+                key = repr(sorted(values.items()))
+                columns.setdefault(key, ({}, values))[0][name] = None
     every = list(columns.values())
-    keys = list(dict.fromkeys(key for _, values in every for key in values))
     rows = []
-    for key in keys:
+    for key in dict.fromkeys(key for _, values in every for key in values):
         texts = [values.get(key, "—") for _, values in every]
-        differs = len(set(texts)) > 1
-        cells = [Cell(text, "", "differs" if differs else "") for text in texts]
-        rows.append([Cell(key, "differs" if differs else ""), *cells])
+        mark = "differs" if len(set(texts)) > 1 else ""
+        rows.append([Cell(key, mark), *(Cell(text, "", mark) for text in texts)])
     heads = [f"Run {', '.join(names)}" for names, _ in every]
-    return Table("Versions and hardware of the runs", ["", *heads], rows)
+    caption = "Versions and hardware of the runs"
+    return Table(caption, ["", *heads], rows) if rows else None
 
 
 def _flat(values: Mapping[str, Any], above: str = "") -> dict[str, str]:

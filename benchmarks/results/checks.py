@@ -24,7 +24,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from benchmarks.results import gates, tree
-from benchmarks.results.train_result import EpochBytes, TrainResult
+from benchmarks.results.train_result import TrainResult
 
 TRAIN, INPUT, SWEEP = "benchmarks.train", "benchmarks.input", "benchmarks.sweep"
 STORAGE, ADVISE = "benchmarks.storage", "benchmarks.advise"
@@ -50,7 +50,7 @@ def digest(values: Mapping[str, Any]) -> str:
 
 
 def faults(document: Mapping[str, Any]) -> list[str]:
-    """Returns a sentence for each contradiction within a result.
+    """Returns a sentence for every contradiction within a result.
 
     Args:
         document: The JSON object. Other commands than benchmarks.train have their
@@ -76,19 +76,16 @@ def faults(document: Mapping[str, Any]) -> list[str]:
 
 
 def _rate(result: TrainResult) -> Iterator[str]:
-    config = result.config
-    factors = (
-        *(result.num_timed_steps, config.batch_size, result.num_ranks),
-        *(result.examples_per_second, result.timed_seconds),
-    )
-    if config.elastic or None in factors:
+    factors = result.num_timed_steps, result.config.batch_size, result.num_ranks
+    rate, seconds = result.examples_per_second, result.timed_seconds
+    if result.config.elastic or None in factors or rate is None or seconds is None:
         return
-    steps, batch, ranks, rate, seconds = (float(factor or 0) for factor in factors)
-    examples = steps * batch * ranks * (1 - (result.padding_fraction or 0.0))
+    (steps, batch, ranks), padding = factors, result.padding_fraction or 0.0
+    examples = math.prod(float(factor or 0) for factor in factors) * (1 - padding)
     if seconds <= 0 or abs(rate * seconds - examples) > _EXACT * max(examples, 1):
         yield (
-            f"examples_per_second is {rate:,.6g}, but {steps:.0f} steps of {batch:.0f} "
-            f"on {ranks:.0f} ranks in {seconds:,.6g} s are "
+            f"examples_per_second is {rate:,.6g}, but {steps} steps of {batch} on "
+            f"{ranks} ranks in {seconds:,.6g} s are "
             f"{examples / seconds if seconds > 0 else math.inf:,.6g}."
         )
 
@@ -104,29 +101,26 @@ def _shares(result: TrainResult) -> Iterator[str]:
 
 
 def _pairs(result: TrainResult) -> Iterator[str]:
-    """Yields the figures that contradict a figure with the same meaning."""
+    """Yields the figures with a contradiction to a figure of the same meaning."""
     shares, seconds = result.critical_path.shares, result.timed_seconds
-    consumed, storage = result.consumed_bytes, result.storage_bytes_read
-    by_rank = [rate for rate in result.examples_per_second_per_rank if rate is not None]
-    pairs: Mapping[str, tuple[float | None, float | None]] = {
-        "stall_fraction": (result.stall_fraction, shares.get("input")),
-        "accelerator_utilization": (
-            result.accelerator_utilization,
-            shares.get("compute"),
-        ),
-        "consumed_megabytes_per_second": (
-            result.consumed_megabytes_per_second,
-            consumed / seconds / 1e6 if consumed and seconds else None,
-        ),
-        "storage_megabytes_per_second": (
-            result.storage_megabytes_per_second,
-            storage / seconds / 1e6 if storage and seconds else None,
-        ),
+
+    def per_second(num_bytes: float | None) -> float | None:
+        return num_bytes / seconds / 1e6 if num_bytes and seconds else None
+
+    pairs = {
+        "stall_fraction": shares.get("input"),
+        "accelerator_utilization": shares.get("compute"),
+        "consumed_megabytes_per_second": per_second(result.consumed_bytes),
+        "storage_megabytes_per_second": per_second(result.storage_bytes_read),
     }
-    for name, (figure, same) in pairs.items():
-        if None not in (figure, same) and not _is_near(figure or 0.0, same or 0.0):
+    for name, same in pairs.items():
+        figure = getattr(result, name)
+        if figure is None or same is None:
+            continue
+        if not math.isclose(figure, same, rel_tol=_EXACT, abs_tol=1e-6):
             yield f"{name} is {figure:,.6g}, but other figures give {same:,.6g}."
     # Ranks that average nothing end at different times.
+    by_rank = [rate for rate in result.examples_per_second_per_rank if rate is not None]
     rate = result.examples_per_second
     if rate is not None and by_rank and sum(by_rank) < rate * (1 - _EXACT):
         yield (
@@ -135,24 +129,21 @@ def _pairs(result: TrainResult) -> Iterator[str]:
         )
 
 
-def _is_near(first: float, second: float) -> bool:
-    return math.isclose(first, second, rel_tol=_EXACT, abs_tol=1e-6)
-
-
 def _hosts(result: TrainResult) -> Iterator[str]:
     ranks = sorted(rank for host in result.environment.hosts for rank in host.ranks)
-    count = result.num_ranks
-    if ranks and count and not result.config.elastic and ranks != list(range(count)):
+    count = 0 if result.config.elastic else result.num_ranks
+    if ranks and count and ranks != list(range(count)):
         yield f"The hosts have the ranks {ranks}, but the run had {count} ranks."
 
 
 def _labels(result: TrainResult) -> Iterator[str]:
     for epoch in result.cache.epochs:
-        share = _storage_share(epoch)
-        if share is None:
+        server, consumed = epoch.server_bytes, epoch.consumed_bytes
+        read = epoch.storage_bytes if server is None else server
+        if read is None or not consumed:
             continue
-        is_wrong = {"cold": share < _HALF, "warm": share > _HALF}.get(epoch.label)
-        if is_wrong:
+        share = read / consumed
+        if {"cold": share < _HALF, "warm": share > _HALF}.get(epoch.label):
             yield (
                 f"Epoch {epoch.epoch} is labelled {epoch.label}, but {share:.1%} of "
                 "its bytes came from storage."
@@ -163,10 +154,3 @@ def _verdicts(result: TrainResult) -> Iterator[str]:
     for stored, now in zip(result.gates, gates.again(result), strict=True):
         if now.passed != stored.passed:
             yield f"The file says otherwise of a gate. {now.text}"
-
-
-def _storage_share(epoch: EpochBytes) -> float | None:
-    read = epoch.storage_bytes if epoch.server_bytes is None else epoch.server_bytes
-    if read is None or not epoch.consumed_bytes:
-        return None
-    return read / epoch.consumed_bytes

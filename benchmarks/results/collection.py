@@ -8,8 +8,8 @@ because results of older versions are read too.
 
 import dataclasses
 import functools
+import itertools
 import json
-import math
 import pathlib
 import re
 import statistics
@@ -41,6 +41,7 @@ _TYPES: Mapping[str, type[MeasuredResult]] = {
     ADVISE: AdviceResult,
 }
 T = TypeVar("T", bound=MeasuredResult)
+Item = TypeVar("Item")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -63,7 +64,7 @@ class Result(Generic[T]):
 
     @functools.cached_property
     def faults(self) -> list[str]:
-        """A sentence for each contradiction within the result; see `checks`."""
+        """A sentence for every contradiction within the result; see `checks`."""
         return checks.faults(self.document)
 
     @functools.cached_property
@@ -80,11 +81,9 @@ class Result(Generic[T]):
     @property
     def kind(self) -> str:
         """Kind of the run: real, synthetic or emulated."""
-        config = self.values.config
-        if self.values.kind or config.synthetic:
+        if self.values.kind or self.values.config.synthetic:
             return self.values.kind or "synthetic"
-        is_real = config.emulate is None and config.step_time_ms is None
-        return "real" if is_real else "emulated"
+        return "emulated" if self.accelerator else "real"
 
     @property
     def accelerator(self) -> str:
@@ -113,10 +112,8 @@ class Result(Generic[T]):
         """Date and time in UTC, to the minute; an empty text where no time is known."""
         if text := self.values.started_at:
             return text[:16].replace("T", " ")
-        if match := _TIME_IN_NAME.search(self.name):
-            year, month, day, hour, minute, _ = match.groups()
-            return f"{year}-{month}-{day} {hour}:{minute}"
-        return ""
+        match = _TIME_IN_NAME.search(self.name)
+        return match.expand(r"\1-\2-\3 \4:\5") if match else ""
 
     @property
     def hosts(self) -> list[str]:
@@ -128,8 +125,7 @@ RunResult = Result[TrainResult]
 
 def rates(run: RunResult) -> list[float]:
     """Returns images/s of every run in a result; several with --repeat."""
-    several = run.values.reproducibility
-    every = several.examples_per_second_per_run if several else ()
+    every = run.values.reproducibility.examples_per_second_per_run
     return [r for r in every or (run.values.examples_per_second,) if r is not None]
 
 
@@ -138,12 +134,15 @@ class Group:
     """Repeats: runs of equal settings, versions and machines.
 
     Attributes:
+        index: Number of the group, from 1, among the groups of its kind.
         label: The number, and the settings unlike other groups.
+        kind: "run"; or "input", "storage", "advice" or "sweep" for a single result.
     """
 
     index: int
     label: str
-    results: Sequence[RunResult]
+    results: Sequence[Result[Any]]
+    kind: str = "run"
 
     @functools.cached_property
     def median(self) -> RunResult:
@@ -158,6 +157,12 @@ class Group:
     @property
     def rates(self) -> list[float]:
         return [rate for result in self.results for rate in rates(result)]
+
+    @property
+    def are_gates_met(self) -> bool | None:
+        """Whether all repeats met all gates; None without gates."""
+        passed = [gate.passed for result in self.results for gate in result.gates]
+        return all(passed) if passed else None
 
     def figures(self, get: Callable[[TrainResult], float | None]) -> list[float]:
         """Returns a figure of each repeat with the figure."""
@@ -185,62 +190,56 @@ class Collection:
         runs = [result for group in self.groups for result in group.results]
         return [*runs, *self.inputs, *self.probes]
 
-
-def as_number(value: Any) -> float | None:
-    """Returns a finite number as it is, and None for everything else."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:  # a whole number of JSON may be too large
-        return float(value) if math.isfinite(value) else None
-    except OverflowError:
-        return None
+    @property
+    def entries(self) -> list[Group]:
+        """The groups, then all other results as groups, in the order of a page."""
+        kinds = ("Input", "Storage", "Advice", "Sweep")
+        others: list[Sequence[Result[Any]]]
+        others = [self.inputs, self.probes, self.advice, self.sweeps]
+        return [
+            *self.groups,
+            *(
+                Group(index, f"{kind}: {result.name}", [result], kind.lower())
+                for kind, several in zip(kinds, others, strict=True)
+                for index, result in enumerate(several, 1)
+            ),
+        ]
 
 
 def read(paths: Sequence[pathlib.Path], *, flag: str = "--results") -> Collection:
     """Reads the results of folders and files."""
-    valid: list[Result[Any]] = []
+    valid: dict[str, Result[Any]] = {}
     left_out: list[str] = []
-    files = (file for path in paths for file in _files(path))
-    for path in dict.fromkeys(files):
+    for path in dict.fromkeys(itertools.chain(*map(_files, paths))):
         document, reason = _document(path)
         if document is None:
             left_out.append(f"{path} is left out: {reason}")
             continue
-        taken = {result.name for result in valid}
-        name = path.stem
-        if name in taken:
-            name = f"{path.parent.name}/{name}"
-        while name in taken:
-            name += "'"
-        picture = next(
-            (p for s in _PICTURES if (p := path.with_suffix(s)).exists()), None
+        name = (
+            path.stem if path.stem not in valid else f"{path.parent.name}/{path.stem}"
         )
-        valid.append(Result(name, document, picture))
+        while name in valid:
+            name += "'"
+        pictures = filter(pathlib.Path.exists, map(path.with_suffix, _PICTURES))
+        valid[name] = Result(name, document, next(pictures, None))
     if not valid:
         raise ValueError(
             f"{flag}={','.join(map(str, paths))} must hold at least one JSON result, "
             f"got none. {' '.join(left_out)} Make one with python -m benchmarks.train "
             "--report_dir=FOLDER.".replace("  ", " ")
         )
-    return collect(valid, left_out=left_out)
+    return collect(list(valid.values()), left_out=left_out)
 
 
 def collect(
     results: Sequence[Result[Any]], *, left_out: Sequence[str] = ()
 ) -> Collection:
     """Returns results by their command, and repeats grouped."""
-    by_command = {
-        command: [r for r in results if r.document.get("command") == command]
-        for command in VERSIONS
-    }
-    return Collection(
-        groups=_groups(by_command[TRAIN]),
-        inputs=by_command[INPUT],
-        probes=by_command[STORAGE],
-        sweeps=by_command[SWEEP],
-        advice=by_command[ADVISE],
-        left_out=left_out,
+    train, inputs, probes, sweeps, advice = (
+        [result for result in results if result.document.get("command") == command]
+        for command in (TRAIN, INPUT, STORAGE, SWEEP, ADVISE)
     )
+    return Collection(_groups(train), inputs, probes, sweeps, advice, left_out)
 
 
 def _files(path: pathlib.Path) -> list[pathlib.Path]:
@@ -293,13 +292,20 @@ def machines(result: RunResult) -> list[str]:
     return sorted({host.machine_id or host.boot_id or host.name for host in hosts})
 
 
-def _groups(results: Sequence[RunResult]) -> list[Group]:
-    repeats: dict[str, list[RunResult]] = {}
+def alike(results: Sequence[Item], key: Callable[[Item], Any]) -> list[list[Item]]:
+    """Returns results with equal keys, values of JSON, in the order of the first."""
+    groups: dict[str, list[Item]] = {}
     for result in results:
-        same: list[object] = [settings(result), result.cache, environment(result)]
-        same += [machines(result), bool(result.faults)]
-        repeats.setdefault(json.dumps(same, sort_keys=True), []).append(result)
-    ordered = sorted(repeats.values(), key=lambda group: _order(group[0]))
+        groups.setdefault(json.dumps(key(result), sort_keys=True), []).append(result)
+    return list(groups.values())
+
+
+def _groups(results: Sequence[RunResult]) -> list[Group]:
+    def same(result: RunResult) -> list[object]:
+        where = [environment(result), machines(result)]
+        return [settings(result), result.cache, *where, bool(result.faults)]
+
+    ordered = sorted(alike(results, same), key=lambda group: _order(group[0]))
     labels = _labels([group[0] for group in ordered])
     return [
         Group(index, f"{index}. {label}", group)
@@ -317,16 +323,12 @@ def _order(result: RunResult) -> tuple[Any, ...]:
 
 def _labels(results: Sequence[RunResult]) -> list[str]:
     parts = [_parts(result) for result in results]
-    always = {"model", "ranks"}
-    differing = {
+    shown = {
         key
-        for key in dict.fromkeys(key for p in parts for key in p)
-        if len({p.get(key, "") for p in parts}) > 1
+        for key in {"model", "ranks"}.union(*parts)
+        if key in ("model", "ranks") or len({p.get(key, "") for p in parts}) > 1
     }
-    return [
-        ", ".join(p[key] for key in p if key in always | differing and p[key])
-        for p in parts
-    ]
+    return [", ".join(p[key] for key in p if key in shown and p[key]) for p in parts]
 
 
 def short_name(text: str) -> str:

@@ -6,6 +6,7 @@ imports no TensorFlow: functions import what imports TensorFlow.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.metadata
 import os
@@ -24,13 +25,10 @@ from benchmarks.system.machine import Host
 if TYPE_CHECKING:
     from benchmarks.distributed.ranks import Ranks
 
-_MACHINE_ID = pathlib.Path("/etc/machine-id")
-
 
 def of_run(world: Ranks, index: Any) -> dict[str, Any]:
     """Returns the environment of a run, with its hosts and data; all ranks call it."""
-    described = None if index is None else data(index)
-    return {**describe(), "hosts": hosts(world), "data": described}
+    return {**describe(), "hosts": hosts(world), "data": index and data(index)}
 
 
 def describe() -> dict[str, Any]:
@@ -40,6 +38,10 @@ def describe() -> dict[str, Any]:
     from benchmarks.distributed import ranks
 
     build = tf.sysconfig.get_build_info()
+    driver = None
+    with contextlib.suppress(OSError):  # there is no driver
+        text = pathlib.Path("/proc/driver/nvidia/version").read_text()
+        driver = re.search(r"Kernel Module\D*([\d.]+)", text)
     return {
         **here(),
         "tensorflow": tf.__version__,
@@ -48,21 +50,12 @@ def describe() -> dict[str, Any]:
         "num_cpus": tfpipe.host.num_cores(),
         "ram_bytes": tfpipe.host.ram_bytes(),
         "gpus": _gpu_names(),
-        "driver": _driver(),
+        "driver": driver and driver[1],
         "cuda": build.get("cuda_version"),
         "cudnn": build.get("cudnn_version"),
         "nccl": installed("nvidia-nccl-cu12"),
         "tf32": tf.config.experimental.tensor_float_32_execution_enabled(),
     }
-
-
-def _driver() -> str | None:
-    try:
-        text = pathlib.Path("/proc/driver/nvidia/version").read_text()
-    except OSError:
-        return None
-    match = re.search(r"Kernel Module\D*([\d.]+)", text)
-    return match[1] if match else None
 
 
 def _gpu_names() -> list[str]:
@@ -99,10 +92,9 @@ def machine_id() -> str:
     whole GB, and the GPUs. The rate of a machine depends on them. The page cache ends
     with a boot, so its proofs use the boot id.
     """
-    try:
-        own = _MACHINE_ID.read_text().strip()
-    except OSError:  # a container may have none
-        own = ""
+    own = ""
+    with contextlib.suppress(OSError):  # a container may have none
+        own = pathlib.Path("/etc/machine-id").read_text().strip()
     memory = round(tfpipe.host.ram_bytes() / 1e9)
     parts = (platform.node(), own, tfpipe.host.cpu_model(), os.cpu_count(), memory)
     return hashlib.sha256(repr((*parts, _gpu_names())).encode()).hexdigest()[:16]
@@ -114,7 +106,7 @@ def paths(pipeline: tfpipe.Pipeline) -> dict[str, str]:
 
 
 def data(index: Any) -> dict[str, Any]:
-    """Returns what identifies a data set: name, converter, size and digest.
+    """Returns the identity of a data set: name, converter, size and digest.
 
     num_records and num_bytes count the shards of all splits. The digest changes if a
     shard does: it is made of names, sizes and digests of all shards. git_revision is

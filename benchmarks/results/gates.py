@@ -5,16 +5,16 @@ Out: for each gate, whether a result passes it, and the measured value. A gate d
 pass if the result lacks its metric.
 """
 
+import contextlib
 import dataclasses
+import functools
 import operator
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from benchmarks.results.train_result import BarRates, GateAnswer, TrainResult
+from benchmarks.results.train_result import GateAnswer, TrainResult
 from tfpipe import errors
-
-_Of = Callable[[TrainResult], float | None]
 
 
 class Metric(NamedTuple):
@@ -29,12 +29,17 @@ class Metric(NamedTuple):
         needs: What a run must have for the metric, a key of `NEEDS`; empty for none.
     """
 
-    get: _Of
+    get: Callable[[TrainResult], float | None]
     scale: float = 1.0
     is_ratio: bool = False
     at_most_one: bool = False
     is_timed: bool = True
     needs: str = ""
+
+    def measured(self, result: TrainResult) -> float | None:
+        """Returns the metric of a result; None for a result without its figure."""
+        value = self.get(result)
+        return None if value is None else value * self.scale
 
 
 NEEDS: Mapping[str, str] = {
@@ -48,28 +53,15 @@ NEEDS: Mapping[str, str] = {
 }
 
 
-def _share(get: _Of, *, is_timed: bool = True, needs: str = "") -> Metric:
-    return Metric(get, is_ratio=True, at_most_one=True, is_timed=is_timed, needs=needs)
-
-
-def _part(name: str) -> Metric:
-    return _share(lambda r: r.critical_path.shares.get(name))
-
-
-def _bars(get: Callable[[BarRates], float | None]) -> Metric:
-    return Metric(
-        lambda r: get(r.bars) if r.bars else None, is_ratio=True, needs="bars"
-    )
-
-
-_SLOWEST = Metric(lambda r: r.critical_path.slowest.over_others, is_ratio=True)
-_CONSUMED = Metric(lambda r: r.consumed_megabytes_per_second, needs="records")
+_ratio = functools.partial(Metric, is_ratio=True)
+_share = functools.partial(_ratio, at_most_one=True)
+_SLOWEST = _ratio(lambda r: r.critical_path.slowest.over_others)
 
 METRICS: Mapping[str, Metric] = {
     "stall": _share(lambda r: r.stall_fraction),
     "sync": _share(lambda r: r.sync_fraction),
-    "communication": _part("communication"),
-    "late": _part("late"),
+    "communication": _share(lambda r: r.critical_path.shares.get("communication")),
+    "late": _share(lambda r: r.critical_path.shares.get("late")),
     "au": _share(lambda r: r.accelerator_utilization),
     "au_mlperf_storage": _share(lambda r: r.accelerator_utilization_mlperf_storage),
     "network": _share(lambda r: r.network_utilization, needs="link"),
@@ -79,18 +71,16 @@ METRICS: Mapping[str, Metric] = {
     "others_cpu": _share(lambda r: r.host_load.others_cpu_fraction),
     "stolen": _share(lambda r: r.host_load.stolen_fraction),
     "run_queue": _share(lambda r: r.host_load.run_queue_wait_fraction),
-    "real/synthetic": _bars(lambda bars: bars.real_over_synthetic),
-    "input/synthetic": _bars(lambda bars: bars.input_over_synthetic),
-    "drift": Metric(lambda r: r.steady_state.drift, is_ratio=True),
-    "spread": Metric(
-        lambda r: r.reproducibility.spread if r.reproducibility else None,
-        is_ratio=True,
-        needs="repeats",
-    ),
+    "real/synthetic": _ratio(lambda r: r.bars.real_over_synthetic, needs="bars"),
+    "input/synthetic": _ratio(lambda r: r.bars.input_over_synthetic, needs="bars"),
+    "drift": _ratio(lambda r: r.steady_state.drift),
+    "spread": _ratio(lambda r: r.reproducibility.spread, needs="repeats"),
     "slowest/others": _SLOWEST,
     "slowest/median": _SLOWEST,  # the name of this gate in older scripts
     "examples_per_second": Metric(lambda r: r.examples_per_second),
-    "consumed_mb_per_second": _CONSUMED,
+    "consumed_mb_per_second": Metric(
+        lambda r: r.consumed_megabytes_per_second, needs="records"
+    ),
     "storage_mb_per_second": Metric(lambda r: r.storage_megabytes_per_second),
     "cpu_ms_per_example": Metric(lambda r: r.cpu_seconds_per_example, 1e3),
     "first_batch_seconds": Metric(
@@ -132,11 +122,6 @@ class Gate:
                 f"A gate's metric must be one of {', '.join(METRICS)}; got "
                 f"{self.metric!r}.{errors.did_you_mean(self.metric, METRICS)}"
             )
-        if self.comparison not in _COMPARISONS:
-            raise ValueError(
-                f"A gate's comparison must be one of {' '.join(_COMPARISONS)}, got "
-                f"{self.comparison!r}."
-            )
         if METRICS[self.metric].at_most_one and not 0 <= self.limit <= 1:
             raise ValueError(
                 f"{self.metric} is a share: its limit must be 0 to 1, or 0% to 100%; "
@@ -163,30 +148,25 @@ class Gate:
     def __str__(self) -> str:
         return f"{self.metric}{self.comparison}{self._show(self.limit)}"
 
-    def measured(self, result: TrainResult) -> float | None:
-        metric = METRICS[self.metric]
-        value = metric.get(result)
-        return None if value is None else value * metric.scale
-
-    def margin(self, measured: float) -> float:
-        """Returns by how much a value is on the good side of the limit, in its unit."""
-        distance = measured - self.limit
-        return distance if self.comparison.startswith(">") else -distance
-
     def check(self, result: TrainResult) -> GateAnswer:
         """Returns whether a result passes; a result without the metric does not.
 
         No metric of the timed steps passes if the run did not reach a steady state, and
-        no metric at all if a loss was not finite.
+        no metric at all if a loss was not finite. measured, limit and margin are in the
+        unit of the metric. margin is below 0 on the wrong side of the limit. measured
+        and margin are None if the result has no such number.
         """
-        metric, measured = METRICS[self.metric], self.measured(result)
+        metric = METRICS[self.metric]
+        measured, sign = metric.measured(result), 1 if ">" in self.comparison else -1
         steady, broken = result.steady_state, result.not_finite_loss
-        passed, why = False, ""
+        passed = False
         if broken:
             why = broken.text
         elif measured is None:
-            why = "the result has no such figure: a run of this kind does not measure "
-            why += "the metric, or the figure was not finite."
+            why = (
+                "the result has no such figure: a run of this kind does not measure "
+                "the metric, or the figure was not finite."
+            )
         elif metric.is_timed and steady.reached is False:
             unsteady = f"{steady.text[:1].lower()}{steady.text[1:]}"
             why = f"got {self._show(measured)}, {unsteady}"
@@ -199,7 +179,7 @@ class Gate:
             text=f"{self} {'is met' if passed else 'is not met'}: {why}",
             measured=measured,
             limit=self.limit,
-            margin=None if measured is None else self.margin(measured),
+            margin=None if measured is None else sign * (measured - self.limit),
         )
 
     def _show(self, value: float) -> str:
@@ -219,27 +199,15 @@ def refuse_unmeasured(gates: Sequence[Gate], has: Collection[str]) -> None:
             )
 
 
-def check(gates: Sequence[Gate], result: TrainResult) -> list[GateAnswer]:
-    """Returns the verdict of each gate on a result.
-
-    measured, limit and margin are in the unit of the metric. margin is below 0 on the
-    wrong side of the limit. measured and margin are None if the result has no such
-    number.
-    """
-    return [gate.check(result) for gate in gates]
-
-
 def again(result: TrainResult) -> list[GateAnswer]:
     """Returns the gates of a stored result, with the verdicts that its figures give.
 
     A gate of an older version, and a metric without a figure, keep the stored verdict.
     """
-    return [_again(stored, result) for stored in result.gates]
-
-
-def _again(stored: GateAnswer, result: TrainResult) -> GateAnswer:
-    try:
-        now = Gate.parse(stored.gate).check(result)
-    except ValueError:
-        return stored
-    return stored if now.passed == stored.passed or now.measured is None else now
+    answers = list(result.gates)
+    for index, stored in enumerate(answers):
+        with contextlib.suppress(ValueError):
+            now = Gate.parse(stored.gate).check(result)
+            is_other = now.measured is not None and now.passed != stored.passed
+            answers[index] = now if is_other else stored
+    return answers

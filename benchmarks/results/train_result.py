@@ -420,6 +420,6 @@ class TrainResult(MeasuredResult):
     num_evaluated: int | None = None
     epochs: tuple[LearnedEpoch, ...] = ()
     not_finite_loss: NotFiniteLoss | None = None
-    bars: BarRates | None = None
-    reproducibility: Reproducibility | None = None
+    bars: BarRates = BarRates()
+    reproducibility: Reproducibility = Reproducibility()
     gates: tuple[GateAnswer, ...] = ()

@@ -14,19 +14,18 @@ import functools
 import math
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, Union
 
 T = TypeVar("T")
 _Note = Callable[[str], None]
 
-_KINDS: Mapping[type, tuple[tuple[type, ...], str]] = {
-    bool: ((bool,), "true or false"),
-    int: ((int,), "a whole number"),
-    float: ((int, float), "a number"),
-    str: ((str,), "a text"),
+_KINDS: Mapping[type, tuple[Any, str]] = {
+    bool: (bool, "true or false"),
+    int: (int, "a whole number"),
+    float: (int | float, "a number"),
+    str: (str, "a text"),
 }
-_ABSENT = object()
 
 
 def read(kind: type[T], value: Any) -> T:
@@ -53,93 +52,86 @@ def decode(kind: type[T], value: Any) -> tuple[T, list[str]]:
     return typing.cast(T, _read(kind, value, "", problems.append)), problems
 
 
+def as_number(value: Any) -> float | None:
+    """Returns a finite number as it is, and None for everything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:  # a whole number of JSON may be too large
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:
+        return None
+
+
 def _read(kind: Any, value: Any, path: str, note: _Note) -> Any:
     if kind is Any:
         return value
-    if inner := _optional(kind):
-        return None if value is None else _or(None, inner, value, path, note)
     if dataclasses.is_dataclass(kind):
-        return _dataclass(kind, value, path, note)
+        return _dataclass(kind, _checked(Mapping, value, "an object", path), path, note)
     origin, parts = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (Union, types.UnionType):  # a wrong value is null
+        (inner,) = (part for part in parts if part is not type(None))
+        items = [] if value is None else [(0, inner, value, path)]
+        return _sound(items, note).get(0)
     if origin is tuple:
-        items = _require(isinstance(value, list | tuple), value, "a list", path)
-        read = [_or(_ABSENT, parts[0], x, f"{path}[{n}]", note) for n, x in items]
-        return tuple(item for item in read if item is not _ABSENT)
+        values = enumerate(_checked(list | tuple, value, "a list", path))
+        items = [(n, parts[0], item, f"{path}[{n}]") for n, item in values]
+        return tuple(_sound(items, note).values())
     if origin is not None:  # a mapping by names
-        pairs = _require(isinstance(value, Mapping), value, "an object", path)
-        named = {k: _or(_ABSENT, parts[1], x, f"{path}.{k}", note) for k, x in pairs}
-        return {key: item for key, item in named.items() if item is not _ABSENT}
+        pairs = _checked(Mapping, value, "an object", path).items()
+        return _sound([(k, parts[1], item, f"{path}.{k}") for k, item in pairs], note)
     accepted, text = _KINDS[kind]
-    is_right = isinstance(value, accepted) and (
-        kind is bool or not isinstance(value, bool)
-    )
-    if not is_right or not _is_finite(value):
+    if kind in (int, float) and as_number(value) is None:
         raise _wrong(value, text, path)
-    return float(value) if kind is float else value
+    return kind(_checked(accepted, value, text, path))
 
 
-def _or(default: Any, kind: Any, value: Any, path: str, note: _Note) -> Any:
-    """Returns a typed value; the default, and a note, for a value of another type."""
-    try:
-        return _read(kind, value, path, note)
-    except ValueError as error:
-        note(str(error))
-        return default
-
-
-def _dataclass(kind: Any, value: Any, path: str, note: _Note) -> Any:
-    if not isinstance(value, Mapping):
-        raise _wrong(value, "an object", path)
-    fields = {}
+def _dataclass(kind: Any, values: Any, path: str, note: _Note) -> Any:
+    fields: dict[str, Any] = {}
     for name, hint, has_default in _fields(kind):
-        inside = f"{path}.{name}".lstrip(".")
-        if value.get(name) is not None:
-            read = _or if has_default else _strictly
-            fields[name] = read(_ABSENT, hint, value[name], inside, note)
-        elif not has_default:
+        item, inside = values.get(name), f"{path}.{name}".lstrip(".")
+        if item is None and not has_default:
             raise _wrong(None, "there", inside)
-    return kind(**{k: item for k, item in fields.items() if item is not _ABSENT})
-
-
-def _strictly(_: Any, kind: Any, value: Any, path: str, note: _Note) -> Any:
-    return _read(kind, value, path, note)
+        if not has_default:
+            fields[name] = _read(hint, item, inside, note)
+        elif item is not None:
+            fields |= _sound([(name, hint, item, inside)], note)
+    return kind(**fields)
 
 
 @functools.cache
 def _fields(kind: Any) -> list[tuple[str, Any, bool]]:
     """Returns name and type of each field, and whether the field has a default."""
-    hints, missing = typing.get_type_hints(kind), dataclasses.MISSING
+    hints, missing = typing.get_type_hints(kind), (dataclasses.MISSING,) * 2
     return [
         (
             field.name,
             hints[field.name],
-            field.default is not missing or field.default_factory is not missing,
+            (field.default, field.default_factory) != missing,
         )
         for field in dataclasses.fields(kind)
     ]
 
 
-def _require(is_right: bool, value: Any, text: str, path: str) -> Any:
-    """Returns the indexed items of a list, or the pairs of an object."""
-    if not is_right:
+def _sound(items: Sequence[tuple[Any, Any, Any, str]], note: _Note) -> dict[Any, Any]:
+    """Returns typed values by key, with notes in place of wrong values.
+
+    Args:
+        items: Key, type, value and path of the values.
+    """
+    typed = {}
+    for key, kind, value, path in items:
+        try:
+            typed[key] = _read(kind, value, path, note)
+        except ValueError as error:
+            note(str(error))
+    return typed
+
+
+def _checked(accepted: Any, value: Any, text: str, path: str) -> Any:
+    if not isinstance(value, accepted):
         raise _wrong(value, text, path)
-    return value.items() if isinstance(value, Mapping) else enumerate(value)
+    return value
 
 
 def _wrong(value: Any, text: str, path: str) -> ValueError:
     return ValueError(f"{path or 'the result'} must be {text}, got {value!r:.60}.")
-
-
-def _is_finite(value: Any) -> bool:
-    try:  # a whole number of JSON may be too large
-        return not isinstance(value, int | float) or math.isfinite(value)
-    except OverflowError:
-        return False
-
-
-def _optional(kind: Any) -> Any:
-    """Returns the type of a value that may also be null; None for other types."""
-    if typing.get_origin(kind) not in (Union, types.UnionType):
-        return None
-    (inner,) = (each for each in typing.get_args(kind) if each is not type(None))
-    return inner

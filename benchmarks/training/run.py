@@ -153,7 +153,7 @@ def _result(setting: Setting, ranks: Ranks, required: Sequence[Gate]) -> dict[st
     }
     result |= _use_of_host(result, config) | {"slow_link": _slow_link(result)}
     typed, _ = tree.decode(TrainResult, result)
-    answered = [dataclasses.asdict(gate) for gate in gates.check(required, typed)]
+    answered = [dataclasses.asdict(gate.check(typed)) for gate in required]
     return {**result, "binding": binding.of_run(typed), "gates": answered}
 
 

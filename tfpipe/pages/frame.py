@@ -6,6 +6,8 @@ its colors are variables of the page's style sheet, so that a drawing is right i
 in dark and on paper, and no text of a result becomes part of an expression.
 """
 
+import functools
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -92,24 +94,21 @@ class Bar(NamedTuple):
     ideal: float | None = None
 
 
-class PlottedPoint(NamedTuple):
-    """A point of `lines`: its place, and the name of its line."""
-
-    x: float
-    y: float
-    line: str
-
-
 def of_each(
-    results: Sequence[Item], draw: Callable[[int, Item], Chart | None]
-) -> list[Chart]:
-    """Returns the charts of results that have a figure to draw.
+    draw: Callable[[int, Item], Chart | None],
+) -> Callable[[Sequence[Item]], list[Chart]]:
+    """Returns a function that draws each of several results with a figure to draw.
 
     Args:
         draw: Takes the index of a result, from 1, and the result.
     """
-    charts = (draw(index, result) for index, result in enumerate(results, 1))
-    return [chart for chart in charts if chart is not None]
+
+    @functools.wraps(draw)
+    def draw_each(results: Sequence[Item]) -> list[Chart]:
+        charts = itertools.starmap(draw, enumerate(results, 1))
+        return [chart for chart in charts if chart is not None]
+
+    return draw_each
 
 
 def table(
@@ -196,7 +195,7 @@ def bars(
     drawn: Sequence[Bar],
     unit: str,
     *,
-    parts: Sequence[str] = (),
+    parts: Iterable[str] = (),
     is_stacked: bool = False,
 ) -> Spec:
     """Returns horizontal bars, each with its number at the end.
@@ -206,6 +205,7 @@ def bars(
         is_stacked: Whether bars of equal names are one bar of parts, without numbers.
             Otherwise they lie side by side.
     """
+    parts = list(parts)
     rows = [_bar_row(bar, parts) for bar in drawn]
     num_names = len({bar.name for bar in drawn})
     x = quantity("value", title=unit, axis={"tickCount": 4})
@@ -220,7 +220,7 @@ def bars(
     longest = max(max(row["high"], row.get("ideal", 0.0)) for row in rows)
     x["scale"] = {"domain": [0, 1.3 * longest or 1]}  # room for the number
     if num_names < len(rows):
-        both["yOffset"] = category("part", sort=list(parts))
+        both["yOffset"] = category("part", sort=parts)
     text = {"type": "text", "align": "left", "dx": 5}
     at_end = {**both, "x": {**x, "field": "high"}, "text": category("shown")}
     layer: list[Spec] = [
@@ -237,6 +237,19 @@ def bars(
     return spec(rows, height=bar_height(len(rows)), layer=layer)
 
 
+def parted(
+    parts: Iterable[str], values: Iterable[tuple[str, Iterable[float | None]]]
+) -> list[Bar]:
+    """Returns bars from names, each with a value for each part; None has no bar."""
+    parts = list(parts)
+    return [
+        Bar(name, value, part)
+        for name, each in values
+        for part, value in zip(parts, each, strict=True)
+        if value is not None
+    ]
+
+
 def _bar_row(bar: Bar, parts: Sequence[str]) -> Spec:
     low, high = max(0.0, bar.value - (bar.half or 0.0)), bar.value + (bar.half or 0.0)
     row = {"name": bar.name, "value": bar.value, "shown": amount(bar.value)}
@@ -247,8 +260,7 @@ def _bar_row(bar: Bar, parts: Sequence[str]) -> Spec:
 
 
 def lines(
-    points: Iterable[PlottedPoint],
-    labels: Sequence[str],
+    points: Mapping[str, Sequence[tuple[float, float]]],
     x: Spec,
     y: Spec,
     *,
@@ -260,11 +272,12 @@ def lines(
     """Returns lines, each in its color, with the numbers of a point for a pointer.
 
     Args:
+        points: Label -> the points of its line.
         x: Title, axis and scale of `x`; the format of its axis is that of its number.
         params: How a reader may change the drawing, such as `ZOOM`.
     """
     x, y = quantity("x", **x), quantity("y", **y)
-    both = {"x": x, "y": y, "color": category("line", **colors(labels))}
+    both = {"x": x, "y": y, "color": category("line", **colors(list(points)))}
     numbers = [
         quantity(
             channel["field"],
@@ -278,7 +291,7 @@ def lines(
         {"mark": {"type": "line", "strokeWidth": 1.8, **(mark or {})}, "encoding": both}
     ]
     layer.append({"mark": _UNSEEN, "encoding": tips, "params": list(params)})
-    rows = (point._asdict() for point in points)
+    rows = [{"x": x, "y": y, "line": k} for k, line in points.items() for x, y in line]
     return spec(rows, height=height, layer=[*layer, *layers])
 
 

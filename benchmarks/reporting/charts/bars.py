@@ -5,31 +5,39 @@ names at their left may be long.
 """
 
 import itertools
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
-from benchmarks.reporting import compare
+from benchmarks.reporting import compare, tables
+from benchmarks.reporting.tables import mean
 from benchmarks.results import collection as results
 from benchmarks.results.collection import Group, Result
 from benchmarks.results.other_results import InputResult, StageShare
-from benchmarks.results.train_result import BarRates, Numbers, TrainResult
+from benchmarks.results.train_result import Numbers, TrainResult
 from tfpipe.errors import count_of
 from tfpipe.pages import frame
 from tfpipe.pages.frame import Bar, Chart, Plot
 
-_Of = Callable[[TrainResult], float | None]
-
-
-def _of_bars(get: Callable[[BarRates], float | None]) -> _Of:
-    return lambda result: None if result.bars is None else get(result.bars)
-
-
-_BARS: Mapping[str, _Of] = {
-    "input alone": _of_bars(lambda bars: bars.input_examples_per_second),
-    "model alone": _of_bars(lambda bars: bars.synthetic_examples_per_second),
-    "both together": _of_bars(lambda bars: bars.real_examples_per_second),
+_BARS: Mapping[str, Callable[[TrainResult], float | None]] = {
+    "input alone": lambda result: result.bars.input_examples_per_second,
+    "model alone": lambda result: result.bars.synthetic_examples_per_second,
+    "both together": lambda result: result.bars.real_examples_per_second,
 }
-_BOTH_OVER_MODEL = _of_bars(lambda bars: bars.real_over_synthetic)
+_BAR_COLUMNS: Mapping[str, Callable[[Group], str]] = {
+    "Run": lambda group: group.label,
+    **{f"{name}, images/s": mean(get, frame.amount) for name, get in _BARS.items()},
+    "both over model alone": mean(lambda r: r.bars.real_over_synthetic, frame.percent),
+}
+_STORAGE_COLUMNS: Mapping[str, Callable[[Group], str]] = {
+    "Run": lambda group: group.label,
+    "Data": lambda group: group.median.data,
+    "Page cache": lambda group: group.median.cache or "unknown",
+    "Images/s": tables.rate,
+    "AU": mean(lambda r: r.accelerator_utilization, frame.percent),
+    "Storage, MB/s": mean(lambda r: r.storage_megabytes_per_second, frame.amount),
+}
+# The options that may differ between storages.
+_OF_STORAGE = ("data_dir", "cache", "num_steps", "num_epochs")
 _PARTS: Mapping[str, Callable[[TrainResult], Numbers]] = {
     "waiting for input": lambda result: result.wait_seconds_per_step_per_rank,
     "computing": lambda result: result.compute_seconds_per_step_per_rank,
@@ -46,197 +54,125 @@ _COST_COLUMNS = (
 )
 
 
-def _mean(get: _Of, show: Callable[[float | None], str]) -> Callable[[Group], str]:
-    """Returns a column with the mean of a figure over the repeats of a group."""
-    return lambda group: show(group.mean(get))
-
-
 def three_bars(groups: Sequence[Group]) -> Chart | None:
     """Draws the input alone, the model alone, and both, for runs with --bars."""
-    drawn = {
-        group: [
-            Bar(name, rate)
-            for name, get in _BARS.items()
-            if (rate := group.mean(get)) is not None
-        ]
-        for group in groups
-    }
-    drawn = {group: bars for group, bars in drawn.items() if bars}
+    plots, drawn, sentences = [], [], []
+    for group in groups:
+        rates = {name: group.mean(get) for name, get in _BARS.items()}
+        bars = [Bar(name, rate) for name, rate in rates.items() if rate is not None]
+        if bars:
+            plots.append(Plot(group.label, frame.bars(bars, "images/s")))
+            drawn.append(group)
+            if sentence := group.values.bars.sentence:
+                sentences.append(f"{group.label}: {sentence}")
     if not drawn:
         return None
-    columns = {
-        "Run": lambda group: group.label,
-        **{f"{k}, images/s": _mean(get, frame.amount) for k, get in _BARS.items()},
-        "both over model alone": _mean(_BOTH_OVER_MODEL, frame.percent),
-    }
-    return Chart(
-        "bars",
+    title, table = (
         "Input alone, model alone, both together",
-        [
-            f"{group.label}: {group.values.bars.sentence}"
-            for group in drawn
-            if group.values.bars and group.values.bars.sentence
-        ],
-        [],
-        [Plot(g.label, frame.bars(bars, "images/s")) for g, bars in drawn.items()],
-        *frame.table(columns, drawn),
+        frame.table(_BAR_COLUMNS, drawn),
     )
+    return Chart("bars", title, sentences, [], plots, *table)
 
 
 def storages(groups: Sequence[Group]) -> Chart | None:
     """Draws runs side by side that differ only in data or cache state."""
-    alike: dict[str, list[Group]] = {}
-    for group in groups:
-        if group.median.data and compare.rate(group) is not None:
-            others = {
-                key: value
-                for key, value in results.settings(group.median).items()
-                if key not in ("data_dir", "cache", "num_steps", "num_epochs")
-            }
-            alike.setdefault(json.dumps(others, sort_keys=True), []).append(group)
+
+    def others(group: Group) -> dict[str, Any]:
+        chosen = results.settings(group.median).items()
+        return {k: v for k, v in chosen if k not in _OF_STORAGE}
+
+    rated = [group for group in groups if group.median.data and compare.rate(group)]
     shown = [
         same
-        for same in alike.values()
+        for same in results.alike(rated, others)
         if len({(group.median.data, group.median.cache) for group in same}) > 1
     ]
     if not shown:
         return None
+    text = (
+        "The runs of a group differ only in where their data is and in how much of it "
+        "was in memory. The line at the end of a bar is its 95% interval."
+    )
+    plots = [
+        Plot(_settings(same[0]), frame.bars(list(map(_storage_bar, same)), "images/s"))
+        for same in shown
+    ]
     return Chart(
-        "storages",
-        "Storages and cache states side by side",
-        [
-            "The runs of a group differ only in where their data is and in how much of "
-            "it was in memory. The line at the end of a bar is its 95% interval."
-        ],
-        [],
-        [
-            Plot(
-                _without_storage(same[0]),
-                frame.bars([_storage_bar(group) for group in same], "images/s"),
-            )
-            for same in shown
-        ],
+        *("storages", "Storages and cache states side by side", [text], [], plots),
         *frame.table(_STORAGE_COLUMNS, itertools.chain(*shown)),
     )
 
 
 def _storage_bar(group: Group) -> Bar:
-    result, estimate = group.median, compare.rate(group)
+    result, estimate = group.median, compare.rate(group) or compare.Estimate(0.0)
     what = f"{results.short_name(result.data)}, {result.cache or 'cache unknown'}"
-    mean, half = (estimate.mean, estimate.interval) if estimate else (0.0, None)
-    return Bar(f"{what} ({group.index})", mean, half=half or 0.0)
+    name = f"{what} ({group.index})"
+    return Bar(name, estimate.mean, half=estimate.interval or 0.0)
 
 
-def _rate(group: Group) -> str:
-    estimate = compare.rate(group)
-    return frame.with_interval(estimate.mean, estimate.interval) if estimate else "—"
-
-
-_STORAGE_COLUMNS: Mapping[str, Callable[[Group], str]] = {
-    "Run": lambda group: group.label,
-    "Data": lambda group: group.median.data,
-    "Page cache": lambda group: group.median.cache or "unknown",
-    "Images/s": _rate,
-    "AU": _mean(lambda r: r.accelerator_utilization, frame.percent),
-    "Storage, MB/s": _mean(lambda r: r.storage_megabytes_per_second, frame.amount),
-}
-
-
-def _without_storage(group: Group) -> str:
+def _settings(group: Group) -> str:
+    """Returns the settings of a group, without the settings of the storage."""
     result, values = group.median, group.values
     kind = "" if result.kind == "real" else f", {result.kind} {result.accelerator}"
     ranks = (
         "? ranks" if values.num_ranks is None else count_of(values.num_ranks, "rank")
     )
-    return (
-        f"{results.short_name(values.config.model)}, {ranks}, batch "
-        f"{values.config.batch_size or '?'}{kind}"
-    )
+    batch = f"batch {values.config.batch_size or '?'}"
+    return f"{results.short_name(values.config.model)}, {ranks}, {batch}{kind}"
 
 
 def per_rank(groups: Sequence[Group]) -> Chart | None:
     """Draws the parts of a step by rank."""
-    drawn = [
-        g for g in groups if max(len(get(g.values)) for get in _PARTS.values()) > 1
-    ]
-    if not drawn:
+    plots, rows, sentences = [], [], []
+    for group in groups:
+        columns = (get(group.values) for get in _PARTS.values())
+        ranks = [
+            (str(rank), [seconds and seconds * 1e3 for seconds in parts])
+            for rank, parts in enumerate(itertools.zip_longest(*columns))
+        ]
+        if len(ranks) < 2:
+            continue
+        named = [(f"rank {rank}", parts) for rank, parts in ranks]
+        plots.append(_stacked(group.label, "ms a step", _PARTS, named))
+        rows += [[group.label, rank, *map(frame.amount, ms)] for rank, ms in ranks]
+        if (slowest := group.values.critical_path.slowest).cause:
+            sentences.append(f"{group.label}: {slowest.text}")
+    if not plots:
         return None
     return Chart(
-        "ranks",
-        "What each rank waits for",
-        [
-            f"{group.label}: {group.values.critical_path.slowest.text}"
-            for group in drawn
-            if group.values.critical_path.slowest.cause
-        ],
-        frame.legend(_PARTS),
-        [
-            Plot(
-                group.label,
-                frame.bars(
-                    [
-                        Bar(f"rank {rank}", ms, part)
-                        for rank, parts in enumerate(_steps_of_ranks(group.values))
-                        for part, ms in zip(_PARTS, parts, strict=True)
-                        if ms is not None
-                    ],
-                    "ms a step",
-                    parts=list(_PARTS),
-                    is_stacked=True,
-                ),
-            )
-            for group in drawn
-        ],
+        *("ranks", "What each rank waits for", sentences, frame.legend(_PARTS), plots),
         ["Run", "Rank", *(f"{name}, ms a step" for name in _PARTS)],
-        [
-            [group.label, str(rank), *(frame.amount(ms) for ms in parts)]
-            for group in drawn
-            for rank, parts in enumerate(_steps_of_ranks(group.values))
-        ],
+        rows,
     )
 
 
-def _steps_of_ranks(result: TrainResult) -> Iterator[tuple[float | None, ...]]:
-    parts = (get(result) for get in _PARTS.values())
-    for rank in itertools.zip_longest(*parts):
-        yield tuple(None if seconds is None else seconds * 1e3 for seconds in rank)
+def _stacked(
+    title: str,
+    unit: str,
+    parts: Iterable[str],
+    values: Iterable[tuple[str, Iterable[float | None]]],
+) -> Plot:
+    bars = frame.parted(parts, values)
+    return Plot(title, frame.bars(bars, unit, parts=parts, is_stacked=True))
 
 
 def pipeline_costs(inputs: Sequence[Result[InputResult]]) -> Chart | None:
     """Draws the costs of the stages, from profiles of benchmarks.input."""
     plots, rows, sentences = [], [], []
     for result in inputs:
-        profile = result.values.profile
+        profile, stages = result.values.profile, []
         count = profile.examples_per_output or 1
-        bars = []
         for index, stage in enumerate(profile.stages):
-            name = f"{index} {stage.name}"
-            costs = [seconds and seconds / count for seconds in _costs(stage)]
-            bars += [
-                Bar(name, seconds * 1e3, part)
-                for part, seconds in zip(_COSTS, costs, strict=True)
-                if seconds is not None
-            ]
+            seconds = [get(stage) for get in _COSTS.values()]
+            costs = [cost and cost / count * 1e3 for cost in seconds]
+            stages.append((name := f"{index} {stage.name}", costs))
             rate = frame.amount(stage.max_rate and stage.max_rate * count)
-            rows.append([name, *map(frame.milliseconds, costs), rate])
-        if bars:
-            unit, parts = "ms an image, in one thread", list(_COSTS)
-            drawing = frame.bars(bars, unit, parts=parts, is_stacked=True)
-            plots.append(Plot(result.name, drawing))
-            if profile.bottleneck.sentence:
-                sentences.append(profile.bottleneck.sentence)
+            rows.append([name, *map(frame.amount, costs), rate])
+        if stages:
+            unit = "ms an image, in one thread"
+            plots.append(_stacked(result.name, unit, _COSTS, stages))
+            sentences += [text] if (text := profile.bottleneck.sentence) else []
     if not plots:
         return None
-    return Chart(
-        "pipeline-costs",
-        "What each stage of the pipeline costs",
-        sentences,
-        frame.legend(_COSTS),
-        plots,
-        _COST_COLUMNS,
-        rows,
-    )
-
-
-def _costs(stage: StageShare) -> Iterator[float | None]:
-    return (get(stage) for get in _COSTS.values())
+    title, legend = "What each stage of the pipeline costs", frame.legend(_COSTS)
+    return Chart("pipeline-costs", title, sentences, legend, plots, _COST_COLUMNS, rows)

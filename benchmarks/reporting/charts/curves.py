@@ -6,12 +6,18 @@ repeat stands for a group.
 
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
+from benchmarks.reporting.tables import mean
 from benchmarks.results.collection import Group
-from benchmarks.results.train_result import Numbers, TimeSeries, TrainResult
+from benchmarks.results.train_result import (
+    LearnedEpoch,
+    Numbers,
+    TimeSeries,
+    TrainResult,
+)
 from tfpipe.pages import frame
-from tfpipe.pages.frame import Chart, Plot, PlottedPoint, Spec
+from tfpipe.pages.frame import Chart, Plot, Spec, milliseconds
 
 # Points of a curve: a result may have 600, and a page of many runs must stay small.
 _MAX_POINTS, _LEAST_POINTS, _POINTS_OF_ALL_RUNS = 200, 40, 1200
@@ -38,56 +44,59 @@ _CURVES = (
     Curve("Processors of the hosts", lambda s: s.host_cpu_fraction, True),
     Curve("GPUs", lambda s: s.gpu_utilization, True),
 )
-_Learned = tuple[str, float, float | None, float | None]
+_Learned = tuple[Group, LearnedEpoch]
 _LEARNED_COLUMNS: Mapping[str, Callable[[_Learned], str]] = {
-    "Run": lambda learned: learned[0],
-    "Epoch": lambda learned: f"{learned[1]:g}",
-    "Loss": lambda learned: frame.amount(learned[2]),
-    "Accuracy": lambda learned: frame.percent(learned[3]),
+    "Run": lambda learned: learned[0].label,
+    "Epoch": lambda learned: f"{learned[1].epoch + 1}",
+    "Loss": lambda learned: frame.amount(learned[1].loss),
+    "Accuracy": lambda learned: frame.percent(learned[1].accuracy),
 }
-_STEP_TIMES: Mapping[str, Callable[[TrainResult], float | None]] = {
-    "p50, ms": lambda r: r.step_seconds_p50,
-    "p90, ms": lambda r: r.step_seconds_p90,
-    "p95, ms": lambda r: r.step_seconds_p95,
-    "p99, ms": lambda r: r.step_seconds_p99,
-    "wait p99 of steps with a new window, ms": lambda r: (
-        r.window_steps.wait_seconds_p99
-    ),
-    "wait p99 of other steps, ms": lambda r: r.other_steps.wait_seconds_p99,
-}
-
-
-def _milliseconds(get: Callable[[TrainResult], float | None]) -> Callable[[Group], str]:
-    return lambda group: frame.milliseconds(group.mean(get))
 
 
 _STEP_COLUMNS: Mapping[str, Callable[[Group], str]] = {
     "Run": lambda group: group.label,
-    **{title: _milliseconds(get) for title, get in _STEP_TIMES.items()},
+    "p50, ms": mean(lambda r: r.step_seconds_p50, milliseconds),
+    "p90, ms": mean(lambda r: r.step_seconds_p90, milliseconds),
+    "p95, ms": mean(lambda r: r.step_seconds_p95, milliseconds),
+    "p99, ms": mean(lambda r: r.step_seconds_p99, milliseconds),
+    "wait p99 of steps with a new window, ms": mean(
+        lambda r: r.window_steps.wait_seconds_p99, milliseconds
+    ),
+    "wait p99 of other steps, ms": mean(
+        lambda r: r.other_steps.wait_seconds_p99, milliseconds
+    ),
 }
 
-Points = list[tuple[float, float]]
+Points = Sequence[tuple[float, float]]
+_Series = Mapping[Curve, Points]
+_Values = TypeVar("_Values")
+
+
+def _charts(
+    groups: Sequence[Group],
+    get: Callable[[TrainResult], _Values],
+    draw: Callable[[Mapping[Group, _Values]], Chart],
+) -> list[Chart]:
+    """Returns charts of the groups with values to draw, with at most six groups."""
+    measured = [(group, values) for group in groups if (values := get(group.values))]
+    charts = []
+    for number, start in enumerate(range(0, len(measured), frame.MAX_COLORS), 1):
+        drawn = dict(measured[start : start + frame.MAX_COLORS])
+        chart, more = draw(drawn), f", more runs ({number})" if start else ""
+        named = chart._replace(name=f"{chart.name}-{number}", title=chart.title + more)
+        legend = frame.legend(group.label for group in drawn)
+        charts.append(named._replace(legend=legend))
+    return charts
 
 
 def over_time(groups: Sequence[Group]) -> list[Chart]:
     """Draws every figure over time, with a line where the cache of a run is full."""
-    measured = [group for group in groups if _series(group.values)]
-    share = _POINTS_OF_ALL_RUNS // max(1, len(measured))
+    share = _POINTS_OF_ALL_RUNS // max(1, sum(bool(_series(g.values)) for g in groups))
     num_points = min(_MAX_POINTS, max(_LEAST_POINTS, share))
-    return [_over_time(some, chart, num_points) for chart, some in _by_colors(measured)]
+    return _charts(groups, _series, lambda measured: _over_time(measured, num_points))
 
 
-def _by_colors(groups: Sequence[Group]) -> Iterator[tuple[int, Sequence[Group]]]:
-    """Yields the groups of each chart, with the number of the chart from 1."""
-    for start in range(0, len(groups), frame.MAX_COLORS):
-        yield 1 + start // frame.MAX_COLORS, groups[start : start + frame.MAX_COLORS]
-
-
-def _title(title: str, chart: int) -> str:
-    return title if chart == 1 else f"{title}, more runs ({chart})"
-
-
-def _series(result: TrainResult) -> dict[Curve, Points]:
+def _series(result: TrainResult) -> _Series:
     measured = result.time_series
     series = {}
     for curve in _CURVES:
@@ -98,36 +107,25 @@ def _series(result: TrainResult) -> dict[Curve, Points]:
     return series
 
 
-def _over_time(groups: Sequence[Group], chart: int, num_points: int) -> Chart:
-    measured = {group.label: _series(group.values) for group in groups}
-    labels = list(measured)
-    knees = {
-        label: time
-        for label, series in measured.items()
-        if (time := knee(series.get(_RESIDENT, []))) is not None
-    }
-    plots = [
-        Plot(curve.title, _lines(curve, runs, labels, knees))
-        for curve in _CURVES
-        if (
-            runs := {
-                label: _thinned(series[curve], num_points)
-                for label, series in measured.items()
-                if curve in series
-            }
-        )
-    ]
-    sentences = [_knee_sentence(lb, knees[lb], measured[lb]) for lb in knees]
+def _over_time(measured: Mapping[Group, _Series], num_points: int) -> Chart:
+    knees, sentences, plots = {}, [], []
+    for group, series in measured.items():
+        if (time := knee(series.get(_RESIDENT, []))) is not None:
+            knees[group.label] = time
+            sentences.append(f"{group.label}: {_knee_sentence(time, series)}")
     if knees:
         sentences.append("A dashed line stands where a cache is full.")
+    for curve in _CURVES:
+        points = {
+            group.label: _thinned(series.get(curve, []), num_points)
+            for group, series in measured.items()
+        }
+        if any(points.values()):
+            plots.append(Plot(curve.title, _lines(curve, points, knees)))
     return Chart(
-        f"time-{chart}",
-        _title("Over time", chart),
-        sentences,
-        frame.legend(labels),
-        plots,
+        *("time", "Over time", sentences, [], plots),
         ["Run", "Second", *(curve.title for curve in _CURVES)],
-        [row for label in labels for row in _table(label, measured[label])],
+        [row for group, series in measured.items() for row in _table(group, series)],
     )
 
 
@@ -152,8 +150,8 @@ def knee(resident: Points) -> float | None:
     return time if time <= first + 0.9 * (last - first) else None
 
 
-def _knee_sentence(label: str, time: float, series: Mapping[Curve, Points]) -> str:
-    text = f"{label}: the cache is full after {frame.amount(time)} s."
+def _knee_sentence(time: float, series: _Series) -> str:
+    text = f"the cache is full after {frame.amount(time)} s."
     changes = []
     for curve, unit in ((_STORAGE, "MB/s from storage"), (_RATE, "images/s")):
         points = series.get(curve, [])
@@ -167,7 +165,7 @@ def _knee_sentence(label: str, time: float, series: Mapping[Curve, Points]) -> s
 
 def _thinned(points: Points, num_points: int) -> Points:
     """Returns at most `num_points` points: means of neighbors."""
-    width = -(-len(points) // num_points)
+    width = max(1, -(-len(points) // num_points))
     parts = [points[start : start + width] for start in range(0, len(points), width)]
     return [
         (part[-1][0], statistics.fmean(value for _, value in part)) for part in parts
@@ -175,28 +173,20 @@ def _thinned(points: Points, num_points: int) -> Points:
 
 
 def _lines(
-    curve: Curve,
-    runs: Mapping[str, Points],
-    labels: Sequence[str],
-    knees: Mapping[str, float],
+    curve: Curve, points: Mapping[str, Points], knees: Mapping[str, float]
 ) -> Spec:
     y: Spec = {"title": None, "axis": {"format": ",.4~r", "tickCount": 4}}
     if curve.is_share:
         y["axis"]["format"] = ".0%"
         y["scale"] = {"domain": [0, 1], "clamp": True}
-    hue = frame.category("line", **frame.colors(labels))
+    hue = frame.category("line", **frame.colors(list(points)))
     full = {
         "data": {"values": [{"x": at, "line": label} for label, at in knees.items()]},
         "mark": {"type": "rule", "strokeDash": [4, 4], "strokeWidth": 1.5},
         "encoding": {"x": frame.quantity("x"), "color": hue},
     }
     return frame.lines(
-        (
-            PlottedPoint(s, v, label)
-            for label, points in runs.items()
-            for s, v in points
-        ),
-        labels,
+        points,
         {"title": "seconds", "axis": {"grid": False, "tickCount": 6}},
         y,
         height=130,
@@ -205,25 +195,22 @@ def _lines(
     )
 
 
-def _table(label: str, series: Mapping[Curve, Points]) -> list[list[str]]:
-    """Returns some rows of numbers, at equal distances in time."""
-    times = sorted({second for points in series.values() for second, _ in points})
+def _table(group: Group, series: _Series) -> Iterator[list[str]]:
+    """Yields some rows of numbers, at equal distances in time."""
+    by_time = {curve: dict(points) for curve, points in series.items()}
+    times = sorted(set().union(*by_time.values()))
     step = max(1, len(times) // _TABLE_ROWS)
-    rows = []
     for time in times[step - 1 :: step]:
-        cells = []
+        row = [group.label, frame.amount(time)]
         for curve in _CURVES:
-            points = series.get(curve, [])
-            value = dict(points).get(time)
-            cells.append((frame.percent if curve.is_share else frame.amount)(value))
-        rows.append([label, frame.amount(time), *cells])
-    return rows
+            show = frame.percent if curve.is_share else frame.amount
+            row.append(show(by_time.get(curve, {}).get(time)))
+        yield row
 
 
 def step_times(groups: Sequence[Group]) -> list[Chart]:
     """Draws how many steps take how long."""
-    measured = [group for group in groups if _shares(group.values)]
-    return [_step_times(some, chart) for chart, some in _by_colors(measured)]
+    return _charts(groups, _shares, _step_times)
 
 
 def _shares(result: TrainResult) -> Points:
@@ -239,70 +226,53 @@ def _shares(result: TrainResult) -> Points:
     return list(zip(ends, [*((n or 0) / total for n in counts), 0.0], strict=True))
 
 
-def _step_times(groups: Sequence[Group], chart: int) -> Chart:
-    labels = [group.label for group in groups]
+def _step_times(shares: Mapping[Group, Points]) -> Chart:
+    x = {
+        "title": "ms a step, logarithmic",
+        "scale": {"type": "log", "nice": False},
+        "axis": {"grid": False, "format": ",.3~r"},
+    }
     drawing = frame.lines(
-        (PlottedPoint(ms, v, g.label) for g in groups for ms, v in _shares(g.values)),
-        labels,
-        {
-            "title": "ms a step, logarithmic",
-            "scale": {"type": "log", "nice": False},
-            "axis": {"grid": False, "format": ",.3~r"},
-        },
+        {group.label: points for group, points in shares.items()},
+        x,
         {"title": "share of the steps", "axis": {"format": ".0%", "tickCount": 4}},
         height=220,
         mark={"interpolate": "step-after"},
     )
+    text = (
+        "Steps in a second hump, at the right, had to wait: for storage, or for a new "
+        "shuffle window."
+    )
     return Chart(
-        f"steps-{chart}",
-        _title("Time of a step", chart),
-        [
-            "Steps in a second hump, at the right, had to wait: for storage, or for a "
-            "new shuffle window."
-        ],
-        frame.legend(labels),
-        [Plot("All ranks", drawing)],
-        *frame.table(_STEP_COLUMNS, groups),
+        *("steps", "Time of a step", [text], [], [Plot("All ranks", drawing)]),
+        *frame.table(_STEP_COLUMNS, shares),
     )
 
 
 def learning(groups: Sequence[Group]) -> list[Chart]:
     """Draws loss and accuracy over the epochs of training."""
-    measured = [group for group in groups if _epochs(group.values)]
-    return [_learning(some, chart) for chart, some in _by_colors(measured)]
+    return _charts(groups, lambda result: result.epochs, _learning)
 
 
-def _epochs(result: TrainResult) -> list[tuple[float, float | None, float | None]]:
-    return [(each.epoch + 1, each.loss, each.accuracy) for each in result.epochs]
-
-
-def _learning(groups: Sequence[Group], chart: int) -> Chart:
-    labels = [group.label for group in groups]
-    learned = [
-        (group.label, *item) for group in groups for item in _epochs(group.values)
-    ]
-    epochs = sorted({epoch for _, epoch, *_ in learned})
+def _learning(learned: Mapping[Group, Sequence[LearnedEpoch]]) -> Chart:
+    every = [(group, epoch) for group, epochs in learned.items() for epoch in epochs]
+    epochs = sorted({epoch.epoch + 1 for _, epoch in every})
     step = -(-len(epochs) // 10)
     ticks = {"values": epochs[step - 1 :: step], "format": "d", "grid": False}
+    figures: tuple[tuple[str, str, Callable[[LearnedEpoch], float | None]], ...] = (
+        ("Loss", ",.3~r", lambda epoch: epoch.loss),
+        ("Accuracy", ".0%", lambda epoch: epoch.accuracy),
+    )
     plots = []
-    for column, title, form in ((0, "Loss", ",.3~r"), (1, "Accuracy", ".0%")):
-        points = [
-            PlottedPoint(epoch, value, label)
-            for label, epoch, *values in learned
-            if (value := values[column]) is not None
-        ]
+    for title, form, get in figures:
+        points = {
+            group.label: [(e.epoch + 1, v) for e in epochs if (v := get(e)) is not None]
+            for group, epochs in learned.items()
+        }
         y = {"title": None, "axis": {"format": form, "tickCount": 4}}
         x = {"title": "epoch", "axis": ticks}
-        if points:
-            drawing = frame.lines(
-                points, labels, x, y, height=160, mark={"point": True}
-            )
+        if any(points.values()):
+            drawing = frame.lines(points, x, y, height=160, mark={"point": True})
             plots.append(Plot(f"{title} in training", drawing))
-    return Chart(
-        f"learning-{chart}",
-        _title("Learning", chart),
-        [],
-        frame.legend(labels),
-        plots,
-        *frame.table(_LEARNED_COLUMNS, learned),
-    )
+    table = frame.table(_LEARNED_COLUMNS, every)
+    return Chart("learning", "Learning", [], [], plots, *table)

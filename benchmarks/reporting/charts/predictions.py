@@ -33,12 +33,9 @@ ROWS: Sequence[Column[PredictedRow]] = (
 )
 
 
-def demand(advice: Sequence[Result[AdviceResult]]) -> list[Chart]:
-    """Returns the answer and the table of each prediction."""
-    return frame.of_each(advice, _chart)
-
-
-def _chart(index: int, result: Result[AdviceResult]) -> Chart | None:
+@frame.of_each
+def demand(index: int, result: Result[AdviceResult]) -> Chart | None:
+    """Returns the answer and the table of a prediction."""
     rows = [row for row in result.values.rows if row.num_accelerators]
     if not rows:
         return None
@@ -46,10 +43,12 @@ def _chart(index: int, result: Result[AdviceResult]) -> Chart | None:
     names = (facts[key].value for key in ("model", "accelerator") if key in facts)
     title = " on ".join(str(name) for name in names if name) or result.name
     return Chart(
-        f"prediction-{index}",
-        f"Predicted: {title}",
-        result.values.sentences,
-        [],
-        [],
+        *(
+            f"prediction-{index}",
+            f"Predicted: {title}",
+            result.values.sentences,
+            [],
+            [],
+        ),
         *tables.view(ROWS, rows),
     )

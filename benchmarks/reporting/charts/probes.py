@@ -3,8 +3,6 @@
 In: results of benchmarks.storage. Out: a chart of bars, with the table of a terminal.
 """
 
-from collections.abc import Sequence
-
 from benchmarks.reporting import tables
 from benchmarks.results import collection as results
 from benchmarks.results.collection import Result
@@ -16,12 +14,9 @@ from tfpipe.pages.frame import Bar, Chart, Plot
 _STATES = ("direct", "cold", "warm", "remote", "durable")
 
 
-def storage_rates(probes: Sequence[Result[StorageResult]]) -> list[Chart]:
-    """Draws MB/s of results of benchmarks.storage."""
-    return frame.of_each(probes, _chart)
-
-
-def _chart(index: int, result: Result[StorageResult]) -> Chart | None:
+@frame.of_each
+def storage_rates(index: int, result: Result[StorageResult]) -> Chart | None:
+    """Draws MB/s of a result of benchmarks.storage."""
     every = result.values.measurements
     if all(row.reads_per_second is None for row in every):
         return None

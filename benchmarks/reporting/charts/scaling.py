@@ -10,15 +10,14 @@ use the same formula, on the means of the repeats: efficiency = rate_N / (N * ra
 """
 
 import dataclasses
-import json
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from benchmarks.reporting import compare, tables
 from benchmarks.results import collection as results
 from benchmarks.results.collection import Group, Result
 from benchmarks.results.other_results import SweepResult, SweptPoint
-from benchmarks.results.train_result import GateAnswer
 from tfpipe.cli.text_table import Column
 from tfpipe.pages import frame
 from tfpipe.pages.frame import Chart, Plot, Spec, percent
@@ -26,21 +25,8 @@ from tfpipe.pages.frame import Chart, Plot, Spec, percent
 PARTS = ("compute", "input", "communication", "late")
 MET = {None: "—", True: "met", False: "not met"}
 _MEASURED, _IDEAL, _PASSES = "measured", "ideal", "gates are met"
+_Series = tuple[str, Sequence[SweptPoint]]  # its label, and its points
 _COLORS = {_MEASURED: "var(--c1)", _IDEAL: "var(--soft)", _PASSES: "var(--good)"}
-
-
-class ScalingSeries(NamedTuple):
-    """Runs with the same settings on different numbers of ranks."""
-
-    label: str
-    points: Sequence[SweptPoint]
-
-    @property
-    def passing(self) -> list[int] | None:
-        """The numbers of ranks whose gates were all met; None without gates."""
-        if all(point.gates_met is None for point in self.points):
-            return None
-        return [point.num_ranks for point in self.points if point.gates_met]
 
 
 class PointRow(NamedTuple):
@@ -49,6 +35,10 @@ class PointRow(NamedTuple):
     label: str
     point: SweptPoint
     first: SweptPoint
+
+
+def _over(row: PointRow, rate: float | None) -> str:
+    return percent(rate and row.point.examples_per_second / rate)
 
 
 def _share(part: str) -> Callable[[PointRow], str]:
@@ -68,19 +58,9 @@ POINTS: Sequence[Column[PointRow]] = (
     ),
     Column(
         "Of the first",
-        lambda r: percent(
-            None
-            if r.point is r.first
-            else r.point.examples_per_second / r.first.examples_per_second
-        ),
+        lambda r: "—" if r.point is r.first else _over(r, r.first.examples_per_second),
     ),
-    Column(
-        "Of the ideal",
-        lambda r: percent(
-            (ideal := r.point.ideal_examples_per_second)
-            and r.point.examples_per_second / ideal
-        ),
-    ),
+    Column("Of the ideal", lambda r: _over(r, r.point.ideal_examples_per_second)),
     Column("Speed-up", lambda r: frame.amount(r.point.speedup)),
     Column("Efficiency", lambda r: _efficiency(r.point)),
     Column("AU", lambda r: percent(r.point.accelerator_utilization)),
@@ -102,10 +82,7 @@ POINTS: Sequence[Column[PointRow]] = (
 def rows_of(label: str, points: Sequence[SweptPoint]) -> list[PointRow]:
     """Returns the rows of a series for `POINTS`."""
     first: dict[int, SweptPoint] = {}
-    return [
-        PointRow(label, point, first.setdefault(point.num_ranks, point))
-        for point in points
-    ]
+    return [PointRow(label, p, first.setdefault(p.num_ranks, p)) for p in points]
 
 
 def points(rates: Mapping[int, Sequence[float]]) -> list[SweptPoint]:
@@ -115,17 +92,8 @@ def points(rates: Mapping[int, Sequence[float]]) -> list[SweptPoint]:
         rates: Number of ranks -> images/s of all ranks, a value for each repeat. A
             number of ranks without values gets no point.
     """
-    for num_ranks, repeats in rates.items():
-        if any(not rate > 0 for rate in repeats):
-            raise ValueError(
-                f"Images/s must be above 0, got {list(repeats)} on {num_ranks} ranks."
-            )
-    single = rates.get(1, ())
-    return [
-        point(num_ranks, rates[num_ranks], single)
-        for num_ranks in sorted(rates)
-        if rates[num_ranks]
-    ]
+    single, ordered = rates.get(1, ()), sorted(rates.items())
+    return [point(ranks, repeats, single) for ranks, repeats in ordered if repeats]
 
 
 def point(
@@ -156,38 +124,39 @@ def scaling_chart(
 ) -> Chart | None:
     """Draws the rate of each series over the number of ranks."""
     # The page of a sweep's folder has the runs themselves, with more figures.
-    drawn = _of_groups(groups) or _of_sweeps(sweeps)
+    drawn = [*_of_groups(groups)] or [*_of_sweeps(sweeps)]
     if not drawn:
         return None
     return Chart(
         "scaling",
         "Ranks against the ideal line",
-        [_sentence(series) for series in drawn],
+        [_sentence(*series) for series in drawn],
         list(_COLORS.items()),
-        [Plot(series.label, _drawing(series)) for series in drawn],
-        *tables.view(POINTS, [r for s in drawn for r in rows_of(s.label, s.points)]),
+        [Plot(label, _drawing(points)) for label, points in drawn],
+        *tables.view(POINTS, [row for series in drawn for row in rows_of(*series)]),
     )
 
 
-def _of_groups(groups: Sequence[Group]) -> list[ScalingSeries]:
-    alike: dict[str, list[Group]] = {}
-    for group in groups:
-        result = group.median
-        ranks, batch = result.values.num_ranks, result.values.config.batch_size
-        if not group.rates or min(group.rates) <= 0 or not ranks or ranks < 1:
-            continue
-        common = results.settings(result) | {"num_ranks": 0, "batch_size": 0}
-        described = results.environment(result)
-        same = json.dumps([common, result.cache, described], sort_keys=True)
-        alike.setdefault(f"{same} weak {batch}", []).append(group)
-        if batch:
-            alike.setdefault(f"{same} strong {batch * ranks}", []).append(group)
-    return [
-        _series(line, is_weak=" strong " not in key, is_apart=index > 0)
-        for key, same in alike.items()
-        for index, line in enumerate(_lines(same))
-        if len(line) > 1
-    ]
+def _of_groups(groups: Sequence[Group]) -> Iterator[_Series]:
+    rated = [g for g in groups if g.rates and min(g.rates) > 0 and g.values.num_ranks]
+    sized = [group for group in rated if group.values.config.batch_size]
+    for is_weak, alike in ((True, rated), (False, sized)):
+        for same in results.alike(alike, functools.partial(_constants, is_weak)):
+            for index, line in enumerate(_lines(same)):
+                if len(line) > 1:
+                    yield _series(line, is_weak=is_weak, is_apart=index > 0)
+
+
+def _constants(is_weak: bool, group: Group) -> list[Any]:
+    """Returns all equal settings of a line of weak or strong scaling."""
+    result, batch_size = group.median, _batch(group, is_weak)
+    common = results.settings(result) | {"num_ranks": 0, "batch_size": batch_size}
+    return [common, result.cache, results.environment(result)]
+
+
+def _batch(group: Group, is_weak: bool) -> int:
+    """Returns the batch size of a rank, or the global batch size."""
+    return (group.values.config.batch_size or 0) * (1 if is_weak else _ranks(group))
 
 
 def _lines(groups: Sequence[Group]) -> list[list[Group]]:
@@ -196,12 +165,11 @@ def _lines(groups: Sequence[Group]) -> list[list[Group]]:
     Groups of equal ranks ran on other machines, or on other numbers of hosts.
     """
     lines: list[list[Group]] = []
-    ordered = sorted(groups, key=lambda group: (_ranks(group), len(group.median.hosts)))
-    for group in ordered:
+    for group in sorted(groups, key=lambda g: (_ranks(g), len(g.median.hosts))):
         free = [line for line in lines if _ranks(line[-1]) != _ranks(group)]
         if not free:
-            free = [[]]
-            lines += free
+            lines.append([])
+            free = lines[-1:]
         free[0].append(group)
     return lines
 
@@ -210,62 +178,44 @@ def _ranks(group: Group) -> int:
     return group.values.num_ranks or 1
 
 
-def _series(groups: Sequence[Group], *, is_weak: bool, is_apart: bool) -> ScalingSeries:
-    rates: dict[int, list[float]] = {}
-    gates: dict[int, list[GateAnswer]] = {}
-    for group in groups:
-        num_ranks = _ranks(group)
-        rates.setdefault(num_ranks, []).extend(group.rates)
-        own = [gate for result in group.results for gate in result.gates]
-        gates.setdefault(num_ranks, []).extend(own)
-    first = groups[0].median
-    batch = first.values.config.batch_size or 0
-    whole = batch * (first.values.num_ranks or 1)
+def _series(groups: Sequence[Group], *, is_weak: bool, is_apart: bool) -> _Series:
+    first, batch_size = groups[0].median, _batch(groups[0], is_weak)
     words = [
         results.short_name(first.values.config.model),
-        f"batch {batch:g} a rank" if is_weak else f"batch {whole:g} in all",
+        f"batch {batch_size} {'a rank' if is_weak else 'in all'}",
         "" if first.kind == "real" else f"{first.kind} {first.accelerator}".strip(),
         results.short_name(first.data),
         first.cache,
         f"on {', '.join(first.hosts)}" if is_apart else "",
     ]
-    label = ", ".join(word for word in words if word)
-    scaled = [
-        dataclasses.replace(
-            point, gates_met=all(g.passed for g in own) if own else None
-        )
-        for point in points(rates)
-        for own in [gates[point.num_ranks]]
+    rated = points({_ranks(group): group.rates for group in groups})
+    return ", ".join(filter(None, words)), [
+        dataclasses.replace(point, gates_met=group.are_gates_met)
+        for point, group in zip(rated, groups, strict=True)
     ]
-    return ScalingSeries(label, scaled)
 
 
-def _of_sweeps(sweeps: Sequence[Result[SweepResult]]) -> list[ScalingSeries]:
-    drawn = []
+def _of_sweeps(sweeps: Sequence[Result[SweepResult]]) -> Iterator[_Series]:
     for series in (each for sweep in sweeps for each in sweep.values.series):
-        words = (series.model, series.scaling, series.data_dir)
-        label = ", ".join(word for word in words if word)
-        if series.batch_size:
-            label += f", batch {series.batch_size}"
+        batch = f"batch {series.batch_size}" if series.batch_size else ""
+        words = (series.model, series.scaling, series.data_dir, batch)
         points = [p for p in series.points if p.num_ranks and p.examples_per_second]
         # Equal ranks on other hosts are no line: charts.sweeps draws them.
         if len(points) == 1 or len({point.num_ranks for point in points}) > 1:
-            drawn.append(ScalingSeries(label, points))
-    return drawn
+            yield ", ".join(filter(None, words)), points
 
 
-def _sentence(series: ScalingSeries) -> str:
-    last = series.points[-1]
+def _sentence(label: str, points: Sequence[SweptPoint]) -> str:
+    last = points[-1]
     rate = frame.amount(last.examples_per_second)
-    text = f"{series.label}: {last.num_ranks} ranks reach {rate} images/s"
+    text = f"{label}: {last.num_ranks} ranks reach {rate} images/s"
     if last.efficiency is not None:
         text += f", {percent(last.efficiency)} of {last.num_ranks} times one rank"
-    text += "."
-    if series.passing:
-        text += f" The largest number of ranks that passes is {max(series.passing)}."
-    elif series.passing is not None:
-        text += " No number of ranks passes its gates."
-    return text
+    passing = [point.num_ranks for point in points if point.gates_met]
+    if passing:
+        return f"{text}. The largest number of ranks that passes is {max(passing)}."
+    is_gated = any(point.gates_met is not None for point in points)
+    return f"{text}.{' No number of ranks passes its gates.' if is_gated else ''}"
 
 
 def _efficiency(point: SweptPoint) -> str:
@@ -276,28 +226,27 @@ def _efficiency(point: SweptPoint) -> str:
     return text
 
 
-def _drawing(series: ScalingSeries) -> Spec:
-    first = series.points[0]
-    of_one_rank = first.examples_per_second / first.num_ranks
+def _drawing(points: Sequence[SweptPoint]) -> Spec:
+    of_one_rank = points[0].examples_per_second / points[0].num_ranks
     rows: list[Spec] = [{"ranks": 0, "ideal": 0.0}]
-    for point in series.points:
+    for point in points:
         half = point.examples_per_second_interval or 0.0
         rate = point.examples_per_second
-        row = {
-            "ranks": point.num_ranks,
-            "ideal": of_one_rank * point.num_ranks,
-            "rate": rate,
-            "low": max(0.0, rate - half),
-            "high": rate + half,
-        }
-        rows.append(row | {"state": _PASSES if point.gates_met else _MEASURED})
-    return frame.spec(
-        rows, height=280, layer=_layers([p.num_ranks for p in series.points])
-    )
+        rows.append(
+            {
+                "ranks": point.num_ranks,
+                "ideal": of_one_rank * point.num_ranks,
+                "rate": rate,
+                "low": max(0.0, rate - half),
+                "high": rate + half,
+                "state": _PASSES if point.gates_met else _MEASURED,
+            }
+        )
+    axis = {"values": [p.num_ranks for p in points], "format": "d", "grid": False}
+    return frame.spec(rows, height=280, layer=_layers(axis))
 
 
-def _layers(ranks: Sequence[int]) -> list[Spec]:
-    axis = {"values": list(ranks), "format": "d", "grid": False}
+def _layers(axis: Spec) -> list[Spec]:
     x = frame.quantity("ranks", title="ranks", axis=axis)
     y = frame.quantity("rate", title="images/s")
     tooltip = [
@@ -310,15 +259,17 @@ def _layers(ranks: Sequence[int]) -> list[Spec]:
     rule = {"type": "rule", "strokeWidth": 2, "stroke": "var(--text)"}
     dot = {"type": "point", "filled": True, "size": 60, "opacity": 1}
     state = frame.category("state", legend=None, scale=frame.scale(_COLORS))
+    ends = {"y": frame.quantity("low"), "y2": {"field": "high"}}
     measured: list[tuple[Spec, Spec]] = [
         (line, {"y": y}),
-        (rule, {"y": frame.quantity("low"), "y2": {"field": "high"}}),
+        (rule, ends),
         (dot, {"y": y, "color": state, "tooltip": tooltip}),
     ]
     has_rate = [{"filter": "isValid(datum.rate)"}]
-    layers: list[Spec] = [
-        {"transform": has_rate, "mark": mark, "encoding": {"x": x} | encoding}
-        for mark, encoding in measured
+    return [
+        {"mark": dashed, "encoding": {"x": x, "y": {**y, "field": "ideal"}}},
+        *(
+            {"transform": has_rate, "mark": mark, "encoding": {"x": x} | encoding}
+            for mark, encoding in measured
+        ),
     ]
-    ideal = {"x": x, "y": {**y, "field": "ideal"}}
-    return [{"mark": dashed, "encoding": ideal}, *layers]

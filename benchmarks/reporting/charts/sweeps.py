@@ -27,7 +27,7 @@ from tfpipe.pages.frame import Bar, Chart, Plot, amount, milliseconds, percent
 TOLERANCE = 0.03
 # An accelerator decides alone only where the hosts have cores to spare.
 _SPARE_CORES = 0.5
-_MEASURED, _PUBLISHED = "this sweep, a rank", "published, a GPU"
+_OWNERS = "this sweep, a rank", "published, a GPU"
 _GIVERS: Mapping[str, Callable[[SweptTier], float | None]] = {
     "server": lambda tier: tier.bytes_from_server,
     "local disk": lambda tier: tier.bytes_from_disk,
@@ -36,12 +36,9 @@ _GIVERS: Mapping[str, Callable[[SweptTier], float | None]] = {
 }
 
 
-def placements(sweeps: Sequence[Result[SweepResult]]) -> list[Chart]:
+@frame.of_each
+def placements(index: int, sweep: Result[SweepResult]) -> Chart | None:
     """Draws equal numbers of ranks on one host and on several."""
-    return frame.of_each(sweeps, _placements)
-
-
-def _placements(index: int, sweep: Result[SweepResult]) -> Chart | None:
     placed = list(_series(sweep.values))
     if not placed:
         return None
@@ -62,9 +59,8 @@ def verdict(placed: Sequence[SweptPoint]) -> str:
     first, *others = placed
     rates = [each.examples_per_second for each in placed]
     bound = {each.binding for each in placed}
-    if min(rates) >= max(rates) * (1 - TOLERANCE):
-        text = f"placement does not matter within {TOLERANCE:.0%}."
-    else:
+    text = f"placement does not matter within {TOLERANCE:.0%}."
+    if min(rates) < max(rates) * (1 - TOLERANCE):
         base = first.examples_per_second
         shares = [f"{p.name} {p.examples_per_second / base:.1%}" for p in others]
         text = f"placement matters: of the rate of {first.name}, {', '.join(shares)}."
@@ -77,10 +73,8 @@ def verdict(placed: Sequence[SweptPoint]) -> str:
     text += f" What binds everywhere: {name}."
     cores = [each.host_cpu_fraction or 0.0 for each in placed]
     if name == "accelerator" and max(cores) > _SPARE_CORES:
-        text += (
-            f" The cores were {max(cores):.0%} busy: with faster accelerators they "
-            "may bind."
-        )
+        busy = f"The cores were {max(cores):.0%} busy"
+        text += f" {busy}: with faster accelerators they may bind."
     return text
 
 
@@ -102,20 +96,12 @@ def _plots(label: str, placed: Sequence[SweptPoint]) -> Iterator[Plot]:
         for p in placed
     ]
     yield Plot(label, frame.bars(rates, "images/s"))
-    shares = [
-        Bar(each.name, share, part)
-        for each in placed
-        for part in PARTS
-        if (share := each.critical_path.get(part))
-    ]
+    shares = frame.parted(
+        PARTS, [(p.name, map(p.critical_path.get, PARTS)) for p in placed]
+    )
     if shares:
         drawing = frame.bars(shares, "share of the time", parts=PARTS, is_stacked=True)
         yield Plot(f"{label}: critical path", drawing)
-
-
-def beside_publications(sweeps: Sequence[Result[SweepResult]]) -> list[Chart]:
-    """Draws the sweeps that have a published row: a rank beside a GPU."""
-    return frame.of_each(sweeps, _published)
 
 
 _Named = tuple[str, SweptRow]
@@ -167,27 +153,22 @@ def row_lines(rows: Sequence[SweptRow]) -> list[str]:
     ]
 
 
-def _published(index: int, sweep: Result[SweepResult]) -> Chart | None:
+@frame.of_each
+def beside_publications(index: int, sweep: Result[SweepResult]) -> Chart | None:
+    """Draws rows of a sweep beside published rows: a rank beside a GPU."""
     rows = [row for row in sweep.values.rows if row.examples_per_second_per_rank]
     named = named_rows(rows)
     drawn = [(name, row) for name, row in named if _of_gpu(row)]
     if not drawn:
         return None
-    bars = [
-        Bar(name, rate or 0.0, owner)
-        for name, row in drawn
-        for owner, rate in (
-            (_MEASURED, row.examples_per_second_per_rank),
-            (_PUBLISHED, _of_gpu(row)),
-        )
-    ]
-    owners = [_MEASURED, _PUBLISHED]
-    drawing = frame.bars(bars, "images/s", parts=owners)
+    rates = [(name, [r.examples_per_second_per_rank, _of_gpu(r)]) for name, r in drawn]
+    bars = frame.parted(_OWNERS, rates)
+    drawing = frame.bars(bars, "images/s", parts=_OWNERS)
     return Chart(
         f"published-{index}",
         "Beside the published tests",
         [_sentence(name, row) for name, row in drawn],
-        frame.legend(owners),
+        frame.legend(_OWNERS),
         [Plot("Images/s of one accelerator", drawing)],
         *tables.view(ROWS, named),
     )
@@ -229,11 +210,6 @@ def _on(row: SweptRow) -> str:
     return "—" if count is None else f"{count} {there.accelerator or '—'}"
 
 
-def tiers(sweeps: Sequence[Result[SweepResult]]) -> list[Chart]:
-    """Draws images/s and bytes of the tiers, for sweeps with tiers."""
-    return frame.of_each(sweeps, _tiers)
-
-
 _NamedTier = tuple[str, SweptTier]
 
 
@@ -259,22 +235,23 @@ def named_tiers(rows: Sequence[SweptTier]) -> list[_NamedTier]:
     return [(f"{row.tier}{_settings(row) if several else ''}", row) for row in rows]
 
 
-def _tiers(index: int, sweep: Result[SweepResult]) -> Chart | None:
+@frame.of_each
+def tiers(index: int, sweep: Result[SweepResult]) -> Chart | None:
+    """Draws images/s and bytes of the tiers of a sweep."""
     rows = [row for row in sweep.values.tiers if row.examples_per_second]
     if not rows:
         return None
     named = named_tiers(rows)
     rates = [Bar(name, row.examples_per_second or 0.0) for name, row in named]
     plots = [Plot("Rate", frame.bars(rates, "images/s"))]
-    sources = [
-        Bar(name, num_bytes / 1e6, giver)
+    megabytes = [
+        (name, [(given := get(row)) and given / 1e6 for get in _GIVERS.values()])
         for name, row in named
-        for giver, get in _GIVERS.items()
-        if (num_bytes := get(row))
     ]
-    if sources:
+    if any(any(given) for _, given in megabytes):
         title = "Bytes of the timed steps, by the place they came from"
-        drawing = frame.bars(sources, "MB", parts=list(_GIVERS), is_stacked=True)
+        sources = frame.parted(_GIVERS, megabytes)
+        drawing = frame.bars(sources, "MB", parts=_GIVERS, is_stacked=True)
         plots.append(Plot(title, drawing))
     return Chart(
         f"tiers-{index}",

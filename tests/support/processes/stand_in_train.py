@@ -24,8 +24,8 @@ def result(num_ranks: int, require: str = "") -> dict[str, Any]:
         "environment": {"cpu": tfpipe.host.cpu_model()},
     }
     required = [gates.Gate.parse(text) for text in require.split(",") if text]
-    answered = gates.check(required, tree.read(TrainResult, figures))
-    return figures | {"gates": [dataclasses.asdict(gate) for gate in answered]}
+    typed = tree.read(TrainResult, figures)
+    return figures | {"gates": [dataclasses.asdict(g.check(typed)) for g in required]}
 
 
 def printed(num_ranks: int, require: str = "") -> str:

@@ -42,7 +42,7 @@ def test_noise_is_the_interval_of_welch() -> None:
     (pair,), _, _ = compare.pairs(_groups(98.0, 100, 102), _groups(108.0, 110, 112))
 
     assert pair.changes[0].noise == pytest.approx(2.776 * (8 / 3) ** 0.5)
-    assert pair.changes[0].relative == pytest.approx(0.1)
+    assert pair.changes[0].difference == pytest.approx(10.0)
 
 
 def test_steps_of_single_runs_say_it_where_there_are_no_repeats() -> None:
@@ -58,8 +58,8 @@ def test_steps_of_single_runs_say_it_where_there_are_no_repeats() -> None:
 def test_less_is_better_for_a_stall() -> None:
     old, new = Estimate(0.10, 1e-6, 4, "repeats"), Estimate(0.05, 1e-6, 4, "repeats")
 
-    assert compare.change(STALL, old, new).verdict == "better"
-    assert compare.change(UTILIZATION, old, new).verdict == "worse"
+    assert compare.Change(STALL, old, new).verdict == "better"
+    assert compare.Change(UTILIZATION, old, new).verdict == "worse"
 
 
 def test_runs_are_paired_by_what_they_are() -> None:

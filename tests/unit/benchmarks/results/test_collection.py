@@ -117,23 +117,6 @@ def test_labels_name_what_differs() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("value", "number"),
-    [
-        (3, 3.0),
-        (0.5, 0.5),
-        (True, None),
-        ("3", None),
-        (None, None),
-        (float("nan"), None),
-        (float("inf"), None),
-        (10**400, None),
-    ],
-)
-def test_a_number_is_a_finite_number(value: Any, number: float | None) -> None:
-    assert results.as_number(value) == number
-
-
 def test_kind_and_time_of_old_results_are_found() -> None:
     def of(**config: Any) -> Result:
         return Result("20261122-172203-train", {"config": config})

@@ -54,8 +54,8 @@ def _typed(result):
 
 
 def _checked(gates_, result):
-    found = gates.check(gates_, _typed(result))
-    return json.loads(json.dumps([dataclasses.asdict(gate) for gate in found]))
+    found = [dataclasses.asdict(gate.check(_typed(result))) for gate in gates_]
+    return json.loads(json.dumps(found))
 
 
 UNSTEADY = {"reached": False, "text": "Not in a steady state: too short."}
@@ -108,11 +108,6 @@ def test_check(text, result, passed, words):
 
     assert verdict.passed is passed
     assert words in verdict.text
-
-
-def test_a_comparison_is_one_of_four():
-    with pytest.raises(ValueError, match="got '=='"):
-        Gate("stall", "==", 0.1)
 
 
 def test_verdicts_are_for_json_and_in_order():

@@ -68,6 +68,23 @@ def test_null_is_a_missing_value() -> None:
     assert tree.read(Branch, {"leaves": None, "shares": None}) == Branch()
 
 
+@pytest.mark.parametrize(
+    ("value", "number"),
+    [
+        (3, 3.0),
+        (0.5, 0.5),
+        (True, None),
+        ("3", None),
+        (None, None),
+        (float("nan"), None),
+        (float("inf"), None),
+        (10**400, None),
+    ],
+)
+def test_a_number_is_a_finite_number(value: Any, number: float | None) -> None:
+    assert tree.as_number(value) == number
+
+
 def test_a_result_is_read_as_typed_values() -> None:
     result = tree.read(train_result.TrainResult, sample_results.train(num_ranks=2))
 

@@ -1,6 +1,9 @@
 """benchmarks.reporting.charts.scaling: ranks against the ideal line."""
 
+import math
 from typing import Any
+
+import pytest
 
 from benchmarks.reporting.charts import scaling
 from benchmarks.results import collection as results
@@ -69,6 +72,13 @@ def test_strong_scaling_keeps_the_global_batch() -> None:
 
 def test_one_number_of_ranks_has_no_line() -> None:
     assert scaling.scaling_chart(_groups(_run(2, 100.0)), []) is None
+
+
+@pytest.mark.parametrize("rate", [0.0, -1.0, math.nan])
+def test_a_rate_that_cannot_be_has_no_point(rate: float) -> None:
+    groups = _groups(_run(1, 100.0), _run(2, rate))
+
+    assert scaling.scaling_chart(groups, []) is None
 
 
 def test_document_of_a_sweep_is_drawn_unless_its_runs_are_there() -> None:
