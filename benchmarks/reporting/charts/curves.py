@@ -80,10 +80,10 @@ def _charts(
     """Returns charts of the groups with values to draw, with at most six groups."""
     measured = [(group, values) for group in groups if (values := get(group.values))]
     charts = []
-    for number, start in enumerate(range(0, len(measured), frame.MAX_COLORS), 1):
+    for index, start in enumerate(range(0, len(measured), frame.MAX_COLORS), 1):
         drawn = dict(measured[start : start + frame.MAX_COLORS])
-        chart, more = draw(drawn), f", more runs ({number})" if start else ""
-        named = chart._replace(name=f"{chart.name}-{number}", title=chart.title + more)
+        chart, more = draw(drawn), f", more runs ({index})" if start else ""
+        named = chart._replace(name=f"{chart.name}-{index}", title=chart.title + more)
         legend = frame.legend(group.label for group in drawn)
         charts.append(named._replace(legend=legend))
     return charts

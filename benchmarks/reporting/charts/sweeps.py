@@ -245,10 +245,10 @@ def tiers(index: int, sweep: Result[SweepResult]) -> Chart | None:
     rates = [Bar(name, row.examples_per_second or 0.0) for name, row in named]
     plots = [Plot("Rate", frame.bars(rates, "images/s"))]
     megabytes = [
-        (name, [(given := get(row)) and given / 1e6 for get in _GIVERS.values()])
+        (name, [(size := get(row)) and size / 1e6 for get in _GIVERS.values()])
         for name, row in named
     ]
-    if any(any(given) for _, given in megabytes):
+    if any(any(sizes) for _, sizes in megabytes):
         title = "Bytes of the timed steps, by the place they came from"
         sources = frame.parted(_GIVERS, megabytes)
         drawing = frame.bars(sources, "MB", parts=_GIVERS, is_stacked=True)
