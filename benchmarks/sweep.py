@@ -41,11 +41,9 @@ import tfpipe
 from benchmarks.options import config as options_of_run, settings_file
 from benchmarks.options.config import Config
 from benchmarks.planning import plan, sweep_tables as tables
-from benchmarks.planning.plan import Run, Sweep
-from benchmarks.planning.session import Session
-from benchmarks.planning.sweep_run import FAILED_DIR, horovodrun
+from benchmarks.planning.plan import Sweep
+from benchmarks.planning.sweep_run import FAILED_DIR, Session, horovodrun
 from benchmarks.reporting import answers as answer_lines, output
-from benchmarks.reporting.charts import sweeps
 from benchmarks.results import gates
 from tfpipe import cli
 
@@ -151,12 +149,22 @@ def _check_exists(path: pathlib.Path, flag: str) -> None:
         raise ValueError(f"--{flag} must be there, and {path} is not.")
 
 
-def _data_dir(run: Run) -> str | None:
-    return config_of(run.flags).data_dir
-
-
-def _sweep(sweep: Sweep, folder: pathlib.Path) -> int:
-    session = Session(sweep=sweep, folder=folder, data_dir_of=_data_dir)
+def run(options: SweepOptions) -> int:
+    """Runs the sweep that the options describe; returns the exit code."""
+    sweep, folder = options.sweep, pathlib.Path(options.sweep_dir)
+    check(sweep)
+    session = Session(
+        sweep=sweep,
+        folder=folder,
+        data_dir_of=lambda run: config_of(run.flags).data_dir,
+        is_dry=options.dry_run,
+    )
+    if session.is_dry:
+        session.run_all()
+        plan, seconds = tables.plan(session)
+        plan = [] if sweep.find_ranks else plan
+        _report(session, plan=plan, estimated_seconds_left=seconds)
+        return 0
     with _locked(folder):
         try:
             session.run_all()
@@ -182,39 +190,14 @@ def _sweep(sweep: Sweep, folder: pathlib.Path) -> int:
     return 2 if document["gates_not_met"] else 0
 
 
-def _dry_run(sweep: Sweep, folder: pathlib.Path) -> int:
-    session = Session(sweep=sweep, folder=folder, data_dir_of=_data_dir, is_dry=True)
-    session.run_all()
-    plan = [] if sweep.find_ranks else tables.plan_lines(session)
-    seconds = tables.seconds_left(session)
-    _report(session, plan=plan, estimated_seconds_left=seconds)
-    return 0
-
-
 def _report(
     session: Session, *, plan: Sequence[str] = (), **more: Any
 ) -> dict[str, Any]:
-    finished = session.all_repeats()
-    if session.sweep.tiers:
-        lines = tables.tier_lines([tables.tier(repeats) for repeats in finished])
-    else:
-        series = session.sweep.series()
-        lines = [line for each in series for line in tables.series_lines(session, each)]
-    lines += sweeps.row_lines([tables.published_row(each) for each in finished])
-    document = tables.document(session) | more
-    output.show(
-        document,
-        *answer_lines.sweep(document, session.folder, plan),
-        details=[*plan, *lines],
-    )
+    document, lines = tables.report(session)
+    document |= more
+    answer = answer_lines.sweep(document, session.folder, plan)
+    output.show(document, *answer, details=[*plan, *lines])
     return document
-
-
-def run(options: SweepOptions) -> int:
-    """Runs the sweep that the options describe; returns the exit code."""
-    check(options.sweep)
-    work = _dry_run if options.dry_run else _sweep
-    return work(options.sweep, pathlib.Path(options.sweep_dir))
 
 
 def _hint(options: SweepOptions, error: BaseException) -> str:

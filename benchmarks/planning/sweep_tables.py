@@ -12,7 +12,7 @@ from typing import Any
 from benchmarks.models import catalog
 from benchmarks.planning import published
 from benchmarks.planning.plan import NO_ACCELERATOR, Run, Series
-from benchmarks.planning.session import (
+from benchmarks.planning.sweep_run import (
     RULE,
     Repeats,
     Session,
@@ -26,6 +26,7 @@ from benchmarks.results import checks
 from benchmarks.results.collection import RunResult
 from benchmarks.results.other_results import (
     FoundAnswers,
+    FoundRanks,
     PublishedRow,
     SweptPoint,
     SweptRow,
@@ -37,38 +38,28 @@ from benchmarks.results.train_result import SourceBytes, TrainResult
 from benchmarks.system.figures import joined
 from tfpipe.cli import text_table
 
-_NOTHING = SourceBytes(
-    bytes_from_server=0,
-    bytes_from_disk=0,
-    bytes_from_page_cache=0,
-    bytes_from_ram_cache=0,
-)
+_GIVERS = ("server", "disk", "page_cache", "ram_cache")
 
 
-def plan_lines(session: Session) -> list[str]:
-    """Returns a line for each run, done or not, and a last line about missing runs."""
-    runs = session.sweep.runs()
-    missing = [run for run in runs if run not in session.results]
-    last = f"Runs left: {len(missing)} of {len(runs)}."
-    if missing and (seconds := seconds_left(session)) is not None:
+def plan(session: Session) -> tuple[list[str], float | None]:
+    """Returns the runs of a sweep, done or not, and the time of the missing runs.
+
+    Returns:
+        lines: a line for each run, and a last line about the missing runs. seconds:
+        their duration; None if the duration of a run is unknown.
+    """
+    runs, results = session.sweep.runs(), session.results
+    left = {run: estimate_seconds(run, results) for run in runs if run not in results}
+    seconds = joined(sum, list(left.values())) if left else 0.0
+    states = {
+        run: "to run" if estimate is None else time_text(estimate)
+        for run, estimate in left.items()
+    }
+    lines = [f"{states.get(run, 'done'):>8}  {run.name}" for run in runs]
+    last = f"Runs left: {len(left)} of {len(runs)}."
+    if seconds:
         last += f" They take about {time_text(seconds)}, as their finished repeats did."
-    return [*(f"{_state(run, session):>8}  {run.name}" for run in runs), last]
-
-
-def _state(run: Run, session: Session) -> str:
-    if run in session.results:
-        return "done"
-    seconds = estimate_seconds(run, session.results)
-    return "to run" if seconds is None else time_text(seconds)
-
-
-def seconds_left(session: Session) -> float | None:
-    """Returns the duration of the missing runs; None if a duration is unknown."""
-    results = session.results
-    missing = [run for run in session.sweep.runs() if run not in results]
-    estimates = [estimate_seconds(run, results) for run in missing]
-    seconds = [estimate for estimate in estimates if estimate is not None]
-    return sum(seconds) if len(seconds) == len(estimates) else None
+    return [*lines, last], seconds
 
 
 def estimate_seconds(run: Run, finished: Mapping[Run, RunResult]) -> float | None:
@@ -85,24 +76,22 @@ def estimate_seconds(run: Run, finished: Mapping[Run, RunResult]) -> float | Non
     return statistics.mean(seconds) if seconds else None
 
 
-def series_lines(session: Session, series: Series) -> list[str]:
-    """Returns the lines of the printed table of a series; none without results."""
-    finished = session.repeats(series)
-    if not finished:
-        return []
-    rows = scaling.rows_of(_title(series), _points(finished))
+def _series_lines(finished: Sequence[Repeats], answer: FoundRanks | None) -> list[str]:
+    """Returns the lines of the printed table of a series."""
+    title = _title(finished[0].series)
+    rows = scaling.rows_of(title, _points(finished))
     columns = text_table.filled(scaling.POINTS[1:], rows)
-    lines = [_title(series), *text_table.lines(columns, rows)]
+    lines = [title, *text_table.lines(columns, rows)]
     if all(row.point.efficiency is None for row in rows):
         lines.append("No run on one rank has finished, so there is no efficiency.")
-    for repeats in finished:
-        missed = (text for result in repeats.results for text in missed_gates(result))
-        lines += [
-            f"Ranks {repeats.placement}: {text}" for text in dict.fromkeys(missed)
-        ]
-    if answer := session.answers.get(series):
-        lines += [answer.text, RULE]
-    return lines
+    missed = [
+        f"Ranks {repeats.placement}: {text}"
+        for repeats in finished
+        for result in repeats.results
+        for text in missed_gates(result)
+    ]
+    lines += dict.fromkeys(missed)
+    return lines + ([answer.text, RULE] if answer else [])
 
 
 def _title(series: Series) -> str:
@@ -116,40 +105,42 @@ def _title(series: Series) -> str:
     )
 
 
-def _points(finished: Sequence[Repeats]) -> list[SweptPoint]:
+def _points(finished: Sequence[Repeats]) -> tuple[SweptPoint, ...]:
     """Returns the scaling of a series, in the order of the numbers of ranks."""
     single = next((r.rates for r in finished if r.placement.num_ranks == 1), ())
     ordered = sorted(finished, key=lambda r: r.placement.num_ranks)
-    return [_point(repeats, single) for repeats in ordered]
+    return tuple(_point(repeats, single) for repeats in ordered)
 
 
 def _point(repeats: Repeats, single: Sequence[float]) -> SweptPoint:
+    first, last = repeats.values[0], repeats.values[-1]
     shares = [v.critical_path.shares for v in repeats.values if v.critical_path.shares]
+    step, batch = first.emulated_seconds_per_step, first.config.batch_size
+    num_ranks = repeats.placement.num_ranks
     return dataclasses.replace(
-        scaling.point(repeats.placement.num_ranks, repeats.rates, single),
+        scaling.point(num_ranks, repeats.rates, single),
         num_hosts=repeats.placement.num_hosts,
-        ideal_examples_per_second=_ideal(repeats),
-        stall_fraction=repeats.mean(lambda r: r.stall_fraction),
-        accelerator_utilization=repeats.mean(lambda r: r.accelerator_utilization),
+        ideal_examples_per_second=num_ranks * batch / step if step and batch else None,
         binding=_binding(repeats),
         critical_path={
             part: joined(statistics.mean, [each[part] for each in shares]) or 0.0
             for part in (shares[0] if shares else ())
         },
-        host_cpu_fraction=repeats.mean(lambda r: r.telemetry.host_cpu_fraction),
-        network_utilization=repeats.mean(lambda r: r.network_utilization),
-        received_mb_per_second_per_host=repeats.values[
-            -1
-        ].telemetry.network_received_megabytes_per_second_per_host,
+        received_mb_per_second_per_host=(
+            last.telemetry.network_received_megabytes_per_second_per_host
+        ),
         cache=_joined(values.cache.label for values in repeats.values),
         gates_met=repeats.are_gates_met,
+        **repeats.means(
+            *("stall_fraction", "accelerator_utilization", "network_utilization"),
+            "telemetry.host_cpu_fraction",
+        ),
     )
 
 
 def _binding(repeats: Repeats) -> str:
     """Returns the resource that binds the most runs."""
-    bound = [binding.of_run(values) for values in repeats.values]
-    return max(dict.fromkeys(bound), key=bound.count)
+    return statistics.mode(map(binding.of_run, repeats.values))
 
 
 def _joined(labels: Iterable[str | None]) -> str | None:
@@ -159,28 +150,23 @@ def _joined(labels: Iterable[str | None]) -> str | None:
 
 def tier(repeats: Repeats) -> SweptTier:
     """Returns settings and figures of a tier, means over its runs."""
-    sections = [values.storage or _NOTHING for values in repeats.values]
+    sections = [values.storage for values in repeats.values]
+    sources: dict[str, Any] = {
+        # A run without records got no bytes.
+        name: joined(statistics.mean, [getattr(s, name) if s else 0 for s in sections])
+        for name in (f"bytes_from_{giver}" for giver in _GIVERS)
+    }
     return SweptTier(
         **dataclasses.asdict(repeats.series),
         num_ranks=repeats.placement.num_ranks,
         num_repeats=len(repeats.rates),
-        examples_per_second=joined(statistics.mean, repeats.rates),
+        examples_per_second=statistics.mean(repeats.rates),
         examples_per_second_min=min(repeats.rates),
         examples_per_second_max=max(repeats.rates),
-        cpu_seconds_per_example=repeats.mean(lambda r: r.cpu_seconds_per_example),
-        stall_fraction=repeats.mean(lambda r: r.stall_fraction),
         binding=_binding(repeats),
-        state=_joined(section.state for section in sections) or "",
-        bytes_from_server=joined(
-            statistics.mean, [s.bytes_from_server for s in sections]
-        ),
-        bytes_from_disk=joined(statistics.mean, [s.bytes_from_disk for s in sections]),
-        bytes_from_page_cache=joined(
-            statistics.mean, [s.bytes_from_page_cache for s in sections]
-        ),
-        bytes_from_ram_cache=joined(
-            statistics.mean, [s.bytes_from_ram_cache for s in sections]
-        ),
+        state=_joined(section.state for section in sections if section) or "",
+        **repeats.means("cpu_seconds_per_example", "stall_fraction"),
+        **sources,
     )
 
 
@@ -190,19 +176,34 @@ def tier_lines(tiers: Sequence[SweptTier]) -> list[str]:
     return text_table.lines(sweeps.TIERS, named) if tiers else []
 
 
-def document(session: Session) -> dict[str, Any]:
-    """Returns the JSON object of a sweep."""
+def report(session: Session) -> tuple[dict[str, Any], list[str]]:
+    """Returns a sweep as a JSON object, and as printed tables."""
+    by_series = list(filter(None, map(session.repeats, session.sweep.series())))
+    finished = [repeats for each in by_series for repeats in each]
+    rows, tiers = list(map(published_row, finished)), list[SweptTier]()
+    if session.sweep.tiers:  # the table of tiers has the figures of the series too
+        tiers, by_series = list(map(tier, finished)), []
+    series = [
+        SweptSeries(**dataclasses.asdict(each[0].series), points=_points(each))
+        for each in by_series
+    ]
+    parts: dict[str, Sequence[SweptSettings]] = {"tiers": tiers, "rows": rows}
+    parts["series"] = series
+    stored = {key: list(map(dataclasses.asdict, part)) for key, part in parts.items()}
+    lines = tier_lines(tiers)
+    for each in by_series:
+        lines += _series_lines(each, session.answers.get(each[0].series))
+    return {**_document(session), **stored}, [*lines, *sweeps.row_lines(rows)]
+
+
+def _document(session: Session) -> dict[str, Any]:
     sweep, results = session.sweep, session.results
     first = next(iter(results.values()), None)
     # A search chooses its runs.
     runs = {*results, *session.errors} if sweep.find_ranks else sweep.runs()
     missed = {run.name: missed_gates(result) for run, result in results.items()}
-    finished = session.all_repeats()
-    answers = FoundAnswers(
-        gates=sweep.find_ranks,
-        rule=RULE,
-        answers=tuple(answer for answer in session.answers.values() if answer),
-    )
+    answers = tuple(answer for answer in session.answers.values() if answer)
+    search = FoundAnswers(gates=sweep.find_ranks, rule=RULE, answers=answers)
     return {
         **checks.head(checks.SWEEP),
         "config": dataclasses.asdict(sweep),
@@ -219,37 +220,10 @@ def document(session: Session) -> dict[str, Any]:
             {"run": run.name, "moved_to": path and str(path)}
             for run, path in session.stale.items()
         ],
-        "tiers": _json(map(tier, finished if sweep.tiers else ())),
-        "rows": _json(map(published_row, finished)),
-        # The table of tiers has the figures of a sweep with tiers.
-        "series": _json(() if sweep.tiers else _series(session)),
-        "find_ranks": dataclasses.asdict(answers) if sweep.find_ranks else None,
+        "find_ranks": dataclasses.asdict(search) if sweep.find_ranks else None,
         "results": [f"{run.name}.json" for run in results],
         "environment": first.document.get("environment") if first else None,
     }
-
-
-def _json(rows: Iterable[SweptSettings]) -> list[dict[str, Any]]:
-    return [dataclasses.asdict(row) for row in rows]
-
-
-def _series(session: Session) -> list[SweptSeries]:
-    return [
-        SweptSeries(
-            **dataclasses.asdict(series),
-            points=tuple(_points(finished)),
-        )
-        for series in session.sweep.series()
-        if (finished := session.repeats(series))
-    ]
-
-
-def _ideal(repeats: Repeats) -> float | None:
-    first = repeats.values[0]
-    seconds, batch_size = first.emulated_seconds_per_step, first.config.batch_size
-    if not seconds or not batch_size:
-        return None
-    return repeats.placement.num_ranks * batch_size / seconds
 
 
 def published_row(repeats: Repeats) -> SweptRow:
@@ -269,8 +243,8 @@ def published_row(repeats: Repeats) -> SweptRow:
     )
     different = _differences(there, first) if there else ""
     of_gpu = there and not different and there.images_per_second_per_accelerator
-    used = repeats.mean(lambda r: r.telemetry.gpu_utilization)
-    busy = repeats.mean(lambda r: r.accelerator_utilization)
+    busy = repeats.means("telemetry.gpu_utilization", "accelerator_utilization")
+    used, stepping = busy.values()
     batch_size = series.batch_size_per_rank(num_ranks) or config.batch_size
     own = {"mode": mode, "batch_size": batch_size, "accelerator": accelerator}
     return SweptRow(
@@ -282,15 +256,16 @@ def published_row(repeats: Repeats) -> SweptRow:
         num_repeats=len(repeats.results),
         examples_per_second=rate,
         examples_per_second_per_rank=rate / num_ranks,
-        consumed_megabytes_per_second=repeats.mean(_consumed),
-        storage_megabytes_per_second=repeats.mean(_storage_rate),
-        host_cpu_fraction=repeats.mean(lambda r: r.telemetry.host_cpu_fraction),
-        accelerator_busy_fraction=busy if used is None else used,
+        storage_megabytes_per_second=joined(
+            statistics.mean, [_storage_rate(values) for values in repeats.values]
+        ),
+        accelerator_busy_fraction=stepping if used is None else used,
         accelerator_busy_of="steps" if used is None else "gpu",
         gates_met=repeats.are_gates_met,
         published=there,
         not_compared=different,
         rate_over_published=rate / num_ranks / of_gpu if of_gpu else None,
+        **repeats.means("consumed_megabytes_per_second", "telemetry.host_cpu_fraction"),
     )
 
 
@@ -303,10 +278,6 @@ def _differences(there: PublishedRow, result: TrainResult) -> str:
         decodes=not config.read_only and not config.synthetic,
         record_bytes=megabytes and rate and megabytes * 1e6 / rate,
     )
-
-
-def _consumed(result: TrainResult) -> float | None:
-    return result.consumed_megabytes_per_second
 
 
 def _storage_rate(result: TrainResult) -> float | None:

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from benchmarks.planning.session import MAX_REPEATS, Answer, search
+from benchmarks.planning.sweep_run import MAX_REPEATS, Answer, search
 
 
 def _search(

@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.planning import sweep_tables
 from benchmarks.planning.plan import Sweep
-from benchmarks.planning.session import Repeats
+from benchmarks.planning.sweep_run import Repeats
 from benchmarks.reporting.charts import sweeps
 from benchmarks.results import tree
 from benchmarks.results.collection import Result

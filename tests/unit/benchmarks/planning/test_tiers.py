@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.planning import sweep_tables as tables
 from benchmarks.planning.plan import TIERS, Run, Sweep
-from benchmarks.planning.session import Repeats
+from benchmarks.planning.sweep_run import Repeats
 from benchmarks.reporting import binding
 from benchmarks.results import tree
 from benchmarks.results.collection import Result
