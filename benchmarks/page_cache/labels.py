@@ -9,6 +9,7 @@ a server, of a hypervisor, of the file of a loop device. See `CacheStatus.caveat
 """
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -52,19 +53,18 @@ class EpochCache:
     network_bytes: int | None = None
 
     @property
-    def giver(self) -> str:
-        """Name of the source of the bytes of a cold epoch, for sentences."""
-        return "storage" if self.server_bytes is None else "the server"
+    def storage_fraction(self) -> float | None:
+        """The bytes from storage or the server over consumed_bytes; None if unknown."""
+        cold = self.storage_bytes if self.server_bytes is None else self.server_bytes
+        is_known = cold is not None and self.consumed_bytes
+        return (cold or 0) / self.consumed_bytes if is_known else None
 
     @property
-    def storage_fraction(self) -> float | None:
-        """The bytes from the giver over consumed_bytes; None if unknown."""
-        num_bytes = self.storage_bytes
-        if self.server_bytes is not None:
-            num_bytes = self.server_bytes
-        if num_bytes is None or not self.consumed_bytes:
-            return None
-        return num_bytes / self.consumed_bytes
+    def gave(self) -> str:
+        """The part that storage or the server gave, for sentences."""
+        giver = "storage" if self.server_bytes is None else "the server"
+        share, consumed = share_text(self.storage_fraction), self.consumed_bytes / 1e6
+        return f"{giver} gave {share} of the {consumed:.1f} MB"
 
     @property
     def label(self) -> str:
@@ -79,18 +79,15 @@ class EpochCache:
             if share >= COLD_MIN:
                 return "cold"
             return "warm" if share <= WARM_MAX else "mixed"
-        fractions = [part for part in self.resident_fractions if part is not None]
-        if not fractions or len(fractions) < len(self.resident_fractions):
-            return "unknown"
-        if max(fractions) <= COLD_LIMIT:
+        least, most = (joined(each, self.resident_fractions) for each in (min, max))
+        if most is not None and most <= COLD_LIMIT:
             return "cold"
-        return "warm" if min(fractions) >= 1 - WARM_MAX else "unknown"
+        return "warm" if least is not None and least >= 1 - WARM_MAX else "unknown"
 
     def as_json(self) -> dict[str, Any]:
         fields = dataclasses.asdict(self)
         del fields["resident_fractions"]
-        own = {"storage_fraction": self.storage_fraction, "label": self.label}
-        return fields | own
+        return fields | {n: getattr(self, n) for n in ("storage_fraction", "label")}
 
     def __str__(self) -> str:
         return (
@@ -119,13 +116,33 @@ def join(
                 storage_bytes=joined(sum, [origin.storage_bytes for origin in origins]),
                 server_bytes=reads.total(ranks, "server_bytes"),
                 num_requests=reads.total(ranks, "num_requests"),
-                network_bytes=reads.network_bytes(ranks),
+                # Ranks of a host count the same bytes.
+                network_bytes=reads.total(
+                    [*{rank.host: rank for rank in ranks}.values()], "network_bytes"
+                ),
                 resident_fractions=[
                     None if held is None else held / num_bytes for _, held in origins
                 ],
             )
         )
     return by_epoch
+
+
+def together(epochs: Sequence[EpochCache]) -> EpochCache:
+    """Returns the sums over epochs."""
+
+    def add(name: str) -> Any:
+        return joined(sum, [getattr(epoch, name) for epoch in epochs])
+
+    return EpochCache(
+        epoch=len(epochs),
+        consumed_bytes=add("consumed_bytes") or 0.0,
+        storage_bytes=add("storage_bytes"),
+        server_bytes=add("server_bytes"),
+        num_requests=add("num_requests"),
+        network_bytes=add("network_bytes"),
+        resident_fractions=(),
+    )
 
 
 def label(epochs: Sequence[EpochCache]) -> str:
@@ -147,33 +164,19 @@ def mismatch(
     if wrong is None:
         return ""
     remark = next((status.remark for status in before if status.remark), "")
-    text = (
-        f"epoch {wrong.epoch} was {wrong.label}: {wrong.giver} gave "
-        f"{share_text(wrong.storage_fraction)} of the {wrong.consumed_bytes / 1e6:.1f} "
-        "MB that its timed steps consumed."
-    )
-    return f"{text} {remark}".strip()
+    text = f"epoch {wrong.epoch} was {wrong.label}: {wrong.gave}"
+    return f"{text} that its timed steps consumed. {remark}".strip()
 
 
 def describe(before: Sequence[CacheStatus], epochs: Sequence[EpochCache]) -> str:
     """Returns the label of all epochs with its figures and its caveat."""
-    consumed = sum(epoch.consumed_bytes for epoch in epochs)
-    parts = [epoch.storage_fraction for epoch in epochs]
-    stored = [
-        part * epoch.consumed_bytes
-        for part, epoch in zip(parts, epochs, strict=True)
-        if part is not None
-    ]
-    share = sum(stored) / consumed if consumed and len(stored) == len(epochs) else None
-    giver = epochs[0].giver if epochs else "storage"
     resident = joined(max, [status.resident_fraction for status in before])
     shown = "; ".join(map(str, epochs[:_MAX_EPOCHS_IN_TEXT]))
     if len(epochs) > _MAX_EPOCHS_IN_TEXT:
         shown += f"; and {len(epochs) - _MAX_EPOCHS_IN_TEXT} more"
     text = (
-        f"{label(epochs)} in the timed steps: {giver} gave {share_text(share)} of the "
-        f"{consumed / 1e6:.1f} MB consumed ({shown}); {share_text(resident)} of the "
-        "files were in memory before."
+        f"{label(epochs)} in the timed steps: {together(epochs).gave} consumed "
+        f"({shown}); {share_text(resident)} of the files were in memory before."
     )
     caveat = next((status.caveat for status in before if status.caveat), "")
     return f"{text} {caveat}".strip()
@@ -260,74 +263,60 @@ def tier_of(*, ram_cache: str | None, has_shard_cache: bool, folder: str | None)
 def sources(
     tier: str, epochs: Sequence[EpochCache], *, remark: str = ""
 ) -> dict[str, Any]:
-    """Returns the section.
+    """Returns the section `storage` of a result: the tier, and the bytes by source."""
+    whole = together(epochs)
+    by_source = _by_source(tier, whole)
+    if tier == "mount" and whole.network_bytes is not None:
+        brought = f"{whole.network_bytes / 1e6:.1f} MB meanwhile."
+        remark = f"The network of the hosts brought {brought} {remark}"
+    if whole.num_requests:
+        requests, fetched = whole.num_requests, whole.server_bytes or 0
+        each = f"{requests / len(epochs):,.0f} requests"
+        size = f"{fetched / len(epochs) / 1e9:.3g} GB"
+        remark = f"An epoch took {each} and {size}. {remark}"
+    state = "cold" if tier == "remote" else label(epochs)
+    givers = [
+        f"{name} {num_bytes / 1e6:.1f} MB"
+        for key, name in _FROM.items()
+        if (num_bytes := by_source[key])
+    ]
+    unknown = [name for key, name in _FROM.items() if by_source[key] is None]
+    text = f"{tier}, {state}: {whole.consumed_bytes / 1e6:.1f} MB consumed"
+    text += f"; given by {', '.join(givers)}" if givers else ""
+    if unknown:
+        text += f"; it cannot be told how much {' and '.join(unknown)} gave"
+    return {
+        "tier": tier,
+        "state": state,
+        "consumed_bytes": whole.consumed_bytes,
+        "num_requests": whole.num_requests,
+        **by_source,
+        "text": f"{text}. {remark}".strip(),
+    }
+
+
+def _by_source(tier: str, whole: EpochCache) -> dict[str, float | None]:
+    """Returns the bytes from each source.
 
     The server belongs to a URL, to a shared mount, or to both. All bytes that came from
     neither the server nor the disk were in memory.
     """
-    consumed = sum(epoch.consumed_bytes for epoch in epochs)
-    storage = joined(sum, [epoch.storage_bytes for epoch in epochs])
-    fetched = joined(sum, [epoch.server_bytes for epoch in epochs])
+    consumed, received = whole.consumed_bytes, whole.network_bytes
     server: float | None = 0
-    disk: float | None = storage
+    disk: float | None = whole.storage_bytes
     if tier == "remote":  # nothing on this host keeps a record
         server, disk = consumed, 0
     elif tier == "mount":
-        server, disk = storage, 0
-    elif fetched is not None:
-        server = fetched
+        server, disk = disk, 0
+    elif whole.server_bytes is not None:
+        server = whole.server_bytes
     rest = None if server is None else max(0.0, consumed - server)
     disk = rest if rest == 0 else None if disk is None else min(disk, rest or disk)
     memory = None if rest is None or disk is None else rest - disk
-    received = joined(sum, [epoch.network_bytes for epoch in epochs])
-    if tier == "mount" and received is not None:
-        brought = f"The network of the hosts brought {received / 1e6:.1f} MB meanwhile."
-        remark = f"{brought} {remark}"
-        if received < _BROUGHT * min(server or 0, consumed):
-            # A cache or files of this machine, or the network of another namespace.
-            server = disk = None
+    brought = math.inf if tier != "mount" or received is None else received
+    if brought < _BROUGHT * min(server or 0, consumed):
+        # A cache or files of this machine, or the network of another namespace.
+        server = disk = None
     in_ram = tier in ("ram", "decoded_ram")
-    sources = {
-        "bytes_from_server": server,
-        "bytes_from_disk": disk,
-        "bytes_from_page_cache": 0 if in_ram else memory,
-        "bytes_from_ram_cache": memory if in_ram else 0,
-    }
-    requests = joined(sum, [epoch.num_requests for epoch in epochs])
-    remark = f"{_an_epoch(requests, fetched, len(epochs))} {remark}".strip()
-    state = "cold" if tier == "remote" else label(epochs)
-    return {
-        "tier": tier,
-        "state": state,
-        "consumed_bytes": consumed,
-        "num_requests": requests,
-        **sources,
-        "text": _text(tier, state, consumed, sources, remark),
-    }
-
-
-def _an_epoch(requests: int | None, fetched: int | None, count: int) -> str:
-    if not requests:
-        return ""
-    each, size = requests / count, (fetched or 0) / count / 1e9
-    return f"An epoch took {each:,.0f} requests and {size:.3g} GB."
-
-
-def _text(
-    tier: str,
-    state: str,
-    consumed: float,
-    sources: dict[str, float | None],
-    remark: str,
-) -> str:
-    givers = [
-        f"{name} {num_bytes / 1e6:.1f} MB"
-        for key, name in _FROM.items()
-        if (num_bytes := sources[key])
-    ]
-    unknown = [name for key, name in _FROM.items() if sources[key] is None]
-    text = f"{tier}, {state}: {consumed / 1e6:.1f} MB consumed"
-    text += f"; given by {', '.join(givers)}" if givers else ""
-    if unknown:
-        text += f"; it cannot be told how much {' and '.join(unknown)} gave"
-    return f"{text}. {remark}".strip()
+    from_memory = (0, memory) if in_ram else (memory, 0)
+    return dict(zip(_FROM, (server, disk, *from_memory), strict=True))

@@ -16,7 +16,7 @@ import tfpipe
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.page_cache import reads, states
 from benchmarks.page_cache.files import OpenFiles
-from benchmarks.page_cache.reads import EpochReads, Snapshot, StoreReads
+from benchmarks.page_cache.reads import EpochReads, Snapshot
 from benchmarks.page_cache.states import PageCache
 from benchmarks.system.machine import Host
 
@@ -30,8 +30,9 @@ class Meter:
     All ranks call every method together.
 
     Args:
-        batches: `training.cache_state.Batches` of the rank. A cold run stops and starts
-            the batches.
+        fetched: Returns the statistics of the rank's shard cache; None without one.
+        batches: `training.cache_state.Batches` of the rank in a cold run, which stops
+            and starts the batches; otherwise None.
         state: Begin of the timed steps if there is no warm-up; the page cache is then
             in the state after `states.prepare`.
     """
@@ -40,14 +41,14 @@ class Meter:
         self,
         files: Sequence[str],
         ranks: Ranks,
-        batches: Any,
         *,
+        fetched: Callable[[], Any],
         record_bytes: float,
-        is_cold: bool,
+        batches: Any = None,
         state: tfpipe.State | None = None,
     ) -> None:
         self._files, self._ranks, self._batches = files, ranks, batches
-        self._record_bytes, self._is_cold = record_bytes, is_cold
+        self._record_bytes, self._fetched = record_bytes, fetched
         self._cache = PageCache.of_files(files)
         self._looks = states.led_by(ranks, files) is not None and bool(files)
         self._held: OpenFiles | None = None
@@ -59,7 +60,7 @@ class Meter:
             self._begin = (state.epoch, self._look())
 
     def start(self, state: tfpipe.State) -> None:
-        if self._is_cold:
+        if self._batches is not None:
             self._stop()
         self._restart(state)
 
@@ -71,7 +72,7 @@ class Meter:
         """
         if self._begin is None or is_last:
             return
-        if not self._is_cold:
+        if self._batches is None:
             now = self._look()
             self._epochs.append((*self._begin, now))
             self._begin = (state.epoch, now)
@@ -107,9 +108,9 @@ class Meter:
         return self._ranks.gather(epochs)
 
     def _look(self) -> Moment:
-        return self._thread.submit(self._snapshot, self._batches.fetched)
+        return self._thread.submit(self._snapshot, self._fetched())
 
-    def _snapshot(self, fetched: StoreReads) -> Snapshot:
+    def _snapshot(self, fetched: Any) -> Snapshot:
         if self._looks and self._held is None:
             # The files of a shard cache may come with the records.
             with contextlib.suppress(OSError):
@@ -122,7 +123,7 @@ class Meter:
 
     def _restart(self, state: tfpipe.State) -> None:
         """Begins an epoch; a cold epoch waits for the counters of all ranks."""
-        if self._is_cold:
+        if self._batches is not None:
             states.prepare("cold", self._files, self._ranks, drops_all=False)
             self._batches.start(state, 1)
         self._begin = (state.epoch, self._look())

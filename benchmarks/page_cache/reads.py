@@ -7,6 +7,7 @@ part in the page cache is exact while the files fit in memory; otherwise read_by
 both: the page cache gives no more than it held at the begin and got meanwhile.
 """
 
+import contextlib
 import dataclasses
 import math
 import mmap
@@ -49,23 +50,6 @@ class Snapshot:
     network_bytes: int | None = None
 
 
-class StoreReads(NamedTuple):
-    """Bytes and requests of a shard cache so far; None without a shard cache."""
-
-    num_bytes: int | None = None
-    num_requests: int | None = None
-
-    @classmethod
-    def by(cls, statistics: Any) -> "StoreReads":
-        """Returns the figures of a `cache_statistics()`."""
-        if statistics is None:
-            return cls()
-        return cls(statistics.bytes_fetched, statistics.num_requests)
-
-
-NOTHING_FETCHED = StoreReads()
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EpochReads:
     """Reads of one rank in the timed part of an epoch."""
@@ -79,35 +63,31 @@ class EpochReads:
 
     def grown(self, name: str) -> int | None:
         """Returns the growth of a counter; None if the rank does not know it."""
-        before, after = getattr(self.before, name), getattr(self.after, name)
-        return None if before is None or after is None else after - before
+        both = [getattr(self.before, name), getattr(self.after, name)]
+        return joined(lambda pair: pair[1] - pair[0], both)
 
 
-def snapshot(
-    files: OpenFiles | None, *, fetched: StoreReads = NOTHING_FETCHED
-) -> Snapshot:
+def snapshot(files: OpenFiles | None, *, fetched: Any = None) -> Snapshot:
     """Reads the counters now; looking at the files takes about 0.1 s a gigabyte.
 
     Args:
         files: The files to look at in the page cache; None on all ranks of a page cache
             but the first.
-        fetched: The figures of the rank's shard cache.
+        fetched: The statistics of the rank's shard cache; None without a shard cache.
     """
-    try:
-        resident = None if files is None else files.resident_bytes()
+    resident = reclaimed = received = None
+    with contextlib.suppress(OSError, ValueError):
         reclaimed = parse_reclaimed(_VMSTAT.read_text(encoding="ascii"))
-    except (OSError, ValueError):
-        resident = reclaimed = None
-    try:
+        resident = None if files is None else files.resident_bytes()
+    # psutil has None without interfaces.
+    with contextlib.suppress(*probes.UNREADABLE, AttributeError):
         received = network.received_bytes()
-    except (*probes.UNREADABLE, AttributeError):  # psutil has None without interfaces
-        received = None
     return Snapshot(
         read_bytes=probes.process_storage_bytes(),
         resident_bytes=resident,
         reclaimed_bytes=reclaimed,
-        server_bytes=fetched.num_bytes,
-        num_requests=fetched.num_requests,
+        server_bytes=getattr(fetched, "bytes_fetched", None),
+        num_requests=getattr(fetched, "num_requests", None),
         network_bytes=received,
     )
 
@@ -120,12 +100,10 @@ def parse_reclaimed(text: str) -> int:
             anonymous memory is then in the figure too.
     """
     counters = dict(line.split() for line in text.splitlines())
-    names: tuple[str, ...] = ("pgsteal_kswapd", "pgsteal_direct")
-    if "pgsteal_file" in counters:
-        names = ("pgsteal_file",)
-    elif not set(names) <= set(counters):
-        raise ValueError("/proc/vmstat has no pgsteal_file")
-    return sum(int(counters[name]) for name in names) * mmap.PAGESIZE
+    for names in (["pgsteal_file"], ["pgsteal_kswapd", "pgsteal_direct"]):
+        if {*names} <= {*counters}:
+            return sum(int(counters[name]) for name in names) * mmap.PAGESIZE
+    raise ValueError("/proc/vmstat has no pgsteal_file")
 
 
 class Origin(NamedTuple):
@@ -147,16 +125,18 @@ def origin(ranks: Sequence[EpochReads], status: CacheStatus | None) -> Origin:
     memory was short meanwhile, the growth of the files proves nothing; nor does it if a
     shard cache fetched bytes, as these are in memory when they are written.
     """
-    measured = [rank.before.resident_bytes for rank in ranks]
-    resident = next((held for held in measured if held is not None), None)
+    held = [rank.before.resident_bytes for rank in ranks]
+    resident = next((each for each in held if each is not None), None)
     if status is not None and status.is_memory:
         return Origin(0, resident)
     counts = status is not None and status.counts_reads is True
     stored = total(ranks, "read_bytes") if counts else None
-    moved = next((moved for rank in ranks if (moved := _moved(rank))), None)
-    if resident is None or moved is None or total(ranks, "server_bytes"):
+    moved = [(r.grown("resident_bytes"), r.grown("reclaimed_bytes")) for r in ranks]
+    growth, reclaimed = next((both for both in moved if None not in both), (None, None))
+    if resident is None or growth is None or reclaimed is None:
         return Origin(stored, resident)
-    growth, reclaimed = moved
+    if total(ranks, "server_bytes"):
+        return Origin(stored, resident)
     came = growth + reclaimed  # into memory, by any process
     most = resident + max(came, stored or 0)
     # If more left than was reclaimed, somebody evicted the files, and nobody knows how
@@ -176,17 +156,6 @@ def origin(ranks: Sequence[EpochReads], status: CacheStatus | None) -> Origin:
     return Origin(stored, resident if keeps else None)
 
 
-def network_bytes(ranks: Sequence[EpochReads]) -> int | None:
-    """Returns the bytes that the hosts of all ranks received; None if unknown."""
-    hosts = {rank.host: rank for rank in ranks}
-    return total([*hosts.values()], "network_bytes")
-
-
 def total(ranks: Sequence[EpochReads], name: str) -> int | None:
     """Returns the growth of a counter over ranks; None if a rank does not know."""
     return joined(sum, [rank.grown(name) for rank in ranks])
-
-
-def _moved(rank: EpochReads) -> tuple[int, int] | None:
-    growth, reclaimed = rank.grown("resident_bytes"), rank.grown("reclaimed_bytes")
-    return None if growth is None or reclaimed is None else (growth, reclaimed)

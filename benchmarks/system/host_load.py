@@ -21,35 +21,6 @@ QUEUE_LIMIT = 0.05
 Figures = Mapping[str, Any]
 
 
-class ThreadTimes:
-    """Times of all threads of a process, ended threads included.
-
-    Attributes:
-        running_seconds: Time on a core.
-        queued_seconds: Time in the run queue, ready and waiting for a core.
-    """
-
-    def __init__(self) -> None:
-        self._last: dict[str, tuple[int, int]] = {}
-        self.running_seconds = self.queued_seconds = 0.0
-
-    def update(self, times: Mapping[str, tuple[int, int]]) -> None:
-        """Takes a reading of /proc/PID/task/*/schedstat.
-
-        An ended thread counts up to the last reading before its end.
-
-        Args:
-            times: Number of a thread -> nanoseconds on a core, and in the run queue.
-        """
-        for thread, (running, queued) in times.items():
-            before = self._last.get(thread, (0, 0))
-            if running < before[0]:  # a new thread with the number of an ended one
-                before = (0, 0)
-            self.running_seconds += (running - before[0]) / 1e9
-            self.queued_seconds += (queued - before[1]) / 1e9
-        self._last = dict(times)
-
-
 def summarize(ranks: Sequence[Figures]) -> dict[str, Any]:
     """Joins the counters of all ranks to the load of the hosts.
 
@@ -72,26 +43,22 @@ def summarize(ranks: Sequence[Figures]) -> dict[str, Any]:
 
 
 def _load(ranks: Sequence[Figures]) -> dict[str, float | None]:
-    first = ranks[0]
-    capacity = first.get("host_capacity_seconds")
-    of_all, stolen = (
-        first.get(f"host_{key}_seconds") for key in ("processes", "stolen")
+    def add(key: str, figures: Sequence[Figures] = ranks) -> float | None:
+        return joined(sum, [each.get(key) for each in figures])
+
+    capacity, of_all, stolen = (
+        add(f"host_{key}_seconds", ranks[:1])
+        for key in ("capacity", "processes", "stolen")
     )
-    own = _sum(ranks, "process_tree_cpu_seconds")
+    own, queued = add("process_tree_cpu_seconds"), add("process_run_queue_seconds")
     others = joined(lambda times: max(0.0, times[0] - times[1]), (of_all, own))
-    running = _sum(ranks, "process_running_seconds")
-    queued = _sum(ranks, "process_run_queue_seconds")
-    ready = joined(sum, (running, queued))
+    ready = joined(sum, (add("process_running_seconds"), queued))
     return {
         "others_cpu_fraction": _share(others, capacity),
         "stolen_fraction": _share(stolen, capacity),
         "run_queue_wait_fraction": _share(queued, ready),
         "wanted_cpu_fraction": _share(ready, capacity),
     }
-
-
-def _sum(ranks: Sequence[Figures], key: str) -> float | None:
-    return joined(sum, [figures.get(key) for figures in ranks])
 
 
 def _share(part: float | None, whole: float | None) -> float | None:

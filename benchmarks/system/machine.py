@@ -59,10 +59,5 @@ class Host:
             network = 0
         return cls(Machine.here(), network)
 
-    @property
-    def id(self) -> str:
-        """A text with the same value in all processes of the host only."""
-        return f"{self.machine.boot_id} {self.network}"
-
     def __str__(self) -> str:
         return str(self.machine)

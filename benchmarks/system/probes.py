@@ -1,20 +1,22 @@
 """Probes of counters: processor, memory, network, storage, GPUs.
 
-In: files of the kernel (through psutil) and NVML. Out: functions that read
-counters and gauges of this process or of its host; the units are in the names.
+In: files of the kernel (through psutil) and NVML. Out: generators of readings: counters
+and gauges of this process or of its host; the units are in the names. A generator that
+cannot read raises one of `UNREADABLE`.
 """
 
 import contextlib
-import functools
 import os
 import pathlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import psutil
 
-from benchmarks.system import host_load, network
+from benchmarks.system import network
 
 _PROC = pathlib.Path("/proc")
 COST_LIMIT = 0.01  # largest part of a core for repeated reading of a figure
@@ -29,7 +31,8 @@ class Reading(NamedTuple):
     gauges: Mapping[str, float | list[float]] = {}
 
 
-Probe = Callable[[], Reading]
+Probe = Iterator[Reading]
+Counts = Mapping[str, Sequence[float]]  # by thread or socket
 
 
 def own_storage_bytes() -> int:
@@ -66,118 +69,113 @@ def cpu_seconds(times: Any) -> tuple[float, float]:
     return total - times.idle - times.iowait, total
 
 
-def _read(name: str) -> str:
-    return (_PROC / name).read_text(encoding="utf-8", errors="surrogateescape")
+def grown(now: Counts, last: Counts) -> npt.NDArray[np.float64]:
+    """Returns the growth of counters, float64 [number of threads, number of counters].
+
+    Threads that ended count up to the last reading before their end. A smaller first
+    counter is the counter of a new thread with the number of an ended one.
+    """
+    rows = []
+    for name, values in now.items():
+        before = last.get(name, [0.0] * len(values))
+        rows.append(np.subtract(values, before if values[0] >= before[0] else 0.0))
+    return np.array(rows)
 
 
-def _host() -> Probe:
-    def probe() -> Reading:
+def _host_cpu() -> Probe:
+    while True:
         times = psutil.cpu_times()
         busy, total = cpu_seconds(times)
-        # Interrupts belong to no process: the run's own reads cause many of them.
-        of_processes = times.user + times.nice + times.system
-        return Reading(
+        yield Reading(
             counters={
                 "host_busy": busy,
                 "host_capacity_seconds": total,
-                "host_processes_seconds": of_processes,
+                # Interrupts belong to no process: the run's own reads cause many.
+                "host_processes_seconds": times.user + times.nice + times.system,
                 "host_stolen_seconds": times.steal,
             }
         )
 
-    return probe
-
 
 def _run_cpu() -> Probe:
     process = psutil.Process()
-
-    def probe() -> Reading:
+    while True:
         seconds = 0.0
         for running in (process, *process.children(recursive=True)):
             with contextlib.suppress(psutil.NoSuchProcess):  # the child has just ended
                 # An ended child is in the children's time of its parent.
                 seconds += sum(running.cpu_times()[:4])
-        return Reading(counters={"process_tree_cpu_seconds": seconds})
-
-    return probe
+        yield Reading(counters={"process_tree_cpu_seconds": seconds})
 
 
 def _run_queue() -> Probe:
-    threads = host_load.ThreadTimes()
-
-    def probe() -> Reading:
-        times = {}
-        for thread in os.listdir(_PROC / "self/task"):
-            # A thread may end at any time; a kernel without the file is an error.
-            with contextlib.suppress(ProcessLookupError):
-                try:
-                    text = _read(f"self/task/{thread}/schedstat")
-                except FileNotFoundError:
-                    if (_PROC / f"self/task/{thread}").exists():
-                        raise
-                    continue
-                running, queued, _ = text.split()
-                times[thread] = int(running), int(queued)
-        threads.update(times)
-        if not threads.running_seconds:
+    last: Counts = {}
+    running = queued = 0.0
+    while True:
+        now = _thread_nanoseconds()
+        of_threads = grown(now, last).sum(axis=0) / 1e9
+        running, queued, last = running + of_threads[0], queued + of_threads[1], now
+        if not running:
             raise OSError("the kernel does not count the time in the run queue")
-        return Reading(
+        yield Reading(
             counters={
-                "process_running_seconds": threads.running_seconds,
-                "process_run_queue_seconds": threads.queued_seconds,
+                "process_running_seconds": float(running),
+                "process_run_queue_seconds": float(queued),
             }
         )
 
-    probe()
-    return probe
+
+def _thread_nanoseconds() -> Counts:
+    """Returns the time of each thread on a core, and ready and waiting for a core."""
+    times = {}
+    for thread in (_PROC / "self/task").iterdir():
+        # A thread may end at any time; a kernel without the file is an error.
+        with contextlib.suppress(ProcessLookupError):
+            try:
+                text = (thread / "schedstat").read_text(encoding="ascii")
+            except FileNotFoundError:
+                if thread.exists():
+                    raise
+                continue
+            times[thread.name] = [int(field) for field in text.split()[:2]]
+    return times
 
 
 def _process() -> Probe:
-    # psutil's CPU time of a process is in ticks of 10 ms.
-    return lambda: Reading(counters={"process_cpu_seconds": time.process_time()})
+    while True:  # psutil's CPU time of a process is in ticks of 10 ms
+        yield Reading(counters={"process_cpu_seconds": time.process_time()})
 
 
 def _process_storage() -> Probe:
-    return lambda: Reading(counters={"process_storage_bytes": own_storage_bytes()})
+    while True:
+        yield Reading(counters={"process_storage_bytes": own_storage_bytes()})
 
 
 def _network() -> Probe:
     names = network.interfaces()
     speed = network.bytes_per_second(names)
     gauges = {} if speed is None else {"network_link_bytes_per_second": speed}
-
-    def probe() -> Reading:
-        return Reading(counters=network.transferred(names), gauges=gauges)
-
-    return probe
+    while True:
+        yield Reading(counters=network.transferred(names), gauges=gauges)
 
 
 def _rdma() -> Probe:
     ports = network.rdma_ports()
     if not ports:
         raise ValueError("the host has no RDMA port")
-
-    def probe() -> Reading:
-        return Reading(counters=network.rdma_transferred(ports))
-
-    probe()
-    return probe
+    while True:
+        yield Reading(counters=network.rdma_transferred(ports))
 
 
 def _sending() -> Probe:
-    last: dict[str, float] = {}
+    last: Counts = {}
     total = 0.0
-
-    def probe() -> Reading:
-        nonlocal last, total
-        now = network.sending_seconds()
+    while True:
+        now = {name: [busy] for name, busy in network.sending_seconds().items()}
         # The slowest connection: several send at the same time.
-        total += max([0.0, *(now[name] - last.get(name, 0.0) for name in now)])
+        total += float(grown(now, last).max(initial=0.0))
         last = now
-        return Reading(counters={"process_sending_seconds": total})
-
-    probe()
-    return probe
+        yield Reading(counters={"process_sending_seconds": total})
 
 
 def _gpus() -> Probe:
@@ -189,32 +187,32 @@ def _gpus() -> Probe:
 
 
 def gpu_probe(nvml: Any) -> Probe:
-    """Makes a probe of the GPUs of the ranks of this host.
+    """Reads the GPUs of the ranks of this host; without a driver or a GPU an OSError.
 
     The probe reads the utilization of each GPU, 0 to 1, memory in use, power in W and
     the clock of the multiprocessors in MHz, and the energy of all of them together.
-
-    Raises:
-        OSError: If there is no driver or no GPU. The probe raises the same error.
     """
     try:
         nvml.nvmlInit()
         indices = used_gpus(os.environ, nvml.nvmlDeviceGetCount())
         gpus = [nvml.nvmlDeviceGetHandleByIndex(index) for index in indices]
+        if not gpus:
+            raise OSError("NVML sees no GPU")
+        while True:
+            yield _read_gpus(nvml, gpus)
     except nvml.NVMLError as error:
         raise OSError(f"NVML: {error}") from error
-    if not gpus:
-        raise OSError("NVML sees no GPU")
-    return functools.partial(_read_gpus, nvml, gpus)
 
 
 def _read_gpus(nvml: Any, gpus: Sequence[Any]) -> Reading:
-    try:
-        busy = [nvml.nvmlDeviceGetUtilizationRates(gpu).gpu / 100 for gpu in gpus]
-        used = [float(nvml.nvmlDeviceGetMemoryInfo(gpu).used) for gpu in gpus]
-    except nvml.NVMLError as error:
-        raise OSError(f"NVML: {error}") from error
-    gauges = {"gpu_utilization": busy, "gpu_memory_bytes": used}
+    gauges = {
+        "gpu_utilization": [
+            nvml.nvmlDeviceGetUtilizationRates(gpu).gpu / 100 for gpu in gpus
+        ],
+        "gpu_memory_bytes": [
+            float(nvml.nvmlDeviceGetMemoryInfo(gpu).used) for gpu in gpus
+        ],
+    }
     counters: dict[str, float] = {}
     # Older GPUs and virtual GPUs know no power and no clock.
     with contextlib.suppress(nvml.NVMLError):
@@ -241,7 +239,7 @@ def used_gpus(environment: Mapping[str, str], num_gpus: int) -> list[int]:
 
 
 PROBES: Mapping[str, Callable[[], Probe]] = {
-    "host_cpu": _host,
+    "host_cpu": _host_cpu,
     "run_cpu": _run_cpu,
     "run_queue": _run_queue,
     "process": _process,

@@ -5,9 +5,9 @@ process and its host, and one dict for all ranks; the units are in the names. A 
 without a reading is left out, and `absent` says why.
 """
 
+import collections
 import contextlib
 import datetime
-import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,11 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.system import probes
-from benchmarks.system.machine import Host
+from benchmarks.system.machine import Machine
 from benchmarks.system.probes import COST_LIMIT, UNREADABLE, Probe, Reading
 
 # Entries of `Sampler.figures` besides figures.
-_TEXTS = ("absent", "host_id", "machine_id", "started_at", "ended_at")
+_TEXTS = ("absent", "machine_id", "started_at", "ended_at")
 # Counters with a rate too.
 _RATED = {
     *("network_received_bytes", "network_sent_bytes"),
@@ -41,15 +41,14 @@ class _Paced:
 
     def __init__(self, probe: Probe) -> None:
         self._probe = probe
-        self._read_at = -math.inf
-        self._cost = 0.0
-        self._reading = Reading()
+        self._read_at = self._cost = 0.0
+        self.read(anew=True)
 
     def read(self, *, anew: bool) -> Reading:
         now = time.monotonic()
         if anew or now - self._read_at >= self._cost / COST_LIMIT:
             start = time.thread_time()
-            self._reading = self._probe()
+            self._reading = next(self._probe)
             self._cost = time.thread_time() - start
             self._read_at = now
         return self._reading
@@ -99,7 +98,8 @@ class Sampler:
         with self._lock:
             self._samples.clear()
             self._started_at = _now()
-            self._left_out = Sample(time.monotonic(), Reading())
+            self._seconds_left_out = time.monotonic()
+            self._left_out = collections.defaultdict[str, Any](int)
         self._take(anew=True)
 
     @contextlib.contextmanager
@@ -110,29 +110,23 @@ class Sampler:
             last = self._read(anew=True)
             self._samples.append(last)
             yield
-            grown = self._read(anew=True).reading.counters
-            counters = dict(self._left_out.reading.counters)
-            for name, value in grown.items():
+            counters = self._read(anew=True).reading.counters
+            for name, value in counters.items():
                 before = last.reading.counters.get(name, value)
-                counters[name] = counters.get(name, 0.0) + value - before
-            seconds = self._left_out.seconds + time.monotonic() - start
-            self._left_out = Sample(seconds, Reading(counters))
+                self._left_out[name] += value - before
+            self._seconds_left_out += time.monotonic() - start
 
     def figures(self) -> dict[str, Any]:
         """Returns the figures from first to last sample; see `summarize_samples`.
 
-        "absent" has the reason for each figure that is missing, "host_id" and
-        "machine_id" tell hosts and machines apart, and "started_at" and "ended_at" are
-        the times of both samples, in UTC.
+        "absent" has the reason for each figure that is missing, "machine_id" is equal
+        on hosts of a machine, and "started_at" and "ended_at" are the times of both
+        samples, in UTC.
         """
-        samples, here = self.samples(), Host.here()
-        with self._lock:
-            absent = dict(self._absent)
         return {
-            **summarize_samples(samples),
-            "absent": absent,
-            "host_id": here.id,
-            "machine_id": here.machine.boot_id,
+            **summarize_samples(self.samples()),
+            "absent": dict(self._absent),
+            "machine_id": Machine.here().boot_id,
             "started_at": self._started_at,
             "ended_at": self._ended_at,
         }
@@ -151,8 +145,7 @@ class Sampler:
 
     def _read(self, *, anew: bool) -> Sample:
         """Reads the probes, without the pauses; the lock must be held."""
-        left_out = self._left_out
-        seconds = time.monotonic() - left_out.seconds
+        seconds = time.monotonic() - self._seconds_left_out
         counters: dict[str, Any] = {}
         gauges: dict[str, Any] = {}
         for name, probe in list(self._probes.items()):
@@ -165,10 +158,8 @@ class Sampler:
                 continue
             counters |= reading.counters
             gauges |= reading.gauges
-        for name, value in left_out.reading.counters.items():
-            if name in counters:
-                counters[name] -= value
-        return Sample(seconds, Reading(counters, gauges))
+        grown = {name: value - self._left_out[name] for name, value in counters.items()}
+        return Sample(seconds, Reading(grown, gauges))
 
 
 def _now() -> str:
@@ -241,12 +232,24 @@ def summarize(
     return result | {"absent": {k: v for reasons in absent for k, v in reasons.items()}}
 
 
-MAX_POINTS = 600
-MIN_SECONDS = 1.0  # shortest interval: the counters are sampled once a second
+_MAX_POINTS = 600
+_MIN_SECONDS = 1.0  # shortest interval: the counters are sampled once a second
 _DIGITS = 5
 
 Array = npt.NDArray[np.float64]
 Series = Mapping[str, Array]
+
+# How ranks join their series; those below are of hosts.
+_JOIN_RANKS: Mapping[str, Callable[..., Array]] = {
+    "examples_per_second": np.sum,
+    "wait_fraction": np.max,
+    "storage_megabytes_per_second": np.sum,
+}
+_JOIN_HOSTS: Mapping[str, Callable[..., Array]] = {
+    "host_cpu_fraction": np.mean,
+    "gpu_utilization": np.mean,
+    "resident_fraction": np.mean,
+}
 
 
 def make_edges(seconds: float, num_steps: int) -> Array:
@@ -255,27 +258,24 @@ def make_edges(seconds: float, num_steps: int) -> Array:
     An interval lasts a second, or a step if steps last longer, or as long as 600
     intervals need.
     """
-    interval = max(MIN_SECONDS, seconds / num_steps)
+    interval = max(_MIN_SECONDS, seconds / num_steps)
     # The tolerance keeps n steps of equal length n intervals.
     count = int(seconds / interval * (1 + 1e-9))
-    return np.linspace(0.0, seconds, 1 + min(MAX_POINTS, max(1, count)))
+    return np.linspace(0.0, seconds, 1 + min(_MAX_POINTS, max(1, count)))
 
 
 def of_steps(
     edges: Array,
     *,
-    end_seconds: Sequence[float] | npt.NDArray[np.float64],
-    wait_seconds: Sequence[float] | npt.NDArray[np.float64],
+    end_seconds: Sequence[float] | Array,
+    wait_seconds: Sequence[float] | Array,
     num_examples: int,
 ) -> Series:
-    """Returns examples a second and the share of waiting of a rank.
+    """Returns examples a second and the share of waiting of a rank, float64 [n].
 
     Args:
         wait_seconds: Waits for input, at the starts of the steps.
         num_examples: Examples of all steps together; all steps count alike.
-
-    Returns:
-        examples_per_second and wait_fraction, both float64 [n].
     """
     ends = np.concatenate([[0.0], end_seconds])
     waits = np.concatenate([[0.0], np.cumsum(wait_seconds)])
@@ -290,12 +290,10 @@ def of_steps(
 
 
 def of_samples(edges: Array, samples: Sequence[Sample]) -> Series:
-    """Returns the figures from the samples of a rank.
+    """Returns the figures from the samples of a rank, float64 [n].
 
-    Returns:
-        storage_megabytes_per_second, host_cpu_fraction, gpu_utilization (mean over
-        GPUs) and resident_fraction (at the end of an interval), float64 [n]. Figures
-        that a sample lacks are missing.
+    gpu_utilization is the mean over GPUs, resident_fraction the value at the end of an
+    interval. A figure is missing if a sample lacks its counters.
     """
     times = np.array([sample.seconds for sample in samples])
     values = columns([{**s.reading.counters, **s.reading.gauges} for s in samples])
@@ -314,47 +312,38 @@ def of_samples(edges: Array, samples: Sequence[Sample]) -> Series:
         area = np.concatenate([[0.0], area])
         series["gpu_utilization"] = _growth(edges, times, area)
     if "resident_fraction" in values:
-        series["resident_fraction"] = np.interp(
-            edges[1:], times, values["resident_fraction"]
-        )
+        held = np.interp(edges[1:], times, values["resident_fraction"])
+        series["resident_fraction"] = held
     return series
 
 
 def join_series(
-    edges: Array,
-    steps: Sequence[Series],
-    samples: Sequence[Series],
-    local_ranks: Sequence[int],
+    edges: Array, ranks: Sequence[Series], local_ranks: Sequence[int]
 ) -> dict[str, Any]:
     """Joins the series of all ranks.
 
-    Examples and bytes from storage are sums over ranks. wait_fraction is the largest of
-    all ranks in the interval. The other figures are means over hosts.
-
     Args:
+        ranks: For each rank the series of its steps and of its samples.
         local_ranks: Local ranks, from 0; local rank 0 stands for its host.
 
     Returns:
         interval_seconds, seconds (ends of the intervals), and a list for each figure;
         None if a rank lacks the figure.
     """
-    pairs = zip(samples, local_ranks, strict=True)
+    pairs = zip(ranks, local_ranks, strict=True)
     hosts = [series for series, local_rank in pairs if local_rank == 0]
-    joined = {
-        "seconds": edges[1:],
-        "examples_per_second": _join_series(steps, "examples_per_second", np.sum),
-        "wait_fraction": _join_series(steps, "wait_fraction", np.max),
-        "storage_megabytes_per_second": _join_series(
-            samples, "storage_megabytes_per_second", np.sum
-        ),
-        **{
-            name: _join_series(hosts, name, np.mean)
-            for name in ("host_cpu_fraction", "gpu_utilization", "resident_fraction")
-        },
-    }
+    joined = {"seconds": edges[1:]}
+    for group, joins in ((ranks, _JOIN_RANKS), (hosts, _JOIN_HOSTS)):
+        for name, join in joins.items():
+            if all(name in series for series in group):
+                joined[name] = join([series[name] for series in group], axis=0)
     return {
         "interval_seconds": float(edges[1] - edges[0]),
-        **{name: _as_list(values) for name, values in joined.items()},
+        **dict.fromkeys((*_JOIN_RANKS, *_JOIN_HOSTS)),
+        **{
+            name: [float(f"{value:.{_DIGITS}g}") for value in values]
+            for name, values in joined.items()
+        },
     }
 
 
@@ -362,16 +351,3 @@ def _growth(edges: Array, times: Array, total: Array) -> Array:
     """Returns the growth a second of a total in each interval."""
     rates: Array = np.diff(np.interp(edges, times, total)) / np.diff(edges)
     return rates
-
-
-def _join_series(ranks: Sequence[Series], name: str, function: Any) -> Array | None:
-    if any(name not in series for series in ranks):
-        return None
-    joined: Array = function([series[name] for series in ranks], axis=0)
-    return joined
-
-
-def _as_list(values: Array | None) -> list[float] | None:
-    if values is None:
-        return None
-    return [float(f"{value:.{_DIGITS}g}") for value in values]

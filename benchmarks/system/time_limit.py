@@ -4,13 +4,14 @@ In: the seconds that the command may take, and the start of the command. Out: th
 seconds of each part, and the end of a part that takes longer.
 """
 
+import concurrent.futures
 import math
 import os
 import pathlib
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 Result = TypeVar("Result")
 
@@ -53,25 +54,21 @@ class TimeLimit:
         """
         if self.left() == math.inf:
             return function()
-        outcome: list[Any] = []
+        outcome = concurrent.futures.Future[Result]()
 
         def call() -> None:
             try:
-                outcome.append((function(), None))
+                outcome.set_result(function())
             except BaseException as error:
-                outcome.append((None, error))
+                outcome.set_exception(error)
 
-        thread = threading.Thread(target=call, daemon=True)
         if self.left() > 0:
-            thread.start()
-            thread.join(self.left())
-        if not outcome:
+            # Not of a pool, whose threads the process waits for at its end.
+            threading.Thread(target=call, daemon=True).start()
+            concurrent.futures.wait([outcome], self.left())
+        if not outcome.done():
             raise TimeoutError
-        result, error = outcome[0]
-        if error is not None:
-            raise error
-        returned: Result = result
-        return returned
+        return outcome.result()
 
 
 def seconds_since_start() -> float:

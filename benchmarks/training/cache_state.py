@@ -13,7 +13,7 @@ from benchmarks.distributed.ranks import Ranks
 from benchmarks.page_cache import files, labels, states
 from benchmarks.page_cache.labels import EpochCache
 from benchmarks.page_cache.meter import Meter
-from benchmarks.page_cache.reads import EpochReads, StoreReads
+from benchmarks.page_cache.reads import EpochReads
 from benchmarks.page_cache.states import CacheStatus
 from benchmarks.system.figures import joined
 from benchmarks.system.telemetry import Sampler
@@ -57,12 +57,10 @@ class Batches:
         if self._setting.empty_caches is not None:
             self._setting.empty_caches.close()
 
-    @property
-    def fetched(self) -> StoreReads:
-        """The figures of the shard cache in use."""
-        if not self._setting.config.has_shard_cache:
-            return StoreReads()
-        return StoreReads.by(self._source.cache_statistics())
+    def fetched(self) -> Any:
+        """Returns the statistics of the shard cache in use; None without one."""
+        has_cache = self._setting.config.has_shard_cache
+        return self._source.cache_statistics() if has_cache else None
 
     def __iter__(self) -> Iterator[Batch]:
         return self
@@ -80,17 +78,17 @@ def meter(
     return Meter(
         setting.files,
         ranks,
-        batches,
+        fetched=batches.fetched,
         record_bytes=setting.record_bytes or 0.0,
-        is_cold=setting.config.cache == "cold",
+        batches=batches if setting.config.cache == "cold" else None,
         state=state,
     )
 
 
 def sampler(setting: Setting) -> Sampler:
     """Returns a sampler that watches the files of a run too."""
-    resident = files.resident_probe(setting.files, setting.num_bytes)
-    more = {"resident": resident} if setting.files else {}
+    names, num_bytes = setting.files, setting.num_bytes
+    more = {"resident": lambda: files.resident_probe(names, num_bytes)} if names else {}
     return Sampler(more=more)
 
 

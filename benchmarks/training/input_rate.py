@@ -20,7 +20,6 @@ import tfpipe
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.page_cache import labels, states
 from benchmarks.page_cache.meter import Meter
-from benchmarks.page_cache.reads import StoreReads
 from benchmarks.reporting import steady_state
 from benchmarks.reporting.steady_state import ReadAhead
 from benchmarks.system import host_load
@@ -146,9 +145,8 @@ def measure(
     record_bytes = num_bytes / source.index.num_records(source.split)
     files = [path for path in source.paths if tfpipe.Location(path).is_local]
     before = states.prepare("as_is", files, ranks) if files else ()
-    meter = Meter(
-        files, ranks, _Fetched(source), record_bytes=record_bytes, is_cold=False
-    )
+    fetched = source.cache_statistics
+    meter = Meter(files, ranks, fetched=fetched, record_bytes=record_bytes)
     steps, ahead = source.steps_per_epoch, read_ahead(pipeline, tfpipe.State())
 
     def begin() -> None:
@@ -186,18 +184,6 @@ def _sections(everyone: Sequence[tuple[InputRate, dict[str, Any]]]) -> dict[str,
         "steady_state": steady_state_of(rates),
         "host_load": host_load.summarize([figures for _, figures in everyone]),
     }
-
-
-@dataclasses.dataclass(frozen=True)
-class _Fetched:
-    """The bytes that the shard cache of a source has fetched, for `Meter`."""
-
-    source: Any
-
-    @property
-    def fetched(self) -> StoreReads:
-        """The figures of the shard cache."""
-        return StoreReads.by(self.source.cache_statistics())
 
 
 def _time(

@@ -162,7 +162,7 @@ def _measured_here(config: Config, ranks: Ranks) -> set[str]:
     if config.link_gbps or network.bytes_per_second(network.interfaces()):
         has.add("link")
     with contextlib.suppress(*probes.UNREADABLE):
-        probes.PROBES["gpu"]()
+        next(probes.PROBES["gpu"]())
         if tf.config.list_physical_devices("GPU"):
             has.add("gpu")
     return set.intersection(*ranks.gather(has))

@@ -122,22 +122,20 @@ def _over_time(
     edges = telemetry.make_edges(
         max(trace.seconds for trace in traces), len(traces[0].end_seconds)
     )
-    series = telemetry.of_samples(edges, sampler.samples())
+    own = traces[ranks.rank]
+    steps = telemetry.of_steps(
+        edges,
+        end_seconds=own.end_seconds,
+        wait_seconds=own.wait_seconds,
+        num_examples=own.num_examples,
+    )
+    series = {**steps, **telemetry.of_samples(edges, sampler.samples())}
     gathered = ranks.gather((sampler.figures(), ranks.local_rank, series))
-    sampled, local_ranks, samples = zip(*gathered, strict=True)
-    steps = [
-        telemetry.of_steps(
-            edges,
-            end_seconds=trace.end_seconds,
-            wait_seconds=trace.wait_seconds,
-            num_examples=trace.num_examples,
-        )
-        for trace in traces
-    ]
+    sampled, local_ranks, by_rank = zip(*gathered, strict=True)
     return {
         **{name: sampled[0][name] for name in ("started_at", "ended_at")},
         "telemetry": telemetry.summarize(sampled, local_ranks),
-        "time_series": telemetry.join_series(edges, steps, samples, local_ranks),
+        "time_series": telemetry.join_series(edges, by_rank, local_ranks),
         "host_load": host_load.summarize(sampled),
     }
 

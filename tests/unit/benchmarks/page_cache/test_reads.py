@@ -2,11 +2,12 @@
 
 import os
 import pathlib
+import types
 from typing import Any
 
 import pytest
 
-from benchmarks.page_cache import reads as reads_of
+from benchmarks.page_cache import labels, reads as reads_of
 from benchmarks.page_cache.files import OpenFiles
 from benchmarks.page_cache.reads import EpochReads, Origin, Snapshot
 from benchmarks.page_cache.states import CacheStatus, PageCache
@@ -129,8 +130,11 @@ def test_the_network_of_a_host_is_counted_once_and_that_of_all_hosts_adds_up():
             after=Snapshot(network_bytes=received),
         )
 
-    assert reads_of.network_bytes([rank(1, 150), rank(1, 150), rank(2, 350)]) == 400
-    assert reads_of.network_bytes([rank(1, 150), rank(2, None)]) is None
+    def joined(*ranks: EpochReads) -> int | None:
+        return labels.join([[each] for each in ranks], [])[0].network_bytes
+
+    assert joined(rank(1, 150), rank(1, 150), rank(2, 350)) == 400
+    assert joined(rank(1, 150), rank(2, None)) is None
 
 
 @pytest.mark.parametrize(
@@ -153,9 +157,8 @@ def test_a_snapshot_looks_at_the_files_only_if_asked(tmp_path: pathlib.Path):
     path = tmp_path / "shard"
     path.write_bytes(b"x" * 5000)
 
-    looked = reads_of.snapshot(
-        OpenFiles([str(path)]), fetched=reads_of.StoreReads(7, 2)
-    )
+    fetched = types.SimpleNamespace(bytes_fetched=7, num_requests=2)
+    looked = reads_of.snapshot(OpenFiles([str(path)]), fetched=fetched)
 
     assert (looked.resident_bytes, looked.server_bytes, looked.num_requests) == (
         5000,

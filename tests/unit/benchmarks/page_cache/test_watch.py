@@ -15,7 +15,7 @@ def test_a_large_data_set_is_measured_by_an_even_sample():
 def test_a_sampler_reads_the_part_in_memory(tmp_path):
     (tmp_path / "file").write_bytes(b"x" * 5000)
 
-    reading = files.resident_probe([str(tmp_path / "file")], 5000.0)()()
+    reading = next(files.resident_probe([str(tmp_path / "file")], 5000.0))
 
     assert reading.gauges == {"resident_fraction": 1.0}
     assert reading.counters == {}
@@ -23,7 +23,9 @@ def test_a_sampler_reads_the_part_in_memory(tmp_path):
 
 def test_files_that_cannot_be_measured_say_why(tmp_path, monkeypatch):
     def absent(name: str) -> str:
-        probe = files.resident_probe([str(tmp_path / name)], 4.0)
+        def probe():
+            return files.resident_probe([str(tmp_path / name)], 4.0)
+
         with telemetry.Sampler(more={"resident": probe}) as sampler:
             pass
         return sampler.figures()["absent"]["resident"]

@@ -3,7 +3,6 @@
 import pytest
 
 from benchmarks.system import host_load
-from benchmarks.system.host_load import ThreadTimes
 
 
 def _rank(
@@ -13,10 +12,8 @@ def _rank(
     queued=5.0,
     processes=90.0,
     stolen=4.0,
-    network=1,
 ):
     return {
-        "host_id": f"{machine} {network}",
         "machine_id": machine,
         "host_capacity_seconds": 200.0,
         "host_processes_seconds": processes,
@@ -47,7 +44,7 @@ def test_load_of_the_worst_host():
 
 
 def test_two_hosts_of_one_machine_share_its_cores():
-    ranks = [_rank(tree=44.0, network=1), _rank(tree=46.0, network=2)]
+    ranks = [_rank(tree=44.0), _rank(tree=46.0)]
 
     found = host_load.summarize(ranks)
 
@@ -101,21 +98,3 @@ def test_a_host_without_times_is_unknown():
 )
 def test_the_sentence_says_who_took_the_cores(shares, words):
     assert host_load.sentence(*shares).startswith(words)
-
-
-def test_threads_that_ended_still_count():
-    threads = ThreadTimes()
-    threads.update({"1": (1_000_000_000, 0), "2": (2_000_000_000, 1_000_000_000)})
-    threads.update({"1": (3_000_000_000, 0)})  # thread 2 has ended
-    threads.update({"1": (3_000_000_000, 0), "2": (500_000_000, 500_000_000)})
-
-    assert threads.running_seconds == 5.5
-    assert threads.queued_seconds == 1.5
-
-
-def test_the_number_of_an_ended_thread_can_be_used_again_at_once():
-    threads = ThreadTimes()
-    threads.update({"2": (2_000_000_000, 1_000_000_000)})
-    threads.update({"2": (500_000_000, 500_000_000)})
-
-    assert (threads.running_seconds, threads.queued_seconds) == (2.5, 1.5)

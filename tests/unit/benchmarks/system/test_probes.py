@@ -1,6 +1,7 @@
 """benchmarks.system.probes: counters of the kernel and of NVML."""
 
 import collections
+import itertools
 import types
 
 import pytest
@@ -47,7 +48,7 @@ def test_network(devices, interfaces, expected, tmp_path, monkeypatch):
     monkeypatch.setattr(network, "_INTERFACES", tmp_path)
     monkeypatch.setattr(network.psutil, "net_io_counters", lambda pernic: counted)
 
-    found = probes._network()()
+    found = next(probes._network())
 
     assert found.counters == {
         "network_received_bytes": expected,
@@ -75,20 +76,20 @@ def test_speed_of_the_link(speeds, expected, tmp_path, monkeypatch):
     monkeypatch.setattr(network, "_INTERFACES", tmp_path)
     monkeypatch.setattr(network.psutil, "net_if_stats", lambda: stats)
 
-    assert probes._network()().gauges == expected
+    assert next(probes._network()).gauges == expected
 
 
 def test_rdma_ports_count_words(tmp_path, monkeypatch):
     monkeypatch.setattr(network, "_RDMA_DEVICES", tmp_path)
     with pytest.raises(ValueError, match="no RDMA port"):
-        probes._rdma()
+        next(probes._rdma())
     for device, received, sent in (("mlx5_0", 100, 7), ("mlx5_1", 20, 1)):
         counters = tmp_path / device / "ports/1/counters"
         counters.mkdir(parents=True)
         (counters / "port_rcv_data").write_text(f"{received}\n")
         (counters / "port_xmit_data").write_text(f"{sent}\n")
 
-    found = probes._rdma()()
+    found = next(probes._rdma())
 
     assert found.counters == {"rdma_received_bytes": 480, "rdma_sent_bytes": 32}
 
@@ -138,9 +139,8 @@ class _Nvml:
 
 def test_gpus_that_the_ranks_of_the_host_use(monkeypatch):
     monkeypatch.setenv("HOROVOD_LOCAL_SIZE", "2")
-    probe = probes.gpu_probe(_Nvml(8))
 
-    found = probe()
+    found = next(probes.gpu_probe(_Nvml(8)))
 
     assert found.gauges == {
         "gpu_utilization": [0.4, 0.6],
@@ -151,9 +151,9 @@ def test_gpus_that_the_ranks_of_the_host_use(monkeypatch):
     assert found.counters == {"gpu_energy_joules": 14_000.0}
     old = _Nvml(2)
     old.is_old = True
-    assert probes.gpu_probe(old)().counters == {}
+    assert next(probes.gpu_probe(old)).counters == {}
     with pytest.raises(OSError, match="NVML sees no GPU"):
-        probes.gpu_probe(_Nvml(0))
+        next(probes.gpu_probe(_Nvml(0)))
 
 
 @pytest.mark.parametrize(
@@ -168,3 +168,19 @@ def test_gpus_that_the_ranks_of_the_host_use(monkeypatch):
 )
 def test_used_gpus(environment, expected):
     assert probes.used_gpus(environment, 8) == expected
+
+
+def test_threads_that_ended_still_count():
+    looks = [
+        {},
+        {"1": (10, 0), "2": (20, 10)},
+        {"1": (30, 0)},  # thread 2 has ended
+        {"1": (30, 0), "2": (5, 5)},
+        {"2": (4, 1)},  # another thread at once
+    ]
+
+    grown = [probes.grown(now, last) for last, now in itertools.pairwise(looks)]
+
+    sums = [rows.sum(axis=0).tolist() for rows in grown]
+    assert sums == [[30, 10], [20, 0], [5, 5], [4, 1]]
+    assert probes.grown({}, looks[1]).max(initial=0.0) == 0

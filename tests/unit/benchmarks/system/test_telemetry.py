@@ -92,7 +92,6 @@ def test_ranks_and_hosts_are_told_apart():
             "process_cpu_seconds": 10 * (rank + 1),
             "host_cpu_fraction": [0.2, 0.9, 0.6][rank],
             "absent": {"gpu": "none here"},
-            "host_id": "boot 1",
             "machine_id": "boot",
             "started_at": "2026-11-22T17:00:00.000+00:00",
         }
@@ -148,11 +147,12 @@ def _sampler(monkeypatch, clock, cost):
     """A sampler of one counter, the seconds of the clock; a reading takes `cost`."""
 
     def probe():
-        clock.cpu += cost
-        return Reading({"work_seconds": clock.now}, {})
+        while True:
+            clock.cpu += cost
+            yield Reading({"work_seconds": clock.now}, {})
 
     monkeypatch.setattr(telemetry, "time", clock)
-    monkeypatch.setattr(probes, "PROBES", {"work": lambda: probe})
+    monkeypatch.setattr(probes, "PROBES", {"work": probe})
     return telemetry.Sampler(interval_seconds=60.0)
 
 

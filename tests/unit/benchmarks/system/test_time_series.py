@@ -116,7 +116,8 @@ def test_ranks_are_joined_by_their_common_time():
         {"storage_megabytes_per_second": [4.0, 0.0], "host_cpu_fraction": [0.6, 0.8]},
     ]
 
-    found = telemetry.join_series(edges, steps, samples, [0, 1, 0])
+    ranks = [{**step, **sample} for step, sample in zip(steps, samples, strict=True)]
+    found = telemetry.join_series(edges, ranks, [0, 1, 0])
 
     assert found == {
         "interval_seconds": 1.0,
@@ -128,6 +129,6 @@ def test_ranks_are_joined_by_their_common_time():
         "gpu_utilization": None,
         "resident_fraction": None,
     }
-    del samples[1]["storage_megabytes_per_second"]
-    again = telemetry.join_series(edges, steps, samples, [0, 1, 0])
+    del ranks[1]["storage_megabytes_per_second"]
+    again = telemetry.join_series(edges, ranks, [0, 1, 0])
     assert again["storage_megabytes_per_second"] is None
