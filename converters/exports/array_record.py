@@ -4,6 +4,7 @@ In: the records of a part. Out: a file with the serialized examples as they are,
 the files with which TFDS loads the folder. Needs the package array_record.
 """
 
+import contextlib
 import dataclasses
 import pathlib
 from collections.abc import Iterable
@@ -40,11 +41,14 @@ def write_part(items: Iterable[ExportedRecord], path: pathlib.Path) -> None:
     try:
         for item in items:
             writer.write(item.data)
-    finally:
-        try:
-            writer.close()  # the package writes in the background, and fails here
-        except RuntimeError as error:
-            raise OSError(f"{path} cannot be written: {error}.") from None
+    except BaseException:
+        with contextlib.suppress(RuntimeError):  # the error of the records is the cause
+            writer.close()
+        raise
+    try:
+        writer.close()  # the package writes in the background, and fails here
+    except RuntimeError as error:
+        raise OSError(f"{path} cannot be written: {error}.") from None
 
 
 def side_files_of(plan: ExportPlan) -> dict[str, bytes]:

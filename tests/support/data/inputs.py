@@ -111,11 +111,26 @@ def _write_tars(root: pathlib.Path, images: Images) -> Fields:
             if split not in tars:
                 path = root / f"set-{split}-000.tar"
                 tars[split] = stack.enter_context(tarfile.open(path, "w"))
-            for part, content in (("jpg", data), ("cls", label.encode())):
-                member = tarfile.TarInfo(f"{name}.{part}")
-                member.size = len(content)
-                tars[split].addfile(member, io.BytesIO(content))
+            _add_sample(tars[split], name, data, "cls", label.encode())
     return {"input": [str(root)]}
+
+
+def write_json_tar(root: pathlib.Path, labels: Sequence[Any]) -> Fields:
+    """Writes t.tar in a folder, with labels of any type in the parts .json."""
+    with tarfile.open(root / "t.tar", "w") as tar:
+        for number, label in enumerate(labels):
+            part = json.dumps({"label": label}).encode()
+            _add_sample(tar, str(number), make_jpeg(number), "json", part)
+    return {"input": [f"{root}/t.tar"], "label_from": "json"}
+
+
+def _add_sample(
+    tar: tarfile.TarFile, key: str, image: bytes, part: str, label: bytes
+) -> None:
+    for end, data in (("jpg", image), (part, label)):
+        member = tarfile.TarInfo(f"{key}.{end}")
+        member.size = len(data)
+        tar.addfile(member, io.BytesIO(data))
 
 
 def _write_tfrecords(root: pathlib.Path, images: Images) -> Fields:

@@ -2,10 +2,8 @@
 
 import collections
 import functools
-import io
 import json
 import pathlib
-import tarfile
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +15,7 @@ from converters.inputs.image import read_image
 from converters.jobs.job import Job
 from tests.support.data import conversions
 from tests.support.data.conversions import conversion
-from tests.support.data.inputs import KINDS, write_tree
+from tests.support.data.inputs import KINDS, write_json_tar, write_tree
 from tests.support.data.trees import make_jpeg
 from tfpipe.shards.example import bytes_feature, encode_example, int64_feature
 from tfpipe.shards.records import frame
@@ -339,14 +337,7 @@ def _rows_in_texts(root: pathlib.Path, rows: Rows, end: str, kind: Any) -> Job:
 
 def _rows_in_json_of_tars(root: pathlib.Path, rows: Rows) -> Job:
     root.mkdir()
-    with tarfile.open(root / "t.tar", "w") as tar:
-        for number, row in enumerate(rows):
-            part = json.dumps({"label": row}).encode()
-            for end, data in (("jpg", make_jpeg(number)), ("json", part)):
-                member = tarfile.TarInfo(f"{number}.{end}")
-                member.size = len(data)
-                tar.addfile(member, io.BytesIO(data))
-    options = {"input": [f"{root}/t.tar"], "label_from": "json"}
+    options = write_json_tar(root, rows)
     return conversions.make_job(
         conversion("webdataset", output_dir=str(root / "out"), **options)
     )

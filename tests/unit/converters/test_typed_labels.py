@@ -1,11 +1,9 @@
 """Labels that are no texts in their input: one rule for all readers of such labels."""
 
 import contextlib
-import io
 import json
 import pathlib
 import sqlite3
-import tarfile
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,6 +14,7 @@ from converters.inputs.labels import Labelled
 from converters.inputs.meaning import Meaning
 from converters.inputs.reader import Workspace
 from tests.support.data.conversions import READERS
+from tests.support.data.inputs import write_json_tar
 from tests.support.data.trees import make_jpeg
 from tfpipe.shards import index
 from tfpipe.shards.example import (
@@ -58,17 +57,6 @@ def _write_sqlite(root: pathlib.Path, labels: Labels) -> Fields:
     return {"input": f"{root}/t.db#t"}
 
 
-def _write_tar(root: pathlib.Path, labels: Labels) -> Fields:
-    with tarfile.open(root / "t.tar", "w") as tar:
-        for number, label in enumerate(labels):
-            part = json.dumps({"label": label}).encode()
-            for end, data in (("jpg", make_jpeg(number)), ("json", part)):
-                member = tarfile.TarInfo(f"{number}.{end}")
-                member.size = len(data)
-                tar.addfile(member, io.BytesIO(data))
-    return {"input": [f"{root}/t.tar"], "label_from": "json"}
-
-
 def _write_tfrecord(root: pathlib.Path, labels: Labels) -> Fields:
     with open(root / "t.tfrecord", "wb") as file:
         for number, label in enumerate(labels):
@@ -85,7 +73,7 @@ FORMS: dict[str, tuple[str, Callable[[pathlib.Path, Labels], Fields]]] = {
     "json": ("table", _write_json),
     "parquet": ("table", _write_parquet),
     "sqlite": ("table", _write_sqlite),
-    "webdataset": ("webdataset", _write_tar),
+    "webdataset": ("webdataset", write_json_tar),
     "tfrecord": ("tfrecord", _write_tfrecord),
 }
 every_form = pytest.mark.parametrize("form", FORMS)
