@@ -139,8 +139,6 @@ def _in_folder(here: Folder) -> str:
     return next((kind for kind in ranked if kind in {*kinds, *folders_are}), TREE)
 
 
-# Fields with places; a place may hold a password.
-_PLACES = ("sources", "root", "table")
 # Flags with lists of values.
 _LISTS = ("extra_columns", "hive_columns")
 # A name is the first part of the names of images, and of a file in a folder of links.
@@ -216,12 +214,6 @@ class MergeReader(Reader):
                         f"{', '.join(self.sources)}, got {name!r}."
                     )
 
-    def to_json(self) -> dict[str, Any]:
-        places = {"sources": self.sources, **self.how}
-        shown = {k: _shown(v) if k in _PLACES else v for k, v in places.items()}
-        sources = {"sources": shown.pop("sources"), "how": shown}
-        return dataclasses.asdict(self) | sources
-
     @property
     def recorded(self) -> Mapping[str, Any]:
         maps = {source.name: dict(source.class_map) for source in self.checked}
@@ -293,12 +285,6 @@ class MergeReader(Reader):
 
 def _of_source(how: Mapping[str, Mapping[str, Any]], name: str) -> dict[str, Any]:
     return {flag: values[name] for flag, values in how.items() if name in values}
-
-
-def _shown(value: Any) -> Any:
-    if isinstance(value, str):
-        return servers.shown(value)
-    return {name: _shown(each) for name, each in value.items()}
 
 
 def _list(

@@ -13,6 +13,10 @@ from typing import Any, Protocol
 
 from converters.inputs.listed import Listed
 from converters.inputs.meaning import Meaning
+from converters.inputs.tables import servers
+
+# Fields with places, also below a field; a place may hold a password.
+_PLACES = ("input", "input_dir", "root", "sources", "table")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,4 +65,15 @@ class Reader(Protocol):
 
     def to_json(self) -> dict[str, Any]:
         """Returns all fields as JSON values, without passwords."""
-        return dataclasses.asdict(self)  # type: ignore[call-overload,no-any-return]
+        values = dataclasses.asdict(self)  # type: ignore[call-overload]
+        return {key: _as_json(value, key in _PLACES) for key, value in values.items()}
+
+
+def _as_json(value: Any, is_place: bool) -> Any:
+    if isinstance(value, Mapping):
+        return {
+            k: _as_json(each, is_place or k in _PLACES) for k, each in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [_as_json(each, is_place) for each in value]
+    return servers.shown(value) if is_place and isinstance(value, str) else value

@@ -117,9 +117,6 @@ class ArchiveReader(Reader, abc.ABC):
         others = ("input", "on_null")
         return {n: value for n, value in self.to_json().items() if n not in others}
 
-    def to_json(self) -> dict[str, Any]:
-        return dataclasses.asdict(self) | {"input": list(self.input)}
-
     @property
     def label_keys(self) -> Sequence[str]:
         """Keys of the label in a record; TFDS names lists of classes by them."""

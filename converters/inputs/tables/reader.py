@@ -18,7 +18,6 @@ from converters.inputs.reader import Reader, Workspace
 from converters.inputs.tables import (
     rows,
     scan,
-    servers,
     spool,
     sql,
     table_sources,
@@ -63,14 +62,6 @@ class TableReader(Columns, Reader):
         own = self.to_json()
         del own["root"]
         return own
-
-    def to_json(self) -> dict[str, Any]:
-        return dataclasses.asdict(self) | {
-            "input": servers.shown(self.input),
-            "table": {n: servers.shown(value) for n, value in self.table.items()},
-            "extra_columns": list(self.extra_columns),
-            "hive_columns": list(self.hive_columns),
-        }
 
     @property
     def slow_files(self) -> Sequence[str]:
