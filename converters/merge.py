@@ -45,7 +45,7 @@ from converters.conversion import steps
 from converters.inputs.merged import HOW, MergeReader
 from converters.options import shared
 from converters.options.job import ConvertOptions, reader_of
-from converters.options.shared import by_name
+from converters.options.shared import by_name, path_of
 from tfpipe import cli
 
 _input = cli.group(shared.INPUT)
@@ -124,11 +124,12 @@ def run(options: MergeOptions) -> None:
             name: by_name(f"--table={name}", values, form="TABLE=PLACE")
             for name, values in tables.items()
         }
+    maps = by_name("--class_map", options.class_map, form="NAME=FILE")
     reader = reader_of(
         MergeReader,
         options,
         sources=by_name("Sources", options.sources, form="NAME=PLACE"),
-        class_map=by_name("--class_map", options.class_map, form="NAME=FILE"),
+        class_map={n: str(path_of("--class_map", maps[n])) for n in maps},
         how=how,
     )
     steps.run_command("converters.merge", options, reader)

@@ -51,8 +51,8 @@ from typing import Any
 from converters.checks import adopt, dataset, entries, shard
 from converters.checks.shard import Result
 from converters.conversion import answers
+from converters.inputs import servers
 from converters.inputs.reader import Workspace
-from converters.inputs.tables import servers
 from converters.jobs import at_url, work_dir
 from converters.options import shared
 from tfpipe import cli, errors, host

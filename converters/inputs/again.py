@@ -121,15 +121,14 @@ def _reader_of(
             "--input_dir; copies and chosen records have no input."
         )
     kind = _READERS[command]
+    own: dict[str, Any] = {"input": list(places)}
     if kind is MergeReader:
         own = _of_merge(options, places, roots)
     elif kind is TableReader:
         own = {"input": places[0], "root": roots[0] if roots else None}
-    else:
-        own = {"input": list(places)}
     values = {**options, "on_null": columns.SKIP, **own}
-    fields = {field.name for field in dataclasses.fields(kind)} & values.keys()
-    reader: Reader = kind(**{name: values[name] for name in fields})
+    names = {field.name for field in dataclasses.fields(kind)} & values.keys()
+    reader: Reader = kind(**{name: values[name] for name in names})
     return reader
 
 

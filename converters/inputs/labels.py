@@ -8,12 +8,13 @@ import pathlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from converters.inputs import classes, files, meaning
+from converters.inputs import classes, meaning
 from converters.inputs.classes import Class
 from converters.inputs.image import catalog_name
 from converters.inputs.listed import Listed
 from converters.inputs.meaning import NUMBER, TEXT
 from tfpipe.errors import printable
+from tfpipe.location import parts
 
 
 class Labelled(NamedTuple):
@@ -73,8 +74,13 @@ def of_map(said: meaning.Meaning) -> dict[str, int]:
     """Returns the labels of --label_map; none without it."""
     if said.label_map is None:
         return {}
-    path = files.path_of("--label_map", said.label_map)
-    return read_label_map(path, said.label_base)
+    return read_label_map(said.label_map, said.label_base)
+
+
+def lines_of(path: pathlib.Path) -> list[str]:
+    """Returns the lines of a UTF-8 file, or of a pipe, as a shell passes for a flag."""
+    data = parts.read_bytes(path, pipe=True)
+    return parts.decode_text(data, str(path), errors="surrogateescape").splitlines()
 
 
 def read_label_map(path: pathlib.Path, label_base: int | None) -> dict[str, int]:
@@ -83,7 +89,7 @@ def read_label_map(path: pathlib.Path, label_base: int | None) -> dict[str, int]
     If every line starts with a number, these numbers are the labels. Without
     `label_base` the lowest one is the first label, or 1 in a file of classes.
     """
-    lines = [line.strip() for line in files.lines_of(path) if line.strip()]
+    lines = [line.strip() for line in lines_of(path) if line.strip()]
     pairs = sorted(classes.numbered(lines, 1 if label_base is None else label_base))
     if not pairs:
         raise ValueError(f"{path} must name at least one class, got none.")

@@ -7,6 +7,7 @@ Never here: reading; the spot at which a name or a label stands in an input.
 
 import dataclasses
 import itertools
+import pathlib
 import re
 import sys
 import unicodedata
@@ -51,7 +52,7 @@ class Meaning:
     split_names: bool = True
     class_depth: int | None = None
     label_type: LabelType | None = None
-    label_map: str | None = None
+    label_map: pathlib.Path | None = None
     label_base: int | None = None
 
     def __post_init__(self) -> None:

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from converters.inputs import exported, files, labels, listing, patterns
+from converters.inputs import exported, labels, listing, patterns, servers
 from converters.inputs.archives import example_images, samples
 from converters.inputs.archives.data_set import DataSetReader
 from converters.inputs.classes import ClassList
@@ -30,7 +30,7 @@ from converters.inputs.meaning import (
     label_type,
 )
 from converters.inputs.reader import Reader, Workspace
-from converters.inputs.tables import columns, servers, table_sources
+from converters.inputs.tables import columns, table_sources
 from converters.inputs.tables.reader import TableReader
 from tfpipe import errors
 from tfpipe.location import parts
@@ -168,7 +168,7 @@ def read_class_map(path: pathlib.Path) -> dict[str, str]:
     are ignored.
     """
     found: dict[str, str] = {}
-    for number, line in enumerate(files.lines_of(path), start=1):
+    for number, line in enumerate(labels.lines_of(path), start=1):
         if not line.strip():
             continue
         old, tab, new = line.partition("\t")
@@ -277,9 +277,8 @@ class MergeReader(Reader):
         own |= {k: getattr(self, k) for k in {*_OF_ALL[2:]} & _FIELDS[kind]}
         field = "input_dir" if kind in (TREE, DATA_SET) else "input"
         own[field] = [place] if kind in (TARS, TFRECORDS) else place
-        classes = {}
-        if (file := self.class_map.get(name)) is not None:
-            classes = read_class_map(files.path_of(f"--class_map={name}", file))
+        file = self.class_map.get(name)
+        classes = {} if file is None else read_class_map(pathlib.Path(file))
         return MergeSource(name, kind, KINDS[kind][1](**own), classes)
 
 

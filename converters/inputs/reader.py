@@ -11,9 +11,9 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from converters.inputs import servers
 from converters.inputs.listed import Listed
 from converters.inputs.meaning import Meaning
-from converters.inputs.tables import servers
 
 # Fields with places, also below a field; a place may hold a password.
 _PLACES = ("input", "input_dir", "root", "sources", "table")

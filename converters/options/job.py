@@ -208,12 +208,13 @@ class ConvertOptions(shared.WritingOptions):
     @property
     def meaning(self) -> Meaning:
         """The options about the meaning of the input."""
+        path = self.label_map
         return Meaning(
             split=self.split,
             split_names=not self.no_split_names,
             class_depth=self.class_depth,
             label_type=self.label_type,
-            label_map=self.label_map,
+            label_map=None if path is None else shared.path_of("--label_map", path),
             label_base=self.label_base,
         )
 

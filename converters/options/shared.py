@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from converters.engines import ray_cluster
 from converters.images import policy
-from converters.inputs.files import path_of as path_of
 from converters.inputs.tables import columns
 from converters.jobs import work_dir
 from tfpipe import cli, errors
@@ -156,6 +155,14 @@ def by_name(
             raise ValueError(f"{what} must have different names, got {name!r} twice.")
         values[name] = value
     return values
+
+
+def path_of(name: str, value: str) -> pathlib.Path:
+    """Returns the path in the value of a flag, with ~ replaced by a home folder."""
+    errors.require_local_path("", name, value)
+    if not value:
+        raise ValueError(f"{name} must be a path, got nothing. Write . for here.")
+    return location_of(name, value).path
 
 
 def work_folder(output: Location, work_dir: str | None) -> pathlib.Path:

@@ -18,10 +18,11 @@ import urllib.parse
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from converters.inputs.tables import servers, sql
+from converters.inputs import servers
+from converters.inputs.servers import MYSQL, POSTGRESQL
+from converters.inputs.tables import sql
 from converters.inputs.tables.columns import MAX_DIGITS, Columns
 from converters.inputs.tables.documents import DocumentCursor
-from converters.inputs.tables.servers import MYSQL, POSTGRESQL
 from converters.inputs.tables.spool import Spool
 from converters.inputs.tables.table_sources import DOCUMENTS, SQLITE, TableSource
 from tfpipe.shards.sql import Interruptible, read_lines

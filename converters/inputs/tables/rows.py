@@ -63,14 +63,6 @@ class _Row(NamedTuple):
     split: str | None
 
 
-class File(NamedTuple):
-    """A file that a table names: its path below the root or URL, place and bytes."""
-
-    name: str
-    file: str
-    num_bytes: int
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Root:
     """Folder or URL that paths are relative to.
@@ -81,8 +73,11 @@ class Root:
     location: Location
     is_given: bool
 
-    def find(self, paths: Mapping[int, str]) -> dict[int, File]:
-        """Returns the files of paths by the numbers of their rows."""
+    def find(self, paths: Mapping[int, str]) -> dict[int, Image]:
+        """Returns the files of paths by the numbers of their rows.
+
+        A name is a path below the root, or a URL.
+        """
         located = {row: self._locate(row, path) for row, path in paths.items()}
         with ThreadPoolExecutor(limits.connections()) as pool:
             sizes = [*pool.map(_size, (file for _, file in located.values()))]
@@ -93,7 +88,7 @@ class Root:
                 "pipe or a device."
             )
         found = zip(located.items(), sizes, strict=True)
-        return {row: File(*file, size) for (row, file), size in found}
+        return {r: Image(n, NO_CLASS, f, 0, size) for (r, (n, f)), size in found}
 
     def _locate(self, row: int, path: str) -> tuple[str, str]:
         if "\0" in path:
@@ -256,7 +251,7 @@ class _Lister:
         for row in rows:
             self._add(row, files.get(row.row))
 
-    def _add(self, row: _Row, file: File | None) -> None:
+    def _add(self, row: _Row, file: Image | None) -> None:
         name = row.name or (file.name if file else row.path) or f"row-{row.row:09d}"
         classes, reason = _classes(*row.labels or ())
         if row.offset is None and file is None:
@@ -299,13 +294,13 @@ class _Lister:
             f"rows out with --on_null=skip.{'' if self._root.is_given else remedy}"
         )
 
-    def _image(self, name: str, row: _Row, found: File | None) -> Image:
-        offset, num_bytes, file = row.offset or 0, row.num_bytes or 0, row.file or ""
-        is_spooled = found is None and (offset < 0 or not file)
+    def _image(self, name: str, row: _Row, found: Image | None) -> Image:
+        file, offset, num_bytes = row.file or "", row.offset or 0, row.num_bytes or 0
+        if found is not None:
+            file, offset, num_bytes = found[2:]
+        is_spooled = offset < 0 or not file
         if is_spooled:
             offset, file = ~offset, self._spooled
-        elif found is not None:
-            num_bytes, file = found.num_bytes, found.file
         if "://" not in file:
             file = _absolute(file).removeprefix(self._above)
             if not is_spooled:  # the spool lies below the output

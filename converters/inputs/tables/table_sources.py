@@ -14,9 +14,9 @@ import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, TextIO, cast
 
-from converters.inputs import patterns
+from converters.inputs import patterns, servers
 from converters.inputs.classes import CLASSES_NAME, EXPORT_NAME
-from converters.inputs.tables import documents, servers
+from converters.inputs.tables import documents
 from tfpipe import errors
 from tfpipe.location.files import Files
 from tfpipe.location.location import Location

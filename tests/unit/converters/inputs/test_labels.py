@@ -57,7 +57,7 @@ def test_a_label_map_gives_labels_or_names(tmp_path, names, lines, expected) -> 
     path = tmp_path / "map"
     path.write_text(lines)
 
-    assert given(listed(*names), label_map=str(path)) == expected
+    assert given(listed(*names), label_map=path) == expected
 
 
 def test_names_replace_numbers() -> None:

@@ -5,8 +5,9 @@ import pathlib
 import pytest
 
 from converters import verify
+from converters.inputs import servers
 from converters.inputs.merged import kind_of
-from converters.inputs.tables import databases, servers, table_sources
+from converters.inputs.tables import databases, table_sources
 from tests.support.processes import commands
 
 # A place, and how it is shown; None if it is refused.
