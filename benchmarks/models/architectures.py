@@ -2,17 +2,20 @@
 
 In: image size and number of classes. Out: a Keras model from normalized images to
 logits. Data format and dtype policy are Keras' current ones, as in Keras Applications.
-catalog.py gives the models their names.
+catalog.py gives the models their names. Keras 3 computes batch normalization in many
+ops; the models here take one op of TensorFlow. cuDNN has a kernel for the op; on CPUs
+it saves passes over memory.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import keras
+import tensorflow as tf
 from keras import layers
 
 Tensor: TypeAlias = keras.KerasTensor
 
+_FORMATS = {-1: "NHWC", 3: "NHWC", 1: "NCHW"}
 _RESNET50_STAGES = ((3, 64), (4, 128), (6, 256), (3, 512))  # blocks, filters
 
 # Filters of each module: 1x1; reduced, 3x3; reduced, 5x5; pooled. None: max-pooling.
@@ -31,72 +34,15 @@ _GOOGLENET = (
 )
 
 
-def image_input(image_size: int) -> Tensor:
-    """Returns the input of a model: float [batch, size, size, 3], or channels first."""
-    first = channel_axis() == 1
-    size = (image_size, image_size)
-    tensor: Tensor = layers.Input((3, *size) if first else (*size, 3))
-    return tensor
+def application(name: str, image_size: int, num_classes: int) -> keras.Model:
+    """Returns a model of Keras Applications by its name there."""
+    features = _features(name, image_size, pooling="avg")
+    return _model(features.input, features.output, num_classes, features.name)
 
 
-def channel_axis() -> int:
-    """Returns the axis of a batch of images that holds the channels."""
-    return 1 if keras.config.image_data_format() == "channels_first" else -1
-
-
-def make_logits(features: Tensor, num_classes: int) -> Tensor:
-    """Adds the last layer: float32 [batch, num_classes] under any dtype policy."""
-    return layers.Dense(num_classes, dtype="float32", name="logits")(features)
-
-
-def resnet50(image_size: int, num_classes: int) -> keras.Model:
-    """Returns ResNet-50 of Keras Applications."""
-    return _application(keras.applications.ResNet50, image_size, num_classes)
-
-
-def resnet101(image_size: int, num_classes: int) -> keras.Model:
-    """Returns ResNet-101 of Keras Applications."""
-    return _application(keras.applications.ResNet101, image_size, num_classes)
-
-
-def resnet152(image_size: int, num_classes: int) -> keras.Model:
-    """Returns ResNet-152 of Keras Applications."""
-    return _application(keras.applications.ResNet152, image_size, num_classes)
-
-
-def inception_v3(image_size: int, num_classes: int) -> keras.Model:
-    """Returns Inception-v3 of Keras Applications."""
-    return _application(keras.applications.InceptionV3, image_size, num_classes)
-
-
-def _application(
-    make: Callable[..., keras.Model], image_size: int, num_classes: int
-) -> keras.Model:
-    image = image_input(image_size)
-    features = _features(make, image, pooling="avg")
-    logits = make_logits(features.output, num_classes)
-    return keras.Model(image, logits, name=features.name)
-
-
-def vgg16(image_size: int, num_classes: int) -> keras.Model:
-    """Returns VGG-16, model D of the paper, with the dropout that Keras leaves out.
-
-    Simonyan and Zisserman, "Very Deep Convolutional Networks for Large-Scale Image
-    Recognition", 2014, section 3.1. The first dense layer grows with the image size.
-    """
-    image = image_input(image_size)
-    features = _features(keras.applications.VGG16, image, pooling=None)
-    x = layers.Flatten()(features.output)
-    for _ in range(2):
-        x = layers.Dense(4096, activation="relu")(x)
-        x = layers.Dropout(0.5)(x)
-    return keras.Model(image, make_logits(x, num_classes), name="vgg16")
-
-
-def _features(
-    make: Callable[..., keras.Model], image: keras.KerasTensor, *, pooling: str | None
-) -> keras.Model:
-    return make(
+def _features(name: str, image_size: int, *, pooling: str | None) -> keras.Model:
+    image = _image_input(image_size)
+    return getattr(keras.applications, name)(
         weights=None,
         include_top=False,
         input_tensor=image,
@@ -105,20 +51,56 @@ def _features(
     )
 
 
+def _image_input(image_size: int) -> Tensor:
+    """Returns the input of a model: float [batch, size, size, 3], or channels first."""
+    size = (image_size, image_size)
+    tensor: Tensor = layers.Input((3, *size) if _channel_axis() == 1 else (*size, 3))
+    return tensor
+
+
+def _channel_axis() -> int:
+    """Returns the axis of a batch of images that holds the channels."""
+    return 1 if keras.config.image_data_format() == "channels_first" else -1
+
+
+def _model(image: Tensor, features: Tensor, num_classes: int, name: str) -> keras.Model:
+    """Adds the last layer: float32 [batch, num_classes] under any dtype policy."""
+    logits = layers.Dense(num_classes, dtype="float32", name="logits")
+    return keras.Model(image, logits(features), name=name)
+
+
+def _pooled(x: Tensor, dropout: float = 0.0) -> Tensor:
+    x = layers.GlobalAveragePooling2D()(x)
+    return layers.Dropout(dropout)(x) if dropout else x
+
+
+def vgg16(image_size: int, num_classes: int) -> keras.Model:
+    """Returns VGG-16, model D of the paper, with the dropout that Keras leaves out.
+
+    Simonyan and Zisserman, "Very Deep Convolutional Networks for Large-Scale Image
+    Recognition", 2014, section 3.1. The first dense layer grows with the image size.
+    """
+    features = _features("VGG16", image_size, pooling=None)
+    x = layers.Flatten()(features.output)
+    for _ in range(2):
+        x = layers.Dense(4096, activation="relu")(x)
+        x = layers.Dropout(0.5)(x)
+    return _model(features.input, x, num_classes, "vgg16")
+
+
 def tiny(image_size: int, num_classes: int) -> keras.Model:
     """Returns a model of four strided convolutions, for tests and demonstrations.
 
     It learns a few classes on a CPU within minutes.
     """
-    image = x = image_input(image_size)
+    image = x = _image_input(image_size)
     for filters in (16, 32, 64, 128):
         x = layers.Conv2D(filters, 3, strides=2, padding="same", use_bias=False)(x)
         # Momentum 0.9, as runs are short: the moving statistics must settle within one
         # epoch.
-        x = layers.BatchNormalization(axis=channel_axis(), momentum=0.9)(x)
+        x = layers.BatchNormalization(axis=_channel_axis(), momentum=0.9)(x)
         x = layers.ReLU()(x)
-    x = layers.GlobalAveragePooling2D()(x)
-    return keras.Model(image, make_logits(x, num_classes), name="tiny")
+    return _model(image, _pooled(x), num_classes, "tiny")
 
 
 def resnet50_v1_5(image_size: int, num_classes: int) -> keras.Model:
@@ -129,15 +111,14 @@ def resnet50_v1_5(image_size: int, num_classes: int) -> keras.Model:
     NVIDIA's examples. v1.5 takes 6 % more multiplications than v1 and is about 0.5 %
     more accurate. Its convolutions have no bias.
     """
-    image = image_input(image_size)
+    image = _image_input(image_size)
     x = _resnet_conv(image, 64, 7, strides=2)
     x = layers.MaxPooling2D(3, strides=2)(layers.ZeroPadding2D(1)(x))
     for stage, (num_blocks, filters) in enumerate(_RESNET50_STAGES):
         for block in range(num_blocks):
             strides = 2 if stage > 0 and block == 0 else 1
             x = _bottleneck(x, filters, strides=strides, project=block == 0)
-    x = layers.GlobalAveragePooling2D()(x)
-    return keras.Model(image, make_logits(x, num_classes), name="resnet50_v1_5")
+    return _model(image, _pooled(x), num_classes, "resnet50_v1_5")
 
 
 def _bottleneck(x: Tensor, filters: int, *, strides: int, project: bool) -> Tensor:
@@ -159,14 +140,9 @@ def _resnet_conv(
     """
     if kernel > 1:
         x = layers.ZeroPadding2D(kernel // 2)(x)
-    x = layers.Conv2D(
-        filters,
-        kernel,
-        strides=strides,
-        use_bias=False,
-        kernel_initializer="he_normal",
-    )(x)
-    x = layers.BatchNormalization(axis=channel_axis(), momentum=0.9, epsilon=1e-5)(x)
+    start = {"use_bias": False, "kernel_initializer": "he_normal"}
+    x = layers.Conv2D(filters, kernel, strides=strides, **start)(x)
+    x = layers.BatchNormalization(axis=_channel_axis(), momentum=0.9, epsilon=1e-5)(x)
     return layers.ReLU()(x) if relu else x
 
 
@@ -178,33 +154,22 @@ def googlenet(image_size: int, num_classes: int) -> keras.Model:
     (which has no parameters) are left out. The last pooling covers the whole feature
     map, 7x7 at the published size, so images may have any size.
     """
-    image = image_input(image_size)
-    x = _relu_conv(image, 64, 7, strides=2)
-    x = _halve(x)
-    x = _relu_conv(_relu_conv(x, 64, 1), 192, 3)
-    x = _halve(x)
+    image = _image_input(image_size)
+    x = _halve(_relu_conv(image, 64, 7, strides=2))
+    x = _halve(_relu_conv(_relu_conv(x, 64, 1), 192, 3))
     for module in _GOOGLENET:
         x = _halve(x) if module is None else _googlenet_module(x, *module)
-    x = layers.Dropout(0.4)(layers.GlobalAveragePooling2D()(x))
-    return keras.Model(image, make_logits(x, num_classes), name="googlenet")
+    return _model(image, _pooled(x, 0.4), num_classes, "googlenet")
 
 
-def _googlenet_module(
-    x: Tensor,
-    single: int,
-    reduce3: int,
-    three: int,
-    reduce5: int,
-    five: int,
-    pooled: int,
-) -> Tensor:
-    branches = [
+def _googlenet_module(x: Tensor, *filters: int) -> Tensor:
+    single, reduce3, three, reduce5, five, pooled = filters
+    return _join(
         _relu_conv(x, single, 1),
         _relu_conv(_relu_conv(x, reduce3, 1), three, 3),
         _relu_conv(_relu_conv(x, reduce5, 1), five, 5),
         _relu_conv(layers.MaxPooling2D(3, strides=1, padding="same")(x), pooled, 1),
-    ]
-    return layers.Concatenate(axis=channel_axis())(branches)
+    )
 
 
 def _relu_conv(x: Tensor, filters: int, kernel: int, *, strides: int = 1) -> Tensor:
@@ -236,7 +201,7 @@ def inception_v4(image_size: int, num_classes: int) -> keras.Model:
     not scale, as in the authors' TF-Slim code and in Keras' Inception-v3. The dropout
     is 20 %. Images must have at least 75 pixels for the unpadded convolutions.
     """
-    image = image_input(image_size)
+    image = _image_input(image_size)
     x = _stem(image)
     for _ in range(4):
         x = _inception_a(x)
@@ -250,29 +215,19 @@ def inception_v4(image_size: int, num_classes: int) -> keras.Model:
     x = _join(  # reduction B
         _shrink(x),
         _chain(x, _Conv(192), _half(192)),
-        _chain(
-            x, _Conv(256), _Conv(256, _LONG_ROW), _Conv(320, _LONG_COLUMN), _half(320)
-        ),
+        _chain(x, _Conv(256), *_long(256, 320), _half(320)),
     )
     for _ in range(3):
         x = _inception_c(x)
-    x = layers.Dropout(0.2)(layers.GlobalAveragePooling2D()(x))
-    return keras.Model(image, make_logits(x, num_classes), name="inception_v4")
+    return _model(image, _pooled(x, 0.2), num_classes, "inception_v4")
 
 
 def _stem(x: Tensor) -> Tensor:
     x = _chain(x, _half(32), _square(32, padding="valid"), _square(64))
     x = _join(_shrink(x), _chain(x, _half(96)))
-    x = _join(
-        _chain(x, _Conv(64), _square(96, padding="valid")),
-        _chain(
-            x,
-            _Conv(64),
-            _Conv(64, _LONG_COLUMN),
-            _Conv(64, _LONG_ROW),
-            _square(96, padding="valid"),
-        ),
-    )
+    last = _square(96, padding="valid")
+    long = (_Conv(64, _LONG_COLUMN), _Conv(64, _LONG_ROW))
+    x = _join(_chain(x, _Conv(64), last), _chain(x, _Conv(64), *long, last))
     return _join(_chain(x, _half(192)), _shrink(x))
 
 
@@ -289,16 +244,13 @@ def _inception_b(x: Tensor) -> Tensor:
     return _join(
         _chain(_average(x), _Conv(128)),
         _chain(x, _Conv(384)),
-        _chain(x, _Conv(192), _Conv(224, _LONG_ROW), _Conv(256, _LONG_COLUMN)),
-        _chain(
-            x,
-            _Conv(192),
-            _Conv(192, _LONG_ROW),
-            _Conv(224, _LONG_COLUMN),
-            _Conv(224, _LONG_ROW),
-            _Conv(256, _LONG_COLUMN),
-        ),
+        _chain(x, _Conv(192), *_long(224, 256)),
+        _chain(x, _Conv(192), *_long(192, 224), *_long(224, 256)),
     )
+
+
+def _long(row: int, column: int) -> tuple[_Conv, _Conv]:
+    return _Conv(row, _LONG_ROW), _Conv(column, _LONG_COLUMN)
 
 
 def _inception_c(x: Tensor) -> Tensor:
@@ -328,13 +280,13 @@ def _chain(x: Tensor, *convs: _Conv) -> Tensor:
         x = layers.Conv2D(
             filters, kernel, strides=strides, padding=padding, use_bias=False
         )(x)
-        x = layers.BatchNormalization(axis=channel_axis(), scale=False)(x)
+        x = layers.BatchNormalization(axis=_channel_axis(), scale=False)(x)
         x = layers.ReLU()(x)
     return x
 
 
 def _join(*branches: Tensor) -> Tensor:
-    return layers.Concatenate(axis=channel_axis())(list(branches))
+    return layers.Concatenate(axis=_channel_axis())(list(branches))
 
 
 def _shrink(x: Tensor) -> Tensor:
@@ -343,3 +295,52 @@ def _shrink(x: Tensor) -> Tensor:
 
 def _average(x: Tensor) -> Tensor:
     return layers.AveragePooling2D(3, strides=1, padding="same")(x)
+
+
+class FusedBatchNormalization(keras.layers.BatchNormalization):  # type: ignore[misc]
+    """Batch normalization of images [batch, height, width, channels] in one op.
+
+    With channels first the axis is 1. The op computes the statistics in float32, also
+    of float16 and bfloat16 images.
+    """
+
+    def call(
+        self, inputs: tf.Tensor, training: bool | None = None, mask: Any = None
+    ) -> tf.Tensor:
+        """Normalizes images; in training also moves the mean and the variance."""
+        is_training = bool(training and self.trainable)
+        channels = inputs.shape[self.axis]
+        values, mean, variance, *_ = tf.raw_ops.FusedBatchNormV3(
+            x=inputs,
+            scale=tf.ones([channels]) if self.gamma is None else self.gamma.value,
+            offset=tf.zeros([channels]) if self.beta is None else self.beta.value,
+            mean=self.moving_mean.value,
+            variance=self.moving_variance.value,
+            epsilon=self.epsilon,
+            data_format=_FORMATS[self.axis],
+            is_training=is_training,
+        )
+        if is_training:
+            self._move(mean, variance, tf.size(inputs) / channels)
+        return values
+
+    def _move(self, mean: tf.Tensor, variance: tf.Tensor, count: tf.Tensor) -> None:
+        """Moves the statistics toward those of a batch.
+
+        The op returns the variance of a sample, Keras uses that of the batch.
+        """
+        count = tf.cast(count, tf.float32)
+        variance *= (count - 1) / count
+        for moving, new in ((self.moving_mean, mean), (self.moving_variance, variance)):
+            moving.assign(moving * self.momentum + new * (1 - self.momentum))
+
+
+def with_fused_layers(model: keras.Model) -> keras.Model:
+    """Returns the same model with new weights, whose normalization is fused."""
+
+    def clone(layer: keras.Layer) -> keras.Layer:
+        is_plain = type(layer) is keras.layers.BatchNormalization
+        kind = FusedBatchNormalization if is_plain else type(layer)
+        return kind.from_config(layer.get_config())
+
+    return keras.models.clone_model(model, clone_function=clone)

@@ -6,6 +6,7 @@ a command needs the names alone to parse its flags.
 """
 
 import dataclasses
+import functools
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ class Model:
     Attributes:
         architecture: Name of the function in architectures.py that builds the model:
             (image_size, num_classes) -> keras.Model that returns logits, float32
-            [batch, num_classes].
+            [batch, num_classes]. Otherwise a name of Keras Applications.
         learning_rate: Peak learning rate for a global batch of 256; scaled linearly.
         recipe: Name of the function in tfpipe that makes the recipe of its images:
             "resnet", "inception" or "vgg".
@@ -48,10 +49,14 @@ class Model:
         Data format and dtype policy are Keras' current ones.
         """
         self.check_image_size(image_size)
-        from benchmarks.models import architectures, batch_norm
+        from benchmarks.models import architectures
 
-        model = getattr(architectures, self.architecture)(image_size, num_classes)
-        return batch_norm.with_fused_layers(model)
+        make = getattr(
+            architectures,
+            self.architecture,
+            functools.partial(architectures.application, self.architecture),
+        )
+        return architectures.with_fused_layers(make(image_size, num_classes))
 
 
 # The numbers of parameters are those of Keras Applications: its ResNets have biases in
@@ -61,14 +66,14 @@ class Model:
 # in VGG's.
 # The rows have the fields of `Model` in their order.
 MODELS = {
-    "resnet50": Model("resnet50", 224, 32, 256, 0.1, "resnet", 25_636_712),
+    "resnet50": Model("ResNet50", 224, 32, 256, 0.1, "resnet", 25_636_712),
     "resnet50_v1.5": Model("resnet50_v1_5", 224, 32, 256, 0.1, "resnet", 25_610_152),
-    "resnet101": Model("resnet101", 224, 32, 128, 0.1, "resnet", 44_707_176),
-    "resnet152": Model("resnet152", 224, 32, 128, 0.1, "resnet", 60_419_944),
+    "resnet101": Model("ResNet101", 224, 32, 128, 0.1, "resnet", 44_707_176),
+    "resnet152": Model("ResNet152", 224, 32, 128, 0.1, "resnet", 60_419_944),
     "vgg16": Model("vgg16", 224, 32, 128, 0.01, "vgg", 138_357_544),
     # Caffe's reference model has the same number of parameters.
     "googlenet": Model("googlenet", 224, 1, 128, 0.01, "inception", 6_998_552),
-    "inception_v3": Model("inception_v3", 299, 75, 128, 0.1, "inception", 23_851_784),
+    "inception_v3": Model("InceptionV3", 299, 75, 128, 0.1, "inception", 23_851_784),
     # 42,648,232 trained parameters (batch normalization has beta, no gamma) and 63,168
     # moving statistics.
     "inception_v4": Model("inception_v4", 299, 75, 128, 0.1, "inception", 42_711_400),

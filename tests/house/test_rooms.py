@@ -31,7 +31,6 @@ AT_THE_TOP = {
 
 KERAS_MODULES = {
     "benchmarks/models/architectures.py",
-    "benchmarks/models/batch_norm.py",
     "benchmarks/models/catalog.py",
     "benchmarks/training/loop.py",
     "benchmarks/training/steps.py",

@@ -1,4 +1,4 @@
-"""benchmarks.models.batch_norm: one op with the weights and values of Keras' layer."""
+"""benchmarks.models.architectures: one op with weights and values of Keras' layer."""
 
 from collections.abc import Iterator
 
@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from benchmarks.models import batch_norm, catalog
-from benchmarks.models.batch_norm import FusedBatchNormalization
+from benchmarks.models import architectures, catalog
+from benchmarks.models.architectures import FusedBatchNormalization
 
 
 @pytest.fixture(params=["float32", "mixed_bfloat16", "mixed_float16"])
@@ -91,7 +91,7 @@ def test_a_clone_has_the_same_layers_and_weights() -> None:
     values = keras.layers.BatchNormalization(name="norm", momentum=0.7)(image)
     model = keras.Model(image, keras.layers.ReLU()(values), name="small")
 
-    found = batch_norm.with_fused_layers(model)
+    found = architectures.with_fused_layers(model)
 
     assert found.name == "small"
     assert found.count_params() == model.count_params()
