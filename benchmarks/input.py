@@ -406,7 +406,7 @@ def run(
         **measured.results,
         "storage": _storage(config, world, measured.pipeline),
         "cut_off": cut_off,
-        "environment": environment.of_run(world, _index(measured.pipeline)),
+        "environment": environment.of_run(world, measured.pipeline.source),
     }
     if world.is_first:
         output.show(result, *answers.inputs(result))
@@ -472,10 +472,6 @@ def _storage(
         num_requests=sum(rank.num_requests for rank in statistics),
     )
     return labels.sources(tier, [everything])
-
-
-def _index(pipeline: tfpipe.Pipeline) -> Any:
-    return getattr(pipeline.source, "index", None)
 
 
 def _files(

@@ -50,6 +50,8 @@ if TYPE_CHECKING:  # imports TensorFlow
 
 _LEAST_SECONDS = 0.1
 _PLACE = "DIR_OR_URL"
+# Figures of a fill that add up.
+_SUMMED = (*("num_bytes_fetched", "num_bytes_present", "num_bytes_total", "seconds"),)
 
 
 @cli.options
@@ -255,6 +257,7 @@ def warm(config: WarmOptions) -> None:
 
         own = _filled(config, index, count or 1, show)
         filled = [own] if world is None else world.gather(own)
+    _require_same_data(filled)
     if world is not None and not world.is_first:
         return
     url, options = config.location.partition("?")[0], dataclasses.asdict(config)
@@ -263,7 +266,7 @@ def warm(config: WarmOptions) -> None:
         **checks.head(checks.STORAGE),
         "config": {"do": "warm", "place": url, **options},
         "num_hosts": len(filled),
-        **{name: sum(part[name] for part in filled) for name in filled[0]},
+        **_sum(filled),
         "seconds": max(part["seconds"] for part in filled),
     }
     present, total, fetched = (
@@ -300,7 +303,24 @@ def _filled(
         )
         filled.append(dataclasses.asdict(source.fill_cache(show)))
         source.close_cache()
-    return {name: sum(part[name] for part in filled) for name in filled[0]}
+    return _sum(filled)
+
+
+def _sum(filled: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Returns the figures of several fills together."""
+    sums = {name: sum(part[name] for part in filled) for name in _SUMMED}
+    tags = {split: tag for part in filled for split, tag in part["tags"].items()}
+    return {**sums, "index_digest": filled[0]["index_digest"], "tags": tags}
+
+
+def _require_same_data(filled: Sequence[dict[str, Any]]) -> None:
+    """Checks that all hosts filled their caches from the same version of the data."""
+    versions = {repr((part["index_digest"], part["tags"])) for part in filled}
+    if len(versions) > 1:
+        raise ValueError(
+            "All hosts must fill their caches from the same data set, but it was "
+            "replaced or copied again meanwhile. Run the command again."
+        )
 
 
 def _hint(config: StorageOptions | WarmOptions, error: BaseException) -> str:

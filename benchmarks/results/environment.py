@@ -26,9 +26,15 @@ if TYPE_CHECKING:
     from benchmarks.distributed.ranks import Ranks
 
 
-def of_run(world: Ranks, index: Any) -> dict[str, Any]:
-    """Returns the environment of a run, with its hosts and data; all ranks call it."""
-    return {**describe(), "hosts": hosts(world), "data": index and data(index)}
+def of_run(world: Ranks, source: Any) -> dict[str, Any]:
+    """Returns the environment of a run, with its hosts and data; all ranks call it.
+
+    Args:
+        source: The source of the run, or None. A source without an index has no data.
+    """
+    has_index = getattr(source, "index", None) is not None
+    described = data(source) if has_index else None
+    return {**describe(), "hosts": hosts(world), "data": described}
 
 
 def describe() -> dict[str, Any]:
@@ -105,13 +111,15 @@ def paths(pipeline: tfpipe.Pipeline) -> dict[str, str]:
     return {name: choice.value for name, choice in pipeline.paths.items()}
 
 
-def data(index: Any) -> dict[str, Any]:
-    """Returns the identity of a data set: name, converter, size and digest.
+def data(source: Any) -> dict[str, Any]:
+    """Returns the identity of a data set: name, converter, size and digests.
 
     num_records and num_bytes count the shards of all splits. The digest changes if a
     shard does: it is made of names, sizes and digests of all shards. git_revision is
-    None if the converter did not run from a git checkout.
+    None if the converter did not run from a git checkout. index_digest and tags are
+    those of the source: the files of the store when the source was opened.
     """
+    index = source.index
     shards = [shard for split in index.splits.values() for shard in split]
     lines = [f"{s.name} {s.num_records} {s.num_bytes} {s.digest}\n" for s in shards]
     return {
@@ -123,6 +131,8 @@ def data(index: Any) -> dict[str, Any]:
         "num_records": sum(shard.num_records for shard in shards),
         "num_bytes": sum(shard.num_bytes for shard in shards),
         "digest": hashlib.sha256("".join(lines).encode()).hexdigest()[:32],
+        "index_digest": source.index_digest,
+        "tags": source.tags,
     }
 
 

@@ -59,12 +59,20 @@ class DescribedHost:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataSet:
-    """The data set of a run: its name, size, and a digest of its shards."""
+    """The data set of a run: its name, size, and digests.
+
+    Attributes:
+        digest: Digest of the names, sizes and digests of all shards.
+        index_digest: Digest of index.json when the data set was opened.
+        tags: Digest of the ETags of the shards of the split that is read.
+    """
 
     name: str | None = None
     num_records: int | None = None
     num_bytes: int | None = None
     digest: str | None = None
+    index_digest: str | None = None
+    tags: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -139,6 +139,7 @@ def _result(setting: Setting, ranks: Ranks, required: Sequence[Gate]) -> dict[st
     figures = _median(measured) | _not_finite(measured)
     if config.repeat > 1:
         figures["reproducibility"] = mlperf_storage.reproducibility(measured)
+    source = None if config.synthetic else setting.source
     result = {
         **checks.head(checks.TRAIN),
         "kind": config.kind,
@@ -149,7 +150,7 @@ def _result(setting: Setting, ranks: Ranks, required: Sequence[Gate]) -> dict[st
         "num_ranks": ranks.num_ranks,
         "emulation": setting.emulation and setting.emulation.as_json(),
         **figures,
-        "environment": environment.of_run(ranks, setting.index),
+        "environment": environment.of_run(ranks, source),
     }
     result |= _use_of_host(result, config) | {"slow_link": _slow_link(result)}
     typed, _ = tree.decode(TrainResult, result)

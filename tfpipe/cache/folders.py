@@ -260,8 +260,7 @@ def _remove(folder: pathlib.Path) -> None:
     if _in_use(folder):
         raise OSError(
             errno.EBUSY,
-            "The cache is in use by another process, on this host or another one; "
-            "give each host a folder of its own",
+            "The cache is in use by another process, on this host or another one",
             os.fspath(folder),
         )
     leftover = folder.with_name(f".{folder.name}.tmp")

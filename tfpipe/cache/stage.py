@@ -22,6 +22,7 @@ from tfpipe.errors import require_local_path, settle_ints
 from tfpipe.pipeline import Stage
 from tfpipe.reading import building
 from tfpipe.reading.source import TFRecordSource
+from tfpipe.shard_cache import disk
 from tfpipe.shards import index
 from tfpipe.stages.basic import AssertCardinality, Example, Prefetch
 from tfpipe.stages.interleave import RECORD_SPEC, Interleave
@@ -193,7 +194,10 @@ def _open_anew(
     """
     if cache.directory is not None:
         cacheable.require_telling(ops)
-        return folders.open_store(cache.directory, content, max_bytes=cache.max_bytes)
+        with disk.advised(cache.directory):
+            return folders.open_store(
+                cache.directory, content, max_bytes=cache.max_bytes
+            )
     need, left = content.num_bytes, host.ram_left()
     if cache.max_bytes is not None and need > cache.max_bytes:
         raise ValueError(

@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from tfpipe.location import atomic
 from tfpipe.location.system_reads import pread, pread_into
+from tfpipe.shard_cache import disk
 
 Array = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]
@@ -250,6 +251,11 @@ class DiskStore:
         Raises:
             OSError: If the disk is full; the stored records stay as they are.
         """
+        with disk.advised(self.folder):
+            self._put(records, columns)
+            self._finish_if_full()
+
+    def _put(self, records: Ints, columns: Sequence[Array]) -> None:
         # A lock: two threads may put the same record, and a record is stored once.
         with self._putting:
             _, first = np.unique(records, return_index=True)
@@ -263,7 +269,6 @@ class DiskStore:
                 self._sync()  # After a crash `have` of a complete store is trusted.
             self._set(rows, KEPT)
             self._was_kept[records] = True
-        self._finish_if_full()
 
     def _first_bytes(self, rows: Ints, columns: Sequence[Array]) -> int:
         """Returns the bytes of all strings in rows stored for the first time."""
@@ -272,9 +277,10 @@ class DiskStore:
         return sum(len(value) for column in strings for value in column[is_first])
 
     def put_damaged(self, records: Ints) -> None:
-        with self._putting:  # another process may have stored the record meanwhile
-            self._set(records, DAMAGED, unless=[KEPT])
-        self._finish_if_full()
+        with disk.advised(self.folder):
+            with self._putting:  # another process may have stored the record meanwhile
+                self._set(records, DAMAGED, unless=[KEPT])
+            self._finish_if_full()
 
     def get(self, records: Ints) -> list[Array]:
         """See `RecordStore`.

@@ -24,6 +24,7 @@ from tfpipe.reading.sampling import ExpectedCopies, Sampling
 from tfpipe.reading.split_index import CacheChoice, SplitIndex, require_cache_choice
 from tfpipe.reading.state import State
 from tfpipe.reading.windows import Windows
+from tfpipe.shard_cache import metadata
 from tfpipe.shard_cache.generation_view import Generation
 from tfpipe.shard_cache.open_cache import CacheStatistics
 from tfpipe.shard_cache.settings import FillFigures, fill_part
@@ -277,11 +278,15 @@ class TFRecordSource:
         """A digest of the shards of the split with their digests, in any order."""
         return index.digest(repr(index.rows_of(self.shards)))
 
+    @property
+    def index_digest(self) -> str:
+        """The digest of index.json; "" for a growing data set, and after a scan."""
+        return self.split_index.digest
+
     @functools.cached_property
     def tags(self) -> str:
         """A digest of the ETags of the shards; "" unless each shard has one."""
-        tags = self.split_index.tags
-        return index.digest(repr(tags)) if all(tags) else ""
+        return metadata.tags_digest(self.split_index.tags)
 
     @property
     def steps_per_epoch(self) -> int:

@@ -23,7 +23,7 @@ from tfpipe.location.location import Location
 from tfpipe.location.system_reads import pread
 from tfpipe.reading import parts
 from tfpipe.shard_cache import generation_view, metadata
-from tfpipe.shard_cache.directory import used_as_cache
+from tfpipe.shard_cache.disk import used_as_cache
 from tfpipe.shard_cache.generation_view import Generation
 from tfpipe.shard_cache.open_cache import OpenCache
 from tfpipe.shard_cache.settings import INDEX_FOLDER, ShardCache
@@ -263,8 +263,16 @@ class SplitIndex:
         storage = self.storage
         if storage.files is None or storage.cache is not None:
             return None
-        return metadata.opened_version(
-            storage.files, storage.folder, is_growing=bool(storage.generation)
+        return metadata.DataVersion(storage.files, self.digest)
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """The digest of index.json; "" for a growing data set, and after a scan."""
+        storage = self.storage
+        if self._scan is not None:
+            return ""
+        return metadata.index_digest(
+            storage.folder, is_growing=bool(storage.generation)
         )
 
     def check(self) -> None:

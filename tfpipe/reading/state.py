@@ -5,9 +5,7 @@ another number of ranks resumes from a state.
 """
 
 import dataclasses
-import functools
 import json
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +13,7 @@ import tensorflow as tf
 
 from tfpipe import errors
 from tfpipe.reading.order import EpochPosition, Order, Phase
+from tfpipe.shard_cache import metadata
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -170,18 +169,7 @@ def require_same_data(state: State, source: Any) -> None:
             f" {source.digest} of {source!r}, got {state.digest}."
         )
     if source.tags and state.tags not in ("", source.tags):
-        _say_copied(shown)
-
-
-@functools.cache
-def _say_copied(shown: str) -> None:
-    """Says once that the shards are other files, which may have the same bytes."""
-    print(
-        f"The shards of {shown} were replaced or copied again since the state was "
-        f"saved: index.json is the same, but their ETags differ. python -m "
-        f"converters.verify {shown} --level=crc finds shards with other bytes.",
-        file=sys.stderr,
-    )
+        metadata.say_copied(shown, "the state was saved")
 
 
 def num_steps(state: State, order: Order, num_epochs: int | None) -> int | None:

@@ -14,7 +14,6 @@ import os
 import pathlib
 import re
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -23,10 +22,12 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from tfpipe.location import atomic
-from tfpipe.shard_cache import disk, store as stores, upgrade
+from tfpipe.shard_cache import disk, metadata, store as stores, upgrade
+from tfpipe.shard_cache.lines import Lines
 from tfpipe.shard_cache.store import PieceStore, SplitContent
 from tfpipe.shard_cache.users import User
-from tfpipe.shard_cache.victims import Victims
+from tfpipe.shard_cache.victims import Victims, last_opened
+from tfpipe.shards import index
 
 VERSION = "tfpipe shard cache 2"
 # Seconds without growth after a write failed for lack of room.
@@ -92,8 +93,8 @@ class Directory:
         self._full_until = self._looked_at = -np.inf
         self._opened: list[_Opened] = []
         self._stores_by_name: dict[str, PieceStore] = {}
-        self._said: set[str] = set()
-        with used_as_cache(path):
+        self.lines = Lines()
+        with disk.used_as_cache(path):
             _prepare(path)
             with self.locked():
                 _check_version(path)
@@ -153,7 +154,7 @@ class Directory:
         if not store.is_same():
             _check_version(self.path)
             if not stores.is_whole(store.folder):
-                self.say_once(f"{store.folder} was removed while it was in use. ")
+                self._say_mended(f"{store.folder} was removed while it was in use.")
                 shutil.rmtree(store.folder, ignore_errors=True)
                 stores.create(store.folder, opened.content)
             store.open()
@@ -167,8 +168,9 @@ class Directory:
             ValueError: If the disk has no room, or another host uses the store.
         """
         folder = self.path / content.fingerprint
-        with used_as_cache(self.path), self.locked():
+        with disk.used_as_cache(self.path), self.locked():
             self._name(content, folder)
+            before = self._last_of(content)
             kept = [s for s in self._stores() if s.folder == folder]
             if not any(store.has_layout(content.pieces) for store in kept):
                 _create(folder, content)
@@ -176,13 +178,28 @@ class Directory:
             if is_alone := not store.users.are_there():
                 _forget_wrong(store)
             store.settle()
-            if is_alone:
-                store.settle_tags(content)
+            if before is not None and before.was_replaced(store):
+                self._say_replaced(before)
+            if store.settle_tags(content, is_alone=is_alone):
+                metadata.say_copied(content.location.shown, "the cache was filled")
             os.utime(folder / "manifest.json")
             user = User(folder / "users", len(store.marks))
             self._opened.append(_Opened(content, store, user))
             self._trim()
             return store, user
+
+    def _last_of(self, content: SplitContent) -> PieceStore | None:
+        """Returns the store of a split at its location, the last opened."""
+        key = content.location, content.split
+        own = (s for s in self._stores() if (s.location, s.split) == key)
+        return max(own, key=last_opened, default=None)
+
+    def _say_replaced(self, before: PieceStore) -> None:
+        self.lines.say(
+            f"{before.location.shown} was replaced since {before.folder} was filled: "
+            f"{index.INDEX_NAME} lists other shards for {before.split}. They are "
+            "fetched, and the old ones make room."
+        )
 
     def _name(self, content: SplitContent, folder: pathlib.Path) -> None:
         """Names a store of version 1, where another digest was the name."""
@@ -210,9 +227,10 @@ class Directory:
     def load(self) -> tuple[int, int]:
         """Returns the number of live readers, and the bytes of all splits they read.
 
-        A split counts once, even if many processes read the split.
+        A split counts once, even if many processes read the split. On a read-only or
+        full disk, where nothing new is kept, a reader counts as alone.
         """
-        return self._under_lock(self._load)
+        return self._if_writable(self._load, (1, 0))
 
     def _load(self) -> tuple[int, int]:
         used = [store for store in self._stores() if store.users.are_there()]
@@ -227,9 +245,28 @@ class Directory:
         all_stores = list(self._stores_by_name.values())
         return [s for s in all_stores if s != store and (s.location, s.split) == key]
 
-    def note_full_disk(self) -> None:
-        """Keeps the cache from growing for a while."""
+    def note_unwritable(self, error: OSError) -> None:
+        """Keeps the cache from growing for a while, and says why once.
+
+        Raises:
+            OSError: The error, unless it means a disk that cannot be written.
+        """
+        if error.errno not in disk.NOT_WRITABLE:
+            raise error
         self._full_until = self._clock() + _FULL_SECONDS
+        state = "is full" if disk.is_full(error) else f"fails: {error.strerror}"
+        self.lines.say_once(
+            f"the disk of {self.path} {state}. Reading goes on with the pieces there "
+            f"are, and through memory. {disk.remedy(error.errno)}"
+        )
+
+    def _if_writable(self, work: Callable[[], _Result], otherwise: _Result) -> _Result:
+        """Returns `_under_lock`, or a value if the disk cannot be written now."""
+        try:
+            return self._under_lock(work)
+        except OSError as error:
+            self.note_unwritable(error)
+        return otherwise
 
     def reserve(
         self, store: PieceStore, pieces: Iterable[int], *, ahead: bool
@@ -243,7 +280,10 @@ class Directory:
                 pieces with a later next use, and the request ends at the first piece
                 without room.
         """
-        return self._under_lock(lambda: self._reserve(store, pieces, ahead=ahead))
+        return self._if_writable(
+            lambda: self._reserve(store, pieces, ahead=ahead),
+            Granted([], [*pieces], []),
+        )
 
     def _reserve(
         self, store: PieceStore, pieces: Iterable[int], *, ahead: bool
@@ -292,45 +332,46 @@ class Directory:
 
     def give_up(self, store: PieceStore, piece: int) -> None:
         """Ends the claim of a piece after its fetch or write failed."""
-        self._under_lock(lambda: _give_up(store, piece))
+        try:
+            self._under_lock(lambda: _give_up(store, piece))
+        except OSError:
+            store.unclaim(piece)  # as if the process was killed
 
     def mend(self, store: PieceStore, pieces: Iterable[int]) -> None:
         """Drops pieces whose local bytes are missing, cut, wrong or unreadable.
 
-        A missing, cut or unreadable file is made anew, without pieces.
+        A missing, cut or unreadable file is made anew, without pieces. On a read-only
+        or full disk nothing changes: readers find wrong records by their CRCs.
         """
-        self._under_lock(lambda: self._mend(store, pieces))
+        self._if_writable(lambda: self._mend(store, pieces), None)
 
     def _mend(self, store: PieceStore, pieces: Iterable[int]) -> None:
         for piece in pieces:
             if store.marks[piece] < stores.PRESENT:
                 continue
             shard = int(store.shard[piece])
-            self.say_once(
+            self._say_mended(
                 f"{store.path(shard)} was removed or damaged on the local disk "
-                "while it was in use. "
+                "while it was in use."
             )
             if _is_readable(store, piece):
                 store.drop(piece)
             else:
                 store.remake(shard)
 
-    def say_once(self, text: str) -> None:
+    def _say_mended(self, text: str) -> None:
         """Prints the first damage of the cache in the process, and its cost."""
-        if not self._said & {"mended"}:
-            self._said.add("mended")
-            _say(
-                f"{text}Only what is missing is fetched again, and no record is lost. "
-                f"Further damage in {self.path} is mended in silence."
-            )
+        self.lines.say_once(
+            f"{text} Only what is missing is fetched again, and no record is lost. "
+            f"Further damage in {self.path} is mended in silence.",
+            kind="mended",
+        )
 
     def _say_unread(self, store: PieceStore) -> None:
-        if store.folder.name not in self._said:
-            self._said.add(store.folder.name)
-            _say(
-                f"{store.location.shown} {store.split} is read by nobody now: its "
-                f"pieces in {store.folder} make room."
-            )
+        self.lines.say_once(
+            f"{store.location.shown} {store.split} is read by nobody now: its pieces "
+            f"in {store.folder} make room."
+        )
 
     def _free_abandoned(self, all_stores: list[PieceStore]) -> int:
         """Frees the pieces of processes killed while they fetched."""
@@ -411,7 +452,7 @@ def _free_abandoned(store: PieceStore) -> int:
 
 def _create(folder: pathlib.Path, content: SplitContent) -> None:
     if folder.exists():
-        _say(f"{folder} is not whole: it is filled again.")
+        Lines().say(f"{folder} is not whole: it is filled again.")
         shutil.rmtree(folder)
     stores.create(folder, content)
 
@@ -450,7 +491,9 @@ def _check_version(path: pathlib.Path) -> None:
     if text == upgrade.VERSION:
         folders = [e for e in path.iterdir() if _FINGERPRINT.fullmatch(e.name)]
         if upgrade.upgrade(folders):
-            _say(f"{path} is of an earlier version of tfpipe: its pieces are kept.")
+            Lines().say(
+                f"{path} is of an earlier version of tfpipe: its pieces are kept."
+            )
             atomic.write(version, f"{VERSION}\n".encode(), fsync=False)
             return
     if text != VERSION:
@@ -458,23 +501,3 @@ def _check_version(path: pathlib.Path) -> None:
             f"ShardCache.directory must hold a {VERSION!r}, got {text!r} in {path}. "
             "Another version of tfpipe made it: give another folder, or delete it."
         )
-
-
-@contextlib.contextmanager
-def used_as_cache(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Turns an error of the system into one of a folder unfit for a cache.
-
-    Raises:
-        ValueError: If the folder cannot be used; the text has a remedy.
-    """
-    try:
-        yield
-    except OSError as error:
-        raise ValueError(
-            f"ShardCache.directory must be usable as a cache, got {os.fspath(path)}: "
-            f"{error.strerror or error}. {disk.remedy(error.errno)}"
-        ) from None
-
-
-def _say(text: str) -> None:
-    print(f"shard cache: {text}", file=sys.stderr)

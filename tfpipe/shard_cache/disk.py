@@ -1,7 +1,7 @@
 """The disk under a shard cache: room, holes, locks of bytes, and what must last.
 
 In: open files of a local file system. Out: files with allocated or freed parts, locked
-bytes, and content that survives a power loss. Imports no TensorFlow.
+bytes, content that survives a power loss, and words for errors. Imports no TensorFlow.
 """
 
 import contextlib
@@ -11,7 +11,7 @@ import fcntl
 import os
 import pathlib
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from tfpipe.location import atomic
 
@@ -50,6 +50,8 @@ def remedy(code: int | None) -> str:
         return "Give a folder, not a file."
     if code in (errno.ENOTCONN, errno.ESTALE, errno.ETIMEDOUT):
         return "Its mount fails: look at the file server, or mount the folder again."
+    if code == errno.EBUSY:
+        return "Give each host a folder of its own."
     if code in SHORTAGE:
         return "Run again when the folder can be used."
     if code in (errno.EOPNOTSUPP, errno.ENOLCK, errno.ENOSYS, errno.EINVAL):
@@ -58,6 +60,38 @@ def remedy(code: int | None) -> str:
             "on a local disk (ext4, xfs, btrfs or tmpfs)."
         )
     return "Give a folder that this user can write to."
+
+
+@contextlib.contextmanager
+def used_as_cache(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turns an error of the system into an error of an unfit folder.
+
+    Raises:
+        ValueError: If the folder cannot be used; the text has a remedy.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise ValueError(
+            f"ShardCache.directory must be usable as a cache, got {os.fspath(path)}: "
+            f"{error.strerror or error}. {remedy(error.errno)}"
+        ) from None
+
+
+@contextlib.contextmanager
+def advised(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Adds a file, if an error of the system names none, and a remedy.
+
+    Raises:
+        OSError: The error, with its text alone.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:  # an error with own words
+            raise
+        name = os.fspath(error.filename or path)
+        raise OSError(f"{error.strerror}: {name}. {remedy(error.errno)}") from None
 
 
 def allocate(descriptor: int, start: int, num_bytes: int) -> None:

@@ -22,7 +22,6 @@ from tfpipe import errors
 from tfpipe.errors import count_of
 from tfpipe.location import limits
 from tfpipe.shard_cache import store as stores
-from tfpipe.shard_cache.directory import Granted
 from tfpipe.shard_cache.fetch import Fetcher
 from tfpipe.shard_cache.publish import Publisher
 from tfpipe.shard_cache.store import PieceStore
@@ -325,8 +324,7 @@ class Downloader:
         except Exception as error:
             result = error
             if task.has_room and not self._store.is_closed:
-                with contextlib.suppress(OSError):  # the end of the claim ends it too
-                    self._directory.give_up(self._store, task.piece)
+                self._directory.give_up(self._store, task.piece)
         self._wishes.done(task.piece, result)
 
     def _fetched(self, task: FetchTask) -> memoryview | None:
@@ -375,7 +373,9 @@ def _claim(
 ) -> tuple[list[FetchTask], dict[int, Exception], bool]:
     """Returns the arguments of `Wishes.claimed`."""
     try:
-        granted = _reserved(fetcher, claim)
+        granted = fetcher.directory.reserve(
+            fetcher.store, claim.pieces, ahead=claim.is_ahead
+        )
     except Exception as error:  # a thread that ends would leave its reader waiting
         return [], dict.fromkeys(claim.pieces, error), False
     tasks = [FetchTask(piece, has_room=True) for piece in granted.pieces]
@@ -384,17 +384,6 @@ def _claim(
         return tasks, failed, bool(granted.no_room)
     tasks += [FetchTask(piece, has_room=False) for piece in granted.no_room]
     return tasks, failed, False
-
-
-def _reserved(fetcher: Fetcher, claim: Claim) -> Granted:
-    """Reserves the pieces of a claim; none if the disk cannot be written."""
-    try:
-        return fetcher.directory.reserve(
-            fetcher.store, claim.pieces, ahead=claim.is_ahead
-        )
-    except OSError as error:
-        fetcher.note_unwritable(error)
-    return Granted([], claim.pieces, [])
 
 
 class _Wait:

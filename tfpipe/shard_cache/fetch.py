@@ -9,7 +9,6 @@ import contextlib
 import dataclasses
 import itertools
 import random
-import sys
 import threading
 import time
 
@@ -18,7 +17,7 @@ import xxhash
 
 from tfpipe import errors
 from tfpipe.location.files import Files
-from tfpipe.shard_cache import disk, pieces as cuts, store as stores
+from tfpipe.shard_cache import pieces as cuts, store as stores
 from tfpipe.shard_cache.directory import Directory
 from tfpipe.shard_cache.metadata import DataVersion
 from tfpipe.shard_cache.pieces import Pieces
@@ -44,6 +43,10 @@ class Counts:
 class Fetcher:
     """Fetches pieces of a split; several threads use a fetcher.
 
+    Attributes:
+        replaced: Function that returns the error of a replaced data set, or None.
+        lines: Lines of the directory.
+
     Args:
         files: The files of the data set.
         directory: Directory of the cache.
@@ -52,7 +55,7 @@ class Fetcher:
         time_limit: Seconds that a piece may take with all retries.
         num_connections: Most requests at once.
         shared: Pieces in a folder that several hosts share; None without a folder.
-        version: The version of the data set; None if unknown.
+        version: The version of the data set.
     """
 
     def __init__(
@@ -64,17 +67,16 @@ class Fetcher:
         *,
         time_limit: float,
         num_connections: int,
+        version: DataVersion,
         shared: SharedPieces | None = None,
-        version: DataVersion | None = None,
     ) -> None:
         self._files, self.directory, self.store = files, directory, store
         self.pieces, self.time_limit, self._shared = pieces, time_limit, shared
-        self._version = version
+        self.replaced, self.lines = version.replaced, directory.lines
         self._lock = threading.Lock()
         self._connections = threading.Semaphore(num_connections)
         self.counts = Counts()
         self.ended = threading.Event()
-        self._said: set[str] = set()
 
     def download(self, piece: int, *, is_anew: bool = False) -> tuple[memoryview, int]:
         """Returns the bytes of a piece and its mark, PRESENT or DAMAGED.
@@ -139,7 +141,7 @@ class Fetcher:
             if answers[answer] == _NUM_EQUAL_ANSWERS:
                 if replaced := self.replaced():
                     raise replaced
-                self.say(
+                self.lines.say(
                     f"{fault} The store itself has this damage, so the piece is kept."
                 )
                 return content, stores.DAMAGED
@@ -150,7 +152,7 @@ class Fetcher:
                     f"{fault} The bytes were wrong {attempt + 1} times in "
                     f"{self.time_limit} s. Check the store and the connection to it."
                 )
-            self.say(f"{fault} It is fetched again.")
+            self.lines.say(f"{fault} It is fetched again.")
             if self.ended.wait(pause):
                 raise errors.RemoteError(f"{fault} The shard cache is closed.")
         raise AssertionError("unreachable")
@@ -178,10 +180,6 @@ class Fetcher:
             f"{fault[1]}."
         )
 
-    def replaced(self) -> errors.RemoteError | None:
-        """Returns the error of a replaced data set; None otherwise."""
-        return None if self._version is None else self._version.replaced()
-
     def keep(self, piece: int, content: memoryview, mark: int) -> bool:
         """Writes a claimed piece and ends the claim.
 
@@ -193,11 +191,9 @@ class Fetcher:
         """
         try:
             self.store.write(piece, content)
-        except (FileNotFoundError, IsADirectoryError):
-            self.directory.give_up(self.store, piece)
-            return False
         except OSError as error:
-            self.note_unwritable(error)
+            if not isinstance(error, FileNotFoundError | IsADirectoryError):
+                self.directory.note_unwritable(error)
             self.directory.give_up(self.store, piece)
             return False
         marks = self.store.marks
@@ -218,28 +214,3 @@ class Fetcher:
         self.end()
         if self._shared is not None:
             self._shared.close()
-
-    def note_unwritable(self, error: OSError) -> None:
-        """Reads through memory for a while, because the disk cannot be written.
-
-        Raises:
-            OSError: The error, if it is not one of the disk.
-        """
-        if error.errno not in disk.NOT_WRITABLE:
-            raise error
-        self.directory.note_full_disk()
-        state = "is full" if disk.is_full(error) else f"fails: {error.strerror}"
-        self.say_once(
-            f"the disk of {self.directory.path} {state}. Reading goes on with the "
-            f"pieces there are, and through memory. {disk.remedy(error.errno)}"
-        )
-
-    def say_once(self, text: str) -> None:
-        """Prints a line, once in the process."""
-        if text not in self._said:
-            self._said.add(text)
-            self.say(text)
-
-    def say(self, text: str) -> None:
-        """Prints a line on stderr."""
-        print(f"shard cache: {text}", file=sys.stderr, flush=True)

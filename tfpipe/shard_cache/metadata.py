@@ -8,6 +8,7 @@ readers; and the proof that all shards are there. Imports no TensorFlow.
 import contextlib
 import dataclasses
 import fcntl
+import functools
 import os
 import pathlib
 import sys
@@ -96,19 +97,39 @@ class DataVersion:
         )
 
 
-def opened_version(
-    files: Files, folder: str | os.PathLike[str], *, is_growing: bool
-) -> DataVersion:
-    """Returns the version of a data set that is opened.
+def index_digest(folder: str | os.PathLike[str], *, is_growing: bool) -> str:
+    """Returns the digest of the index.json of a data set at its opening.
 
     Args:
-        files: The data set.
-        folder: Local folder with the index.json that is used.
+        folder: Local folder with the index.json.
         is_growing: Whether the data set grows: its index is then a view.
+
+    Returns:
+        "" for a view, and without an index.json.
     """
     path = pathlib.Path(folder) / index.INDEX_NAME
-    is_known = path.exists() and not is_growing
-    return DataVersion(files, index.describe_file(path).digest if is_known else "")
+    return index.describe_file(path).digest if path.exists() and not is_growing else ""
+
+
+def tags_digest(tags: Sequence[str]) -> str:
+    """Returns a digest of the ETags of shards; "" unless each shard has one."""
+    return index.digest(repr([*tags])) if all(tags) else ""
+
+
+@functools.cache
+def say_copied(shown: str, since: str) -> None:
+    """Says once: the shards are other files, perhaps with the same bytes.
+
+    Args:
+        shown: The data set.
+        since: The earlier look at the ETags, as a sentence.
+    """
+    print(
+        f"The shards of {shown} were replaced or copied again since {since}: "
+        f"{index.INDEX_NAME} is the same, but their ETags differ. python -m "
+        f"converters.verify {shown} --level=crc finds shards with other bytes.",
+        file=sys.stderr,
+    )
 
 
 @contextlib.contextmanager

@@ -18,7 +18,8 @@ import numpy as np
 
 from tfpipe.location.files import Files
 from tfpipe.shard_cache import store as stores
-from tfpipe.shard_cache.directory import Directory, used_as_cache
+from tfpipe.shard_cache.directory import Directory
+from tfpipe.shard_cache.disk import used_as_cache
 from tfpipe.shard_cache.downloader import Downloader
 from tfpipe.shard_cache.fetch import Fetcher
 from tfpipe.shard_cache.metadata import DataVersion
@@ -103,13 +104,15 @@ class OpenCache:
     Attributes:
         paths: Local path of every shard. The path stays the same while the shard is
             fetched and evicted: the file has holes where pieces are absent.
+        content: The argument.
+        index_digest: Digest of index.json at the opening; "" if the index may change.
 
     Args:
         directory: Directory of the cache.
         files: The files of the data set.
         content: The split, its shards and their pieces.
+        version: The version of the data set.
         shared: Pieces in a folder that several hosts share; None without a folder.
-        version: The version of the data set; None if unknown.
         num_connections, time_limit: See `ShardCache`.
 
     Raises:
@@ -122,12 +125,13 @@ class OpenCache:
         files: Files,
         content: stores.SplitContent,
         *,
+        version: DataVersion,
         shared: SharedPieces | None = None,
-        version: DataVersion | None = None,
         num_connections: int,
         time_limit: float,
     ) -> None:
         self.pieces, self.directory = content.pieces, directory
+        self.content, self.index_digest = content, version.digest
         self.store, self.user = directory.open(content)
         self.paths = [self.store.file(shard) for shard in range(len(content.shards))]
         self._fetcher = Fetcher(
@@ -161,10 +165,6 @@ class OpenCache:
                 too many readers.
         """
         return Reader(self, upcoming)
-
-    def say_once(self, text: str) -> None:
-        """Prints a line on stderr, once in the process."""
-        self._fetcher.say_once(text)
 
     def bring(self, ranges: RecordRanges) -> list[str]:
         """Returns paths of some records, which stay there until the next call.
@@ -399,7 +399,7 @@ class Reader:
                 "memory. Give more bytes, or a smaller window_size to the source."
             )
         if needed > most:
-            self._cache.say_once(
+            self._cache.directory.lines.say_once(
                 f"{windows}, and max_bytes is {most}: the rest is read through memory, "
                 "and fetched again for each window."
             )

@@ -9,7 +9,7 @@ import dataclasses
 import os
 import pathlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -18,7 +18,8 @@ from tfpipe.location import limits
 from tfpipe.location.files import Files
 from tfpipe.location.location import Location
 from tfpipe.shard_cache import metadata, pieces as cuts, store
-from tfpipe.shard_cache.directory import Directory, used_as_cache
+from tfpipe.shard_cache.directory import Directory
+from tfpipe.shard_cache.disk import used_as_cache
 from tfpipe.shard_cache.open_cache import OpenCache
 from tfpipe.shard_cache.shared import SharedPieces
 from tfpipe.shards import index
@@ -48,12 +49,16 @@ class FillFigures:
         num_bytes_present: Bytes of the shards that are in the cache now.
         num_bytes_total: Bytes of all shards, or of the part to fill.
         seconds: Seconds of the call.
+        index_digest: Digest of index.json, see `TFRecordSource.index_digest`.
+        tags: Split -> digest of the ETags of its shards, see `TFRecordSource.tags`.
     """
 
     num_bytes_fetched: int
     num_bytes_present: int
     num_bytes_total: int
     seconds: float
+    index_digest: str = ""
+    tags: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,8 +163,8 @@ class ShardCache:
             RemoteError: If the store fails.
         """
         start = time.perf_counter()
-        files = Files(Location.from_user("data_dir", data_dir), self.time_limit)
-        location = files.location
+        location = Location.from_user("data_dir", data_dir)
+        files = Files(location, self.time_limit, is_pinned=not location.is_local)
         if location.is_local:
             folder = location.path
         else:
@@ -173,7 +178,10 @@ class ShardCache:
         for name in names:
             index.require_split(whole, location.shown, name)
             num_bytes_total += sum(shard.num_bytes for shard in whole.splits[name])
+        if not location.is_local:
+            metadata.check_sizes(files, [s for n in names for s in whole.splits[n]])
         fetched = there = now = 0
+        tags = {}
         for name in names:
             catalog = index.load_catalog(folder, name, ["byte_offset"])
             offsets = catalog["byte_offset"].astype(np.int64)
@@ -185,11 +193,14 @@ class ShardCache:
                         on_progress(there + now, num_bytes_total)
                 there += now
                 fetched += opened.statistics().bytes_from_server
+                tags[name] = metadata.tags_digest(opened.content.tags)
         return FillFigures(
             num_bytes_fetched=fetched,
             num_bytes_present=there,
             num_bytes_total=num_bytes_total,
             seconds=time.perf_counter() - start,
+            index_digest=metadata.index_digest(folder, is_growing=False),
+            tags=tags,
         )
 
     def open(
@@ -239,13 +250,13 @@ class ShardCache:
                 max_bytes=self.shared_max_bytes,
                 longest_wait=self.time_limit / 2,
             )
-        version = metadata.opened_version(files, index_folder, is_growing=is_growing)
+        digest = metadata.index_digest(index_folder, is_growing=is_growing)
         return OpenCache(
             Directory(pathlib.Path(self.directory), self.max_bytes),
             files,
             content,
             shared=shared,
-            version=version,
+            version=metadata.DataVersion(files, digest),
             num_connections=self.num_connections,
             time_limit=self.time_limit,
         )
@@ -271,6 +282,8 @@ def fill_part(
         num_bytes_present=now,
         num_bytes_total=total,
         seconds=time.perf_counter() - start,
+        index_digest=cache.index_digest,
+        tags={cache.content.split: metadata.tags_digest(cache.content.tags)},
     )
 
 

@@ -16,7 +16,6 @@ import contextlib
 import dataclasses
 import json
 import pathlib
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -26,6 +25,7 @@ import numpy as np
 from tfpipe.location import atomic
 from tfpipe.shard_cache import disk, pieces as cuts
 from tfpipe.shard_cache.leases import Lease, Leases
+from tfpipe.shard_cache.lines import Lines
 from tfpipe.shard_cache.store import SplitContent
 from tfpipe.shards import index
 
@@ -68,7 +68,7 @@ class SharedPieces:
         self._longest_wait, self._clock = longest_wait, clock
         self.ended = threading.Event()
         self.leases = Leases(clock=clock, ended=self.ended)
-        self._said: set[str] = set()
+        self._lines = Lines()
         self._not_before = {"read": -np.inf, "written": -np.inf}
         self._sizes = self._pieces.stop - self._pieces.start
         self._is_kept = np.cumsum(self._sizes) <= (
@@ -141,10 +141,10 @@ class SharedPieces:
             is_whole = len(content) == self._sizes[piece]
             if is_whole and not cuts.fault(content, self._pieces.record_sizes(piece)):
                 return content
-            self._say_once(
-                "damage",
+            self._lines.say_once(
                 f"{path} was damaged in the shared folder. Only damaged pieces are "
                 "fetched again, and no record is lost.",
+                kind="damage",
             )
             path.unlink(missing_ok=True)
         return None
@@ -205,14 +205,9 @@ class SharedPieces:
             yield
         except OSError as error:
             self._not_before[use] = self._clock() + _FAILING_SECONDS
-            self._say_once(
-                use,
+            self._lines.say_once(
                 f"the shared folder {self.folder} cannot be {use}: "
                 f"{error.strerror or error}. Pieces come from the store meanwhile, for "
                 f"this host only. {disk.remedy(error.errno)}",
+                kind=use,
             )
-
-    def _say_once(self, kind: str, text: str) -> None:
-        if kind not in self._said:
-            self._said.add(kind)
-            print(f"shard cache: {text}", file=sys.stderr, flush=True)

@@ -205,6 +205,14 @@ class PieceStore:
         is_split = (self.split, self.shards) == (content.split, [*content.shards])
         return is_split and self.has_layout(content.pieces)
 
+    def was_replaced(self, later: "PieceStore") -> bool:
+        """Whether another store of the split is no generation of the same data set.
+
+        A generation has all shards of an earlier one, or some shards of a later one.
+        """
+        own, others = self._by_shard.keys(), later._by_shard.keys()
+        return not (own <= others or others <= own)
+
     def is_same(self) -> bool:
         """Whether the folder is still the opened store, and was not removed."""
         if self.is_closed:
@@ -279,24 +287,28 @@ class PieceStore:
             self._manifest["boot_id"] = boot_id
             _write_manifest(self.folder, self._manifest)
 
-    def settle_tags(self, content: SplitContent) -> None:
-        """Drops what came from shards that were replaced since the last opening.
+    def settle_tags(self, content: SplitContent, *, is_alone: bool) -> bool:
+        """Returns whether any shard was replaced since the last opening.
 
-        A published shard has the digest of the index, whatever its ETag is now. Another
+        What came from the old shard is dropped, unless others use the store. A
+        published shard has the digest of the index, whatever its ETag is now. Another
         place with the same shards has other ETags, so nothing is known then.
         """
         path, now = self.folder / "tags.json", [content.location.text, *content.tags]
-        before = []
+        before, replaced = [], list[int]()
         with contextlib.suppress(*NOT_WHOLE):
             before = errors.from_json(path.read_text("utf-8"))
         if before == now or not any(content.tags):
-            return
+            return False
         if len(before) == len(now) and before[0] == now[0]:
-            pairs = zip(before[1:], content.tags, strict=True)
-            for shard, (old, new) in enumerate(pairs):
-                if old and new and old != new and not self.published(shard).exists():
+            pairs = enumerate(zip(before[1:], content.tags, strict=True))
+            replaced = [n for n, (old, new) in pairs if old and new and old != new]
+        if is_alone:
+            for shard in replaced:
+                if not self.published(shard).exists():
                     self.remake(shard)
-        atomic.write(path, json.dumps(now).encode(), fsync=False)
+            atomic.write(path, json.dumps(now).encode(), fsync=False)
+        return bool(replaced)
 
     def claim(self, key: int) -> bool:
         """Locks a piece for the process; False if a process holds the lock."""

@@ -132,7 +132,9 @@ class User:
 
     def __init__(self, folder: pathlib.Path, num_pieces: int) -> None:
         self._folder, self._num_pieces = folder, num_pieces
-        self._free = list(range(NUM_READERS))
+        # The last is taken first. Row 0 keeps its room: a reader of a later epoch can
+        # begin on a disk that is full or read-only by then.
+        self._free = list(reversed(range(NUM_READERS)))
         self._plans: dict[int, ReaderUse] = {}
         self._outside: dict[int, Ints] = {}
         self._changing = threading.Lock()
@@ -147,7 +149,7 @@ class User:
             fcntl.flock(lock, fcntl.LOCK_EX)
             allocate(lock, 0, _FIRST_BYTES)
             file = _UserFile(path, self._num_pieces, "r+")
-            for reader in self._plans:
+            for reader in {0, *self._plans}:
                 allocate(lock, *self._part(file, reader))
         except OSError:
             path.unlink(missing_ok=True)
@@ -182,8 +184,8 @@ class User:
                     f"A shard cache must have at most {NUM_READERS} readers at once in "
                     "a process. Close one first."
                 )
-            reader = self._free[-1]
-            allocate(self._lock, *self._part(self._file, reader))
+            if reader := self._free[-1]:
+                allocate(self._lock, *self._part(self._file, reader))
             self._free.pop()
             self._plans[reader] = ReaderUse(self._file.row(reader))
             return reader, self._plans[reader]
@@ -196,7 +198,8 @@ class User:
             self._plans.pop(reader).end()
             start, num_bytes = self._part(self._file, reader)
             with contextlib.suppress(OSError):  # the room comes back at the end then
-                punch(self._lock, start, start + num_bytes)
+                if reader:
+                    punch(self._lock, start, start + num_bytes)
             self._free.append(reader)
 
     def _part(self, file: _UserFile, reader: int) -> tuple[int, int]:
@@ -244,7 +247,8 @@ class User:
         with self._changing:
             if not self.is_closed:
                 self.is_closed = True
-                self._path.unlink(missing_ok=True)
+                with contextlib.suppress(OSError):  # the next user removes it then
+                    self._path.unlink()
                 os.close(self._lock)
 
 

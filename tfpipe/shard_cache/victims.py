@@ -71,7 +71,7 @@ class Victims:
 
     def _of_unread(self) -> Iterator[tuple[PieceStore, int]]:
         """Yields the pieces that nobody reads, of the oldest data first."""
-        for store in sorted(self._unread, key=_last_opened):
+        for store in sorted(self._unread, key=last_opened):
             if store.num_bytes():
                 self._on_unread(store)
             for begin in range(0, len(store.marks), _CHUNK):
@@ -123,5 +123,6 @@ def _evict(store: PieceStore, piece: int) -> int:
     return int(store.costs[piece])
 
 
-def _last_opened(store: PieceStore) -> float:
+def last_opened(store: PieceStore) -> float:
+    """Returns the time of the last opening of a store."""
     return (store.folder / "manifest.json").stat().st_mtime

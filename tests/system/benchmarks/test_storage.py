@@ -120,6 +120,10 @@ def test_store_is_read_by_ranges_and_fills_a_cache(
     found = [json.loads(command.stdout.splitlines()[-1]) for command in filled]
     assert [one["num_bytes_fetched"] for one in found] == [total, 0]
     assert [one["num_bytes_present"] for one in found] == [total, total]
+    source = tfpipe.TFRecordSource(s3_folder, "train")
+    for one in found:
+        assert one["index_digest"] == source.index_digest != ""
+        assert one["tags"]["train"] == source.tags != ""
 
 
 def test_store_without_a_data_set_is_one_line(

@@ -19,6 +19,7 @@ import tfpipe
 from tests.support.data import belady
 from tests.support.data.shards import make_shards, read_records
 from tests.support.faults.bad_proxy import Fault
+from tests.support.servers.web_server import serve
 from tfpipe.location.files import Files
 from tfpipe.reading.order import EpochPosition, Order
 from tfpipe.shard_cache import pieces as cuts
@@ -316,47 +317,78 @@ def test_a_cache_of_half_the_data_hits_as_often_as_belady(
 
 # Python itself may be in a folder that other users cannot enter: all modules are
 # imported by root.
-FILL = """import os, sys, tempfile
+READ = """import json, os, sys, tempfile
 import tfpipe
-data, cache, umask, user = sys.argv[1:]
+data, url, folder, umask, user = sys.argv[1:]
+
+
+def read(kind, folder):
+    place, cache, stages = url, "auto", [tfpipe.Interleave()]
+    if kind == "shard cache":
+        cache = tfpipe.ShardCache(folder)
+    elif kind == "shared folder":
+        local = tempfile.mkdtemp(dir=os.path.dirname(data))
+        cache = tfpipe.ShardCache(local, shared_directory=folder)
+    else:
+        place, stages = data, [*stages, tfpipe.Cache("disk", folder)]
+    source = tfpipe.TFRecordSource(place, "train", shard_cache=cache)
+    assert sum(1 for _ in tfpipe.Pipeline(source, stages).build()) == 20
+    figures = source.cache_statistics()
+    return 0 if figures is None else figures.bytes_from_server
+
+
+def tried(kind):
+    try:
+        return read(kind, os.path.join(folder, kind))
+    except (OSError, ValueError) as error:
+        return str(error)
+
+
+KINDS = "shard cache", "shared folder", "disk"
 with tempfile.TemporaryDirectory() as first:
-    tfpipe.ShardCache(first).fill(data)
+    for kind in KINDS:
+        read(kind, os.path.join(first, kind))
 os.umask(int(umask, 8))
 os.setgroups([])
 os.setgid(65_533)
 os.setuid(int(user))
-print(tfpipe.ShardCache(cache).fill(data).num_bytes_fetched)
+print(json.dumps([tried(kind) for kind in KINDS]))
 """
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be two users")
-@pytest.mark.parametrize(("umask", "works"), [("002", True), ("022", False)])
-def test_a_second_user_of_a_cache_works_or_is_told(umask: str, works: bool) -> None:
+@pytest.mark.parametrize("umask", ["002", "022"])
+def test_a_second_user_of_a_cache_works_or_is_told(umask: str) -> None:
     """Two users of a group, in a folder that the group may write to."""
     with tempfile.TemporaryDirectory() as name:  # others cannot enter pytest's folders
         folder = pathlib.Path(name)
-        folder.chmod(0o755)
+        folder.chmod(0o777)
         made = make_shards(folder / "data", [20])
         cache = folder / "cache"
         cache.mkdir()
         os.chown(cache, 0, 65_533)
         cache.chmod(0o2775)
-        ended = [
-            subprocess.run(
-                [sys.executable, "-c", FILL, made.folder, cache, umask, str(user)],
-                env={**os.environ, "PYTHONPATH": str(ROOT), "HOME": "/"},
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            for user in (65_531, 65_532)
-        ]
+        found = []
+        with serve(folder / "data") as url:
+            for user in (65_531, 65_532):
+                command = (sys.executable, "-c", READ, made.folder, url, cache, umask)
+                ended = subprocess.run(
+                    [*command, str(user)],
+                    env={**os.environ, "PYTHONPATH": str(ROOT), "HOME": "/"},
+                    capture_output=True,
+                    text=True,
+                    check=False,
+                )
+                assert ended.returncode == 0, ended.stderr
+                found.append(json.loads(ended.stdout))
 
-    first, second = ended
-    assert first.returncode == 0, first.stderr
-    if works:
-        assert (second.returncode, second.stdout) == (0, "0\n"), second.stderr
-    else:
-        last = second.stderr.splitlines()[-1]
-        assert f"must be usable as a cache, got {cache}: Permission denied." in last
-        assert "Give a folder that this user can write to, one for each user." in last
+    first, (shard_cache, shared, on_disk) = found
+    assert first == [made.num_bytes, made.num_bytes, 0]
+    assert shared == 0  # the pieces can be read
+    if umask == "002":
+        assert (shard_cache, on_disk) == (0, 0)
+        return
+    for name, told in (("shard cache", shard_cache), ("disk", on_disk)):
+        assert f"{cache / name}" in told
+        assert "Permission denied" in told
+        assert "Give a folder that this user can write to, one for each user." in told

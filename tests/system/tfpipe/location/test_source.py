@@ -236,6 +236,71 @@ def test_a_data_set_that_is_replaced_while_it_is_read_directly_is_named_as_such(
     assert pipeline.faults is None or pipeline.faults.faults == []
 
 
+def _copy_again(raw_dir: pathlib.Path, url: str, folder: pathlib.Path) -> None:
+    files = Files(url)
+    for name in files.names("train-"):
+        files.write(name, files.read(name) + b"")
+
+
+def _harm(raw_dir: pathlib.Path, url: str, folder: pathlib.Path) -> None:
+    files = Files(url)
+    name = min(files.names("train-"))
+    content = bytearray(files.read(name))
+    content[20] ^= 1
+    files.write(name, bytes(content))
+
+
+def _convert_again(raw_dir: pathlib.Path, url: str, folder: pathlib.Path) -> None:
+    convert(raw_dir, folder, num_train_shards=NUM_SHARDS - 1, num_validation_shards=1)
+    files = Files(url)
+    for name in files.names():
+        files.delete(name)
+    upload(folder, url)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (_copy_again, ""),  # an ETag of SeaweedFS is a digest of the bytes
+        (_harm, "{url} were replaced or copied again since the cache was filled"),
+        (_convert_again, "{url} was replaced since {cache}/"),
+    ],
+)
+def test_a_data_set_that_is_replaced_between_a_fill_and_a_run_is_named_as_that(
+    change: Any,
+    said: str,
+    raw_dir: pathlib.Path,
+    shards_url: str,
+    tmp_path: pathlib.Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    cache = tfpipe.ShardCache(tmp_path / "cache")
+    filled = cache.fill(shards_url)
+    source = tfpipe.TFRecordSource(shards_url, "train", shard_cache=cache)
+    before = digest(make(shards_url, shard_cache=cache).build())
+    source.close_cache()
+    assert (source.index_digest, source.tags) == (
+        filled.index_digest,
+        filled.tags["train"],
+    )
+    assert "replaced" not in capfd.readouterr().err
+
+    change(raw_dir, shards_url, tmp_path / "again")
+    pipeline = make(shards_url, shard_cache=cache)
+    after = digest(pipeline.build())
+
+    told = capfd.readouterr().err
+    assert said.format(url=shards_url, cache=cache.directory) in told
+    assert ("replaced" in told) == bool(said)
+    now = pipeline.source
+    assert (now.tags != filled.tags["train"]) == bool(said)
+    is_same_index = now.index_digest == filled.index_digest
+    assert is_same_index == (change is not _convert_again)
+    assert (before == after) == is_same_index  # what was filled has its digest
+    fetched = now.cache_statistics().bytes_from_server
+    assert (fetched == 0) == is_same_index
+
+
 def test_shards_that_are_copied_again_between_two_runs_are_named(
     shards_dir: pathlib.Path,
     shards_url: str,

@@ -1,13 +1,14 @@
 """benchmarks.results.environment: hosts, and what identifies the data."""
 
 import dataclasses
+import types
 
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.results import environment
 from benchmarks.system.machine import Host, Machine
 from tfpipe.shards import index
 
-DATA = index.Index(
+_INDEX = index.Index(
     name="imagenet",
     label_base=1,
     classes=(("n01", "one"),),
@@ -22,6 +23,7 @@ DATA = index.Index(
     },
     made_by={"version": "0.1.0", "git_revision": "12ab"},
 )
+DATA = types.SimpleNamespace(index=_INDEX, index_digest="12", tags="34")
 
 
 def test_ranks_are_put_to_their_hosts(monkeypatch):
@@ -65,10 +67,17 @@ def test_data_is_told_by_its_shards_and_not_by_its_converter():
         "num_records": 6,
         "num_bytes": 59,
         "digest": found["digest"],
+        "index_digest": "12",
+        "tags": "34",
     }
-    old = environment.data(dataclasses.replace(DATA, made_by={}))
+    old = environment.data(_with(made_by={}))
     assert old["converter"] == {"version": None, "git_revision": None}
     assert old["digest"] == found["digest"]
-    shard = dataclasses.replace(DATA.splits["train"][0], digest="d")
-    changed = dataclasses.replace(DATA, splits={"train": (shard,)})
+    shard = dataclasses.replace(_INDEX.splits["train"][0], digest="d")
+    changed = _with(splits={"train": (shard,)})
     assert environment.data(changed)["digest"] != found["digest"]
+
+
+def _with(**changes):
+    changed = dataclasses.replace(_INDEX, **changes)
+    return types.SimpleNamespace(**vars(DATA) | {"index": changed})

@@ -1,6 +1,7 @@
 """The directory: one budget, the right victims, and nothing counted wrong."""
 
 import dataclasses
+import errno
 import os
 import re
 
@@ -226,7 +227,7 @@ def test_a_full_disk_keeps_the_cache_from_growing_for_a_while(tmp_path, even):
     set_uses(1, 1, {0: 5})
     fetch(directory, store, even, [0])
     set_uses(2, 2, {0: 50, 1: 2, 2: 2})
-    directory.note_full_disk()
+    directory.note_unwritable(OSError(errno.ENOSPC, "full"))
 
     assert fetch(directory, store, even, [1, 2]).no_room == [2]
     assert store.marks[:3].tolist() == [ABSENT, PRESENT, ABSENT]
@@ -371,6 +372,45 @@ def test_pieces_of_shards_that_were_replaced_between_two_runs_are_dropped(
     lost = {(0, 2)[number] for number in dropped}
     assert set(again.shard[again.marks == ABSENT].tolist()) == lost
     assert again.num_bytes() == again.costs[again.marks == PRESENT].sum()
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "split", "is_told"),
+    [
+        # Shards at two openings of a place; the digests are those of their numbers.
+        ([0, 1], [0, 1], "train", False),
+        ([0, 1], [0, 1, 2], "train", False),  # a later generation
+        ([0, 1, 2], [0, 1], "train", False),  # an earlier generation
+        ([0, 1], [2, 3], "train", True),
+        ([0, 1], [0, 2], "train", True),
+        ([0, 1], [2, 3], "validation", False),
+    ],
+)
+def test_a_data_set_with_other_shards_is_named_as_replaced_once(
+    tmp_path, capsys, before, now, split, is_told
+):
+    made = make_shards(tmp_path / "data", [20, 20, 20, 20], is_even=True)
+
+    def part(shards, split):
+        chosen = dataclasses.replace(
+            made,
+            shards=tuple(made.shards[shard] for shard in shards),
+            byte_offsets=made.byte_offsets[: 20 * len(shards)],
+        )
+        return dataclasses.replace(content_of(chosen), split=split)
+
+    cache = tmp_path / "cache"
+    first = Directory(cache, 10**6)
+    store, user = first.open(part(before, "train"))
+    fetch(first, store, made, range(2))
+    os.utime(store.folder / "manifest.json", (1, 1))
+    user.close()
+    for _ in range(2):
+        Directory(cache, 10**6).open(part(now, split))
+
+    said = capsys.readouterr().err
+    assert said.count("somewhere was replaced since") == is_told
+    assert (str(store.folder) in said) == is_told
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '"text"', "[1, 2]", "null"])
