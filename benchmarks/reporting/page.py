@@ -16,14 +16,7 @@ from typing import Any
 import PIL.Image
 
 from benchmarks.reporting import compare, headline, tables
-from benchmarks.reporting.charts import (
-    bars,
-    curves,
-    predictions,
-    probes,
-    scaling,
-    sweeps,
-)
+from benchmarks.reporting.charts import bars, curves, predictions, scaling, sweeps
 from benchmarks.results.collection import Collection, Group, Result
 from benchmarks.results.other_results import InputResult
 from benchmarks.results.train_result import TrainResult
@@ -60,7 +53,7 @@ def make_page(
             for index, plot in enumerate(chart.plots)
         },
         chart_config=frame.CONFIG,
-        details=_details(collection),
+        details=list(_details(collection)),
         environment=tables.environment(collection),
         summary=_summary(collection),
         # The code of the library holds no text of a result.
@@ -81,11 +74,11 @@ def _charts(collection: Collection) -> list[Chart]:
         bars.per_rank(groups),
         *curves.step_times(groups),
         bars.pipeline_costs(collection.inputs),
-        *probes.storage_rates(collection.probes),
+        *bars.storage_rates(collection.probes),
         *predictions.demand(collection.advice),
         *curves.learning(groups),
     ]
-    return [chart for chart in charts if chart is not None]
+    return [chart for chart in charts if chart.rows]
 
 
 def _summary(collection: Collection) -> str:
@@ -221,29 +214,18 @@ def _input(result: Result[InputResult]) -> dict[str, Any]:
     return {"name": result.name, "sentences": sentences, "table": tables.trials(values)}
 
 
-def _details(collection: Collection) -> list[dict[str, Any]]:
-    budget, details = _PICTURES_BYTES, []
+def _details(collection: Collection) -> Iterator[tuple[Group, str, str | None]]:
+    """Yields results with command and picture; None is a picture that was too large."""
+    budget = _PICTURES_BYTES
     for entry in collection.entries:
-        result = entry.median
         if entry.kind == "sweep":
             continue
         # The picture of benchmarks.input is a chart of an older version.
-        path = None if entry.kind == "input" else result.picture
+        path = None if entry.kind == "input" else entry.median.picture
         picture = _jpeg(path) if path else ""
-        is_too_much = len(picture) > budget
-        budget -= 0 if is_too_much else len(picture)
-        details.append(
-            {
-                "name": f"{entry.kind}-{entry.index}",
-                "label": entry.label,
-                "files": [repeat.name for repeat in entry.results],
-                "command": command_line(result),
-                "pipeline": "\n".join(result.values.pipeline),
-                "picture": "" if is_too_much else picture,
-                "is_picture_left_out": is_too_much,
-            }
-        )
-    return details
+        is_too_large = len(picture) > budget
+        budget -= 0 if is_too_large else len(picture)
+        yield entry, command_line(entry.median), None if is_too_large else picture
 
 
 def command_line(result: Result[Any]) -> str:

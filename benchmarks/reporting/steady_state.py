@@ -68,13 +68,13 @@ def read_ahead(
 
 def windows_begun(starts: Iterator[int], batch_size: int) -> Iterator[int]:
     """Yields for each step the number of windows that begin in the step."""
-    start = next(starts, None)
-    for used in itertools.count(batch_size, batch_size):
-        begun = 0
-        while start is not None and start < used:
-            begun += 1
-            start = next(starts, None)
-        yield begun
+    begins = itertools.groupby(starts, lambda start: start // batch_size)
+    last = -1
+    for step, windows in begins:
+        yield from itertools.repeat(0, step - last - 1)
+        yield len(list(windows))
+        last = step
+    yield from itertools.repeat(0)
 
 
 def describe(
@@ -95,13 +95,16 @@ def describe(
     """
     # A run is as steady as its least steady rank.
     most = max(read_ahead, key=lambda ahead: ahead.num_examples)
-    num_timed_steps = len(end_seconds[0])
-    obstacle = _obstacle(most, num_warmup_steps, num_timed_steps, remedy)
-    drift = _drift(end_seconds)
+    # Step k of all ranks is over when its last rank is done.
+    ends = np.max(np.asarray(end_seconds), axis=0)
+    third, drift = len(ends) // 3, None
+    if third:
+        drift = float(ends[third - 1] / (ends[-1] - ends[-third - 1]))
     is_even = SteadyState(drift=drift).is_even
     state = "In a steady state" if is_even else "At an uneven rate"
-    text = f"{state}: {_proof(most, num_timed_steps)}"
-    if obstacle is not None:
+    obstacle = _obstacle(most, num_warmup_steps, len(ends), remedy)
+    text = f"{state}: {_proof(most, len(ends))}"
+    if obstacle:
         text = f"Not in a steady state: {obstacle}"
     if not is_even:
         text += (
@@ -111,16 +114,14 @@ def describe(
     return {
         "read_ahead_examples_per_rank": [ahead.num_examples for ahead in read_ahead],
         "num_examples_before_timing_per_rank": list(num_warmup_examples),
-        "reached": obstacle is None,
+        "reached": not obstacle,
         "drift": drift,
         "text": text,
     }
 
 
-def _obstacle(
-    ahead: ReadAhead, num_warmup: int, num_timed: int, remedy: str
-) -> str | None:
-    """Returns why the rate may not be steady; None for a steady rate."""
+def _obstacle(ahead: ReadAhead, num_warmup: int, num_timed: int, remedy: str) -> str:
+    """Returns why the rate may not be steady; "" for a steady rate."""
     if num_warmup < ahead.num_warmup_steps:
         remedy = remedy or "give more steps or epochs, and no --num_warmup_steps"
         return (
@@ -135,7 +136,7 @@ def _obstacle(
             f"windows last for {ahead.num_timed_steps} steps, and records are read in "
             "whole windows."
         )
-    return None
+    return ""
 
 
 def _proof(ahead: ReadAhead, num_timed: int) -> str:
@@ -147,14 +148,3 @@ def _proof(ahead: ReadAhead, num_timed: int) -> str:
         f"ahead were used before timing began, and {num_timed} steps were timed. Their "
         f"rate is that of the input within {error:.1%}."
     )
-
-
-def _drift(
-    end_seconds: Sequence[Sequence[float] | npt.NDArray[np.float64]],
-) -> float | None:
-    # Step k of all ranks is over when its last rank is done.
-    ends = np.max(np.asarray(end_seconds), axis=0)
-    third = len(ends) // 3
-    if not third:
-        return None
-    return float(ends[third - 1] / (ends[-1] - ends[-third - 1]))

@@ -195,7 +195,7 @@ def bars(
     drawn: Sequence[Bar],
     unit: str,
     *,
-    parts: Iterable[str] = (),
+    parts: Sequence[str] = (),
     is_stacked: bool = False,
 ) -> Spec:
     """Returns horizontal bars, each with its number at the end.
@@ -205,7 +205,6 @@ def bars(
         is_stacked: Whether bars of equal names are one bar of parts, without numbers.
             Otherwise they lie side by side.
     """
-    parts = list(parts)
     rows = [_bar_row(bar, parts) for bar in drawn]
     num_names = len({bar.name for bar in drawn})
     x = quantity("value", title=unit, axis={"tickCount": 4})
@@ -220,7 +219,7 @@ def bars(
     longest = max(max(row["high"], row.get("ideal", 0.0)) for row in rows)
     x["scale"] = {"domain": [0, 1.3 * longest or 1]}  # room for the number
     if num_names < len(rows):
-        both["yOffset"] = category("part", sort=parts)
+        both["yOffset"] = category("part", sort=list(parts))
     text = {"type": "text", "align": "left", "dx": 5}
     at_end = {**both, "x": {**x, "field": "high"}, "text": category("shown")}
     layer: list[Spec] = [
@@ -238,16 +237,25 @@ def bars(
 
 
 def parted(
-    parts: Iterable[str], values: Iterable[tuple[str, Iterable[float | None]]]
-) -> list[Bar]:
-    """Returns bars from names, each with a value for each part; None has no bar."""
-    parts = list(parts)
-    return [
+    title: str,
+    unit: str,
+    parts: Iterable[str],
+    values: Iterable[tuple[str, Iterable[float | None]]],
+    *,
+    is_stacked: bool = True,
+) -> Plot:
+    """Returns bars with a color for each part.
+
+    Args:
+        values: Names, each with a value for each part; None has no bar.
+    """
+    drawn = [
         Bar(name, value, part)
         for name, each in values
         for part, value in zip(parts, each, strict=True)
         if value is not None
     ]
+    return Plot(title, bars(drawn, unit, parts=list(parts), is_stacked=is_stacked))
 
 
 def _bar_row(bar: Bar, parts: Sequence[str]) -> Spec:

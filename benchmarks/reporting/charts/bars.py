@@ -1,19 +1,20 @@
-"""Charts of bars: three bars, storages, ranks, and the costs of a pipeline.
+"""Charts of bars: three bars, storages, ranks, costs of a pipeline, rates of a probe.
 
-In: groups, or results of benchmarks.input. Out: charts whose bars lie, because the
-names at their left may be long.
+In: groups, or results of benchmarks.input and benchmarks.storage. Out: charts of lying
+bars, because names are long. A chart without data has no rows.
 """
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from benchmarks.reporting import compare, tables
 from benchmarks.reporting.tables import mean
 from benchmarks.results import collection as results
 from benchmarks.results.collection import Group, Result
-from benchmarks.results.other_results import InputResult, StageShare
+from benchmarks.results.other_results import InputResult, StageShare, StorageResult
 from benchmarks.results.train_result import Numbers, TrainResult
+from benchmarks.storage_probe import summary
 from tfpipe.errors import count_of
 from tfpipe.pages import frame
 from tfpipe.pages.frame import Bar, Chart, Plot
@@ -36,6 +37,7 @@ _STORAGE_COLUMNS: Mapping[str, Callable[[Group], str]] = {
     "AU": mean(lambda r: r.accelerator_utilization, frame.percent),
     "Storage, MB/s": mean(lambda r: r.storage_megabytes_per_second, frame.amount),
 }
+_STATES = ("direct", "cold", "warm", "remote", "durable")
 # The options that may differ between storages.
 _OF_STORAGE = ("data_dir", "cache", "num_steps", "num_epochs")
 _PARTS: Mapping[str, Callable[[TrainResult], Numbers]] = {
@@ -54,7 +56,7 @@ _COST_COLUMNS = (
 )
 
 
-def three_bars(groups: Sequence[Group]) -> Chart | None:
+def three_bars(groups: Sequence[Group]) -> Chart:
     """Draws the input alone, the model alone, and both, for runs with --bars."""
     plots, drawn, sentences = [], [], []
     for group in groups:
@@ -65,16 +67,12 @@ def three_bars(groups: Sequence[Group]) -> Chart | None:
             drawn.append(group)
             if sentence := group.values.bars.sentence:
                 sentences.append(f"{group.label}: {sentence}")
-    if not drawn:
-        return None
-    title, table = (
-        "Input alone, model alone, both together",
-        frame.table(_BAR_COLUMNS, drawn),
-    )
+    title = "Input alone, model alone, both together"
+    table = frame.table(_BAR_COLUMNS, drawn)
     return Chart("bars", title, sentences, [], plots, *table)
 
 
-def storages(groups: Sequence[Group]) -> Chart | None:
+def storages(groups: Sequence[Group]) -> Chart:
     """Draws runs side by side that differ only in data or cache state."""
 
     def others(group: Group) -> dict[str, Any]:
@@ -87,8 +85,6 @@ def storages(groups: Sequence[Group]) -> Chart | None:
         for same in results.alike(rated, others)
         if len({(group.median.data, group.median.cache) for group in same}) > 1
     ]
-    if not shown:
-        return None
     text = (
         "The runs of a group differ only in where their data is and in how much of it "
         "was in memory. The line at the end of a bar is its 95% interval."
@@ -121,7 +117,7 @@ def _settings(group: Group) -> str:
     return f"{results.short_name(values.config.model)}, {ranks}, {batch}{kind}"
 
 
-def per_rank(groups: Sequence[Group]) -> Chart | None:
+def per_rank(groups: Sequence[Group]) -> Chart:
     """Draws the parts of a step by rank."""
     plots, rows, sentences = [], [], []
     for group in groups:
@@ -133,12 +129,10 @@ def per_rank(groups: Sequence[Group]) -> Chart | None:
         if len(ranks) < 2:
             continue
         named = [(f"rank {rank}", parts) for rank, parts in ranks]
-        plots.append(_stacked(group.label, "ms a step", _PARTS, named))
+        plots.append(frame.parted(group.label, "ms a step", _PARTS, named))
         rows += [[group.label, rank, *map(frame.amount, ms)] for rank, ms in ranks]
         if (slowest := group.values.critical_path.slowest).cause:
             sentences.append(f"{group.label}: {slowest.text}")
-    if not plots:
-        return None
     return Chart(
         *("ranks", "What each rank waits for", sentences, frame.legend(_PARTS), plots),
         ["Run", "Rank", *(f"{name}, ms a step" for name in _PARTS)],
@@ -146,17 +140,7 @@ def per_rank(groups: Sequence[Group]) -> Chart | None:
     )
 
 
-def _stacked(
-    title: str,
-    unit: str,
-    parts: Iterable[str],
-    values: Iterable[tuple[str, Iterable[float | None]]],
-) -> Plot:
-    bars = frame.parted(parts, values)
-    return Plot(title, frame.bars(bars, unit, parts=parts, is_stacked=True))
-
-
-def pipeline_costs(inputs: Sequence[Result[InputResult]]) -> Chart | None:
+def pipeline_costs(inputs: Sequence[Result[InputResult]]) -> Chart:
     """Draws the costs of the stages, from profiles of benchmarks.input."""
     plots, rows, sentences = [], [], []
     for result in inputs:
@@ -170,9 +154,32 @@ def pipeline_costs(inputs: Sequence[Result[InputResult]]) -> Chart | None:
             rows.append([name, *map(frame.amount, costs), rate])
         if stages:
             unit = "ms an image, in one thread"
-            plots.append(_stacked(result.name, unit, _COSTS, stages))
+            plots.append(frame.parted(result.name, unit, _COSTS, stages))
             sentences += [text] if (text := profile.bottleneck.sentence) else []
-    if not plots:
-        return None
     title, legend = "What each stage of the pipeline costs", frame.legend(_COSTS)
     return Chart("pipeline-costs", title, sentences, legend, plots, _COST_COLUMNS, rows)
+
+
+@frame.of_each
+def storage_rates(index: int, result: Result[StorageResult]) -> Chart | None:
+    """Draws MB/s of a result of benchmarks.storage."""
+    every = result.values.measurements
+    if all(row.reads_per_second is None for row in every):
+        return None
+    rated = [row for row in every if row.megabytes_per_second is not None]
+    states = [state for state in _STATES if state in {row.state for row in rated}]
+    rates = [
+        Bar(f"{summary.name(m)}\n{m.state}", m.megabytes_per_second or 0.0, m.state)
+        for m in rated
+        if m.state in states
+    ]
+    plots = [Plot("Rate", frame.bars(rates, "MB/s", parts=states))] if rates else []
+    where = results.short_name(str(result.options.get("place") or "")) or result.name
+    return Chart(
+        f"storage-{index}-rates",
+        f"How fast {where} is",
+        result.values.sentences,
+        frame.legend(states),
+        plots,
+        *tables.view(summary.READINGS, every),
+    )

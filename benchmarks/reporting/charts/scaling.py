@@ -121,12 +121,10 @@ def point(
 
 def scaling_chart(
     groups: Sequence[Group], sweeps: Sequence[Result[SweepResult]]
-) -> Chart | None:
-    """Draws the rate of each series over the number of ranks."""
+) -> Chart:
+    """Draws the rate of each series over the number of ranks; no rows without data."""
     # The page of a sweep's folder has the runs themselves, with more figures.
     drawn = [*_of_groups(groups)] or [*_of_sweeps(sweeps)]
-    if not drawn:
-        return None
     return Chart(
         "scaling",
         "Ranks against the ideal line",

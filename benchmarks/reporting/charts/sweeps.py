@@ -96,12 +96,10 @@ def _plots(label: str, placed: Sequence[SweptPoint]) -> Iterator[Plot]:
         for p in placed
     ]
     yield Plot(label, frame.bars(rates, "images/s"))
-    shares = frame.parted(
-        PARTS, [(p.name, map(p.critical_path.get, PARTS)) for p in placed]
-    )
-    if shares:
-        drawing = frame.bars(shares, "share of the time", parts=PARTS, is_stacked=True)
-        yield Plot(f"{label}: critical path", drawing)
+    if any(p.critical_path for p in placed):
+        shares = [(p.name, map(p.critical_path.get, PARTS)) for p in placed]
+        title = f"{label}: critical path"
+        yield frame.parted(title, "share of the time", PARTS, shares)
 
 
 _Named = tuple[str, SweptRow]
@@ -162,14 +160,13 @@ def beside_publications(index: int, sweep: Result[SweepResult]) -> Chart | None:
     if not drawn:
         return None
     rates = [(name, [r.examples_per_second_per_rank, _of_gpu(r)]) for name, r in drawn]
-    bars = frame.parted(_OWNERS, rates)
-    drawing = frame.bars(bars, "images/s", parts=_OWNERS)
+    title, unit = "Images/s of one accelerator", "images/s"
     return Chart(
         f"published-{index}",
         "Beside the published tests",
         [_sentence(name, row) for name, row in drawn],
         frame.legend(_OWNERS),
-        [Plot("Images/s of one accelerator", drawing)],
+        [frame.parted(title, unit, _OWNERS, rates, is_stacked=False)],
         *tables.view(ROWS, named),
     )
 
@@ -250,9 +247,7 @@ def tiers(index: int, sweep: Result[SweepResult]) -> Chart | None:
     ]
     if any(any(sizes) for _, sizes in megabytes):
         title = "Bytes of the timed steps, by the place they came from"
-        sources = frame.parted(_GIVERS, megabytes)
-        drawing = frame.bars(sources, "MB", parts=_GIVERS, is_stacked=True)
-        plots.append(Plot(title, drawing))
+        plots.append(frame.parted(title, "MB", _GIVERS, megabytes))
     return Chart(
         f"tiers-{index}",
         "Tiers: the same run on data in several places",

@@ -91,7 +91,7 @@ def test_busy_cores_are_a_doubt_about_the_verdict() -> None:
 def test_equal_ranks_alone_are_no_line_of_scaling() -> None:
     series = {"model": "resnet50", "points": [_point(1, 100.0), _point(2, 99.0)]}
 
-    assert scaling.scaling_chart([], [_sweep({"series": [series]})]) is None
+    assert not scaling.scaling_chart([], [_sweep({"series": [series]})]).rows
 
 
 def test_a_sweep_without_placements_has_no_chart() -> None:
