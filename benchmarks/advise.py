@@ -34,10 +34,8 @@ from benchmarks.reporting import answers, output
 from benchmarks.results import checks, collection as results
 from tfpipe import cli
 
-_ASKED = cli.group("What is asked")
-_TRAINED = cli.group("What is trained")
-_HOSTS = cli.group("Accelerators and hosts")
-_STORAGE = cli.group("Storage")
+GROUPS = ("What is asked", "What is trained", "Accelerators and hosts", "Storage")
+_ASKED, _TRAINED, _HOSTS, _STORAGE = map(cli.group, GROUPS)
 
 
 def _fact(group: Callable[..., Any]) -> Callable[[str, str], Any]:
@@ -46,7 +44,6 @@ def _fact(group: Callable[..., Any]) -> Callable[[str, str], Any]:
 
 
 _trained, _of_hosts, _of_storage = map(_fact, (_TRAINED, _HOSTS, _STORAGE))
-GROUPS = (*("What is asked", "What is trained", "Accelerators and hosts", "Storage"),)
 
 
 @cli.options

@@ -44,10 +44,8 @@ from benchmarks.planning import plan, sweep_tables as tables
 from benchmarks.planning.plan import Sweep
 from benchmarks.planning.sweep_run import FAILED_DIR, Session, horovodrun
 from benchmarks.reporting import answers as answer_lines, output
-from benchmarks.results import gates
 from tfpipe import cli
 
-_START = cli.group("How runs are started")
 GROUPS = ("What to run", "On how many ranks", "In which places the data is")
 
 
@@ -58,21 +56,23 @@ class SweepOptions(cli.StoreOptions):
     sweep_dir: str = cli.required(
         "Folder for one JSON file a run. Runs whose file exists are not run again."
     )
-    preset: str | None = cli.group("What to run")(
+    preset: str | None = plan.RUN(
         None,
         "Published test to start from, with the gate au>=0.97. scaling: ResNet-50 on 1 "
         "to 8 ranks, five repeats. models: six of them. inference: the same, forward "
         "only. tiers: all places of the data.",
         choices=tuple(plan.PRESETS),
     )
-    sweep_file: str | None = cli.group("What to run")(
+    sweep_file: str | None = plan.RUN(
         None,
         "JSON or TOML file of these settings, by the names of the flags. arguments is "
         "a list of flags of benchmarks.train. Flags on the command line take "
         "precedence.",
     )
     sweep: Sweep = cli.nested(Sweep)
-    dry_run: bool = _START(False, "Check all settings, list the runs, and start none.")
+    dry_run: bool = plan.START(
+        False, "Check all settings, list the runs, and start none."
+    )
 
 
 def make_options(*, sweep: dict[str, Any], **own: Any) -> SweepOptions:
@@ -88,7 +88,7 @@ def make_options(*, sweep: dict[str, Any], **own: Any) -> SweepOptions:
 
 @contextlib.contextmanager
 def _locked(folder: pathlib.Path) -> Iterator[None]:
-    """Locks the folder against a second sweep, until the end of the process."""
+    """Locks the folder against a second sweep."""
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / ".lock", "w", encoding="ascii") as file:
         try:
@@ -123,16 +123,14 @@ def check_run(words: Sequence[str]) -> None:
     config = config_of(words)
     cli.refuse_unused(config, options_of_run.UNUSED)
     options_of_run.refuse_unmeasured(config)
-    for text in config.require:
-        gates.Gate.parse(text)
     if config.data_dir and config.is_remote:
         tfpipe.Files(config.data_dir).size("index.json")
     elif config.data_dir and not os.path.exists(f"{config.data_dir}/index.json"):
         tfpipe.TFRecordSource(config.data_dir, "train")  # its error has the remedy
-    if config.tuning is not None:
-        _check_exists(pathlib.Path(config.tuning), "tuning")
-    if config.mode != "train" and config.checkpoint_dir is not None:
-        _check_exists(pathlib.Path(config.checkpoint_dir), "checkpoint_dir")
+    restored = config.checkpoint_dir if config.mode != "train" else None
+    for flag, path in {"tuning": config.tuning, "checkpoint_dir": restored}.items():
+        if path is not None and not os.path.exists(path):
+            raise ValueError(f"--{flag} must be there, and {path} is not.")
     config.find_emulation()
 
 
@@ -142,11 +140,6 @@ def config_of(words: Sequence[str]) -> Config:
         return cli.parse(Config, words)
     except ValueError as error:
         raise ValueError(f"After -- stand flags of benchmarks.train. {error}") from None
-
-
-def _check_exists(path: pathlib.Path, flag: str) -> None:
-    if not path.exists():
-        raise ValueError(f"--{flag} must be there, and {path} is not.")
 
 
 def run(options: SweepOptions) -> int:

@@ -10,110 +10,110 @@ from typing import Literal
 from benchmarks.models import accelerators
 from benchmarks.models.accelerators import Figure
 from benchmarks.options import data_access, settings_file
-from benchmarks.options.data_access import DataOptions
+from benchmarks.options.data_access import (
+    COMPARED,
+    EMULATED,
+    INPUT,
+    KEPT,
+    LENGTH,
+    MODEL,
+    RECORDS,
+    RUN,
+    WRONG,
+    DataOptions,
+)
 from benchmarks.page_cache import states
 from benchmarks.planning import published
 from benchmarks.results import gates
 from tfpipe import cli
-
-_LENGTH = cli.group("How long")
-_MODEL = cli.group("How the model computes")
-_EMULATED = cli.group("An accelerator in place of the model")
-_COMPARED = cli.group("What is compared and required")
-_WRONG = cli.group("When something goes wrong")
-GROUPS = (
-    *("What to run", "How long", "Where the records are", "How the input is made"),
-    *("How the model computes", "An accelerator in place of the model"),
-    *("What is compared and required", "What is kept", "When something goes wrong"),
-)
 
 
 @cli.options
 class Config(DataOptions):
     """The options of a run."""
 
-    mode: Literal["train", "eval", "infer"] = data_access.RUN(
+    mode: Literal["train", "eval", "infer"] = RUN(
         "train",
         "What the model does. train: optimize on the train split; the steps are timed. "
         "eval: accuracy on the validation split, every record once, of the newest "
         "checkpoint. infer: the model forward only, on the validation split again and "
         "again, timed.",
     )
-    synthetic: bool = data_access.RUN(
+    synthetic: bool = RUN(
         False, "Feed one random batch again and again instead of real data."
     )
-    num_steps: int | None = _LENGTH(
+    num_steps: int | None = LENGTH(
         None,
         "Timed steps, after the warm-up steps. Default: one epoch; 100 with "
         "--synthetic.",
         least=1,
     )
-    num_epochs: int | None = _LENGTH(
+    num_epochs: int | None = LENGTH(
         None, "Epochs to train, those of a restored checkpoint included.", least=1
     )
-    num_warmup_steps: int | None = _LENGTH(
+    num_warmup_steps: int | None = LENGTH(
         None,
         "First steps, which are not timed. Default: until the records that were read "
         "ahead are used, at least 10; a tenth of all steps if epochs are too short.",
         least=0,
     )
-    find_batch_size: bool = _MODEL(
+    find_batch_size: bool = MODEL(
         False,
         "Run with the largest batch that fits in the memory of every GPU. Random "
         "images are tried first: the batch doubles, and then the gap halves.",
     )
-    ram_cache: Literal["records", "images"] | None = data_access.RECORDS(
+    ram_cache: Literal["records", "images"] | None = RECORDS(
         None,
         "Keep the split in the memory of each rank, filled before the first step. "
         "records: as they are in the shards. images: decoded and resized once; crops "
         "for training are then parts of these smaller images.",
     )
-    affinity: int | None = data_access.INPUT(
+    affinity: int | None = INPUT(
         None,
         "Epochs for which a host reads, and keeps in its shard cache, the same part of "
         "the records. Default: every host reads other records in each epoch.",
         least=1,
     )
-    on_error: Literal["raise", "skip"] = data_access.INPUT(
+    on_error: Literal["raise", "skip"] = INPUT(
         "raise",
         "What happens at a damaged record or image. raise: stop and name it. skip: "
         "leave it out, and count and name it in the result.",
     )
-    max_faults: int = data_access.INPUT(
+    max_faults: int = INPUT(
         100, "Most records that --on_error=skip may skip on a rank.", least=0
     )
-    precision: Literal["float32", "bfloat16", "float16"] = _MODEL(
+    precision: Literal["float32", "bfloat16", "float16"] = MODEL(
         "float32",
         "Type that the model computes in. Weights stay float32; float16 scales the "
         "loss.",
     )
-    data_format: Literal["NHWC", "NCHW"] = _MODEL(
+    data_format: Literal["NHWC", "NCHW"] = MODEL(
         "NHWC", "Channels last or first in the model. NCHW needs a GPU or --xla."
     )
-    xla: bool = _MODEL(False, "Compile the step with XLA.")
-    fp16_allreduce: bool = _MODEL(
+    xla: bool = MODEL(False, "Compile the step with XLA.")
+    fp16_allreduce: bool = MODEL(
         False, "Average the gradients over ranks as float16: half of the bytes."
     )
-    as_nvidia: bool = _MODEL(
+    as_nvidia: bool = MODEL(
         False,
         "Compute as NVIDIA's example of ResNet-50 does. Stands for "
         "--precision=float16 --xla --fp16_allreduce, channels last as Tensor Cores "
         "like them, TF_GPU_THREAD_MODE=gpu_private, and inter-op threads for the cores "
         "of a rank. Your --precision is kept.",
     )
-    learning_rate: float | None = _MODEL(
+    learning_rate: float | None = MODEL(
         None,
         "Peak learning rate for a global batch of 256. It is scaled linearly with the "
         "global batch. Default: the model's own.",
         least=0,
     )
-    num_classes: int | None = _MODEL(
+    num_classes: int | None = MODEL(
         None,
         "Outputs of the model. Default: the classes of the data set; 1000 with "
         "--synthetic.",
         least=1,
     )
-    emulate: str | None = _EMULATED(
+    emulate: str | None = EMULATED(
         None,
         "Replace the model by its step time on this accelerator. Any of "
         f"{', '.join(published.NAMES)}, or a name in "
@@ -121,22 +121,22 @@ class Config(DataOptions):
         "which figure it is scaled. The input path and the copy to the device stay "
         "real.",
     )
-    accelerators_file: str | None = _EMULATED(
+    accelerators_file: str | None = EMULATED(
         None,
         "JSON or TOML file of other accelerators for --emulate. Its form: "
         '{"NAME": {"source": "TEXT", "train": {"MODEL": IMAGES_PER_SECOND}, '
         '"infer": {}}}.',
         needs="--emulate",
     )
-    step_time_ms: float | None = _EMULATED(
+    step_time_ms: float | None = EMULATED(
         None, "Replace the model by this step time, in milliseconds.", least=0
     )
-    read_only: bool = _EMULATED(
+    read_only: bool = EMULATED(
         False,
         "Read records and decode none of them, as storage benchmarks do. Goes with "
         "--emulate or --step_time_ms.",
     )
-    cache: str = _COMPARED(
+    cache: str = COMPARED(
         "as_is",
         "State of the page cache for the files of the split. cold empties it at the "
         "start, when the timing begins and after each epoch; warm fills it at the "
@@ -146,35 +146,35 @@ class Config(DataOptions):
         "error.",
         choices=states.STATES,
     )
-    bars: bool = _COMPARED(
+    bars: bool = COMPARED(
         False,
         "Also measure the input alone and the model on synthetic data. The command "
         "prints which of them limits the run.",
     )
-    repeat: int = _COMPARED(
+    repeat: int = COMPARED(
         1,
         "Number of runs; the result is that of the median speed. The runs should agree "
         "within 5 %.",
         least=1,
     )
-    link_gbps: float | None = _COMPARED(
+    link_gbps: float | None = COMPARED(
         None,
         "Speed of a host's network each way in Gbit/s, for the gate network. Default: "
         "that of its interfaces, if they tell it.",
         above=0,
     )
-    require: tuple[str, ...] = _COMPARED(
+    require: tuple[str, ...] = COMPARED(
         (),
         "Gates that the result must meet, such as stall<=3%,au>=0.9. Another example: "
         "real/synthetic>=0.97. The exit code is 2 if a gate is not met. The metrics: "
         f"{', '.join(gates.METRICS)}.",
     )
-    checkpoint_dir: str | None = data_access.KEPT(
+    checkpoint_dir: str | None = KEPT(
         None,
         "Save the model here after each epoch. A run resumes from the newest "
         "checkpoint here.",
     )
-    trace_steps: str | None = data_access.KEPT(
+    trace_steps: str | None = KEPT(
         None,
         "First step and step after the last, such as 20:25, for a trace of rank 0 by "
         "TensorFlow's profiler. Steps count from 0, with the warm-up. Traced steps are "
@@ -182,17 +182,17 @@ class Config(DataOptions):
         shown="A:B",
         needs="--report_dir",
     )
-    rank_timeout: float = _WRONG(
+    rank_timeout: float = WRONG(
         300.0,
         "Seconds that a rank may go without a step. Then the run ends with an error.",
         least=1,
     )
-    elastic: bool = _WRONG(
+    elastic: bool = WRONG(
         False,
         "Continue without a rank that dies. Needs horovodrun with --min-np and "
         "--host-discovery-script, and --num_epochs.",
     )
-    allow_nan: bool = _WRONG(
+    allow_nan: bool = WRONG(
         False,
         "Train on although the loss is NaN or infinite, and mark the result. Default: "
         "end with an error that names step and rank.",

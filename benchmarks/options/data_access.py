@@ -14,11 +14,14 @@ from benchmarks.models import catalog
 from tfpipe import cli
 
 # Groups of flags of several commands.
-RUN = cli.group("What to run")
-_RECORDS = "Where the records are"
-RECORDS = cli.group(_RECORDS)
-INPUT = cli.group("How the input is made")
-KEPT = cli.group("What is kept")
+GROUPS = (
+    *("What to run", "How long", "Where the records are", "How the input is made"),
+    *("How the model computes", "An accelerator in place of the model"),
+    *("What is compared and required", "What is kept", "When something goes wrong"),
+)
+RUN, LENGTH, RECORDS, INPUT, MODEL, EMULATED, COMPARED, KEPT, WRONG = map(
+    cli.group, GROUPS
+)
 
 # A flag of commands without a data set too.
 report_dir = functools.partial(
@@ -89,9 +92,9 @@ class DataAccess(cli.StoreOptions):
         needs="--shard_cache_dir",
     )
     shared_cache_dir: str | None = shared_cache_dir(
-        "--shard_cache_dir", group=_RECORDS, needs="--shard_cache_dir"
+        "--shard_cache_dir", group=GROUPS[2], needs="--shard_cache_dir"
     )
-    shared_cache_max_gb: float | None = shared_cache_max_gb(group=_RECORDS)
+    shared_cache_max_gb: float | None = shared_cache_max_gb(group=GROUPS[2])
 
     def __post_init__(self) -> None:
         if self.read_from == "direct":

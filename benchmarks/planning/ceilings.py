@@ -37,7 +37,6 @@ class Demand:
     cores: float
     storage_bytes_per_second: float
     requests_per_second: float
-    host_bytes_per_second: float
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -113,7 +112,6 @@ def _demand_at(scenario: Scenario, images_per_second: float) -> Demand:
         cores=images_per_second * scenario.cpu_seconds,
         storage_bytes_per_second=read,
         requests_per_second=read / scenario.request,
-        host_bytes_per_second=read / scenario.num_hosts,
     )
 
 

@@ -238,3 +238,12 @@ def as_json(facts: Facts) -> dict[str, dict[str, object]]:
         }
         for name, fact in facts.items()
     }
+
+
+def from_json(table: Mapping[str, Mapping[str, Any]]) -> dict[str, Fact]:
+    """Returns the facts of what `as_json` returns."""
+    values = {name: fact["value"] for name, fact in table.items()}
+    return {
+        name: Fact(math.inf if value is None else value, table[name]["source"])
+        for name, value in values.items()
+    }

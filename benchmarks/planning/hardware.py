@@ -8,7 +8,6 @@ benchmarks/planning/published.py.
 
 import math
 from collections.abc import Collection, Mapping
-from typing import NamedTuple
 
 from benchmarks.models import accelerators as accelerators_, catalog
 from benchmarks.models.accelerators import Accelerators
@@ -16,62 +15,12 @@ from benchmarks.planning import ceilings, facts as facts_, published
 from benchmarks.planning.facts import Fact, Facts
 from tfpipe import errors
 
-_WEKA = "WekaIO, DGX-1"
-
-
-class _Machine(NamedTuple):
-    """A host with 8 accelerators: cores, and bytes of memory, local disk and link."""
-
-    cores: float
-    ram: float
-    local_disk_room: float
-    local_disk: Fact
-    link: Fact
-    source: str
-
-
-class _Storage(NamedTuple):
-    """A storage by name: bytes and requests a second, for all hosts or for each."""
-
-    rate: float
-    is_shared: bool
-    requests: float
-    source: str
-
-
-_LOCAL_NVME = 17_000 * 150_528.0
-STORAGES = {
-    "unlimited": _Storage(math.inf, True, math.inf, "no storage was given"),
-    "nfs": _Storage(1.5e9, False, math.inf, f"{_WEKA}: limit of NFS, for each client"),
-    "nvme": _Storage(
-        *(_LOCAL_NVME, False, math.inf),
-        f"{_WEKA}: local NVMe, 17,000 images/s of 150,528 B",
-    ),
-    "weka": _Storage(
-        *(30e9, True, 2.5e6), "HPE and WekaIO: over 30 GB/s, over 2.5 million reads/s"
-    ),
-}
-_LINK = Fact(10e9, f"one 100 Gb/s link: over 10 GB/s, {_WEKA}")
-_DISKS = Fact(25e9, "NVIDIA DGX A100: 25 GB/s at most of four NVMe disks, PCIe 4")
-_PORT_200 = Fact(25e9, "NVIDIA DGX A100, data sheet: one 200 Gb/s port")
-_PORT_400 = Fact(50e9, "NVIDIA DGX H100, data sheet: one 400 Gb/s port")
-_MACHINES = {
-    "v100": _Machine(
-        *(40, 512e9, 7.68e12, Fact(_LOCAL_NVME, STORAGES["nvme"].source), _LINK),
-        "NVIDIA DGX-1, data sheet",
-    ),
-    "a100": _Machine(
-        *(128, 1e12, 15.36e12, _DISKS, _PORT_200), "NVIDIA DGX A100 320GB, data sheet"
-    ),
-    **{
-        name.lower(): _Machine(
-            *(112, 2e12, 30.72e12, _DISKS, _PORT_400), f"NVIDIA DGX {name}, data sheet"
-        )
-        for name in ("H100", "H200", "B200")
-    },
-}
-_PER_HOST = 8.0
-_WRITE = Fact(1.5e9, "limit of NFS for one client, as the storage has no known limit")
+# The hosts of accelerators, the storages by name, and the facts of any run.
+_HOSTS, STORAGES = (
+    {name: facts_.from_json(table) for name, table in published.DATA[key].items()}
+    for key in ("hosts", "storages")
+)
+_DEFAULTS = facts_.from_json(published.DATA["defaults"])
 _PAGE_CACHE_SHARE = 0.8
 
 # CPU time of an image with the native op, a line through two points: 300 photographs
@@ -82,12 +31,6 @@ WHOLE_BATCHES = 1.198 / 1.436  # of that CPU time, at 104 kB
 # CPU time with entry points over that without them; of 1.3 MB it is 0.76.
 ENTRY_POINTS = 0.490 / 0.562
 ENTRY_POINTS_SOURCE = "2026-11-24-decode.json"
-_RECORD = Fact(
-    float(published.IMAGENET_RECORD_BYTES),
-    "ILSVRC-2012, train: 147,531,475,882 B, 1,281,167 images",
-)
-# The faster paths of a pipeline, as the presets choose them.
-PATHS = {"whole_batches": Fact(1.0, "default"), "entry_points": Fact(0.0, "default")}
 CPU_SOURCE = "2026-11-22-decode-native.json, -large.json: native op on an AMD EPYC"
 
 
@@ -99,23 +42,32 @@ def cpu_milliseconds(record_bytes: float) -> float:
 
 
 def paths_ratio(facts: Facts) -> float:
-    """Returns the factor of the faster paths of `PATHS` on the CPU time of an image.
+    """Returns the factor of the faster paths on the CPU time of an image.
 
     Args:
         facts: Facts; a path without a fact has its default.
     """
     ratios = {"whole_batches": WHOLE_BATCHES, "entry_points": ENTRY_POINTS}
     return math.prod(
-        ratio for path, ratio in ratios.items() if {**PATHS, **facts}[path].value
+        ratio for path, ratio in ratios.items() if {**_DEFAULTS, **facts}[path].value
     )
 
 
 def complete(start: Facts, accelerators: Accelerators, mode: str) -> dict[str, Fact]:
     """Returns each fact of `facts.KINDS`; the tables fill the gaps."""
-    facts = dict(start)
-    _add_model(facts, accelerators, mode)
-    for add in (_add_machine, _add_data, _add_storage, _add_memory):
-        add(facts)
+    facts = {**_DEFAULTS, **_with_storage(start)}
+    if "images_per_second" in start:
+        unknown = Fact("accelerator", "its rate was given")
+        facts["accelerator"] = start.get("accelerator", unknown)
+    accelerator = str(facts["accelerator"].value)
+    _add_model(facts, accelerators, accelerator, mode)
+    kind = accelerator.partition("_")[0].lower()
+    how = "" if kind in _HOSTS else f", as the host of {accelerator} is not known"
+    for name, fact in _HOSTS.get(kind, _HOSTS["h100"]).items():
+        facts.setdefault(name, Fact(fact.value, fact.source + how))
+    one_host = Fact(facts["accelerators_per_host"].value, "default: one host")
+    facts.setdefault("num_accelerators", one_host)
+    _add_computed(facts, start)
     return {name: facts[name] for name in facts_.KINDS}
 
 
@@ -129,74 +81,44 @@ def _known(what: str, name: str, table: Collection[str], also: str = "") -> str:
     return name
 
 
-def _add_model(facts: dict[str, Fact], accelerators: Accelerators, mode: str) -> None:
-    add, models = facts.setdefault, sorted(catalog.MODELS)
-    name = _known("model", str(add("model", Fact("resnet50", "default")).value), models)
+def _with_storage(start: Facts) -> dict[str, Fact]:
+    """Returns facts with the figures of the storage of the name that they hold."""
+    storage = start.get("storage", Fact("unlimited", ""))
+    if not isinstance(name := storage.value, str):
+        return {**start}
+    kind = STORAGES[_known("storage", name, STORAGES, "a rate such as 10GB/s, or ")]
+    how = f"{storage.source} {name}: " if storage.source else ""
+    named = {key: Fact(fact.value, how + fact.source) for key, fact in kind.items()}
+    return {**named, **start, "storage": named["storage"]}
+
+
+def _add_model(
+    facts: dict[str, Fact], accelerators: Accelerators, accelerator: str, mode: str
+) -> None:
+    name = _known("model", str(facts["model"].value), sorted(catalog.MODELS))
     model, default = catalog.MODELS[name], f"default of {name}"
-    add("batch_size", Fact(float(model.batch_size), default))
-    add("image_size", Fact(float(model.image_size), default))
-    if "images_per_second" in facts:
-        add("accelerator", Fact("accelerator", "its rate was given"))
-        return
-    accelerator = str(add("accelerator", Fact("h100", "default")).value)
-    flags = {"flag": "--accelerator", "remedy": "--images_per_second"}
-    figure = accelerators_.find(accelerators, accelerator, name, mode, **flags)
-    how = "" if figure.ratio is None else "scaled; "
-    facts["images_per_second"] = Fact(figure.images_per_second, how + figure.source)
+    facts.setdefault("batch_size", Fact(float(model.batch_size), default))
+    facts.setdefault("image_size", Fact(float(model.image_size), default))
+    if "images_per_second" not in facts:
+        flags = {"flag": "--accelerator", "remedy": "--images_per_second"}
+        figure = accelerators_.find(accelerators, accelerator, name, mode, **flags)
+        how = "" if figure.ratio is None else "scaled; "
+        facts["images_per_second"] = Fact(figure.images_per_second, how + figure.source)
 
 
-def _add_machine(facts: dict[str, Fact]) -> None:
-    add, accelerator = facts.setdefault, str(facts["accelerator"].value)
-    name = accelerator.partition("_")[0].lower()
-    machine = _MACHINES.get(name, _MACHINES["h100"])
-    source = machine.source
-    if name not in _MACHINES:
-        source += f", as the host of {accelerator} is not known"
-    per_host = add("accelerators_per_host", Fact(_PER_HOST, machine.source))
-    add("num_accelerators", Fact(per_host.value, "default: one host"))
-    add("cores", Fact(machine.cores, source))
-    add("ram", Fact(machine.ram, source))
-    add("local_disk_room", Fact(machine.local_disk_room, source))
-    add("link", machine.link)
-    add("local_disk", machine.local_disk)
-    add("exchange_ms", Fact(0.0, "hidden by computation, an assumption"))
-
-
-def _add_data(facts: dict[str, Fact]) -> None:
-    add = facts.setdefault
-    add("num_images", Fact(1_281_167.0, _RECORD.source))
-    for name, fact in {"record": _RECORD, **PATHS}.items():
-        add(name, fact)
+def _add_computed(facts: dict[str, Fact], start: Facts) -> None:
+    """Adds the figures that other figures give."""
     cost = cpu_milliseconds(facts_.figure(facts, "record")) * paths_ratio(facts)
-    source = CPU_SOURCE
+    how = CPU_SOURCE
     if facts["whole_batches"].value:
-        source += ", whole batches"
+        how += ", whole batches"
     if facts["entry_points"].value:
-        source += f", entry points: {ENTRY_POINTS_SOURCE}"
-    add("cpu_ms", Fact(cost, source))
-
-
-def _add_storage(facts: dict[str, Fact]) -> None:
-    add, storage = facts.setdefault, facts.get("storage", Fact("unlimited", ""))
-    if isinstance(name := storage.value, str):
-        kind = STORAGES[_known("storage", name, STORAGES, "a rate such as 10GB/s, or ")]
-        source = f"{storage.source} {name}: " if storage.source else ""
-        source += kind.source
-        storage = facts["storage"] = Fact(kind.rate, source)
-        add("shared_storage", Fact(float(kind.is_shared), source))
-        add("requests", Fact(kind.requests, source))
-    add("shared_storage", Fact(1.0, "assumption"))
-    add("requests", Fact(math.inf, "no limit was given"))
-    add("request", Fact(float(1 << 20), "read buffer of a pipeline"))
-    for name in ("storage_cache", "price_per_1000_requests", "price_per_gb"):
-        add(name, Fact(0.0, "none was given"))
-    rate, link = float(storage.value), facts["link"]
-    how = f"as fast as one host reads: {storage.source}, {link.source}"
-    same = Fact(min(rate, float(link.value)), how)
-    add("write", same if math.isfinite(rate) else _WRITE)
-
-
-def _add_memory(facts: dict[str, Fact]) -> None:
+        how += f", entry points: {ENTRY_POINTS_SOURCE}"
+    facts.setdefault("cpu_ms", Fact(cost, how))
+    storage, link = facts["storage"], facts["link"]
+    if "write" not in start and math.isfinite(float(storage.value)):
+        how = f"as fast as one host reads: {storage.source}, {link.source}"
+        facts["write"] = Fact(min(float(storage.value), float(link.value)), how)
     room = _PAGE_CACHE_SHARE * facts_.figure(facts, "ram")
     how = f"{_PAGE_CACHE_SHARE:.0%} of the memory"
     facts.setdefault("page_cache", Fact(room, how))
@@ -210,7 +132,6 @@ def _add_memory(facts: dict[str, Fact]) -> None:
 
 FLAG = "--what_if"
 _OTHER_NAMES = {"accelerators": "num_accelerators", "network": "link"}
-_HOSTS = "hosts"
 
 # A changed fact makes these facts wrong, unless their source is a flag.
 _DEPENDENT: Mapping[str, tuple[str, ...]] = {
@@ -238,7 +159,7 @@ def parse_changes(text: str, before: Facts) -> dict[str, Fact]:
                 f"{part.strip()!r}."
             )
         source = f"{FLAG} {name}={value}"
-        if name == _HOSTS:
+        if name == "hosts":
             hosts = facts_.parse("num_accelerators", value, source)
             per_host = facts_.figure({**before, **changes}, "accelerators_per_host")
             name, fact = (
@@ -248,7 +169,7 @@ def parse_changes(text: str, before: Facts) -> dict[str, Fact]:
         else:
             name = _OTHER_NAMES.get(name, name)
             if name not in facts_.KINDS:
-                names = ", ".join([_HOSTS, *facts_.KINDS])
+                names = ", ".join(["hosts", *facts_.KINDS])
                 raise ValueError(
                     f"{FLAG} may set {names}; got {name!r}."
                     f"{errors.did_you_mean(name, facts_.KINDS)}"

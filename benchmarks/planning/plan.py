@@ -236,10 +236,10 @@ _PLACE_OF_DATA = {
 }
 
 
-_RUN = cli.group("What to run")
+RUN = cli.group("What to run")
 _PLACES = cli.group("In which places the data is")
 _RANKS = cli.group("On how many ranks")
-_START = cli.group("How runs are started")
+START = cli.group("How runs are started")
 
 
 @cli.options
@@ -252,32 +252,32 @@ class Sweep:
         shown="-- FLAGS",
         url=True,
     )
-    data_dirs: tuple[str, ...] = _RUN(
+    data_dirs: tuple[str, ...] = RUN(
         (), "Folders or URLs of converted data sets to run on.", url=True
     )
-    models: tuple[str, ...] = _RUN(
+    models: tuple[str, ...] = RUN(
         ("resnet50",), "Models to run.", choices=sorted(catalog.MODELS)
     )
-    batch_sizes: tuple[int, ...] = _RUN(
+    batch_sizes: tuple[int, ...] = RUN(
         (),
         "Examples in a batch. Of each rank with --scaling=weak, of all ranks together "
         "with --scaling=strong. Default: the model's own, for each rank.",
         least=1,
     )
-    modes: tuple[str, ...] = _RUN(
+    modes: tuple[str, ...] = RUN(
         (), "Values of --mode to run with. Default: what follows --, or train."
     )
-    caches: tuple[str, ...] = _RUN(
+    caches: tuple[str, ...] = RUN(
         (),
         "Values of --cache to run with. Default: what follows --, or as_is.",
         choices=states.STATES,
     )
-    accelerators: tuple[str, ...] = _RUN(
+    accelerators: tuple[str, ...] = RUN(
         (),
         f"Values of --emulate to run with; {NO_ACCELERATOR} is the real model. "
         "Default: what follows --, or the real model.",
     )
-    repeats: int = _RUN(
+    repeats: int = RUN(
         1,
         "Runs of each setting. Confidence intervals need 2, and are wide with fewer "
         "than 5.",
@@ -334,10 +334,10 @@ class Sweep:
         least=1,
         needs="--find_ranks",
     )
-    run_timeout: float = _START(
+    run_timeout: float = START(
         3600.0, "Seconds after which a run is stopped, and has failed.", above=0
     )
-    horovodrun_arguments: tuple[str, ...] = _START(
+    horovodrun_arguments: tuple[str, ...] = START(
         (),
         'More arguments for horovodrun, in one text: "--network-interface eth0".',
         repeated=True,

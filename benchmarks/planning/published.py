@@ -121,11 +121,11 @@ def _accelerators(data: Mapping[str, Any]) -> Accelerators:
     return figures
 
 
-_DATA = json.loads(pathlib.Path(__file__).with_name("published.json").read_text())
-ACCELERATORS = _accelerators(_DATA)
+DATA = json.loads(pathlib.Path(__file__).with_name("published.json").read_text())
+ACCELERATORS = _accelerators(DATA)
 # The accelerators with a figure, as flags list them.
 NAMES = sorted(name for name, modes in ACCELERATORS.items() if modes["train"])
-NO_FIGURE = f"No figure was found for {', '.join(_DATA['no_figure_found'])}."
+NO_FIGURE = f"No figure was found for {', '.join(DATA['no_figure_found'])}."
 
 
 def _published_row(fields: Mapping[str, Any]) -> PublishedRow:
@@ -137,5 +137,5 @@ def _published_row(fields: Mapping[str, Any]) -> PublishedRow:
 
 # Where several rows fit equally well, the first row is taken.
 PUBLICATIONS: Sequence[PublishedRow] = [
-    _published_row(fields) for fields in _DATA["publications"]
+    _published_row(fields) for fields in DATA["publications"]
 ]

@@ -40,7 +40,7 @@ def test_ceilings_by_hand():
     assert got.ceilings == pytest.approx(want)
     assert (got.images_per_second, got.binding) == (8000.0, "accelerator")
     assert (got.busy_share, got.next_binding) == (1.0, "requests")
-    assert dataclasses.astuple(got.demand) == pytest.approx((8.0, 8e8, 800.0, 4e8))
+    assert dataclasses.astuple(got.demand) == pytest.approx((8.0, 8e8, 800.0))
     assert got.needs == got.demand
 
 
@@ -122,9 +122,10 @@ def test_no_resource_gives_more_than_it_has(scenario):
         scenario.num_cores,
         scenario.num_storages * scenario.storage,
         scenario.num_storages * scenario.requests,
-        scenario.link,
+        scenario.num_hosts * scenario.link,
     )
-    for used, limit in zip(dataclasses.astuple(got.demand), most, strict=True):
+    demand = (*dataclasses.astuple(got.demand), got.demand.storage_bytes_per_second)
+    for used, limit in zip(demand, most, strict=True):
         assert used <= limit * (1 + 1e-9)
     assert 0 < got.busy_share <= 1
     assert got.images_per_second == min(got.ceilings.values())
