@@ -23,15 +23,16 @@ behind a firewall. The servers run until SIGINT or SIGTERM. On stdout: the stage
 the end one JSON object as the last line. Exit code: 0 ended by a signal, 1 an error.
 """
 
+import contextlib
 import dataclasses
-import resource
+import os
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from benchmarks.reporting import output
@@ -120,41 +121,50 @@ class WorkerOptions(ServerOptions, ReadingOptions):
     )
 
 
-def _serve(
-    role: str, options: Any, serve: Callable[[Any, threading.Event], dict[str, Any]]
-) -> None:
+def serve(options: ServerOptions) -> None:
+    """Runs a server until a signal, and prints its figures."""
+    role, work = _ROLES[type(options)]
     _say(
         "TensorFlow's servers listen on every network address of this host, and "
         "whoever reaches the port can run code here: keep it behind a firewall."
     )
-    started = time.monotonic()
-    figures = serve(options, _stop_event())
+    started, stop = time.monotonic(), threading.Event()
+    for kind in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(kind, lambda *_: stop.set())
+    figures = work(options, stop)
     result = {
         "command": "benchmarks.service",
         "schema_version": 1,
         "role": role,
         "seconds": time.monotonic() - started,
-        "cpu_seconds": _cpu_seconds(),
+        "cpu_seconds": sum(os.times()[:4]),  # of the process and of ended children
         **figures,
     }
     cost = f"{result['seconds']:.0f} s, {result['cpu_seconds']:.1f} CPU-seconds"
     output.show(result, f"The service ({role}) has ended: {cost}.")
 
 
-def _stop_event() -> threading.Event:
-    stop = threading.Event()
-    for kind in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(kind, lambda *_: stop.set())
-    return stop
-
-
 def _dispatch(options: DispatcherOptions, stop: threading.Event) -> dict[str, Any]:
-    server, shown = _start_dispatcher(options)
-    silent = _watch_workers(options, shown, stop)
+    """Runs a dispatcher, and the workers of `local`."""
+    service = _prepared_service()
+    config = service.DispatcherConfig(
+        port=options.address.port,
+        work_dir=options.work_dir,
+        fault_tolerant_mode=options.work_dir is not None,
+    )
+    server = _started(service.DispatchServer, config)
+    shown = f"{options.address.host}:{server.target.rpartition(':')[2]}"
+    print(f'tfpipe.Service("{shown}")', flush=True)
+    watch = threading.Thread(
+        target=_name_silent_workers, args=(options, shown, stop), daemon=True
+    )
+    watch.start()
+    figures: dict[str, Any] = {"address": shown}
+    if isinstance(options, LocalOptions):
+        figures |= _keep_workers(options, shown, stop)
     stop.wait()
-    silent.join()
-    del server
-    return {"address": shown}
+    watch.join()
+    return figures
 
 
 @dataclasses.dataclass
@@ -195,44 +205,23 @@ class SilentWorkers:
         return sentences
 
 
-def _watch_workers(
+def _name_silent_workers(
     options: DispatcherOptions, shown: str, stop: threading.Event
-) -> threading.Thread:
-    """Starts to name silent workers on stderr, until `stop`."""
+) -> None:
     from tfpipe.service import workers
 
     silent = SilentWorkers(options.silent_seconds, workers.service_worker_answers)
-
     # The server listens on all addresses of this host; `shown` may be for other hosts.
     here = f"127.0.0.1:{shown.rpartition(':')[2]}"
-
-    def watch() -> None:
-        said = ""
-        while not stop.wait(options.silent_seconds / 4):
-            try:
-                sentences = silent.look(workers.service_workers(here))
-            except ConnectionError as error:
-                sentences = [str(error)] if str(error) != said else []
-                said = str(error)
-            for sentence in sentences:
-                _say(sentence)
-
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
-    return thread
-
-
-def _start_dispatcher(options: DispatcherOptions) -> tuple[Any, str]:
-    service = _prepared_service()
-    config = service.DispatcherConfig(
-        port=options.address.port,
-        work_dir=options.work_dir,
-        fault_tolerant_mode=options.work_dir is not None,
-    )
-    server = _started(lambda: service.DispatchServer(config))
-    shown = f"{options.address.host}:{server.target.rpartition(':')[2]}"
-    print(f'tfpipe.Service("{shown}")', flush=True)
-    return server, shown
+    said = ""
+    while not stop.wait(options.silent_seconds / 4):
+        try:
+            sentences = silent.look(workers.service_workers(here))
+        except ConnectionError as error:
+            sentences = [str(error)] if str(error) != said else []
+            said = str(error)
+        for sentence in sentences:
+            _say(sentence)
 
 
 def _work(options: WorkerOptions, stop: threading.Event) -> dict[str, Any]:
@@ -252,66 +241,54 @@ def _work(options: WorkerOptions, stop: threading.Event) -> dict[str, Any]:
         port=options.address.port,
         heartbeat_interval_ms=_HEARTBEAT_MS,
     )
-    server = _started(lambda: service.WorkerServer(config))
+    server = _started(service.WorkerServer, config)
     _say(f"A worker serves {dispatcher}.")
     stop.wait()
     del server
     return {"dispatcher": dispatcher}
 
 
-def _serve_locally(options: LocalOptions, stop: threading.Event) -> dict[str, Any]:
-    server, shown = _start_dispatcher(options)
+def _keep_workers(
+    options: LocalOptions, dispatcher: str, stop: threading.Event
+) -> dict[str, Any]:
+    """Starts workers, and replaces dead workers until `stop`; then ends the workers."""
+    reads = [] if options.data_dir is None else [f"--data_dir={options.data_dir}"]
+
+    def start(port: int) -> "subprocess.Popen[bytes]":
+        own = [f"--dispatcher={dispatcher}", f"--address=127.0.0.1:{port}", *reads]
+        return subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.service", "worker", *own],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,  # for the result of this command
+            preexec_fn=child_process.end_with_parent(),
+        )
+
     # A new worker has the port of the dead worker: the dispatcher knows a worker by its
     # address, and waits for the address.
-    ports = [_free_port() for _ in range(options.workers)]
-    silent = _watch_workers(options, shown, stop)
-    reads = [] if options.data_dir is None else [f"--data_dir={options.data_dir}"]
-    workers = [_start_worker(shown, port, *reads) for port in ports]
+    workers = {port: start(port) for port in _free_ports(options.workers)}
     num_restarts = 0
     while not stop.wait(_RESTART_SECONDS):
-        for index, worker in enumerate(workers):
+        for port, worker in workers.items():
             if worker.poll() is not None:
                 _say(
                     f"Worker {worker.pid} ended with exit code {worker.returncode}. "
                     "Another one takes its place."
                 )
-                workers[index] = _start_worker(shown, ports[index], *reads)
+                workers[port] = start(port)
                 num_restarts += 1
-    for worker in workers:
+    for worker in workers.values():
         worker.terminate()
-    for worker in workers:
+    for worker in workers.values():
         worker.wait()
-    silent.join()
-    del server
-    return {
-        "address": shown,
-        "num_workers": len(workers),
-        "num_restarts": num_restarts,
-    }
+    return {"num_workers": len(workers), "num_restarts": num_restarts}
 
 
-def _free_port() -> int:
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        return int(server.getsockname()[1])
-
-
-def _start_worker(dispatcher: str, port: int, *more: str) -> "subprocess.Popen[bytes]":
-    # stdout is for the result of this command.
-    return subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "benchmarks.service",
-            "worker",
-            f"--dispatcher={dispatcher}",
-            f"--address=127.0.0.1:{port}",
-            *more,
-        ],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        preexec_fn=child_process.end_with_parent(),
-    )
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        servers = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for server in servers:
+            server.bind(("127.0.0.1", 0))
+        return [int(server.getsockname()[1]) for server in servers]
 
 
 def _prepared_service() -> Any:
@@ -326,37 +303,28 @@ def _prepared_service() -> Any:
     return tf.data.experimental.service
 
 
-def _started(start: Callable[[], Any]) -> Any:
+def _started(server: Callable[[Any], Any], config: Any) -> Any:
     import tensorflow as tf
 
     try:
-        return start()
+        return server(config)
     except tf.errors.OpError as error:
         raise RuntimeError(
             f"The server must be able to start, got: {error.message}"
         ) from error
 
 
-def _cpu_seconds() -> float:
-    kinds = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-    usages = [resource.getrusage(kind) for kind in kinds]
-    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
-
-
 def _say(text: str) -> None:
     print(f"service: {text}", file=sys.stderr, flush=True)
 
 
+_ROLES: Mapping[type, tuple[str, Callable[[Any, threading.Event], dict[str, Any]]]] = {
+    LocalOptions: ("local", _dispatch),
+    DispatcherOptions: ("dispatcher", _dispatch),
+    WorkerOptions: ("worker", _work),
+}
 COMMANDS = (
-    cli.Command(
-        LocalOptions, lambda o: _serve("local", o, _serve_locally), form="local"
-    ),
-    cli.Command(
-        DispatcherOptions,
-        lambda o: _serve("dispatcher", o, _dispatch),
-        form="dispatcher",
-    ),
-    cli.Command(WorkerOptions, lambda o: _serve("worker", o, _work), form="worker"),
+    *(cli.Command(options, serve, form=role) for options, (role, _) in _ROLES.items()),
 )
 
 if __name__ == "__main__":
