@@ -41,7 +41,7 @@ from benchmarks.storage_probe import probe, probe_files, summary
 from benchmarks.storage_probe.reads import Workers
 from benchmarks.system.machine import Host
 from tfpipe import cli, errors
-from tfpipe.cli import progress as bars
+from tfpipe.cli import progress as bars, text_table
 from tfpipe.cli.progress import Progress
 from tfpipe.errors import count_of
 
@@ -165,7 +165,8 @@ def run(config: StorageOptions) -> None:
     }
     if not hosts.is_first:
         return
-    details = [summary.table(measured), *result["sentences"]]
+    table = text_table.lines(summary.READINGS, measured)
+    details = ["\n".join(table), *result["sentences"]]
     output.show(result, *answers.storage(result), details=details)
     if config.report_dir:
         output.write(result, output.path_in(config.report_dir, "storage", now))
@@ -184,7 +185,7 @@ def _feeds(
         files.mean_record_bytes or published.IMAGENET_RECORD_BYTES,
         published.LARGE_RECORD_BYTES,
     )
-    rows = summary.fed(rate * 1e6, sizes, config.for_model, published.ACCELERATORS)
+    rows, fed = summary.fed(rate * 1e6, sizes, config.for_model, published.ACCELERATORS)
     sentences = [_fastest(measured, best)]
     if files.beneath.caveat:
         sentences.append(files.beneath.caveat)
@@ -203,7 +204,7 @@ def _feeds(
         "megabytes_per_second": rate,
         "write_megabytes_per_second": write and write.megabytes_per_second,
         "feeds": rows,
-        "sentences": [*sentences, *summary.fed_sentences(rows)],
+        "sentences": [*sentences, *fed],
     }
 
 

@@ -34,7 +34,6 @@ from collections.abc import Callable, Iterator, Sequence
 from operator import itemgetter
 
 import tfpipe
-from benchmarks.results.other_results import StorageReading
 from benchmarks.storage_probe import probe, probe_files, reads
 from benchmarks.storage_probe.reads import Piece
 from studies import harness
@@ -74,12 +73,11 @@ def by_probe(url: str, pieces: Sequence[Piece], num_threads: int) -> dict[str, f
         pieces: The pieces.
         num_threads: Threads; each takes piece after piece.
     """
-    measurement = StorageReading(what=probe.SHARDS, state=probe.REMOTE)
     job = reads.Job(
         kind=reads.SEQUENTIAL,
         pieces=pieces,
         seconds=3600.0,
-        block_bytes=probe.block_bytes(measurement),
+        block_bytes=probe.REMOTE_BYTES,
         num_threads=num_threads,
         url=url,
     )
@@ -99,7 +97,7 @@ def by_obstore(url: str, pieces: Sequence[Piece], num_threads: int) -> dict[str,
     import obstore
 
     store = obstore.store.from_url(url, client_options={"allow_http": True})
-    size = probe.block_bytes(StorageReading(what=probe.SHARDS, state=probe.REMOTE))
+    size = probe.REMOTE_BYTES
     shared, lock = iter(pieces), threading.Lock()
     num_bytes = [0] * num_threads
 

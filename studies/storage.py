@@ -34,7 +34,6 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.results.other_results import StorageReading
 from benchmarks.storage_probe import probe, probe_files, reads
 from benchmarks.storage_probe.reads import Workers
 from studies import harness
@@ -125,7 +124,7 @@ def by_probe(
         workers: The process to read in.
         seed: Seed of the order of random reads.
     """
-    measurement = StorageReading(what=kind, state=probe.DIRECT)
+    measurement = probe.way(kind, probe.DIRECT)
     pieces = probe_files.cut([(path, os.path.getsize(path))])
     outcomes = workers.run(probe.jobs(measurement, pieces, None, seconds, seed=seed))
     row = probe.with_figures(measurement, [outcomes], [None])

@@ -27,6 +27,7 @@ _PIECE_BYTES = 1 << 30  # asked for at a time; the vector for it takes 256 KiB
 _CHUNK_BYTES = 8 << 20
 _NUM_READERS = 8  # at a time: one reader cannot use the whole network
 _TRIAL_BYTES = 1 << 20
+_MAX_BYTES = 16e9  # of a sample, measured in 0.24 s, so every 24 s
 # A page that the kernel works on stays, so evicting is tried again after a pause.
 _PAUSES = (0.0, 0.01, 0.05, 0.25, 0.5)
 _DROP_CACHES = pathlib.Path("/proc/sys/vm/drop_caches")
@@ -78,9 +79,8 @@ class OpenFiles:
         if not may_see_residency(path):
             self.remark = _NOT_OWNED
         elif size:
-            address = _LIBC.mmap(
-                None, size, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0
-            )
+            how = mmap.PROT_READ, mmap.MAP_SHARED
+            address = _LIBC.mmap(None, size, *how, descriptor, 0)
             if address != _MAP_FAILED:
                 self._views.append((address, size))
             elif ctypes.get_errno() == errno.ENODEV:
@@ -236,9 +236,6 @@ def drop_caches(_: Sequence[str]) -> dict[str, Any]:
     return {}
 
 
-_MAX_BYTES = 16e9  # measured in 0.24 s, so every 24 s
-
-
 def resident_probe(files: Sequence[str], num_bytes: float) -> Probe:
     """Yields the part of files in memory, for `Sampler`.
 
@@ -246,15 +243,9 @@ def resident_probe(files: Sequence[str], num_bytes: float) -> Probe:
     by an even sample of the files. The files stay mapped: a file server that does not
     answer blocks no measurement.
     """
-    opened = OpenFiles(even_sample(files, num_bytes))
+    opened = OpenFiles(files[:: max(1, round(num_bytes / _MAX_BYTES))])
     if opened.remark:
         raise OSError(opened.remark)
     while True:
         share = (opened.resident_bytes() or 0) / max(1, opened.num_bytes)
         yield Reading(gauges={"resident_fraction": share})
-
-
-def even_sample(files: Sequence[str], num_bytes: float) -> list[str]:
-    """Returns files at even distances that have about 16 GB; all files if these do."""
-    step = max(1, round(num_bytes / _MAX_BYTES))
-    return list(files[::step])

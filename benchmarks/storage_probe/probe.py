@@ -16,6 +16,8 @@ hosts do a measurement at the same time.
 """
 
 import dataclasses
+import functools
+import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -37,7 +39,7 @@ DIRECT, COLD, WARM, REMOTE = "direct", "cold", "warm", "remote"
 DURABLE = "durable"
 
 LARGE, SMALL = 1 << 20, 4096  # bytes of a read
-_REMOTE_BYTES = 4 << 20  # as a shard cache fetches
+REMOTE_BYTES = 4 << 20  # as a shard cache fetches
 _WARM_BYTES = 256 << 20  # of the files, read into the page cache
 _WARM_LIMIT = 0.99  # part of the files in memory before a warm measurement
 _FETCHED = 0.9  # part of the bytes that the kernel must have fetched
@@ -46,16 +48,19 @@ _LEAST_GAIN = 1.05  # of the rate, for more threads to be worth a measurement
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99_9": 0.999}  # of a latency
 
 
-def block_bytes(reading: StorageReading) -> int:
-    """Returns the bytes of each read."""
-    if reading.what == reads.RANDOM:
-        return SMALL
-    return _REMOTE_BYTES if reading.state == REMOTE else LARGE
-
-
-def is_of_names(reading: StorageReading) -> bool:
-    """Returns whether files are opened or asked for their size, and not read."""
-    return reading.what in (reads.OPEN, reads.STAT)
+def way(
+    what: str, state: str, *, num_threads: int = 1, num_processes: int = 1
+) -> StorageReading:
+    """Returns a reading without figures; block_bytes is None if nothing is read."""
+    usual = REMOTE_BYTES if state == REMOTE else LARGE
+    special = {reads.RANDOM: SMALL, reads.OPEN: None, reads.STAT: None}
+    return StorageReading(
+        what=what,
+        state=state,
+        num_threads=num_threads,
+        num_processes=num_processes,
+        block_bytes=special.get(what, usual),
+    )
 
 
 class FileFacts(NamedTuple):
@@ -78,37 +83,21 @@ def plan(facts: FileFacts, max_parallel: int) -> list[Group]:
     alone = [DIRECT] if facts.is_direct else cold
     warm = [] if facts.is_remote else [WARM]
     counts = _up_to(min(max_parallel, facts.num_pieces))
-    planned = [
-        _group(what, state)
-        for what in (reads.SEQUENTIAL, reads.RANDOM)
-        for state in (*alone, *warm)
+    both = [
+        way(w, s) for w in (reads.SEQUENTIAL, reads.RANDOM) for s in (*alone, *warm)
     ]
+    planned = [[reading] for reading in both]
     if max_parallel > 1:
-        most = [max_parallel]
-        planned += [_group(reads.RANDOM, state, threads=most) for state in alone]
+        most = {"num_threads": max_parallel}
+        planned += [[way(reads.RANDOM, state, **most)] for state in alone]
     for state in cold or warm:
-        planned.append(_group(SHARDS, state, threads=counts))
-        planned.append(_group(SHARDS, state, processes=counts[1:]))
+        planned.append([way(SHARDS, state, num_threads=count) for count in counts])
+        more = counts[1:]
+        planned.append([way(SHARDS, state, num_processes=count) for count in more])
     if cold and warm:
-        planned.append(_group(SHARDS, WARM, processes=counts[-1:]))
+        planned.append([way(SHARDS, WARM, num_processes=counts[-1])])
     names = (reads.STAT,) if facts.is_remote else (reads.OPEN, reads.STAT)
-    return planned + [_group(n, state) for n in names for state in (*cold, *warm)]
-
-
-def _group(
-    what: str,
-    state: str,
-    *,
-    threads: Sequence[int] = (1,),
-    processes: Sequence[int] = (1,),
-) -> Group:
-    return [
-        StorageReading(
-            what=what, state=state, num_threads=thread, num_processes=process
-        )
-        for thread in threads
-        for process in processes
-    ]
+    return planned + [[way(name, state)] for name in names for state in (*cold, *warm)]
 
 
 def _up_to(most: int) -> list[int]:
@@ -170,11 +159,12 @@ class StorageProbe:
                 yield row
         if (best := summary.best(rows)) is not None:
             what, state, processes, threads = best.way
-            (again,) = _group(what, state, threads=[threads], processes=[processes])
+            again = way(what, state, num_threads=threads, num_processes=processes)
             yield self._measure(dataclasses.replace(again, is_again=True))
         if self.files.write_folder:  # last, because a disk may work on after the writes
+            write = functools.partial(way, reads.WRITE, DURABLE)
             counts = _up_to(self.max_parallel)
-            yield from self._measure_group(_group(reads.WRITE, DURABLE, threads=counts))
+            yield from self._measure_group([write(num_threads=n) for n in counts])
 
     def facts(self) -> FileFacts:
         """Returns what holds on every host."""
@@ -210,9 +200,8 @@ class StorageProbe:
         ready = self.gather(_prepare(reading, names, self.workers))
         if problem := next((why for _, why in ready if why), None):
             return dataclasses.replace(reading, skipped=problem)
-        limit = self.seconds
-        if is_of_names(reading):
-            limit = min(limit, _NAMES_SECONDS)
+        most = math.inf if reading.block_bytes else _NAMES_SECONDS
+        limit = min(self.seconds, most)
         seed = zlib.crc32(repr((*reading.way, reading.is_again)).encode())
         work = jobs(reading, pieces, self.files.url, limit, seed=seed)
         by_host = self.gather(self.workers.run(work))
@@ -226,7 +215,7 @@ def _pieces(
         # Each thread has a file, and the next file beside it for a while.
         most = files.write_bytes // (2 * max_parallel) // LARGE * LARGE
         return [(str(files.write_folder), 0, max(LARGE, min(PIECE_BYTES, most)))]
-    if is_of_names(reading):
+    if reading.block_bytes is None:
         return [(name, 0, 0) for name in files.names]
     if reading.state != WARM:
         return files.pieces
@@ -250,26 +239,23 @@ def jobs(
         pieces: The pieces; a cold measurement needs a piece for each process.
     """
     count, repeats = reading.num_processes, reading.state != COLD
-    what = reading.what
+    starts = [first % len(pieces) for first in range(count)]
     return [
         Job(
-            kind=reads.SEQUENTIAL if what == SHARDS else what,
-            pieces=_from(pieces, first) if repeats else pieces[first::count],
+            kind=reads.SEQUENTIAL if reading.what == SHARDS else reading.what,
+            pieces=[*pieces[start:], *pieces[:start]]
+            if repeats
+            else pieces[start::count],
             seconds=seconds,
-            block_bytes=block_bytes(reading),
+            block_bytes=reading.block_bytes or 1,
             num_threads=reading.num_threads,
             url=url,
             is_direct=reading.state == DIRECT,
             repeats=repeats,
             seed=seed,
         )
-        for first in range(count)
+        for start in starts
     ]
-
-
-def _from(pieces: Sequence[Piece], first: int) -> list[Piece]:
-    first %= len(pieces)
-    return [*pieces[first:], *pieces[:first]]
 
 
 def _prepare(
@@ -283,18 +269,18 @@ def _prepare(
     """
     if reading.state not in (COLD, WARM):
         return None, None
-    if is_of_names(reading):
+    is_cold = reading.state == COLD
+    if reading.block_bytes is None:
         try:
-            if reading.state == COLD:
+            if is_cold:
                 workers.act(page_cache.drop_caches, ())
         except OSError as error:
             return None, f"Only root can make names cold: {error}"
         return None, None
-    is_cold = reading.state == COLD
     workers.act(page_cache.evict if is_cold else page_cache.fill, files)
     measured = workers.act(page_cache.measure, files)
-    resident = measured["resident_bytes"]
-    return None if resident is None else resident / max(1, measured["num_bytes"]), None
+    resident, num_bytes = measured["resident_bytes"], measured["num_bytes"]
+    return None if resident is None else resident / max(1, num_bytes), None
 
 
 def with_figures(
@@ -315,14 +301,14 @@ def with_figures(
     nanoseconds = np.concatenate([outcome["nanoseconds"] for outcome in outcomes])
     fetched = joined(sum, [outcome["storage_bytes"] for outcome in outcomes])
     part = joined(min if reading.state == WARM else max, resident)
-    has_bytes = not is_of_names(reading)
+    has_bytes = reading.block_bytes is not None
     per_host = [
         sum(outcome["num_bytes"] for outcome in host) / of_host / 1e6
         for host, of_host in zip(by_host, each, strict=True)
+        if has_bytes and len(by_host) > 1
     ]
     return dataclasses.replace(
         reading,
-        block_bytes=block_bytes(reading) if has_bytes else None,
         num_reads=len(nanoseconds),
         num_bytes=num_bytes,
         seconds=seconds,
@@ -334,9 +320,7 @@ def with_figures(
         is_proven=is_proven(
             reading.state, resident=part, num_bytes=num_bytes, fetched=fetched
         ),
-        megabytes_per_second_per_host=tuple(per_host)
-        if has_bytes and len(by_host) > 1
-        else (),
+        megabytes_per_second_per_host=tuple(per_host),
     )
 
 

@@ -3,13 +3,13 @@
 In: the measurements of a result. Out: lines of text.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from benchmarks.models.accelerators import Accelerators
 from benchmarks.results.other_results import StorageReading
 from benchmarks.storage_probe.reads import WRITE
-from tfpipe.cli import text_table
 from tfpipe.cli.text_table import Column
 from tfpipe.errors import count_of
 from tfpipe.pages.frame import amount, milliseconds
@@ -59,11 +59,6 @@ def proof(row: StorageReading) -> str:
     return seen(row) + (f", {part:.1%} there before" if part is not None else "")
 
 
-def table(rows: Sequence[StorageReading]) -> str:
-    """Returns a line for each reading, below the titles."""
-    return "\n".join(text_table.lines(READINGS, rows))
-
-
 READINGS: Sequence[Column[StorageReading]] = (
     Column("reading", name, is_left=True),
     Column("MB/s", lambda row: amount(row.megabytes_per_second)),
@@ -104,44 +99,45 @@ def fed(
     record_bytes: Sequence[float],
     models: Sequence[str],
     accelerators: Accelerators,
-) -> list[dict[str, Any]]:
+) -> tuple[list[dict[str, Any]], list[str]]:
     """Returns how many accelerators a rate feeds, for training.
 
     Args:
         rate: Bytes a second.
 
     Returns:
-        A row for each model, size and accelerator with a figure for the model.
+        A row for each model, size and accelerator with a figure for the model; a
+        sentence for each model and size, with two of the accelerators.
     """
-    return [
-        {
-            "model": model,
-            "record_bytes": size,
-            "accelerator": name,
-            "images_per_second": figure.images_per_second,
-            "num_accelerators": rate / (figure.images_per_second * size),
-            "basis": figure.basis,
-            "source": figure.source,
+    rows: list[dict[str, Any]] = []
+    sentences = []
+    for model, size in itertools.product(models, record_bytes):
+        own: dict[str, dict[str, Any]] = {
+            name: {
+                "model": model,
+                "record_bytes": size,
+                "accelerator": name,
+                "images_per_second": figure.images_per_second,
+                "num_accelerators": rate / (figure.images_per_second * size),
+                "basis": figure.basis,
+                "source": figure.source,
+            }
+            for name, modes in accelerators.items()
+            if (figure := modes["train"].get(model))
         }
-        for model in models
-        for size in record_bytes
-        for name, modes in accelerators.items()
-        if (figure := modes["train"].get(model))
-    ]
-
-
-def fed_sentences(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Returns the rows of two accelerators as a sentence for each model and size."""
-    fed: dict[tuple[str, float], list[str]] = {}
-    for name in _IN_SENTENCE:
-        for row in (row for row in rows if row["accelerator"] == name):
-            words = f"{_count_text(row['num_accelerators'])} {name.upper()}"
-            fed.setdefault((row["model"], row["record_bytes"]), []).append(words)
-    return [
-        f"It feeds {' or '.join(words)} that train {model} with records of "
-        + (f"{size / 1e6:.2f} MB." if size >= 1e6 else f"{size / 1e3:.0f} kB.")
-        for (model, size), words in fed.items()
-    ]
+        rows += own.values()
+        words = [
+            f"{_count_text(own[name]['num_accelerators'])} {name.upper()}"
+            for name in _IN_SENTENCE
+            if name in own
+        ]
+        if words:
+            shown = f"{size / 1e6:.2f} MB" if size >= 1e6 else f"{size / 1e3:.0f} kB"
+            sentences.append(
+                f"It feeds {' or '.join(words)} that train {model} with records of "
+                f"{shown}."
+            )
+    return rows, sentences
 
 
 def _count_text(value: float) -> str:

@@ -58,6 +58,3 @@ class Host:
         except OSError:
             network = 0
         return cls(Machine.here(), network)
-
-    def __str__(self) -> str:
-        return str(self.machine)

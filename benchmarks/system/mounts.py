@@ -39,12 +39,8 @@ class Beneath:
         """A sentence on memory that may have given the bytes, or ""."""
         if self.is_memory:
             return f"The files are in memory: {self.text}."
-        if self.text:
-            return (
-                "Cold means: not in this page cache. Bytes may have come from "
-                f"{self.text}."
-            )
-        return ""
+        means = "Cold means: not in this page cache. Bytes may have come from"
+        return f"{means} {self.text}." if self.text else ""
 
 
 def mount_point(path: str | os.PathLike[str]) -> str:
@@ -94,16 +90,11 @@ def _beneath_path(path: str | os.PathLike[str], layers: int) -> Beneath:
         return Beneath(text=f"the program behind {kind}, from any cache of its own")
     if kind in _NETWORK:
         return Beneath(text=f"the memory of the {kind} server")
-    device_number = os.stat(path).st_dev
-    if not os.major(
-        device_number
-    ):  # btrfs and others have no device number of their own
-        try:
-            device_number = os.stat(source).st_rdev
-        except OSError:
-            device_number = 0
-    device = _DEVICES / f"{os.major(device_number)}:{os.minor(device_number)}"
-    if not device_number or not device.exists():
+    device_id = os.stat(path).st_dev
+    if not os.major(device_id):  # btrfs and others have no device number of their own
+        device_id = os.stat(source).st_rdev if os.path.exists(source) else 0
+    device = _DEVICES / f"{os.major(device_id)}:{os.minor(device_id)}"
+    if not device_id or not device.exists():
         return Beneath(text=f"a cache beneath {kind or 'an unknown file system'}")
     return _beneath_device(device.resolve(), layers)
 
@@ -134,9 +125,7 @@ def _beneath_loop(device: pathlib.Path, file: str, layers: int) -> Beneath:
         return Beneath(text=f"{name} on a file that cannot be seen")
     if below.is_memory or below.text:
         return Beneath(below.is_memory, f"{name} on {below.text}")
-    goes_around = (device / "loop/dio").exists() and (
-        device / "loop/dio"
-    ).read_text().strip() == "1"
-    if goes_around:
+    direct = device / "loop/dio"
+    if direct.exists() and direct.read_text().strip() == "1":
         return Beneath()
     return Beneath(text=f"the page cache of the file beneath {name}")

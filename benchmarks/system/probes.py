@@ -55,20 +55,6 @@ def process_storage_bytes() -> int | None:
         return None
 
 
-def cpu_seconds(times: Any) -> tuple[float, float]:
-    """Sums CPU times of the host over its cores, from `psutil.cpu_times`.
-
-    Busy is every state but idle and waiting for storage. Stolen time, a gift of the
-    hypervisor to other machines, is busy too: nobody on this host can use stolen time.
-
-    Returns:
-        Busy seconds, and seconds in all.
-    """
-    # The times of guests, which follow the first eight, are within user and nice.
-    total = sum(times[:8])
-    return total - times.idle - times.iowait, total
-
-
 def grown(now: Counts, last: Counts) -> npt.NDArray[np.float64]:
     """Returns the growth of counters, float64 [number of threads, number of counters].
 
@@ -85,10 +71,12 @@ def grown(now: Counts, last: Counts) -> npt.NDArray[np.float64]:
 def _host_cpu() -> Probe:
     while True:
         times = psutil.cpu_times()
-        busy, total = cpu_seconds(times)
+        # The times of guests, which follow the first eight, are within user and nice.
+        total = sum(times[:8])
         yield Reading(
             counters={
-                "host_busy": busy,
+                # Stolen time is busy too: nobody on this host can use the time.
+                "host_busy": total - times.idle - times.iowait,
                 "host_capacity_seconds": total,
                 # Interrupts belong to no process: the run's own reads cause many.
                 "host_processes_seconds": times.user + times.nice + times.system,
@@ -205,25 +193,19 @@ def gpu_probe(nvml: Any) -> Probe:
 
 
 def _read_gpus(nvml: Any, gpus: Sequence[Any]) -> Reading:
+    def each(name: str, *which: object) -> list[Any]:
+        return [getattr(nvml, f"nvmlDeviceGet{name}")(gpu, *which) for gpu in gpus]
+
     gauges = {
-        "gpu_utilization": [
-            nvml.nvmlDeviceGetUtilizationRates(gpu).gpu / 100 for gpu in gpus
-        ],
-        "gpu_memory_bytes": [
-            float(nvml.nvmlDeviceGetMemoryInfo(gpu).used) for gpu in gpus
-        ],
+        "gpu_utilization": [rates.gpu / 100 for rates in each("UtilizationRates")],
+        "gpu_memory_bytes": [float(memory.used) for memory in each("MemoryInfo")],
     }
     counters: dict[str, float] = {}
     # Older GPUs and virtual GPUs know no power and no clock.
     with contextlib.suppress(nvml.NVMLError):
-        gauges["gpu_power_watts"] = [
-            nvml.nvmlDeviceGetPowerUsage(g) / 1e3 for g in gpus
-        ]
-        gauges["gpu_clock_mhz"] = [
-            float(nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM)) for gpu in gpus
-        ]
-        joules = [nvml.nvmlDeviceGetTotalEnergyConsumption(gpu) / 1e3 for gpu in gpus]
-        counters["gpu_energy_joules"] = sum(joules)
+        gauges["gpu_power_watts"] = [used / 1e3 for used in each("PowerUsage")]
+        gauges["gpu_clock_mhz"] = [*map(float, each("ClockInfo", nvml.NVML_CLOCK_SM))]
+        counters["gpu_energy_joules"] = sum(each("TotalEnergyConsumption")) / 1e3
     return Reading(counters=counters, gauges=gauges)
 
 

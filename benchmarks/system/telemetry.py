@@ -22,11 +22,7 @@ from benchmarks.system.probes import COST_LIMIT, UNREADABLE, Probe, Reading
 
 # Entries of `Sampler.figures` besides figures.
 _TEXTS = ("absent", "machine_id", "started_at", "ended_at")
-# Counters with a rate too.
-_RATED = {
-    *("network_received_bytes", "network_sent_bytes"),
-    *("rdma_received_bytes", "rdma_sent_bytes"),
-}
+_RATED = ("network_", "rdma_")  # counters of bytes with a rate too
 
 
 class Sample(NamedTuple):
@@ -189,7 +185,7 @@ def summarize_samples(samples: Sequence[Sample]) -> dict[str, Any]:
         figures["host_cpu_fraction_max"] = float(parts.max())
     for name, values in counted.items():
         figures[name] = (values[-1] - values[0]).item()
-        if name in _RATED and figures["seconds"] > 0:
+        if name.startswith(_RATED) and figures["seconds"] > 0:
             rate = figures[name] / figures["seconds"] / 1e6
             figures[name.replace("_bytes", "_megabytes_per_second")] = rate
     for name, values in columns([sample.reading.gauges for sample in samples]).items():
@@ -213,11 +209,7 @@ def summarize(
     lists with a value a host, measured by its local rank 0. None stands for a missing
     value. host_cpu_fraction is the mean over hosts.
     """
-    hosts = [
-        figures
-        for figures, local_rank in zip(ranks, local_ranks, strict=True)
-        if local_rank == 0
-    ]
+    hosts = _of_hosts(ranks, local_ranks)
     result: dict[str, Any] = {"num_hosts": len(hosts)}
     for name in dict.fromkeys(name for figures in ranks for name in figures):
         if name in _TEXTS:
@@ -228,8 +220,13 @@ def summarize(
     used = result.get("host_cpu_fraction_per_host", [None])
     if None not in used:
         result["host_cpu_fraction"] = float(np.mean(used))
-    absent = [figures["absent"] for figures in hosts]
-    return result | {"absent": {k: v for reasons in absent for k, v in reasons.items()}}
+    absent = dict(collections.ChainMap(*(figures["absent"] for figures in hosts)))
+    return {**result, "absent": absent}
+
+
+def _of_hosts(ranks: Sequence[Any], local_ranks: Sequence[int]) -> list[Any]:
+    """Returns the values of the first rank of each host."""
+    return [own for own, local in zip(ranks, local_ranks, strict=True) if not local]
 
 
 _MAX_POINTS = 600
@@ -330,8 +327,7 @@ def join_series(
         interval_seconds, seconds (ends of the intervals), and a list for each figure;
         None if a rank lacks the figure.
     """
-    pairs = zip(ranks, local_ranks, strict=True)
-    hosts = [series for series, local_rank in pairs if local_rank == 0]
+    hosts = _of_hosts(ranks, local_ranks)
     joined = {"seconds": edges[1:]}
     for group, joins in ((ranks, _JOIN_RANKS), (hosts, _JOIN_HOSTS)):
         for name, join in joins.items():

@@ -12,8 +12,7 @@ import tfpipe
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.page_cache import files, labels, states
 from benchmarks.page_cache.labels import EpochCache
-from benchmarks.page_cache.meter import Meter
-from benchmarks.page_cache.reads import EpochReads
+from benchmarks.page_cache.reads import EpochReads, Meter
 from benchmarks.page_cache.states import CacheStatus
 from benchmarks.system.figures import joined
 from benchmarks.system.telemetry import Sampler

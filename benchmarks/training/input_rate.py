@@ -19,7 +19,7 @@ import numpy as np
 import tfpipe
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.page_cache import labels, states
-from benchmarks.page_cache.meter import Meter
+from benchmarks.page_cache.reads import Meter
 from benchmarks.reporting import steady_state
 from benchmarks.reporting.steady_state import ReadAhead
 from benchmarks.system import host_load

@@ -19,7 +19,7 @@ import tfpipe
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.distributed.stopping import StoppedError
 from benchmarks.options.config import Config
-from benchmarks.page_cache.meter import Pause
+from benchmarks.page_cache.reads import Pause
 from benchmarks.training import metrics, steps
 from benchmarks.training.recorder import Step, Trace
 from benchmarks.training.setting import Setting

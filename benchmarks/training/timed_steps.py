@@ -19,7 +19,7 @@ import numpy.typing as npt
 import tfpipe
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.distributed.stopping import StoppedError
-from benchmarks.page_cache.meter import Pause
+from benchmarks.page_cache.reads import Pause
 from benchmarks.reporting import steady_state
 from benchmarks.system import host_load, telemetry
 from benchmarks.training import cache_state, metrics

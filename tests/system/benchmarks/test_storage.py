@@ -20,7 +20,7 @@ import pytest
 
 import tfpipe
 from benchmarks.results import tree
-from benchmarks.results.other_results import StorageReading, StorageResult
+from benchmarks.results.other_results import StorageResult
 from benchmarks.storage_probe import probe, probe_files, reads, summary
 from benchmarks.storage_probe.probe_files import ProbeFiles
 from benchmarks.storage_probe.reads import Workers
@@ -327,7 +327,7 @@ def test_two_processes_read_each_their_share(tmp_path: pathlib.Path) -> None:
     for name in ("a", "b", "c"):
         (tmp_path / name).write_bytes(os.urandom(300_000))
         pieces.append((str(tmp_path / name), 0, 300_000))
-    one = StorageReading(what="shards", state="cold", num_processes=2)
+    one = probe.way("shards", "cold", num_processes=2)
     jobs = probe.jobs(one, pieces, None, 60.0, seed=0)
 
     with Workers() as workers:

@@ -1,15 +1,20 @@
 """benchmarks.page_cache.files: the files' part of the page cache during a run."""
 
+import pytest
+
 from benchmarks.page_cache import files
 from benchmarks.system import telemetry
 
 
-def test_a_large_data_set_is_measured_by_an_even_sample():
-    names = [f"{number:04}" for number in range(1000)]
+def test_a_large_data_set_is_measured_by_an_even_sample(monkeypatch):
+    names, opened = [f"{number:04}" for number in range(1000)], []
+    monkeypatch.setattr(files, "OpenFiles", opened.append)
 
-    assert files.even_sample(names, 15e9) == names
-    assert files.even_sample(names, 160e9) == names[::10]
-    assert files.even_sample(names[:3], 160e9) == names[:1]
+    for some, num_bytes in ((names, 15e9), (names, 160e9), (names[:3], 160e9)):
+        with pytest.raises(AttributeError):  # None was opened
+            next(files.resident_probe(some, num_bytes))
+
+    assert opened == [names, names[::10], names[:1]]
 
 
 def test_a_sampler_reads_the_part_in_memory(tmp_path):

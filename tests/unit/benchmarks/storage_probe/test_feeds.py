@@ -24,7 +24,7 @@ _KNOWN = {
 
 
 def test_number_is_the_rate_over_what_one_reads() -> None:
-    rows = summary.fed(1.5e9, [100_000.0], ["resnet50", "inception_v4"], _KNOWN)
+    rows, _ = summary.fed(1.5e9, [100_000.0], ["resnet50", "inception_v4"], _KNOWN)
 
     found = {(r["model"], r["accelerator"]): r["num_accelerators"] for r in rows}
     assert found == {
@@ -36,9 +36,9 @@ def test_number_is_the_rate_over_what_one_reads() -> None:
 
 
 def test_sentences_name_models_and_sizes() -> None:
-    rows = summary.fed(1.5e9, [100_000, 1_351_000], ["resnet50"], _KNOWN)
+    _, sentences = summary.fed(1.5e9, [100_000, 1_351_000], ["resnet50"], _KNOWN)
 
-    assert summary.fed_sentences(rows) == [
+    assert sentences == [
         "It feeds 3.0 H100 or 15 V100 that train resnet50 with records of 100 kB.",
         "It feeds 0.22 H100 or 1.1 V100 that train resnet50 with records of 1.35 MB.",
     ]

@@ -62,7 +62,7 @@ def test_memory_is_only_warm_and_a_store_only_remote() -> None:
     read = {kind for kind in reads.KINDS if kind != "write"}
     assert {m.what for m in memory} == {*read, "shards"}
     assert {m.what for m in store} == {"sequential", "random", "shards", "stat"}
-    large = {probe.block_bytes(m) for m in store if m.what in ("sequential", "shards")}
+    large = {m.block_bytes for m in store if m.what in ("sequential", "shards")}
     assert large == {4 << 20}, "as a shard cache fetches"
 
 
@@ -111,7 +111,7 @@ _PIECES = [(f"file-{number}", 0, 100 + number) for number in range(10)]
 
 @pytest.mark.parametrize("num_processes", [1, 3, 10])
 def test_processes_share_all_pieces_of_a_cold_measurement(num_processes: int) -> None:
-    one = StorageReading(what="shards", state="cold", num_processes=num_processes)
+    one = probe.way("shards", "cold", num_processes=num_processes)
 
     jobs = probe.jobs(one, _PIECES, None, 2.0, seed=0)
 
@@ -121,7 +121,7 @@ def test_processes_share_all_pieces_of_a_cold_measurement(num_processes: int) ->
 
 
 def test_processes_of_a_warm_measurement_begin_at_different_pieces() -> None:
-    one = StorageReading(what="shards", state="warm", num_processes=12)
+    one = probe.way("shards", "warm", num_processes=12)
 
     jobs = probe.jobs(one, _PIECES, None, 2.0, seed=0)
 
@@ -132,9 +132,7 @@ def test_processes_of_a_warm_measurement_begin_at_different_pieces() -> None:
 
 def test_random_reads_have_4_kb_and_go_around_the_cache_if_direct() -> None:
     for state in ("direct", "warm"):
-        (job,) = probe.jobs(
-            StorageReading(what="random", state=state), _PIECES, None, 2.0, seed=0
-        )
+        (job,) = probe.jobs(probe.way("random", state), _PIECES, None, 2.0, seed=0)
 
         assert (job.kind, job.block_bytes) == ("random", 4096)
         assert job.is_direct == (state == "direct")
@@ -153,7 +151,7 @@ def _outcome(start: float, end: float, times: list[int], fetched: int | None) ->
 def test_figures_of_processes_join() -> None:
     first = _outcome(10.0, 12.0, [1_000_000] * 300, 300_000_000)
     second = _outcome(10.5, 14.0, [9_000_000] * 100, 100_000_000)
-    one = StorageReading(what="shards", state="cold", num_processes=2)
+    one = probe.way("shards", "cold", num_processes=2)
 
     found = probe.with_figures(one, [[first, second]], [0.0])
 
@@ -167,7 +165,7 @@ def test_figures_of_processes_join() -> None:
 
 def test_unknown_bytes_of_one_process_leave_the_sum_unknown() -> None:
     outcomes = [_outcome(0, 1, [5], 100), _outcome(0, 1, [5], None)]
-    one = StorageReading(what="open", state="cold")
+    one = probe.way("open", "cold")
 
     found = probe.with_figures(one, [outcomes], [None])
 
@@ -180,7 +178,7 @@ def test_figures_of_hosts_are_those_of_all_in_the_time_of_the_slowest() -> None:
     """The clocks of two hosts have nothing in common."""
     fast = [_outcome(10.0, 12.0, [1_000] * 300, 300_000_000)]
     slow = [_outcome(9000.0, 9004.0, [1_000] * 100, 100_000_000)]
-    one = StorageReading(what="shards", state="cold")
+    one = probe.way("shards", "cold")
 
     found = probe.with_figures(one, [fast, slow], [0.0, 0.3])
 
@@ -188,9 +186,7 @@ def test_figures_of_hosts_are_those_of_all_in_the_time_of_the_slowest() -> None:
     assert found.megabytes_per_second == 100.0
     assert found.megabytes_per_second_per_host == (150.0, 25.0)
     assert (found.resident_fraction, found.is_proven) == (0.3, False)
-    warm = probe.with_figures(
-        StorageReading(what="shards", state="warm"), [fast, slow], [1.0, 0.3]
-    )
+    warm = probe.with_figures(probe.way("shards", "warm"), [fast, slow], [1.0, 0.3])
     assert (warm.resident_fraction, warm.is_proven) == (0.3, False)
 
 
@@ -276,7 +272,7 @@ def test_writes_come_last_and_with_little_room_are_small(place: ProbeFiles) -> N
     alone = list(_probe(files, workers).run())
     assert [m.num_threads for m in alone if m.what == "write"] == [1]
     assert found[-1].what == "write"
-    one = StorageReading(what="write", state="durable")
+    one = probe.way("write", "durable")
     for room, size in ((20 << 20, 5 << 20), (1 << 40, 64 << 20), (1, 1 << 20)):
         files = dataclasses.replace(files, write_bytes=room)
         assert probe._pieces(files, one, 2) == [("/room", 0, size)]

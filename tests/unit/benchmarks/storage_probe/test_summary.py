@@ -4,6 +4,7 @@ import dataclasses
 
 from benchmarks.results.other_results import ReadLatency, StorageReading
 from benchmarks.storage_probe import summary
+from tfpipe.cli import text_table
 
 _ROW = StorageReading(
     what="shards",
@@ -18,7 +19,7 @@ _ROW = StorageReading(
 
 
 def test_line_has_name_figures_and_proof() -> None:
-    heading, line = summary.table([_ROW]).splitlines()
+    heading, line = text_table.lines(summary.READINGS, [_ROW])
 
     assert heading.split()[:5] == ["reading", "MB/s", "reads/s", "p50", "ms"]
     assert line.split("  ")[0] == "whole shards, 4 threads"
@@ -34,7 +35,7 @@ def test_state_that_is_not_had_is_said() -> None:
         what="open", state="cold", skipped="Only root can make names cold: no."
     )
 
-    lines = summary.table([warm, skipped]).splitlines()
+    lines = text_table.lines(summary.READINGS, [warm, skipped])
 
     assert lines[1].endswith("warm: NOT in this page cache, 40.0% there before")
     assert lines[2].endswith("cold: left out. Only root can make names cold: no.")

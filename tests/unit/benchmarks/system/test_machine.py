@@ -23,7 +23,7 @@ def test_names_decide_nothing(first, second, is_same_machine, is_same_host):
     assert (one.machine == two.machine) is is_same_machine
     assert (one == two) is is_same_host
     assert (len({one, two}) == 1) is is_same_host
-    assert str(one) == "node"
+    assert str(one.machine) == "node"
 
 
 def test_this_process(monkeypatch):
@@ -37,5 +37,5 @@ def test_this_process(monkeypatch):
     monkeypatch.setattr(machine, "_NETWORK_NAMESPACE", "/proc/none")
     nameless = Host.here()
 
-    assert nameless.machine.boot_id == nameless.machine.name == str(nameless)
+    assert nameless.machine.boot_id == nameless.machine.name == str(nameless.machine)
     assert nameless.network == 0

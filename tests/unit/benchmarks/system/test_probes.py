@@ -21,8 +21,12 @@ CpuTimes = collections.namedtuple(
         (CpuTimes(10, 1, 5, 100, 20, 2, 3, 0, 8, 1), (21, 141)),  # guests are in user
     ],
 )
-def test_cpu(times, expected):
-    assert probes.cpu_seconds(times) == expected
+def test_cpu(times, expected, monkeypatch):
+    monkeypatch.setattr(probes.psutil, "cpu_times", lambda: times)
+
+    counters = next(probes.PROBES["host_cpu"]()).counters
+
+    assert (counters["host_busy"], counters["host_capacity_seconds"]) == expected
 
 
 @pytest.mark.parametrize(
