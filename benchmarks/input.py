@@ -215,28 +215,27 @@ def make_pipeline(
     config: InputConfig, world: Ranks, tuning: tfpipe.Tuning
 ) -> tfpipe.Pipeline:
     """Makes the pipeline of the rank: a preset, or a function of the user."""
-    if config.pipeline is not None:
-        return _pipeline_of(config.pipeline, world)
-    from benchmarks.training.setting import preset_pipeline
+    if config.pipeline is None:
+        from benchmarks.training.setting import preset_pipeline
 
-    # As in benchmarks.train, because a tuning is stored for an equal pipeline.
-    is_training = config.preset == "imagenet_train"
-    return preset_pipeline(config, world, tuning, is_training=is_training)
-
-
-def _pipeline_of(name: str, world: Ranks) -> tfpipe.Pipeline:
-    module_name, _, function_name = name.partition(":")
+        # As in benchmarks.train, because a tuning is stored for an equal pipeline.
+        is_training = config.preset == "imagenet_train"
+        return preset_pipeline(config, world, tuning, is_training=is_training)
+    module_name, _, function_name = config.pipeline.partition(":")
     sys.path.insert(0, os.getcwd())  # as python -m does for the script
     try:
         function = getattr(importlib.import_module(module_name), function_name)
     except (ImportError, AttributeError) as error:
-        raise ValueError(f"--pipeline={name} cannot be imported: {error}.") from error
+        raise ValueError(
+            f"--pipeline={config.pipeline} cannot be imported: {error}."
+        ) from error
     arguments = {"rank": world.rank, "num_ranks": world.num_ranks}
     taken = inspect.signature(function).parameters
     pipeline = function(**{key: arguments[key] for key in arguments if key in taken})
     if not isinstance(pipeline, tfpipe.Pipeline):
         raise ValueError(
-            f"--pipeline={name} must return a tfpipe.Pipeline, got {pipeline!r}."
+            f"--pipeline={config.pipeline} must return a tfpipe.Pipeline, got "
+            f"{pipeline!r}."
         )
     return pipeline
 
@@ -247,6 +246,7 @@ class Measured:
 
     Attributes:
         pipeline: The pipeline to measure; after `tune` the tuned pipeline.
+        seconds: Time for the next part.
     """
 
     pipeline: tfpipe.Pipeline
@@ -258,47 +258,38 @@ class Measured:
 
 def throughput(config: InputConfig, world: Ranks, measured: Measured) -> str:
     """Measures the rate without a training step; returns the rate as text."""
+    most_seconds = measured.seconds / 2
     if config.pipeline is None:
-        return _preset_throughput(config, world, measured)
-    rate = tfpipe.throughput(
-        measured.pipeline.build(num_epochs=None),
-        seconds=min(config.seconds, measured.seconds / 2),
-    )
-    everyone = world.gather(rate)
-    measured.results["throughput"] = rate.as_json()
-    rates = [r.examples_per_second or r.elements_per_second for r in everyone]
-    measured.results["examples_per_second"] = sum(rates)
-    measured.results["examples_per_second_per_rank"] = rates
-    count = rate.examples_per_element or 1
-    measured.results["cpu_seconds_per_example"] = rate.cpu_seconds_per_element / count
-    return str(rate)
+        from benchmarks.training import input_rate
 
-
-def _preset_throughput(config: InputConfig, world: Ranks, measured: Measured) -> str:
-    from benchmarks.training import input_rate
-
-    rate, sections = input_rate.measure(
-        measured.pipeline,
-        world,
-        seconds=config.seconds,
-        most_seconds=measured.seconds / 2,
-    )
-    model = catalog.MODELS[config.model]
-    others = sections["host_load"]["others_cpu_fraction"] or 0.0
-    measured.results |= {
-        "throughput": rate.throughput()
-        | {"others_cores": others * (os.cpu_count() or 1)},
-        "examples_per_second": sum(sections["examples_per_second_per_rank"]),
-        "cpu_seconds_per_example": rate.cpu_seconds
-        / (len(rate.end_seconds) * rate.batch_size),
-        "batch_size": rate.batch_size,
-        "image_size": config.image_size or model.image_size,
-        **sections,
-    }
-    lines = [str(rate), sections["steady_state"]["text"], sections["host_load"]["text"]]
-    if "cache" in sections:
-        lines.append(f"Page cache {sections['cache']['text']}")
-    return "\n".join(lines)
+        sections = input_rate.measure(
+            measured.pipeline, world, seconds=config.seconds, most_seconds=most_seconds
+        )
+        size = config.image_size or catalog.MODELS[config.model].image_size
+        sections["image_size"] = size
+        texts = [sections[name]["text"] for name in ("steady_state", "host_load")]
+        if "cache" in sections:
+            texts.append(f"Page cache {sections['cache']['text']}")
+        text = "\n".join([input_rate.text(sections["throughput"]), *texts])
+    else:
+        figures = tfpipe.throughput(
+            measured.pipeline.build(num_epochs=None),
+            seconds=min(config.seconds, most_seconds),
+        )
+        rates = [
+            each.examples_per_second or each.elements_per_second
+            for each in world.gather(figures)
+        ]
+        sections = {
+            "throughput": figures.as_json(),
+            "examples_per_second": sum(rates),
+            "examples_per_second_per_rank": rates,
+        }
+        text = str(figures)
+    batch = sections["throughput"]
+    cost = batch["cpu_seconds_per_element"] / (batch["examples_per_element"] or 1)
+    measured.results |= {**sections, "cpu_seconds_per_example": cost}
+    return text
 
 
 def profile(config: InputConfig, world: Ranks, measured: Measured) -> str:
@@ -360,10 +351,7 @@ _WEIGHTS = {"throughput": 1.0, "profile": 3.0, "tune": 6.0, "headspace": 4.0}
 _LEAST_SECONDS = {"tune": 20.0}
 
 _PARTS: dict[str, Callable[[InputConfig, Ranks, Measured], str]] = {
-    "throughput": throughput,
-    "profile": profile,
-    "tune": tune,
-    "headspace": headspace,
+    part.__name__: part for part in (throughput, profile, tune, headspace)
 }
 
 
@@ -397,16 +385,17 @@ def run(
     if world.is_first:
         cli_output.tell(measured.pipeline)
     cut_off = _run_parts(config, world, measured, limit or TimeLimit(config.time_limit))
+    pipeline = measured.pipeline
     result = {
         **checks.head(checks.INPUT),
         "config": dataclasses.asdict(config),
-        "paths": environment.paths(measured.pipeline),
-        "pipeline": str(measured.pipeline).splitlines(),
+        "paths": environment.paths(pipeline),
+        "pipeline": str(pipeline).splitlines(),
         "num_ranks": world.num_ranks,
         **measured.results,
-        "storage": _storage(config, world, measured.pipeline),
+        "storage": _storage(config, world, pipeline),
         "cut_off": cut_off,
-        "environment": environment.of_run(world, measured.pipeline.source),
+        "environment": environment.of_run(world, pipeline.source),
     }
     if world.is_first:
         output.show(result, *answers.inputs(result))
@@ -451,16 +440,11 @@ def _storage(
 ) -> dict[str, Any] | None:
     if config.data_dir is None:
         return None
-    from benchmarks.page_cache import labels
     from benchmarks.page_cache.labels import EpochCache
+    from benchmarks.training import cache_state
 
-    tier = labels.tier_of(
-        ram_cache=None,
-        has_shard_cache=config.has_shard_cache,
-        folder=config.data_dir if config.is_read_in_place else None,
-    )
     if not config.has_shard_cache:
-        return {"tier": tier}
+        return {"tier": cache_state.storage(config, ())["tier"]}
     source: Any = pipeline.source
     statistics = world.gather(source.cache_statistics())
     everything = EpochCache(
@@ -471,7 +455,7 @@ def _storage(
         server_bytes=sum(rank.bytes_fetched for rank in statistics),
         num_requests=sum(rank.num_requests for rank in statistics),
     )
-    return labels.sources(tier, [everything])
+    return cache_state.storage(config, [everything])
 
 
 def _files(

@@ -88,19 +88,6 @@ def exit_code(result: dict[str, Any]) -> int:
     return 0 if agree and all(gate["passed"] for gate in result["gates"]) else 2
 
 
-def _end_stopped(stopped: Any, config: Config) -> int:
-    from benchmarks.distributed import stopping
-
-    if stopped.error is not None:  # it was printed when it happened
-        return 1
-    print(
-        f"{stopped} The checkpoint is in --checkpoint_dir={config.checkpoint_dir}: the "
-        "same command goes on there.",
-        file=sys.stderr,
-    )
-    return stopping.EXIT_CODE
-
-
 def train(config: Config) -> int:
     """Runs what the flags say, prints the result, and returns the exit code."""
     options.refuse_unmeasured(config)
@@ -109,7 +96,7 @@ def train(config: Config) -> int:
         # TensorFlow reads the variable when it is imported.
         os.environ.setdefault("TF_GPU_THREAD_MODE", "gpu_private")
     # These import TensorFlow, which takes seconds: the flags are right by now.
-    from benchmarks.distributed import numa, ranks, stopping
+    from benchmarks.distributed import numa, ranks, watch
     from benchmarks.training import run
 
     threads = ranks.set_inter_op_threads() if config.as_nvidia else None
@@ -125,15 +112,22 @@ def train(config: Config) -> int:
     seat = None if config.elastic else numa.take_seat(world)
     try:
         result = run.run(config, world, seat=seat, show=print_result)
-    except stopping.StoppedError as stopped:
-        return _end_stopped(stopped, config) if world.is_first else 0
+    except watch.StoppedError as stopped:
+        if stopped.error is None and world.is_first:
+            print(
+                f"{stopped} The checkpoint is in --checkpoint_dir="
+                f"{config.checkpoint_dir}: the same command goes on there.",
+                file=sys.stderr,
+            )
+        # An error of the checkpoint was printed when it happened.
+        code = watch.EXIT_CODE if stopped.error is None else 1
+        return code if world.is_first else 0
     # Rank 0 gives the exit code: horovodrun ends all ranks as soon as one fails.
     if not world.now().is_first:
         return 0
-    if run.is_broken(result, config):
+    if is_broken := run.is_broken(result, config):
         print(f"Error: {result['not_finite_loss']['text']}", file=sys.stderr)
-        return 1
-    if "checkpoint_error" in result:  # it was printed when it happened
+    if is_broken or "checkpoint_error" in result:
         return 1
     return exit_code(result)
 

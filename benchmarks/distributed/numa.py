@@ -6,6 +6,7 @@ share a node, as they use neighboring GPUs.
 """
 
 import dataclasses
+import itertools
 import os
 import pathlib
 import platform
@@ -80,9 +81,10 @@ def assign(
     usable = [index for index, node in enumerate(nodes) if node & free.cores]
     if len(usable) < 2 or num_local_ranks == 1:
         return free
-    spans = [
-        _span(rank, num_local_ranks, len(usable)) for rank in range(num_local_ranks)
-    ]
+    ranks = range(num_local_ranks + 1)
+    borders = [rank * len(usable) // num_local_ranks for rank in ranks]
+    # Several nodes are one rank's if there are more nodes than ranks.
+    spans = [range(a, max(a + 1, b)) for a, b in itertools.pairwise(borders)]
     mine = tuple(usable[index] for index in spans[local_rank])
     return dataclasses.replace(
         free,
@@ -92,17 +94,8 @@ def assign(
     )
 
 
-def _span(rank: int, num_ranks: int, num_nodes: int) -> range:
-    """Returns the nodes of a rank: several if there are more nodes than ranks."""
-    first, end = (r * num_nodes // num_ranks for r in (rank, rank + 1))
-    return range(first, max(first + 1, end))
-
-
 def read_nodes(folder: pathlib.Path) -> list[frozenset[int]]:
-    """Reads the cores of each node, in the order of nodes.
-
-    Nodes without cores are left out.
-    """
+    """Reads the cores of each node with cores, in the order of nodes."""
     paths = sorted(folder.glob("node[0-9]*"), key=lambda path: int(path.name[4:]))
     lists = [(path / "cpulist").read_text().strip() for path in paths]
     return [parse_cpulist(text) for text in lists if text]

@@ -11,9 +11,8 @@ import os
 import secrets
 import selectors
 import socket
-import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import psutil
@@ -37,65 +36,24 @@ class _Offer(NamedTuple):
     token: str
 
 
-class Link:
-    """A connection to a rank.
-
-    Attributes:
-        is_reachable: False after the host of the rank could not be reached.
-    """
-
-    def __init__(self, sock: socket.socket, rank: int) -> None:
-        sock.setblocking(False)
-        self.rank = rank
-        self.socket = sock
-        self.is_reachable = True
-        self._received = b""
-        self._unsent = b""
-
-    def send(self, message: Message) -> None:
-        """Sends a message; drops the message while an earlier message is not sent."""
-        if not self._unsent:
-            self._unsent = json.dumps(message).encode() + b"\n"
-        # An error is ignored here: `receive` reports a broken connection.
-        with contextlib.suppress(OSError):
-            self._unsent = self._unsent[self.socket.send(self._unsent) :]
-
-    def receive(self) -> list[Message] | None:
-        try:
-            data = self.socket.recv(1 << 16)
-        except BlockingIOError:
-            return []
-        except OSError as error:
-            self.is_reachable = isinstance(error, ConnectionError)
-            return None
-        if not data:
-            return None
-        *lines, self._received = (self._received + data).split(b"\n")
-        return [json.loads(line) for line in lines]
-
-    def close(self, seconds: float) -> None:
-        """Closes the connection after the other end has closed, or after a time."""
-        # To close at once may discard data before the other end reads: tcp(7).
-        with contextlib.suppress(OSError):
-            self.socket.shutdown(socket.SHUT_WR)
-            self.socket.settimeout(seconds)
-            while self.socket.recv(1 << 16):
-                pass
-        self.socket.close()
-
-
 class Links:
     """All links of a rank.
 
     Attributes:
         unreachable: The ranks whose links broke because their hosts were out of reach.
+
+    Args:
+        sockets: Rank -> connection to the rank.
     """
 
-    def __init__(self, links: Iterable[Link]) -> None:
+    def __init__(self, sockets: Mapping[int, socket.socket]) -> None:
         self.unreachable: set[int] = set()
+        self._sockets = dict(sockets)
         self._selector = selectors.DefaultSelector()
-        for link in links:
-            self._selector.register(link.socket, selectors.EVENT_READ, link)
+        self._received, self._unsent = (dict.fromkeys(sockets, b"") for _ in range(2))
+        for rank, sock in sockets.items():
+            sock.setblocking(False)
+            self._selector.register(sock, selectors.EVENT_READ, rank)
 
     def receive(self, seconds: float) -> list[tuple[int, list[Message] | None]]:
         """Waits until messages arrive, and returns them.
@@ -104,25 +62,45 @@ class Links:
             (rank, messages) for each rank with messages. The messages of a rank that
             has closed its connection are None, once.
         """
-        received = []
-        for key, _ in self._selector.select(seconds):
-            messages = key.data.receive()
-            received.append((key.data.rank, messages))
-            if messages is None:
-                if not key.data.is_reachable:
-                    self.unreachable.add(key.data.rank)
-                self._selector.unregister(key.fileobj)
-                key.data.socket.close()
-        return received
+        events = self._selector.select(seconds)
+        return [(key.data, self._receive(key.data)) for key, _ in events]
+
+    def _receive(self, rank: int) -> list[Message] | None:
+        sock = self._sockets[rank]
+        try:
+            data = sock.recv(1 << 16)
+        except BlockingIOError:
+            return []
+        except OSError as error:
+            data = b""
+            if not isinstance(error, ConnectionError):
+                self.unreachable.add(rank)
+        if not data:
+            self._selector.unregister(sock)
+            self._sockets.pop(rank).close()
+            return None
+        *lines, self._received[rank] = (self._received[rank] + data).split(b"\n")
+        return [json.loads(line) for line in lines]
 
     def send(self, message: Message) -> None:
-        for key in self._selector.get_map().values():
-            key.data.send(message)
+        """Sends a message; drops the message while an earlier message is not sent."""
+        for rank, sock in self._sockets.items():
+            left = self._unsent[rank] or json.dumps(message).encode() + b"\n"
+            # An error is ignored here: `receive` reports a broken connection.
+            with contextlib.suppress(OSError):
+                left = left[sock.send(left) :]
+            self._unsent[rank] = left
 
     def close(self, seconds: float) -> None:
         """Closes the links after the other ends have closed, or after a time."""
-        for key in self._selector.get_map().values():
-            key.data.close(seconds)
+        for sock in self._sockets.values():
+            # To close at once may discard data before the other end reads: tcp(7).
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_WR)
+                sock.settimeout(seconds)
+                while sock.recv(1 << 16):
+                    pass
+            sock.close()
         self._selector.close()
 
 
@@ -137,30 +115,17 @@ def connect(ranks: Ranks) -> tuple[Links, list[str]]:
     """
     if ranks.is_first:
         with socket.create_server(("", 0), backlog=ranks.num_ranks) as server:
-            return _accept(server, ranks)
-    offer = ranks.gather(None)[0]
-    link = _reach(offer, ranks.rank)
-    hosts = _agree(ranks, offer, link is not None)
-    return Links([link] if link else []), hosts
-
-
-def _accept(server: socket.socket, ranks: Ranks) -> tuple[Links, list[str]]:
-    offer = _Offer(_addresses(), server.getsockname()[1], secrets.token_hex(16))
-    links: list[Link] = []
-    # A thread accepts, because the main thread waits for the reports of all ranks.
-    thread = threading.Thread(
-        target=_accept_others, args=(server, offer.token, ranks, links), daemon=True
-    )
-    thread.start()
-    ranks.gather(offer)
-    hosts = _agree(ranks, offer, True)
-    thread.join()
-    return Links(links), hosts
-
-
-def _agree(ranks: Ranks, offer: _Offer, is_connected: bool) -> list[str]:
-    """Returns the host name of every rank, or raises if a rank is not connected."""
-    everyone = ranks.gather((is_connected, socket.gethostname()))
+            token, port = secrets.token_hex(16), server.getsockname()[1]
+            offer = ranks.gather(_Offer(_addresses(), port, token))[0]
+            sockets = _accept(server, token, ranks.num_ranks - 1)
+    else:
+        offer = ranks.gather(None)[0]
+        sock = _reach(offer, ranks.rank)
+        sockets = {} if sock is None else {0: sock}
+    for sock in sockets.values():
+        option = (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+        sock.setsockopt(*option, _UNREACHABLE_MILLISECONDS)
+    everyone = ranks.gather((bool(sockets) or ranks.is_first, socket.gethostname()))
     lost = [str(rank) for rank, (connected, _) in enumerate(everyone) if not connected]
     if lost:
         raise OSError(
@@ -168,31 +133,24 @@ def _agree(ranks: Ranks, offer: _Offer, is_connected: bool) -> list[str]:
             f"port {offer.port}; rank {', '.join(lost)} did not. Open the ports "
             "between the hosts, as for Horovod."
         )
-    return [host for _, host in everyone]
+    return Links(sockets), [host for _, host in everyone]
 
 
-def _accept_others(
-    server: socket.socket, token: str, ranks: Ranks, links: list[Link]
-) -> None:
+def _accept(
+    server: socket.socket, token: str, num_others: int
+) -> dict[int, socket.socket]:
+    """Returns the connections of the other ranks that come in time."""
+    sockets: dict[int, socket.socket] = {}
     end = time.monotonic() + _CONNECT_SECONDS
-    server.settimeout(1.0)
-    while len(links) < ranks.num_ranks - 1 and time.monotonic() < end:
-        try:
+    while len(sockets) < num_others and (left := end - time.monotonic()) > 0:
+        server.settimeout(left)
+        with contextlib.suppress(TimeoutError):
             sock, _ = server.accept()
-        except TimeoutError:
-            continue
-        except OSError:  # the main thread closed the server: a rank cannot connect
-            return
-        if (rank := _greeting(sock, token)) is None:
-            sock.close()  # not a rank of the run
-        else:
-            links.append(_tcp_link(sock, rank))
-
-
-def _tcp_link(sock: socket.socket, rank: int) -> Link:
-    option = (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
-    sock.setsockopt(*option, _UNREACHABLE_MILLISECONDS)
-    return Link(sock, rank)
+            if (rank := _greeting(sock, token)) is None:
+                sock.close()  # not a rank of the run
+            else:
+                sockets[rank] = sock
+    return sockets
 
 
 def _greeting(sock: socket.socket, token: str) -> int | None:
@@ -208,7 +166,7 @@ def _greeting(sock: socket.socket, token: str) -> int | None:
         return None
 
 
-def _reach(offer: _Offer, rank: int) -> Link | None:
+def _reach(offer: _Offer, rank: int) -> socket.socket | None:
     """Connects to rank 0 on the first address that answers; None without answers."""
     for address in offer.addresses:
         with contextlib.suppress(OSError):
@@ -216,7 +174,7 @@ def _reach(offer: _Offer, rank: int) -> Link | None:
             # A single `recv` gets the whole message, far shorter than a packet.
             sock.sendall(f"{offer.token} {rank}".encode())
             if sock.recv(256).decode() == offer.token:
-                return _tcp_link(sock, 0)
+                return sock
             sock.close()
     return None
 

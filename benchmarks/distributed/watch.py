@@ -8,6 +8,10 @@ watches the others, and the others watch rank 0.
 In: the ranks, a time-out, and two calls a step. Out: nothing; or, if a rank is lost,
 "Error: " with the rank and its last step on stderr of every other rank, and exit code
 1, even if the main thread is blocked.
+
+SIGTERM at any rank, from a scheduler, a launcher or `kill`, may end a training instead:
+a rank that has `Stop.is_asked` tells the others with the averages of its next step, so
+that all ranks save and end after the same step, by `StoppedError`.
 """
 
 import contextlib
@@ -20,38 +24,32 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+import tfpipe
 from benchmarks.distributed import rank_links
 from benchmarks.distributed.rank_links import Links, Message
 from benchmarks.distributed.ranks import Ranks
 
 
 class Position(NamedTuple):
-    """How far a rank is.
+    """How far a rank is; a rank of a smaller position is behind.
 
     Attributes:
         loop: Number of beginnings and ends of loops over steps: odd within a loop, even
             before, between and after loops, where no step is due.
     """
 
+    loop: int = 1
     step: int = 0
     is_fed: bool = False
-    loop: int = 1
 
     @property
     def is_in_loop(self) -> bool:
         return self.loop % 2 == 1
 
-    @property
-    def order(self) -> tuple[int, int, bool]:
-        """Sorts positions: a rank of a smaller position is behind."""
-        return self.loop, self.step, self.is_fed
-
     def __str__(self) -> str:
         if self.step:
             return f"after step {self.step}"
-        if self.is_in_loop:
-            return "before the first step ended"
-        return "before the first step"
+        return f"before the first step{' ended' if self.is_in_loop else ''}"
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -90,10 +88,6 @@ class Liveness:
     num_ranks: int
     timeout: float
 
-    @property
-    def is_all_done(self) -> bool:
-        return all(peer.is_done for peer in self.peers.values())
-
     def forgive(self, seconds: float) -> None:
         """Leaves out seconds in which the process could not receive reports."""
         for peer in self.peers.values():
@@ -106,36 +100,29 @@ class Liveness:
         Args:
             silence_limit: Seconds without a report after which a rank is lost.
         """
-        silent = [
-            peer
-            for peer in self.peers.values()
-            if not peer.is_done and now - peer.heard > silence_limit
-        ]
+        running = [peer for peer in self.peers.values() if not peer.is_done]
+        silent = [peer for peer in running if now - peer.heard > silence_limit]
         if silent:
             return self._silence(silent, now)
         # Only a process with reports of all ranks can tell a late rank.
-        return self._lateness(now) if len(self.peers) == self.num_ranks else None
+        has_all = running and len(self.peers) == self.num_ranks
+        return self._lateness(running, now) if has_all else None
 
-    def _lateness(self, now: float) -> str | None:
+    def _lateness(self, running: Sequence[Peer], now: float) -> str | None:
         # Only the ranks farthest behind delay the run: the others wait for them.
-        running = [peer for peer in self.peers.values() if not peer.is_done]
-        if not running:
-            return None
-        last = min(
-            (peer.position for peer in running), key=lambda position: position.order
-        )
-        if not last.is_in_loop:
-            return None
+        last = min(peer.position for peer in running)
         late = [
-            p for p in running if p.position == last and now - p.moved > self.timeout
+            peer
+            for peer in running
+            if peer.position == last and now - peer.moved > self.timeout
         ]
-        if not late:
+        if not (late and last.is_in_loop):
             return None
         # A late rank without reports makes the others late.
         if silent := [p for p in late if now - p.heard > self.timeout / 2]:
             return self._silence(silent, now)
-        limit = f"for {self.timeout:g} s (--rank_timeout), {late[0].position}"
-        if late[0].position.is_fed:
+        limit = f"for {self.timeout:g} s (--rank_timeout), {last}"
+        if last.is_fed:
             return (
                 f"{self.names(late)} made no step {limit}, although the batch was "
                 "there. Raise --rank_timeout if steps take that long."
@@ -151,17 +138,17 @@ class Liveness:
         # Rank 0 reports the end of all ranks before it closes a connection.
         if peer.is_done and rank:
             return None
-        if not is_reachable:
-            return (
-                f"{self.names([peer])} cannot be reached; its last report was "
-                f"{peer.position}. Check the network between the hosts, and that the "
-                "host is up."
-            )
-        return (
-            f"{self.names([peer])} ended without an error message; its last "
-            f"report was {peer.position}. Look at its own output, or at the kernel's "
-            "log if memory ran out."
+        fate, advice = (
+            "ended without an error message",
+            ("Look at its own output, or at the kernel's log if memory ran out."),
         )
+        if not is_reachable:
+            fate, advice = (
+                "cannot be reached",
+                ("Check the network between the hosts, and that the host is up."),
+            )
+        last = f"its last report was {peer.position}"
+        return f"{self.names([peer])} {fate}; {last}. {advice}"
 
     def names(self, chosen: Sequence[Peer]) -> str:
         """Returns the ranks as messages name them: "Rank 1 (host) of 2"."""
@@ -191,18 +178,20 @@ class Beat:
     """The loop's reports to the watch; a call costs about a microsecond."""
 
     def __init__(self) -> None:
-        self.position = Position(loop=0)
+        self.position = Position(0)
 
     @contextlib.contextmanager
     def loop(self) -> Iterator[None]:
         """Reports that steps are due while the block runs; no step is due outside."""
-        self.position = Position(loop=self.position.loop + 1)
+        self.position = Position(self.position.loop + 1)
         yield
-        self.position = Position(self.position.step, loop=self.position.loop + 1)
+        self.position = self.position._replace(
+            loop=self.position.loop + 1, is_fed=False
+        )
 
     def __call__(self, step: int) -> None:
         """Reports that `step` steps are done; the rank now waits for its next batch."""
-        self.position = Position(step, loop=self.position.loop)
+        self.position = Position(self.position.loop, step)
 
     def fed(self) -> None:
         self.position = self.position._replace(is_fed=True)
@@ -307,7 +296,11 @@ class _Watch:
     ) -> None:
         self._rank, self._liveness, self._others = rank, liveness, others
         self._beat, self._is_elastic, self._end = beat, is_elastic, end
-        self._interval = _interval(liveness)
+        # Rank 0 answers every rank, so many ranks must send fewer messages each.
+        each = _INTERVAL_SECONDS_PER_RANK * liveness.num_ranks
+        self._interval = min(
+            max(_INTERVAL_SECONDS, each), liveness.timeout / _INTERVALS_PER_TIMEOUT
+        )
         # The main thread sets these, and the thread of the watch reads them.
         self._is_done, self.is_broken, self._has_left = False, False, False
         self._failure, self._verdict = "", ""
@@ -392,7 +385,9 @@ class _Watch:
         position, is_done = self._beat.position, self._is_done
         own = self._liveness.peers[self._rank]
         own.hear(position, is_done=is_done, now=now)
-        if self._has_left or (self._rank == 0 and self._liveness.is_all_done):
+        peers = self._liveness.peers.values()
+        all_done = self._rank == 0 and all(peer.is_done for peer in peers)
+        if self._has_left or all_done:
             self._stop()
         elif self._failure:
             name = self._liveness.names([own])
@@ -415,7 +410,47 @@ class _Watch:
         self._others.send({"error": error})
 
 
-def _interval(liveness: Liveness) -> float:
-    # Rank 0 answers every rank, so many ranks must send fewer messages each.
-    longest = max(_INTERVAL_SECONDS, _INTERVAL_SECONDS_PER_RANK * liveness.num_ranks)
-    return min(longest, liveness.timeout / _INTERVALS_PER_TIMEOUT)
+# EX_TEMPFAIL of sysexits.h: the same command may succeed later.
+EXIT_CODE = 75
+
+
+class StoppedError(Exception):
+    """A training ended by SIGTERM.
+
+    Attributes:
+        error: Why no checkpoint could be written; None if a checkpoint was written.
+    """
+
+    def __init__(self, state: tfpipe.State, error: str | None = None) -> None:
+        super().__init__(f"SIGTERM ended epoch {state.epoch} after step {state.step}.")
+        self.state, self.error = state, error
+
+
+class Stop:
+    """Whether SIGTERM has come to this rank.
+
+    Attributes:
+        is_asked: True from the first SIGTERM on, while `listening`.
+    """
+
+    def __init__(self) -> None:
+        self.is_asked = False
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[None]:
+        """Lets SIGTERM set `is_asked` while the block runs, and do nothing else.
+
+        Python sets handlers in the main thread only. In another thread nothing changes.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def ask(*_: object) -> None:
+            self.is_asked = True
+
+        before = signal.signal(signal.SIGTERM, ask)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGTERM, before)

@@ -17,6 +17,12 @@ NAMES = ("input", "synthetic", "real")
 _WELL_FED = 0.97  # real over synthetic: the input does not limit the model
 _SAME = 0.95  # ratio of equal rates: MLPerf Storage's limit for repeated runs
 _FULL = 0.9  # busy share of the cores at which the cores are the limit
+_OF_RECORDS: Mapping[str, Any] = dict.fromkeys(
+    (
+        *("data_dir", "shard_cache_dir", "shard_cache_max_gb", "shared_cache_dir"),
+        *("shared_cache_max_gb", "ram_cache", "num_epochs", "tuning"),
+    )
+)
 
 
 def configs(config: Config) -> dict[str, Config]:
@@ -32,17 +38,10 @@ def configs(config: Config) -> dict[str, Config]:
         ),
         "synthetic": dataclasses.replace(
             single,
-            data_dir=None,
-            read_from="auto",
-            shard_cache_dir=None,
-            shard_cache_max_gb=None,
-            shared_cache_dir=None,
-            shared_cache_max_gb=None,
-            ram_cache=None,
             synthetic=True,
-            num_epochs=None,
+            read_from="auto",
             cache="as_is",
-            tuning=None,
+            **_OF_RECORDS,
         ),
         "real": single,
     }
@@ -61,12 +60,8 @@ def compare(results: Mapping[str, Mapping[str, Any]], num_cores: int) -> dict[st
     rates = {name: results[name]["examples_per_second"] for name in NAMES}
     cpu = {name: results[name]["cpu_seconds_per_example"] for name in NAMES}
     load = results["real"].get("host_load", {})
-    bars = Bars(
-        rates=rates,
-        cpu_seconds=cpu,
-        num_cores=num_cores,
-        others_busy=load.get("others_cpu_fraction") or 0.0,
-    )
+    others = load.get("others_cpu_fraction") or 0.0
+    bars = _Bars(rates=rates, cpu_seconds=cpu, num_cores=num_cores, others_busy=others)
     return {
         **{f"{name}_examples_per_second": rate for name, rate in rates.items()},
         **{f"{name}_cores_busy": bars.cores_busy(name) for name in NAMES},
@@ -78,7 +73,7 @@ def compare(results: Mapping[str, Mapping[str, Any]], num_cores: int) -> dict[st
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Bars:
+class _Bars:
     """The three runs: "input" alone, the model alone on "synthetic" data, and "real".
 
     Attributes:
@@ -89,7 +84,7 @@ class Bars:
     rates: Mapping[str, float]
     cpu_seconds: Mapping[str, float]
     num_cores: int
-    others_busy: float = 0.0
+    others_busy: float
 
     def cores_busy(self, name: str) -> float:
         return self.rates[name] * self.cpu_seconds[name] / self.num_cores
@@ -139,7 +134,7 @@ class Bars:
         return "unexplained"
 
 
-def _sentence(bars: Bars) -> str:
+def _sentence(bars: _Bars) -> str:
     """Returns the case in words, with figures and advice."""
     feeds, takes, real = (bars.rates[name] for name in NAMES)
     reached = f"real data reaches {real / takes:.0%} of synthetic"
@@ -149,12 +144,12 @@ def _sentence(bars: Bars) -> str:
     )
     left = 1 - bars.cores_busy("real") - bars.others_busy
     free = f"{max(0, left):.0%} of the cores are free"
-    others = ""
-    if bars.others_busy > OTHERS_LIMIT:
-        others = (
-            f" Other processes took {bars.others_busy:.0%} of the cores: repeat the "
-            "runs on a quiet host."
-        )
+    others = (
+        f" Other processes took {bars.others_busy:.0%} of the cores: repeat the runs "
+        "on a quiet host."
+        if bars.others_busy > OTHERS_LIMIT
+        else ""
+    )
     resource = (
         f"cores: {alone}, as the work of both at {bars.overlapped:,.0f} would need "
         f"{bars.cores_needed:.0%} of the cores. Add cores, or make the input cheaper."

@@ -13,7 +13,7 @@ import tensorflow as tf
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.models import catalog
 from benchmarks.options.config import Config
-from benchmarks.training import steps
+from benchmarks.training import caches, steps
 from benchmarks.training.setting import make_setting
 
 _MULTIPLE = 8  # of examples, as Tensor Cores like them
@@ -24,7 +24,7 @@ _SIGNS = ("RESOURCE_EXHAUSTED", "OOM", "out of memory")  # XLA has no error of i
 
 
 def find(config: Config, ranks: Ranks) -> int:
-    """Returns the largest batch for the GPUs of all ranks, which call it together."""
+    """Returns the largest batch for the GPUs of all ranks; all ranks call it."""
     if not tf.config.list_physical_devices("GPU"):
         raise ValueError(
             "--find_batch_size must have a GPU, whose memory limits the batch, and "
@@ -62,22 +62,17 @@ def search(fits: Callable[[int], bool], start: int) -> int:
 
 def fits(config: Config, batch_size: int) -> bool:
     """Tries some steps on random images; returns whether the memory was enough."""
+    same = ("model", "mode", "image_size", "seed", "precision", "data_format", "xla")
+    kept = {name: getattr(config, name) for name in (*same, "num_classes")}
     try:
-        _run_steps(_on_random_images(config, batch_size))
+        _run_steps(Config(synthetic=True, batch_size=batch_size, **kept))
     except tf.errors.OpError as error:
         if not any(sign in str(error) for sign in _SIGNS):
             raise
         return False
     finally:
-        # The next try needs the memory of this one.
-        steps.forget_models()
+        steps.forget_models()  # the next try needs the memory
     return True
-
-
-def _on_random_images(config: Config, batch_size: int) -> Config:
-    same = ("model", "mode", "image_size", "seed", "precision", "data_format", "xla")
-    kept = {name: getattr(config, name) for name in (*same, "num_classes")}
-    return Config(synthetic=True, batch_size=batch_size, **kept)
 
 
 def _run_steps(config: Config) -> None:
@@ -90,6 +85,6 @@ def _run_steps(config: Config) -> None:
     else:
         step = steps.make_infer_step(model, setting)
     # Batches wait on the device while a step runs.
-    batches = steps.to_device(setting.pipeline.build(num_epochs=None))
+    batches = caches.to_device(setting.pipeline.build(num_epochs=None))
     for batch in itertools.islice(batches, _NUM_STEPS):
         step(batch)

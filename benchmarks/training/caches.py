@@ -1,8 +1,8 @@
-"""Caches of a run: decoded images in RAM, and shard caches that begin empty.
+"""The batches of a run, and its caches: images in RAM, shard caches that begin empty.
 
-In: the pipeline of a preset, or the flags that name a shard cache. Out: a pipeline that
-keeps decoded images, a cache in RAM that is full before the first step, and a source
-with an empty shard cache before each epoch of a cold run.
+In: the pipeline of a preset, or the flags that name a shard cache. Out: the batches; a
+pipeline that keeps decoded images, and a cache in RAM that is full before the first
+step; a source with an empty shard cache before each epoch of a cold run.
 """
 
 import atexit
@@ -12,6 +12,7 @@ import math
 import pathlib
 import shutil
 import uuid
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -20,11 +21,14 @@ import tfpipe
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.options.data_access import DataAccess
 
+Batch = dict[str, tf.Tensor]
+
 _CROPS = (
     *(tfpipe.RandomCrop, tfpipe.RandomScaleCrop),
     *(tfpipe.CenterCrop, tfpipe.Resize),
 )
 _KEPT = 0.875  # the customary 224 of 256 pixels
+_BATCHES_AHEAD = 2  # batches copied to the GPU in advance
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +38,7 @@ class RandomPart:
     height: int
     width: int
 
-    def __call__(self, example: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    def __call__(self, example: Batch) -> Batch:
         size = (self.height, self.width, 3)
         part = tf.image.stateless_random_crop(example["image"], size, example["seed"])
         return example | {"image": part}
@@ -132,3 +136,72 @@ class EmptyCaches:
         if self._source is not None:
             self._source.close_cache()
             self._source = None
+
+
+def local_files(source: Any) -> list[str]:
+    """Returns the paths of the local files of a source, or of its shard cache."""
+    return [path for path in source.paths if tfpipe.Location(path).is_local]
+
+
+def split_bytes(source: Any) -> int:
+    """Returns the size of the shards of the split."""
+    return sum(shard.num_bytes for shard in source.index.splits[source.split])
+
+
+class Batches:
+    """Iterates over the batches of a pipeline; can stop and start elsewhere.
+
+    Args:
+        empty_caches: The shard caches of a cold run; None if the run has others.
+        on_device: Whether batches are copied to the GPU in advance.
+    """
+
+    def __init__(
+        self,
+        pipeline: tfpipe.Pipeline,
+        *,
+        empty_caches: EmptyCaches | None = None,
+        on_device: bool = False,
+    ) -> None:
+        # The steps apply the device ops, if the run has a model; none needs a reminder.
+        self._pipeline = dataclasses.replace(pipeline, device_ops=())
+        self._empty_caches, self._on_device = empty_caches, on_device
+        self._iterator: Iterator[Batch] = iter(())
+
+    def start(self, state: tfpipe.State, num_epochs: int | None) -> None:
+        """Makes the next batch the first batch after a state, and begins to read ahead.
+
+        Args:
+            num_epochs: Epochs after which the batches end; None is endless.
+        """
+        if self._empty_caches is not None:
+            source = self._empty_caches.renew(self._pipeline.source)
+            self._pipeline = dataclasses.replace(self._pipeline, source=source)
+        dataset = self._pipeline.build(state=state, num_epochs=num_epochs)
+        self._iterator = iter(to_device(dataset) if self._on_device else dataset)
+
+    def stop(self) -> None:
+        self._iterator = iter(())  # the last reference: the threads of the old one end
+        if self._empty_caches is not None:
+            self._empty_caches.close()
+
+    def fetched(self) -> Any:
+        """Returns the statistics of the shard cache in use; None without one."""
+        look = getattr(self._pipeline.source, "cache_statistics", None)
+        return look and look()
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self
+
+    def __next__(self) -> Batch:
+        return next(self._iterator)
+
+
+def to_device(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Copies batches to the GPU in advance; returns the same dataset without a GPU."""
+    gpus = tf.config.list_logical_devices("GPU")
+    if not gpus:
+        return dataset
+    return dataset.apply(
+        tf.data.experimental.prefetch_to_device(gpus[0].name, _BATCHES_AHEAD)
+    )

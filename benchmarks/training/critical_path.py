@@ -58,6 +58,9 @@ _CAUSES = {
 }
 
 
+_NO_RANK = SlowestRank()
+
+
 class StepTimes(NamedTuple):
     """Times of a step of a rank, in the order in which they happen.
 
@@ -132,22 +135,19 @@ class CriticalPath:
     ranks: npt.NDArray[np.int64]
     last: npt.NDArray[np.int64]
     offsets: Array
-    num_ranks: int
-    slowest: SlowestRank = dataclasses.field(default_factory=SlowestRank)
+    slowest: SlowestRank = _NO_RANK
 
     @property
     def shares(self) -> dict[str, float]:
         """The share of each part in the time of the job; the shares add up to 1."""
-        total = self.seconds.sum(axis=0)
-        shares = total / total.sum()
+        shares = self.seconds.sum(axis=0) / self.seconds.sum()
         return dict(zip(PARTS, shares.tolist(), strict=True))
 
     def by_rank(self, part: str) -> Array:
         column = PARTS.index(part)
-        seconds: npt.NDArray[Any] = np.bincount(
-            self.ranks[:, column], self.seconds[:, column], minlength=self.num_ranks
-        )
-        return seconds
+        of_ranks, seconds = self.ranks[:, column], self.seconds[:, column]
+        sums: npt.NDArray[Any] = np.bincount(of_ranks, seconds, len(self.offsets))
+        return sums
 
     def outliers(self) -> list[dict[str, Any]]:
         """Returns the longest losses of single steps, the longest first.
@@ -181,21 +181,21 @@ class CriticalPath:
                 for part in PARTS
             },
             "num_times_last_per_rank": np.bincount(
-                self.last, minlength=self.num_ranks
+                self.last, minlength=len(self.offsets)
             ).tolist(),
             "clock_offset_seconds_per_rank": self.offsets.tolist(),
             "outliers": self.outliers(),
             "slowest": {
-                **dataclasses.asdict(self.slowest),
-                "own_seconds_per_step_per_rank": list(
-                    self.slowest.own_seconds_per_step_per_rank
-                ),
+                **vars(self.slowest),
+                "own_seconds_per_step_per_rank": [
+                    *self.slowest.own_seconds_per_step_per_rank
+                ],
             },
             "text": self.sentence(),
         }
 
     def sentence(self) -> str:
-        """Returns what the time was lost on, on which rank, and in which steps."""
+        """Returns the causes, ranks and steps of the lost time."""
         losses = []
         for part in ("late", "input", "communication"):
             share = self.shares[part]
@@ -203,7 +203,7 @@ class CriticalPath:
                 continue
             text = f"{_NAMES[part]} took {share:.1%} of the time"
             seconds = self.by_rank(part)
-            if self.num_ranks > 1 and part != "communication":
+            if len(self.offsets) > 1 and part != "communication":
                 rank = int(seconds.argmax())
                 text += f", {seconds[rank]:.3g} of {seconds.sum():.3g} s on rank {rank}"
             steps = [
@@ -214,9 +214,8 @@ class CriticalPath:
             if steps:
                 text += f" ({', '.join(steps[:3])})"
             losses.append(text)
-        if not losses:
-            return "Nothing but computing took more than 1% of the time."
-        return f"{'; '.join(losses)}."
+        nothing = "Nothing but computing took more than 1% of the time"
+        return f"{'; '.join(losses) or nothing}."
 
 
 def trace(ranks: Sequence[RankTimes]) -> CriticalPath:
@@ -242,7 +241,6 @@ def _path(ranks: Sequence[RankTimes]) -> CriticalPath:
             ranks=np.full_like(path.ranks, slowest),
             last=np.full_like(path.last, slowest),
             offsets=np.zeros(len(ranks)),
-            num_ranks=len(ranks),
         )
     offsets = _offsets(steps[..., 3])
     steps = steps - offsets[..., None]
@@ -251,17 +249,23 @@ def _path(ranks: Sequence[RankTimes]) -> CriticalPath:
     ends = np.maximum(steps[..., 3].min(axis=0), steps[..., 2].max(axis=0))
     ends = np.maximum.accumulate(ends)
     borders = _borders(steps, begin, last, ends)
-    silent = _Silence(ranks, offsets)
-    seconds = _parts(borders, silent.within(borders, last), ranks[0].emulated_seconds)
+    # The silence of every rank before the borders, float64 [num_ranks, num_steps, 8].
+    silent = np.stack(
+        [
+            _silence(rank, offset, borders)
+            for rank, offset in zip(ranks, np.median(offsets, axis=1), strict=True)
+        ]
+    )
+    own = np.diff(silent[last, np.arange(len(last))], axis=1)
+    seconds = _parts(borders, own, ranks[0].emulated_seconds)
     blamed = np.repeat(last[:, None], len(PARTS), axis=1)
-    _blame_silence(seconds, blamed, silent, borders)
+    _blame_silence(seconds, blamed, silent[..., 6] - silent[..., 5])
     origins = np.array([rank.origin for rank in ranks])
     return CriticalPath(
         seconds=seconds,
         ranks=blamed,
         last=last,
         offsets=np.median(offsets, axis=1) + origins - origins[0],
-        num_ranks=len(ranks),
     )
 
 
@@ -274,32 +278,32 @@ def _slowest(ranks: Sequence[RankTimes], last: npt.NDArray[np.int64]) -> Slowest
     spent[:, _COMMUNICATION] = sync.min(axis=0).mean()
     own = spent.sum(axis=1)
     rank = int(own.argmax())
-    slowest = SlowestRank(
-        rank=rank, own_seconds_per_step_per_rank=tuple(own.tolist()), over_others=1.0
-    )
-    if len(ranks) == 1:
-        text = "One rank alone waits for no other."
-        return dataclasses.replace(slowest, text=text)
     others = np.delete(spent, rank, axis=0)
-    ratio = float(own[rank] / np.median(others.sum(axis=1)))
-    slowest = dataclasses.replace(slowest, over_others=ratio)
-    if ratio < _SLOW:
+    ratio, cause = 1.0, None
+    text = "One rank alone waits for no other."
+    if len(others):
+        ratio = float(own[rank] / np.median(others.sum(axis=1)))
         text = (
-            f"the slowest is rank {rank}, with {ratio:.2f} times the time of the others"
+            "No rank holds the others back: the slowest is rank "
+            f"{rank}, with {ratio:.2f} times the time of the others."
         )
-        return dataclasses.replace(
-            slowest, text=f"No rank holds the others back: {text}."
+    if ratio >= _SLOW:
+        cause = PARTS[int((spent[rank] - np.median(others, axis=0)).argmax())]
+        shares = dict(zip(PARTS, spent[rank] / own[rank], strict=True))
+        shares["compute"] += shares["communication"]
+        text = (
+            f"Rank {rank} holds the others back: its steps take {ratio:.2f} times as "
+            f"long as theirs ({own[rank] * 1e3:.1f} ms), of which {shares[cause]:.0%} "
+            f"is {_CAUSES[cause]}. It came last in {np.count_nonzero(last == rank)} of "
+            f"{len(last)} steps."
         )
-    cause = PARTS[int((spent[rank] - np.median(others, axis=0)).argmax())]
-    shares = dict(zip(PARTS, spent[rank] / own[rank], strict=True))
-    shares["compute"] += shares["communication"]
-    text = (
-        f"Rank {rank} holds the others back: its steps take {ratio:.2f} times as long "
-        f"as theirs ({own[rank] * 1e3:.1f} ms), of which {shares[cause]:.0%} is "
-        f"{_CAUSES[cause]}. It came last in {np.count_nonzero(last == rank)} of "
-        f"{len(last)} steps."
+    return SlowestRank(
+        rank=rank,
+        over_others=ratio,
+        own_seconds_per_step_per_rank=tuple(own.tolist()),
+        cause=cause,
+        text=text,
     )
-    return dataclasses.replace(slowest, cause=cause, text=text)
 
 
 def _offsets(averaged: Array) -> Array:
@@ -339,35 +343,13 @@ def _borders(
     return np.maximum.accumulate(borders, axis=1)
 
 
-class _Silence:
-    """The times in which ranks did not run, on the common clock."""
-
-    def __init__(self, ranks: Sequence[RankTimes], offsets: Array) -> None:
-        self._edges = []
-        for rank, offset in zip(ranks, np.median(offsets, axis=1), strict=True):
-            edges = np.reshape(rank.silences, (-1, 2)) - offset
-            silent = np.cumsum(edges[:, 1] - edges[:, 0])
-            before = np.stack([silent - (edges[:, 1] - edges[:, 0]), silent], 1)
-            self._edges.append((edges.ravel(), before.ravel()))
-
-    @property
-    def num_ranks(self) -> int:
-        return len(self._edges)
-
-    def until(self, rank: int, times: Array) -> Array:
-        """Returns the seconds of silence of a rank before each of the times."""
-        edges, silent = self._edges[rank]
-        if not len(edges):
-            return np.zeros_like(times)
-        return np.interp(times, edges, silent)
-
-    def within(self, borders: Array, last: npt.NDArray[np.int64]) -> Array:
-        """Returns the silence of the last rank between borders, [num_steps, 7]."""
-        result = np.zeros_like(borders[:, 1:])
-        for rank in np.unique(last):
-            rows = last == rank
-            result[rows] = np.diff(self.until(rank, borders[rows]), axis=1)
-        return result
+def _silence(rank: RankTimes, offset: float, times: Array) -> Array:
+    """Returns the seconds of silence of a rank before each of the times."""
+    edges = np.reshape(rank.silences, (-1, 2)) - offset
+    if not len(edges):
+        return np.zeros_like(times)
+    lengths = np.pad(np.diff(edges, axis=1), ((0, 0), (1, 0)))
+    return np.interp(times, edges.ravel(), np.cumsum(lengths))
 
 
 def _parts(borders: Array, silent: Array, emulated_seconds: float | None) -> Array:
@@ -389,10 +371,7 @@ def _parts(borders: Array, silent: Array, emulated_seconds: float | None) -> Arr
 
 
 def _blame_silence(
-    seconds: Array,
-    blamed: npt.NDArray[np.int64],
-    silent: _Silence,
-    borders: Array,
+    seconds: Array, blamed: npt.NDArray[np.int64], silent: Array
 ) -> None:
     """Moves communication with a silent rank to late, in place.
 
@@ -401,9 +380,9 @@ def _blame_silence(
     Args:
         seconds: float64 [num_steps, 4], of `PARTS`.
         blamed: int64 [num_steps, 4], ranks of these seconds.
+        silent: float64 [num_ranks, num_steps], the silence in the average.
     """
-    for rank in range(silent.num_ranks):
-        grown = np.diff(silent.until(rank, borders[:, 5:7]), axis=1)[:, 0]
+    for rank, grown in enumerate(silent):
         others = blamed[:, _COMMUNICATION] != rank  # its own silence is late already
         moved = np.where(others, np.clip(grown, 0.0, seconds[:, _COMMUNICATION]), 0.0)
         blamed[moved > seconds[:, _LATE], _LATE] = rank
@@ -411,7 +390,7 @@ def _blame_silence(
         seconds[:, _LATE] += moved
 
 
-_NAMED = 0.05  # share of the time of the job, from which on a wait is named
+_FELT = 0.05  # share of the time of the job, from which on a slow link is named
 # Part of the communication that the longer wait of a rank must explain.
 # The others wait too: their receipts queue behind the bytes on the slow link.
 _EXPLAINED = 0.25
@@ -436,7 +415,7 @@ def slow_link(
     most = max(ranks)
     rank = ranks.index(most)
     others = statistics.median(ranks[:rank] + ranks[rank + 1 :])
-    if min(communicated, most) < _NAMED * total:
+    if min(communicated, most) < _FELT * total:
         return None
     if most - others < _EXPLAINED * max(communicated, most):
         return None

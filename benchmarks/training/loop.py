@@ -3,30 +3,36 @@
 In: a `Setting` and the ranks. Out: the figures of the run. A function builds the model,
 restores its weights, makes the step function and hands the function to
 `timed_steps.run_steps`, which reads the batches and times the steps.
+
+In an elastic training a rank that dies leaves the run, and the others continue. Every
+few steps the ranks commit: weights, place in the data and the counts of used records
+are then the same on all of them. After a death the other ranks return to the commit,
+and share the rest of the epoch anew. Every record is still used once an epoch.
 """
 
-import contextlib
-import dataclasses
 import pathlib
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import keras
+import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 import tfpipe
-from benchmarks.distributed.ranks import Ranks
-from benchmarks.distributed.stopping import StoppedError
-from benchmarks.options.config import Config
+from benchmarks.distributed.ranks import Committed, Ranks, run_elastic
+from benchmarks.distributed.watch import StoppedError, watched
 from benchmarks.page_cache.reads import Pause
 from benchmarks.training import metrics, steps
-from benchmarks.training.recorder import Step, Trace
-from benchmarks.training.setting import Setting
-from benchmarks.training.steps import Batch, StepFunction, StepResult
-from benchmarks.training.timed_steps import TimedSteps, run_steps
+from benchmarks.training.recorder import Step
+from benchmarks.training.setting import Setting, make_setting
+from benchmarks.training.timed_steps import run_steps
 
 _CHECKPOINTS_KEPT = 2
+# A commit copies the weights and gathers the ids of the records used since the last
+# one; a death costs at most this many steps.
+_STEPS_BETWEEN_COMMITS = 10
 
 
 class Checkpoint:
@@ -36,30 +42,35 @@ class Checkpoint:
 
     Attributes:
         error: The last error of a save; None without errors.
+        variables: All variables of model and optimizer.
 
     Args:
-        folder: Folder of the checkpoints; None to save and load nothing.
-        variables: All variables of these objects, for the broadcast to other ranks.
+        optimizer: The optimizer of a training.
     """
 
     def __init__(
         self,
-        folder: str | None,
-        trackables: Mapping[str, Any],
-        variables: Sequence[tf.Variable],
+        setting: Setting,
         ranks: Ranks,
+        model: keras.Model,
+        optimizer: keras.Optimizer | None = None,
     ) -> None:
         self.error: str | None = None
-        self._ranks = ranks
-        self._data = tfpipe.CheckpointState()
-        self._variables = variables
-        checkpoint = tf.train.Checkpoint(**trackables, data=self._data)
-        self._checkpoint = checkpoint
+        self.model, self.optimizer = model, optimizer
+        trackables = {"model": model, **({"optimizer": optimizer} if optimizer else {})}
+        self.variables: list[tf.Variable] = [
+            each.value
+            for trackable in trackables.values()
+            for each in trackable.variables
+        ]
+        self._ranks, self._data = ranks, tfpipe.CheckpointState()
+        self._checkpoint = tf.train.Checkpoint(**trackables, data=self._data)
         self._manager = None
+        folder = setting.config.checkpoint_dir
         if folder and ranks.is_first:
             pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
             self._manager = tf.train.CheckpointManager(
-                checkpoint, folder, max_to_keep=_CHECKPOINTS_KEPT
+                self._checkpoint, folder, max_to_keep=_CHECKPOINTS_KEPT
             )
 
     def restore(self) -> tfpipe.State | None:
@@ -74,7 +85,7 @@ class Checkpoint:
         path = self._manager.latest_checkpoint if self._manager else None
         if path:
             self._checkpoint.restore(path).expect_partial()
-        self._ranks.broadcast(self._variables)
+        self._ranks.broadcast(self.variables)
         state: tfpipe.State | None = self._ranks.gather(
             self._data.state if path else None
         )[0]
@@ -106,35 +117,76 @@ def train(setting: Setting, ranks: Ranks) -> dict[str, Any]:
     """Trains, from the newest checkpoint if possible, and times the steps."""
     if setting.config.is_emulated:
         return _emulate(setting, ranks)
+    checkpoint = _new_training(setting, ranks)
+    state = checkpoint.restore() or tfpipe.State()
+    return _train_from(checkpoint, setting, ranks, state)
+
+
+def _new_training(setting: Setting, ranks: Ranks) -> Checkpoint:
     model = steps.build_model(setting)
     optimizer = steps.make_optimizer(model, setting, ranks)
-    training = Training(model=model, optimizer=optimizer)
-    checkpoint = training.checkpoint(setting, ranks)
-    state = checkpoint.restore() or tfpipe.State()
-    return train_from(training, checkpoint, setting, ranks, state)
+    return Checkpoint(setting, ranks, model, optimizer)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Training:
-    """A model in training, with its optimizer."""
+def train_elastic(setting: Setting, ranks: Ranks) -> dict[str, Any]:
+    """Trains the epochs that the config asks for, on the ranks that are left.
 
-    model: keras.Model
-    optimizer: keras.Optimizer
+    The learning rate stays as it was set for the first number of ranks. The figures
+    are for the time since the last change of ranks.
+    """
+    config = setting.config
+    first = _new_training(setting, ranks)
+    start = first.restore() or tfpipe.State()
 
-    @property
-    def variables(self) -> list[tf.Variable]:
-        """All variables that a training step changes."""
-        both = (*self.model.variables, *self.optimizer.variables)
-        return [variable.value for variable in both]
+    def work(world: Ranks, committed: Committed) -> dict[str, Any]:
+        # Each change of ranks needs a new watch.
+        with watched(world, config.rank_timeout, is_elastic=True) as beat:
+            here = make_setting(config, world, beat=beat, progress=setting.progress)
+            figures = _train_from(
+                Checkpoint(here, world, first.model, first.optimizer),
+                here,
+                world,
+                tfpipe.State.from_json(committed.data_state),
+                after_step=_committer(committed, world),
+            )
+        return figures | {
+            "records": metrics.coverage([committed.counts]),
+            "num_ranks_at_start": ranks.num_ranks,
+        }
 
-    def checkpoint(self, setting: Setting, ranks: Ranks) -> Checkpoint:
-        trackables = {"model": self.model, "optimizer": self.optimizer}
-        folder = setting.config.checkpoint_dir
-        return Checkpoint(folder, trackables, self.variables, ranks)
+    return run_elastic(
+        first.variables,
+        work,
+        data_state=start.to_json(),
+        counts=np.zeros(setting.num_records, np.int64),
+    )
 
 
-def train_from(
-    training: Training,
+def _committer(
+    committed: Committed, ranks: Ranks
+) -> Callable[[Step, tfpipe.State], None]:
+    """Returns a function to call after each step, which commits from time to time.
+
+    It commits every _STEPS_BETWEEN_COMMITS steps and at the end of an epoch.
+    """
+    used: list[npt.NDArray[np.int64]] = []
+
+    def after_step(step: Step, state: tfpipe.State) -> None:
+        used.append(step.record_ids)
+        if len(used) < _STEPS_BETWEEN_COMMITS and state.step:
+            return
+        # A copy, because the run returns to the array of the last commit after a loss.
+        counts = committed.counts.copy()
+        np.add.at(counts, np.concatenate(ranks.gather(np.concatenate(used))), 1)
+        committed.counts = counts
+        committed.data_state = state.to_json()
+        used.clear()
+        committed.commit()
+
+    return after_step
+
+
+def _train_from(
     checkpoint: Checkpoint,
     setting: Setting,
     ranks: Ranks,
@@ -159,10 +211,10 @@ def train_from(
                 ranks.gather(None)  # until rank 0 has saved
         _report_faults(setting)
 
-    model = training.model
-    function = steps.make_train_step(model, training.optimizer, setting, ranks)
+    model, optimizer = checkpoint.model, checkpoint.optimizer
+    function = steps.make_train_step(model, optimizer, setting, ranks)
     try:
-        done = _run_steps(
+        figures, traces, end = run_steps(
             setting,
             ranks,
             function,
@@ -175,14 +227,14 @@ def train_from(
         if stopped.state.step:  # the end of an epoch has saved already
             checkpoint.save(stopped.state)
         raise StoppedError(stopped.state, checkpoint.error) from None
-    not_finite = metrics.not_finite_loss(done.traces)
+    not_finite = metrics.not_finite_loss(traces)
     # A run that ends with an epoch has saved already. A lost model must not replace the
     # last sound model.
-    if done.state.step and not_finite is None:
-        checkpoint.save(done.state)
+    if end.step and not_finite is None:
+        checkpoint.save(end)
     return {
-        **done.figures,
-        **metrics.learning(done.traces),
+        **figures,
+        **metrics.learning(traces),
         "not_finite_loss": not_finite,
         "resumed": state.epoch > 0 or state.step > 0,
         "num_parameters": model.count_params(),
@@ -192,23 +244,22 @@ def train_from(
 
 def evaluate(setting: Setting, ranks: Ranks) -> dict[str, Any]:
     """Returns accuracy and loss of the newest checkpoint, every record counted once."""
-    model = steps.build_model(setting)
-    trained = _restore(model, setting, ranks)
+    model, trained = _restored(setting, ranks)
     function = steps.make_eval_step(model, setting)
-    num_steps = setting.steps_per_epoch
-    start = tfpipe.State()
+    num_steps, start = setting.steps_per_epoch, tfpipe.State()
     # The first step compiles and fills the pipeline: its accuracy counts, its time not.
     num_warmup = max(setting.num_warmup_steps(start, num_steps), min(1, num_steps - 1))
     warmup_and_timed = (num_warmup, num_steps - num_warmup)
-    done = _run_steps(setting, ranks, function, warmup_and_timed, start, num_epochs=1)
-    result = metrics.learning(done.traces)
+    figures, traces, _ = run_steps(
+        setting, ranks, function, warmup_and_timed, start, num_epochs=1
+    )
+    (result,) = metrics.learning(traces)["epochs"]
     _report_faults(setting)
     return {
-        **done.figures,
-        "padding_fraction": _padding(setting, done.traces),
-        "loss": result["epochs"][-1]["loss"],
+        **figures,
+        "loss": result["loss"],
         "accuracy": result["accuracy"],
-        "num_evaluated": result["epochs"][-1]["num_examples"],
+        "num_evaluated": result["num_examples"],
         "epochs_trained": trained.epoch,
         "num_parameters": model.count_params(),
     }
@@ -223,117 +274,35 @@ def infer(setting: Setting, ranks: Ranks) -> dict[str, Any]:
     """
     if setting.config.is_emulated:
         return _emulate(setting, ranks)
-    model = steps.build_model(setting)
-    if setting.config.checkpoint_dir is not None:
-        _restore(model, setting, ranks)
+    has_weights = setting.config.checkpoint_dir is not None
+    model = _restored(setting, ranks)[0] if has_weights else steps.build_model(setting)
     function = steps.make_infer_step(model, setting)
     start = tfpipe.State()
-    done = _run_steps(setting, ranks, function, setting.num_steps(start), start)
-    return {
-        **done.figures,
-        "padding_fraction": _padding(setting, done.traces),
-        "num_parameters": model.count_params(),
-    }
-
-
-def _run_steps(
-    setting: Setting,
-    ranks: Ranks,
-    function: steps.StepFunction,
-    num_steps: tuple[int, int],
-    state: tfpipe.State,
-    **others: Any,
-) -> TimedSteps:
-    """Does the same as `run_steps`, with a trace of the steps of --trace_steps."""
-    with traced(function, setting.config, ranks, sum(num_steps)) as step:
-        return run_steps(setting, ranks, step, num_steps, state, **others)
+    figures, *_ = run_steps(setting, ranks, function, setting.num_steps(start), start)
+    return {**figures, "num_parameters": model.count_params()}
 
 
 def _emulate(setting: Setting, ranks: Ranks) -> dict[str, Any]:
-    seconds = setting.emulated_seconds or 0.0
+    seconds, start = setting.emulated_seconds or 0.0, tfpipe.State()
     function = steps.make_emulated_step(setting, ranks, seconds)
-    start = tfpipe.State()
-    done = _run_steps(setting, ranks, function, setting.num_steps(start), start)
-    figures = {**done.figures, "emulated_seconds_per_step": seconds}
-    if setting.config.mode == "infer":
-        figures["padding_fraction"] = _padding(setting, done.traces)
-    return figures
+    figures, *_ = run_steps(setting, ranks, function, setting.num_steps(start), start)
+    return {**figures, "emulated_seconds_per_step": seconds}
 
 
-def _padding(setting: Setting, traces: Sequence[Trace]) -> float:
-    num_steps = sum(len(trace.wait_seconds) for trace in traces)
-    num_examples = sum(trace.num_examples for trace in traces)
-    return 1 - num_examples / (num_steps * setting.batch_size)
-
-
-def _restore(model: keras.Model, setting: Setting, ranks: Ranks) -> tfpipe.State:
-    variables = [variable.value for variable in model.variables]
-    folder = setting.config.checkpoint_dir
-    state = Checkpoint(folder, {"model": model}, variables, ranks).restore()
+def _restored(setting: Setting, ranks: Ranks) -> tuple[keras.Model, tfpipe.State]:
+    """Returns the model of the newest checkpoint, and how far it was trained."""
+    model, config = steps.build_model(setting), setting.config
+    state = Checkpoint(setting, ranks, model).restore()
     if state is None:
         raise ValueError(
-            f"--checkpoint_dir {folder} must hold a checkpoint to "
-            f"{'evaluate' if setting.config.mode == 'eval' else 'infer with'}, got "
-            "none. Train with the same --checkpoint_dir first."
+            f"--checkpoint_dir {config.checkpoint_dir} must hold a checkpoint to "
+            f"{'evaluate' if config.mode == 'eval' else 'infer with'}, got none. Train "
+            "with the same --checkpoint_dir first."
         )
-    return state
+    return model, state
 
 
 def _report_faults(setting: Setting) -> None:
     log = setting.pipeline.faults
     if log is not None and log.faults:
         print(log.summary(), file=sys.stderr)
-
-
-FOLDER = "trace"
-
-
-@contextlib.contextmanager
-def traced(
-    function: StepFunction, config: Config, ranks: Ranks, num_steps: int
-) -> Iterator[StepFunction]:
-    """Yields the step function that traces the steps of the config.
-
-    Args:
-        num_steps: Steps of the run, the warm-up included.
-    """
-    chosen = config.traced_steps
-    if chosen is None:
-        yield function
-        return
-    if chosen.stop > num_steps:
-        raise ValueError(
-            f"--trace_steps={config.trace_steps} must end within the {num_steps} steps "
-            "of the run, the warm-up included. Choose earlier steps."
-        )
-    if not ranks.is_first:
-        yield function
-        return
-    with contextlib.ExitStack() as profiling:
-        yield _counting(function, chosen, profiling, str(config.report_dir))
-
-
-def _counting(
-    function: StepFunction,
-    chosen: range,
-    profiling: contextlib.ExitStack,
-    report_dir: str,
-) -> Callable[[Batch], StepResult]:
-    """Returns the function that begins and ends the trace; `profiling` ends it too."""
-    index = -1
-
-    def step(batch: Batch) -> StepResult:
-        nonlocal index
-        index += 1
-        if index == chosen.start:
-            folder = pathlib.Path(report_dir) / FOLDER
-            profiling.enter_context(tf.profiler.experimental.Profile(str(folder)))
-        if index not in chosen:
-            return function(batch)
-        with tf.profiler.experimental.Trace("step", step_num=index, _r=1):
-            result = function(batch)
-        if index == chosen[-1]:
-            profiling.close()
-        return result
-
-    return step

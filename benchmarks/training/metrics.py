@@ -15,7 +15,7 @@ from benchmarks.reporting import mlperf_storage, steady_state
 from benchmarks.system.figures import joined
 from benchmarks.training import critical_path
 from benchmarks.training.critical_path import CriticalPath
-from benchmarks.training.recorder import Array, Epoch, Trace
+from benchmarks.training.recorder import Array, Trace
 
 _Z_95 = 1.96  # deviations around 95 % of a normal distribution
 _PERCENTILES = (50, 90, 95, 99)
@@ -37,45 +37,46 @@ def summarize(
         record_bytes: Mean size of a record in its shard; None if there are no shards.
     """
     path = critical_path.trace([trace.times for trace in traces])
-    num_examples = sum(trace.num_examples for trace in traces)
-    records = coverage([trace.record_counts for trace in traces])
-    return {
-        **_speed(traces),
-        **_split(traces, path),
-        "critical_path": path.as_json(),
-        **_step_times(traces),
-        "steady_state": steady_state.describe(
-            read_ahead=[trace.read_ahead for trace in traces],
-            num_warmup_steps=traces[0].num_warmup_steps,
-            num_warmup_examples=[trace.num_warmup_examples for trace in traces],
-            end_seconds=[trace.end_seconds for trace in traces],
-        ),
-        "cpu_seconds_per_example": sum(t.cpu_seconds for t in traces) / num_examples,
-        "cpu_cores_used_per_rank": [t.cpu_seconds / t.seconds for t in traces],
-        "num_warmup_steps": traces[0].num_warmup_steps,
-        "num_timed_steps": len(traces[0].times.steps),
-        "timed_seconds": _seconds(traces),
-        **_bytes(traces, records, record_bytes),
-        "records": records,
-    }
-
-
-def _seconds(traces: Sequence[Trace]) -> float:
-    return max(trace.seconds for trace in traces)
-
-
-def _speed(traces: Sequence[Trace]) -> dict[str, Any]:
-    num_examples = sum(trace.num_examples for trace in traces)
+    counts = [trace.num_examples for trace in traces]
+    seconds = max(trace.seconds for trace in traces)
     # Step k of all ranks is over when its last rank is done.
     ends = np.max([trace.end_seconds for trace in traces], axis=0)
     return {
-        "examples_per_second": num_examples / _seconds(traces),
-        "examples_per_second_deviation": _deviation(num_examples, ends),
+        "examples_per_second": sum(counts) / seconds,
+        "examples_per_second_deviation": _deviation(sum(counts), ends),
         "examples_per_second_per_rank": [t.num_examples / t.seconds for t in traces],
         "examples_per_second_deviation_per_rank": [
-            _deviation(t.num_examples, t.end_seconds) for t in traces
+            _deviation(trace.num_examples, trace.end_seconds) for trace in traces
         ],
+        **_split(traces, path),
+        "critical_path": path.as_json(),
+        **_step_times(traces),
+        "steady_state": steady(traces),
+        "cpu_seconds_per_example": sum(t.cpu_seconds for t in traces) / sum(counts),
+        "num_warmup_steps": traces[0].num_warmup_steps,
+        "num_timed_steps": len(traces[0].timed),
+        "timed_seconds": seconds,
+        **_bytes(traces, record_bytes and record_bytes * sum(counts), seconds),
+        "records": coverage([trace.record_counts for trace in traces]),
     }
+
+
+def steady(traces: Sequence[Trace], *, remedy: str = "") -> dict[str, Any]:
+    """Returns the section `steady_state`; ranks may have timed other numbers of steps.
+
+    Args:
+        remedy: What to do about a run that is too short; "" for more steps.
+    """
+    shortest = min(len(trace.timed) for trace in traces)
+    return steady_state.describe(
+        read_ahead=[trace.read_ahead for trace in traces],
+        num_warmup_steps=min(trace.num_warmup_steps for trace in traces),
+        num_warmup_examples=[
+            int(t.steps["num_examples"].sum()) - t.num_examples for t in traces
+        ],
+        end_seconds=[trace.end_seconds[:shortest] for trace in traces],
+        remedy=remedy,
+    )
 
 
 def _deviation(num_examples: int, ends: Array) -> float:
@@ -85,18 +86,27 @@ def _deviation(num_examples: int, ends: Array) -> float:
 
 def _split(traces: Sequence[Trace], path: CriticalPath) -> dict[str, Any]:
     of_ranks = np.stack([trace.times.parts for trace in traces])
-    seconds = dict(zip(_PARTS, of_ranks.T.tolist(), strict=True))
-    shares = (of_ranks / of_ranks.sum(axis=1, keepdims=True)).T
-    share = dict(zip(_PARTS, shares.tolist(), strict=True))
+    seconds = dict(zip(_PARTS, of_ranks.T, strict=True))
+    share = dict(zip(_PARTS, (of_ranks.T / of_ranks.sum(axis=1)), strict=True))
     return {
-        **{f"{part}_seconds_per_step": _mean(v) for part, v in seconds.items()},
-        **{f"{part}_seconds_per_step_per_rank": v for part, v in seconds.items()},
+        **{f"{p}_seconds_per_step": float(v.mean()) for p, v in seconds.items()},
+        **{f"{p}_seconds_per_step_per_rank": v.tolist() for p, v in seconds.items()},
         "stall_fraction": _checked(path.shares["input"]),
-        "stall_fraction_per_rank": share["wait"],
-        "sync_fraction": _checked(_mean(share["sync"])),
+        "stall_fraction_per_rank": share["wait"].tolist(),
+        "sync_fraction": _checked(float(share["sync"].mean())),
         "accelerator_utilization": _checked(path.shares["compute"]),
-        "accelerator_utilization_per_rank": share["compute"],
-        "accelerator_utilization_mlperf_storage": _mlperf_storage_utilization(traces),
+        "accelerator_utilization_per_rank": share["compute"].tolist(),
+        "accelerator_utilization_mlperf_storage": mlperf_storage.utilization(
+            [
+                mlperf_storage.utilization_of_epochs(
+                    epochs=trace.timed["epoch"].tolist(),
+                    wait_seconds=trace.wait_seconds,
+                    compute_seconds=trace.compute_seconds,
+                    end_seconds=trace.end_seconds,
+                )
+                for trace in traces
+            ]
+        ),
     }
 
 
@@ -106,52 +116,39 @@ def _checked(share: float) -> float:
     return min(1.0, max(0.0, share))
 
 
-def _mean(values: Any) -> float:
-    return float(np.mean(values))
-
-
-def _mlperf_storage_utilization(traces: Sequence[Trace]) -> float | None:
-    ranks = [
-        mlperf_storage.utilization_of_epochs(
-            epochs=trace.step_epochs,
-            wait_seconds=trace.wait_seconds,
-            compute_seconds=trace.compute_seconds,
-            end_seconds=trace.end_seconds,
-        )
-        for trace in traces
-    ]
-    return mlperf_storage.utilization(ranks)
-
-
 def _step_times(traces: Sequence[Trace]) -> dict[str, Any]:
     """Returns percentiles of the time of a step, linearly interpolated.
 
     Steps with the first records of a shuffle window may wait for the storage; other
     steps get their records from memory.
     """
-    of_ranks = [np.percentile(trace.step_seconds, _PERCENTILES) for trace in traces]
-    everything = np.concatenate([trace.step_seconds for trace in traces])
-    of_all = np.percentile(everything, _PERCENTILES).tolist()
+    seconds = np.concatenate([trace.step_seconds for trace in traces])
     wait = np.concatenate([trace.wait_seconds for trace in traces])
-    begins = np.concatenate([trace.windows_begun for trace in traces]) > 0
-    return (
-        {
-            f"step_seconds_p{p}": value
-            for p, value in zip(_PERCENTILES, of_all, strict=True)
-        }
-        | {
-            f"step_seconds_p{p}_per_rank": [float(values[i]) for values in of_ranks]
-            for i, p in enumerate(_PERCENTILES)
-        }
-        | {
-            "window_steps": _waits(wait[begins]),
-            "other_steps": _waits(wait[~begins]),
-            "step_histogram": _histogram(everything),
-        }
+    begins = np.concatenate([trace.timed["windows_begun"] for trace in traces]) > 0
+    edges = np.geomspace(
+        seconds.min() * _BELOW, seconds.max() / _BELOW, _HISTOGRAM_BINS + 1
     )
+    return {
+        **{
+            f"step_seconds_p{percent}": float(np.percentile(seconds, percent))
+            for percent in _PERCENTILES
+        },
+        **{
+            f"step_seconds_p{percent}_per_rank": [
+                float(np.percentile(trace.step_seconds, percent)) for trace in traces
+            ]
+            for percent in _PERCENTILES
+        },
+        "window_steps": _waits(wait[begins]),
+        "other_steps": _waits(wait[~begins]),
+        "step_histogram": {
+            "edges_seconds": edges.tolist(),
+            "counts": np.histogram(seconds, edges)[0].tolist(),
+        },
+    }
 
 
-def _waits(seconds: npt.NDArray[np.float64]) -> dict[str, Any]:
+def _waits(seconds: Array) -> dict[str, Any]:
     median, most = np.percentile(seconds, (50, 99)) if len(seconds) else (None, None)
     return {
         "num_steps": len(seconds),
@@ -160,44 +157,42 @@ def _waits(seconds: npt.NDArray[np.float64]) -> dict[str, Any]:
     }
 
 
-def _histogram(seconds: npt.NDArray[np.float64]) -> dict[str, Any]:
-    low, high = seconds.min() * _BELOW, seconds.max() / _BELOW
-    edges = np.geomspace(low, high, _HISTOGRAM_BINS + 1)
-    counts, _ = np.histogram(seconds, edges)
-    return {"edges_seconds": edges.tolist(), "counts": counts.tolist()}
-
-
 def _bytes(
-    traces: Sequence[Trace],
-    records: dict[str, int] | None,
-    record_bytes: float | None,
+    traces: Sequence[Trace], consumed: float | None, seconds: float
 ) -> dict[str, Any]:
-    seconds = _seconds(traces)
     storage = joined(sum, [trace.storage_bytes for trace in traces])
-    consumed = distinct = None
-    if record_bytes is not None and records is not None:
-        consumed = sum(trace.num_examples for trace in traces) * record_bytes
-        distinct = records["num_distinct"] * record_bytes
+    speeds = [
+        None if num_bytes is None else num_bytes / seconds / 1e6
+        for num_bytes in (consumed, storage)
+    ]
     return {
         "consumed_bytes": consumed,
-        "consumed_megabytes_per_second": _megabytes_per_second(consumed, seconds),
+        "consumed_megabytes_per_second": speeds[0],
         "storage_bytes_read": storage,
-        "storage_megabytes_per_second": _megabytes_per_second(storage, seconds),
-        "run_distinct_bytes": distinct,
+        "storage_megabytes_per_second": speeds[1],
         "run_storage_bytes_read": joined(sum, [t.run_storage_bytes for t in traces]),
     }
 
 
-def _megabytes_per_second(num_bytes: float | None, seconds: float) -> float | None:
-    return None if num_bytes is None else num_bytes / seconds / 1e6
-
-
 def learning(traces: Sequence[Trace]) -> dict[str, Any]:
     """Returns the losses of first and last step, and loss and accuracy by epoch."""
-    epochs = [_join(parts) for parts in zip(*(t.epochs for t in traces), strict=True)]
+    steps = np.stack([trace.steps for trace in traces])
+    epochs = []
+    for epoch in np.unique(steps["epoch"]).tolist():
+        part = steps[steps["epoch"] == epoch]
+        count = int(part["num_examples"].sum())
+        epochs.append(
+            {
+                "epoch": epoch,
+                "loss": float((part["loss"] * part["num_examples"]).sum()) / count,
+                "accuracy": int(part["num_correct"].sum()) / count,
+                "num_examples": count,
+            }
+        )
+    losses = steps["loss"].mean(axis=0)
     return {
-        "loss_first": float(np.mean([trace.losses[0] for trace in traces])),
-        "loss_last": float(np.mean([trace.losses[-1] for trace in traces])),
+        "loss_first": float(losses[0]),
+        "loss_last": float(losses[-1]),
         "accuracy": epochs[-1]["accuracy"],
         "epochs": epochs,
     }
@@ -210,7 +205,7 @@ def not_finite_loss(traces: Sequence[Trace]) -> dict[str, Any] | None:
         step: number of the step, from 1, warm-up included. ranks: the ranks with such a
         loss. text: a sentence.
     """
-    losses = np.array([trace.losses for trace in traces])
+    losses = np.stack([trace.steps["loss"] for trace in traces])
     wrong = ~np.isfinite(losses)
     if not wrong.any():
         return None
@@ -224,16 +219,6 @@ def not_finite_loss(traces: Sequence[Trace]) -> dict[str, Any] | None:
             f"{step + 1} on rank {', '.join(map(str, ranks))} of {len(traces)}. Lower "
             "--learning_rate, or train with --precision=float32; --allow_nan goes on."
         ),
-    }
-
-
-def _join(parts: Sequence[Epoch]) -> dict[str, Any]:
-    num_examples = sum(part.num_examples for part in parts)
-    return {
-        "epoch": parts[0].epoch,
-        "loss": sum(part.loss_sum for part in parts) / num_examples,
-        "accuracy": sum(part.num_correct for part in parts) / num_examples,
-        "num_examples": num_examples,
     }
 
 
@@ -260,16 +245,19 @@ def coverage(counts: Sequence[npt.NDArray[np.int64]]) -> dict[str, int] | None:
 def speed_lines(figures: dict[str, Any]) -> list[str]:
     """Returns the speed as text: the lines of Horovod's benchmarks, then the waits."""
     rates = figures["examples_per_second_per_rank"]
-    deviation = float(np.mean(figures["examples_per_second_deviation_per_rank"]))
+    mean, deviation = (
+        float(np.mean(figures[f"examples_per_second{name}_per_rank"]))
+        for name in ("", "_deviation")
+    )
+    total = _with_deviation(
+        figures["examples_per_second"], figures["examples_per_second_deviation"]
+    )
     milliseconds = [
         f"p{p} {figures[f'step_seconds_p{p}'] * 1e3:.1f}" for p in _PERCENTILES
     ]
     lines = [
-        f"Img/sec per rank: {_with_deviation(float(np.mean(rates)), deviation)}",
-        f"Total img/sec on {len(rates)} rank(s): "
-        + _with_deviation(
-            figures["examples_per_second"], figures["examples_per_second_deviation"]
-        ),
+        f"Img/sec per rank: {_with_deviation(mean, deviation)}",
+        f"Total img/sec on {len(rates)} rank(s): {total}",
         _wait_line(figures),
         f"Step: {', '.join(milliseconds)} ms",
         figures["critical_path"]["text"],

@@ -6,10 +6,11 @@ joins the traces of all ranks.
 
 import contextlib
 import dataclasses
+import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,65 +22,88 @@ from benchmarks.training.critical_path import RankTimes, StepTimes
 Array = npt.NDArray[np.float64]
 
 
+class StepResult(NamedTuple):
+    """The result of one step, on the host.
+
+    Attributes:
+        num_examples: Number of examples in the batch, without padding.
+        loss: Mean loss of these examples; NaN if the step computes no loss.
+        averaging: When the rank's own work was done, and when the average over ranks
+            was there, by `time.perf_counter`; None if the ranks average nothing.
+        is_sound: Whether the loss is finite on every rank, which all ranks learn in the
+            same step; True if the step trains nothing.
+        is_last: Whether SIGTERM has come to any rank before the step, which all ranks
+            learn in the same step.
+    """
+
+    num_examples: int
+    loss: float = math.nan
+    num_correct: int = 0
+    averaging: tuple[float, float] | None = None
+    is_sound: bool = True
+    is_last: bool = False
+
+
 class Step(NamedTuple):
     """A step of a rank.
 
     Attributes:
-        num_examples: Examples in the batch of the rank, without padding.
         record_ids: int64 [num_examples], the records of the batch.
         windows_begun: Number of shuffle windows whose first records the batch holds.
     """
 
     times: StepTimes
-    loss: float
-    num_correct: int
-    num_examples: int
+    result: StepResult
     record_ids: npt.NDArray[np.int64]
     windows_begun: int = 0
 
 
-class Epoch(NamedTuple):
-    """Sums over the steps of an epoch on a rank; losses times examples."""
-
-    epoch: int
-    loss_sum: float
-    num_correct: int
-    num_examples: int
+# A step in a trace; its times count from the start of the timing.
+ROW = np.dtype(
+    [
+        *(("times", np.float64, 5), ("epoch", np.int64), ("loss", np.float64)),
+        *(("num_correct", np.int64), ("num_examples", np.int64)),
+        ("windows_begun", np.int64),
+    ]
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Trace:
-    """The measurements of a rank. Sequences have a value for every timed step.
+    """The measurements of a rank.
 
     Attributes:
-        times: The times of the steps, counted from the common start.
+        steps: A `ROW` for every step, the warm-up first.
+        times: The times of the timed steps, counted from the common start.
         cpu_seconds: User and system time of the process in the timed steps, over all
             threads.
         run_storage_bytes: Bytes read from storage, warm-up included; None if unknown.
-        losses: Losses of all steps, warm-up included.
-        epochs: Sums of all epochs, warm-up included; the last epoch may be incomplete.
         record_counts: int64 [num_records], uses of the records of the split, warm-up
             included.
     """
 
-    times: RankTimes
-    step_epochs: Sequence[int]
-    windows_begun: Sequence[int]
+    steps: npt.NDArray[Any]
     num_warmup_steps: int
-    num_warmup_examples: int
+    times: RankTimes
     read_ahead: ReadAhead
-    num_examples: int
     cpu_seconds: float
     storage_bytes: int | None
     run_storage_bytes: int | None
-    losses: Sequence[float]
-    epochs: Sequence[Epoch]
     record_counts: npt.NDArray[np.int64]
-    step_examples: Sequence[int]
+
+    @property
+    def timed(self) -> npt.NDArray[Any]:
+        """The steps after the warm-up."""
+        return self.steps[self.num_warmup_steps :]
+
+    @property
+    def num_examples(self) -> int:
+        """Examples in the timed steps."""
+        return int(self.timed["num_examples"].sum())
 
     @property
     def wait_seconds(self) -> Array:
-        """Time blocked on the input."""
+        """Time blocked on the input in each timed step."""
         return self._between(0, 1)
 
     @property
@@ -114,8 +138,7 @@ class Trace:
 
     def examples_of(self, epoch: int) -> int:
         """Returns the number of examples in the timed steps of an epoch."""
-        steps = zip(self.step_epochs, self.step_examples, strict=True)
-        return sum(count for step_epoch, count in steps if step_epoch == epoch)
+        return int(self.timed["num_examples"][self.timed["epoch"] == epoch].sum())
 
 
 class Recorder:
@@ -132,25 +155,16 @@ class Recorder:
         emulated_seconds: float | None = None,
     ) -> None:
         self.pulse = Pulse()
-        self._read_ahead = read_ahead
-        self._emulated_seconds = emulated_seconds
+        self._read_ahead, self._emulated_seconds = read_ahead, emulated_seconds
         self._record_counts = np.zeros(num_records, np.int64)
-        self._losses: list[float] = []
-        self._epochs: list[Epoch] = []
+        self._rows: list[tuple[Any, ...]] = []
         self._run_storage_bytes = probes.process_storage_bytes()
         self.start_timing()
 
     def start_timing(self) -> None:
-        """Marks the steps so far as warm-up, and drops the times of these steps.
-
-        Losses, epochs and record counts of warm-up steps stay.
-        """
-        self._timed: list[Step] = []
-        self._times: list[list[float]] = []
+        """Marks the steps so far as warm-up, whose times do not count."""
+        self._num_warmup_steps = len(self._rows)
         self._silences: list[list[float]] = []
-        self._step_epochs: list[int] = []
-        self._num_warmup_steps = len(self._losses)
-        self._num_warmup_examples = sum(epoch.num_examples for epoch in self._epochs)
         self._cpu_seconds = time.process_time()
         self._storage_bytes = probes.process_storage_bytes()
         self.pulse.take()
@@ -170,48 +184,33 @@ class Recorder:
         self._start += time.perf_counter() - before
 
     def add(self, step: Step, epoch: int) -> None:
-        self._times.append([when - self._start for when in step.times])
+        times = [when - self._start for when in step.times]
         self._take_silences()
-        self._timed.append(step)
-        self._step_epochs.append(epoch)
-        self._losses.append(step.loss)
+        result = step.result
+        counts = result.num_correct, result.num_examples, step.windows_begun
+        self._rows.append((times, epoch, result.loss, *counts))
         np.add.at(self._record_counts, step.record_ids, 1)
-        if not self._epochs or self._epochs[-1].epoch != epoch:
-            self._epochs.append(Epoch(epoch, 0.0, 0, 0))
-        sums = self._epochs[-1]
-        self._epochs[-1] = Epoch(
-            epoch,
-            sums.loss_sum + step.loss * step.num_examples,
-            sums.num_correct + step.num_correct,
-            sums.num_examples + step.num_examples,
-        )
 
     def _take_silences(self) -> None:
         for silence in self.pulse.take():
             self._silences.append([when - self._start for when in silence])
 
     def trace(self) -> Trace:
-        now = probes.process_storage_bytes()
+        now, steps = probes.process_storage_bytes(), np.array(self._rows, ROW)
         return Trace(
+            steps=steps,
+            num_warmup_steps=self._num_warmup_steps,
             times=RankTimes(
-                steps=np.reshape(self._times, (-1, 5)),
+                steps=steps["times"][self._num_warmup_steps :],
                 silences=np.reshape(self._silences, (-1, 2)),
                 origin=self._origin,
                 emulated_seconds=self._emulated_seconds,
             ),
-            step_epochs=list(self._step_epochs),
-            windows_begun=[step.windows_begun for step in self._timed],
-            num_warmup_steps=self._num_warmup_steps,
-            num_warmup_examples=self._num_warmup_examples,
             read_ahead=self._read_ahead,
-            num_examples=sum(step.num_examples for step in self._timed),
             cpu_seconds=time.process_time() - self._cpu_seconds,
             storage_bytes=_since(self._storage_bytes, now),
             run_storage_bytes=_since(self._run_storage_bytes, now),
-            losses=list(self._losses),
-            epochs=list(self._epochs),
             record_counts=self._record_counts,
-            step_examples=[step.num_examples for step in self._timed],
         )
 
 
@@ -223,23 +222,21 @@ _INTERVAL_SECONDS = 0.02
 LEAST_SECONDS = 0.1  # a busy host delays a thread by less
 
 
+def _now() -> tuple[float, float]:
+    return time.perf_counter(), time.process_time()
+
+
 class Pulse:
     """Finds the silences of the process within a `with` block."""
 
-    def __init__(
-        self,
-        clock: Callable[[], float] = time.perf_counter,
-        cpu_clock: Callable[[], float] = time.process_time,
-    ) -> None:
-        self._clock, self._cpu_clock = clock, cpu_clock
-        self._last = clock(), cpu_clock()
+    def __init__(self) -> None:
+        self._last = _now()
         self._silences: list[tuple[float, float]] = []
-        self._lock = threading.Lock()
-        self._stop = threading.Event()
+        self._lock, self._stop = threading.Lock(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="pulse", daemon=True)
 
     def __enter__(self) -> "Pulse":
-        self._last = self._clock(), self._cpu_clock()
+        self._last = _now()
         self._thread.start()
         return self
 
@@ -248,19 +245,16 @@ class Pulse:
         self._thread.join()
 
     def take(self) -> list[tuple[float, float]]:
-        """Returns begin and end of the silences since the last call."""
-        self.beat()
+        """Looks at the clocks; returns the silences since the last call."""
+        self._beat()
         with self._lock:
             taken, self._silences = self._silences, []
         return taken
 
-    def beat(self) -> None:
-        """Looks at the clocks; records a silence since the last look.
-
-        Any thread may call the method.
-        """
+    def _beat(self) -> None:
+        """Records a silence since the last look, from any thread."""
         with self._lock:
-            (then, cpu), now = self._last, (self._clock(), self._cpu_clock())
+            (then, cpu), now = self._last, _now()
             self._last = now
             seconds = now[0] - then - _INTERVAL_SECONDS
             if seconds >= LEAST_SECONDS and now[1] - cpu < seconds / 2:
@@ -268,4 +262,4 @@ class Pulse:
 
     def _run(self) -> None:
         while not self._stop.wait(_INTERVAL_SECONDS):
-            self.beat()
+            self._beat()

@@ -11,7 +11,6 @@ import itertools
 import pathlib
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
 import tensorflow as tf
@@ -19,9 +18,9 @@ import tensorflow as tf
 import tfpipe
 from benchmarks.distributed.numa import Seat
 from benchmarks.distributed.ranks import Ranks
-from benchmarks.distributed.stopping import Stop, StoppedError
-from benchmarks.distributed.watch import Beat, watched
+from benchmarks.distributed.watch import Beat, Stop, StoppedError, watched
 from benchmarks.options.config import Config
+from benchmarks.planning.sweep_run import FAILED_DIR
 from benchmarks.reporting import binding, mlperf_storage, output
 from benchmarks.results import checks, environment, gates, tree
 from benchmarks.results.gates import Gate
@@ -33,16 +32,16 @@ from benchmarks.training import (
     batch_search,
     cache_state,
     critical_path,
-    elastic,
     loop,
 )
 from benchmarks.training.setting import Setting, make_setting
 from tfpipe.cli import output as cli_output
 from tfpipe.cli.progress import Progress
 
-FAILED_DIR = "failed"
-
-_LOOPS = {"train": loop.train, "eval": loop.evaluate, "infer": loop.infer}
+_LOOPS = {
+    **{"train": loop.train, "elastic": loop.train_elastic},
+    **{"eval": loop.evaluate, "infer": loop.infer},
+}
 
 
 def run(
@@ -66,13 +65,14 @@ def run(
     required = [gates.Gate.parse(text) for text in config.require]
     gates.refuse_unmeasured(required, config.measured | _measured_here(config, ranks))
     progress, stop = Progress(), Stop()
-    listens = (
-        stop.listening() if _saves_at_sigterm(config) else contextlib.nullcontext()
-    )
+    # Elastic training goes on without a rank, and has its own watch.
+    saves = config.mode == "train" and config.checkpoint_dir and not config.elastic
     stopped: StoppedError | None = None
     with (
-        listens,
-        _watched(config, ranks) as beat,
+        stop.listening() if saves else contextlib.nullcontext(),
+        contextlib.nullcontext(Beat())
+        if config.elastic
+        else watched(ranks, config.rank_timeout, is_ended_by_sigterm=not saves) as beat,
         progress.shown(is_first=ranks.is_first),
     ):
         if config.report_dir and ranks.is_first:
@@ -80,11 +80,8 @@ def run(
         if config.find_batch_size:
             config = _with_largest_batch(config, ranks, progress)
         # Reads the index of the data set and composes the pipeline of the rank.
-        setting = dataclasses.replace(
-            make_setting(config, ranks, seat=seat),
-            beat=beat,
-            progress=progress,
-            stop=stop,
+        setting = make_setting(
+            config, ranks, seat=seat, beat=beat, progress=progress, stop=stop
         )
         if ranks.is_first:
             cli_output.tell(*_header(setting, ranks))
@@ -112,20 +109,6 @@ def _with_largest_batch(config: Config, ranks: Ranks, progress: Progress) -> Con
     return dataclasses.replace(config, find_batch_size=False, batch_size=batch_size)
 
 
-def _watched(config: Config, ranks: Ranks) -> AbstractContextManager[Beat]:
-    """Watches the ranks, except in elastic training, which has its own watch."""
-    if config.elastic:
-        return contextlib.nullcontext(Beat())
-    is_ended = not _saves_at_sigterm(config)
-    return watched(ranks, config.rank_timeout, is_ended_by_sigterm=is_ended)
-
-
-def _saves_at_sigterm(config: Config) -> bool:
-    """Whether SIGTERM saves a checkpoint; elastic training goes on without the rank."""
-    saves = config.mode == "train" and config.checkpoint_dir is not None
-    return saves and not config.elastic
-
-
 def _result(setting: Setting, ranks: Ranks, required: Sequence[Gate]) -> dict[str, Any]:
     config = setting.config
     measure = _measure_bars if config.bars else _measure
@@ -136,7 +119,9 @@ def _result(setting: Setting, ranks: Ranks, required: Sequence[Gate]) -> dict[st
             _tell(f"run {repeat + 1} of {config.repeat}", measured[-1], ranks)
     ranks = ranks.now()
 
-    figures = _median(measured) | _not_finite(measured)
+    # The figures of the median speed; the slower figures of two runs.
+    ordered = sorted(measured, key=lambda figures: figures["examples_per_second"])
+    figures = ordered[(len(ordered) - 1) // 2] | _not_finite(measured)
     if config.repeat > 1:
         figures["reproducibility"] = mlperf_storage.reproducibility(measured)
     source = None if config.synthetic else setting.source
@@ -152,7 +137,7 @@ def _result(setting: Setting, ranks: Ranks, required: Sequence[Gate]) -> dict[st
         **figures,
         "environment": environment.of_run(ranks, source),
     }
-    result |= _use_of_host(result, config) | {"slow_link": _slow_link(result)}
+    result |= _of_hosts(result, config)
     typed, _ = tree.decode(TrainResult, result)
     answered = [dataclasses.asdict(gate.check(typed)) for gate in required]
     return {**result, "binding": binding.of_run(typed), "gates": answered}
@@ -169,9 +154,9 @@ def _measured_here(config: Config, ranks: Ranks) -> set[str]:
     return set.intersection(*ranks.gather(has))
 
 
-def _use_of_host(result: dict[str, Any], config: Config) -> dict[str, float | None]:
-    """Returns the use of the busiest link, of the GPUs, and images of a joule."""
-    hosts = tree.decode(TrainResult, result)[0].telemetry
+def _of_hosts(result: dict[str, Any], config: Config) -> dict[str, Any]:
+    """Returns the use of the busiest link and the GPUs, and a rank behind a link."""
+    hosts, path = tree.decode(TrainResult, result)[0].telemetry, result["critical_path"]
     shares = []
     for received, sent, link in itertools.zip_longest(
         hosts.network_received_megabytes_per_second_per_host,
@@ -183,21 +168,19 @@ def _use_of_host(result: dict[str, Any], config: Config) -> dict[str, float | No
             shares.append(min(1.0, max(received, sent) * 1e6 / speed))
     joules = joined(sum, hosts.gpu_energy_joules_per_host)
     examples = result["examples_per_second"] * result["timed_seconds"]
+    slow = None
+    if hosts.num_hosts > 1:  # the ranks of one host share no link
+        slow = critical_path.slow_link(
+            hosts.process_sending_seconds_per_rank,
+            path["shares"]["communication"] * path["seconds"],
+            path["seconds"],
+        )
     return {
         "network_utilization": max(shares, default=None),
         "gpu_utilization": hosts.gpu_utilization,
         "examples_per_joule": examples / joules if joules else None,
+        "slow_link": slow and dataclasses.asdict(slow),
     }
-
-
-def _slow_link(result: dict[str, Any]) -> dict[str, Any] | None:
-    path, telemetry = result["critical_path"], result["telemetry"]
-    if telemetry["num_hosts"] == 1:  # its ranks share no link
-        return None
-    communicated = path["shares"]["communication"] * path["seconds"]
-    sending = telemetry.get("process_sending_seconds_per_rank") or ()
-    slowest = critical_path.slow_link(sending, communicated, path["seconds"])
-    return None if slowest is None else dataclasses.asdict(slowest)
 
 
 def is_broken(result: dict[str, Any], config: Config) -> bool:
@@ -216,8 +199,7 @@ def _measure(setting: Setting, ranks: Ranks) -> dict[str, Any]:
     setting.progress.begin("preparing the page cache")
     cache_before = cache_state.prepare(setting, ranks)
     setting.progress.begin("building the model")
-    config = setting.config
-    work = elastic.train if config.elastic else _LOOPS[config.mode]
+    work = _LOOPS["elastic" if setting.config.elastic else setting.config.mode]
     try:
         # Builds the model, runs the steps, and joins the figures of all ranks.
         figures = work(setting, ranks)
@@ -228,18 +210,19 @@ def _measure(setting: Setting, ranks: Ranks) -> dict[str, Any]:
             raise error from None
         raise
     reads = figures.pop("epoch_reads")
-    if is_broken(figures, config):
+    if is_broken(figures, setting.config):
         return figures  # the run ended too early to prove the state of the cache
-    return figures | cache_state.proof(
-        setting, ranks.now(), cache_before, reads, figures
-    )
+    now = ranks.now()
+    return figures | cache_state.proof(setting, now, cache_before, reads, figures)
 
 
 def _measure_bars(setting: Setting, ranks: Ranks) -> dict[str, Any]:
     results = {}
     for name, config in bars.configs(setting.config).items():
-        single = dataclasses.replace(
-            make_setting(config, ranks, seat=setting.seat),
+        single = make_setting(
+            config,
+            ranks,
+            seat=setting.seat,
             beat=setting.beat,
             progress=setting.progress,
         )
@@ -251,12 +234,10 @@ def _measure_bars(setting: Setting, ranks: Ranks) -> dict[str, Any]:
 
 
 def _not_finite(measured: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Returns the first loss that is not finite: all runs must be sound."""
+    """Returns the first loss that is not finite, of all runs; {} without training."""
     key = "not_finite_loss"
     losses = [figures[key] for figures in measured if key in figures]
-    if not losses:  # nothing was trained
-        return {}
-    return {key: next(filter(None, losses), None)}
+    return {key: next(filter(None, losses), None)} if losses else {}
 
 
 def _header(setting: Setting, ranks: Ranks) -> list[str]:
@@ -279,22 +260,13 @@ def _header(setting: Setting, ranks: Ranks) -> list[str]:
     return lines
 
 
-def _median(measured: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Returns the figures of the median speed; the slower figures of two runs."""
-    ordered = sorted(measured, key=lambda figures: figures["examples_per_second"])
-    return dict(ordered[(len(ordered) - 1) // 2])
-
-
 def _report_path(config: Config, result: dict[str, Any]) -> pathlib.Path | None:
-    """Returns `<time>-<mode>-<model>-x<ranks>.json` in --report_dir, if there is one.
-
-    The result of a broken run goes to the folder `failed`, which no page reads.
-    """
+    """Returns `<time>-<mode>-<model>-x<ranks>.json` in --report_dir, or None."""
     if not config.report_dir:
         return None
     folder = pathlib.Path(config.report_dir)
     if is_broken(result, config):
-        folder /= FAILED_DIR
+        folder /= FAILED_DIR  # no page reads it
     name = f"{config.mode}-{config.model}-x{result['num_ranks']}"
     return output.path_in(str(folder), name, output.now())
 

@@ -6,16 +6,14 @@ The index of the data set is read here; no record is.
 
 import dataclasses
 import pathlib
-import types
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import tfpipe
 from benchmarks.distributed import numa
 from benchmarks.distributed.numa import Seat
 from benchmarks.distributed.ranks import Ranks
-from benchmarks.distributed.stopping import Stop
-from benchmarks.distributed.watch import Beat
+from benchmarks.distributed.watch import Beat, Stop
 from benchmarks.models import catalog
 from benchmarks.models.accelerators import Figure
 from benchmarks.options.config import Config
@@ -66,7 +64,7 @@ class Setting:
     @property
     def batch_size(self) -> int:
         """Examples in a batch of each rank."""
-        return self.config.batch_size or catalog.MODELS[self.config.model].batch_size
+        return int(self.source.batch_size)
 
     @property
     def emulated_seconds(self) -> float | None:
@@ -87,17 +85,13 @@ class Setting:
         The files belong to the data set or to a shard cache. Empty if the run reads no
         files, or other files in every epoch, as with a cold shard cache.
         """
-        if self.config.synthetic or self.empty_caches is not None:
-            return []
-        return [path for path in self.source.paths if tfpipe.Location(path).is_local]
+        has_files = not self.config.synthetic and self.empty_caches is None
+        return caches.local_files(self.source) if has_files else []
 
     @property
     def num_bytes(self) -> int:
         """Size of the shards of the split; 0 if data is synthetic."""
-        if self.config.synthetic:
-            return 0
-        shards = self.index.splits[self.source.split]
-        return sum(shard.num_bytes for shard in shards)
+        return 0 if self.config.synthetic else caches.split_bytes(self.source)
 
     @property
     def record_bytes(self) -> float | None:
@@ -116,8 +110,8 @@ class Setting:
         warmup = self.config.num_warmup_steps
         if self.num_training_steps is None:
             timed = self.config.num_steps or _DEFAULT_SYNTHETIC_STEPS
-            ahead = self.read_ahead(state).num_warmup_steps
             if warmup is None:
+                ahead = read_ahead(self.pipeline, state).num_warmup_steps
                 warmup = max(_DEFAULT_WARMUP_STEPS, ahead)
             return warmup, timed
         num_epochs = self.config.num_epochs or 1
@@ -141,13 +135,9 @@ class Setting:
         These steps use the records read ahead, if the steps are at most half of all.
         Otherwise the run is too short for a steady state.
         """
-        ahead = self.read_ahead(state).num_warmup_steps
-        if ahead <= num_left // 2:
-            return max(ahead, min(_DEFAULT_WARMUP_STEPS, num_left // 10))
-        return min(_DEFAULT_WARMUP_STEPS, num_left // 10)
-
-    def read_ahead(self, state: tfpipe.State) -> ReadAhead:
-        return read_ahead(self.pipeline, state)
+        ahead = read_ahead(self.pipeline, state).num_warmup_steps
+        usual = min(_DEFAULT_WARMUP_STEPS, num_left // 10)
+        return max(ahead, usual) if ahead <= num_left // 2 else usual
 
 
 def read_ahead(pipeline: tfpipe.Pipeline, state: tfpipe.State) -> ReadAhead:
@@ -172,13 +162,16 @@ def _num_batches_in_work(pipeline: tfpipe.Pipeline) -> int:
     return max(count if count > 0 else threads for count in calls)
 
 
-def make_setting(config: Config, ranks: Ranks, *, seat: Seat | None = None) -> Setting:
+def make_setting(
+    config: Config, ranks: Ranks, *, seat: Seat | None = None, **others: Any
+) -> Setting:
     """Fills in the model's defaults and composes the pipeline of the rank.
 
     Threads and memory of the pipeline are the rank's share of the host.
 
     Args:
         seat: The cores of the rank; None if ranks are not bound to cores.
+        others: Beat, progress and stop of the setting.
     """
     model = catalog.MODELS[config.model]
     seat = seat or numa.unbound(ranks.num_local_ranks)
@@ -189,26 +182,34 @@ def make_setting(config: Config, ranks: Ranks, *, seat: Seat | None = None) -> S
         learning_rate=config.learning_rate or model.learning_rate,
     )
     model.check_image_size(config.image_size or model.image_size)
-    accelerator = config.find_emulation()
-    tuning = make_tuning(seat, ranks)
+    emulation, empty_caches = config.find_emulation(), None
+    tuning, num_records = make_tuning(seat, ranks), 0
     if config.synthetic:
-        synthetic = _synthetic(config, tuning, seat)
-        return dataclasses.replace(synthetic, emulation=accelerator)
-    empty_caches = None
-    if config.cache == "cold" and config.has_shard_cache:
-        empty_caches = EmptyCaches(config, ranks)
-    directory = None if empty_caches is None else empty_caches.directory
-    pipeline = _pipeline(config, ranks, tuning, directory)
-    source: Any = pipeline.source
-    names = tuple(text for _, text in source.index.classes)
+        num_classes = config.num_classes or _SYNTHETIC_CLASSES
+        pipeline = _synthetic(config, tuning, num_classes)
+        names = tuple(str(label) for label in range(num_classes))
+    else:
+        if config.cache == "cold" and config.has_shard_cache:
+            empty_caches = EmptyCaches(config, ranks)
+        pipeline = _pipeline(config, ranks, tuning, empty_caches)
+        source: Any = pipeline.source
+        num_records = source.index.num_records(source.split)
+        names = tuple(text for _, text in source.index.classes)
+        num_classes = config.num_classes or len(names)
+        if num_classes < len(names):
+            raise ValueError(
+                f"--num_classes must be >= {len(names)}, the classes of "
+                f"{config.data_dir}, got {num_classes}."
+            )
     return Setting(
-        config=dataclasses.replace(config, num_classes=_num_classes(config, names)),
+        config=dataclasses.replace(config, num_classes=num_classes),
         pipeline=pipeline,
-        num_records=source.index.num_records(source.split),
+        num_records=num_records,
         class_names=names,
         seat=seat,
-        emulation=accelerator,
+        emulation=emulation,
         empty_caches=empty_caches,
+        **others,
     )
 
 
@@ -220,13 +221,6 @@ def make_tuning(seat: Seat, ranks: Ranks) -> tfpipe.Tuning:
     )
 
 
-def recipe_of(model: str) -> Callable[..., tfpipe.recipes.Recipe]:
-    """Returns the function of tfpipe for the recipe of a model, by model name."""
-    recipe: Callable[..., tfpipe.recipes.Recipe]
-    recipe = getattr(tfpipe.recipes, catalog.MODELS[model].recipe)
-    return recipe
-
-
 def preset_pipeline(
     config: DataOptions,
     ranks: Ranks,
@@ -234,7 +228,7 @@ def preset_pipeline(
     *,
     is_training: bool,
     directory: pathlib.Path | None = None,
-    of_source: Mapping[str, Any] = types.MappingProxyType({}),
+    of_source: Mapping[str, Any] | None = None,
     **of_preset: Any,
 ) -> tfpipe.Pipeline:
     """Returns the pipeline of a preset over the data set of a config.
@@ -254,11 +248,11 @@ def preset_pipeline(
         batch_size=config.batch_size or model.batch_size,
         shuffle="window" if is_training else "none",
         remainder="drop" if is_training else "pad",
-        **of_source,
+        **(of_source or {}),
     )
     preset = tfpipe.imagenet_train if is_training else tfpipe.imagenet_eval
     options: dict[str, Any] = {
-        "recipe": recipe_of(config.model),
+        "recipe": getattr(tfpipe.recipes, model.recipe),
         "image_size": config.image_size or model.image_size,
         "whole_batches": config.whole_batches,
         "with_record_id": True,
@@ -271,7 +265,7 @@ def _pipeline(
     config: Config,
     ranks: Ranks,
     tuning: tfpipe.Tuning,
-    directory: pathlib.Path | None,
+    empty_caches: EmptyCaches | None,
 ) -> tfpipe.Pipeline:
     of_preset: dict[str, Any] = {"recipe": None} if config.read_only else {}
     if config.ram_cache == "records":
@@ -283,7 +277,7 @@ def _pipeline(
         ranks,
         tuning,
         is_training=config.mode == "train",
-        directory=directory,
+        directory=None if empty_caches is None else empty_caches.directory,
         of_source={
             "on_error": config.on_error,
             "max_faults": config.max_faults,
@@ -299,34 +293,21 @@ def _pipeline(
     return pipeline
 
 
-def _num_classes(config: Config, names: tuple[str, ...]) -> int:
-    if config.num_classes is not None and config.num_classes < len(names):
-        raise ValueError(
-            f"--num_classes must be >= {len(names)}, the classes of {config.data_dir}, "
-            f"got {config.num_classes}."
-        )
-    return config.num_classes or len(names)
-
-
-def _synthetic(config: Config, tuning: tfpipe.Tuning, seat: Seat) -> Setting:
-    num_classes = config.num_classes or _SYNTHETIC_CLASSES
-    model, recipe = catalog.MODELS[config.model], recipe_of(config.model)
+def _synthetic(
+    config: Config, tuning: tfpipe.Tuning, num_classes: int
+) -> tfpipe.Pipeline:
+    model = catalog.MODELS[config.model]
     source = tfpipe.SyntheticSource(
         batch_size=config.batch_size or model.batch_size,
         image_size=config.image_size or model.image_size,
         num_classes=num_classes,
         seed=config.seed,
     )
-    return Setting(
-        config=dataclasses.replace(config, num_classes=num_classes),
-        pipeline=tfpipe.Pipeline(
-            source,
-            stages=[tfpipe.Prefetch()],
-            tuning=tuning,
-            # Synthetic images are normalized on the device, like real images.
-            device_ops=recipe(source.image_size, "uint8", "exact").device_ops,
-        ),
-        num_records=0,
-        class_names=tuple(str(label) for label in range(num_classes)),
-        seat=seat,
+    recipe = getattr(tfpipe.recipes, model.recipe)
+    return tfpipe.Pipeline(
+        source,
+        stages=[tfpipe.Prefetch()],
+        tuning=tuning,
+        # Synthetic images are normalized on the device, like real images.
+        device_ops=recipe(source.image_size, "uint8", "exact").device_ops,
     )

@@ -1,4 +1,4 @@
-"""The model, its optimizer, and the step functions that take a batch.
+"""The model, its optimizer, and the step functions on a batch.
 
 In: a `Setting` and the ranks. Out: functions batch -> `StepResult` that return when the
 device is done: to train, to evaluate, to infer, or to take as long as an accelerator
@@ -10,7 +10,7 @@ import gc
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import keras
 import numpy as np
@@ -21,9 +21,10 @@ import tfpipe
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.models import catalog
 from benchmarks.options.config import Config
+from benchmarks.training.caches import Batch
+from benchmarks.training.recorder import StepResult
 from benchmarks.training.setting import Setting
 
-Batch = dict[str, tf.Tensor]
 Sums = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
 TrainFunction = Callable[
     [Batch, tf.Tensor], tuple[Sums, tf.Tensor, tf.Tensor, tf.Tensor]
@@ -35,38 +36,9 @@ _MOMENTUM = 0.9
 _REFERENCE_BATCH = 256  # the global batch that --learning_rate is given for
 _RISE_FRACTION = 0.05  # part of all steps in which the learning rate rises to its peak
 _RISE_STEPS = 100  # number of such steps if the number of all steps is not known
-_OPEN_STEPS = 1_000_000_000  # stands for a number of steps that is not known
+_OPEN_STEPS = 1_000_000_000  # stands for an unknown number of steps
 _NUM_CLASSES = 1000  # outputs of a model whose loss does not matter
-_BATCHES_AHEAD = 2  # batches copied to the GPU in advance
 _SPIN_SECONDS = 1e-3  # a sleep may end this late: the last of it is a busy wait
-
-
-class StepResult(NamedTuple):
-    """The result of one step, on the host.
-
-    Attributes:
-        num_examples: Number of examples in the batch, without padding.
-        loss: Mean loss of these examples; NaN if the step computes no loss.
-        averaging: When the rank's own work was done, and when the average over ranks
-            was there, by `time.perf_counter`; None if the ranks average nothing.
-        is_sound: Whether the loss is finite on every rank, which all ranks learn in the
-            same step; True if the step trains nothing.
-        is_last: Whether SIGTERM has come to any rank before the step, which all ranks
-            learn in the same step.
-    """
-
-    num_examples: int
-    loss: float = math.nan
-    num_correct: int = 0
-    averaging: tuple[float, float] | None = None
-    is_sound: bool = True
-    is_last: bool = False
-
-    @property
-    def sync_seconds(self) -> float:
-        """Time from the end of the rank's own work until the average was there."""
-        return 0.0 if self.averaging is None else self.averaging[1] - self.averaging[0]
-
 
 StepFunction = Callable[[Batch], StepResult]
 
@@ -79,7 +51,15 @@ def build_model(setting: Setting) -> keras.Model:
     layers work channels first, and the device transposes the images.
     """
     config = setting.config
-    _check_data_format(config)
+    if (
+        config.data_format == "NCHW"
+        and not config.xla
+        and not tf.config.list_physical_devices("GPU")
+    ):
+        raise ValueError(
+            "--data_format=NCHW must have a GPU or --xla: on CPUs TensorFlow's "
+            "convolutions are NHWC only. Add --xla, or leave it out."
+        )
     keras.utils.set_random_seed(config.seed)
     chosen = catalog.MODELS[config.model]
     size = config.image_size or chosen.image_size
@@ -92,18 +72,9 @@ def build_model(setting: Setting) -> keras.Model:
         return keras.Model(image, logits, name=model.name)
 
 
-def _check_data_format(config: Config) -> None:
-    has_gpu = bool(tf.config.list_physical_devices("GPU"))
-    if config.data_format == "NCHW" and not has_gpu and not config.xla:
-        raise ValueError(
-            "--data_format=NCHW must have a GPU or --xla: on CPUs TensorFlow's "
-            "convolutions are NHWC only. Add --xla, or leave it out."
-        )
-
-
 @contextlib.contextmanager
 def _keras_defaults(config: Config) -> Iterator[None]:
-    """Sets the dtype policy and data format of layers that are made in the block."""
+    """Sets the dtype policy and data format of the layers made in the block."""
     policy, layout = keras.config.dtype_policy(), keras.config.image_data_format()
     keras.config.set_dtype_policy(
         "float32" if config.precision == "float32" else f"mixed_{config.precision}"
@@ -154,7 +125,7 @@ def make_optimizer(
 def make_train_step(
     model: keras.Model, optimizer: keras.Optimizer, setting: Setting, ranks: Ranks
 ) -> StepFunction:
-    """Returns a step that optimizes the model, with the loss of the rank.
+    """Returns a step for training the model, with the loss of the rank.
 
     Its averaging lasts from the last gradient of the rank to the last average: the wait
     for slower ranks, and the communication that no computing hides. XLA compiles the
@@ -168,9 +139,7 @@ def make_train_step(
         xla=setting.config.xla,
         fp16=setting.config.fp16_allreduce,
     )
-
-    stop = setting.stop
-    asked = tf.zeros([]), tf.ones([])
+    stop, asked = setting.stop, (tf.zeros([]), tf.ones([]))
 
     def step(batch: Batch) -> StepResult:
         sums, means, done_at, averaged_at = function(batch, asked[stop.is_asked])
@@ -182,15 +151,14 @@ def make_train_step(
             return result
         averaged_at = float(averaged_at)
         # Averages may be there before TensorFlow looks at the clock.
-        return result._replace(
-            averaging=(min(float(done_at), averaged_at), averaged_at)
-        )
+        done_at = min(float(done_at), averaged_at)
+        return result._replace(averaging=(done_at, averaged_at))
 
     return step
 
 
 def make_eval_step(model: keras.Model, setting: Setting) -> StepFunction:
-    """Returns a step that computes loss and correct predictions, and trains nothing.
+    """Returns a step for loss and correct predictions; the step trains nothing.
 
     Examples whose mask is 0 do not count.
     """
@@ -204,7 +172,7 @@ def make_eval_step(model: keras.Model, setting: Setting) -> StepFunction:
 
 
 def make_infer_step(model: keras.Model, setting: Setting) -> StepFunction:
-    """Returns a step that predicts the class of each image, copied to the host."""
+    """Returns a step for the predicted classes of images, copied to the host."""
 
     @_compiled(xla=setting.config.xla)
     def function(batch: Batch) -> tf.Tensor:
@@ -247,12 +215,13 @@ def make_emulated_step(setting: Setting, ranks: Ranks, seconds: float) -> StepFu
         end = time.perf_counter() + seconds
         if not tf.config.list_logical_devices("GPU"):
             _copy(batch, copies)
-        _sleep_until(end)
-        if not is_together:
-            return StepResult(_num_examples(batch))
-        done_at = time.perf_counter()
-        meet(zero).numpy()
-        averaging = done_at, time.perf_counter()
+        if (left := end - time.perf_counter() - _SPIN_SECONDS) > 0:
+            time.sleep(left)
+        while (done_at := time.perf_counter()) < end:
+            pass
+        if is_together:
+            meet(zero).numpy()
+        averaging = (done_at, time.perf_counter()) if is_together else None
         return StepResult(_num_examples(batch), averaging=averaging)
 
     return step
@@ -263,32 +232,19 @@ def make_step(
 ) -> Callable[[Batch], tf.Tensor]:
     """Returns a training step for the batches of a pipeline: batch -> loss."""
     spec = pipeline.build().element_spec
-    image = spec.get("image") if isinstance(spec, dict) else None
-    if (
-        image is None
-        or "label" not in spec
-        or image.shape[1:] != (*image.shape[1:3], 3)
-    ):
+    parts = spec if isinstance(spec, dict) else {}
+    shape: Any = parts["image"].shape if {"image", "label"} <= {*parts} else ()
+    if shape[1:] != (*shape[1:3], 3):
         raise ValueError(
             "A training step needs batches with image [batch, size, size, 3] and "
             f"label, got {spec}."
         )
     keras.utils.set_random_seed(seed)
-    model = catalog.MODELS[name].build(image.shape[1], _NUM_CLASSES)
+    model = catalog.MODELS[name].build(shape[1], _NUM_CLASSES)
     optimizer = keras.optimizers.SGD(0.01, momentum=_MOMENTUM)
     optimizer.build(model.trainable_variables)
     function = _train_function(model, optimizer, pipeline, Ranks())
     return lambda batch: function(batch, tf.zeros([]))[1][0]
-
-
-def to_device(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Copies batches to the GPU in advance; returns the same dataset without a GPU."""
-    gpus = tf.config.list_logical_devices("GPU")
-    if not gpus:
-        return dataset
-    return dataset.apply(
-        tf.data.experimental.prefetch_to_device(gpus[0].name, _BATCHES_AHEAD)
-    )
 
 
 def _train_function(
@@ -315,9 +271,7 @@ def _train_function(
         on_host = tf.Variable(tf.zeros([1]), trainable=False)
 
     # Without XLA the step is one graph: a gradient is sent as soon as it is computed.
-    part = _compiled(xla=True) if xla else _as_it_is
-
-    @part
+    @_compiled(xla=True, when=xla)
     def differentiate(batch: Batch) -> tuple[list[tf.Tensor], Sums]:
         batch = pipeline.on_device(batch)
         with tf.GradientTape() as tape:
@@ -325,7 +279,7 @@ def _train_function(
             loss = optimizer.scale_loss(sums[0])
         return tape.gradient(loss, variables), sums
 
-    @part
+    @_compiled(xla=True, when=xla)
     def update(gradients: Sequence[tf.Tensor]) -> None:
         optimizer.apply(gradients, model.trainable_variables)
 
@@ -347,14 +301,10 @@ def _train_function(
     return step
 
 
-def _compiled(*, xla: bool = False) -> Callable[[F], F]:
-    """Returns `tf.function` as a decorator with types."""
+def _compiled(*, xla: bool = False, when: bool = True) -> Callable[[F], F]:
+    """Returns `tf.function` as a typed decorator, or a decorator without effect."""
     decorate: Callable[[F], F] = tf.function(jit_compile=xla or None)
-    return decorate
-
-
-def _as_it_is(function: F) -> F:
-    return function
+    return decorate if when else lambda function: function
 
 
 def _time_of(tensors: Sequence[tf.Tensor], on_host: tf.Variable) -> tf.Tensor:
@@ -390,7 +340,7 @@ def _sums(batch: Batch, logits: tf.Tensor) -> Sums:
 
 
 def _outcome(sums: Sums) -> StepResult:
-    """Copies the sums of a batch to the host, which waits for the device."""
+    """Copies the sums of a batch to the host, after the work of the device."""
     loss, num_correct, num_examples = sums
     return StepResult(
         loss=float(loss), num_correct=int(num_correct), num_examples=int(num_examples)
@@ -404,18 +354,9 @@ def _num_examples(batch: Batch) -> int:
 
 
 def _copy(batch: Batch, copies: dict[str, npt.NDArray[Any]]) -> None:
-    """Copies each tensor of a batch to its array in `copies`, which is made once."""
+    """Copies the tensors of a batch to their arrays in `copies`, made once."""
     for name, tensor in batch.items():
         value = tensor.numpy()  # shares the memory of the tensor
         if name not in copies:
             copies[name] = np.empty_like(value)
         np.copyto(copies[name], value)
-
-
-def _sleep_until(end: float) -> None:
-    """Returns when time.perf_counter reaches `end`, at most 0.1 ms late."""
-    left = end - time.perf_counter() - _SPIN_SECONDS
-    if left > 0:
-        time.sleep(left)
-    while time.perf_counter() < end:
-        pass

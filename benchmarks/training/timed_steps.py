@@ -8,37 +8,35 @@ all times are of `time.perf_counter`, a clock without resets.
 import contextlib
 import dataclasses
 import functools
+import itertools
 import math
+import pathlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import tensorflow as tf
 
 import tfpipe
 from benchmarks.distributed.ranks import Ranks
-from benchmarks.distributed.stopping import StoppedError
-from benchmarks.page_cache.reads import Pause
+from benchmarks.distributed.watch import StoppedError
+from benchmarks.options.config import Config
+from benchmarks.page_cache import files
+from benchmarks.page_cache.reads import Meter, Pause
 from benchmarks.reporting import steady_state
 from benchmarks.system import host_load, telemetry
-from benchmarks.training import cache_state, metrics
-from benchmarks.training.cache_state import Batches
+from benchmarks.system.telemetry import Sampler
+from benchmarks.training import metrics
+from benchmarks.training.caches import Batch, Batches
 from benchmarks.training.critical_path import StepTimes
-from benchmarks.training.recorder import Recorder, Step, Trace
-from benchmarks.training.setting import Setting
-from benchmarks.training.steps import Batch, StepFunction
+from benchmarks.training.recorder import Recorder, Step, StepResult, Trace
+from benchmarks.training.setting import Setting, read_ahead
+from benchmarks.training.steps import StepFunction
 from tfpipe.cli import progress as bars
-from tfpipe.cli.progress import Progress
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TimedSteps:
-    """The measurements of every rank in the steps of a run."""
-
-    traces: Sequence[Trace]
-    state: tfpipe.State
-    figures: dict[str, Any]
+_TRACE_FOLDER = "trace"
 
 
 def run_steps(
@@ -51,7 +49,7 @@ def run_steps(
     num_epochs: int | None = None,
     end_epoch: Callable[[tfpipe.State, Pause], None] = lambda *_: None,
     after_step: Callable[[Step, tfpipe.State], None] = lambda *_: None,
-) -> TimedSteps:
+) -> tuple[dict[str, Any], Sequence[Trace], tfpipe.State]:
     """Runs warm-up and timed steps, on all ranks together.
 
     A run ends after a step with a loss that is not finite, unless the config allows
@@ -64,31 +62,37 @@ def run_steps(
         end_epoch: Called after each epoch with the state, and with a pause without
             timing; ranks must enter and leave the pause together.
 
+    Returns:
+        The figures, the measurements of every rank, and the state after the last step.
+
     Raises:
         StoppedError: On every rank, if SIGTERM came to any rank before its last step.
     """
     tfpipe.preflight(setting.pipeline, ranks.gather, state=state)
-    num_warmup, _ = num_steps
-    batches = Batches(setting)
-    meter = cache_state.meter(setting, ranks, batches, None if num_warmup else state)
-    recorder = Recorder(
-        setting.num_records, setting.read_ahead(state), setting.emulated_seconds
+    (num_warmup, _), num_all = num_steps, sum(num_steps)
+    batches = Batches(
+        setting.pipeline,
+        empty_caches=setting.empty_caches,
+        on_device=not setting.config.read_only,  # a GPU has no place for strings
     )
-    sampler = cache_state.sampler(setting)
+    meter = _meter(setting, ranks, batches, None if num_warmup else state)
+    ahead = read_ahead(setting.pipeline, state)
+    recorder = Recorder(setting.num_records, ahead, setting.emulated_seconds)
+    look = functools.partial(files.resident_probe, setting.files, setting.num_bytes)
+    sampler = Sampler(more={"resident": look} if setting.files else {})
     pause = functools.partial(_paused, recorder, sampler)
     with sampler, recorder.pulse, setting.beat.loop():
         started = time.perf_counter()
         batches.start(state, num_epochs)
-        done = _steps(setting, state, batches, function, sum(num_steps), ranks)
+        done = _steps(setting, state, batches, function, num_steps, ranks)
         for index, step in enumerate(done):
-            _tell(setting.progress, step, index + 1, num_steps)
             if index == 0:
                 first_batch_seconds = step.times.fed - started
             recorder.add(step, state.epoch)
             state = setting.source.advance(state)
             after_step(step, state)
             if state.step == 0:
-                meter.end_epoch(state, pause, is_last=index + 1 == sum(num_steps))
+                meter.end_epoch(state, pause, is_last=index + 1 == num_all)
                 end_epoch(state, pause)
             if index + 1 == num_warmup:
                 meter.start(state)
@@ -99,26 +103,39 @@ def run_steps(
         traces = ranks.gather(recorder.trace())
     if index < num_warmup:  # the last step was still a warm-up step
         raise ValueError((metrics.not_finite_loss(traces) or {})["text"])
-    figures = {
-        **metrics.summarize(traces, record_bytes=setting.record_bytes),
-        **_faults(setting, ranks),
-        **_over_time(ranks, sampler, traces),
+    figures = _figures(setting, ranks, sampler, traces) | {
         "time_to_first_batch_seconds": max(ranks.gather(first_batch_seconds)),
         "epoch_reads": meter.finish(traces[ranks.rank].examples_of),
     }
-    return TimedSteps(traces=traces, state=state, figures=figures)
+    return figures, traces, state
 
 
 @contextlib.contextmanager
-def _paused(recorder: Recorder, sampler: telemetry.Sampler) -> Iterator[None]:
+def _paused(recorder: Recorder, sampler: Sampler) -> Iterator[None]:
     """Leaves the time of the block out of all figures; the input still reads ahead."""
     with recorder.untimed(), sampler.paused():
         yield
 
 
-def _over_time(
-    ranks: Ranks, sampler: telemetry.Sampler, traces: Sequence[Trace]
+def _meter(
+    setting: Setting, ranks: Ranks, batches: Batches, state: tfpipe.State | None
+) -> Meter:
+    return Meter(
+        setting.files,
+        ranks,
+        fetched=batches.fetched,
+        record_bytes=setting.record_bytes or 0.0,
+        batches=batches if setting.config.cache == "cold" else None,
+        state=state,
+    )
+
+
+def _figures(
+    setting: Setting, ranks: Ranks, sampler: Sampler, traces: Sequence[Trace]
 ) -> dict[str, Any]:
+    log = setting.pipeline.faults
+    met = ranks.gather([] if log is None else log.faults)
+    faults = {(fault.shard, fault.byte_offset): fault for rank in met for fault in rank}
     edges = telemetry.make_edges(
         max(trace.seconds for trace in traces), len(traces[0].end_seconds)
     )
@@ -132,12 +149,19 @@ def _over_time(
     series = {**steps, **telemetry.of_samples(edges, sampler.samples())}
     gathered = ranks.gather((sampler.figures(), ranks.local_rank, series))
     sampled, local_ranks, by_rank = zip(*gathered, strict=True)
-    return {
+    figures = {
+        **metrics.summarize(traces, record_bytes=setting.record_bytes),
         **{name: sampled[0][name] for name in ("started_at", "ended_at")},
         "telemetry": telemetry.summarize(sampled, local_ranks),
         "time_series": telemetry.join_series(edges, by_rank, local_ranks),
         "host_load": host_load.summarize(sampled),
+        "faults": [dataclasses.asdict(faults[key]) for key in sorted(faults)],
     }
+    if setting.config.mode != "train":
+        num_examples = sum(trace.num_examples for trace in traces)
+        most = sum(len(trace.timed) for trace in traces) * setting.batch_size
+        figures["padding_fraction"] = 1 - num_examples / most
+    return figures
 
 
 def _steps(
@@ -145,59 +169,47 @@ def _steps(
     state: tfpipe.State,
     batches: Batches,
     function: StepFunction,
-    num_steps: int,
+    num_steps: tuple[int, int],
     ranks: Ranks,
 ) -> Iterator[Step]:
     """Yields each finished step, and shows a progress bar on rank 0."""
-    source = setting.source
+    source, (num_warmup, num_timed), num_all = setting.source, num_steps, sum(num_steps)
     starts = source.window_starts(state)
     begun = steady_state.windows_begun(starts, source.batch_size)
     beat, progress = setting.beat, setting.progress
     progress.begin("filling the pipeline")
-    num_done = 0
-    with bars.bar(num_steps, "step", is_shown=ranks.is_first) as bar:
-        while num_done < num_steps:
+    with (
+        traced(function, setting.config, ranks, num_all) as step_function,
+        bars.bar(num_all, "step", is_shown=ranks.is_first) as bar,
+    ):
+        for num_done in range(1, num_all + 1):
             ready = time.perf_counter()
             batch = next(batches, None)
             fed = time.perf_counter()
             if batch is None:
-                break
+                raise RuntimeError(
+                    f"The input ended after {num_done - 1} of {num_all} steps."
+                )
             beat.fed()
-            if num_done == 0:
+            if num_done == 1:
                 progress.begin("compiling the step")
-            outcome = function(batch)
+            result = step_function(batch)
             ended = time.perf_counter()
-            averaging = outcome.averaging or (ended, ended)
-            yield Step(
-                times=StepTimes(ready, fed, *averaging, ended),
-                loss=outcome.loss,
-                num_correct=outcome.num_correct,
-                num_examples=outcome.num_examples,
-                record_ids=_record_ids(batch),
-                windows_begun=next(begun),
-            )
+            progress.step(result.num_examples, fed - ready)
+            if num_done == max(1, num_warmup):
+                progress.begin("timed", num_timed)
+            elif num_done == 1:
+                progress.begin("warm-up", num_warmup)
+            times = StepTimes(ready, fed, *(result.averaging or (ended, ended)), ended)
+            yield Step(times, result, _record_ids(batch), next(begun))
             bar.update()
-            if not math.isnan(outcome.loss):
-                bar.set_postfix_str(f"loss {outcome.loss:.3f}", refresh=False)
-            num_done += 1
+            if not math.isnan(result.loss):
+                bar.set_postfix_str(f"loss {result.loss:.3f}", refresh=False)
             beat(num_done)
-            if not (outcome.is_sound or setting.config.allow_nan):
+            if not (result.is_sound or setting.config.allow_nan):
                 return
-            if outcome.is_last and num_done < num_steps:
+            if result.is_last and num_done < num_all:
                 raise StoppedError(source.advance(state, num_done))
-    if num_done < num_steps:
-        raise RuntimeError(f"The input ended after {num_done} of {num_steps} steps.")
-
-
-def _tell(
-    progress: Progress, step: Step, num_done: int, num_steps: tuple[int, int]
-) -> None:
-    num_warmup, num_timed = num_steps
-    progress.step(step.num_examples, step.times.fed - step.times.ready)
-    if num_done == max(1, num_warmup):
-        progress.begin("timed", num_timed)
-    elif num_done == 1:
-        progress.begin("warm-up", num_warmup)
 
 
 def _record_ids(batch: Batch) -> npt.NDArray[np.int64]:
@@ -211,8 +223,38 @@ def _record_ids(batch: Batch) -> npt.NDArray[np.int64]:
     return ids[batch["mask"].numpy() > 0] if "mask" in batch else ids
 
 
-def _faults(setting: Setting, ranks: Ranks) -> dict[str, Any]:
-    log = setting.pipeline.faults
-    met = ranks.gather([] if log is None else log.faults)
-    faults = {(fault.shard, fault.byte_offset): fault for rank in met for fault in rank}
-    return {"faults": [dataclasses.asdict(faults[key]) for key in sorted(faults)]}
+@contextlib.contextmanager
+def traced(
+    function: StepFunction, config: Config, ranks: Ranks, num_steps: int
+) -> Iterator[StepFunction]:
+    """Yields the step function that traces the steps of the config on rank 0.
+
+    Args:
+        num_steps: Steps of the run, the warm-up included.
+    """
+    chosen = config.traced_steps or range(0)
+    if chosen.stop > num_steps:
+        raise ValueError(
+            f"--trace_steps={config.trace_steps} must end within the {num_steps} steps "
+            "of the run, the warm-up included. Choose earlier steps."
+        )
+    if not (chosen and ranks.is_first):
+        yield function
+        return
+    indices = itertools.count()
+    with contextlib.ExitStack() as profiling:
+
+        def step(batch: Batch) -> StepResult:
+            index = next(indices)
+            if index not in chosen:
+                return function(batch)
+            if index == chosen.start:
+                folder = pathlib.Path(str(config.report_dir), _TRACE_FOLDER)
+                profiling.enter_context(tf.profiler.experimental.Profile(str(folder)))
+            with tf.profiler.experimental.Trace("step", step_num=index, _r=1):
+                result = function(batch)
+            if index == chosen[-1]:
+                profiling.close()
+            return result
+
+        yield step

@@ -2,8 +2,8 @@
 
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.options.config import Config
+from benchmarks.training.caches import Batch
 from benchmarks.training.setting import Setting, make_setting
-from benchmarks.training.steps import Batch
 
 ALONE = Ranks()
 

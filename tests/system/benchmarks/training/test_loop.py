@@ -10,7 +10,8 @@ import pytest
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.models import architectures
 from benchmarks.options.config import Config
-from benchmarks.training import loop, run, steps
+from benchmarks.training import loop, run, timed_steps
+from benchmarks.training.recorder import StepResult
 from benchmarks.training.setting import make_setting
 from tests.support.faults.damage import flip
 
@@ -197,13 +198,13 @@ def test_first_rank_traces_the_chosen_steps(
 def test_trace_ends_with_a_run_that_ends_early(tmp_path: pathlib.Path) -> None:
     config = Config(synthetic=True, report_dir=str(tmp_path), trace_steps="1:9")
 
-    def step(_: object) -> steps.StepResult:
-        return steps.StepResult(num_examples=1)
+    def step(_: object) -> StepResult:
+        return StepResult(num_examples=1)
 
-    with loop.traced(step, config, Ranks(), 9) as traced:
+    with timed_steps.traced(step, config, Ranks(), 9) as traced:
         for _ in range(3):
             traced({})
-    with loop.traced(step, config, Ranks(rank=1, num_ranks=2), 9) as other:
+    with timed_steps.traced(step, config, Ranks(rank=1, num_ranks=2), 9) as other:
         assert other is step, "the first rank alone is traced"
 
     assert len([*tmp_path.glob("trace/plugins/profile/*/*.xplane.pb")]) == 1

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from benchmarks import train
-from benchmarks.distributed import numa, stopping
+from benchmarks.distributed import numa, watch
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.distributed.watch import Beat
 from tests.support.processes import commands
@@ -91,7 +91,7 @@ def test_all_ranks_save_at_one_step_and_go_on(
         _train, data_dir, tmp_path, victim, step
     )
 
-    assert (code, other) == (stopping.EXIT_CODE, 0)
+    assert (code, other) == (watch.EXIT_CODE, 0)
     epoch, within = divmod(num_done, 6)
     assert f"SIGTERM ended epoch {epoch} after step {within}. The checkpoint" in errors
     assert '"command"' not in printed

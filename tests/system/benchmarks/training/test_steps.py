@@ -13,6 +13,7 @@ import tensorflow as tf
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.options.config import Config
 from benchmarks.training import loop, steps
+from benchmarks.training.recorder import StepResult
 from benchmarks.training.setting import make_setting
 from tests.support.data.tiny_training import first_batch, tiny_setting
 from tests.support.processes.rank_pool import RankPool
@@ -150,16 +151,16 @@ cpu = tf.config.list_physical_devices("CPU")[0]
 one = tf.config.LogicalDeviceConfiguration()
 tf.config.set_logical_device_configuration(cpu, [one, one])
 devices = tf.config.list_logical_devices("CPU")
-from benchmarks.training import steps
+from benchmarks.training import caches
 import tfpipe
 pipeline = tfpipe.imagenet_eval(
     sys.argv[1], image_size=16, batch_size=2, with_record_id=True)
 tf.config.list_logical_devices = lambda kind: devices[1:]  # as if it were a GPU
 ids, places = [], set()
-for batch in steps.to_device(pipeline.build()):
+for batch in caches.to_device(pipeline.build()):
     ids += batch["record_id"].numpy()[batch["mask"].numpy() > 0].tolist()
     places |= {tensor.device[-5:] for tensor in batch.values()}
-endless = iter(steps.to_device(pipeline.build(num_epochs=None)))
+endless = iter(caches.to_device(pipeline.build(num_epochs=None)))
 next(endless)  # left in the middle: the process must end all the same
 print(sorted(ids), places)
 """
@@ -198,13 +199,18 @@ def test_two_ranks_train_alike_with_xla(
         assert other["loss"] == pytest.approx(one["loss"], rel=1e-3)
 
 
+def _waited(outcome: StepResult) -> float:
+    done, averaged = outcome.averaging or (0.0, 0.0)
+    return averaged - done
+
+
 def _sync_seconds(ranks: Ranks) -> float:
     """Takes steps of 20 ms on rank 0 and of 120 ms on rank 1."""
     setting = tiny_setting(ranks, step_time_ms=5.0)
     seconds = 0.02 if ranks.is_first else 0.12
     step = steps.make_emulated_step(setting, ranks, seconds)
     batch = first_batch(setting)
-    return [step(batch).sync_seconds for _ in range(3)][-1]
+    return [_waited(step(batch)) for _ in range(3)][-1]
 
 
 def _sync_seconds_in_training(ranks: Ranks) -> list[list[float]]:
@@ -221,7 +227,7 @@ def _sync_seconds_in_training(ranks: Ranks) -> list[list[float]]:
         for _ in range(3):
             ranks.gather(None)
             time.sleep(0.0 if ranks.is_first else 0.2)
-            seconds.append(step(batch).sync_seconds)
+            seconds.append(_waited(step(batch)))
         found.append(seconds)
     return found
 

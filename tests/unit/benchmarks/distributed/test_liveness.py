@@ -4,19 +4,21 @@ import json
 
 import pytest
 
-from benchmarks.distributed.watch import (
-    Liveness,
-    Peer,
-    Position as At,
-)
+from benchmarks.distributed.watch import Liveness, Peer, Position
 from benchmarks.service import SilentWorkers
 
 FED = True
+
+
+def at(step: int = 0, is_fed: bool = False, loop: int = 1) -> Position:
+    return Position(loop, step, is_fed)
+
+
 TIMEOUT = 10.0
 NOW = 100.0
 
 
-def _liveness(*ranks: tuple[At, float, float, bool]) -> Liveness:
+def _liveness(*ranks: tuple[Position, float, float, bool]) -> Liveness:
     """Takes for each rank: position, seconds since it moved and was heard, is_done."""
     peers = {
         rank: Peer(
@@ -36,60 +38,60 @@ def _liveness(*ranks: tuple[At, float, float, bool]) -> Liveness:
     ("ranks", "expected"),
     [
         # All ranks make steps.
-        ([(At(5), 1, 0.1, False), (At(5, FED), 1, 0.1, False)], None),
+        ([(at(5), 1, 0.1, False), (at(5, FED), 1, 0.1, False)], None),
         # Slow, but within the time-out.
-        ([(At(5), 9.9, 0.1, False), (At(5, FED), 9.9, 0.1, False)], None),
+        ([(at(5), 9.9, 0.1, False), (at(5, FED), 9.9, 0.1, False)], None),
         # Rank 1 has no batch; rank 0 waits for it within the step.
         (
-            [(At(5, FED), 11, 0.1, False), (At(5), 10.5, 0.1, False)],
+            [(at(5, FED), 11, 0.1, False), (at(5), 10.5, 0.1, False)],
             "Rank 1 (node1) of 2 got no batch for 10 s (--rank_timeout), after step 5",
         ),
         # Rank 0 itself has no batch.
         (
-            [(At(0), 11, 0.1, False), (At(0, FED), 11, 0.1, False)],
+            [(at(0), 11, 0.1, False), (at(0, FED), 11, 0.1, False)],
             "Rank 0 (node0) of 2 got no batch for 10 s (--rank_timeout), before the fi",
         ),
         # All are in the same step: no rank can be told from the others.
         (
-            [(At(5, FED), 11, 0.1, False), (At(5, FED), 11, 0.1, False)],
+            [(at(5, FED), 11, 0.1, False), (at(5, FED), 11, 0.1, False)],
             "Rank 0 (node0), 1 (node1) of 2 made no step for 10 s (--rank_timeout), af",
         ),
         # The same, but rank 1 sends no reports.
         (
-            [(At(5, FED), 11, 0.1, False), (At(5, FED), 12, 10.2, False)],
+            [(at(5, FED), 11, 0.1, False), (at(5, FED), 12, 10.2, False)],
             "Rank 1 (node1) of 2 sent no report for 10.2 s; the last one was ",
         ),
         # Rank 0 is far ahead and waits for a slow rank, which is not late.
-        ([(At(90, FED), 50, 0.1, False), (At(5), 3, 0.1, False)], None),
+        ([(at(90, FED), 50, 0.1, False), (at(5), 3, 0.1, False)], None),
         # A rank that is done is neither late nor silent.
-        ([(At(9), 50, 50, True), (At(5), 3, 0.1, False)], None),
-        ([(At(9), 50, 50, True), (At(9), 50, 50, True)], None),
+        ([(at(9), 50, 50, True), (at(5), 3, 0.1, False)], None),
+        ([(at(9), 50, 50, True), (at(9), 50, 50, True)], None),
         # A rank that is not in a loop yet, or between two loops, is never late, nor is
         # one that waits for it.
         (
-            [(At(loop=0), 50, 0.1, False), (At(loop=0), 50, 0.1, False)],
+            [(at(loop=0), 50, 0.1, False), (at(loop=0), 50, 0.1, False)],
             None,
         ),
         (
-            [(At(9, loop=2), 50, 0.1, False), (At(loop=3), 50, 0.1, False)],
+            [(at(9, loop=2), 50, 0.1, False), (at(loop=3), 50, 0.1, False)],
             None,
         ),
         # The second loop counts its steps from 0.
         (
             [
-                (At(9, loop=1), 11, 0.1, False),
-                (At(1, loop=3), 11, 0.1, False),
+                (at(9, loop=1), 11, 0.1, False),
+                (at(1, loop=3), 11, 0.1, False),
             ],
             "Rank 0 (node0) of 2 got no batch for 10 s (--rank_timeout), after step 9.",
         ),
         (
-            [(At(9), 50, 50, True), (At(8), 11, 0.1, False)],
+            [(at(9), 50, 50, True), (at(8), 11, 0.1, False)],
             "Rank 1 (node1) of 2 got no batch for 10 s (--rank_timeout), after step 8",
         ),
     ],
 )
 def test_lost_or_late_rank_is_named(
-    ranks: list[tuple[At, float, float, bool]], expected: str | None
+    ranks: list[tuple[Position, float, float, bool]], expected: str | None
 ) -> None:
     found = _liveness(*ranks).judge(NOW, silence_limit=100)
 
@@ -108,7 +110,7 @@ def test_lost_or_late_rank_is_named(
 def test_broken_connection_is_a_loss_unless_the_rank_was_done(
     rank: int, is_done: bool, expected: str | None
 ) -> None:
-    found = _liveness(*[(At(5), 1, 1, is_done)] * 2).lose(rank)
+    found = _liveness(*[(at(5), 1, 1, is_done)] * 2).lose(rank)
 
     assert found == expected or str(found).startswith(str(expected))
 
@@ -133,7 +135,7 @@ def test_broken_connection_is_a_loss_unless_the_rank_was_done(
 def test_silent_rank_is_named_unless_it_was_done(
     heard: tuple[float, float], is_done: bool, expected: str | None
 ) -> None:
-    liveness = _liveness(*[(At(5), 1, seconds, is_done) for seconds in heard])
+    liveness = _liveness(*[(at(5), 1, seconds, is_done) for seconds in heard])
 
     found = liveness.judge(NOW, silence_limit=TIMEOUT)
 
@@ -141,7 +143,7 @@ def test_silent_rank_is_named_unless_it_was_done(
 
 
 def test_time_in_which_this_process_was_stopped_does_not_count() -> None:
-    liveness = _liveness(*[(At(5), 60, 60, False)] * 2)
+    liveness = _liveness(*[(at(5), 60, 60, False)] * 2)
     assert liveness.judge(NOW, silence_limit=TIMEOUT) is not None
 
     liveness.forgive(55)
@@ -152,7 +154,7 @@ def test_time_in_which_this_process_was_stopped_does_not_count() -> None:
 
 def test_rank_that_knows_only_some_judges_silence_alone() -> None:
     """Only rank 0 has the reports of all ranks."""
-    liveness = _liveness(*[(At(5), 60, 0.1, False)] * 2)
+    liveness = _liveness(*[(at(5), 60, 0.1, False)] * 2)
     assert liveness.judge(NOW, silence_limit=TIMEOUT) is not None
 
     liveness.num_ranks = 3
@@ -161,7 +163,7 @@ def test_rank_that_knows_only_some_judges_silence_alone() -> None:
 
 
 def test_place_is_the_same_in_json() -> None:
-    assert At(*json.loads(json.dumps(At(3, FED)))) == At(3, FED)
+    assert Position(*json.loads(json.dumps(at(3, FED)))) == at(3, FED)
 
 
 def test_a_silent_worker_is_named_once_and_again_when_it_is_back() -> None:

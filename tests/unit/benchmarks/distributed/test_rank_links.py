@@ -5,14 +5,16 @@ from benchmarks.distributed import rank_links
 
 def test_messages_come_through_whole() -> None:
     one, other = rank_links.socket.socketpair()
-    link = rank_links.Link(other, 0)
+    links = rank_links.Links({3: other})
 
     one.sendall(b'{"a": 1}\n{"b"')
-    first = link.receive()
+    first = links.receive(0)
     one.sendall(b": 2}\n")
 
-    assert first == [{"a": 1}]
-    assert link.receive() == [{"b": 2}]
-    assert link.receive() == []
+    assert first == [(3, [{"a": 1}])]
+    assert links.receive(0) == [(3, [{"b": 2}])]
+    assert links.receive(0) == []
     one.close()
-    assert link.receive() is None
+    assert links.receive(0) == [(3, None)]
+    assert links.receive(0) == []
+    assert not links.unreachable

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from benchmarks.reporting.steady_state import ReadAhead
-from benchmarks.training import input_rate
-from benchmarks.training.input_rate import InputRate
+from benchmarks.training import input_rate, metrics, recorder
+from benchmarks.training.recorder import Trace
 
 AHEAD = ReadAhead(num_examples=80, num_warmup_steps=8, num_timed_steps=40)
 
@@ -21,11 +21,15 @@ class Clock:
     def perf_counter(self) -> float:
         return self.now
 
+    def process_time(self) -> float:
+        return self.now / 2
+
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(input_rate, "time", clock)
+    for module in (input_rate, recorder):
+        monkeypatch.setattr(module, "time", clock)
     return clock
 
 
@@ -37,37 +41,33 @@ def _windows(clock: Clock) -> Iterator[int]:
         yield number
 
 
-def _rate(ends: list[float]) -> InputRate:
-    return InputRate(
-        ahead=AHEAD,
-        batch_size=10,
-        num_warmup=8,
-        end_seconds=ends,
-        cpu_seconds=4.0,
-        first_seconds=0.5,
+def _time(batches: Iterator[int], seconds: float, **limit: float) -> Trace:
+    trace, _ = input_rate.time_batches(
+        batches, AHEAD, batch_size=10, steps_per_epoch=4, seconds=seconds, **limit
     )
+    return trace
 
 
 def test_the_rate_is_that_of_the_storage(clock: Clock) -> None:
     """A window of 40 examples takes 2 s; batches within a window take no time."""
-    num_warmup, ends = input_rate.time_batches(_windows(clock), AHEAD, seconds=0.1)
+    trace = _time(_windows(clock), 0.1)
 
-    assert (num_warmup, len(ends)) == (8, 40)
-    rate = _rate(ends)
-    assert rate.examples_per_second == pytest.approx(20.0)
-    assert input_rate.steady_state_of([_rate(ends)])["reached"]
-    figures = rate.throughput()
+    assert (trace.num_warmup_steps, len(trace.timed)) == (8, 40)
+    assert metrics.steady([trace])["reached"]
+    assert [trace.examples_of(epoch) for epoch in (1, 2, 11, 12)] == [0, 40, 40, 0]
+    figures = input_rate.throughput(trace, 0.5)
+    assert figures["examples_per_second"] == pytest.approx(20.0)
     assert figures["num_elements"] == 40
     assert figures["elements_per_second_most"] < 4
+    assert figures["cpu_seconds_per_element"] == pytest.approx(0.25)
+    assert input_rate.text(figures).startswith("20.0 examples/s (")
 
 
 def test_a_measurement_without_time_is_not_steady(clock: Clock) -> None:
-    _, ends = input_rate.time_batches(
-        _windows(clock), AHEAD, seconds=0.1, most_seconds=3.0
-    )
+    trace = _time(_windows(clock), 0.1, most_seconds=3.0)
 
-    assert len(ends) < 40
-    steady = input_rate.steady_state_of([_rate(ends)])
+    assert len(trace.timed) < 40
+    steady = metrics.steady([trace], remedy="give more --seconds")
     assert not steady["reached"]
     assert "Not in a steady state: give more --seconds." in steady["text"]
 
@@ -78,6 +78,4 @@ def test_a_fast_input_is_timed_for_the_wanted_seconds(clock: Clock) -> None:
             clock.now += 0.01
             yield number
 
-    _, ends = input_rate.time_batches(batches(), AHEAD, seconds=3.0)
-
-    assert ends[-1] == pytest.approx(3.0, abs=0.02)
+    assert _time(batches(), 3.0).seconds == pytest.approx(3.0, abs=0.02)

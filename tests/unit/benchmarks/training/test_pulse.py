@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.training.recorder import Pulse
+from benchmarks.training import recorder
 
 
 @pytest.mark.parametrize(
@@ -15,9 +15,12 @@ from benchmarks.training.recorder import Pulse
         (2.02, 3.8, []),  # two threads compute
     ],
 )
-def test_silences(wall: float, cpu: float, silent: list[float]) -> None:
+def test_silences(
+    monkeypatch: pytest.MonkeyPatch, wall: float, cpu: float, silent: list[float]
+) -> None:
     now = {"wall": 50.0, "cpu": 3.0}
-    pulse = Pulse(lambda: now["wall"], lambda: now["cpu"])
+    monkeypatch.setattr(recorder, "_now", lambda: tuple(now.values()))
+    pulse = recorder.Pulse()
 
     now["wall"] += wall
     now["cpu"] += cpu

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.reporting.steady_state import ReadAhead
 from benchmarks.training import recorder as recorder_module
 from benchmarks.training.critical_path import StepTimes
-from benchmarks.training.recorder import Epoch, Recorder, Step
+from benchmarks.training.recorder import Recorder, Step, StepResult
 
 
 def _times(ready: float, wait: float, compute: float, sync: float = 0.0) -> StepTimes:
@@ -19,12 +19,12 @@ def _times(ready: float, wait: float, compute: float, sync: float = 0.0) -> Step
 def test_recorder_times_only_steps_after_the_warm_up() -> None:
     recorder = Recorder(3, ReadAhead(num_examples=2))
     now = time.perf_counter()
-    warm_up = Step(_times(now, 5.0, 5.0), 4.0, 0, 2, np.array([0, 1]))
+    warm_up = Step(_times(now, 5.0, 5.0), StepResult(2, 4.0), np.array([0, 1]))
 
     recorder.add(warm_up, epoch=0)
     recorder.start_timing()
     times = _times(time.perf_counter(), 1.0, 2.0)
-    timed = Step(times, 1.0, 2, 2, np.array([2, 2]), windows_begun=1)
+    timed = Step(times, StepResult(2, 1.0, 2), np.array([2, 2]), windows_begun=1)
     recorder.add(timed, epoch=1)
     trace = recorder.trace()
 
@@ -32,13 +32,12 @@ def test_recorder_times_only_steps_after_the_warm_up() -> None:
     assert trace.compute_seconds == pytest.approx([2.0])
     assert trace.num_examples == 2
     assert [trace.examples_of(epoch) for epoch in (0, 1)] == [0, 2]
-    assert trace.losses == [4.0, 1.0]
-    assert trace.epochs == [Epoch(0, 8.0, 0, 2), Epoch(1, 2.0, 2, 2)]
+    columns = ["epoch", "loss", "num_correct", "num_examples", "windows_begun"]
+    assert trace.steps[columns].tolist() == [(0, 4.0, 0, 2, 0), (1, 1.0, 2, 2, 1)]
     assert trace.record_counts.tolist() == [1, 1, 2]
     assert trace.cpu_seconds >= 0
     assert trace.sync_seconds == pytest.approx([0.0])
-    assert (trace.step_epochs, trace.windows_begun) == ([1], [1])
-    assert (trace.num_warmup_steps, trace.num_warmup_examples) == (1, 2)
+    assert trace.timed["epoch"].tolist() == [1]
     assert trace.read_ahead.num_examples == 2
     assert (trace.storage_bytes or 0) <= (trace.run_storage_bytes or 0)
 
@@ -65,7 +64,7 @@ def test_recorder_counts_from_the_start_without_untimed_blocks(
 
     def step() -> Step:
         times = _times(clock.now - 0.25, 0.0, 0.0, 0.25)
-        return Step(times, 1.0, 0, 1, np.empty(0, np.int64))
+        return Step(times, StepResult(1, 1.0), np.empty(0, np.int64))
 
     clock.now += 7
     recorder.start_timing()
