@@ -60,7 +60,9 @@ GROUPS = (
     *("What to run", "How long", "How tune may search", "Where the records are"),
     *("How the input is made", "What is kept"),
 )
-PARTS = ("throughput", "profile", "tune", "headspace")
+# The parts, and their times relative to each other.
+_WEIGHTS = {"throughput": 1.0, "profile": 3.0, "tune": 6.0, "headspace": 4.0}
+PARTS = tuple(_WEIGHTS)
 
 
 @cli.options
@@ -345,8 +347,6 @@ def headspace(config: InputConfig, world: Ranks, measured: Measured) -> str:
 
 _PROFILE_REPEATS = 3
 _TUNE_SECONDS = 60.0
-# The times of the parts, relative to each other.
-_WEIGHTS = {"throughput": 1.0, "profile": 3.0, "tune": 6.0, "headspace": 4.0}
 # With less time a search tries no setting, and takes the time of the later parts.
 _LEAST_SECONDS = {"tune": 20.0}
 
@@ -399,7 +399,14 @@ def run(
     }
     if world.is_first:
         output.show(result, *answers.inputs(result))
-        output.write_each(_files(config, measured, result))
+        files: dict[pathlib.Path, Callable[[], object]] = {}
+        if config.tuning is not None and measured.search is not None:
+            save = functools.partial(measured.search.save, config.tuning)
+            files[pathlib.Path(config.tuning)] = save
+        if config.report_dir:
+            path = output.path_in(config.report_dir, "input", output.now())
+            files[path] = functools.partial(output.write, result, path)
+        output.write_each(files)
     return result
 
 
@@ -456,19 +463,6 @@ def _storage(
         num_requests=sum(rank.num_requests for rank in statistics),
     )
     return cache_state.storage(config, [everything])
-
-
-def _files(
-    config: InputConfig, measured: Measured, result: dict[str, Any]
-) -> dict[pathlib.Path, Callable[[], object]]:
-    files: dict[pathlib.Path, Callable[[], object]] = {}
-    search, tuning = measured.search, config.tuning
-    if tuning is not None and search is not None:
-        files[pathlib.Path(tuning)] = lambda: search.save(tuning)
-    if config.report_dir:
-        path = output.path_in(config.report_dir, "input", output.now())
-        files[path] = lambda: output.write(result, path)
-    return files
 
 
 def measure(config: InputConfig) -> None:

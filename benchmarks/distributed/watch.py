@@ -138,17 +138,13 @@ class Liveness:
         # Rank 0 reports the end of all ranks before it closes a connection.
         if peer.is_done and rank:
             return None
-        fate, advice = (
-            "ended without an error message",
-            ("Look at its own output, or at the kernel's log if memory ran out."),
-        )
+        fate = "ended without an error message"
+        advice = "Look at its own output, or at the kernel's log if memory ran out."
         if not is_reachable:
-            fate, advice = (
-                "cannot be reached",
-                ("Check the network between the hosts, and that the host is up."),
-            )
-        last = f"its last report was {peer.position}"
-        return f"{self.names([peer])} {fate}; {last}. {advice}"
+            fate = "cannot be reached"
+            advice = "Check the network between the hosts, and that the host is up."
+        report = f"its last report was {peer.position}"
+        return f"{self.names([peer])} {fate}; {report}. {advice}"
 
     def names(self, chosen: Sequence[Peer]) -> str:
         """Returns the ranks as messages name them: "Rank 1 (host) of 2"."""

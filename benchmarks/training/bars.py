@@ -6,7 +6,7 @@ time: records are still read, decoded and copied to the device.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.options.config import Config
@@ -58,119 +58,91 @@ def compare(results: Mapping[str, Mapping[str, Any]], num_cores: int) -> dict[st
         to 1; the ratios of rates; `case`, a word, and `sentence`.
     """
     rates = {name: results[name]["examples_per_second"] for name in NAMES}
-    cpu = {name: results[name]["cpu_seconds_per_example"] for name in NAMES}
+    # The busy shares of the cores.
+    busy = {
+        name: rates[name] * results[name]["cpu_seconds_per_example"] / num_cores
+        for name in NAMES
+    }
     load = results["real"].get("host_load", {})
     others = load.get("others_cpu_fraction") or 0.0
-    bars = _Bars(rates=rates, cpu_seconds=cpu, num_cores=num_cores, others_busy=others)
+    case, sentence = _conclude([*rates.values()], [*busy.values()], others)
+    if others > OTHERS_LIMIT and case in ("compete", "unexplained"):
+        sentence += (
+            f" Other processes took {others:.0%} of the cores: repeat the runs on a "
+            "quiet host."
+        )
     return {
         **{f"{name}_examples_per_second": rate for name, rate in rates.items()},
-        **{f"{name}_cores_busy": bars.cores_busy(name) for name in NAMES},
+        **{f"{name}_cores_busy": share for name, share in busy.items()},
         "real_over_synthetic": rates["real"] / rates["synthetic"],
         "input_over_synthetic": rates["input"] / rates["synthetic"],
-        "case": bars.case,
-        "sentence": _sentence(bars),
+        "case": case,
+        "sentence": sentence,
     }
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Bars:
-    """The three runs: "input" alone, the model alone on "synthetic" data, and "real".
+def _conclude(
+    rates: Sequence[float], busy: Sequence[float], others: float
+) -> tuple[str, str]:
+    """Returns the limit of the run as a word, and in words with figures and advice.
 
-    Attributes:
-        num_cores: Cores of all ranks together.
-        others_busy: Share of the cores for processes outside the real run, 0 to 1.
+    docs/reference/results.md has the rules, of which the first valid one decides.
     """
-
-    rates: Mapping[str, float]
-    cpu_seconds: Mapping[str, float]
-    num_cores: int
-    others_busy: float
-
-    def cores_busy(self, name: str) -> float:
-        return self.rates[name] * self.cpu_seconds[name] / self.num_cores
-
-    @property
-    def overlapped(self) -> float:
-        """Rate of input and model if both work at the same time and share nothing."""
-        return min(self.rates["input"], self.rates["synthetic"])
-
-    @property
-    def in_turn(self) -> float:
-        """Rate of input and model in turns: the times of an example add up."""
-        return 1 / (1 / self.rates["input"] + 1 / self.rates["synthetic"])
-
-    @property
-    def cores_needed(self) -> float:
-        """Share of the cores for both at the overlapped rate; the share may exceed 1.
-
-        The CPU seconds of an example in both runs alone add up.
-        """
-        cost = self.cpu_seconds["input"] + self.cpu_seconds["synthetic"]
-        return self.overlapped * cost / self.num_cores
-
-    @property
-    def lacks_cores(self) -> bool:
-        """Whether the cores explain a rate below the overlapped rate.
-
-        The cores of other processes are not there for the run.
-        """
-        used = max(self.cores_needed, self.cores_busy("real"))
-        return used + self.others_busy >= _FULL
-
-    @property
-    def case(self) -> str:
-        """The limit of the run, as a word.
-
-        docs/reference/results.md has the rules, of which the first valid one decides.
-        """
-        real = self.rates["real"]
-        if real >= _WELL_FED * self.rates["synthetic"]:
-            return "well_fed"
-        if real >= _SAME * self.overlapped:
-            is_slower = self.rates["input"] < self.rates["synthetic"]
-            return "input_binds" if is_slower else "model_binds"
-        if self.lacks_cores or real >= _SAME * self.in_turn:
-            return "compete"
-        return "unexplained"
-
-
-def _sentence(bars: _Bars) -> str:
-    """Returns the case in words, with figures and advice."""
-    feeds, takes, real = (bars.rates[name] for name in NAMES)
+    feeds, takes, real = rates
+    ratio = f"{feeds / takes:.1f} times what the model takes"
     reached = f"real data reaches {real / takes:.0%} of synthetic"
+    if real >= _WELL_FED * takes:
+        return "well_fed", (
+            f"The model is well fed: {reached}, and the input alone feeds {ratio}. "
+            "Nothing needs to be done."
+        )
+    if real < _SAME * min(feeds, takes):
+        return _conclude_of_both(rates, busy, others)
+    if feeds >= takes:
+        return "model_binds", (
+            f"The model binds: {reached}, although the input alone feeds {ratio}. "
+            "Prefetch more batches, or repeat the run to see whether the difference is "
+            "noise."
+        )
+    return "input_binds", (
+        f"The input binds: {reached}; alone it feeds {feeds:,.0f} images/s, "
+        f"{feeds / takes:.0%} of what the model takes. Tune the pipeline, or give it "
+        "more cores or faster storage."
+    )
+
+
+def _conclude_of_both(
+    rates: Sequence[float], busy: Sequence[float], others: float
+) -> tuple[str, str]:
+    """Returns the limit of a run that is slower than its input and its model."""
+    feeds, takes, real = rates
+    # The rates of both at the same time if they share nothing, and in turns.
+    overlapped, in_turn = min(feeds, takes), 1 / (1 / feeds + 1 / takes)
+    # The CPU-seconds of an example in both runs alone add up; this share may exceed 1.
+    needed = overlapped * (busy[0] / feeds + busy[1] / takes)
     alone = (
         f"alone the input feeds {feeds:,.0f} images/s and the model takes "
         f"{takes:,.0f}, together they reach {real:,.0f}"
     )
-    left = 1 - bars.cores_busy("real") - bars.others_busy
-    free = f"{max(0, left):.0%} of the cores are free"
-    others = (
-        f" Other processes took {bars.others_busy:.0%} of the cores: repeat the runs "
-        "on a quiet host."
-        if bars.others_busy > OTHERS_LIMIT
-        else ""
+    free = f"{max(0, 1 - busy[2] - others):.0%} of the cores are free"
+    # The cores of other processes are not there for the run.
+    if max(needed, busy[2]) + others >= _FULL:
+        return "compete", (
+            f"Input and model compete for cores: {alone}, as the work of both at "
+            f"{overlapped:,.0f} would need {needed:.0%} of the cores. Add cores, or "
+            "make the input cheaper."
+        )
+    if real >= _SAME * in_turn:
+        return "compete", (
+            "Input and model compete for memory or for the way to the device: "
+            f"{alone}, although {free}. Look at the copies to the device, and bind "
+            "ranks to NUMA nodes."
+        )
+    return "unexplained", (
+        f"Neither input nor model explains the rate: {alone}, taking turns would reach "
+        f"{in_turn:,.0f}, and {free}. Compare the states of the cache and the other "
+        "load of the three runs, and repeat them."
     )
-    resource = (
-        f"cores: {alone}, as the work of both at {bars.overlapped:,.0f} would need "
-        f"{bars.cores_needed:.0%} of the cores. Add cores, or make the input cheaper."
-        if bars.lacks_cores
-        else f"memory or for the way to the device: {alone}, although {free}. Look at "
-        "the copies to the device, and bind ranks to NUMA nodes."
-    )
-    return {
-        "well_fed": f"The model is well fed: {reached}, and the input alone feeds "
-        f"{feeds / takes:.1f} times what the model takes. Nothing needs to be done.",
-        "model_binds": f"The model binds: {reached}, although the input alone feeds "
-        f"{feeds / takes:.1f} times what the model takes. Prefetch more batches, or "
-        "repeat the run to see whether the difference is noise.",
-        "input_binds": f"The input binds: {reached}; alone it feeds {feeds:,.0f} "
-        f"images/s, {feeds / takes:.0%} of what the model takes. Tune the pipeline, or "
-        "give it more cores or faster storage.",
-        "compete": f"Input and model compete for {resource}{others}",
-        "unexplained": f"Neither input nor model explains the rate: {alone}, taking "
-        f"turns would reach {bars.in_turn:,.0f}, and {free}. Compare the states of the "
-        "cache and the other load of the three runs, and repeat them." + others,
-    }[bars.case]
 
 
 def lines(figures: Mapping[str, Any]) -> list[str]:

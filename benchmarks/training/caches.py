@@ -27,6 +27,7 @@ _CROPS = (
     *(tfpipe.RandomCrop, tfpipe.RandomScaleCrop),
     *(tfpipe.CenterCrop, tfpipe.Resize),
 )
+_OF_CROPS = ("quality", "dtype", "crop_op", "jpeg_only")
 _KEPT = 0.875  # the customary 224 of 256 pixels
 _BATCHES_AHEAD = 2  # batches copied to the GPU in advance
 
@@ -74,14 +75,9 @@ def _parted(stage: tfpipe.Map) -> tuple[tfpipe.Map, tfpipe.Map]:
     if isinstance(crop, (tfpipe.RandomCrop, tfpipe.RandomScaleCrop)):
         height, width = crop.sides
         again = [RandomPart(height, width), *([tfpipe.Flip()] if crop.flip else [])]
-        crop = tfpipe.CenterCrop(
-            image_size=(math.ceil(height / _KEPT), math.ceil(width / _KEPT)),
-            fraction=1.0,
-            quality=crop.quality,
-            dtype=crop.dtype,
-            crop_op=crop.crop_op,
-            jpeg_only=crop.jpeg_only,
-        )
+        size = (math.ceil(height / _KEPT), math.ceil(width / _KEPT))
+        same = {name: getattr(crop, name) for name in _OF_CROPS}
+        crop = tfpipe.CenterCrop(image_size=size, fraction=1.0, **same)
     return (
         tfpipe.Map(*before, crop, faults=stage.faults),
         tfpipe.Map(*again, *after, faults=stage.faults),

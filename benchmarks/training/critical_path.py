@@ -35,10 +35,8 @@ Array = npt.NDArray[np.float64]
 PARTS = ("input", "compute", "communication", "late")
 _INPUT, _COMPUTE, _COMMUNICATION, _LATE = range(len(PARTS))
 # The parts between the eight borders of `_borders`.
-_KINDS = (
-    *(_COMMUNICATION, _COMPUTE, _LATE, _INPUT, _COMPUTE),
-    *(_COMMUNICATION, _COMPUTE),
-)
+_KINDS = [_COMMUNICATION, _COMPUTE, _LATE, _INPUT]
+_KINDS += [_COMPUTE, _COMMUNICATION, _COMPUTE]
 _STEPS_PER_OFFSET = 64  # clocks drift: an offset is estimated for as many steps
 _OUTLIER = 5.0  # times the median step; a longer loss in a step is named
 _MOST_OUTLIERS = 5
@@ -354,9 +352,7 @@ def _silence(rank: RankTimes, offset: float, times: Array) -> Array:
 
 def _parts(borders: Array, silent: Array, emulated_seconds: float | None) -> Array:
     """Returns the seconds of `PARTS` in each step, float64 [num_steps, 4]."""
-    seconds = np.zeros((len(borders), len(PARTS)))
-    durations = np.diff(borders, axis=1)
-    late = silent
+    durations, late = np.diff(borders, axis=1), silent
     if emulated_seconds is not None:
         # A stopped process does not stop the accelerator that the step stands for.
         computes = np.equal(_KINDS, _COMPUTE)
@@ -364,8 +360,7 @@ def _parts(borders: Array, silent: Array, emulated_seconds: float | None) -> Arr
         excess = np.maximum(0.0, 1 - emulated_seconds / np.maximum(whole, 1e-12))
         late = np.where(computes, durations * excess, silent)
     late = np.clip(late, 0.0, durations)
-    for column, kind in enumerate(_KINDS):
-        seconds[:, kind] += durations[:, column] - late[:, column]
+    seconds: Array = (durations - late) @ np.eye(len(PARTS))[_KINDS]
     seconds[:, _LATE] += late.sum(axis=1)
     return seconds
 
@@ -415,16 +410,13 @@ def slow_link(
     most = max(ranks)
     rank = ranks.index(most)
     others = statistics.median(ranks[:rank] + ranks[rank + 1 :])
-    if min(communicated, most) < _FELT * total:
-        return None
-    if most - others < _EXPLAINED * max(communicated, most):
+    is_felt = min(communicated, most) >= _FELT * total
+    if not is_felt or most - others < _EXPLAINED * max(communicated, most):
         return None
     return SlowLink(
         rank=rank,
         seconds=most,
-        text=(
-            f"Rank {rank} is behind a slow network: its bytes waited {most:.3g} s for "
-            f"their receiver, those of the other ranks {others:.3g} s. The link of its "
-            "host, or that of the receiver, is slow."
-        ),
+        text=f"Rank {rank} is behind a slow network: its bytes waited {most:.3g} s for "
+        f"their receiver, those of the other ranks {others:.3g} s. The link of its "
+        "host, or that of the receiver, is slow.",
     )
