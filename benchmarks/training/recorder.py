@@ -107,11 +107,6 @@ class Trace:
         return self._between(0, 1)
 
     @property
-    def sync_seconds(self) -> Array:
-        """Time waited for the average over ranks."""
-        return self._between(2, 3)
-
-    @property
     def step_seconds(self) -> Array:
         """Durations of the timed steps, without the time between steps."""
         return self._between(0, 4)
@@ -129,7 +124,7 @@ class Trace:
     @property
     def compute_seconds(self) -> Array:
         """Time in the step itself; at most the configured time of an emulated step."""
-        own = self._between(1, 4) - self.sync_seconds
+        own = self._between(1, 2) + self._between(3, 4)
         most = self.times.emulated_seconds
         return own if most is None else np.minimum(own, most)
 

@@ -36,7 +36,7 @@ def test_recorder_times_only_steps_after_the_warm_up() -> None:
     assert trace.steps[columns].tolist() == [(0, 4.0, 0, 2, 0), (1, 1.0, 2, 2, 1)]
     assert trace.record_counts.tolist() == [1, 1, 2]
     assert trace.cpu_seconds >= 0
-    assert trace.sync_seconds == pytest.approx([0.0])
+    assert trace.step_seconds == pytest.approx([3.0])
     assert trace.timed["epoch"].tolist() == [1]
     assert trace.read_ahead.num_examples == 2
     assert (trace.storage_bytes or 0) <= (trace.run_storage_bytes or 0)
@@ -78,4 +78,5 @@ def test_recorder_counts_from_the_start_without_untimed_blocks(
 
     assert trace.end_seconds.tolist() == [1.0, 3.0]
     assert trace.seconds == 3.0
-    assert trace.sync_seconds.tolist() == [0.25, 0.25]
+    assert trace.step_seconds.tolist() == [0.25, 0.25]
+    assert trace.compute_seconds.tolist() == [0.0, 0.0]
