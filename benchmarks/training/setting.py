@@ -57,11 +57,6 @@ class Setting:
         return self.pipeline.source
 
     @property
-    def index(self) -> Any:
-        """The index of the data set; None if data is synthetic."""
-        return None if self.config.synthetic else self.source.index
-
-    @property
     def batch_size(self) -> int:
         """Examples in a batch of each rank."""
         return int(self.source.batch_size)
