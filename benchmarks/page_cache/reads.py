@@ -128,7 +128,7 @@ class Meter:
 
     Args:
         fetched: Returns the statistics of the rank's shard cache; None without one.
-        batches: `training.cache_state.Batches` of the rank in a cold run, which stops
+        batches: `training.caches.Batches` of the rank in a cold run, which stops
             and starts the batches; otherwise None.
         state: Begin of the timed steps if there is no warm-up; the page cache is then
             in the state after `states.prepare`.
