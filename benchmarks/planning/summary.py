@@ -23,7 +23,7 @@ from benchmarks.planning.ceilings import (
 )
 from benchmarks.planning.facts import Fact, Facts, Scenario
 from benchmarks.planning.payoffs import Payoff
-from benchmarks.reporting.charts import predictions
+from benchmarks.reporting.charts import sweeps
 from benchmarks.results.other_results import PredictedRow
 from tfpipe.cli import text_table
 from tfpipe.cli.text_table import Column
@@ -232,7 +232,7 @@ def text(advice: Advice) -> str:
     """Returns an answer as lines: sentences, tables, and figures with their sources."""
     blocks = [
         advice.sentences,
-        text_table.lines(predictions.ROWS, advice.rows),
+        text_table.lines(sweeps.PREDICTIONS, advice.rows),
         text_table.lines(_PAYOFFS, advice.payoffs),
         _other_lines(advice),
         [

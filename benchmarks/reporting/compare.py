@@ -10,7 +10,7 @@ Inference, 5.5.4), with Student's t. Two variances have the degrees of freedom o
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from benchmarks.results import collection as results
@@ -173,7 +173,7 @@ class Pair(NamedTuple):
     old: Group
     new: Group
     differing: Sequence[str]
-    changes: Sequence[Change]
+    changes: Mapping[ComparedFigure, Change]
 
 
 def rate(group: Group) -> Estimate | None:
@@ -224,11 +224,11 @@ def pairs(
 
 
 def _pair(old: Group, new: Group) -> Pair:
-    changes = [
-        Change(figure, before, after)
+    changes = {
+        figure: Change(figure, before, after)
         for figure in FIGURES
         if (before := _estimate(old, figure)) and (after := _estimate(new, figure))
-    ]
+    }
     return Pair(old, new, _differences(old, new), changes)
 
 

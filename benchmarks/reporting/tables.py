@@ -153,17 +153,12 @@ def changes(pairs: Sequence[Pair]) -> Table | None:
     """Returns the changes of all figures: a row for every run in both sets."""
     if not pairs:
         return None
-    figures = [
-        figure
-        for figure in FIGURES
-        if any(change.figure == figure for pair in pairs for change in pair.changes)
-    ]
+    figures = [f for f in FIGURES if any(f in pair.changes for pair in pairs)]
     rows = []
     for pair in pairs:
-        changes_of = {change.figure: change for change in pair.changes}
         link = f"run-{pair.new.index}"
         run = Cell(pair.new.label, "; ".join(pair.differing), link=link)
-        rows.append([run, *(_change(changes_of.get(figure)) for figure in figures)])
+        rows.append([run, *(_change(pair.changes.get(figure)) for figure in figures)])
     text = (
         "A change is beyond the noise if it is larger than the "
         "95% interval of the difference, over repeats or over the steps of a single "

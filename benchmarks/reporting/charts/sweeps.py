@@ -1,4 +1,4 @@
-"""Charts of a sweep: placements, tiers of storage, and the published tests.
+"""Charts of a sweep: placements, tiers, published tests; and of a prediction.
 
 In: documents of benchmarks.sweep. Out: charts of the parts that a sweep has. Placements
 are the same ranks on one host and on several. A row of a sweep stands beside the
@@ -11,6 +11,8 @@ from benchmarks.reporting import tables
 from benchmarks.reporting.charts.scaling import MET, PARTS, POINTS, rows_of
 from benchmarks.results.collection import Result
 from benchmarks.results.other_results import (
+    AdviceResult,
+    PredictedRow,
     PublishedRow,
     SweepResult,
     SweptPoint,
@@ -266,3 +268,45 @@ def _settings(row: SweptTier) -> str:
     words = (row.model, row.mode, row.batch_size, row.accelerator)
     text = ", ".join(str(word) for word in words if word)
     return f", {text}, {count_of(row.num_ranks, 'rank')}"
+
+
+# The columns of a prediction, on pages and on terminals.
+PREDICTIONS: Sequence[Column[PredictedRow]] = (
+    Column("accelerators", lambda r: f"{r.num_accelerators:,}"),
+    Column("hosts", lambda r: f"{r.num_hosts:,}"),
+    Column("images/s", lambda r: amount(r.images_per_second)),
+    Column("busy", lambda r: percent(r.busy_share)),
+    Column("cores", lambda r: amount(r.cores_used)),
+    Column("of all", lambda r: percent(r.cores_share)),
+    Column("bound by", lambda r: r.binding or "—", is_left=True),
+    Column("1st epoch, images/s", lambda r: amount(r.first_epoch_images_per_second)),
+    Column(
+        "1st epoch, GB/s",
+        lambda r: amount(r.first_epoch_storage_bytes_per_second, scale=1e-9),
+    ),
+    Column(
+        "1st epoch, requests/s", lambda r: amount(r.first_epoch_requests_per_second)
+    ),
+    Column("1st epoch, bound by", lambda r: r.first_epoch_binding or "—", is_left=True),
+)
+
+
+@frame.of_each
+def predictions(index: int, result: Result[AdviceResult]) -> Chart | None:
+    """Returns the answer and the table of a prediction."""
+    rows = [row for row in result.values.rows if row.num_accelerators]
+    if not rows:
+        return None
+    facts = result.values.facts
+    names = (facts[key].value for key in ("model", "accelerator") if key in facts)
+    title = " on ".join(str(name) for name in names if name) or result.name
+    return Chart(
+        *(
+            f"prediction-{index}",
+            f"Predicted: {title}",
+            result.values.sentences,
+            [],
+            [],
+        ),
+        *tables.view(PREDICTIONS, rows),
+    )

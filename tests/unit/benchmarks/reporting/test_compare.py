@@ -26,7 +26,7 @@ def _groups(*rates: float, **document: Any) -> list[Group]:
 
 def _verdict(old: list[Group], new: list[Group]) -> tuple[str, str]:
     (pair,), _, _ = compare.pairs(old, new)
-    return pair.changes[0].verdict, pair.changes[0].basis
+    return pair.changes[RATE].verdict, pair.changes[RATE].basis
 
 
 def test_repeats_say_whether_a_change_is_noise() -> None:
@@ -41,8 +41,8 @@ def test_noise_is_the_interval_of_welch() -> None:
     # Two samples with the variance 4 of three values each: t(4) * sqrt(8 / 3).
     (pair,), _, _ = compare.pairs(_groups(98.0, 100, 102), _groups(108.0, 110, 112))
 
-    assert pair.changes[0].noise == pytest.approx(2.776 * (8 / 3) ** 0.5)
-    assert pair.changes[0].difference == pytest.approx(10.0)
+    assert pair.changes[RATE].noise == pytest.approx(2.776 * (8 / 3) ** 0.5)
+    assert pair.changes[RATE].difference == pytest.approx(10.0)
 
 
 def test_steps_of_single_runs_say_it_where_there_are_no_repeats() -> None:

@@ -1,12 +1,12 @@
-"""benchmarks.reporting.charts.predictions: the answer and the table of a prediction."""
+"""benchmarks.reporting.charts.sweeps: the answer and the table of a prediction."""
 
-from benchmarks.reporting.charts import predictions
+from benchmarks.reporting.charts import sweeps
 from benchmarks.results.collection import Result
 from tests.support.data import sample_results
 
 
 def test_a_prediction_has_its_sentences_and_a_row_for_each_number() -> None:
-    (chart,) = predictions.demand([Result("advice", sample_results.advice())])
+    (chart,) = sweeps.predictions([Result("advice", sample_results.advice())])
 
     assert chart.title == "Predicted: resnet50 on v100"
     assert chart.sentences[0].startswith(
@@ -25,4 +25,4 @@ def test_a_prediction_has_its_sentences_and_a_row_for_each_number() -> None:
 def test_documents_without_figures_have_no_chart() -> None:
     for rows in ([], ["x", 3], [{"num_accelerators": "8"}]):
         document = {"command": "benchmarks.advise", "rows": rows}
-        assert predictions.demand([Result("advice", document)]) == []
+        assert sweeps.predictions([Result("advice", document)]) == []
