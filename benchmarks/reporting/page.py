@@ -46,7 +46,7 @@ def make_page(
         "page.html.j2",
         headline=_headline(collection),
         verdict=_verdict(collection),
-        gates=tables.gates(collection),
+        gates=tables.gates(collection.groups),
         findings=_findings(collection, old),
         left_out=collection.left_out,
         runs=tables.runs(collection.groups),
@@ -90,15 +90,14 @@ def _charts(collection: Collection) -> list[Chart]:
 def _summary(collection: Collection) -> str:
     measured = collection.results
     documents = (*measured, *collection.sweeps, *collection.advice)
-    parts = [count_of(len(documents), "result")]
     hosts = {host for result in measured for host in result.hosts}
-    if hosts:
-        parts.append(count_of(len(hosts), "host"))
     days = sorted({result.started[:10] for result in measured if result.started})
-    if days:
-        first, last = days[0], days[-1]
-        parts.append(first if first == last else f"{first} to {last}")
-    return " · ".join(parts)
+    parts = (
+        count_of(len(documents), "result"),
+        count_of(len(hosts), "host") if hosts else "",
+        " to ".join(dict.fromkeys((*days[:1], *days[-1:]))),
+    )
+    return " · ".join(filter(None, parts))
 
 
 def _headline(collection: Collection) -> tuple[str, str]:
@@ -192,7 +191,7 @@ def _doubt(group: Group) -> str:
 
 
 def _verdict(collection: Collection) -> tuple[str, str]:
-    passed = [gate.passed for _, gate in tables.all_gates(collection)]
+    passed = [gate.passed for group in collection.groups for gate in group.gates]
     failed = passed.count(False)
     if not passed:
         return "none", "No gate was set for these runs."

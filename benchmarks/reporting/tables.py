@@ -32,35 +32,17 @@ def view(
     return [c.title for c in shown], [[c.cell(row) for c in shown] for row in rows]
 
 
-def all_gates(collection: Collection) -> list[tuple[Group, GateAnswer]]:
-    """Returns every gate, computed again, with its group."""
-    return [
-        (group, gate)
-        for group in collection.groups
-        for result in group.results
-        for gate in result.gates
-    ]
-
-
-def gates(collection: Collection) -> Table | None:
+def gates(groups: Sequence[Group]) -> Table:
     """Returns a row for every run with gates; runs with a missed gate come first."""
-    by_group: dict[Group, dict[str, list[GateAnswer]]] = {}
-    for group, gate in all_gates(collection):
-        by_group.setdefault(group, {}).setdefault(gate.gate, []).append(gate)
-    names = list(dict.fromkeys(name for own in by_group.values() for name in own))
-    rows = [
-        [
-            Cell(group.label, link=f"run-{group.index}"),
-            *(_gate(own[name]) if name in own else Cell("—") for name in names),
-        ]
-        for group, own in by_group.items()
-    ]
+    names = list(dict.fromkeys(gate.gate for group in groups for gate in group.gates))
+    rows = []
+    for group in groups:
+        own = [[gate for gate in group.gates if gate.gate == name] for name in names]
+        cells = [_gate(repeats) if repeats else Cell("—") for repeats in own]
+        if group.gates:
+            rows.append([Cell(group.label, link=f"run-{group.index}"), *cells])
     rows.sort(key=lambda row: all(cell.mark != "bad" for cell in row))
-    return (
-        Table("Gates, runs that miss one first", ["Run", *names], rows)
-        if rows
-        else None
-    )
+    return Table("Gates, runs that miss one first", ["Run", *names], rows)
 
 
 def _gate(repeats: Sequence[GateAnswer]) -> Cell:
@@ -83,10 +65,8 @@ def _gate(repeats: Sequence[GateAnswer]) -> Cell:
     return Cell("✗ Not met" if missed else "✓ Met", note, "bad" if missed else "good")
 
 
-def runs(groups: Sequence[Group]) -> Table | None:
+def runs(groups: Sequence[Group]) -> Table:
     """Returns a row for every group, with all conditions of the figures."""
-    if not groups:
-        return None
     columns = (
         *("Run", "Kind", "Started, host", "Ranks", "Batch", "Page cache"),
         *("Images/s ± 95%", "AU", "Stall", "Step, ms", "Storage, MB/s", "CPU", "GPU"),
@@ -149,10 +129,8 @@ def _whole(value: float | None) -> str:
     return "—" if value is None else f"{value:,g}"
 
 
-def changes(pairs: Sequence[Pair]) -> Table | None:
+def changes(pairs: Sequence[Pair]) -> Table:
     """Returns the changes of all figures: a row for every run in both sets."""
-    if not pairs:
-        return None
     figures = [f for f in FIGURES if any(f in pair.changes for pair in pairs)]
     rows = []
     for pair in pairs:
@@ -188,7 +166,7 @@ def _change(change: Change | None) -> Cell:
     return Cell(f"{text}{word}", f"{values}, noise {noise}", mark)
 
 
-def trials(result: InputResult) -> Table | None:
+def trials(result: InputResult) -> Table:
     """Returns the settings of benchmarks.input, without failed settings."""
     rows = [
         [
@@ -201,10 +179,10 @@ def trials(result: InputResult) -> Table | None:
         if not trial.error
     ]
     columns = ("Setting", "Batches/s", "CPU, ms a batch", "Ratio")
-    return Table("Settings that were tried", columns, rows) if rows else None
+    return Table("Settings that were tried", columns, rows)
 
 
-def environment(collection: Collection) -> Table | None:
+def environment(collection: Collection) -> Table:
     """Returns a column for every environment; different rows are marked."""
     columns: dict[str, tuple[dict[str, None], dict[str, str]]] = {}
     for entry in collection.entries:
@@ -222,8 +200,7 @@ def environment(collection: Collection) -> Table | None:
         mark = "differs" if len(set(texts)) > 1 else ""
         rows.append([Cell(key, mark), *(Cell(text, "", mark) for text in texts)])
     heads = [f"Run {', '.join(names)}" for names, _ in every]
-    caption = "Versions and hardware of the runs"
-    return Table(caption, ["", *heads], rows) if rows else None
+    return Table("Versions and hardware of the runs", ["", *heads], rows)
 
 
 def _flat(values: Mapping[str, Any], above: str = "") -> dict[str, str]:

@@ -159,10 +159,8 @@ class Group:
         return [rate for result in self.results for rate in rates(result)]
 
     @property
-    def are_gates_met(self) -> bool | None:
-        """Whether all repeats met all gates; None without gates."""
-        passed = [gate.passed for result in self.results for gate in result.gates]
-        return all(passed) if passed else None
+    def gates(self) -> list[GateAnswer]:
+        return [gate for result in self.results for gate in result.gates]
 
     def figures(self, get: Callable[[TrainResult], float | None]) -> list[float]:
         """Returns a figure of each repeat with the figure."""

@@ -106,7 +106,7 @@ def of_each(
     @functools.wraps(draw)
     def draw_each(results: Sequence[Item]) -> list[Chart]:
         charts = itertools.starmap(draw, enumerate(results, 1))
-        return [chart for chart in charts if chart is not None]
+        return [chart for chart in charts if chart and chart.rows]
 
     return draw_each
 

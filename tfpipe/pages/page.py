@@ -30,7 +30,7 @@ class Cell(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A table, whose rows are cards on a small screen.
+    """A table, whose rows are cards on a small screen; false without rows.
 
     Attributes:
         caption: Name of the table.
@@ -43,6 +43,9 @@ class Table(NamedTuple):
     columns: tuple[str, ...] | list[str]
     rows: list[list[Cell]]
     text: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.rows)
 
 
 def render(package: str, template: str, /, **values: Any) -> str:

@@ -39,11 +39,9 @@ _GIVERS: Mapping[str, Callable[[SweptTier], float | None]] = {
 
 
 @frame.of_each
-def placements(index: int, sweep: Result[SweepResult]) -> Chart | None:
+def placements(index: int, sweep: Result[SweepResult]) -> Chart:
     """Draws equal numbers of ranks on one host and on several."""
     placed = list(_series(sweep.values))
-    if not placed:
-        return None
     plots = [plot for series in placed for plot in _plots(*series)]
     rows = [row for series in placed for row in rows_of(*series)]
     return Chart(
@@ -292,11 +290,9 @@ PREDICTIONS: Sequence[Column[PredictedRow]] = (
 
 
 @frame.of_each
-def predictions(index: int, result: Result[AdviceResult]) -> Chart | None:
+def predictions(index: int, result: Result[AdviceResult]) -> Chart:
     """Returns the answer and the table of a prediction."""
     rows = [row for row in result.values.rows if row.num_accelerators]
-    if not rows:
-        return None
     facts = result.values.facts
     names = (facts[key].value for key in ("model", "accelerator") if key in facts)
     title = " on ".join(str(name) for name in names if name) or result.name
