@@ -304,10 +304,10 @@ def _groups(results: Sequence[RunResult]) -> list[Group]:
         return [settings(result), result.cache, *where, bool(result.faults)]
 
     ordered = sorted(alike(results, same), key=lambda group: _order(group[0]))
-    labels = _labels([group[0] for group in ordered])
+    named = labels([_parts(group[0]) for group in ordered], "model", "ranks")
     return [
         Group(index, f"{index}. {label}", group)
-        for index, (label, group) in enumerate(zip(labels, ordered, strict=True), 1)
+        for index, (label, group) in enumerate(zip(named, ordered, strict=True), 1)
     ]
 
 
@@ -319,14 +319,20 @@ def _order(result: RunResult) -> tuple[Any, ...]:
     return (*names, *where, result.cache, *sizes, result.started, result.name)
 
 
-def _labels(results: Sequence[RunResult]) -> list[str]:
-    parts = [_parts(result) for result in results]
+def labels(parts: Sequence[Mapping[str, str | None]], *always: str) -> list[str]:
+    """Returns a label for each mapping: the texts that differ, and others.
+
+    Args:
+        parts: Key -> text. A key without a text is left out.
+        always: Keys of texts that are in every label.
+    """
     shown = {
         key
-        for key in {"model", "ranks"}.union(*parts)
-        if key in ("model", "ranks") or len({p.get(key, "") for p in parts}) > 1
+        for key in set().union(*parts)
+        if key in always or len({part.get(key) or "" for part in parts}) > 1
     }
-    return [", ".join(p[key] for key in p if key in shown and p[key]) for p in parts]
+    texts = ([text for key, text in part.items() if key in shown] for part in parts)
+    return [", ".join(filter(None, several)) for several in texts]
 
 
 def short_name(text: str) -> str:

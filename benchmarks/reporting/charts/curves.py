@@ -26,23 +26,23 @@ _LEAST_RISE = 0.1  # of the resident share, if the run has filled a cache
 
 
 class Curve(NamedTuple):
-    """A figure of `TimeSeries`: name, values, and whether the figure is a share."""
+    """A figure of `TimeSeries`: name, values, and the text of a value."""
 
     title: str
     get: Callable[[TimeSeries], Numbers]
-    is_share: bool = False
+    show: Callable[[float | None], str] = frame.amount
 
 
 _STORAGE = Curve("From storage, MB/s", lambda s: s.storage_megabytes_per_second)
 _RATE = Curve("Images/s", lambda s: s.examples_per_second)
-_RESIDENT = Curve("Data in memory", lambda s: s.resident_fraction, True)
+_RESIDENT = Curve("Data in memory", lambda s: s.resident_fraction, frame.percent)
 _CURVES = (
     _RATE,
-    Curve("Waiting for input", lambda s: s.wait_fraction, True),
+    Curve("Waiting for input", lambda s: s.wait_fraction, frame.percent),
     _STORAGE,
     _RESIDENT,
-    Curve("Processors of the hosts", lambda s: s.host_cpu_fraction, True),
-    Curve("GPUs", lambda s: s.gpu_utilization, True),
+    Curve("Processors of the hosts", lambda s: s.host_cpu_fraction, frame.percent),
+    Curve("GPUs", lambda s: s.gpu_utilization, frame.percent),
 )
 _Learned = tuple[Group, LearnedEpoch]
 _LEARNED_COLUMNS: Mapping[str, Callable[[_Learned], str]] = {
@@ -176,7 +176,7 @@ def _lines(
     curve: Curve, points: Mapping[str, Points], knees: Mapping[str, float]
 ) -> Spec:
     y: Spec = {"title": None, "axis": {"format": ",.4~r", "tickCount": 4}}
-    if curve.is_share:
+    if curve.show is frame.percent:
         y["axis"]["format"] = ".0%"
         y["scale"] = {"domain": [0, 1], "clamp": True}
     hue = frame.category("line", **frame.colors(list(points)))
@@ -201,11 +201,8 @@ def _table(group: Group, series: _Series) -> Iterator[list[str]]:
     times = sorted(set().union(*by_time.values()))
     step = max(1, len(times) // _TABLE_ROWS)
     for time in times[step - 1 :: step]:
-        row = [group.label, frame.amount(time)]
-        for curve in _CURVES:
-            show = frame.percent if curve.is_share else frame.amount
-            row.append(show(by_time.get(curve, {}).get(time)))
-        yield row
+        texts = [curve.show(by_time.get(curve, {}).get(time)) for curve in _CURVES]
+        yield [group.label, frame.amount(time), *texts]
 
 
 def step_times(groups: Sequence[Group]) -> list[Chart]:

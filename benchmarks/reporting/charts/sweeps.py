@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from benchmarks.reporting import tables
 from benchmarks.reporting.charts.scaling import MET, PARTS, POINTS, rows_of
-from benchmarks.results.collection import Result
+from benchmarks.results.collection import Result, labels
 from benchmarks.results.other_results import (
     AdviceResult,
     PredictedRow,
@@ -29,6 +29,7 @@ from tfpipe.pages.frame import Bar, Chart, Plot, amount, milliseconds, percent
 TOLERANCE = 0.03
 # An accelerator decides alone only where the hosts have cores to spare.
 _SPARE_CORES = 0.5
+_SETTINGS = ("data_dir", "cache", "accelerator", "scaling")
 _OWNERS = "this sweep, a rank", "published, a GPU"
 _GIVERS: Mapping[str, Callable[[SweptTier], float | None]] = {
     "server": lambda tier: tier.bytes_from_server,
@@ -134,8 +135,20 @@ ROWS: Sequence[Column[_Named]] = (
 
 
 def named_rows(rows: Sequence[SweptRow]) -> list[_Named]:
-    """Returns the rows with their names, for `ROWS`."""
-    return [(_name(row, rows), row) for row in rows]
+    """Returns the rows with their names, for `ROWS`.
+
+    A tier says data set and cache, and comes first: a small screen cuts names.
+    """
+    parts = [
+        {
+            "tier": row.tier,
+            "model": row.model if row.mode == "train" else f"{row.model} {row.mode}",
+            "ranks": count_of(row.num_ranks, "rank"),
+        }
+        | ({} if row.tier else {key: getattr(row, key) for key in _SETTINGS})
+        for row in rows
+    ]
+    return list(zip(labels(parts, "tier", "model", "ranks"), rows, strict=True))
 
 
 def row_lines(rows: Sequence[SweptRow]) -> list[str]:
@@ -179,19 +192,6 @@ def _there(row: SweptRow) -> PublishedRow:
     return row.published or PublishedRow()
 
 
-def _name(row: SweptRow, rows: Sequence[SweptRow]) -> str:
-    model = f"{row.model}{'' if row.mode == 'train' else f' {row.mode}'}"
-    words = [model, count_of(row.num_ranks, "rank")]
-    if row.tier:
-        # The tier says data set and cache, and comes first: a small screen cuts names.
-        return ", ".join([row.tier, *words])
-    settings = [(r.data_dir, r.cache, r.accelerator, r.scaling) for r in rows]
-    own = (row.data_dir, row.cache, row.accelerator, row.scaling)
-    columns = zip(own, zip(*settings, strict=True), strict=True)
-    more = [word for word, words in columns if word and len(set(words)) > 1]
-    return ", ".join([*words, *more])
-
-
 def _sentence(name: str, row: SweptRow) -> str:
     published = amount(_of_gpu(row))
     ours = amount(row.examples_per_second_per_rank)
@@ -228,8 +228,16 @@ TIERS: Sequence[Column[_NamedTier]] = (
 
 def named_tiers(rows: Sequence[SweptTier]) -> list[_NamedTier]:
     """Returns the tiers with their names, for `TIERS`."""
-    several = len({_settings(row) for row in rows}) > 1
-    return [(f"{row.tier}{_settings(row) if several else ''}", row) for row in rows]
+    parts = [
+        {
+            **{key: getattr(row, key) for key in ("tier", "model", "mode")},
+            "batch": row.batch_size and f"batch {row.batch_size}",
+            "accelerator": row.accelerator,
+            "ranks": count_of(row.num_ranks, "rank"),
+        }
+        for row in rows
+    ]
+    return list(zip(labels(parts, "tier"), rows, strict=True))
 
 
 @frame.of_each
@@ -260,12 +268,6 @@ def tiers(index: int, sweep: Result[SweepResult]) -> Chart | None:
         plots,
         *tables.view(TIERS, named),
     )
-
-
-def _settings(row: SweptTier) -> str:
-    words = (row.model, row.mode, row.batch_size, row.accelerator)
-    text = ", ".join(str(word) for word in words if word)
-    return f", {text}, {count_of(row.num_ranks, 'rank')}"
 
 
 # The columns of a prediction, on pages and on terminals.
