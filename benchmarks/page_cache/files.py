@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.system import mounts, probes
-from benchmarks.system.probes import Probe, Reading
+from benchmarks.system.probes import Probe
 
 _PIECE_BYTES = 1 << 30  # asked for at a time; the vector for it takes 256 KiB
 _CHUNK_BYTES = 8 << 20
@@ -248,4 +248,4 @@ def resident_probe(files: Sequence[str], num_bytes: float) -> Probe:
         raise OSError(opened.remark)
     while True:
         share = (opened.resident_bytes() or 0) / max(1, opened.num_bytes)
-        yield Reading(gauges={"resident_fraction": share})
+        yield {"resident_fraction": share}

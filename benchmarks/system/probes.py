@@ -10,7 +10,7 @@ import os
 import pathlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,13 +24,12 @@ COST_LIMIT = 0.01  # largest part of a core for repeated reading of a figure
 UNREADABLE = (OSError, ValueError, NotImplementedError, psutil.Error)
 
 
-class Reading(NamedTuple):
-    """Counters, which only grow, and gauges: numbers or lists, by device."""
-
-    counters: Mapping[str, float] = {}
-    gauges: Mapping[str, float | list[float]] = {}
-
-
+# Counters, which only grow, and gauges: numbers, or lists by device.
+Reading = dict[str, Any]
+GAUGES = {
+    *("resident_fraction", "network_link_bytes_per_second"),
+    *("gpu_utilization", "gpu_memory_bytes", "gpu_power_watts", "gpu_clock_mhz"),
+}
 Probe = Iterator[Reading]
 Counts = Mapping[str, Sequence[float]]  # by thread or socket
 
@@ -73,16 +72,14 @@ def _host_cpu() -> Probe:
         times = psutil.cpu_times()
         # The times of guests, which follow the first eight, are within user and nice.
         total = sum(times[:8])
-        yield Reading(
-            counters={
-                # Stolen time is busy too: nobody on this host can use the time.
-                "host_busy": total - times.idle - times.iowait,
-                "host_capacity_seconds": total,
-                # Interrupts belong to no process: the run's own reads cause many.
-                "host_processes_seconds": times.user + times.nice + times.system,
-                "host_stolen_seconds": times.steal,
-            }
-        )
+        yield {
+            # Stolen time is busy too: nobody on this host can use the time.
+            "host_busy": total - times.idle - times.iowait,
+            "host_capacity_seconds": total,
+            # Interrupts belong to no process: the run's own reads cause many.
+            "host_processes_seconds": times.user + times.nice + times.system,
+            "host_stolen_seconds": times.steal,
+        }
 
 
 def _run_cpu() -> Probe:
@@ -93,7 +90,7 @@ def _run_cpu() -> Probe:
             with contextlib.suppress(psutil.NoSuchProcess):  # the child has just ended
                 # An ended child is in the children's time of its parent.
                 seconds += sum(running.cpu_times()[:4])
-        yield Reading(counters={"process_tree_cpu_seconds": seconds})
+        yield {"process_tree_cpu_seconds": seconds}
 
 
 def _run_queue() -> Probe:
@@ -105,12 +102,10 @@ def _run_queue() -> Probe:
         running, queued, last = running + of_threads[0], queued + of_threads[1], now
         if not running:
             raise OSError("the kernel does not count the time in the run queue")
-        yield Reading(
-            counters={
-                "process_running_seconds": float(running),
-                "process_run_queue_seconds": float(queued),
-            }
-        )
+        yield {
+            "process_running_seconds": float(running),
+            "process_run_queue_seconds": float(queued),
+        }
 
 
 def _thread_nanoseconds() -> Counts:
@@ -131,20 +126,20 @@ def _thread_nanoseconds() -> Counts:
 
 def _process() -> Probe:
     while True:  # psutil's CPU time of a process is in ticks of 10 ms
-        yield Reading(counters={"process_cpu_seconds": time.process_time()})
+        yield {"process_cpu_seconds": time.process_time()}
 
 
 def _process_storage() -> Probe:
     while True:
-        yield Reading(counters={"process_storage_bytes": own_storage_bytes()})
+        yield {"process_storage_bytes": own_storage_bytes()}
 
 
 def _network() -> Probe:
     names = network.interfaces()
     speed = network.bytes_per_second(names)
-    gauges = {} if speed is None else {"network_link_bytes_per_second": speed}
+    link = {} if speed is None else {"network_link_bytes_per_second": speed}
     while True:
-        yield Reading(counters=network.transferred(names), gauges=gauges)
+        yield {**network.transferred(names), **link}
 
 
 def _rdma() -> Probe:
@@ -152,7 +147,7 @@ def _rdma() -> Probe:
     if not ports:
         raise ValueError("the host has no RDMA port")
     while True:
-        yield Reading(counters=network.rdma_transferred(ports))
+        yield {**network.rdma_transferred(ports)}
 
 
 def _sending() -> Probe:
@@ -163,7 +158,7 @@ def _sending() -> Probe:
         # The slowest connection: several send at the same time.
         total += float(grown(now, last).max(initial=0.0))
         last = now
-        yield Reading(counters={"process_sending_seconds": total})
+        yield {"process_sending_seconds": total}
 
 
 def _gpus() -> Probe:
@@ -196,17 +191,16 @@ def _read_gpus(nvml: Any, gpus: Sequence[Any]) -> Reading:
     def each(name: str, *which: object) -> list[Any]:
         return [getattr(nvml, f"nvmlDeviceGet{name}")(gpu, *which) for gpu in gpus]
 
-    gauges = {
+    reading: Reading = {
         "gpu_utilization": [rates.gpu / 100 for rates in each("UtilizationRates")],
         "gpu_memory_bytes": [float(memory.used) for memory in each("MemoryInfo")],
     }
-    counters: dict[str, float] = {}
     # Older GPUs and virtual GPUs know no power and no clock.
     with contextlib.suppress(nvml.NVMLError):
-        gauges["gpu_power_watts"] = [used / 1e3 for used in each("PowerUsage")]
-        gauges["gpu_clock_mhz"] = [*map(float, each("ClockInfo", nvml.NVML_CLOCK_SM))]
-        counters["gpu_energy_joules"] = sum(each("TotalEnergyConsumption")) / 1e3
-    return Reading(counters=counters, gauges=gauges)
+        reading["gpu_power_watts"] = [used / 1e3 for used in each("PowerUsage")]
+        reading["gpu_clock_mhz"] = [*map(float, each("ClockInfo", nvml.NVML_CLOCK_SM))]
+        reading["gpu_energy_joules"] = sum(each("TotalEnergyConsumption")) / 1e3
+    return reading
 
 
 def used_gpus(environment: Mapping[str, str], num_gpus: int) -> list[int]:

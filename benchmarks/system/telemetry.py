@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from benchmarks.system import probes
 from benchmarks.system.machine import Machine
-from benchmarks.system.probes import COST_LIMIT, UNREADABLE, Probe, Reading
+from benchmarks.system.probes import COST_LIMIT, GAUGES, UNREADABLE, Probe, Reading
 
 # Entries of `Sampler.figures` besides figures.
 _TEXTS = ("absent", "machine_id", "started_at", "ended_at")
@@ -106,10 +106,9 @@ class Sampler:
             last = self._read(anew=True)
             self._samples.append(last)
             yield
-            counters = self._read(anew=True).reading.counters
-            for name, value in counters.items():
-                before = last.reading.counters.get(name, value)
-                self._left_out[name] += value - before
+            reading = self._read(anew=True).reading
+            for name in (reading.keys() & last.reading.keys()) - GAUGES:
+                self._left_out[name] += reading[name] - last.reading[name]
             self._seconds_left_out += time.monotonic() - start
 
     def figures(self) -> dict[str, Any]:
@@ -142,20 +141,18 @@ class Sampler:
     def _read(self, *, anew: bool) -> Sample:
         """Reads the probes, without the pauses; the lock must be held."""
         seconds = time.monotonic() - self._seconds_left_out
-        counters: dict[str, Any] = {}
-        gauges: dict[str, Any] = {}
+        reading: Reading = {}
         for name, probe in list(self._probes.items()):
             try:
-                reading = probe.read(anew=anew)
+                reading |= probe.read(anew=anew)
             except UNREADABLE as error:
                 # A GPU may fall off its bus; the run and the other figures go on.
                 self._absent[name] = str(error)
                 del self._probes[name]
-                continue
-            counters |= reading.counters
-            gauges |= reading.gauges
-        grown = {name: value - self._left_out[name] for name, value in counters.items()}
-        return Sample(seconds, Reading(grown, gauges))
+        for name, value in self._left_out.items():
+            if name in reading:
+                reading[name] -= value
+        return Sample(seconds, reading)
 
 
 def _now() -> str:
@@ -175,27 +172,29 @@ def summarize_samples(samples: Sequence[Sample]) -> dict[str, Any]:
         "seconds": last.seconds - first.seconds,
         "num_samples": len(samples),
     }
-    counted = columns([sample.reading.counters for sample in samples])
-    busy, total = counted.pop("host_busy", None), counted.get("host_capacity_seconds")
+    values = columns(samples)
+    busy, total = values.pop("host_busy", None), values.get("host_capacity_seconds")
     if busy is not None and total is not None and total[-1] > total[0]:
         grown = np.diff(total)
         parts = np.diff(busy)[grown > 0] / grown[grown > 0]
         mean = (busy[-1] - busy[0]) / (total[-1] - total[0])
         figures["host_cpu_fraction"] = float(mean)
         figures["host_cpu_fraction_max"] = float(parts.max())
-    for name, values in counted.items():
-        figures[name] = (values[-1] - values[0]).item()
+    for name, column in values.items():
+        if name in GAUGES:
+            figures[f"{name}_mean"] = column.mean(axis=0).tolist()
+            figures[f"{name}_max"] = column.max(axis=0).tolist()
+            continue
+        figures[name] = (column[-1] - column[0]).item()
         if name.startswith(_RATED) and figures["seconds"] > 0:
             rate = figures[name] / figures["seconds"] / 1e6
             figures[name.replace("_bytes", "_megabytes_per_second")] = rate
-    for name, values in columns([sample.reading.gauges for sample in samples]).items():
-        figures[f"{name}_mean"] = values.mean(axis=0).tolist()
-        figures[f"{name}_max"] = values.max(axis=0).tolist()
     return figures
 
 
-def columns(readings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Returns name -> array of values, for the names in every reading."""
+def columns(samples: Sequence[Sample]) -> dict[str, Any]:
+    """Returns name -> array of values, for the names in every sample."""
+    readings = [sample.reading for sample in samples]
     names = [name for name in readings[0] if all(name in row for row in readings)]
     return {name: np.array([row[name] for row in readings]) for name in names}
 
@@ -293,7 +292,7 @@ def of_samples(edges: Array, samples: Sequence[Sample]) -> Series:
     interval. A figure is missing if a sample lacks its counters.
     """
     times = np.array([sample.seconds for sample in samples])
-    values = columns([{**s.reading.counters, **s.reading.gauges} for s in samples])
+    values = columns(samples)
     series: dict[str, Array] = {}
     if "process_storage_bytes" in values:
         rate = _growth(edges, times, values["process_storage_bytes"])

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from benchmarks.system import telemetry
-from benchmarks.system.probes import Reading
 from benchmarks.system.telemetry import Sample
 
 
@@ -59,21 +58,11 @@ def test_examples_and_waits_of_all_intervals_are_those_of_the_run():
 
 
 def _samples(**series):
-    """One sample a second; a name with `gauge_` in front is a gauge."""
-    length = len(next(iter(series.values())))
+    """One sample a second."""
+    rows = zip(*series.values(), strict=True)
     return [
-        Sample(
-            float(second),
-            Reading(
-                {k: v[second] for k, v in series.items() if not k.startswith("gauge_")},
-                {
-                    k.removeprefix("gauge_"): v[second]
-                    for k, v in series.items()
-                    if k.startswith("gauge_")
-                },
-            ),
-        )
-        for second in range(length)
+        Sample(float(second), dict(zip(series, row, strict=True)))
+        for second, row in enumerate(rows)
     ]
 
 
@@ -82,8 +71,8 @@ def test_counters_become_rates_and_gauges_means():
         process_storage_bytes=[0, 4_000_000, 4_000_000, 5_000_000],
         host_busy=[10.0, 12.0, 13.0, 13.0],
         host_capacity_seconds=[20.0, 22.0, 24.0, 26.0],
-        gauge_gpu_utilization=[[0.0, 1.0], [1.0, 1.0], [1.0, 1.0], [0.0, 0.0]],
-        gauge_resident_fraction=[0.0, 0.25, 0.5, 1.0],
+        gpu_utilization=[[0.0, 1.0], [1.0, 1.0], [1.0, 1.0], [0.0, 0.0]],
+        resident_fraction=[0.0, 0.25, 0.5, 1.0],
     )
 
     found = telemetry.of_samples(np.array([0.0, 1.5, 3.0]), samples)
@@ -98,7 +87,7 @@ def test_counters_become_rates_and_gauges_means():
 
 def test_what_a_sample_lacks_has_no_series():
     samples = _samples(host_busy=[1.0, 1.0], host_capacity_seconds=[2.0, 2.0])
-    samples[0].reading.gauges["resident_fraction"] = 0.5
+    samples[0].reading["resident_fraction"] = 0.5
 
     assert telemetry.of_samples(np.array([0.0, 1.0]), samples) == {}
 
