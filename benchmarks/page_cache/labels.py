@@ -130,18 +130,12 @@ def join(
 
 def together(epochs: Sequence[EpochCache]) -> EpochCache:
     """Returns the sums over epochs."""
-
-    def add(name: str) -> Any:
-        return joined(sum, [getattr(epoch, name) for epoch in epochs])
-
+    names = ("storage_bytes", "server_bytes", "num_requests", "network_bytes")
     return EpochCache(
         epoch=len(epochs),
-        consumed_bytes=add("consumed_bytes") or 0.0,
-        storage_bytes=add("storage_bytes"),
-        server_bytes=add("server_bytes"),
-        num_requests=add("num_requests"),
-        network_bytes=add("network_bytes"),
+        consumed_bytes=sum(epoch.consumed_bytes for epoch in epochs),
         resident_fractions=(),
+        **{name: joined(sum, [getattr(e, name) for e in epochs]) for name in names},
     )
 
 

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+import tfpipe
 from benchmarks.system import probes
 from benchmarks.system.child_process import Child
 from benchmarks.system.figures import joined
@@ -154,7 +155,8 @@ def _reads_of(job: Job, files: contextlib.ExitStack) -> list[Iterator[Read]]:
         content = memoryview(np.random.default_rng().bytes(num_bytes))
         return [_writes(job, thread, content) for thread in threads]
     # The threads share the pieces: nothing interrupts `next` of this iterator.
-    pieces, store = job.again(job.pieces), _store(job.url)
+    pieces = job.again(job.pieces)
+    store: Any = None if job.url is None else tfpipe.Files(job.url)
     if job.kind in (OPEN, STAT):
         look = _open if job.kind == OPEN else store.size if store else os.stat
         return [(partial(_look, look, name) for name, *_ in pieces) for _ in threads]
@@ -172,14 +174,6 @@ def _reads_of(job: Job, files: contextlib.ExitStack) -> list[Iterator[Read]]:
         opened[name] = files.enter_context(_opened(name, is_direct=job.is_direct))
         os.posix_fadvise(opened[name], 0, 0, os.POSIX_FADV_RANDOM)  # no read-ahead
     return [_at_open_files(job, each, opened) for each in blocks]
-
-
-def _store(url: str | None) -> Any:
-    if url is None:
-        return None
-    import tfpipe
-
-    return tfpipe.Files(url)
 
 
 def _in_order(pieces: Iterable[Piece], size: int) -> Iterator[Piece]:

@@ -11,7 +11,7 @@ import datetime
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,13 +23,6 @@ from benchmarks.system.probes import COST_LIMIT, GAUGES, UNREADABLE, Probe, Read
 # Entries of `Sampler.figures` besides figures.
 _TEXTS = ("absent", "machine_id", "started_at", "ended_at")
 _RATED = ("network_", "rdma_")  # counters of bytes with a rate too
-
-
-class Sample(NamedTuple):
-    """A reading and its time in seconds since the start of timing."""
-
-    seconds: float
-    reading: Reading
 
 
 class _Paced:
@@ -57,6 +50,8 @@ class Sampler:
         ...
     figures = sampler.figures()
 
+    Attributes:
+        samples: The readings so far, with the counter "seconds", without the pauses.
     """
 
     def __init__(
@@ -73,7 +68,7 @@ class Sampler:
                 self._probes[name] = _Paced(open_probe())
             except UNREADABLE as error:
                 self._absent[name] = str(error)
-        self._samples: list[Sample] = []
+        self.samples: list[Reading] = []
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -92,9 +87,8 @@ class Sampler:
     def start_timing(self) -> None:
         """Forgets the samples of the warm-up, and takes a first sample."""
         with self._lock:
-            self._samples.clear()
+            self.samples.clear()
             self._started_at = _now()
-            self._seconds_left_out = time.monotonic()
             self._left_out = collections.defaultdict[str, Any](int)
         self._take(anew=True)
 
@@ -102,14 +96,12 @@ class Sampler:
     def paused(self) -> Iterator[None]:
         """Leaves the time and the counts of the block out, as for a checkpoint."""
         with self._lock:
-            start = time.monotonic()
             last = self._read(anew=True)
-            self._samples.append(last)
+            self.samples.append(last)
             yield
-            reading = self._read(anew=True).reading
-            for name in (reading.keys() & last.reading.keys()) - GAUGES:
-                self._left_out[name] += reading[name] - last.reading[name]
-            self._seconds_left_out += time.monotonic() - start
+            now = self._read(anew=True)
+            for name in (now.keys() & last.keys()) - GAUGES:
+                self._left_out[name] += now[name] - last[name]
 
     def figures(self) -> dict[str, Any]:
         """Returns the figures from first to last sample; see `summarize_samples`.
@@ -119,16 +111,12 @@ class Sampler:
         samples, in UTC.
         """
         return {
-            **summarize_samples(self.samples()),
+            **summarize_samples(self.samples),
             "absent": dict(self._absent),
             "machine_id": Machine.here().boot_id,
             "started_at": self._started_at,
             "ended_at": self._ended_at,
         }
-
-    def samples(self) -> list[Sample]:
-        with self._lock:
-            return list(self._samples)
 
     def _run(self) -> None:
         while not self._stop.wait(self._interval_seconds):
@@ -136,12 +124,11 @@ class Sampler:
 
     def _take(self, *, anew: bool = False) -> None:
         with self._lock:
-            self._samples.append(self._read(anew=anew))
+            self.samples.append(self._read(anew=anew))
 
-    def _read(self, *, anew: bool) -> Sample:
+    def _read(self, *, anew: bool) -> Reading:
         """Reads the probes, without the pauses; the lock must be held."""
-        seconds = time.monotonic() - self._seconds_left_out
-        reading: Reading = {}
+        reading: Reading = {"seconds": time.monotonic()}
         for name, probe in list(self._probes.items()):
             try:
                 reading |= probe.read(anew=anew)
@@ -152,7 +139,7 @@ class Sampler:
         for name, value in self._left_out.items():
             if name in reading:
                 reading[name] -= value
-        return Sample(seconds, reading)
+        return reading
 
 
 def _now() -> str:
@@ -160,18 +147,14 @@ def _now() -> str:
     return now.isoformat(timespec="milliseconds")
 
 
-def summarize_samples(samples: Sequence[Sample]) -> dict[str, Any]:
+def summarize_samples(samples: Sequence[Reading]) -> dict[str, Any]:
     """Returns the growth of each counter, and mean and maximum of each gauge.
 
     host_cpu_fraction, 0 to 1, is the busy part of all cores of the host;
     host_cpu_fraction_max is the largest such part between two consecutive samples. A
     name is missing from the figures if a sample lacks the name.
     """
-    first, last = samples[0], samples[-1]
-    figures: dict[str, Any] = {
-        "seconds": last.seconds - first.seconds,
-        "num_samples": len(samples),
-    }
+    figures: dict[str, Any] = {"num_samples": len(samples)}
     values = columns(samples)
     busy, total = values.pop("host_busy", None), values.get("host_capacity_seconds")
     if busy is not None and total is not None and total[-1] > total[0]:
@@ -192,11 +175,10 @@ def summarize_samples(samples: Sequence[Sample]) -> dict[str, Any]:
     return figures
 
 
-def columns(samples: Sequence[Sample]) -> dict[str, Any]:
+def columns(samples: Sequence[Reading]) -> dict[str, Any]:
     """Returns name -> array of values, for the names in every sample."""
-    readings = [sample.reading for sample in samples]
-    names = [name for name in readings[0] if all(name in row for row in readings)]
-    return {name: np.array([row[name] for row in readings]) for name in names}
+    names = [name for name in samples[0] if all(name in row for row in samples)]
+    return {name: np.array([row[name] for row in samples]) for name in names}
 
 
 def summarize(
@@ -285,14 +267,14 @@ def of_steps(
     }
 
 
-def of_samples(edges: Array, samples: Sequence[Sample]) -> Series:
+def of_samples(edges: Array, samples: Sequence[Reading]) -> Series:
     """Returns the figures from the samples of a rank, float64 [n].
 
     gpu_utilization is the mean over GPUs, resident_fraction the value at the end of an
     interval. A figure is missing if a sample lacks its counters.
     """
-    times = np.array([sample.seconds for sample in samples])
     values = columns(samples)
+    times = values["seconds"] - values["seconds"][0]
     series: dict[str, Array] = {}
     if "process_storage_bytes" in values:
         rate = _growth(edges, times, values["process_storage_bytes"])

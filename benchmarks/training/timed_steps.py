@@ -146,7 +146,7 @@ def _figures(
         wait_seconds=own.wait_seconds,
         num_examples=own.num_examples,
     )
-    series = {**steps, **telemetry.of_samples(edges, sampler.samples())}
+    series = {**steps, **telemetry.of_samples(edges, sampler.samples)}
     gathered = ranks.gather((sampler.figures(), ranks.local_rank, series))
     sampled, local_ranks, by_rank = zip(*gathered, strict=True)
     figures = {

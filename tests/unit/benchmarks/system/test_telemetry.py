@@ -6,7 +6,6 @@ import psutil
 import pytest
 
 from benchmarks.system import probes, telemetry
-from benchmarks.system.telemetry import Sample
 from tests.unit.benchmarks.system.test_probes import _Nvml
 
 
@@ -37,16 +36,14 @@ def test_storage_bytes_are_none_where_the_kernel_does_not_count(monkeypatch):
 
 def test_figures_of_samples():
     samples = [
-        Sample(
-            seconds,
-            {
-                "host_busy": busy,
-                "host_capacity_seconds": total,
-                "network_received_bytes": net,
-                "resident_fraction": rss,
-                **gpu,
-            },
-        )
+        {
+            "seconds": seconds,
+            "host_busy": busy,
+            "host_capacity_seconds": total,
+            "network_received_bytes": net,
+            "resident_fraction": rss,
+            **gpu,
+        }
         for seconds, busy, total, net, rss, gpu in [
             (5.0, 100, 1000, 7, 10, {"gpu_utilization": [0.0, 1.0]}),
             (6.0, 190, 1100, 8, 30, {"gpu_utilization": [0.5, 1.0], "late": 1.0}),
@@ -75,7 +72,8 @@ def test_figures_of_samples():
 def test_rates_of_the_network_and_of_rdma():
     names = ("network_received", "network_sent", "rdma_received", "rdma_sent")
     counters = [{f"{name}_bytes": n * 1e6 for name in names} for n in (3, 11)]
-    samples = [Sample(s, c) for s, c in zip((1.0, 5.0), counters, strict=True)]
+    times = (1.0, 5.0)
+    samples = [{"seconds": s, **c} for s, c in zip(times, counters, strict=True)]
 
     figures = telemetry.summarize_samples(samples)
 
@@ -163,12 +161,12 @@ def test_pauses_count_neither_as_time_nor_as_work(monkeypatch):
             clock.now += work
             with sampler.paused():
                 clock.now += pause
-    samples = [(one.seconds, one.reading) for one in sampler.samples()]
     figures = sampler.figures()
 
     start = 150.0
-    assert samples == [
-        (seconds, {"work_seconds": start + seconds}) for seconds in (0, 2, 5, 9, 9)
+    assert sampler.samples == [
+        dict.fromkeys(("seconds", "work_seconds"), start + seconds)
+        for seconds in (0, 2, 5, 9, 9)
     ]
     assert figures["seconds"] == figures["work_seconds"] == 9
 
@@ -180,7 +178,7 @@ def test_a_probe_that_costs_much_is_read_less_often(monkeypatch):
         for _ in range(7):
             clock.now += 1
             sampler._take()
-    values = [one.reading["work_seconds"] for one in sampler.samples()]
+    values = [sample["work_seconds"] for sample in sampler.samples]
 
     # 0.025 s of CPU time are 1 % of 2.5 seconds; the last reading is always new.
     assert values == [100, 100, 100, 103, 103, 103, 106, 106, 107]

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from benchmarks.system import telemetry
-from benchmarks.system.telemetry import Sample
 
 
 @pytest.mark.parametrize(
@@ -61,7 +60,7 @@ def _samples(**series):
     """One sample a second."""
     rows = zip(*series.values(), strict=True)
     return [
-        Sample(float(second), dict(zip(series, row, strict=True)))
+        {"seconds": 7.0 + second, **dict(zip(series, row, strict=True))}
         for second, row in enumerate(rows)
     ]
 
@@ -87,7 +86,7 @@ def test_counters_become_rates_and_gauges_means():
 
 def test_what_a_sample_lacks_has_no_series():
     samples = _samples(host_busy=[1.0, 1.0], host_capacity_seconds=[2.0, 2.0])
-    samples[0].reading["resident_fraction"] = 0.5
+    samples[0]["resident_fraction"] = 0.5
 
     assert telemetry.of_samples(np.array([0.0, 1.0]), samples) == {}
 
