@@ -10,10 +10,11 @@ import collections
 import dataclasses
 import pathlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from converters.inputs import devkit
+from converters.inputs.meaning import Meaning
 from tfpipe import errors
 from tfpipe.location.browse import Folder
 from tfpipe.location.location import Location
@@ -143,8 +144,8 @@ def _num_classes(folder: Folder, label_keys: Sequence[str]) -> int:
 
 def of_parquet(
     connection: "duckdb.DuckDBPyConnection", paths: Sequence[str], column: str
-) -> ClassList:
-    """Returns the classes in the Hugging Face metadata of Parquet files.
+) -> Iterator[ClassList]:
+    """Yields the classes in the Hugging Face metadata of Parquet files.
 
     The column of the label holds a number or a list of numbers.
     """
@@ -153,19 +154,22 @@ def of_parquet(
         "WHERE decode(key) = 'huggingface'"
     )
     said = dict(metadata.fetchall())
-    lists = {path: _class_names(said.get(path, ""), column) for path in paths}
-    lists = {path: names for path, names in lists.items() if names}
-    if not lists:
-        return NO_LIST
-    first = next(iter(lists))
-    for other, names in lists.items():
-        if names != lists[first]:
+    for path in paths:
+        if names := _class_names(said.get(path, ""), column):
+            yield ClassList(f"The metadata of {path}", dict(enumerate(names)))
+
+
+def only_list(lists: Iterable[ClassList], meaning: Meaning) -> ClassList:
+    """Returns the list of all files of an input; NO_LIST if no file has a list."""
+    found = [each for each in lists if each.origin]
+    for other in found:
+        if other.names != found[0].names and meaning.label_map is None:
             raise ValueError(
-                f"The files of --input must have the same classes, got other names in "
-                f"the metadata of {other} than in {first}. Convert them alone, or say "
+                "The files of --input must have the same classes, got other names in "
+                f"{other.origin} than in {found[0].origin}. Convert them alone, or say "
                 "the classes with --label_map."
             )
-    return ClassList(f"The metadata of {first}", dict(enumerate(lists[first])))
+    return found[0] if found else NO_LIST
 
 
 def _class_names(metadata: str, column: str) -> list[str]:

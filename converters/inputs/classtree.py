@@ -157,7 +157,24 @@ def _split_folders(
     report.leave_out(skipped)
     report.leave_out(LeftOut(f"{prefix}{n}/", Reason.NOT_A_SPLIT) for n in others)
     report.leave_out(LeftOut(n, Reason.NO_CLASS_FOLDER) for n, *_ in top.images)
-    return {s: prefix + folder_of[s] for s in SPLITS if s in folder_of}
+    return {
+        split: _innermost(source, split, prefix + folder_of[split], report)
+        for split in SPLITS
+        if split in folder_of
+    }
+
+
+def _innermost(source: Folder, split: str, top: str, report: listing.Report) -> str:
+    """Returns the folder of a split: train/train, if an archive has both, for train."""
+    here = listing.scan(source, top)
+    if here.images or [*map(split_of_name, here.folders)] != [split]:
+        return top
+    below = f"{top}/{here.folders[0]}"
+    inner = listing.scan(source, below)
+    if inner.names or not inner.folders:  # a class with the name of the split
+        return top
+    report.leave_out(item.under(f"{top}/") for item in here.left_out)
+    return _innermost(source, split, below, report)
 
 
 def _splits_of_level(

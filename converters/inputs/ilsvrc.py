@@ -26,7 +26,7 @@ from converters.inputs.reader import Reader, Workspace
 from tfpipe.location import parts
 from tfpipe.location.browse import Folder
 from tfpipe.shards import missing_index
-from tfpipe.shards.split_names import split_of_name
+from tfpipe.shards.split_names import VALIDATION, split_of_name
 
 TRAIN_TAR = "ILSVRC2012_img_train.tar"
 VALIDATION_TAR = "ILSVRC2012_img_val.tar"
@@ -53,6 +53,7 @@ class IlsvrcReader(Reader):
         splits = {"train": tree.read_train()}
         if (validation := tree.read_validation()) is not None:
             splits["validation"] = validation
+        unread = [] if "validation" in splits else tree.unread_validation()
         listed = Listed(
             source.location,
             splits,
@@ -67,6 +68,11 @@ class IlsvrcReader(Reader):
             boxes=boxes.read_boxes(
                 lists, tree.synsets, num_workers=workspace.num_workers
             ),
+            warnings=[
+                f"{source.shown(name)} is called as the validation split, and is not "
+                f"read: rename it to val, or a tar to {VALIDATION_TAR}."
+                for name in unread
+            ],
         )
         return listed.in_splits(meaning)
 
@@ -133,6 +139,11 @@ class _Tree:
                 )
             classes.setdefault(synset, []).append(image)
         return classes
+
+    def unread_validation(self) -> list[str]:
+        """Returns the folders and tars that are called as the validation split."""
+        names = (item.name.rstrip("/") for item in self.report.left_out)
+        return [n for n in names if "/" not in n and split_of_name(n) == VALIDATION]
 
     def _read(self, holders: Mapping[str, _Holder]) -> dict[str, listing.Listing]:
         """Returns the images of each folder or tar, in the order of the keys."""

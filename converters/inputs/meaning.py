@@ -245,31 +245,46 @@ def _folders_in_classes(splits: _Splits) -> Iterable[str]:
         for name in classes:
             parts = name.split("/")
             for depth, part in enumerate(parts):
-                level = below.setdefault("/".join(parts[:depth]), {})
+                level = below.setdefault("".join(f"{p}/" for p in parts[:depth]), {})
                 level.setdefault(part, set()).add("/".join(parts[depth + 1 :]))
-        for above, level in sorted(below.items()):
-            first, *others = level
-            is_same = others and all(level[name] == level[first] for name in others)
-            prefix = f"{above}/" if above else ""
-            shown = ", ".join(prefix + name for name in sorted(level))
-            below_all = {name.partition("/")[0] for name in level[first]}
-            if is_same and level[first] != {""} and not _are_splits(below_all):
-                each = min(level[first])
-                yield (
-                    f"The folders {shown} hold the same classes, and "
-                    f"{prefix}{first}/{each} and {prefix}{others[0]}/{each} are two "
-                    "classes now: if the folders are splits, rename them, such as to "
-                    "train and test, or convert each with --split=NAME; if they are "
-                    "parts of one data set, merge them with converters.merge."
-                )
-                break
-            if above and _are_splits(level):
-                yield (
-                    f"The folders {shown} are called as splits, and are parts of "
-                    "classes now: if the folders are splits, make them the folders at "
-                    "the top, with the classes in them."
-                )
-                break
+        lines = (_not_classes(*each) for each in sorted(below.items()))
+        yield from itertools.islice(filter(None, lines), 1)
+
+
+def _not_classes(above: str, level: Mapping[str, set[str]]) -> str:
+    """Returns a line for folders beside each other that are no classes; "" for others.
+
+    `level` has the paths of the classes in each folder.
+    """
+    first, *others = level
+    is_same = others and all(level[name] == level[first] for name in others)
+    shown = ", ".join(above + name for name in sorted(level))
+    below_all = {name.partition("/")[0] for name in level[first]}
+    if is_same and level[first] != {""} and not _are_splits(below_all):
+        each = min(level[first])
+        return (
+            f"The folders {shown} hold the same classes, and {above}{first}/{each} and "
+            f"{above}{others[0]}/{each} are two classes now: if the folders are "
+            "splits, rename them, such as to train and test, or convert each with "
+            "--split=NAME; if they are parts of one data set, merge them with "
+            "converters.merge."
+        )
+    if above and _are_splits(level):
+        return (
+            f"The folders {shown} are called as splits, and are parts of classes now: "
+            "if the folders are splits, make them the folders at the top, with the "
+            "classes in them."
+        )
+    whole = [name for name in sorted(level) if "" not in level[name]]
+    named = [name for name in whole if split_names.split_of_name(name)]
+    if len(named) != 1 or not others:
+        return ""
+    (name,) = named
+    return (
+        f"The folder {above}{name} is called as a split, and is a part of classes now, "
+        f"such as {above}{name}/{min(level[name])}: if the folder is a split, convert "
+        f"the folder alone, with --split={split_names.split_of_name(name)}."
+    )
 
 
 def _are_splits(names: Iterable[str]) -> bool:
@@ -282,15 +297,16 @@ def _odd_names(names: Collection[str], chosen: LabelType | None) -> Iterable[str
     alike: dict[str, list[str]] = {}
     for name in sorted(names):
         visible = " ".join(_INVISIBLE.sub("", name).split())
-        seen = unicodedata.normalize("NFC", visible).casefold()
+        seen = unicodedata.normalize("NFC", whole_number(visible)).casefold()
         alike.setdefault(seen, []).append(name)
     twins = [each for each in alike.values() if len(each) > 1]
     if twins:
         shown = " and ".join(map(ascii, twins[0]))
         yield (
-            f"{shown} are classes of their own, and differ in case, in blanks or in "
-            "the form of accents alone: if these are one class, give it one name, such "
-            f"as by lower(trim(label)) in --query or by --class_map of converters.merge"
+            f"{shown} are classes of their own, and differ in case, in blanks, in the "
+            "form of accents or in .0 alone: if these are one class, give it one name, "
+            "such as by lower(trim(label)) in --query or by --class_map of "
+            "converters.merge"
             f"{f'; {len(twins) - 1:,} more are like this' if twins[1:] else ''}."
         )
     for name in sorted(name for name in names if len(name.splitlines()) > 1)[:1]:

@@ -32,17 +32,18 @@ LABEL_KEYS = (image_record.LABEL, "label")
 NAME_KEYS = ("image/filename", "file_name", "filename")
 
 # `train-00000-of-00008`, or the names of TFDS: `NAME-train.tfrecord-00000-of-00008`.
-_SHARD_NAME = re.compile(r"(?:.+-)?\w+(?:\.tfrecord)?-\d{5}-of-\d{5}(?:\.tfrecord)?")
+_SHARD_NAME = re.compile(
+    r"(?:.+-)?\w+(?:\.tfrecord)?-\d{5}-of-\d{5}(?:\.tfrecord)?|.*\.(tfrecords?|tfrec)",
+    re.DOTALL,
+)
 _COMPRESSED = (b"\x1f\x8b", b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
 _ENDINGS = {b"\x89PNG": "png", b"GIF8": "gif", b"RIFF": "webp", b"BM": "bmp"}
 
 
 TFRECORDS = Kind(
     "files such as train-00000-of-00008 or *.tfrecord",
-    is_one=lambda name: (
-        bool(_SHARD_NAME.fullmatch(name))
-        or name.endswith((".tfrecord", ".tfrecords", ".tfrec"))
-    ),
+    # A packed file is an error of its reader.
+    is_one=lambda name: bool(_SHARD_NAME.fullmatch(name.lower().removesuffix(".gz"))),
 )
 
 
@@ -121,8 +122,7 @@ class TfrecordReader(ArchiveReader):
         encoded = _only(features, self._image_keys)
         if not isinstance(encoded, bytes) or not encoded:
             raise NoClassError(Reason.NO_IMAGE)
-        label = _values(features, self.label_keys) or None
-        class_name = class_of(label[0] if label and len(label) == 1 else label)
+        class_name = class_of(_values(features, self.label_keys) or None)
         # Equal bytes further ahead in the record are the same image.
         start = record.data.index(encoded)
         offset = record.byte_offset + records.HEADER_BYTES + start

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from converters.inputs import patterns
-from converters.inputs.classes import beside, exported, of_rows
+from converters.inputs.classes import beside, exported, of_rows, only_list
 from converters.inputs.image import Image
 from converters.inputs.listed import Listed, Splits, ordered
 from converters.inputs.listing import LeftOut, Reason
@@ -70,6 +70,8 @@ def class_of(value: Any) -> str:
     Raises:
         NoClassError: If there is no class, or the class cannot be read.
     """
+    if isinstance(value, list | tuple) and len(value) == 1:
+        (value,) = value
     if value is None:
         raise NoClassError(Reason.NO_LABEL)
     if isinstance(value, list | tuple):
@@ -141,11 +143,15 @@ class ArchiveReader(Reader, abc.ABC):
             and meaning.split_names
             and not any(patterns.split_of(word)[0] for word in self.input),
         )
-        above = posixpath.dirname(next(listed.images()).file)
-        source = Folder(listed.folder.resolve(above))
-        if label_type(listed.class_names(), meaning.label_type) == TEXT:
-            return listed.with_list(exported(source))
-        return listed.with_list(beside(source, self.label_keys))
+        is_text = label_type(listed.class_names(), meaning.label_type) == TEXT
+        # The folders of the files, and the folder above all files.
+        folders = dict.fromkeys([*map(posixpath.dirname, listed.states), ""])
+        sources = (Folder(listed.folder.resolve(each)) for each in folders)
+        lists = (
+            exported(each) if is_text else beside(each, self.label_keys)
+            for each in sources
+        )
+        return listed.with_list(only_list(lists, meaning))
 
 
 def list_archives(

@@ -58,7 +58,11 @@ class _Sample:
     parts: set[str] = dataclasses.field(default_factory=set)
 
 
-TARS = patterns.Kind("files that end in .tar", lambda name: name.endswith(".tar"))
+# A packed tar is an error of its reader: no file of a folder is lost without a word.
+_ENDINGS = (".tar", ".tgz", *(f".tar.{end}" for end in ("gz", "bz2", "xz", "zst")))
+TARS = patterns.Kind(
+    "files that end in .tar", lambda name: name.lower().endswith(_ENDINGS)
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -115,11 +119,13 @@ class TarReader(ArchiveReader):
     ) -> None:
         folder, base = posixpath.split(posixpath.normpath(member.name))
         stem, _, part = base.partition(".")
+        part = part.lower()  # as WebDataset reads it
+        part = part.lower()  # as WebDataset does
         key = posixpath.join(folder, stem)
         sample = samples.setdefault(key, _Sample())
         if part in sample.parts:
             raise ValueError(
-                f"{tar.where} must hold each part of a sample once, got {member.name} "
+                f"{tar.where} must hold each part of a sample once, got {key}.{part} "
                 "twice, so that it is unknown which one is meant. Make the tar again."
             )
         sample.parts.add(part)
@@ -127,7 +133,7 @@ class TarReader(ArchiveReader):
             # Of a larger part, one byte too many tells its size.
             count = min(member.num_bytes, _MAX_BYTES[part] + 1)
             sample.label = tar.take(member.offset, count)
-        elif part == self.image_part if self.image_part else _is_image(part):
+        elif part == self.image_part.lower() if self.image_part else _is_image(part):
             sample.images[part] = member
 
     def _require_partners(self, where: str, samples: Mapping[str, _Sample]) -> None:
@@ -146,7 +152,7 @@ class TarReader(ArchiveReader):
         if len(sample.images) != 1:
             several = Reason.SEVERAL_IMAGES
             raise NoClassError(several if sample.images else Reason.NO_IMAGE)
-        ((part, member),), split = sample.images.items(), None
+        (member,), split = sample.images.values(), None
         if self.label_from == FROM_KEY:
             prefix, underscore, _ = key.partition("_")
             name = class_of(key.rpartition("/")[0] or (prefix if underscore else ""))
@@ -160,7 +166,8 @@ class TarReader(ArchiveReader):
         else:
             name = class_of(sample.label)
         span = (file, member.offset, member.num_bytes)
-        return FoundImage(name, Image(f"{key}.{part}", NO_CLASS, *span), split)
+        image = Image(posixpath.normpath(member.name), NO_CLASS, *span)
+        return FoundImage(name, image, split)
 
 
 def _fault(member: tars.Member) -> Reason | None:

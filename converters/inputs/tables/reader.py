@@ -11,7 +11,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from converters.inputs.classes import NO_LIST, ClassList, exported, of_parquet
+from converters.inputs.classes import (
+    NO_LIST,
+    ClassList,
+    exported,
+    of_parquet,
+    only_list,
+)
 from converters.inputs.listed import Listed
 from converters.inputs.meaning import Meaning
 from converters.inputs.reader import Reader, Workspace
@@ -101,7 +107,7 @@ class TableReader(Columns, Reader):
                 if not is_known:  # the rows may be corrected without a trace
                     path.unlink()
                 raise
-            listed = listed.with_list(self._class_list(connection, source))
+            listed = listed.with_list(self._class_list(connection, source, meaning))
         if not os.path.isdir(top := os.path.expanduser(self.input)):
             return listed
         return listed._replace(apart=[*listed.folders_of_images(), Location(top)])
@@ -110,6 +116,7 @@ class TableReader(Columns, Reader):
         self,
         connection: "duckdb.DuckDBPyConnection",
         source: table_sources.TableSource,
+        meaning: Meaning,
     ) -> ClassList:
         if self.query is not None or source.kind != table_sources.PARQUET:
             return NO_LIST
@@ -117,7 +124,8 @@ class TableReader(Columns, Reader):
         own = exported(folder)
         if own.origin or source.is_remote:
             return own
-        return of_parquet(connection, source.files, self.label_column)
+        lists = of_parquet(connection, source.files, self.label_column)
+        return only_list(lists, meaning)
 
 
 def _root(value: str | None, source: table_sources.TableSource) -> rows.Root:

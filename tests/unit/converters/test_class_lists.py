@@ -179,6 +179,9 @@ def test_files_that_name_other_classes_are_refused(tmp_path: pathlib.Path) -> No
 
     with pytest.raises(ValueError, match=r"same classes, got other names .*b\.parquet"):
         _table(folder)
+    (tmp_path / "map").write_text("0 a\n1 b\n")
+    named = _table(folder, label_map=str(tmp_path / "map"))
+    assert _classes(named) == [(0, "a"), (1, "b")]
 
 
 def test_a_query_and_a_label_map_decide_before_the_metadata(
@@ -218,6 +221,26 @@ def test_names_of_a_list_beside_shards_come_along(
     ).make_job()
 
     assert [(each.label, each.text) for each in job.classes] == expected
+
+
+@pytest.mark.parametrize("form", ["tfrecord", "webdataset"])
+def test_a_list_may_stand_above_the_folders_of_splits(
+    form: str, tmp_path: pathlib.Path
+) -> None:
+    for split in ("train", "val"):
+        KINDS[form][1](tmp_path / "in" / split, [(split, "1")])
+    (tmp_path / "in" / "labels.txt").write_text("cat\ndog\n")
+    options = {"input": [str(tmp_path / "in")], "output_dir": str(tmp_path / "out")}
+
+    assert _classes(conversion(form, **options).make_job()) == [(0, "cat"), (1, "dog")]
+
+    # A list in the folder of a split has other names.
+    (tmp_path / "in" / "val" / "labels.txt").write_text("dog\ncat\n")
+    with pytest.raises(ValueError, match=r"same classes, got other names in .*labels"):
+        conversion(form, **options).make_job()
+    (tmp_path / "map").write_text("0 a\n1 b\n")
+    options["label_map"] = str(tmp_path / "map")
+    assert _classes(conversion(form, **options).make_job()) == [(0, "a"), (1, "b")]
 
 
 @pytest.mark.parametrize("name", ["words.txt", "synset_words.txt"])

@@ -179,6 +179,7 @@ def _warnings(capsys: pytest.CaptureFixture[str]) -> list[str]:
     ("labels", "options", "warning"),
     [
         (("Cat", "cat"), {}, "'Cat' and 'cat' are classes of their own"),
+        (("1", "1.0"), {}, "'1' and '1.0' are classes of their own, and differ in"),
         (("0.0", "1.0"), {}, "The labels, such as 0.0, are taken for names"),
         (("0.0", "1.0"), {"label_type": "text"}, ""),
         (("0.0", "1.0"), {"label_type": "number"}, ""),

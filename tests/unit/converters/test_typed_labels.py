@@ -61,9 +61,10 @@ def _write_tfrecord(root: pathlib.Path, labels: Labels) -> Fields:
     with open(root / "t.tfrecord", "wb") as file:
         for number, label in enumerate(labels):
             feature = float_feature if isinstance(label, float) else int64_feature
+            values = label if isinstance(label, list) else [label]
             features = {
                 "image": bytes_feature(make_jpeg(number)),
-                "label": feature([label]),
+                "label": feature(values),
             }
             file.write(b"".join(frame(encode_example(features))))
     return {"input": [f"{root}/t.tfrecord"]}
@@ -106,6 +107,11 @@ def test_whole_numbers_with_a_point_are_texts_or_numbers_as_the_user_says(
     }
     numbers = _read(form, tmp_path / "b", values, label_type="number").labels
     assert list(numbers.values()) == list(range(1, 11))
+
+
+@pytest.mark.parametrize("form", ["json", "webdataset", "tfrecord"])
+def test_a_list_of_one_label_is_the_label(form: str, tmp_path: pathlib.Path) -> None:
+    assert [*_read(form, tmp_path, [[2], [1], [0]]).labels.values()] == [0, 1, 2]
 
 
 @typed_form

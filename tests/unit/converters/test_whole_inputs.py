@@ -1,5 +1,6 @@
 """No part of an input is lost in silence: the same rule, run on each reader."""
 
+import gzip
 import io
 import os
 import pathlib
@@ -64,6 +65,29 @@ def _shards(root: pathlib.Path, form: str, names: Sequence[str]) -> pathlib.Path
         if (part / "img").exists():
             shutil.copytree(part / "img", root / "img", dirs_exist_ok=True)
     return shards
+
+
+@pytest.mark.parametrize("form", ["tfrecord", "webdataset"])
+@pytest.mark.parametrize("is_merge", [False, True])
+def test_endings_may_have_any_case_and_packed_files_are_not_passed_over(
+    tmp_path: pathlib.Path, form: str, is_merge: bool
+) -> None:
+    shards = _shards(tmp_path, form, ["train", "test"])
+    (file,) = shards.glob("test*")
+    file = file.rename(file.with_suffix(file.suffix.upper()))
+
+    def make() -> Job:
+        if is_merge:
+            return _merged(tmp_path, str(shards))
+        options = {"input": [str(shards)], "output_dir": str(tmp_path / "out")}
+        return conversion(form, **options).make_job()
+
+    counts = {plan.split: plan.num_images for plan in make().plans}
+    assert counts == {"train": 1, "test": 2}
+    file.with_name(f"{file.name}.gz").write_bytes(gzip.compress(file.read_bytes()))
+    file.unlink()
+    with pytest.raises(ValueError, match=r"(is|must not be) compressed"):
+        make()
 
 
 @every_form

@@ -11,7 +11,7 @@ import pytest
 from converters.inputs import classes, ilsvrc
 from converters.inputs.again import Again
 from converters.inputs.image import NO_CLASS, catalog_name, read_image, whole_file
-from tests.support.data.conversions import read_ilsvrc
+from tests.support.data.conversions import read_ilsvrc, read_listed
 from tests.support.data.trees import SYNSETS, make_tree
 from tfpipe.location.location import Location
 from tfpipe.shards import index
@@ -38,6 +38,21 @@ def test_train_folders_and_flat_val_are_listed_in_order(tmp_path: pathlib.Path) 
     ]
     sizes = [(tmp_path / i.name).stat().st_size for i in tree.splits["train"]]
     assert [i.num_bytes for i in tree.splits["train"]] == sizes
+
+
+@pytest.mark.parametrize("name", ["validation", "Val_set"])
+def test_a_validation_split_of_another_name_is_warned_about(
+    tmp_path: pathlib.Path, name: str
+) -> None:
+    for split in ("train", name):
+        (tmp_path / split / "n01440764").mkdir(parents=True)
+        (tmp_path / split / "n01440764" / "1.JPEG").write_bytes(b"x")
+    reader = ilsvrc.IlsvrcReader(input_dir=str(tmp_path))
+
+    (line,) = read_listed(reader).warnings
+    assert "is called as the validation split, and is not read: rename it" in line
+    (tmp_path / name).rename(tmp_path / "val")
+    assert read_listed(reader).warnings == []
 
 
 def test_val_may_have_class_folders(tmp_path: pathlib.Path) -> None:

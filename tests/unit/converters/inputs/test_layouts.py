@@ -11,7 +11,7 @@ import pytest
 
 from converters.inputs.classtree import TreeReader
 from converters.inputs.listed import Listed
-from converters.inputs.meaning import USUAL, Meaning
+from converters.inputs.meaning import USUAL, Meaning, disagreements
 from tests.support.data.conversions import read_listed
 
 LAYOUTS = {
@@ -38,6 +38,16 @@ LAYOUTS = {
     "one folder above the classes": (
         ("data/cat/1.jpg", "data/dog/2.jpg"),
         {"train": ["data/cat", "data/dog"]},
+        [],
+    ),
+    "folders of an archive that have the name of their split": (
+        ("train/train/cat/1.jpg", "test/test/cat/2.jpg", "test/note.txt"),
+        {"train": ["cat"], "test": ["cat"]},
+        ["test/note.txt"],
+    ),
+    "a class with the name of its split": (
+        ("test/test tube/1.jpg", "train/test tube/2.jpg"),
+        {"train": ["test tube"], "test": ["test tube"]},
         [],
     ),
     "a class that is called train": (
@@ -86,6 +96,29 @@ def test_a_layout_is_understood(tmp_path: pathlib.Path, layout: str) -> None:
     found = {split: [*classes] for split, classes in tree.splits.items()}
     assert found == splits
     assert sorted(item.name for item in tree.left_out) == left_out
+
+
+@pytest.mark.parametrize(
+    ("names", "number"),
+    [
+        (("train/cat/1.jpg", "unlabeled/2.jpg"), 1),
+        (("train/cat/1.jpg", "other/cat/2.jpg", "other/dog/3.jpg"), 1),
+        (("train/1.jpg", "train/steam/2.jpg", "car/3.jpg"), 0),
+        (("train/1.jpg", "car/new/2.jpg"), 0),
+    ],
+)
+def test_a_split_among_classes_is_warned_about(
+    tmp_path: pathlib.Path, names: Sequence[str], number: int
+) -> None:
+    _write(tmp_path, (*names, "car/4.jpg", "car/5.jpg", "train/steam/6.jpg"))
+
+    all_lines = disagreements(_read(tmp_path).splits, None)
+
+    lines = [line for line in all_lines if "is called as a split" in line]
+    assert len(lines) == number
+    for line in lines:
+        assert line.startswith("The folder train is called as a split, and is a part")
+        assert line.endswith("convert the folder alone, with --split=train.")
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,20 @@ def special(name: str, kind: bytes, link: str = "") -> tuple[str, tarfile.TarInf
     return name, info
 
 
+def test_case_of_a_part_does_not_matter() -> None:
+    """As WebDataset reads tars; names of images stay."""
+    data = tar_of(("a/B.JPG", b"image"), ("a/B.Cls", b"cat"), ("a/b.Left.PNG", b"x"))
+
+    (found,) = listed(data).items
+    assert (found.class_name, found.image.name) == ("cat", "a/B.JPG")
+    assert listed(data, image_part="left.png").left_out == [
+        LeftOut("a/B", Reason.NO_IMAGE),
+        LeftOut("a/b", Reason.NO_LABEL),
+    ]
+    with pytest.raises(ValueError, match=r"got a\.jpg twice"):
+        listed(tar_of(("a.jpg", b"x"), ("a.JPG", b"y")))
+
+
 class Contents(NamedTuple):
     """The images of a tar with their classes, and the names left out."""
 
@@ -156,7 +170,8 @@ def test_every_member_that_is_not_used_is_named_with_its_reason() -> None:
         ([1], "label", Reason.NO_LABEL),
         ({"label": True}, "label", Reason.BAD_LABEL),
         ({"label": 1.5}, "label", Reason.FLOAT_LABEL),
-        ({"label": ["a"]}, "label", Reason.SEVERAL_LABELS),
+        ({"label": ["a"]}, "label", "a"),
+        ({"label": ["a", "b"]}, "label", Reason.SEVERAL_LABELS),
         (b"{", "label", Reason.BAD_LABEL),
         (b"[" * 100_000, "label", Reason.BAD_LABEL),
         (b'{"label": ' + b"9" * 5000 + b"}", "label", Reason.BAD_LABEL),
