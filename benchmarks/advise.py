@@ -29,7 +29,7 @@ from typing import Any, Literal
 from benchmarks.models import catalog
 from benchmarks.options import data_access, settings_file
 from benchmarks.planning import facts, hardware, measured, published, summary
-from benchmarks.planning.facts import Fact, Facts
+from benchmarks.planning.facts import Fact
 from benchmarks.reporting import answers, output
 from benchmarks.results import checks, collection as results
 from tfpipe import cli
@@ -221,7 +221,8 @@ def advise(options: AdviseOptions) -> None:
     if options.results:
         collection = results.read([pathlib.Path(path) for path in options.results])
         notes = [f"Note: {reason}" for reason in collection.left_out]
-        calibrated, doubts = measured.read(collection, image_size=_image_size(of_flags))
+        size = catalog.image_size(options.model, options.image_size)
+        calibrated, doubts = measured.read(collection, image_size=size)
         before = hardware.change(calibrated, of_flags)
     answer = summary.answer(before, by_name, mode)
     details, after = [summary.text(answer)], None
@@ -242,14 +243,6 @@ def advise(options: AdviseOptions) -> None:
     output.show(result, *answers.advise(result), notes=notes, details=details)
     if folder:
         output.write(result, output.path_in(folder, "advise", output.now()))
-
-
-def _image_size(of_flags: Facts) -> float | None:
-    if fact := of_flags.get("image_size"):
-        return float(fact.value)
-    name = of_flags.get("model")
-    model = catalog.MODELS.get(str(name.value)) if name else None
-    return float(model.image_size) if model else None
 
 
 COMMANDS = (

@@ -79,3 +79,9 @@ MODELS = {
     "inception_v4": Model("inception_v4", 299, 75, 128, 0.1, "inception", 42_711_400),
     "tiny": Model("tiny", 64, 1, 64, 0.4, "resnet", None),
 }
+
+
+def image_size(model: object, size: float | None = None) -> float | None:
+    """Returns a size of images, or that of a model; None for an unknown model."""
+    named = MODELS.get(str(model))
+    return size or (float(named.image_size) if named else None)

@@ -5,23 +5,13 @@ the result holds as JSON.
 """
 
 import dataclasses
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 from benchmarks.models import accelerators
 from benchmarks.models.accelerators import Figure
-from benchmarks.options import data_access, settings_file
-from benchmarks.options.data_access import (
-    COMPARED,
-    EMULATED,
-    INPUT,
-    KEPT,
-    LENGTH,
-    MODEL,
-    RECORDS,
-    RUN,
-    WRONG,
-    DataOptions,
-)
+from benchmarks.options import data_access as group, settings_file
+from benchmarks.options.data_access import DataOptions
 from benchmarks.page_cache import states
 from benchmarks.planning import published
 from benchmarks.results import gates
@@ -32,88 +22,88 @@ from tfpipe import cli
 class Config(DataOptions):
     """The options of a run."""
 
-    mode: Literal["train", "eval", "infer"] = RUN(
+    mode: Literal["train", "eval", "infer"] = group.RUN(
         "train",
         "What the model does. train: optimize on the train split; the steps are timed. "
         "eval: accuracy on the validation split, every record once, of the newest "
         "checkpoint. infer: the model forward only, on the validation split again and "
         "again, timed.",
     )
-    synthetic: bool = RUN(
+    synthetic: bool = group.RUN(
         False, "Feed one random batch again and again instead of real data."
     )
-    num_steps: int | None = LENGTH(
+    num_steps: int | None = group.LENGTH(
         None,
         "Timed steps, after the warm-up steps. Default: one epoch; 100 with "
         "--synthetic.",
         least=1,
     )
-    num_epochs: int | None = LENGTH(
+    num_epochs: int | None = group.LENGTH(
         None, "Epochs to train, those of a restored checkpoint included.", least=1
     )
-    num_warmup_steps: int | None = LENGTH(
+    num_warmup_steps: int | None = group.LENGTH(
         None,
         "First steps, which are not timed. Default: until the records that were read "
         "ahead are used, at least 10; a tenth of all steps if epochs are too short.",
         least=0,
     )
-    find_batch_size: bool = MODEL(
+    find_batch_size: bool = group.MODEL(
         False,
         "Run with the largest batch that fits in the memory of every GPU. Random "
         "images are tried first: the batch doubles, and then the gap halves.",
     )
-    ram_cache: Literal["records", "images"] | None = RECORDS(
+    ram_cache: Literal["records", "images"] | None = group.RECORDS(
         None,
         "Keep the split in the memory of each rank, filled before the first step. "
         "records: as they are in the shards. images: decoded and resized once; crops "
         "for training are then parts of these smaller images.",
     )
-    affinity: int | None = INPUT(
+    affinity: int | None = group.INPUT(
         None,
         "Epochs for which a host reads, and keeps in its shard cache, the same part of "
         "the records. Default: every host reads other records in each epoch.",
         least=1,
     )
-    on_error: Literal["raise", "skip"] = INPUT(
+    on_error: Literal["raise", "skip"] = group.INPUT(
         "raise",
         "What happens at a damaged record or image. raise: stop and name it. skip: "
         "leave it out, and count and name it in the result.",
     )
-    max_faults: int = INPUT(
+    max_faults: int = group.INPUT(
         100, "Most records that --on_error=skip may skip on a rank.", least=0
     )
-    precision: Literal["float32", "bfloat16", "float16"] = MODEL(
+    precision: Literal["float32", "bfloat16", "float16"] = group.MODEL(
         "float32",
         "Type that the model computes in. Weights stay float32; float16 scales the "
         "loss.",
     )
-    data_format: Literal["NHWC", "NCHW"] = MODEL(
+    data_format: Literal["NHWC", "NCHW"] = group.MODEL(
         "NHWC", "Channels last or first in the model. NCHW needs a GPU or --xla."
     )
-    xla: bool = MODEL(False, "Compile the step with XLA.")
-    fp16_allreduce: bool = MODEL(
+    xla: bool = group.MODEL(False, "Compile the step with XLA.")
+    fp16_allreduce: bool = group.MODEL(
         False, "Average the gradients over ranks as float16: half of the bytes."
     )
-    as_nvidia: bool = MODEL(
+    as_nvidia: bool = group.MODEL(
         False,
         "Compute as NVIDIA's example of ResNet-50 does. Stands for "
         "--precision=float16 --xla --fp16_allreduce, channels last as Tensor Cores "
         "like them, TF_GPU_THREAD_MODE=gpu_private, and inter-op threads for the cores "
         "of a rank. Your --precision is kept.",
     )
-    learning_rate: float | None = MODEL(
+    learning_rate: float | None = group.MODEL(
         None,
         "Peak learning rate for a global batch of 256. It is scaled linearly with the "
         "global batch. Default: the model's own.",
         least=0,
     )
-    num_classes: int | None = MODEL(
+    num_classes: int | None = group.MODEL(
         None,
         "Outputs of the model. Default: the classes of the data set; 1000 with "
         "--synthetic.",
         least=1,
     )
-    emulate: str | None = EMULATED(
+    emulate: str | None = group.EMULATED(
         None,
         "Replace the model by its step time on this accelerator. Any of "
         f"{', '.join(published.NAMES)}, or a name in "
@@ -121,22 +111,22 @@ class Config(DataOptions):
         "which figure it is scaled. The input path and the copy to the device stay "
         "real.",
     )
-    accelerators_file: str | None = EMULATED(
+    accelerators_file: str | None = group.EMULATED(
         None,
         "JSON or TOML file of other accelerators for --emulate. Its form: "
         '{"NAME": {"source": "TEXT", "train": {"MODEL": IMAGES_PER_SECOND}, '
         '"infer": {}}}.',
         needs="--emulate",
     )
-    step_time_ms: float | None = EMULATED(
+    step_time_ms: float | None = group.EMULATED(
         None, "Replace the model by this step time, in milliseconds.", least=0
     )
-    read_only: bool = EMULATED(
+    read_only: bool = group.EMULATED(
         False,
         "Read records and decode none of them, as storage benchmarks do. Goes with "
         "--emulate or --step_time_ms.",
     )
-    cache: str = COMPARED(
+    cache: str = group.COMPARED(
         "as_is",
         "State of the page cache for the files of the split. cold empties it at the "
         "start, when the timing begins and after each epoch; warm fills it at the "
@@ -146,35 +136,35 @@ class Config(DataOptions):
         "error.",
         choices=states.STATES,
     )
-    bars: bool = COMPARED(
+    bars: bool = group.COMPARED(
         False,
         "Also measure the input alone and the model on synthetic data. The command "
         "prints which of them limits the run.",
     )
-    repeat: int = COMPARED(
+    repeat: int = group.COMPARED(
         1,
         "Number of runs; the result is that of the median speed. The runs should agree "
         "within 5 %.",
         least=1,
     )
-    link_gbps: float | None = COMPARED(
+    link_gbps: float | None = group.COMPARED(
         None,
         "Speed of a host's network each way in Gbit/s, for the gate network. Default: "
         "that of its interfaces, if they tell it.",
         above=0,
     )
-    require: tuple[str, ...] = COMPARED(
+    require: tuple[str, ...] = group.COMPARED(
         (),
         "Gates that the result must meet, such as stall<=3%,au>=0.9. Another example: "
         "real/synthetic>=0.97. The exit code is 2 if a gate is not met. The metrics: "
         f"{', '.join(gates.METRICS)}.",
     )
-    checkpoint_dir: str | None = KEPT(
+    checkpoint_dir: str | None = group.KEPT(
         None,
         "Save the model here after each epoch. A run resumes from the newest "
         "checkpoint here.",
     )
-    trace_steps: str | None = KEPT(
+    trace_steps: str | None = group.KEPT(
         None,
         "First step and step after the last, such as 20:25, for a trace of rank 0 by "
         "TensorFlow's profiler. Steps count from 0, with the warm-up. Traced steps are "
@@ -182,17 +172,17 @@ class Config(DataOptions):
         shown="A:B",
         needs="--report_dir",
     )
-    rank_timeout: float = WRONG(
+    rank_timeout: float = group.WRONG(
         300.0,
         "Seconds that a rank may go without a step. Then the run ends with an error.",
         least=1,
     )
-    elastic: bool = WRONG(
+    elastic: bool = group.WRONG(
         False,
         "Continue without a rank that dies. Needs horovodrun with --min-np and "
         "--host-discovery-script, and --num_epochs.",
     )
-    allow_nan: bool = WRONG(
+    allow_nan: bool = group.WRONG(
         False,
         "Train on although the loss is NaN or infinite, and mark the result. Default: "
         "end with an error that names step and rank.",
@@ -275,85 +265,69 @@ class Config(DataOptions):
         return accelerators.find(by_name, self.emulate, self.model, self.mode)
 
 
+def _rows(*rows: tuple[str, Callable[[Any], Any], str]) -> tuple[cli.Unused, ...]:
+    """Returns a table of flags by the reason and the condition to refuse them."""
+    return tuple(cli.Unused(why, when, (*names.split(),)) for why, when, names in rows)
+
+
 # The flags that exclude each other: no run can do both.
-_CONTRADICTIONS = (
-    cli.Unused(
-        "A run of --num_steps", lambda c: c.num_steps is not None, ("num_epochs",)
-    ),
-    cli.Unused(
-        "--synthetic",
-        lambda c: c.synthetic,
-        ("num_epochs", "bars", "elastic", "read_only", "ram_cache"),
-    ),
-    cli.Unused("--mode={mode}", lambda c: c.mode != "train", ("elastic",)),
-    cli.Unused(
-        "--mode=eval", lambda c: c.mode == "eval", ("bars", "emulate", "step_time_ms")
-    ),
-    cli.Unused("A run with --bars", lambda c: c.bars, ("checkpoint_dir", "read_only")),
-    cli.Unused(
+_CONTRADICTIONS = _rows(
+    ("A run of --num_steps", lambda c: c.num_steps is not None, "num_epochs"),
+    ("--synthetic", lambda c: c.synthetic, "num_epochs bars elastic"),
+    ("--synthetic", lambda c: c.synthetic, "read_only ram_cache"),
+    ("--mode={mode}", lambda c: c.mode != "train", "elastic"),
+    ("--mode=eval", lambda c: c.mode == "eval", "bars emulate step_time_ms"),
+    ("A run with --bars", lambda c: c.bars, "checkpoint_dir read_only"),
+    (
         "A run with --elastic",
         lambda c: c.elastic,
-        ("num_steps", "bars", "repeat", "emulate", "step_time_ms", "find_batch_size"),
+        "num_steps bars repeat emulate step_time_ms find_batch_size",
     ),
-    cli.Unused(
-        "A run with --find_batch_size", lambda c: c.find_batch_size, ("batch_size",)
-    ),
-    cli.Unused(
+    ("A run with --find_batch_size", lambda c: c.find_batch_size, "batch_size"),
+    (
         "A training with --repeat",  # the second would go on where the first ended
         lambda c: c.repeat > 1 and c.mode == "train",
-        ("checkpoint_dir",),
+        "checkpoint_dir",
     ),
-    cli.Unused(
-        "A run with --trace_steps",
-        lambda c: c.trace_steps is not None,
-        ("bars", "repeat", "elastic"),
-    ),
-    cli.Unused("--emulate={emulate}", lambda c: c.emulate, ("step_time_ms",)),
-    cli.Unused("A real model", lambda c: not c.is_emulated, ("read_only",)),
-    cli.Unused("An emulated accelerator", lambda c: c.is_emulated, ("checkpoint_dir",)),
-    cli.Unused(
-        "--ram_cache={ram_cache}", lambda c: c.ram_cache is not None, ("cache",)
-    ),
-    cli.Unused("--ram_cache=images", lambda c: c.ram_cache == "images", ("read_only",)),
-    cli.Unused(
+    ("A run with --trace_steps", lambda c: c.trace_steps, "bars repeat elastic"),
+    ("--emulate={emulate}", lambda c: c.emulate, "step_time_ms"),
+    ("A real model", lambda c: not c.is_emulated, "read_only"),
+    ("An emulated accelerator", lambda c: c.is_emulated, "checkpoint_dir"),
+    ("--ram_cache={ram_cache}", lambda c: c.ram_cache, "cache"),
+    ("--ram_cache=images", lambda c: c.ram_cache == "images", "read_only"),
+    (
         "--ram_cache=images",
         lambda c: c.ram_cache == "images" and c.whole_batches is True,
-        ("whole_batches",),
+        "whole_batches",
     ),
 )
 
-_OF_TRAINING = ("learning_rate", "allow_nan", "fp16_allreduce", "as_nvidia")
-_OF_SHARDS = (
-    *("read_from", "shard_cache_dir", "shard_cache_max_gb"),
-    *("shared_cache_dir", "shared_cache_max_gb"),
-)
+_OF_TRAINING = "learning_rate allow_nan fp16_allreduce as_nvidia"
+_OF_CACHES = "shard_cache_dir shard_cache_max_gb shared_cache_dir shared_cache_max_gb"
 
 # The flags without an effect, by the mode of a run.
 UNUSED = (
-    data_access.UNUSED_STORE,
-    cli.Unused(
-        "--mode={mode}", lambda c: c.mode != "train", (*_OF_TRAINING, "affinity")
-    ),
-    cli.Unused(
-        "--mode=eval",
-        lambda c: c.mode == "eval",
-        ("num_steps", "num_epochs", "num_warmup_steps", "seed", "find_batch_size"),
-    ),
-    cli.Unused(
-        "--synthetic",
-        lambda c: c.synthetic,
-        ("tuning", "whole_batches", "on_error", "max_faults", "affinity", *_OF_SHARDS),
-    ),
-    cli.Unused(
-        "An emulated accelerator",
-        lambda c: c.is_emulated,
+    group.UNUSED_STORE,
+    *_rows(
+        ("--mode={mode}", lambda c: c.mode != "train", f"{_OF_TRAINING} affinity"),
         (
-            *("precision", "data_format", "xla", "num_classes", "find_batch_size"),
-            *_OF_TRAINING,
+            "--mode=eval",
+            lambda c: c.mode == "eval",
+            "num_steps num_epochs num_warmup_steps seed find_batch_size",
         ),
+        (
+            "--synthetic",
+            lambda c: c.synthetic,
+            f"tuning whole_batches on_error max_faults affinity read_from {_OF_CACHES}",
+        ),
+        (
+            "An emulated accelerator",
+            lambda c: c.is_emulated,
+            f"precision data_format xla num_classes find_batch_size {_OF_TRAINING}",
+        ),
+        ("--read_only", lambda c: c.read_only, "image_size whole_batches"),
+        ("--on_error=raise", lambda c: c.on_error == "raise", "max_faults"),
     ),
-    cli.Unused("--read_only", lambda c: c.read_only, ("image_size", "whole_batches")),
-    cli.Unused("--on_error=raise", lambda c: c.on_error == "raise", ("max_faults",)),
 )
 
 

@@ -43,16 +43,14 @@ def shared_cache_dir(cache: str, **more: Any) -> Any:
     )
 
 
-def shared_cache_max_gb(**more: Any) -> Any:
-    """Makes the field of --shared_cache_max_gb."""
-    return cli.flag(
-        None,
-        "Most GB of --shared_cache_dir for the split, the same for all hosts: the "
-        "start of the split is kept. Default: no limit.",
-        above=0,
-        needs="--shared_cache_dir",
-        **more,
-    )
+shared_cache_max_gb = functools.partial(
+    cli.flag,
+    None,
+    "Most GB of --shared_cache_dir for the split, the same for all hosts: the start of "
+    "the split is kept. Default: no limit.",
+    above=0,
+    needs="--shared_cache_dir",
+)
 
 
 # A pipeline of the user may read a store.

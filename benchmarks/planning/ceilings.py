@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from benchmarks.models import catalog
 from benchmarks.planning.facts import Scenario
 from tfpipe.errors import count_of
 
@@ -277,14 +278,14 @@ class CheckpointCost:
     share: float
 
 
-def checkpoint(
-    num_parameters: int, write_rate: float, epoch_seconds: float
-) -> CheckpointCost:
-    """Returns size and time of the checkpoint of rank 0 after an epoch."""
-    num_bytes = float(num_parameters * _BYTES_PER_PARAMETER)
-    seconds = num_bytes / write_rate
-    return CheckpointCost(
-        num_bytes=num_bytes,
-        seconds=seconds,
-        share=seconds / (seconds + epoch_seconds),
-    )
+def checkpoint(scenario: Scenario, epoch_seconds: float) -> CheckpointCost | None:
+    """Returns size and time of the checkpoint of rank 0 after an epoch.
+
+    None if the number of parameters of the model is not known.
+    """
+    if (parameters := catalog.MODELS[scenario.model].num_parameters) is None:
+        return None
+    num_bytes = float(parameters * _BYTES_PER_PARAMETER)
+    seconds = num_bytes / scenario.write
+    share = seconds / (seconds + epoch_seconds)
+    return CheckpointCost(num_bytes=num_bytes, seconds=seconds, share=share)

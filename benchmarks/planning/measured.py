@@ -100,16 +100,11 @@ def _refusals(result: Result[Any], image_size: float | None) -> list[str]:
     reasons = [fault.removesuffix(".") for fault in result.faults]
     if result.values.steady_state.reached is False:
         reasons.append("it did not reach its steady state")
-    size = _image_size(result)
+    config = result.values.config
+    size = catalog.image_size(config.model, config.image_size)
     if image_size and size and size != image_size:
         reasons.append(f"its images have {size:g} pixels, the question {image_size:g}")
     return reasons
-
-
-def _image_size(result: Result[Any]) -> float | None:
-    config = result.values.config
-    model = catalog.MODELS.get(config.model)
-    return config.image_size or (float(model.image_size) if model else None)
 
 
 def _marks(result: Result[Any]) -> list[str]:

@@ -63,7 +63,11 @@ class Placement:
                 all ranks start on this host.
         """
         if self.num_hosts is None:
-            self._check_slots(hosts)
+            if hosts and self.num_ranks > (slots := count_slots(hosts)):
+                raise ValueError(
+                    f"{self.num_ranks} ranks must fit into the slots of --hosts, got "
+                    f"{slots} slots."
+                )
             return tuple(hosts)
         if not hosts and self.num_hosts == 1:
             return ()
@@ -74,20 +78,13 @@ class Placement:
             )
         num_each = self.num_ranks // self.num_hosts
         used = [_split(host) for host in hosts[: self.num_hosts]]
-        for name, slots in used:
-            if slots is not None and slots < num_each:
+        for name, free in used:
+            if free is not None and free < num_each:
                 raise ValueError(
                     f"--placements={self} must have {num_each} slots on each host, got "
-                    f"{slots} on {name}."
+                    f"{free} on {name}."
                 )
         return tuple(f"{name}:{num_each}" for name, _ in used)
-
-    def _check_slots(self, hosts: Sequence[str]) -> None:
-        if hosts and self.num_ranks > count_slots(hosts):
-            raise ValueError(
-                f"{self.num_ranks} ranks must fit into the slots of --hosts, got "
-                f"{count_slots(hosts)} slots."
-            )
 
 
 def count_slots(hosts: Sequence[str]) -> int:
@@ -109,28 +106,23 @@ def _split(host: str) -> tuple[str, int | None]:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Run:
+class Run(SweptSettings):
     """One start of benchmarks.train.
 
     Attributes:
+        scaling: "", as weak and strong scaling share runs.
+        batch_size: Batch size of a rank.
+        data_dir: Folder of the data set; None if `arguments` name the data.
         num_ranks: Number of ranks; a single rank without `hosts` is started without
             horovodrun.
-        data_dir: Folder of the data set; None if `arguments` name the data.
         repeat: Number of this run, from 1, among runs with equal settings.
         hosts: Hosts as horovodrun's -H takes them; none for this host.
     """
 
-    model: str
     num_ranks: int
-    batch_size: int | None = None
-    data_dir: str | None = None
     repeat: int
-    mode: str | None = None
-    cache: str | None = None
-    accelerator: str | None = None
     num_hosts: int | None = None
     hosts: tuple[str, ...] = ()
-    tier: str | None = None
     arguments: tuple[str, ...] = ()
     horovodrun_arguments: tuple[str, ...] = ()
 
@@ -158,17 +150,10 @@ class Run:
 
     @property
     def flags(self) -> list[str]:
-        values = {
-            "model": self.model,
-            "mode": self.mode,
-            "batch_size": self.batch_size,
-            "data_dir": self.data_dir,
-            "cache": self.cache,
-            "emulate": None if self.accelerator == NO_ACCELERATOR else self.accelerator,
-        }
-        own = [
-            f"--{name}={value}" for name, value in values.items() if value is not None
-        ]
+        emulate = None if self.accelerator == NO_ACCELERATOR else self.accelerator
+        names = ("model", "mode", "batch_size", "data_dir", "cache")
+        values = {name: getattr(self, name) for name in names} | {"emulate": emulate}
+        own = [f"--{name}={value}" for name, value in values.items() if value]
         return [*own, *self.arguments]
 
     @property
@@ -183,7 +168,8 @@ class Run:
         ranks = ("-np", str(self.num_ranks), *hosts)
         words = self.horovodrun_arguments
         if len(self.hosts) == 1:
-            words = _without_interfaces(words)
+            text = _INTERFACES.sub("", shlex.join(words))
+            words = tuple(shlex.split(text))
         return [horovodrun, *ranks, *words, *train]
 
 
@@ -400,11 +386,9 @@ class Sweep:
         """Returns one run of a series; `repeat` counts from 1."""
         gates = (f"--require={','.join(self.find_ranks)}",) if self.find_ranks else ()
         tier = TIERS[series.tier] if series.tier else Tier()
-        settings = dataclasses.asdict(series)
-        del settings["scaling"]
-        settings["batch_size"] = series.batch_size_per_rank(placement.num_ranks)
+        own = {"batch_size": series.batch_size_per_rank(placement.num_ranks)}
         return Run(
-            **settings,
+            **{**dataclasses.asdict(series), **own, "scaling": ""},
             num_ranks=placement.num_ranks,
             repeat=repeat,
             num_hosts=placement.num_hosts,
@@ -439,19 +423,9 @@ def _flag_of(word: str) -> str:
     return word.lstrip("-").partition("=")[0]
 
 
-def _without_interfaces(words: Sequence[str]) -> tuple[str, ...]:
-    """Returns words for ranks of one host: horovodrun refuses an interface there.
-
-    Such ranks use the loopback interface, which a placement such as 2x4 must not use.
-    """
-    kept, words = [], list(words)
-    while words:
-        word = words.pop(0)
-        if not word.startswith("--network-interface"):
-            kept.append(word)
-        elif "=" not in word:
-            del words[:1]
-    return tuple(kept)
+# horovodrun refuses an interface for ranks of one host: the ranks use the loopback
+# interface, which a placement such as 2x4 must not use.
+_INTERFACES = re.compile(r"--network-interfaces?[= ]('[^']*'|\S+)")
 
 
 # The flags that exclude each other, by the kind of sweep.

@@ -11,16 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tfpipe
-from benchmarks.models import catalog
 from benchmarks.models.accelerators import Accelerators
 from benchmarks.planning import ceilings, facts, hardware, payoffs
-from benchmarks.planning.ceilings import (
-    CheckpointCost,
-    Epochs,
-    Prediction,
-    Sizing,
-    StoreUse,
-)
+from benchmarks.planning.ceilings import Prediction, StoreUse
 from benchmarks.planning.facts import Fact, Facts, Scenario
 from benchmarks.planning.payoffs import Payoff
 from benchmarks.reporting.charts import sweeps
@@ -63,11 +56,11 @@ class Advice:
     facts: Facts
     rows: Sequence[PredictedRow]
     payoffs: Sequence[Payoff]
-    sizing: Sizing
-    epochs: Epochs
+    sizing: ceilings.Sizing
+    epochs: ceilings.Epochs
     first_epoch_use: StoreUse
     later_epoch_use: StoreUse
-    checkpoint: CheckpointCost | None
+    checkpoint: ceilings.CheckpointCost | None
 
     def as_json(self) -> dict[str, Any]:
         own = {"service": self.service.as_json(), "facts": facts.as_json(self.facts)}
@@ -108,7 +101,9 @@ def answer(start: Facts, accelerators: Accelerators, mode: str) -> Advice:
         epochs=times,
         first_epoch_use=ceilings.store_use(ceilings.first_epoch(scenario)),
         later_epoch_use=ceilings.store_use(scenario),
-        checkpoint=_checkpoint(scenario, times.later_seconds, mode),
+        checkpoint=ceilings.checkpoint(scenario, times.later_seconds)
+        if mode == "train"
+        else None,
     )
 
 
@@ -151,15 +146,6 @@ def _row(
 
 def _finite(values: Mapping[str, float]) -> dict[str, float | None]:
     return {k: v if math.isfinite(v) else None for k, v in values.items()}
-
-
-def _checkpoint(
-    scenario: Scenario, epoch_seconds: float, mode: str
-) -> CheckpointCost | None:
-    parameters = catalog.MODELS[scenario.model].num_parameters
-    if mode != "train" or parameters is None:
-        return None
-    return ceilings.checkpoint(parameters, scenario.write, epoch_seconds)
 
 
 def _sentences(scenario: Scenario, steady: Prediction, mode: str) -> list[str]:

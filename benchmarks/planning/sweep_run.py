@@ -412,8 +412,8 @@ def _write(document: Mapping[str, Any], path: pathlib.Path) -> str:
 
 def horovodrun() -> str:
     """Returns the path of the horovodrun beside this Python, or else on the PATH."""
-    beside = pathlib.Path(sys.executable).with_name("horovodrun")
-    path = str(beside) if beside.exists() else shutil.which("horovodrun")
+    beside = str(pathlib.Path(sys.executable).with_name("horovodrun"))
+    path = shutil.which(beside) or shutil.which("horovodrun")
     if path is None:
         raise FileNotFoundError(
             "Runs on several ranks need horovodrun, which is neither beside "

@@ -103,9 +103,10 @@ def test_several_hosts_fill_their_caches_in_several_epochs():
 
 
 def test_checkpoint():
-    found = ceilings.checkpoint(25_000_000, 1e9, 9.8)
-    assert found.num_bytes == 200e6
-    assert (found.seconds, found.share) == pytest.approx((0.2, 0.02))
+    found = ceilings.checkpoint(_scenario(model="resnet50", write=1e9), 9.8)
+    assert found.num_bytes == 8 * 25_636_712
+    assert (found.seconds, found.share) == pytest.approx((0.205, 0.0205), rel=1e-3)
+    assert ceilings.checkpoint(_scenario(model="tiny", write=1e9), 9.8) is None
 
 
 @pytest.mark.parametrize(
