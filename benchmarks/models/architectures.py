@@ -7,7 +7,8 @@ ops; the models here take one op of TensorFlow. cuDNN has a kernel for the op; o
 it saves passes over memory.
 """
 
-from typing import Any, NamedTuple, TypeAlias
+import re
+from typing import Any, TypeAlias
 
 import keras
 import tensorflow as tf
@@ -182,15 +183,18 @@ def _halve(x: Tensor) -> Tensor:
     return layers.MaxPooling2D(3, strides=2, padding="same")(x)
 
 
-class _Conv(NamedTuple):
-    filters: int
-    kernel: tuple[int, int] = (1, 1)
-    strides: int = 1
-    padding: str = "same"
-
-
-_ROW, _COLUMN = (1, 3), (3, 1)
-_LONG_ROW, _LONG_COLUMN = (1, 7), (7, 1)
+# Branches of Inception-v4, whose layers follow each other. 96:3x3 is a convolution of
+# 96 filters with a kernel of 3 x 3, and 96 is a convolution of 1 x 1. /2 and /1 are
+# strides of a convolution without padding. max and avg are poolings of 3 x 3.
+_V4_A = "avg 96", "96", "64 96:3x3", "64 96:3x3 96:3x3"
+_V4_B = (
+    *("avg 128", "384", "192 224:1x7 256:7x1"),
+    "192 192:1x7 224:7x1 224:1x7 256:7x1",
+)
+_V4_STEM = "64 96:3x3/1", "64 64:7x1 64:1x7 96:3x3/1"
+_V4_REDUCED_A = "max", "384:3x3/2", "192 224:3x3 256:3x3/2"
+_V4_REDUCED_B = "max", "192 192:3x3/2", "256 256:1x7 320:7x1 320:3x3/2"
+_WORD = re.compile(r"(\d+)(?::(\d)x(\d))?(?:/(\d))?")
 
 
 def inception_v4(image_size: int, num_classes: int) -> keras.Model:
@@ -202,99 +206,45 @@ def inception_v4(image_size: int, num_classes: int) -> keras.Model:
     is 20 %. Images must have at least 75 pixels for the unpadded convolutions.
     """
     image = _image_input(image_size)
-    x = _stem(image)
+    x = _branches(_chain(image, "32:3x3/2 32:3x3/1 64:3x3"), "max", "96:3x3/2")
+    x = _branches(_branches(x, *_V4_STEM), "192:3x3/2", "max")
     for _ in range(4):
-        x = _inception_a(x)
-    x = _join(  # reduction A
-        _shrink(x),
-        _chain(x, _half(384)),
-        _chain(x, _Conv(192), _square(224), _half(256)),
-    )
+        x = _branches(x, *_V4_A)
+    x = _branches(x, *_V4_REDUCED_A)
     for _ in range(7):
-        x = _inception_b(x)
-    x = _join(  # reduction B
-        _shrink(x),
-        _chain(x, _Conv(192), _half(192)),
-        _chain(x, _Conv(256), *_long(256, 320), _half(320)),
-    )
+        x = _branches(x, *_V4_B)
+    x = _branches(x, *_V4_REDUCED_B)
     for _ in range(3):
-        x = _inception_c(x)
+        wide, deep = _chain(x, "384"), _chain(x, "384 448:1x3 512:3x1")
+        x = _join(
+            *(_chain(x, "avg 256"), _chain(x, "256")),
+            *(_chain(wide, "256:1x3"), _chain(wide, "256:3x1")),
+            *(_chain(deep, "256:3x1"), _chain(deep, "256:1x3")),
+        )
     return _model(image, _pooled(x, 0.2), num_classes, "inception_v4")
 
 
-def _stem(x: Tensor) -> Tensor:
-    x = _chain(x, _half(32), _square(32, padding="valid"), _square(64))
-    x = _join(_shrink(x), _chain(x, _half(96)))
-    last = _square(96, padding="valid")
-    long = (_Conv(64, _LONG_COLUMN), _Conv(64, _LONG_ROW))
-    x = _join(_chain(x, _Conv(64), last), _chain(x, _Conv(64), *long, last))
-    return _join(_chain(x, _half(192)), _shrink(x))
-
-
-def _inception_a(x: Tensor) -> Tensor:
-    return _join(
-        _chain(_average(x), _Conv(96)),
-        _chain(x, _Conv(96)),
-        _chain(x, _Conv(64), _square(96)),
-        _chain(x, _Conv(64), _square(96), _square(96)),
-    )
-
-
-def _inception_b(x: Tensor) -> Tensor:
-    return _join(
-        _chain(_average(x), _Conv(128)),
-        _chain(x, _Conv(384)),
-        _chain(x, _Conv(192), *_long(224, 256)),
-        _chain(x, _Conv(192), *_long(192, 224), *_long(224, 256)),
-    )
-
-
-def _long(row: int, column: int) -> tuple[_Conv, _Conv]:
-    return _Conv(row, _LONG_ROW), _Conv(column, _LONG_COLUMN)
-
-
-def _inception_c(x: Tensor) -> Tensor:
-    wide = _chain(x, _Conv(384))
-    deep = _chain(x, _Conv(384), _Conv(448, _ROW), _Conv(512, _COLUMN))
-    return _join(
-        _chain(_average(x), _Conv(256)),
-        _chain(x, _Conv(256)),
-        _chain(wide, _Conv(256, _ROW)),
-        _chain(wide, _Conv(256, _COLUMN)),
-        _chain(deep, _Conv(256, _COLUMN)),
-        _chain(deep, _Conv(256, _ROW)),
-    )
-
-
-def _square(filters: int, *, padding: str = "same") -> _Conv:
-    return _Conv(filters, (3, 3), padding=padding)
-
-
-def _half(filters: int) -> _Conv:
-    """Returns a 3x3 convolution that halves height and width, as `_shrink` does."""
-    return _Conv(filters, (3, 3), strides=2, padding="valid")
-
-
-def _chain(x: Tensor, *convs: _Conv) -> Tensor:
-    for filters, kernel, strides, padding in convs:
-        x = layers.Conv2D(
-            filters, kernel, strides=strides, padding=padding, use_bias=False
-        )(x)
-        x = layers.BatchNormalization(axis=_channel_axis(), scale=False)(x)
-        x = layers.ReLU()(x)
-    return x
+def _branches(x: Tensor, *branches: str) -> Tensor:
+    return _join(*(_chain(x, words) for words in branches))
 
 
 def _join(*branches: Tensor) -> Tensor:
     return layers.Concatenate(axis=_channel_axis())(list(branches))
 
 
-def _shrink(x: Tensor) -> Tensor:
-    return layers.MaxPooling2D(3, strides=2)(x)
-
-
-def _average(x: Tensor) -> Tensor:
-    return layers.AveragePooling2D(3, strides=1, padding="same")(x)
+def _chain(x: Tensor, words: str) -> Tensor:
+    for word in words.split():
+        if word == "max":
+            x = layers.MaxPooling2D(3, strides=2)(x)
+        elif word == "avg":
+            x = layers.AveragePooling2D(3, strides=1, padding="same")(x)
+        elif match := _WORD.fullmatch(word):
+            filters, *kernel, strides = (int(text or 1) for text in match.groups())
+            padding = "valid" if match[4] else "same"
+            conv = layers.Conv2D(filters, kernel, strides, padding, use_bias=False)
+            normalized = layers.BatchNormalization(axis=_channel_axis(), scale=False)
+            x = layers.ReLU()(normalized(conv(x)))
+    return x
 
 
 class FusedBatchNormalization(keras.layers.BatchNormalization):  # type: ignore[misc]

@@ -81,7 +81,7 @@ MODELS = {
 }
 
 
-def image_size(model: object, size: float | None = None) -> float | None:
+def image_size(model: object, size: float | None) -> float | None:
     """Returns a size of images, or that of a model; None for an unknown model."""
     named = MODELS.get(str(model))
     return size or (float(named.image_size) if named else None)
