@@ -7,7 +7,9 @@ in dark and on paper, and no text of a result becomes part of an expression.
 """
 
 import functools
+import importlib.resources
 import itertools
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -120,6 +122,12 @@ def table(
         columns: Heading -> function from a row to its text in the column.
     """
     return list(columns), [[show(row) for show in columns.values()] for row in rows]
+
+
+def declared(package: str, name: str) -> Any:
+    """Returns a part of a specification, a JSON file in the templates of a package."""
+    file = importlib.resources.files(package) / "templates" / name
+    return json.loads(file.read_text(encoding="utf-8"))
 
 
 def library() -> str:

@@ -22,6 +22,7 @@ from tfpipe.pages.frame import Chart, Plot, Spec, milliseconds
 # Points of a curve: a result may have 600, and a page of many runs must stay small.
 _MAX_POINTS, _LEAST_POINTS, _POINTS_OF_ALL_RUNS = 200, 40, 1200
 _TABLE_ROWS = 12
+_LINES = frame.declared("benchmarks.reporting", "lines.json")
 _LEAST_RISE = 0.1  # of the resident share, if the run has filled a cache
 
 
@@ -175,24 +176,15 @@ def _thinned(points: Points, num_points: int) -> Points:
 def _lines(
     curve: Curve, points: Mapping[str, Points], knees: Mapping[str, float]
 ) -> Spec:
-    y: Spec = {"title": None, "axis": {"format": ",.4~r", "tickCount": 4}}
-    if curve.show is frame.percent:
-        y["axis"]["format"] = ".0%"
-        y["scale"] = {"domain": [0, 1], "clamp": True}
     hue = frame.category("line", **frame.colors(list(points)))
     full = {
         "data": {"values": [{"x": at, "line": label} for label, at in knees.items()]},
         "mark": {"type": "rule", "strokeDash": [4, 4], "strokeWidth": 1.5},
         "encoding": {"x": frame.quantity("x"), "color": hue},
     }
-    return frame.lines(
-        points,
-        {"title": "seconds", "axis": {"grid": False, "tickCount": 6}},
-        y,
-        height=130,
-        params=[frame.ZOOM],
-        layers=[full] if knees else [],
-    )
+    unit = _LINES["share" if curve.show is frame.percent else "amount"]
+    layers = [full] if knees else []
+    return frame.lines(points, params=[frame.ZOOM], layers=layers, **unit)
 
 
 def _table(group: Group, series: _Series) -> Iterator[list[str]]:
@@ -224,26 +216,14 @@ def _shares(result: TrainResult) -> Points:
 
 
 def _step_times(shares: Mapping[Group, Points]) -> Chart:
-    x = {
-        "title": "ms a step, logarithmic",
-        "scale": {"type": "log", "nice": False},
-        "axis": {"grid": False, "format": ",.3~r"},
-    }
-    drawing = frame.lines(
-        {group.label: points for group, points in shares.items()},
-        x,
-        {"title": "share of the steps", "axis": {"format": ".0%", "tickCount": 4}},
-        height=220,
-        mark={"interpolate": "step-after"},
-    )
+    points = {group.label: points for group, points in shares.items()}
+    plots = [Plot("All ranks", frame.lines(points, **_LINES["steps"]))]
     text = (
         "Steps in a second hump, at the right, had to wait: for storage, or for a new "
         "shuffle window."
     )
-    return Chart(
-        *("steps", "Time of a step", [text], [], [Plot("All ranks", drawing)]),
-        *frame.table(_STEP_COLUMNS, shares),
-    )
+    table = frame.table(_STEP_COLUMNS, shares)
+    return Chart("steps", "Time of a step", [text], [], plots, *table)
 
 
 def learning(groups: Sequence[Group]) -> list[Chart]:
@@ -253,23 +233,21 @@ def learning(groups: Sequence[Group]) -> list[Chart]:
 
 def _learning(learned: Mapping[Group, Sequence[LearnedEpoch]]) -> Chart:
     every = [(group, epoch) for group, epochs in learned.items() for epoch in epochs]
-    epochs = sorted({epoch.epoch + 1 for _, epoch in every})
-    step = -(-len(epochs) // 10)
-    ticks = {"values": epochs[step - 1 :: step], "format": "d", "grid": False}
-    figures: tuple[tuple[str, str, Callable[[LearnedEpoch], float | None]], ...] = (
-        ("Loss", ",.3~r", lambda epoch: epoch.loss),
-        ("Accuracy", ".0%", lambda epoch: epoch.accuracy),
-    )
+    numbers = sorted({epoch.epoch + 1 for _, epoch in every})
+    ticks = numbers[-(-len(numbers) // 10) - 1 :: -(-len(numbers) // 10)]
+    x = {"title": "epoch", "axis": {"values": ticks, "format": "d", "grid": False}}
+    figures: Mapping[str, Callable[[LearnedEpoch], float | None]] = {
+        "Loss": lambda epoch: epoch.loss,
+        "Accuracy": lambda epoch: epoch.accuracy,
+    }
     plots = []
-    for title, form, get in figures:
+    for title, get in figures.items():
         points = {
             group.label: [(e.epoch + 1, v) for e in epochs if (v := get(e)) is not None]
             for group, epochs in learned.items()
         }
-        y = {"title": None, "axis": {"format": form, "tickCount": 4}}
-        x = {"title": "epoch", "axis": ticks}
         if any(points.values()):
-            drawing = frame.lines(points, x, y, height=160, mark={"point": True})
+            drawing = frame.lines(points, x, **_LINES[title])
             plots.append(Plot(f"{title} in training", drawing))
     table = frame.table(_LEARNED_COLUMNS, every)
     return Chart("learning", "Learning", [], [], plots, *table)

@@ -24,9 +24,10 @@ from tfpipe.pages.frame import Chart, Plot, Spec, percent
 
 PARTS = ("compute", "input", "communication", "late")
 MET = {None: "—", True: "met", False: "not met"}
-_MEASURED, _IDEAL, _PASSES = "measured", "ideal", "gates are met"
 _Series = tuple[str, Sequence[SweptPoint]]  # its label, and its points
-_COLORS = {_MEASURED: "var(--c1)", _IDEAL: "var(--soft)", _PASSES: "var(--good)"}
+# The ideal line, the measured line, intervals, and points in the color of their state.
+_LAYERS = frame.declared("benchmarks.reporting", "scaling.json")
+_COLORS = _LAYERS[-1]["encoding"]["color"]["scale"]
 
 
 class PointRow(NamedTuple):
@@ -129,7 +130,7 @@ def scaling_chart(
         "scaling",
         "Ranks against the ideal line",
         [_sentence(*series) for series in drawn],
-        list(_COLORS.items()),
+        list(zip(_COLORS["domain"], _COLORS["range"], strict=True)),
         [Plot(label, _drawing(points)) for label, points in drawn],
         *tables.view(POINTS, [row for series in drawn for row in rows_of(*series)]),
     )
@@ -231,46 +232,11 @@ def _drawing(points: Sequence[SweptPoint]) -> Spec:
     of_one_rank = points[0].examples_per_second / points[0].num_ranks
     rows: list[Spec] = [{"ranks": 0, "ideal": 0.0}]
     for point in points:
-        half = point.examples_per_second_interval or 0.0
-        rate = point.examples_per_second
-        rows.append(
-            {
-                "ranks": point.num_ranks,
-                "ideal": of_one_rank * point.num_ranks,
-                "rate": rate,
-                "low": max(0.0, rate - half),
-                "high": rate + half,
-                "state": _PASSES if point.gates_met else _MEASURED,
-            }
-        )
+        rate, half = point.examples_per_second, point.examples_per_second_interval
+        row = {"ranks": point.num_ranks, "ideal": of_one_rank * point.num_ranks}
+        row |= {"low": max(0.0, rate - (half or 0.0)), "high": rate + (half or 0.0)}
+        state = "gates are met" if point.gates_met else "measured"
+        rows.append(row | {"rate": rate, "state": state})
     axis = {"values": [p.num_ranks for p in points], "format": "d", "grid": False}
-    return frame.spec(rows, height=280, layer=_layers(axis))
-
-
-def _layers(axis: Spec) -> list[Spec]:
     x = frame.quantity("ranks", title="ranks", axis=axis)
-    y = frame.quantity("rate", title="images/s")
-    tooltip = [
-        frame.quantity("ranks"),
-        frame.quantity("rate", title="images/s", format=",.0f"),
-        frame.quantity("ideal", format=",.0f"),
-    ]
-    dashed = {"type": "line", "strokeDash": [5, 4], "stroke": _COLORS[_IDEAL]}
-    line = {"type": "line", "stroke": _COLORS[_MEASURED]}
-    rule = {"type": "rule", "strokeWidth": 2, "stroke": "var(--text)"}
-    dot = {"type": "point", "filled": True, "size": 60, "opacity": 1}
-    state = frame.category("state", legend=None, scale=frame.scale(_COLORS))
-    ends = {"y": frame.quantity("low"), "y2": {"field": "high"}}
-    measured: list[tuple[Spec, Spec]] = [
-        (line, {"y": y}),
-        (rule, ends),
-        (dot, {"y": y, "color": state, "tooltip": tooltip}),
-    ]
-    has_rate = [{"filter": "isValid(datum.rate)"}]
-    return [
-        {"mark": dashed, "encoding": {"x": x, "y": {**y, "field": "ideal"}}},
-        *(
-            {"transform": has_rate, "mark": mark, "encoding": {"x": x} | encoding}
-            for mark, encoding in measured
-        ),
-    ]
+    return frame.spec(rows, height=280, encoding={"x": x}, layer=_LAYERS)
