@@ -174,6 +174,7 @@ OWN_JSON = {
     "tfpipe/native/fuzz.py": "a line of its own child process",
     "benchmarks/distributed/rank_links.py": "lines of the ranks",
     "benchmarks/planning/published.py": "a file of the package",
+    "tfpipe/pages/frame.py": "a file of a package",
 }
 
 
