@@ -180,15 +180,14 @@ def _feeds(
     best, write = summary.best(measured), summary.fastest_write(measured)
     if best is None or not best.megabytes_per_second:
         return {"feeds": [], "sentences": []}
-    rate = best.megabytes_per_second
-    sizes = (
-        files.mean_record_bytes or published.IMAGENET_RECORD_BYTES,
-        published.LARGE_RECORD_BYTES,
+    usual = files.mean_record_bytes or published.IMAGENET_RECORD_BYTES
+    rows, fed = summary.fed(
+        best.megabytes_per_second * 1e6,
+        (usual, published.LARGE_RECORD_BYTES),
+        config.for_model,
+        published.ACCELERATORS,
     )
-    rows, fed = summary.fed(rate * 1e6, sizes, config.for_model, published.ACCELERATORS)
-    sentences = [_fastest(measured, best)]
-    if files.beneath.caveat:
-        sentences.append(files.beneath.caveat)
+    sentences = [summary.fastest(measured, best), files.beneath.caveat]
     if best.seconds is not None and best.seconds < _LEAST_SECONDS:
         sentences.append(
             f"It took {best.seconds * 1e3:.1f} ms, which is too short to trust: "
@@ -201,27 +200,11 @@ def _feeds(
             "the disk under its name."
         )
     return {
-        "megabytes_per_second": rate,
+        "megabytes_per_second": best.megabytes_per_second,
         "write_megabytes_per_second": write and write.megabytes_per_second,
         "feeds": rows,
-        "sentences": [*sentences, *fed],
+        "sentences": [*filter(None, sentences), *fed],
     }
-
-
-def _fastest(measured: Sequence[StorageReading], best: StorageReading) -> str:
-    first = dataclasses.replace(best, is_again=False)
-    text = f"The fastest: {best.megabytes_per_second:,.0f} MB/s with "
-    text += f"{summary.name(first)}, {summary.seen(best)}"
-    if each := best.megabytes_per_second_per_host:
-        text += f"; {len(each)} hosts: {' + '.join(f'{rate:,.0f}' for rate in each)}"
-    tries = [
-        row.megabytes_per_second or 0.0
-        for row in measured
-        if row.way == best.way and not row.skipped
-    ]
-    if len(tries) > 1:
-        text += f"; {min(tries):,.0f} in another try"
-    return f"{text}."
 
 
 def _hosts() -> Ranks:
@@ -229,25 +212,25 @@ def _hosts() -> Ranks:
     from benchmarks.distributed import ranks
 
     world = ranks.connect()
-    everyone = world.gather(Host.here())
-    if len(set(everyone)) < len(everyone):
+    num_hosts = len({*world.gather(Host.here())})
+    if num_hosts < world.num_ranks:
         raise ValueError(
-            f"benchmarks.storage must have one process a host, got {len(everyone)} "
-            f"processes on {len(set(everyone))}: horovodrun -np 2 -H "
-            "host1:1,host2:1. --max_parallel is the processes of a host."
+            f"benchmarks.storage must have one process a host, got {world.num_ranks} "
+            f"processes on {num_hosts}: horovodrun -np 2 -H host1:1,host2:1. "
+            "--max_parallel is the processes of a host."
         )
     return world
 
 
 def warm(config: WarmOptions) -> None:
     """Brings the shards of a data set into a shard cache, and prints what was done."""
-    index, count, world = config.task_index, config.num_tasks, None
-    if count is None and "HOROVOD_RANK" in os.environ:
-        world = _hosts()
-        index, count = world.rank, world.num_ranks
+    index, count, is_first = config.task_index, config.num_tasks, True
+    world = _hosts() if count is None and "HOROVOD_RANK" in os.environ else None
+    if world is not None:
+        index, count, is_first = world.rank, world.num_ranks, world.is_first
     progress = Progress()
     with (
-        progress.shown(is_first=world is None or world.is_first),
+        progress.shown(is_first=is_first),
         bars.bar(None, "B") as bar,  # elsewhere `progress` prints lines
     ):
 
@@ -259,7 +242,7 @@ def warm(config: WarmOptions) -> None:
         own = _filled(config, index, count or 1, show)
         filled = [own] if world is None else world.gather(own)
     _require_same_data(filled)
-    if world is not None and not world.is_first:
+    if not is_first:
         return
     url, options = config.location.partition("?")[0], dataclasses.asdict(config)
     del options["location"]
@@ -270,15 +253,9 @@ def warm(config: WarmOptions) -> None:
         **_sum(filled),
         "seconds": max(part["seconds"] for part in filled),
     }
-    present, total, fetched = (
-        f"{result[f'num_bytes_{part}'] / 1e6:,.1f}"
-        for part in ("present", "total", "fetched")
-    )
-    answer = (
-        f"{present} of {total} MB are in {config.cache_dir}; {fetched} MB were fetched "
-        f"in {result['seconds']:.0f} s."
-    )
-    output.show(result, answer)
+    fetched, present, total = (f"{result[name] / 1e6:,.1f}" for name in _SUMMED[:3])
+    answer = f"{present} of {total} MB are in {config.cache_dir}; {fetched} MB were "
+    output.show(result, f"{answer}fetched in {result['seconds']:.0f} s.")
 
 
 def _filled(
@@ -286,9 +263,8 @@ def _filled(
 ) -> dict[str, Any]:
     """Fills the cache of this host with its part; returns the figures."""
     if count == 1:
-        return dataclasses.asdict(
-            config.cache().fill(config.location, on_progress=show)
-        )
+        filled_cache = config.cache().fill(config.location, on_progress=show)
+        return dataclasses.asdict(filled_cache)
     content = tfpipe.Files(config.location).read("index.json")
     filled = []
     for split in errors.from_json(content)["splits"]:

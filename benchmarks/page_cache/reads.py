@@ -24,7 +24,7 @@ import tfpipe
 from benchmarks.page_cache import states
 from benchmarks.page_cache.files import OpenFiles
 from benchmarks.page_cache.states import CacheStatus, PageCache
-from benchmarks.system import network, probes
+from benchmarks.system import probes
 from benchmarks.system.figures import joined
 from benchmarks.system.machine import Host
 
@@ -92,9 +92,8 @@ def snapshot(files: OpenFiles | None, *, fetched: Any = None) -> Snapshot:
     with contextlib.suppress(OSError, ValueError):
         reclaimed = parse_reclaimed(_VMSTAT.read_text(encoding="ascii"))
         resident = None if files is None else files.resident_bytes()
-    # psutil has None without interfaces.
-    with contextlib.suppress(*probes.UNREADABLE, AttributeError):
-        received = network.received_bytes()
+    with contextlib.suppress(*probes.UNREADABLE):
+        received = probes.received_bytes()
     return Snapshot(
         read_bytes=probes.process_storage_bytes(),
         resident_bytes=resident,

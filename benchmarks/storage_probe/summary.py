@@ -3,6 +3,7 @@
 In: the measurements of a result. Out: lines of text.
 """
 
+import dataclasses
 import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -88,6 +89,18 @@ def best(measured: Iterable[StorageReading]) -> StorageReading | None:
 def fastest_write(measured: Iterable[StorageReading]) -> StorageReading | None:
     """Returns the fastest of the writes; None if nothing was written."""
     return max((m for m in measured if m.what == WRITE), key=_rate, default=None)
+
+
+def fastest(measured: Iterable[StorageReading], best: StorageReading) -> str:
+    """Returns a sentence about the fastest reading, with the rate of its other try."""
+    text = f"The fastest: {_rate(best):,.0f} MB/s with "
+    text += name(dataclasses.replace(best, is_again=False)) + f", {seen(best)}"
+    if each := best.megabytes_per_second_per_host:
+        text += f"; {len(each)} hosts: {' + '.join(f'{rate:,.0f}' for rate in each)}"
+    tries = [_rate(row) for row in measured if row.way == best.way and not row.skipped]
+    if len(tries) > 1:
+        text += f"; {min(tries):,.0f} in another try"
+    return f"{text}."
 
 
 def _rate(reading: StorageReading) -> float:

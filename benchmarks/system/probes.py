@@ -2,12 +2,15 @@
 
 In: files of the kernel (through psutil) and NVML. Out: generators of readings: counters
 and gauges of this process or of its host; the units are in the names. A generator that
-cannot read raises one of `UNREADABLE`.
+cannot read raises one of `UNREADABLE`. Interfaces and RDMA ports belong to a
+`machine.Host`: another network namespace has others.
 """
 
 import contextlib
 import os
 import pathlib
+import socket
+import struct
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -16,9 +19,11 @@ import numpy as np
 import numpy.typing as npt
 import psutil
 
-from benchmarks.system import network
-
 _PROC = pathlib.Path("/proc")
+_INTERFACES = pathlib.Path("/sys/class/net")
+_RDMA_DEVICES = pathlib.Path("/sys/class/infiniband")
+_RDMA_WORD = 4  # bytes: port_rcv_data and port_xmit_data count words
+_TIMES, _TIMES_OFFSET = struct.Struct("=2Q"), 168  # microseconds, in struct tcp_info
 COST_LIMIT = 0.01  # largest part of a core for repeated reading of a figure
 # psutil raises NotImplementedError where the kernel lacks a file, as in some sandboxes.
 UNREADABLE = (OSError, ValueError, NotImplementedError, psutil.Error)
@@ -135,30 +140,89 @@ def _process_storage() -> Probe:
 
 
 def _network() -> Probe:
-    names = network.interfaces()
-    speed = network.bytes_per_second(names)
-    link = {} if speed is None else {"network_link_bytes_per_second": speed}
+    names = _interfaces()
+    stats = psutil.net_if_stats()
+    # A virtual interface may tell no speed; a link that is down has none.
+    megabits = [stats[name].speed if name in stats else 0 for name in names]
+    link: Reading = {}
+    if megabits and all(megabits):
+        link["network_link_bytes_per_second"] = sum(megabits) * 1e6 / 8
     while True:
-        yield {**network.transferred(names), **link}
+        counted = psutil.net_io_counters(pernic=True)
+        present = [counted[name] for name in names if name in counted]
+        yield {
+            "network_received_bytes": sum(each.bytes_recv for each in present),
+            "network_sent_bytes": sum(each.bytes_sent for each in present),
+            **link,
+        }
+
+
+def _interfaces() -> list[str]:
+    """Returns the interfaces to other hosts, without counting bytes twice.
+
+    Bonds, bridges and VLANs lie over the devices and would count the same bytes again.
+    A container may see no device, only virtual interfaces.
+    """
+    names = sorted(path.name for path in _INTERFACES.iterdir() if path.name != "lo")
+    return [n for n in names if (_INTERFACES / n / "device").exists()] or names
+
+
+def received_bytes() -> int:
+    """Returns the bytes that all interfaces and RDMA ports received since their start.
+
+    The loopback counts: the server of a mount may run on this host.
+    """
+    interfaces = psutil.net_io_counters(pernic=True, nowrap=False).values()
+    return int(sum(each.bytes_recv for each in interfaces)) + _rdma_bytes("rcv")
 
 
 def _rdma() -> Probe:
-    ports = network.rdma_ports()
-    if not ports:
+    """Reads all RDMA ports; the interfaces count no bytes of RDMA."""
+    if not any(_RDMA_DEVICES.glob("*/ports/*/counters")):
         raise ValueError("the host has no RDMA port")
     while True:
-        yield {**network.rdma_transferred(ports)}
+        received, sent = _rdma_bytes("rcv"), _rdma_bytes("xmit")
+        yield {"rdma_received_bytes": received, "rdma_sent_bytes": sent}
+
+
+def _rdma_bytes(way: str) -> int:
+    ports = _RDMA_DEVICES.glob(f"*/ports/*/counters/port_{way}_data")
+    return sum(int(port.read_text()) for port in ports) * _RDMA_WORD
 
 
 def _sending() -> Probe:
     last: Counts = {}
     total = 0.0
     while True:
-        now = {name: [busy] for name, busy in network.sending_seconds().items()}
+        now = {name: [busy] for name, busy in sending_seconds().items()}
         # The slowest connection: several send at the same time.
         total += float(grown(now, last).max(initial=0.0))
         last = now
         yield {"process_sending_seconds": total}
+
+
+def sending_seconds() -> dict[str, float]:
+    """Returns the seconds in which bytes of this process were on their way, by socket.
+
+    The bytes were sent and not yet acknowledged. The time in which the receiver had no
+    room does not count, because then the receiver is slow, and not the network. Source:
+    tcpi_busy_time and tcpi_rwnd_limited of struct tcp_info, linux/tcp.h.
+    """
+    seconds = {}
+    for name in os.listdir(_PROC / "self/fd"):
+        with contextlib.suppress(OSError):  # no socket of TCP, or closed meanwhile
+            link = os.readlink(_PROC / "self/fd" / name)
+            if not link.startswith("socket:"):
+                continue
+            with socket.socket(fileno=os.dup(int(name))) as own:
+                info = own.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 232)
+            if len(info) < _TIMES_OFFSET + _TIMES.size:
+                raise ValueError(
+                    "the kernel does not say how long bytes are on their way"
+                )
+            busy, no_room = _TIMES.unpack_from(info, _TIMES_OFFSET)
+            seconds[link] = (busy - no_room) / 1e6
+    return seconds
 
 
 def _gpus() -> Probe:

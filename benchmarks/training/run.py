@@ -25,7 +25,7 @@ from benchmarks.reporting import binding, mlperf_storage, output
 from benchmarks.results import checks, environment, gates, tree
 from benchmarks.results.gates import Gate
 from benchmarks.results.train_result import TrainResult
-from benchmarks.system import network, probes
+from benchmarks.system import probes
 from benchmarks.system.figures import joined
 from benchmarks.training import (
     bars,
@@ -145,7 +145,8 @@ def _result(setting: Setting, ranks: Ranks, required: Sequence[Gate]) -> dict[st
 
 def _measured_here(config: Config, ranks: Ranks) -> set[str]:
     has = set()
-    if config.link_gbps or network.bytes_per_second(network.interfaces()):
+    network = next(probes.PROBES["network"]())
+    if config.link_gbps or "network_link_bytes_per_second" in network:
         has.add("link")
     with contextlib.suppress(*probes.UNREADABLE):
         next(probes.PROBES["gpu"]())

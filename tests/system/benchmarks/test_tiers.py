@@ -30,11 +30,11 @@ RUN = (
 TRAIN = """
 import json, os, runpy, sys
 from unittest import mock
-from benchmarks.system import network
+from benchmarks.system import probes
 environment, sys.argv = json.loads(sys.argv[1])
 os.environ.update(environment)
 with mock.patch.object(os, "geteuid", return_value=1), \\
-     mock.patch.object(network, "received_bytes", return_value=0):
+     mock.patch.object(probes, "received_bytes", return_value=0):
     runpy.run_module("benchmarks.train", run_name="__main__", alter_sys=True)
 """
 

@@ -1,9 +1,9 @@
-"""benchmarks.system.network: the sockets of a process, as the kernel counts them."""
+"""benchmarks.system.probes: the sockets of a process, as the kernel counts them."""
 
 import os
 import socket
 
-from benchmarks.system import network
+from benchmarks.system import probes
 
 
 def test_own_sockets_of_tcp_are_counted() -> None:
@@ -15,7 +15,7 @@ def test_own_sockets_of_tcp_are_counted() -> None:
         client.sendall(b"bytes")
         names = [os.readlink(f"/proc/self/fd/{s.fileno()}") for s in (client, other)]
 
-        seconds = network.sending_seconds()
+        seconds = probes.sending_seconds()
 
     assert seconds[names[0]] >= 0.0
     assert names[1] not in seconds

@@ -6,7 +6,7 @@ import types
 
 import pytest
 
-from benchmarks.system import network, probes
+from benchmarks.system import probes
 
 CpuTimes = collections.namedtuple(
     "CpuTimes", "user nice system idle iowait irq softirq steal guest guest_nice"
@@ -49,8 +49,8 @@ def test_network(devices, interfaces, expected, tmp_path, monkeypatch):
         name: types.SimpleNamespace(bytes_recv=value, bytes_sent=2 * value)
         for name, value in received.items()
     }
-    monkeypatch.setattr(network, "_INTERFACES", tmp_path)
-    monkeypatch.setattr(network.psutil, "net_io_counters", lambda pernic: counted)
+    monkeypatch.setattr(probes, "_INTERFACES", tmp_path)
+    monkeypatch.setattr(probes.psutil, "net_io_counters", lambda pernic: counted)
 
     found = next(probes._network())
 
@@ -76,15 +76,15 @@ def test_speed_of_the_link(speeds, expected, tmp_path, monkeypatch):
     }
     for name in stats:
         (tmp_path / name).mkdir()
-    monkeypatch.setattr(network, "_INTERFACES", tmp_path)
-    monkeypatch.setattr(network.psutil, "net_if_stats", lambda: stats)
+    monkeypatch.setattr(probes, "_INTERFACES", tmp_path)
+    monkeypatch.setattr(probes.psutil, "net_if_stats", lambda: stats)
 
     found = next(probes._network())
     assert {name: found[name] for name in found.keys() & probes.GAUGES} == expected
 
 
 def test_rdma_ports_count_words(tmp_path, monkeypatch):
-    monkeypatch.setattr(network, "_RDMA_DEVICES", tmp_path)
+    monkeypatch.setattr(probes, "_RDMA_DEVICES", tmp_path)
     with pytest.raises(ValueError, match="no RDMA port"):
         next(probes._rdma())
     for device, received, sent in (("mlx5_0", 100, 7), ("mlx5_1", 20, 1)):
