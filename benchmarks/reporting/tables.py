@@ -10,7 +10,8 @@ from typing import Any
 
 from benchmarks.reporting import compare
 from benchmarks.reporting.compare import FIGURES, Change, Pair
-from benchmarks.results.collection import Collection, Group, short_name
+from benchmarks.results import collection as results
+from benchmarks.results.collection import Collection, Group
 from benchmarks.results.other_results import InputResult
 from benchmarks.results.train_result import GateAnswer, TrainResult
 from benchmarks.results.tree import as_number
@@ -82,8 +83,8 @@ def runs(groups: Sequence[Group]) -> Table:
 
 def _run(group: Group) -> list[Cell]:
     result, values, config = group.median, group.values, group.values.config
-    mode = "" if config.mode in ("", "train") else f" {config.mode}"
-    name = f"{group.index}. {short_name(config.model) or 'unknown model'}{mode}"
+    texts = results.texts(result)
+    name = f"{group.index}. {texts['model']} {texts['mode']}".strip()
     hosts = list(dict.fromkeys(h for r in group.results for h in r.hosts))
     host = ", ".join(hosts[:3]) + (f" and {len(hosts) - 3} more" * (len(hosts) > 3))
     middle = milliseconds(group.mean(lambda r: r.step_seconds_p50))

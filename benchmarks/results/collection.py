@@ -27,6 +27,7 @@ from benchmarks.results.other_results import (
 )
 from benchmarks.results.train_result import GateAnswer, MeasuredResult, TrainResult
 from tfpipe import errors
+from tfpipe.errors import count_of
 
 # Options that change no figure: for files, waiting and gates.
 _NOT_SETTINGS = {"report_dir", "checkpoint_dir", "rank_timeout", "require", "repeat"}
@@ -304,7 +305,7 @@ def _groups(results: Sequence[RunResult]) -> list[Group]:
         return [settings(result), result.cache, *where, bool(result.faults)]
 
     ordered = sorted(alike(results, same), key=lambda group: _order(group[0]))
-    named = labels([_parts(group[0]) for group in ordered], "model", "ranks")
+    named = labels([texts(group[0]) for group in ordered], "model", "ranks")
     return [
         Group(index, f"{index}. {label}", group)
         for index, (label, group) in enumerate(zip(named, ordered, strict=True), 1)
@@ -331,8 +332,8 @@ def labels(parts: Sequence[Mapping[str, str | None]], *always: str) -> list[str]
         for key in set().union(*parts)
         if key in always or len({part.get(key) or "" for part in parts}) > 1
     }
-    texts = ([text for key, text in part.items() if key in shown] for part in parts)
-    return [", ".join(filter(None, several)) for several in texts]
+    chosen = ([part[key] for key in part if key in shown] for part in parts)
+    return [", ".join(filter(None, several)) for several in chosen]
 
 
 def short_name(text: str) -> str:
@@ -349,27 +350,28 @@ def short_name(text: str) -> str:
     return text
 
 
-def _parts(result: RunResult) -> dict[str, str]:
+def texts(result: RunResult) -> dict[str, str]:
+    """Returns the conditions of a run as short texts by name; "" for a usual one."""
     values, config = result.values, result.values.config
-    ranks, batch, mode = values.num_ranks, config.batch_size, config.mode
-    kind = f"{result.kind} {result.accelerator}".strip()
+    versions = {
+        f"environment {key}": f"{key} {short_name(str(value))}"
+        for key, value in environment(result).items()
+        if isinstance(value, str | int | float)
+    }
+    batch = config.batch_size
     return {
-        "mode": "" if mode == "train" else mode,
+        "mode": "" if config.mode == "train" else config.mode,
         "model": short_name(config.model) or "unknown model",
-        "ranks": "" if ranks is None else f"{ranks:g} rank{'s' if ranks != 1 else ''}",
-        "batch": "" if batch is None else f"batch {batch:g}",
-        "kind": "" if kind == "real" else kind,
+        "ranks": "" if values.num_ranks is None else count_of(values.num_ranks, "rank"),
+        "batch": "" if batch is None else f"batch {batch}",
+        "kind": f"{result.kind} {result.accelerator}".removeprefix("real").strip(),
         "data": short_name(result.data),
         "tier": short_name(values.storage.tier if values.storage else ""),
-        "cache": result.cache if result.cache != "as_is" else "",
+        "cache": result.cache.removeprefix("as_is"),
         "precision": config.precision or "",
         "image": f"{config.image_size or 'own'} pixels",
         "hosts": short_name(", ".join(result.hosts)),
         "machine": ", ".join(name[:8] for name in machines(result)),
-        **{
-            f"environment {key}": f"{key} {short_name(str(value))}"
-            for key, value in environment(result).items()
-            if isinstance(value, str | int | float)
-        },
+        **versions,
         "altered": "altered" if result.faults else "",
     }

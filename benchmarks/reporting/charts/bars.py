@@ -15,7 +15,6 @@ from benchmarks.results.collection import Group, Result
 from benchmarks.results.other_results import InputResult, StageShare, StorageResult
 from benchmarks.results.train_result import Numbers, TrainResult
 from benchmarks.storage_probe import summary
-from tfpipe.errors import count_of
 from tfpipe.pages import frame
 from tfpipe.pages.frame import Bar, Chart, Plot
 
@@ -89,9 +88,12 @@ def storages(groups: Sequence[Group]) -> Chart:
         "The runs of a group differ only in where their data is and in how much of it "
         "was in memory. The line at the end of a bar is its 95% interval."
     )
+    names = ("model", "ranks", "batch", "kind")
+    texts = [results.texts(same[0].median) for same in shown]
+    titles = [", ".join(filter(None, map(each.get, names))) for each in texts]
     plots = [
-        Plot(_settings(same[0]), frame.bars(list(map(_storage_bar, same)), "images/s"))
-        for same in shown
+        Plot(title, frame.bars(list(map(_storage_bar, same)), "images/s"))
+        for title, same in zip(titles, shown, strict=True)
     ]
     return Chart(
         *("storages", "Storages and cache states side by side", [text], [], plots),
@@ -104,17 +106,6 @@ def _storage_bar(group: Group) -> Bar:
     what = f"{results.short_name(result.data)}, {result.cache or 'cache unknown'}"
     name = f"{what} ({group.index})"
     return Bar(name, estimate.mean, half=estimate.interval or 0.0)
-
-
-def _settings(group: Group) -> str:
-    """Returns the settings of a group, without the settings of the storage."""
-    result, values = group.median, group.values
-    kind = "" if result.kind == "real" else f", {result.kind} {result.accelerator}"
-    ranks = (
-        "? ranks" if values.num_ranks is None else count_of(values.num_ranks, "rank")
-    )
-    batch = f"batch {values.config.batch_size or '?'}"
-    return f"{results.short_name(values.config.model)}, {ranks}, {batch}{kind}"
 
 
 def per_rank(groups: Sequence[Group]) -> Chart:

@@ -179,12 +179,10 @@ def _ranks(group: Group) -> int:
 
 def _series(groups: Sequence[Group], *, is_weak: bool, is_apart: bool) -> _Series:
     first, batch_size = groups[0].median, _batch(groups[0], is_weak)
+    texts = results.texts(first)
     words = [
-        results.short_name(first.values.config.model),
-        f"batch {batch_size} {'a rank' if is_weak else 'in all'}",
-        "" if first.kind == "real" else f"{first.kind} {first.accelerator}".strip(),
-        results.short_name(first.data),
-        first.cache,
+        *(texts["model"], f"batch {batch_size} {'a rank' if is_weak else 'in all'}"),
+        *(texts["kind"], texts["data"], first.cache),
         f"on {', '.join(first.hosts)}" if is_apart else "",
     ]
     rated = points({_ranks(group): group.rates for group in groups})
