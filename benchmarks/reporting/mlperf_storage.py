@@ -5,7 +5,6 @@ published results of MLPerf Storage. Source: github.com/mlcommons/storage v2.0,
 Rules.md, and statscounter.py of DLIO, the measuring program of MLPerf Storage.
 """
 
-import itertools
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,17 +12,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+Array = npt.NDArray[Any]
+
 _SPREAD_LIMIT = 0.05  # Rules.md: results must be reproducible within 5 %
 
 
-def utilization_of_epochs(
-    *,
-    epochs: Sequence[int],
-    wait_seconds: Sequence[float] | npt.NDArray[np.float64],
-    compute_seconds: Sequence[float] | npt.NDArray[np.float64],
-    end_seconds: Sequence[float] | npt.NDArray[np.float64],
-) -> dict[int, float]:
-    """Computes the accelerator utilization of a rank by epoch.
+def utilization(ranks: Sequence[tuple[Array, Array, Array, Array]]) -> float | None:
+    """Returns the utilization of a run: the mean over ranks, then over epochs.
 
     The numerator is the compute time of the epoch without the first step. The
     denominator is the time of the epoch without wait and compute of the first step, but
@@ -31,37 +26,29 @@ def utilization_of_epochs(
     has no utilization.
 
     Args:
-        epochs: Epochs of the steps; the steps of an epoch are consecutive.
-        end_seconds: Ends of the steps. The first epoch begins at 0, every other epoch
-            at the end of the epoch before.
+        ranks: Of every rank, epoch, wait, compute time and end of the steps in seconds.
+            The steps of an epoch are consecutive. The first epoch begins at 0, every
+            other epoch at the end of the epoch before.
 
     Returns:
-        Epoch -> utilization, 0 to 1.
+        0 to 1; None if no epoch has at least two steps on every rank.
     """
-    result = {}
-    start = 0.0
-    for epoch, group in itertools.groupby(range(len(epochs)), key=epochs.__getitem__):
-        first, *others = group
-        last = others[-1] if others else first
-        if others:
-            outside = wait_seconds[first] + compute_seconds[first]
-            compute = sum(compute_seconds[step] for step in others)
-            result[epoch] = compute / (end_seconds[last] - start - outside)
-        start = end_seconds[last]
-    return result
+    shares = [_by_epoch(*rank) for rank in ranks]
+    epochs = sorted(set(shares[0]).intersection(*shares))
+    means = [statistics.fmean(share[epoch] for share in shares) for epoch in epochs]
+    return statistics.fmean(means) if means else None
 
 
-def utilization(ranks: Sequence[Mapping[int, float]]) -> float | None:
-    """Returns the utilization of a run: the mean over ranks, then over epochs.
-
-    None if no epoch has at least two steps on every rank.
-    """
-    epochs = sorted(set(ranks[0]).intersection(*ranks))
-    if not epochs:
-        return None
-    return statistics.fmean(
-        statistics.fmean(rank[epoch] for rank in ranks) for epoch in epochs
-    )
+def _by_epoch(
+    epochs: Array, wait: Array, compute: Array, ends: Array
+) -> dict[float, float]:
+    first = np.flatnonzero(np.diff(epochs, prepend=epochs[0] - 1))
+    last = np.append(first[1:], len(epochs)) - 1
+    seconds = np.diff(ends[last], prepend=0.0) - wait[first] - compute[first]
+    computing = np.add.reduceat(compute, first) - compute[first]
+    several = last > first
+    shares = computing[several] / seconds[several]
+    return dict(zip(epochs[first[several]].tolist(), shares.tolist(), strict=True))
 
 
 def reproducibility(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

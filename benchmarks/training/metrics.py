@@ -98,13 +98,8 @@ def _split(traces: Sequence[Trace], path: CriticalPath) -> dict[str, Any]:
         "accelerator_utilization_per_rank": share["compute"].tolist(),
         "accelerator_utilization_mlperf_storage": mlperf_storage.utilization(
             [
-                mlperf_storage.utilization_of_epochs(
-                    epochs=trace.timed["epoch"].tolist(),
-                    wait_seconds=trace.wait_seconds,
-                    compute_seconds=trace.compute_seconds,
-                    end_seconds=trace.end_seconds,
-                )
-                for trace in traces
+                (t.timed["epoch"], t.wait_seconds, t.compute_seconds, t.end_seconds)
+                for t in traces
             ]
         ),
     }
