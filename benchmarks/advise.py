@@ -27,7 +27,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from benchmarks.models import catalog
-from benchmarks.options import data_access, settings_file
+from benchmarks.options import data_access
 from benchmarks.planning import facts, hardware, measured, published, summary
 from benchmarks.planning.facts import Fact
 from benchmarks.reporting import answers, output
@@ -216,7 +216,7 @@ def advise(options: AdviseOptions) -> None:
     if folder := options.report_dir:
         pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
     of_flags, mode = facts_of(options), options.mode or "train"
-    by_name = settings_file.accelerators_with(options.accelerators_file)
+    by_name = published.accelerators_with(options.accelerators_file)
     before, notes, doubts = of_flags, list[str](), list[str]()
     if options.results:
         collection = results.read([pathlib.Path(path) for path in options.results])

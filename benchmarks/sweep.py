@@ -38,7 +38,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tfpipe
-from benchmarks.options import config as options_of_run, settings_file
+from benchmarks.options import config as options_of_run
 from benchmarks.options.config import Config
 from benchmarks.planning import plan, sweep_tables as tables
 from benchmarks.planning.plan import Sweep
@@ -81,7 +81,7 @@ def make_options(*, sweep: dict[str, Any], **own: Any) -> SweepOptions:
     Settings of flags come before those of --sweep_file, and those before the preset's.
     """
     path = own.get("sweep_file")
-    in_file = settings_file.read_options("sweep_file", path, Sweep) if path else {}
+    in_file = plan.read_file(path) if path else {}
     settings = plan.with_preset(own.get("preset"), {**in_file, **sweep})
     return SweepOptions(sweep=Sweep(**settings), **own)
 
@@ -154,9 +154,9 @@ def run(options: SweepOptions) -> int:
     )
     if session.is_dry:
         session.run_all()
-        plan, seconds = tables.plan(session)
-        plan = [] if sweep.find_ranks else plan
-        _report(session, plan=plan, estimated_seconds_left=seconds)
+        listed, seconds = tables.plan(session)
+        listed = [] if sweep.find_ranks else listed
+        _report(session, plan=listed, estimated_seconds_left=seconds)
         return 0
     with _locked(folder):
         try:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from benchmarks.models import accelerators
 from benchmarks.models.accelerators import Figure
-from benchmarks.options import data_access as group, settings_file
+from benchmarks.options import data_access as group
 from benchmarks.options.data_access import DataOptions
 from benchmarks.page_cache import states
 from benchmarks.planning import published
@@ -261,7 +261,7 @@ class Config(DataOptions):
         """Returns the figure of the accelerator of --emulate; None without the flag."""
         if self.emulate is None:
             return None
-        by_name = settings_file.accelerators_with(self.accelerators_file)
+        by_name = published.accelerators_with(self.accelerators_file)
         return accelerators.find(by_name, self.emulate, self.model, self.mode)
 
 

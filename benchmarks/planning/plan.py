@@ -19,8 +19,10 @@ from typing import Any, NamedTuple
 
 from benchmarks.models import catalog
 from benchmarks.page_cache import states
+from benchmarks.planning import published
 from benchmarks.results.other_results import SweptSettings
-from tfpipe import cli
+from tfpipe import cli, errors
+from tfpipe.cli import fields
 
 SCALINGS = ("weak", "strong")
 NO_ACCELERATOR = "none"
@@ -355,31 +357,30 @@ class Sweep:
         return [Placement(num_ranks) for num_ranks in self.ranks or (1,)]
 
     def series(self) -> list[Series]:
-        names = ("tier", "data_dir", "cache", "mode", "accelerator", "model", "scaling")
+        names = ("mode", "accelerator", "model", "scaling", "batch_size")
         axes: Iterable[Any] = itertools.product(
             self._data(),
-            self.modes or (None,),
-            *(self.accelerators or (None,), self.models, self.scaling),
-            self.batch_sizes or (None,),
+            *(self.modes or (None,), self.accelerators or (None,)),
+            *(self.models, self.scaling, self.batch_sizes or (None,)),
         )
         return [
-            Series(**dict(zip((*names, "batch_size"), (*data, *values), strict=True)))
+            Series(**data, **dict(zip(names, values, strict=True)))
             for data, *values in axes
         ]
 
-    def _data(self) -> list[tuple[str | None, str | None, str | None]]:
+    def _data(self) -> list[dict[str, str | None]]:
         """Returns tier, data set and state of the page cache, in each combination."""
         if not self.tiers:
-            return list(
-                itertools.product(
-                    (None,), self.data_dirs or (None,), self.caches or (None,)
-                )
-            )
-        tiers = [(name, TIERS[name]) for name in self.tiers]
-        places = vars(self) | {"data_dirs": "".join(self.data_dirs)}
+            pairs = itertools.product(self.data_dirs or (None,), self.caches or (None,))
+            return [{"data_dir": path, "cache": cache} for path, cache in pairs]
+        values = vars(self) | {"data_dirs": "".join(self.data_dirs)}  # at most one
         return [
-            (name, places[tier.settings[0]] if tier.settings else None, tier.cache)
-            for name, tier in tiers
+            {
+                "tier": name,
+                "data_dir": next((values[key] for key in TIERS[name].settings), None),
+                "cache": TIERS[name].cache,
+            }
+            for name in self.tiers
         ]
 
     def run_of(self, series: Series, placement: Placement, repeat: int) -> Run:
@@ -408,15 +409,10 @@ class Sweep:
         a slow hour of the machine affects all settings alike. A search has the runs on
         its largest number of ranks here; it chooses its runs while it goes on.
         """
-        axes = itertools.product(
-            range(1, 1 + self.repeats), self.series(), self.all_placements()
-        )
-        return list(
-            dict.fromkeys(
-                self.run_of(series, placement, repeat)
-                for repeat, series, placement in axes
-            )
-        )
+        repeats = range(1, 1 + self.repeats)
+        axes = itertools.product(repeats, self.series(), self.all_placements())
+        runs = (self.run_of(series, where, repeat) for repeat, series, where in axes)
+        return list(dict.fromkeys(runs))
 
 
 def _flag_of(word: str) -> str:
@@ -483,27 +479,33 @@ def _faults_of_tiers(sweep: Sweep) -> Iterator[str]:
         yield f"--tiers must have one of --data_dirs, got {','.join(sweep.data_dirs)}."
 
 
+# The flags after -- that a setting sets itself.
+_SWEPT = {
+    "models": ("model",),
+    "batch_sizes": ("batch_size",),
+    "tiers": (
+        *("data_dir", "synthetic", "cache", "read_from", "ram_cache"),
+        "shard_cache_dir",
+    ),
+    "data_dirs": ("data_dir", "synthetic"),
+    "modes": ("mode",),
+    "caches": ("cache",),
+    "find_ranks": ("require",),
+    "accelerators": ("emulate", "step_time_ms"),
+}
+
+
 def _faults_of_arguments(sweep: Sweep) -> Iterator[str]:
-    """Yields the flags after -- that the sweep sets itself."""
     names = {_flag_of(word) for word in sweep.arguments}
-    swept = {"model": "models", "batch_size": "batch_sizes"}
-    if sweep.tiers:
-        own = ("data_dir", "synthetic", "cache", "read_from", "ram_cache")
-        swept |= dict.fromkeys((*own, "shard_cache_dir"), "tiers")
-    elif sweep.data_dirs:
-        swept |= {"data_dir": "data_dirs", "synthetic": "data_dirs"}
-    elif not names & {"data_dir", "synthetic"}:
+    if not (sweep.tiers or sweep.data_dirs or names & {"data_dir", "synthetic"}):
         yield (
             "One of --data_dirs and, after --, --synthetic must be given: the runs "
             "need data."
         )
-    swept |= {"mode": "modes"} if sweep.modes else {}
-    swept |= {"cache": "caches"} if sweep.caches else {}
-    swept |= {"require": "find_ranks"} if sweep.find_ranks else {}
-    if sweep.accelerators:
-        swept |= {"emulate": "accelerators", "step_time_ms": "accelerators"}
-    for name in sorted(names & set(swept)):
-        yield f"--{name} cannot be given after --: --{swept[name]} sets it."
+    for setting, flags in _SWEPT.items():
+        if getattr(sweep, setting) or setting == "batch_sizes":
+            for name in sorted(names.intersection(flags)):
+                yield f"--{name} cannot be given after --: --{setting} sets it."
 
 
 # The batch of a rank is each model's own, as in the publications.
@@ -521,6 +523,22 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
     "inference": {"models": _MODELS, "modes": ("infer",), "ranks": _PRESET_RANKS},
     "tiers": {"tiers": tuple(TIERS)},
 }
+
+
+def read_file(path: str) -> dict[str, Any]:
+    """Reads the values of --sweep_file, by the names of the fields of `Sweep`."""
+    settings = published.read_settings("sweep_file", path)
+    options = {option.field: option for option in fields.options_of(Sweep)}
+    for name in settings:
+        if name not in options:
+            raise ValueError(
+                f"--sweep_file={path} may have {', '.join(options)}; got {name}."
+                f"{errors.did_you_mean(name, options)}"
+            )
+    try:
+        return {name: options[name].check(value) for name, value in settings.items()}
+    except ValueError as error:
+        raise ValueError(f"--sweep_file={path} is not valid: {error}") from None
 
 
 def with_preset(name: str | None, settings: Mapping[str, Any]) -> dict[str, Any]:

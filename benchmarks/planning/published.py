@@ -1,8 +1,9 @@
 """Published figures: rates of accelerators, and tests of whole systems.
 
 In: published.json, where every figure has its source, date, precision and kind of
-measurement. Out: `ACCELERATORS` with the rates of an accelerator, `PUBLICATIONS` with
-rows of whole systems and real images, and the row nearest to a measured row.
+measurement; and files of users in JSON or TOML. Out: `ACCELERATORS` with the rates of
+an accelerator, also with those of a file; `PUBLICATIONS` with rows of whole systems and
+real images, and the row nearest to a measured row.
 
 A name stands for a kind of measurement: `h100` is scaled training,
 `h100_mlperf_storage` the sleep of MLPerf Storage, `h100_mlperf` a whole training of
@@ -16,9 +17,11 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from benchmarks.models import accelerators, catalog
 from benchmarks.models.accelerators import Accelerators, Figure
 from benchmarks.results import tree
 from benchmarks.results.other_results import PublishedRow
+from tfpipe import errors
 
 # Mean bytes of a record. ILSVRC-2012 train: 147,531,475,882 bytes of 1,281,167 images.
 IMAGENET_RECORD_BYTES = 115_154
@@ -38,22 +41,18 @@ def differences(
     """Returns why a run must not be compared with a row; "" for a comparable run."""
     reasons = []
     if row.image_size != image_size:
-        reasons.append(_differ("images", image_size, row.image_size, "pixels"))
+        theirs, ours = (size or "unknown" for size in (row.image_size, image_size))
+        reasons.append(f"images of {theirs} pixels there, {ours} here")
     if row.decodes is None:
         reasons.append("it does not say whether images were decoded")
     elif row.decodes != decodes:
         reasons.append(f"images were {'' if row.decodes else 'not '}decoded")
-    theirs = row.record_bytes
-    if theirs is None or record_bytes is None:
+    if row.record_bytes is None or record_bytes is None:
         reasons.append("the bytes of a record are not known of both")
-    elif abs(record_bytes / theirs - 1) > _SAME_BYTES:
-        ours = round(record_bytes / 1e3)
-        reasons.append(_differ("records", ours, round(theirs / 1e3), "kB"))
+    elif abs(record_bytes / row.record_bytes - 1) > _SAME_BYTES:
+        sizes = f"{row.record_bytes / 1e3:.0f} kB there, {record_bytes / 1e3:.0f} here"
+        reasons.append(f"records of {sizes}")
     return "; ".join(reasons)
-
-
-def _differ(what: str, ours: int | None, theirs: int | None, unit: str) -> str:
-    return f"{what} of {theirs or 'unknown'} {unit} there, {ours or 'unknown'} here"
 
 
 def find(
@@ -128,14 +127,90 @@ NAMES = sorted(name for name, modes in ACCELERATORS.items() if modes["train"])
 NO_FIGURE = f"No figure was found for {', '.join(DATA['no_figure_found'])}."
 
 
-def _published_row(fields: Mapping[str, Any]) -> PublishedRow:
-    rate = fields["images_per_second"] / fields["num_accelerators"]
-    return tree.read(
-        PublishedRow, {**fields, "images_per_second_per_accelerator": rate}
-    )
-
-
 # Where several rows fit equally well, the first row is taken.
 PUBLICATIONS: Sequence[PublishedRow] = [
-    _published_row(fields) for fields in DATA["publications"]
+    dataclasses.replace(
+        row,
+        images_per_second_per_accelerator=(row.images_per_second or 0.0)
+        / (row.num_accelerators or 1),
+    )
+    for row in (tree.read(PublishedRow, fields) for fields in DATA["publications"])
 ]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _OwnAccelerator:
+    source: str
+    train: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    infer: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+
+def accelerators_with(path: str | None) -> Accelerators:
+    """Returns the published accelerators, and those of --accelerators_file, by name.
+
+    Args:
+        path: Value of --accelerators_file, or None. The file holds {name: {"source":
+            text, "train": {model: images a second}, "infer": likewise}}.
+    """
+    if not path:
+        return ACCELERATORS
+    settings = read_settings("accelerators_file", path)
+    if not settings:
+        raise ValueError(f"--accelerators_file={path} must hold an accelerator.")
+    return {**ACCELERATORS} | {
+        name: _own_figures(name, value, f"--accelerators_file={path}: {name}")
+        for name, value in settings.items()
+    }
+
+
+def _own_figures(
+    name: str, value: Any, where: str
+) -> Mapping[str, Mapping[str, Figure]]:
+    if accelerators.name_of(name, ACCELERATORS) in ACCELERATORS:
+        raise ValueError(f"{where} is a built-in accelerator; choose another name.")
+    keys = [field.name for field in dataclasses.fields(_OwnAccelerator)]
+    if not isinstance(value, Mapping) or not {*value} <= {*keys}:
+        raise ValueError(f"{where} must be a table of {', '.join(keys)}, got {value}.")
+    try:
+        own = tree.read(_OwnAccelerator, value)
+        if unknown := sorted({*own.train, *own.infer} - {*catalog.MODELS}):
+            models = ", ".join(sorted(catalog.MODELS))
+            raise ValueError(f"a model must be one of {models}; got {unknown[0]}.")
+        if not own.train and not own.infer:
+            raise ValueError("figures must be in train or infer, got none.")
+        about: Any = {"accelerator": name, "source": own.source}
+        return {
+            mode: {
+                m: Figure(model=m, images_per_second=r, **about)
+                for m, r in rates.items()
+            }
+            for mode, rates in (("train", own.train), ("infer", own.infer))
+        }
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
+
+
+def read_settings(flag: str, path: str) -> dict[str, Any]:
+    """Reads the settings that a file of a flag holds: JSON, or TOML by its name."""
+    try:
+        text = pathlib.Path(path).read_text(encoding="utf-8")
+        parse = _parse_toml if path.endswith(".toml") else errors.from_json
+        settings = parse(text)
+    except OSError as error:
+        raise ValueError(f"--{flag}={path} cannot be read: {error.strerror}.") from None
+    except ValueError as error:  # the base class of both parsers' errors
+        raise ValueError(f"--{flag}={path} cannot be read: {error}.") from error
+    if not isinstance(settings, dict):
+        raise ValueError(f"--{flag}={path} must hold an object, got {text[:40]!r}.")
+    return settings
+
+
+def _parse_toml(text: str) -> dict[str, Any]:
+    try:
+        import tomllib
+    except ImportError:
+        raise ValueError("TOML needs Python 3.11; write it as JSON.") from None
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("brackets must be nested less deeply") from None

@@ -26,8 +26,7 @@ from google.protobuf.message import DecodeError
 from tensorflow.python.lib.io import tf_record
 
 import tfpipe
-from benchmarks import sweep
-from benchmarks.options import settings_file
+from benchmarks.planning import plan, published
 from benchmarks.results import collection
 from converters.images import jpeg_header, policy, prepare
 from converters.inputs import boxes, labels, tars
@@ -493,13 +492,13 @@ def _result(data: bytes) -> Any:
 def _setting(suffix: str) -> Callable[[bytes], Any]:
     def parse(data: bytes) -> Any:
         path = _file(f"settings{suffix}", data)
-        return settings_file.read_options("sweep_file", str(path), sweep.Sweep)
+        return plan.read_file(str(path))
 
     return parse
 
 
 def _accelerators(data: bytes) -> Any:
-    return settings_file.accelerators_with(str(_file("accelerators.json", data)))
+    return published.accelerators_with(str(_file("accelerators.json", data)))
 
 
 _ACCELERATOR = {"X": {"source": "s", "train": {"resnet50": 5.0}, "infer": {}}}

@@ -11,13 +11,13 @@ import pytest
 
 import tfpipe
 from benchmarks import sweep
-from benchmarks.options import settings_file
 from benchmarks.planning import sweep_run
 from benchmarks.planning.plan import (
     GATE,
     PRESETS,
     Run,
     Sweep,
+    read_file,
     with_preset,
 )
 from benchmarks.planning.sweep_tables import estimate_seconds
@@ -323,7 +323,7 @@ def test_file_that_cannot_be(
     (tmp_path / name).write_text(text)
 
     with pytest.raises(ValueError, match=message):
-        settings_file.read_options("sweep_file", str(tmp_path / name), Sweep)
+        read_file(str(tmp_path / name))
 
 
 def _parsed(*words: str, **values: object) -> Sweep:

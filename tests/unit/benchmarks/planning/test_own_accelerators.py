@@ -1,4 +1,4 @@
-"""benchmarks.options.settings_file: accelerators of a file."""
+"""benchmarks.planning.published: accelerators of a file."""
 
 import json
 import math
@@ -8,13 +8,13 @@ import re
 import pytest
 
 from benchmarks.models.accelerators import Accelerators, Figure, find
-from benchmarks.options import settings_file
+from benchmarks.planning import published
 
 
 def _read(folder: pathlib.Path, settings: object) -> Accelerators:
     path = folder / "own.json"
     path.write_text(json.dumps(settings))
-    return settings_file.accelerators_with(str(path))
+    return published.accelerators_with(str(path))
 
 
 def test_accelerators_of_a_file(tmp_path: pathlib.Path) -> None:
