@@ -139,10 +139,8 @@ class DataAccess(cli.StoreOptions):
         folder = directory or self.shard_cache_dir
         if folder is None:
             return self.read_from
-        most, shared_most = (
-            None if gigabytes is None else int(gigabytes * 1e9)
-            for gigabytes in (self.shard_cache_max_gb, self.shared_cache_max_gb)
-        )
+        sizes = (self.shard_cache_max_gb, self.shared_cache_max_gb)
+        most, shared_most = (None if gb is None else int(gb * 1e9) for gb in sizes)
         return tfpipe.ShardCache(
             os.fspath(folder),
             max_bytes=most,

@@ -244,13 +244,7 @@ def epochs(scenario: Scenario) -> Epochs:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StoreUse:
-    """Requests, bytes and money of an epoch of all hosts.
-
-    Attributes:
-        num_requests: Requests.
-        num_bytes: Bytes.
-        money: Price of both, in the currency of the prices; 0 without prices.
-    """
+    """Requests, bytes and price of an epoch of all hosts; 0 without prices."""
 
     num_requests: float
     num_bytes: float

@@ -7,7 +7,7 @@ people.
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tfpipe
@@ -109,13 +109,10 @@ def answer(start: Facts, accelerators: Accelerators, mode: str) -> Advice:
 
 def _counts(most: int, per_host: int) -> list[int]:
     """Returns powers of two in a host, then of hosts, and the most accelerators."""
-    within = [1 << power for power in range(per_host.bit_length())]
-    counts = [count for count in within if count < per_host]
-    hosts = 1
-    while hosts * per_host < most:
-        counts.append(hosts * per_host)
-        hosts *= 2
-    return [*counts, most]
+    powers = [1 << power for power in range(most.bit_length())]
+    within = [count for count in powers if count < per_host]
+    hosts = [count * per_host for count in powers if count * per_host < most]
+    return [*within, *hosts, most]
 
 
 def _row(
@@ -124,28 +121,28 @@ def _row(
     changed = {**start, "num_accelerators": Fact(float(num_accelerators), "")}
     scenario = facts.scenario(hardware.complete(changed, accelerators, mode))
     predicted = ceilings.predict(scenario)
-    cold = ceilings.predict(ceilings.first_epoch(scenario))
+    figures: dict[str, Any] = {}
+    epochs = {"": scenario, "first_epoch_": ceilings.first_epoch(scenario)}
+    for prefix, epoch in epochs.items():
+        each = ceilings.predict(epoch)
+        own = {
+            **dataclasses.asdict(each.demand),
+            "images_per_second": each.images_per_second,
+            "binding": each.word,
+            "ceilings": {
+                k: v if v < math.inf else None for k, v in each.ceilings.items()
+            },
+        }
+        figures |= {f"{prefix}{name}": value for name, value in own.items()}
+    cores, _ = figures.pop("cores"), figures.pop("first_epoch_cores")
     return PredictedRow(
         num_accelerators=num_accelerators,
         num_hosts=scenario.num_hosts,
-        images_per_second=predicted.images_per_second,
-        binding=predicted.word,
         busy_share=predicted.busy_share,
-        cores_used=predicted.demand.cores,
-        cores_share=predicted.demand.cores / scenario.num_cores,
-        storage_bytes_per_second=predicted.demand.storage_bytes_per_second,
-        requests_per_second=predicted.demand.requests_per_second,
-        first_epoch_images_per_second=cold.images_per_second,
-        first_epoch_binding=cold.word,
-        first_epoch_storage_bytes_per_second=cold.demand.storage_bytes_per_second,
-        first_epoch_requests_per_second=cold.demand.requests_per_second,
-        ceilings=_finite(predicted.ceilings),
-        first_epoch_ceilings=_finite(cold.ceilings),
+        cores_used=cores,
+        cores_share=cores / scenario.num_cores,
+        **figures,
     )
-
-
-def _finite(values: Mapping[str, float]) -> dict[str, float | None]:
-    return {k: v if math.isfinite(v) else None for k, v in values.items()}
 
 
 def _sentences(scenario: Scenario, steady: Prediction, mode: str) -> list[str]:

@@ -22,18 +22,8 @@ from benchmarks.planning.sweep_run import (
 )
 from benchmarks.reporting import binding
 from benchmarks.reporting.charts import scaling, sweeps
-from benchmarks.results import checks
+from benchmarks.results import checks, other_results as typed
 from benchmarks.results.collection import RunResult
-from benchmarks.results.other_results import (
-    FoundAnswers,
-    FoundRanks,
-    PublishedRow,
-    SweptPoint,
-    SweptRow,
-    SweptSeries,
-    SweptSettings,
-    SweptTier,
-)
 from benchmarks.results.train_result import SourceBytes, TrainResult
 from benchmarks.system.figures import joined
 from tfpipe.cli import text_table
@@ -76,7 +66,9 @@ def estimate_seconds(run: Run, finished: Mapping[Run, RunResult]) -> float | Non
     return statistics.mean(seconds) if seconds else None
 
 
-def _series_lines(finished: Sequence[Repeats], answer: FoundRanks | None) -> list[str]:
+def _series_lines(
+    finished: Sequence[Repeats], answer: typed.FoundRanks | None
+) -> list[str]:
     """Returns the lines of the printed table of a series."""
     title = _title(finished[0].series)
     rows = scaling.rows_of(title, _points(finished))
@@ -105,14 +97,14 @@ def _title(series: Series) -> str:
     )
 
 
-def _points(finished: Sequence[Repeats]) -> tuple[SweptPoint, ...]:
+def _points(finished: Sequence[Repeats]) -> tuple[typed.SweptPoint, ...]:
     """Returns the scaling of a series, in the order of the numbers of ranks."""
     single = next((r.rates for r in finished if r.placement.num_ranks == 1), ())
     ordered = sorted(finished, key=lambda r: r.placement.num_ranks)
     return tuple(_point(repeats, single) for repeats in ordered)
 
 
-def _point(repeats: Repeats, single: Sequence[float]) -> SweptPoint:
+def _point(repeats: Repeats, single: Sequence[float]) -> typed.SweptPoint:
     first, last = repeats.values[0], repeats.values[-1]
     shares = [v.critical_path.shares for v in repeats.values if v.critical_path.shares]
     step, batch = first.emulated_seconds_per_step, first.config.batch_size
@@ -148,7 +140,7 @@ def _joined(labels: Iterable[str | None]) -> str | None:
     return "/".join(sorted({label for label in labels if label})) or None
 
 
-def tier(repeats: Repeats) -> SweptTier:
+def tier(repeats: Repeats) -> typed.SweptTier:
     """Returns settings and figures of a tier, means over its runs."""
     sections = [values.storage for values in repeats.values]
     sources: dict[str, Any] = {
@@ -156,7 +148,7 @@ def tier(repeats: Repeats) -> SweptTier:
         name: joined(statistics.mean, [getattr(s, name) if s else 0 for s in sections])
         for name in (f"bytes_from_{giver}" for giver in _GIVERS)
     }
-    return SweptTier(
+    return typed.SweptTier(
         **dataclasses.asdict(repeats.series),
         num_ranks=repeats.placement.num_ranks,
         num_repeats=len(repeats.rates),
@@ -170,7 +162,7 @@ def tier(repeats: Repeats) -> SweptTier:
     )
 
 
-def tier_lines(tiers: Sequence[SweptTier]) -> list[str]:
+def tier_lines(tiers: Sequence[typed.SweptTier]) -> list[str]:
     """Returns the printed table of tiers; bytes are megabytes of the timed steps."""
     named = sweeps.named_tiers(tiers)
     return text_table.lines(sweeps.TIERS, named) if tiers else []
@@ -180,14 +172,14 @@ def report(session: Session) -> tuple[dict[str, Any], list[str]]:
     """Returns a sweep as a JSON object, and as printed tables."""
     by_series = list(filter(None, map(session.repeats, session.sweep.series())))
     finished = [repeats for each in by_series for repeats in each]
-    rows, tiers = list(map(published_row, finished)), list[SweptTier]()
+    rows, tiers = list(map(published_row, finished)), list[typed.SweptTier]()
     if session.sweep.tiers:  # the table of tiers has the figures of the series too
         tiers, by_series = list(map(tier, finished)), []
     series = [
-        SweptSeries(**dataclasses.asdict(each[0].series), points=_points(each))
+        typed.SweptSeries(**dataclasses.asdict(each[0].series), points=_points(each))
         for each in by_series
     ]
-    parts: dict[str, Sequence[SweptSettings]] = {"tiers": tiers, "rows": rows}
+    parts: dict[str, Sequence[typed.SweptSettings]] = {"tiers": tiers, "rows": rows}
     parts["series"] = series
     stored = {key: list(map(dataclasses.asdict, part)) for key, part in parts.items()}
     lines = tier_lines(tiers)
@@ -203,7 +195,7 @@ def _document(session: Session) -> dict[str, Any]:
     runs = {*results, *session.errors} if sweep.find_ranks else sweep.runs()
     missed = {run.name: missed_gates(result) for run, result in results.items()}
     answers = tuple(answer for answer in session.answers.values() if answer)
-    search = FoundAnswers(gates=sweep.find_ranks, rule=RULE, answers=answers)
+    search = typed.FoundAnswers(gates=sweep.find_ranks, rule=RULE, answers=answers)
     return {
         **checks.head(checks.SWEEP),
         "config": dataclasses.asdict(sweep),
@@ -226,7 +218,7 @@ def _document(session: Session) -> dict[str, Any]:
     }
 
 
-def published_row(repeats: Repeats) -> SweptRow:
+def published_row(repeats: Repeats) -> typed.SweptRow:
     """Returns the figures of a row, means over its repeats, and the published row."""
     series, num_ranks = repeats.series, repeats.placement.num_ranks
     first = repeats.values[0]
@@ -247,7 +239,7 @@ def published_row(repeats: Repeats) -> SweptRow:
     used, stepping = busy.values()
     batch_size = series.batch_size_per_rank(num_ranks) or config.batch_size
     own = {"mode": mode, "batch_size": batch_size, "accelerator": accelerator}
-    return SweptRow(
+    return typed.SweptRow(
         **{**dataclasses.asdict(series), **own},
         kind=first.kind or "",
         precision=config.precision,
@@ -269,7 +261,7 @@ def published_row(repeats: Repeats) -> SweptRow:
     )
 
 
-def _differences(there: PublishedRow, result: TrainResult) -> str:
+def _differences(there: typed.PublishedRow, result: TrainResult) -> str:
     config, model = result.config, catalog.MODELS[there.model]
     megabytes, rate = result.consumed_megabytes_per_second, result.examples_per_second
     return published.differences(
