@@ -26,6 +26,7 @@ the object lists the parts without a result. Exit code: 0 done, 1 an error.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import importlib
@@ -38,8 +39,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 import tfpipe
-from benchmarks.models import catalog
-from benchmarks.models.accelerators import name_of
+from benchmarks.models import accelerators, catalog
 from benchmarks.options import data_access
 from benchmarks.options.data_access import DataOptions
 from benchmarks.planning import published
@@ -155,28 +155,19 @@ class InputConfig(DataOptions):
         """Images per second that the step of a rank could take; None if unknown."""
         if self.demand is None:
             return None
-        if modes := published.ACCELERATORS.get(
-            name_of(self.demand, published.ACCELERATORS)
-        ):
-            figures = modes["train" if self.preset == "imagenet_train" else "infer"]
-            if self.model not in figures:
-                raise ValueError(
-                    f"--demand={self.demand} has figures of "
-                    f"{', '.join(figures) or 'no model'} with "
-                    f"--preset={self.preset}, none of --model={self.model}. Give the "
-                    "images/s."
-                )
-            return figures[self.model].images_per_second
-        try:
-            rate = float(self.demand)
-        except ValueError:
-            rate = math.nan
-        if not 0 < rate < math.inf:
+        with contextlib.suppress(ValueError):
+            if 0 < float(self.demand) < math.inf:
+                return float(self.demand)
+        built_in = published.ACCELERATORS
+        if accelerators.name_of(self.demand, built_in) not in built_in:
             raise ValueError(
                 "--demand must be images/s, a number above 0, or one of "
                 f"{', '.join(published.NAMES)}; got {self.demand}."
             )
-        return rate
+        mode = "train" if self.preset == "imagenet_train" else "infer"
+        about = {"flag": "--demand", "remedy": "the images/s"}
+        figure = accelerators.find(built_in, self.demand, self.model, mode, **about)
+        return figure.images_per_second
 
 
 # The flags without an effect, by what a command measures.
@@ -377,7 +368,7 @@ def run(
     from benchmarks.training.setting import make_tuning
 
     if config.report_dir and world.is_first:
-        # First, so that an unusable folder is known before the work.
+        # First, so that an unusable folder is built_in before the work.
         pathlib.Path(config.report_dir).mkdir(parents=True, exist_ok=True)
     seat = seat or numa.unbound(world.num_local_ranks)
     tuning = make_tuning(seat, world)

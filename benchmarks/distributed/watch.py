@@ -22,12 +22,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 import tfpipe
 from benchmarks.distributed import rank_links
 from benchmarks.distributed.rank_links import Links, Message
 from benchmarks.distributed.ranks import Ranks
+from tfpipe.cli import signals
 
 
 class Position(NamedTuple):
@@ -255,9 +257,6 @@ def _last_words(watch: "_Watch") -> Iterator[None]:
     have printed the lost rank. A signal handler alone is not enough: Python runs the
     handler in the main thread, and the main thread may be blocked.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
     told, tell = os.pipe()
     os.set_blocking(tell, False)
 
@@ -270,14 +269,14 @@ def _last_words(watch: "_Watch") -> Iterator[None]:
         os.close(told)
 
     threading.Thread(target=end, name="last words", daemon=True).start()
-    handler = signal.signal(signal.SIGTERM, lambda *_: None)
-    before = signal.set_wakeup_fd(tell)
-    try:
-        yield
-    finally:
-        signal.set_wakeup_fd(before)
-        signal.signal(signal.SIGTERM, handler)
-        os.close(tell)
+    with signals.sigterm_handled(lambda *_: None) as is_main:
+        before = signal.set_wakeup_fd(tell) if is_main else -1
+        try:
+            yield
+        finally:
+            if is_main:
+                signal.set_wakeup_fd(before)
+            os.close(tell)
 
 
 class _Watch:
@@ -429,24 +428,12 @@ class Stop:
         is_asked: True from the first SIGTERM on, while `listening`.
     """
 
-    def __init__(self) -> None:
-        self.is_asked = False
+    is_asked = False
 
-    @contextlib.contextmanager
-    def listening(self) -> Iterator[None]:
-        """Lets SIGTERM set `is_asked` while the block runs, and do nothing else.
-
-        Python sets handlers in the main thread only. In another thread nothing changes.
-        """
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
+    def listening(self) -> AbstractContextManager[bool]:
+        """Lets SIGTERM set `is_asked` while the block runs, and do nothing else."""
 
         def ask(*_: object) -> None:
             self.is_asked = True
 
-        before = signal.signal(signal.SIGTERM, ask)
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGTERM, before)
+        return signals.sigterm_handled(ask)

@@ -93,7 +93,7 @@ def find(
     if model not in figures:
         raise ValueError(
             f"{flag}={name} has figures of {', '.join(sorted(figures)) or 'no model'} "
-            f"with --mode={mode}, got --model={model}, for which no figure was found. "
+            f"to {mode}, got --model={model}, for which no figure was found. "
             f"Give {remedy} instead."
         )
     return figures[model]

@@ -12,7 +12,6 @@ and share the rest of the epoch anew. Every record is still used once an epoch.
 
 import pathlib
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -27,7 +26,7 @@ from benchmarks.page_cache.reads import Pause
 from benchmarks.training import metrics, steps
 from benchmarks.training.recorder import Step
 from benchmarks.training.setting import Setting, make_setting
-from benchmarks.training.timed_steps import run_steps
+from benchmarks.training.timed_steps import AfterStep, run_steps
 
 _CHECKPOINTS_KEPT = 2
 # A commit copies the weights and gathers the ids of the records used since the last
@@ -162,16 +161,14 @@ def train_elastic(setting: Setting, ranks: Ranks) -> dict[str, Any]:
     )
 
 
-def _committer(
-    committed: Committed, ranks: Ranks
-) -> Callable[[Step, tfpipe.State], None]:
+def _committer(committed: Committed, ranks: Ranks) -> AfterStep:
     """Returns a function to call after each step, which commits from time to time.
 
     It commits every _STEPS_BETWEEN_COMMITS steps and at the end of an epoch.
     """
     used: list[npt.NDArray[np.int64]] = []
 
-    def after_step(step: Step, state: tfpipe.State) -> None:
+    def after_step(step: Step, state: tfpipe.State, _: Pause) -> None:
         used.append(step.record_ids)
         if len(used) < _STEPS_BETWEEN_COMMITS and state.step:
             return
@@ -192,18 +189,18 @@ def _train_from(
     ranks: Ranks,
     state: tfpipe.State,
     *,
-    after_step: Callable[[Step, tfpipe.State], None] = lambda *_: None,
+    after_step: AfterStep = lambda *_: None,
 ) -> dict[str, Any]:
     """Trains from a place in the data on, and times the steps.
-
-    Args:
-        after_step: Called on every rank with the step and the state after every step.
 
     Raises:
         StoppedError: If SIGTERM ended the training; both are saved then.
     """
 
-    def end_epoch(state: tfpipe.State, pause: Pause) -> None:
+    def save(step: Step, state: tfpipe.State, pause: Pause) -> None:
+        after_step(step, state, pause)
+        if state.step:
+            return
         # A pause is not timed but the input reads on: only a checkpoint needs a pause.
         if setting.config.checkpoint_dir is not None:
             with pause():
@@ -215,13 +212,7 @@ def _train_from(
     function = steps.make_train_step(model, optimizer, setting, ranks)
     try:
         figures, traces, end = run_steps(
-            setting,
-            ranks,
-            function,
-            setting.num_steps(state),
-            state,
-            end_epoch=end_epoch,
-            after_step=after_step,
+            setting, ranks, function, setting.num_steps(state), state, after_step=save
         )
     except StoppedError as stopped:
         if stopped.state.step:  # the end of an epoch has saved already

@@ -36,6 +36,8 @@ from benchmarks.training.setting import Setting, read_ahead
 from benchmarks.training.steps import StepFunction
 from tfpipe.cli import progress as bars
 
+AfterStep = Callable[[Step, tfpipe.State, Pause], None]
+
 _TRACE_FOLDER = "trace"
 
 
@@ -47,8 +49,7 @@ def run_steps(
     state: tfpipe.State,
     *,
     num_epochs: int | None = None,
-    end_epoch: Callable[[tfpipe.State, Pause], None] = lambda *_: None,
-    after_step: Callable[[Step, tfpipe.State], None] = lambda *_: None,
+    after_step: AfterStep = lambda *_: None,
 ) -> tuple[dict[str, Any], Sequence[Trace], tfpipe.State]:
     """Runs warm-up and timed steps, on all ranks together.
 
@@ -59,7 +60,7 @@ def run_steps(
         function: Takes a batch and returns when the device is done.
         num_steps: Number of warm-up steps and of timed steps.
         num_epochs: Epochs after which the data ends; None to repeat it.
-        end_epoch: Called after each epoch with the state, and with a pause without
+        after_step: Called after each step with the state, and with a pause without
             timing; ranks must enter and leave the pause together.
 
     Returns:
@@ -90,10 +91,9 @@ def run_steps(
                 first_batch_seconds = step.times.fed - started
             recorder.add(step, state.epoch)
             state = setting.source.advance(state)
-            after_step(step, state)
             if state.step == 0:
                 meter.end_epoch(state, pause, is_last=index + 1 == num_all)
-                end_epoch(state, pause)
+            after_step(step, state, pause)
             if index + 1 == num_warmup:
                 meter.start(state)
                 ranks.gather(None)  # a barrier: all ranks start together

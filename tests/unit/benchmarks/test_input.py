@@ -117,7 +117,7 @@ def test_a_search_without_the_time_to_try_a_setting_leaves_it_to_the_next_part(
         ({"pipeline": "a:b", "batch_size": 3}, "--pipeline does not use --batch_size"),
         ({"data_dir": "x", "do": "profile", "cpu_budget": 9}, "use --cpu_budget"),
         ({"data_dir": "x", "do": "profile", "tuning": "y"}, "not use --tuning"),
-        ({"data_dir": "x", "demand": "h100"}, "none of --model=tiny. Give the images"),
+        ({"data_dir": "x", "demand": "h100"}, "--demand=h100 has figures of "),
     ],
 )
 def test_wrong_flags_are_one_line(values: dict[str, object], message: str) -> None:
