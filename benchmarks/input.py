@@ -439,10 +439,10 @@ def _storage(
     if config.data_dir is None:
         return None
     from benchmarks.page_cache.labels import EpochCache
-    from benchmarks.training import cache_state
+    from benchmarks.training import caches
 
     if not config.has_shard_cache:
-        return {"tier": cache_state.storage(config, ())["tier"]}
+        return {"tier": caches.storage(config, ())["tier"]}
     source: Any = pipeline.source
     statistics = world.gather(source.cache_statistics())
     everything = EpochCache(
@@ -453,7 +453,7 @@ def _storage(
         server_bytes=sum(rank.bytes_fetched for rank in statistics),
         num_requests=sum(rank.num_requests for rank in statistics),
     )
-    return cache_state.storage(config, [everything])
+    return caches.storage(config, [everything])
 
 
 def measure(config: InputConfig) -> None:

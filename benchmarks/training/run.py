@@ -29,10 +29,10 @@ from benchmarks.system import probes
 from benchmarks.system.figures import joined
 from benchmarks.training import (
     bars,
-    batch_search,
-    cache_state,
+    caches,
     critical_path,
     loop,
+    steps,
 )
 from benchmarks.training.setting import Setting, make_setting
 from tfpipe.cli import output as cli_output
@@ -103,7 +103,7 @@ def run(
 
 def _with_largest_batch(config: Config, ranks: Ranks, progress: Progress) -> Config:
     progress.begin("finding the largest batch that fits")
-    batch_size = batch_search.find(config, ranks)
+    batch_size = steps.largest_batch(config, ranks)
     if ranks.is_first:
         cli_output.tell(f"--find_batch_size: --batch_size={batch_size}")
     return dataclasses.replace(config, find_batch_size=False, batch_size=batch_size)
@@ -198,7 +198,7 @@ def _tell(name: str, figures: dict[str, Any], ranks: Ranks) -> None:
 
 def _measure(setting: Setting, ranks: Ranks) -> dict[str, Any]:
     setting.progress.begin("preparing the page cache")
-    cache_before = cache_state.prepare(setting, ranks)
+    cache_before = caches.prepare(setting, ranks)
     setting.progress.begin("building the model")
     work = _LOOPS["elastic" if setting.config.elastic else setting.config.mode]
     try:
@@ -214,7 +214,7 @@ def _measure(setting: Setting, ranks: Ranks) -> dict[str, Any]:
     if is_broken(figures, setting.config):
         return figures  # the run ended too early to prove the state of the cache
     now = ranks.now()
-    return figures | cache_state.proof(setting, now, cache_before, reads, figures)
+    return figures | caches.proof(setting, now, cache_before, reads, figures)
 
 
 def _measure_bars(setting: Setting, ranks: Ranks) -> dict[str, Any]:

@@ -2,11 +2,13 @@
 
 In: a `Setting` and the ranks. Out: functions batch -> `StepResult` that return when the
 device is done: to train, to evaluate, to infer, or to take as long as an accelerator
-would. timed_steps.py reads the batches and times the steps.
+would. timed_steps.py reads the batches and times the steps. And the largest batch that
+fits in the memory of every GPU: each rank tries random images and exchanges nothing.
 """
 
 import contextlib
 import gc
+import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -21,9 +23,10 @@ import tfpipe
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.models import catalog
 from benchmarks.options.config import Config
+from benchmarks.training import caches
 from benchmarks.training.caches import Batch
 from benchmarks.training.recorder import StepResult
-from benchmarks.training.setting import Setting
+from benchmarks.training.setting import Setting, make_setting
 
 Sums = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
 TrainFunction = Callable[
@@ -87,12 +90,6 @@ def _keras_defaults(config: Config) -> Iterator[None]:
     finally:
         keras.config.set_dtype_policy(policy)
         keras.config.set_image_data_format(layout)
-
-
-def forget_models() -> None:
-    """Gives back the memory of models that nothing refers to."""
-    keras.backend.clear_session()
-    gc.collect()
 
 
 def make_optimizer(
@@ -360,3 +357,85 @@ def _copy(batch: Batch, copies: dict[str, npt.NDArray[Any]]) -> None:
         if name not in copies:
             copies[name] = np.empty_like(value)
         np.copyto(copies[name], value)
+
+
+_MULTIPLE = 8  # of examples, as Tensor Cores like them
+_BATCH_PRECISION = 16  # the answer is right within this part of it
+_MOST_EXAMPLES = 1 << 16
+_NUM_TRIED = 3  # the second uses other memory than the first, which compiles
+_NO_MEMORY = (
+    "RESOURCE_EXHAUSTED",
+    "OOM",
+    "out of memory",
+)  # XLA has no error of its own
+
+
+def largest_batch(config: Config, ranks: Ranks) -> int:
+    """Returns the largest batch for the GPUs of all ranks; all ranks call it."""
+    if not tf.config.list_physical_devices("GPU"):
+        raise ValueError(
+            "--find_batch_size must have a GPU, whose memory limits the batch, and "
+            "TensorFlow sees none here. Give --batch_size."
+        )
+    start = catalog.MODELS[config.model].batch_size
+    batch_size: int = min(
+        ranks.gather(search_batch(lambda size: fits(config, size), start))
+    )
+    if not batch_size:
+        raise ValueError(
+            f"A batch of {_MULTIPLE} examples of --model={config.model} must fit in "
+            "the memory of every GPU, and does not. Choose a smaller --image_size, or "
+            "--precision=float16."
+        )
+    return batch_size
+
+
+def search_batch(fits: Callable[[int], bool], start: int) -> int:
+    """Returns the largest number of examples that fits, a multiple of 8; 0 for none.
+
+    Example:
+        >>> search_batch(lambda size: size <= 1000, start=64)
+        960
+    """
+    low, high = 0, start
+    while high <= _MOST_EXAMPLES and fits(high):
+        low, high = high, 2 * high
+    while high - low > max(_MULTIPLE, low // _BATCH_PRECISION):
+        middle = (low + high) // 2 // _MULTIPLE * _MULTIPLE
+        if fits(middle):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def fits(config: Config, batch_size: int) -> bool:
+    """Tries some steps on random images; returns whether the memory was enough."""
+    same = ("model", "mode", "image_size", "seed", "precision", "data_format", "xla")
+    kept = {name: getattr(config, name) for name in (*same, "num_classes")}
+    try:
+        _try_steps(Config(synthetic=True, batch_size=batch_size, **kept))
+    except tf.errors.OpError as error:
+        if not any(sign in str(error) for sign in _NO_MEMORY):
+            raise
+        return False
+    finally:
+        # The next try needs the memory of these models.
+        keras.backend.clear_session()
+        gc.collect()
+    return True
+
+
+def _try_steps(config: Config) -> None:
+    alone = Ranks()
+    setting = make_setting(config, alone)
+    model = build_model(setting)
+    if config.mode == "train":
+        optimizer = make_optimizer(model, setting, alone)
+        step = make_train_step(model, optimizer, setting, alone)
+    else:
+        step = make_infer_step(model, setting)
+    # Batches wait on the device while a step runs.
+    batches = caches.to_device(setting.pipeline.build(num_epochs=None))
+    for batch in itertools.islice(batches, _NUM_TRIED):
+        step(batch)

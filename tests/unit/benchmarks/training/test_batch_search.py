@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.options.config import Config
-from benchmarks.training import batch_search, steps
+from benchmarks.training import steps
 
 
 @pytest.mark.parametrize("limit", [7, 8, 15, 16, 100, 255, 256, 257, 1000, 70_000])
@@ -17,7 +17,7 @@ def test_answer_fits_and_little_more_does_not(limit: int, start: int) -> None:
         asked.append(size)
         return size <= limit
 
-    found = batch_search.search(fits, start)
+    found = steps.search_batch(fits, start)
 
     assert found <= limit
     assert found % 8 == 0
@@ -53,8 +53,8 @@ def test_out_of_memory_ends_a_try(monkeypatch: pytest.MonkeyPatch, mode: str) ->
     monkeypatch.setattr(steps, name, make_limited)
     config = _config(mode=mode)
 
-    assert batch_search.fits(config, 8)
-    assert not batch_search.fits(config, 24)
+    assert steps.fits(config, 8)
+    assert not steps.fits(config, 24)
 
 
 def test_other_errors_are_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,7 +64,7 @@ def test_other_errors_are_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(steps, "make_train_step", lambda *_: fail)
 
     with pytest.raises(tf.errors.InvalidArgumentError, match="shapes differ"):
-        batch_search.fits(_config(), 8)
+        steps.fits(_config(), 8)
 
 
 class _Ranks(Ranks):
@@ -79,16 +79,16 @@ def test_smallest_gpu_decides(
     monkeypatch: pytest.MonkeyPatch, limit: int, found: int
 ) -> None:
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda _: ["GPU"])
-    monkeypatch.setattr(batch_search, "fits", lambda _, size: size <= limit)
+    monkeypatch.setattr(steps, "fits", lambda _, size: size <= limit)
 
-    assert batch_search.find(_config(), _Ranks()) == found
-    monkeypatch.setattr(batch_search, "fits", lambda *_: False)
+    assert steps.largest_batch(_config(), _Ranks()) == found
+    monkeypatch.setattr(steps, "fits", lambda *_: False)
     with pytest.raises(ValueError, match="A batch of 8 examples of --model=tiny must"):
-        batch_search.find(_config(), _Ranks())
+        steps.largest_batch(_config(), _Ranks())
 
 
 def test_there_must_be_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda _: [])
 
     with pytest.raises(ValueError, match="--find_batch_size must have a GPU"):
-        batch_search.find(_config(), Ranks())
+        steps.largest_batch(_config(), Ranks())

@@ -1,4 +1,4 @@
-"""benchmarks.training.cache_state: a shard cache that does not become warm."""
+"""benchmarks.training.caches: a shard cache that does not become warm."""
 
 import types
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 import tfpipe
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.options.config import Config
-from benchmarks.training import cache_state
+from benchmarks.training import caches
 from tfpipe.shard_cache import settings
 
 
@@ -45,7 +45,7 @@ def _fill(monkeypatch: pytest.MonkeyPatch, there: int) -> list[tuple[str, str]]:
 def test_the_split_is_fetched_before(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = _fill(monkeypatch, 10**9)
 
-    assert cache_state.prepare(_setting(10**9), Ranks()) is None
+    assert caches.prepare(_setting(10**9), Ranks()) is None
 
     assert asked == [("http://h/x", "train")]
 
@@ -58,7 +58,7 @@ def test_a_cache_without_room_for_the_split_is_refused(
     with pytest.raises(
         ValueError, match=r"--cache=warm: the split has 1.000 GB, of wh"
     ):
-        cache_state.prepare(_setting(10**9), Ranks())
+        caches.prepare(_setting(10**9), Ranks())
 
 
 def test_an_error_of_the_store_is_that_of_all_ranks(
@@ -70,4 +70,4 @@ def test_an_error_of_the_store_is_that_of_all_ranks(
     monkeypatch.setattr(tfpipe.ShardCache, "fill", fail)
 
     with pytest.raises(ValueError, match=r"--cache=warm: http://h/x is gone\."):
-        cache_state.prepare(_setting(10**9), Ranks())
+        caches.prepare(_setting(10**9), Ranks())
