@@ -239,26 +239,19 @@ def coverage(counts: Sequence[npt.NDArray[np.int64]]) -> dict[str, int] | None:
 
 def speed_lines(figures: dict[str, Any]) -> list[str]:
     """Returns the speed as text: the lines of Horovod's benchmarks, then the waits."""
-    rates = figures["examples_per_second_per_rank"]
-    mean, deviation = (
-        float(np.mean(figures[f"examples_per_second{name}_per_rank"]))
-        for name in ("", "_deviation")
-    )
-    total = _with_deviation(
-        figures["examples_per_second"], figures["examples_per_second_deviation"]
-    )
+    num_ranks = len(figures["examples_per_second_per_rank"])
     milliseconds = [
         f"p{p} {figures[f'step_seconds_p{p}'] * 1e3:.1f}" for p in _PERCENTILES
     ]
     lines = [
-        f"Img/sec per rank: {_with_deviation(mean, deviation)}",
-        f"Total img/sec on {len(rates)} rank(s): {total}",
+        f"Img/sec per rank: {_rate(figures, '_per_rank')}",
+        f"Total img/sec on {num_ranks} rank(s): {_rate(figures, '')}",
         _wait_line(figures),
         f"Step: {', '.join(milliseconds)} ms",
         figures["critical_path"]["text"],
         figures["steady_state"]["text"],
     ]
-    if len(rates) > 1:
+    if num_ranks > 1:
         lines.append(figures["critical_path"]["slowest"]["text"])
     if figures["consumed_bytes"] is not None:
         rate = figures["storage_megabytes_per_second"]
@@ -270,8 +263,12 @@ def speed_lines(figures: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _with_deviation(rate: float, deviation: float) -> str:
+def _rate(figures: dict[str, Any], group: str) -> str:
     """Returns a rate as text; a deviation above the rate itself says nothing."""
+    rate, deviation = (
+        float(np.mean(figures[f"examples_per_second{name}{group}"]))
+        for name in ("", "_deviation")
+    )
     if deviation >= rate:
         return f"{rate:.1f}, steps of very different lengths"
     return f"{rate:.1f} +-{deviation:.1f}"
