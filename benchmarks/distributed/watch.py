@@ -216,8 +216,8 @@ def watched(
     """Ends the process if another rank is lost while the block runs.
 
     All ranks enter the block together, and leave the block after all have reached the
-    end. If a rank leaves the block by an exception, the others end with its message.
-    A single rank is not watched.
+    end or a `StoppedError`. If a rank leaves the block by another exception, the others
+    end with its message. A single rank is not watched.
 
     Args:
         timeout: Seconds that a rank may stay without a new step or batch within
@@ -243,6 +243,9 @@ def watched(
     with _last_words(watch) if is_ended_by_sigterm else contextlib.nullcontext():
         try:
             yield beat
+        except StoppedError:
+            watch.finish()
+            raise
         except BaseException as error:
             watch.fail(error)
             raise

@@ -298,7 +298,7 @@ def proof(
         before,
         epochs,
         data_bytes=setting.num_bytes,
-        num_steps=setting.steps_per_epoch,
+        num_steps=setting.source.steps_per_epoch,
         state=config.cache,
     )
     counted = all(s.counts_reads is True and not s.is_memory for s in before)

@@ -237,7 +237,7 @@ def evaluate(setting: Setting, ranks: Ranks) -> dict[str, Any]:
     """Returns accuracy and loss of the newest checkpoint, every record counted once."""
     model, trained = _restored(setting, ranks)
     function = steps.make_eval_step(model, setting)
-    num_steps, start = setting.steps_per_epoch, tfpipe.State()
+    num_steps, start = setting.source.steps_per_epoch, tfpipe.State()
     # The first step compiles and fills the pipeline: its accuracy counts, its time not.
     num_warmup = max(setting.num_warmup_steps(start, num_steps), min(1, num_steps - 1))
     warmup_and_timed = (num_warmup, num_steps - num_warmup)

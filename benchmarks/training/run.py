@@ -18,7 +18,7 @@ import tensorflow as tf
 import tfpipe
 from benchmarks.distributed.numa import Seat
 from benchmarks.distributed.ranks import Ranks
-from benchmarks.distributed.watch import Beat, Stop, StoppedError, watched
+from benchmarks.distributed.watch import Beat, Stop, watched
 from benchmarks.options.config import Config
 from benchmarks.planning.sweep_run import FAILED_DIR
 from benchmarks.reporting import binding, mlperf_storage, output
@@ -67,7 +67,6 @@ def run(
     progress, stop = Progress(), Stop()
     # Elastic training goes on without a rank, and has its own watch.
     saves = config.mode == "train" and config.checkpoint_dir and not config.elastic
-    stopped: StoppedError | None = None
     with (
         stop.listening() if saves else contextlib.nullcontext(),
         contextlib.nullcontext(Beat())
@@ -85,12 +84,7 @@ def run(
         )
         if ranks.is_first:
             cli_output.tell(*_header(setting, ranks))
-        try:
-            result = _result(setting, ranks, required)
-        except StoppedError as error:  # no error for the watch: all ranks end here
-            stopped = error
-    if stopped is not None:
-        raise stopped
+        result = _result(setting, ranks, required)
     # The figures are printed before a file can fail or another rank can be lost.
     if ranks.now().is_first:
         path = _report_path(config, result)

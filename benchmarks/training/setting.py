@@ -70,10 +70,6 @@ class Setting:
         return None if milliseconds is None else milliseconds / 1e3
 
     @property
-    def steps_per_epoch(self) -> int:
-        return int(self.source.steps_per_epoch)
-
-    @property
     def files(self) -> list[str]:
         """Paths of the local files that the run reads.
 
@@ -98,7 +94,7 @@ class Setting:
         """Number of steps in all epochs; None if the config does not give epochs."""
         if self.config.num_steps is not None or self.config.synthetic:
             return None
-        return self.steps_per_epoch * (self.config.num_epochs or 1)
+        return int(self.source.steps_per_epoch) * (self.config.num_epochs or 1)
 
     def num_steps(self, state: tfpipe.State) -> tuple[int, int]:
         """Returns the number of warm-up steps and of timed steps left after a state."""

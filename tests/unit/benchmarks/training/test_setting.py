@@ -103,5 +103,5 @@ def test_evaluation_has_a_step_for_every_record(data_dir: pathlib.Path) -> None:
 
     setting = make_setting(config, Ranks())
 
-    assert (setting.num_records, setting.steps_per_epoch) == (7, 2)
+    assert (setting.num_records, setting.source.steps_per_epoch) == (7, 2)
     assert setting.class_names[0] == "tench"
