@@ -271,18 +271,13 @@ class FusedBatchNormalization(keras.layers.BatchNormalization):  # type: ignore[
             is_training=is_training,
         )
         if is_training:
-            self._move(mean, variance, tf.size(inputs) / channels)
+            # The op returns the variance of a sample, Keras uses that of the batch.
+            count = tf.cast(tf.size(inputs) / channels, tf.float32)
+            variance *= (count - 1) / count
+            pairs = (self.moving_mean, mean), (self.moving_variance, variance)
+            for moving, new in pairs:
+                moving.assign(moving * self.momentum + new * (1 - self.momentum))
         return values
-
-    def _move(self, mean: tf.Tensor, variance: tf.Tensor, count: tf.Tensor) -> None:
-        """Moves the statistics toward those of a batch.
-
-        The op returns the variance of a sample, Keras uses that of the batch.
-        """
-        count = tf.cast(count, tf.float32)
-        variance *= (count - 1) / count
-        for moving, new in ((self.moving_mean, mean), (self.moving_variance, variance)):
-            moving.assign(moving * self.momentum + new * (1 - self.momentum))
 
 
 def with_fused_layers(model: keras.Model) -> keras.Model:

@@ -20,26 +20,10 @@ def _fact(kind: str, default: Any = dataclasses.MISSING) -> Any:
 class Scenario:
     """Equal hosts that train on a data set from a storage: the values of all facts.
 
-    The names are also those of the flags, and of what --what_if sets. The kinds:
-    "count", "number", "bytes", "rate" (bytes a second), "milliseconds", "share" (0 to
-    1), "yes" and "text". A fact whose default is 0 may be 0.
-
-    Attributes:
-        images_per_second: Rate of an accelerator without waits.
-        cores: Cores of a host; memory, disk and link are those of a host too.
-        cpu_ms: CPU time of an image in the input pipeline, on a core of the hosts.
-        record: Mean bytes of a record.
-        storage: Most bytes a second of the storage; of a shared storage for all hosts
-            together, otherwise for each host.
-        requests: Most requests a second of the storage, likewise.
-        request: Bytes of a request.
-        link: Highest rate from the storage to a host, limited by the network or by the
-            client.
-        cached: Fraction of the bytes from memory or local caches of the hosts, from the
-            second epoch on.
-        write: Rate of writing a checkpoint.
-        exchange_ms: Time of a step for the exchange of gradients, as far as no
-            computation hides the exchange.
+    The names are also those of --what_if and of the flags of benchmarks.advise, which
+    say what the values are. The kinds: "count", "number", "bytes", "rate" (bytes a
+    second), "milliseconds", "share" (0 to 1), "yes" and "text". A fact whose default is
+    0 may be 0.
     """
 
     model: str = _fact("text", "")

@@ -181,7 +181,7 @@ class Session:
                 self.answers[series] = self._search(series)
             return
         runs = self.sweep.runs()
-        missing = [run for run in runs if self.stored(run) is None]
+        missing = [run for run in runs if not self._is_stored(run)]
         num_done = len(runs) - len(missing)
         with progress.bar(len(runs), "run", done=num_done) as bar:
             for run in [] if self.is_dry else missing:
@@ -190,20 +190,20 @@ class Session:
                 self._start(run)
                 bar.update()
 
-    def stored(self, run: Run) -> RunResult | None:
-        """Returns the result of a run on the present data; None without a result."""
+    def _is_stored(self, run: Run) -> bool:
+        """Returns whether a run has a result on the present data."""
         if run in self.results:
-            return self.results[run]
+            return True
         if (result := read_result(self.folder, run)) is None:
-            return None
+            return False
         if why := why_stale(result, self._digest(run), self._now()):
             moved = None if self.is_dry else _move_aside(self.folder, run)
             self.stale[run] = moved
             where = f"; its result is now {moved}" if moved else ""
             progress.say(f"{run.name}: {why}, it is run again{where}")
-            return None
+            return False
         self.results[run] = result
-        return result
+        return True
 
     def _start(self, run: Run) -> None:
         result, error = keep_result(
@@ -237,7 +237,7 @@ class Session:
 
         def meets(num_ranks: int, repeat: int) -> bool:
             run = self.sweep.run_of(series, Placement(num_ranks), repeat)
-            if self.stored(run) is None and not self.is_dry:
+            if not self._is_stored(run) and not self.is_dry:
                 self._start(run)
             if run not in self.results:
                 raise MissingRunError(run.name)

@@ -9,7 +9,6 @@ from benchmarks.planning import (
     facts,
     hardware,
     measured,
-    payoffs,
     published,
     summary,
 )
@@ -108,7 +107,9 @@ def test_every_answer_is_strict_json_and_text(texts):
 
 def _payoffs(**texts):
     whole = hardware.complete(_facts(**texts), published.ACCELERATORS, "train")
-    return {found.name.partition(" of a")[0]: found for found in payoffs.find(whole)}
+    return {
+        found.name.partition(" of a")[0]: found for found in summary.find_payoffs(whole)
+    }
 
 
 def test_remedies_of_a_slow_storage():
