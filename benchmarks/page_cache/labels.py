@@ -17,8 +17,7 @@ from benchmarks.page_cache import reads
 from benchmarks.page_cache.reads import EpochReads
 from benchmarks.page_cache.states import COLD_LIMIT, CacheStatus
 from benchmarks.system import mounts
-from benchmarks.system.figures import joined
-from benchmarks.system.host_load import share_text
+from benchmarks.system.figures import joined, share_text
 
 COLD_MIN = 0.95  # smallest part of the consumed bytes from storage, if cold
 WARM_MAX = 0.05  # largest part of the consumed bytes from storage, if warm

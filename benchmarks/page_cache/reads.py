@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import tfpipe
 from benchmarks.page_cache import states
-from benchmarks.page_cache.files import OpenFiles
-from benchmarks.page_cache.states import CacheStatus, PageCache
+from benchmarks.page_cache.states import CacheStatus, OpenFiles, PageCache
 from benchmarks.system import probes
 from benchmarks.system.figures import joined
 from benchmarks.system.machine import Host
@@ -156,8 +155,7 @@ class Meter:
             self._begin = (state.epoch, self._look())
 
     def start(self, state: tfpipe.State) -> None:
-        if self._batches is not None:
-            self._stop()
+        self._stop()
         self._restart(state)
 
     def end_epoch(self, state: tfpipe.State, pause: Pause, *, is_last: bool) -> None:
@@ -169,15 +167,12 @@ class Meter:
         if self._begin is None or is_last:
             return
         if self._batches is None:
-            now = self._look()
-            self._epochs.append((*self._begin, now))
+            now = self._end(self._begin)
             self._begin = (state.epoch, now)
             return
         with pause():
             self._stop()
-            now = self._look()
-            now.result()  # before the files leave
-            self._epochs.append((*self._begin, now))
+            self._end(self._begin).result()  # before the files leave
             self._restart(state)
 
     def finish(self, num_examples: Callable[[int], int]) -> list[list[EpochReads]]:
@@ -187,7 +182,7 @@ class Meter:
             num_examples: Returns the examples in the rank's timed steps of an epoch.
         """
         if self._begin is not None:
-            self._epochs.append((*self._begin, self._look()))
+            self._end(self._begin)
         self._thread.shutdown()
         here = Host.here()
         epochs = [
@@ -206,6 +201,10 @@ class Meter:
     def _look(self) -> Moment:
         return self._thread.submit(self._snapshot, self._fetched())
 
+    def _end(self, begin: tuple[int, Moment]) -> Moment:
+        self._epochs.append((*begin, self._look()))
+        return self._epochs[-1][-1]
+
     def _snapshot(self, fetched: Any) -> Snapshot:
         if self._looks and self._held is None:
             # The files of a shard cache may come with the records.
@@ -214,8 +213,9 @@ class Meter:
         return snapshot(self._held, fetched=fetched)
 
     def _stop(self) -> None:
-        self._batches.stop()
-        self._ranks.gather(None)  # until no rank reads any more
+        if self._batches is not None:
+            self._batches.stop()
+            self._ranks.gather(None)  # until no rank reads any more
 
     def _restart(self, state: tfpipe.State) -> None:
         """Begins an epoch; a cold epoch waits for the counters of all ranks."""

@@ -13,7 +13,7 @@ from benchmarks.results import checks
 from benchmarks.results.collection import Collection, Result, RunResult, T
 from benchmarks.results.other_results import InputResult, StorageResult
 from benchmarks.results.train_result import SourceBytes
-from benchmarks.system.host_load import OTHERS_LIMIT
+from benchmarks.system.telemetry import OTHERS_LIMIT
 
 # A pipeline with fewer busy cores waits for another resource.
 _LEAST_BUSY = 0.7

@@ -20,7 +20,7 @@ from benchmarks.reporting.charts import bars, curves, scaling, sweeps
 from benchmarks.results.collection import Collection, Group, Result
 from benchmarks.results.other_results import InputResult
 from benchmarks.results.train_result import TrainResult
-from benchmarks.system.host_load import OTHERS_LIMIT
+from benchmarks.system.telemetry import OTHERS_LIMIT
 from tfpipe.errors import count_of
 from tfpipe.pages import frame, page
 from tfpipe.pages.frame import Chart

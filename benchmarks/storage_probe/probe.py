@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.page_cache import files as page_cache, states
+from benchmarks.page_cache import states
 from benchmarks.results.other_results import ReadLatency, StorageReading
 from benchmarks.storage_probe import reads, summary
 from benchmarks.storage_probe.probe_files import PIECE_BYTES, ProbeFiles
@@ -273,12 +273,12 @@ def _prepare(
     if reading.block_bytes is None:
         try:
             if is_cold:
-                workers.act(page_cache.drop_caches, ())
+                workers.act(states.drop_caches, ())
         except OSError as error:
             return None, f"Only root can make names cold: {error}"
         return None, None
-    workers.act(page_cache.evict if is_cold else page_cache.fill, files)
-    measured = workers.act(page_cache.measure, files)
+    workers.act(states.evict if is_cold else states.fill, files)
+    measured = workers.act(states.measure, files)
     resident, num_bytes = measured["resident_bytes"], measured["num_bytes"]
     return None if resident is None else resident / max(1, num_bytes), None
 

@@ -154,6 +154,7 @@ def _shards_of(location: str) -> ProbeFiles:
     content = files.read(_INDEX)
     shards = _shards(content, f"{_INDEX} of {location.partition('?')[0]}")
     root = f"{location}/" if is_local else ""
+    kind = mounts.filesystem(location) if is_local else location.partition(":")[0]
     for shard in shards if is_local else ():
         size = files.size(shard["name"])
         if size != shard["num_bytes"]:
@@ -169,9 +170,7 @@ def _shards_of(location: str) -> ProbeFiles:
         pieces=cut([named[index] for index in sampled]),
         names=[name for name, _ in named[:_MAX_FILES]],
         is_own=False,
-        file_system=mounts.filesystem(location)
-        if is_local
-        else location.partition(":")[0],
+        file_system=kind,
         beneath=mounts.beneath(named[0][0]) if is_local else Beneath(),
         mean_record_bytes=sum(size for _, size in named) / num_records,
         name=str(errors.from_json(content).get("name", "")),
@@ -215,13 +214,15 @@ def cut(files: Sequence[tuple[str, int]]) -> list[Piece]:
 
 
 def _own_files(folder: pathlib.Path, room: int) -> ProbeFiles:
-    large_bytes = room // _OWN_FILES // _LEAST_BYTES * _LEAST_BYTES
-    file_bytes = min(PIECE_BYTES, large_bytes)
+    file_bytes = min(PIECE_BYTES, room // _OWN_FILES // _LEAST_BYTES * _LEAST_BYTES)
     large = [folder / f"large-{index:02}" for index in range(_OWN_FILES)]
     small = [folder / f"small-{index:03}" for index in range(_NUM_SMALL)]
     random = np.random.default_rng()  # a store must not find the bytes again
     for path in large:
-        _write(path, random.bytes(file_bytes))
+        with open(path, "wb") as file:
+            file.write(random.bytes(file_bytes))
+            file.flush()
+            os.fsync(file.fileno())
     for path in small:
         path.write_bytes(random.bytes(_SMALL_BYTES))
     return ProbeFiles(
@@ -232,10 +233,3 @@ def _own_files(folder: pathlib.Path, room: int) -> ProbeFiles:
         file_system=mounts.filesystem(folder),
         beneath=mounts.beneath(large[0]),
     )
-
-
-def _write(path: pathlib.Path, content: bytes) -> None:
-    with open(path, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())

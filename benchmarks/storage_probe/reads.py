@@ -92,7 +92,7 @@ class Workers(contextlib.ExitStack):
         return [child.answer(job.seconds + self._patience) for child, job in turn]
 
     def act(self, action: Callable[..., Any], files: Sequence[str]) -> Any:
-        """Does an action of `page_cache.files` in a process, and returns its result."""
+        """Does an action of `page_cache.states` in a process; returns its result."""
         (child,) = self._started(1)
         child.send(action, files)
         return child.answer(_ACTION_SECONDS + self._patience)

@@ -33,11 +33,11 @@ _SEEN = {
 
 def name(row: StorageReading) -> str:
     """Returns the name of a reading, such as "whole shards, 4 threads"."""
-    text = _NAMES.get(row.what, row.what)
-    again = ", again" if row.is_again else ""
+    readers = count_of(row.num_threads, "thread")
     if row.num_processes > 1:
-        return f"{text}, {row.num_processes} processes{again}"
-    return f"{text}, {count_of(row.num_threads, 'thread')}{again}"
+        readers = f"{row.num_processes} processes"
+    again = ", again" if row.is_again else ""
+    return f"{_NAMES.get(row.what, row.what)}, {readers}{again}"
 
 
 def seen(row: StorageReading) -> str:

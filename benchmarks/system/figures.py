@@ -16,3 +16,8 @@ def joined(
     """Returns `join` of the values; None without a value, or if a value is unknown."""
     numbers = [value for value in values if value is not None]
     return join(numbers) if numbers and len(numbers) == len(values) else None
+
+
+def share_text(share: float | None) -> str:
+    """Returns a share as a percentage, for sentences."""
+    return "an unknown part" if share is None else f"{share:.1%}"

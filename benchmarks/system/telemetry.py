@@ -1,8 +1,8 @@
 """Use of the host during a run: processor, memory, network, storage, GPUs.
 
 In: the probes, read once a second by a thread. Out: the samples, a flat dict for one
-process and its host, and one dict for all ranks; the units are in the names. A figure
-without a reading is left out, and `absent` says why.
+process and its host, one dict for all ranks, and the load of the hosts by others; the
+units are in the names. A figure without a reading is left out, and `absent` says why.
 """
 
 import collections
@@ -17,11 +17,16 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.system import probes
+from benchmarks.system.figures import joined, share_text
 from benchmarks.system.machine import Machine
 from benchmarks.system.probes import COST_LIMIT, GAUGES, UNREADABLE, Probe, Reading
 
 # Entries of `Sampler.figures` besides figures.
 _TEXTS = ("absent", "machine_id", "started_at", "ended_at")
+# A host with larger shares is busy.
+OTHERS_LIMIT = 0.05
+STOLEN_LIMIT = 0.01
+QUEUE_LIMIT = 0.05
 _RATED = ("network_", "rdma_")  # counters of bytes with a rate too
 
 
@@ -210,6 +215,71 @@ def _of_hosts(ranks: Sequence[Any], local_ranks: Sequence[int]) -> list[Any]:
     return [own for own, local in zip(ranks, local_ranks, strict=True) if not local]
 
 
+def host_load(ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Returns the load of the hosts by others: four shares of the worst host.
+
+    The CPU time of a run is the time of the ranks and of their child processes. The
+    launcher and kernel threads are other processes; interrupts belong to nobody.
+    docs/reference/results.md explains the shares.
+
+    Args:
+        ranks: For each rank the `Sampler.figures`.
+    """
+    machines: dict[str, list[Any]] = {}
+    for figures in ranks:
+        # Hosts of one machine share its cores.
+        machines.setdefault(figures["machine_id"], []).append(figures)
+    loads = [_load(group) for group in machines.values()]
+    per_host = {name: [load[name] for load in loads] for name in loads[0]}
+    worst = {name: joined(max, values) for name, values in per_host.items()}
+    lists = {f"{name}_per_host": values for name, values in per_host.items()}
+    others, stolen, queued, _ = worst.values()
+    return {**worst, **lists, "text": load_text(others, stolen, queued)}
+
+
+def _load(ranks: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
+    def add(key: str, figures: Sequence[Mapping[str, Any]] = ranks) -> float | None:
+        return joined(sum, [each.get(key) for each in figures])
+
+    capacity, of_all, stolen = (
+        add(f"host_{key}_seconds", ranks[:1])
+        for key in ("capacity", "processes", "stolen")
+    )
+    own, queued = add("process_tree_cpu_seconds"), add("process_run_queue_seconds")
+    others = joined(lambda times: max(0.0, times[0] - times[1]), (of_all, own))
+    ready = joined(sum, (add("process_running_seconds"), queued))
+    return {
+        "others_cpu_fraction": _share(others, capacity),
+        "stolen_fraction": _share(stolen, capacity),
+        "run_queue_wait_fraction": _share(queued, ready),
+        "wanted_cpu_fraction": _share(ready, capacity),
+    }
+
+
+def _share(part: float | None, whole: float | None) -> float | None:
+    # The times do not grow in some sandboxes.
+    return min(1.0, part / whole) if part is not None and whole else None
+
+
+def load_text(others: float | None, stolen: float | None, queued: float | None) -> str:
+    """Returns the meaning of the four shares of the worst host, in words."""
+    text = (
+        f"Other processes took {share_text(others)} of the cores, the hypervisor took "
+        f"{share_text(stolen)}, and the run's threads waited for a core in "
+        f"{share_text(queued)} of their time"
+    )
+    if (others or 0.0) > OTHERS_LIMIT or (stolen or 0.0) > STOLEN_LIMIT:
+        return f"The host was busy: {text}. Repeat the run on a quiet host."
+    if None in (others, stolen, queued):
+        return f"Whether the host was quiet is unknown: {text}; see telemetry.absent."
+    if queued is not None and queued > QUEUE_LIMIT:
+        return (
+            f"The host was quiet, but the run had too few cores: {text}. Its own "
+            "threads wait for each other."
+        )
+    return f"The host was quiet: {text}."
+
+
 _MAX_POINTS = 600
 _MIN_SECONDS = 1.0  # shortest interval: the counters are sampled once a second
 _DIGITS = 5
@@ -309,17 +379,17 @@ def join_series(
         None if a rank lacks the figure.
     """
     hosts = _of_hosts(ranks, local_ranks)
-    joined = {"seconds": edges[1:]}
+    series = {"seconds": edges[1:]}
     for group, joins in ((ranks, _JOIN_RANKS), (hosts, _JOIN_HOSTS)):
         for name, join in joins.items():
-            if all(name in series for series in group):
-                joined[name] = join([series[name] for series in group], axis=0)
+            if all(name in own for own in group):
+                series[name] = join([own[name] for own in group], axis=0)
     return {
         "interval_seconds": float(edges[1] - edges[0]),
         **dict.fromkeys((*_JOIN_RANKS, *_JOIN_HOSTS)),
         **{
             name: [float(f"{value:.{_DIGITS}g}") for value in values]
-            for name, values in joined.items()
+            for name, values in series.items()
         },
     }
 

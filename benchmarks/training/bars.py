@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.options.config import Config
-from benchmarks.system.host_load import OTHERS_LIMIT
+from benchmarks.system.telemetry import OTHERS_LIMIT
 
 NAMES = ("input", "synthetic", "real")
 

@@ -19,7 +19,7 @@ from benchmarks.distributed.ranks import Ranks
 from benchmarks.page_cache import labels, states
 from benchmarks.page_cache.reads import Meter
 from benchmarks.reporting.steady_state import ReadAhead
-from benchmarks.system import host_load
+from benchmarks.system import telemetry
 from benchmarks.system.telemetry import Sampler
 from benchmarks.training import caches, metrics
 from benchmarks.training.caches import Batches
@@ -134,7 +134,7 @@ def measure(
             for own in meter.finish(trace.examples_of)
         ]
     traces, sampled = zip(*ranks.gather((trace, sampler.figures())), strict=True)
-    load = host_load.summarize(sampled)
+    load = telemetry.host_load(sampled)
     others = (load["others_cpu_fraction"] or 0.0) * (os.cpu_count() or 1)
     rates = [each.num_examples / each.seconds for each in traces]
     sections = {

@@ -23,10 +23,10 @@ import tfpipe
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.distributed.watch import StoppedError
 from benchmarks.options.config import Config
-from benchmarks.page_cache import files
+from benchmarks.page_cache import states
 from benchmarks.page_cache.reads import Meter, Pause
 from benchmarks.reporting import steady_state
-from benchmarks.system import host_load, telemetry
+from benchmarks.system import telemetry
 from benchmarks.system.telemetry import Sampler
 from benchmarks.training import metrics
 from benchmarks.training.caches import Batch, Batches
@@ -79,7 +79,7 @@ def run_steps(
     meter = _meter(setting, ranks, batches, None if num_warmup else state)
     ahead = read_ahead(setting.pipeline, state)
     recorder = Recorder(setting.num_records, ahead, setting.emulated_seconds)
-    look = functools.partial(files.resident_probe, setting.files, setting.num_bytes)
+    look = functools.partial(states.resident_probe, setting.files, setting.num_bytes)
     sampler = Sampler(more={"resident": look} if setting.files else {})
     pause = functools.partial(_paused, recorder, sampler)
     with sampler, recorder.pulse, setting.beat.loop():
@@ -154,7 +154,7 @@ def _figures(
         **{name: sampled[0][name] for name in ("started_at", "ended_at")},
         "telemetry": telemetry.summarize(sampled, local_ranks),
         "time_series": telemetry.join_series(edges, by_rank, local_ranks),
-        "host_load": host_load.summarize(sampled),
+        "host_load": telemetry.host_load(sampled),
         "faults": [dataclasses.asdict(faults[key]) for key in sorted(faults)],
     }
     if setting.config.mode != "train":

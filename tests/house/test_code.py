@@ -252,7 +252,7 @@ def _open_server(path: pathlib.Path) -> Iterator[str]:
 # A read at an offset may return fewer bytes than the file has.
 OWN_READS = {
     "tfpipe/location/system_reads.py": "the loop itself",
-    "benchmarks/page_cache/files.py": "brings pages into memory",
+    "benchmarks/page_cache/states.py": "brings pages into memory",
     "benchmarks/storage_probe/reads.py": "measures single calls",
     "converters/inputs/tables/spool.py": "looks whether bytes are there",
 }

@@ -13,7 +13,7 @@ import tempfile
 import pytest
 
 from benchmarks.distributed.ranks import Ranks
-from benchmarks.page_cache import files as page_cache, states
+from benchmarks.page_cache import states
 from benchmarks.system import child_process, mounts
 
 ROOT = pathlib.Path(__file__).parents[4]
@@ -44,9 +44,9 @@ def test_residency_of_files_that_others_own_is_unknown():
     if os.geteuid():
         pytest.skip("only root can become somebody else")
     code = (
-        "import json, os, sys; from benchmarks.page_cache import files;"
+        "import json, os, sys; from benchmarks.page_cache import states;"
         "os.setgroups([]); os.setgid(65534); os.setuid(65534);"
-        "held = files.OpenFiles(sys.argv[1:]);"
+        "held = states.OpenFiles(sys.argv[1:]);"
         "print(json.dumps([held.num_bytes, held.resident_bytes(), held.remark]))"
     )
     # Nobody can enter the folders that pytest makes.
@@ -73,4 +73,4 @@ def test_an_action_that_hangs_is_an_error(tmp_path):
     os.mkfifo(pipe)  # opening it for reading waits for a writer
 
     with pytest.raises(TimeoutError, match="did not come back within 1 s"):
-        child_process.call(page_cache.measure, [str(pipe)], seconds=1.0)
+        child_process.call(states.measure, [str(pipe)], seconds=1.0)

@@ -13,9 +13,8 @@ import pytest
 
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.page_cache import labels, reads, states
-from benchmarks.page_cache.files import OpenFiles
 from benchmarks.page_cache.reads import EpochReads
-from benchmarks.page_cache.states import CacheStatus, PageCache
+from benchmarks.page_cache.states import CacheStatus, OpenFiles, PageCache
 from benchmarks.system import mounts
 from benchmarks.system.machine import Host
 

@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
-from benchmarks.system import host_load
+from benchmarks.system import telemetry
 from benchmarks.system.telemetry import Sampler
 
 SECONDS = 2.0
@@ -53,7 +53,7 @@ def _measure() -> tuple[dict[str, Any], float]:
         before, start = _others_cpu_seconds(), time.monotonic()
         time.sleep(SECONDS)
         taken, seconds = _others_cpu_seconds() - before, time.monotonic() - start
-    load = host_load.summarize([sampler.figures()])
+    load = telemetry.host_load([sampler.figures()])
     return load, taken / seconds / psutil.cpu_count()
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.options.config import Config
-from benchmarks.page_cache import files as page_cache
+from benchmarks.page_cache import states
 from benchmarks.system import mounts
 from benchmarks.training import run
 from tests.support.processes.rank_pool import RankPool
@@ -50,7 +50,7 @@ def test_steps_fed_from_memory_are_warm_although_the_run_began_cold(
     records_dir: pathlib.Path,
 ) -> None:
     """All 500 records are one window, which the pipeline reads before step 1."""
-    page_cache.evict(_files(records_dir))
+    states.evict(_files(records_dir))
 
     result = _run(Ranks(), records_dir, num_steps=60)
 
@@ -136,8 +136,8 @@ def _other_reads(tmp_path: pathlib.Path) -> Iterator[None]:
 
     def work() -> None:
         while not stop.is_set():
-            page_cache.evict([str(path)])
-            page_cache.fill([str(path)])
+            states.evict([str(path)])
+            states.fill([str(path)])
 
     thread = threading.Thread(target=work)
     thread.start()

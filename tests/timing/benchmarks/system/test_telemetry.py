@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 
-from benchmarks.page_cache.files import trial
+from benchmarks.page_cache.states import trial
 from benchmarks.system import telemetry
 
 

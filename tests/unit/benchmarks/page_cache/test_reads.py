@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from benchmarks.page_cache import labels, reads as reads_of
-from benchmarks.page_cache.files import OpenFiles
 from benchmarks.page_cache.reads import EpochReads, Origin, Snapshot
-from benchmarks.page_cache.states import CacheStatus, PageCache
+from benchmarks.page_cache.states import CacheStatus, OpenFiles, PageCache
 from benchmarks.system.machine import Host, Machine
 
 CACHE = PageCache(Machine("boot"))

@@ -1,4 +1,4 @@
-"""benchmarks.page_cache.states and files: files in memory, in and out.
+"""benchmarks.page_cache.states: files in memory, in and out.
 
 The call in a child process is replaced by a plain call; tests/system starts a child.
 """
@@ -12,9 +12,8 @@ import threading
 import pytest
 
 from benchmarks.distributed.ranks import Ranks
-from benchmarks.page_cache import files as page_cache, states
-from benchmarks.page_cache.files import trial
-from benchmarks.page_cache.states import CacheStatus, PageCache
+from benchmarks.page_cache import states
+from benchmarks.page_cache.states import CacheStatus, PageCache, trial
 from benchmarks.system import child_process, mounts, probes
 from benchmarks.system.machine import Machine
 
@@ -66,17 +65,17 @@ def test_files_leave_memory_and_come_back(files):
 
 def test_evicting_is_tried_again_while_the_kernel_works_on_a_page(files, monkeypatch):
     held, pauses = iter([TOTAL, 4096, 0]), []
-    monkeypatch.setattr(page_cache.OpenFiles, "resident_bytes", lambda *_: next(held))
-    monkeypatch.setattr(page_cache.time, "sleep", pauses.append)
+    monkeypatch.setattr(states.OpenFiles, "resident_bytes", lambda *_: next(held))
+    monkeypatch.setattr(states.time, "sleep", pauses.append)
 
-    page_cache.evict(files)
+    states.evict(files)
 
     assert pauses == [0.0, 0.01, 0.05]
 
 
 def test_a_page_that_was_read_is_in_memory(files):
-    page_cache.evict(files)
-    looked = page_cache.OpenFiles(files)
+    states.evict(files)
+    looked = states.OpenFiles(files)
     with open(files[0], "rb") as file:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)  # no readahead
         os.pread(file.fileno(), 1, 5 * mmap.PAGESIZE)
@@ -90,9 +89,9 @@ def test_a_page_that_was_read_is_in_memory(files):
 
 
 def test_parts_of_a_large_file_add_up(files, monkeypatch):
-    monkeypatch.setattr(page_cache, "_PIECE_BYTES", 16 * mmap.PAGESIZE)
+    monkeypatch.setattr(states, "_PIECE_BYTES", 16 * mmap.PAGESIZE)
 
-    assert page_cache.measure(files)["resident_bytes"] == TOTAL
+    assert states.measure(files)["resident_bytes"] == TOTAL
 
 
 def test_the_kernel_counts_what_a_cold_file_gives_and_a_warm_one_does_not(files):
@@ -114,12 +113,12 @@ def test_the_kernel_counts_what_a_cold_file_gives_and_a_warm_one_does_not(files)
 @pytest.mark.parametrize("is_in", [True, False])
 def test_the_trial_of_the_kernels_counter_leaves_the_page_cache_as_it_was(files, is_in):
     if not is_in:
-        page_cache.evict(files)
+        states.evict(files)
 
     (status,) = _prepare("as_is", files)
 
     assert status.counts_reads is True
-    assert page_cache.measure(files)["resident_bytes"] == (TOTAL if is_in else 0)
+    assert states.measure(files)["resident_bytes"] == (TOTAL if is_in else 0)
 
 
 def test_a_file_on_tmpfs_cannot_be_cold():
@@ -159,7 +158,7 @@ def test_a_missing_file_is_an_error_that_names_it(files):
 
 
 def test_a_mapped_file_is_not_cold(files, monkeypatch):
-    monkeypatch.setattr(page_cache, "_PAUSES", (0.0,))
+    monkeypatch.setattr(states, "_PAUSES", (0.0,))
     with (
         open(files[0], "rb") as file,
         mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view,
@@ -171,7 +170,7 @@ def test_a_mapped_file_is_not_cold(files, monkeypatch):
 
 def test_a_host_that_may_not_drop_its_caches_is_cold_all_the_same(files, monkeypatch):
     def call(action, files, *, seconds):
-        if action is page_cache.drop_caches:
+        if action is states.drop_caches:
             raise OSError("[Errno 30] Read-only file system")
         return action(files)
 
@@ -183,18 +182,18 @@ def test_a_host_that_may_not_drop_its_caches_is_cold_all_the_same(files, monkeyp
 
 
 def test_residency_of_files_that_others_own_is_unknown(files, monkeypatch):
-    monkeypatch.setattr(page_cache, "may_see_residency", lambda path: False)
+    monkeypatch.setattr(states, "may_see_residency", lambda path: False)
 
-    found = page_cache.measure(files)
+    found = states.measure(files)
 
     assert (found["num_bytes"], found["resident_bytes"]) == (TOTAL, None)
     assert "only to a process that owns it" in found["remark"]
 
 
 def test_caches_are_dropped_by_the_kernels_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(page_cache, "_DROP_CACHES", tmp_path / "drop_caches")
+    monkeypatch.setattr(states, "_DROP_CACHES", tmp_path / "drop_caches")
 
-    assert page_cache.drop_caches([]) == {}
+    assert states.drop_caches([]) == {}
     assert (tmp_path / "drop_caches").read_text() == "3"
 
 
@@ -224,7 +223,7 @@ def test_one_rank_a_page_cache_does_it_and_all_ranks_know(
 
     def act(action, *_, **__):
         acted.setdefault(number.rank, []).append(action.__name__)
-        return _figures(resident_bytes=0)() if action is page_cache.measure else {}
+        return _figures(resident_bytes=0)() if action is states.measure else {}
 
     monkeypatch.setattr(PageCache, "of_files", here)
     monkeypatch.setattr(child_process, "call", act)
@@ -286,8 +285,8 @@ def test_a_status_is_for_json_and_names_no_host():
 
 
 def test_looking_opens_nothing(files, monkeypatch):
-    looked = page_cache.OpenFiles(files)
-    page_cache.evict(files)
+    looked = states.OpenFiles(files)
+    states.evict(files)
     monkeypatch.delattr("builtins.open")
 
     assert looked.resident_bytes() == 0
@@ -304,6 +303,6 @@ def test_the_trial_tells_what_a_file_system_does(files, monkeypatch):
     held = {"resident": iter([0, 0, 5, 0])}
     # Out, evicted, in after the read, out after the file was opened anew.
     monkeypatch.setattr(
-        page_cache.OpenFiles, "resident_bytes", lambda *_: next(held["resident"])
+        states.OpenFiles, "resident_bytes", lambda *_: next(held["resident"])
     )
     assert trial(files)["keeps_pages"] is False

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.page_cache import files as page_cache
+from benchmarks.page_cache import states
 from benchmarks.results.other_results import ReadLatency, StorageReading
 from benchmarks.storage_probe import probe, reads, summary
 from benchmarks.storage_probe.probe import FileFacts, StorageProbe
@@ -209,7 +209,7 @@ class _Workers(Workers):
 
     def act(self, action: Callable[..., Any], files: Sequence[str]) -> Any:
         self.asked.append(action.__name__)
-        if action is page_cache.drop_caches:
+        if action is states.drop_caches:
             raise OSError("Permission denied")
         return {"num_bytes": 100, "resident_bytes": 0}
 

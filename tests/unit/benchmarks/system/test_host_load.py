@@ -1,8 +1,8 @@
-"""benchmarks.system.host_load: the load of the hosts by others, on made-up figures."""
+"""benchmarks.system.telemetry: the load of the hosts by others, on made-up figures."""
 
 import pytest
 
-from benchmarks.system import host_load
+from benchmarks.system import telemetry
 
 
 def _rank(
@@ -28,7 +28,7 @@ def test_load_of_the_worst_host():
     # Ranks of two hosts in turn; on the second host its two ranks did all the work.
     ranks = [_rank(), _rank("two", 44.0, stolen=0.0), _rank(), _rank("two", 46.0)]
 
-    found = host_load.summarize(ranks)
+    found = telemetry.host_load(ranks)
 
     assert found["others_cpu_fraction_per_host"] == [0.15, 0.0]
     assert found["others_cpu_fraction"] == 0.15
@@ -46,7 +46,7 @@ def test_load_of_the_worst_host():
 def test_two_hosts_of_one_machine_share_its_cores():
     ranks = [_rank(tree=44.0), _rank(tree=46.0)]
 
-    found = host_load.summarize(ranks)
+    found = telemetry.host_load(ranks)
 
     assert found["others_cpu_fraction_per_host"] == [0.0]
 
@@ -69,7 +69,7 @@ def test_a_counter_that_one_rank_lacks_is_unknown(missing, unknown):
     ranks = [_rank(), _rank("two")]
     del ranks[1][missing]
 
-    found = host_load.summarize(ranks)
+    found = telemetry.host_load(ranks)
 
     shares = ("others_cpu_fraction", "stolen_fraction", "run_queue_wait_fraction")
     shares += ("wanted_cpu_fraction",)
@@ -82,7 +82,7 @@ def test_a_counter_that_one_rank_lacks_is_unknown(missing, unknown):
 def test_a_host_without_times_is_unknown():
     ranks = [_rank() | {"host_capacity_seconds": 0.0}]
 
-    assert host_load.summarize(ranks)["others_cpu_fraction"] is None
+    assert telemetry.host_load(ranks)["others_cpu_fraction"] is None
 
 
 @pytest.mark.parametrize(
@@ -97,4 +97,4 @@ def test_a_host_without_times_is_unknown():
     ],
 )
 def test_the_sentence_says_who_took_the_cores(shares, words):
-    assert host_load.sentence(*shares).startswith(words)
+    assert telemetry.load_text(*shares).startswith(words)
